@@ -1,0 +1,1 @@
+"""What it means. Values in, findings out: nothing here draws, prints or measures."""

@@ -1,0 +1,108 @@
+"""What an analysis says. Effects are shares (0.07 is +7 %), times are seconds; a missing figure is None."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Word: TypeAlias = Literal["slower", "faster", "equivalent", "cannot_tell"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and how sure it is. `low` and `high` are None where n is too small for the interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    method: str  # "median, order statistics 96.9 %"
+    level: float = 0.95  # the coverage that was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One trial's figure: what every comparison is made of. The trial is the unit, never the mini-batch."""
+
+    level: str
+    value: float
+    block: str | None = None
+    twin: int = 0
+    trial: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One level against another, in one of four words."""
+
+    metric: str  # "step_s"
+    level: str
+    against: str
+    effect: float | None  # None only where a side has no usable trial
+    low: float | None
+    high: float | None
+    verdict: Word
+    margin: float
+    n: int  # blocks that hold both sides, or the smaller side where nothing is paired
+    mde: float | None  # the smallest effect that this run had an 80 % chance to see
+    notes: tuple[str, ...] = ()
+    paired: bool = False
+    method: str = ""
+    p: float | None = None  # two-sided, before Holm
+    confidence: float = 0.95  # of the interval; higher than 0.95 where Holm asks for it
+    more_trials: int | None = None  # with "cannot_tell": about how many more blocks it would take
+    aa_floor: float | None = None  # |effect| between two runs of the same thing, in this run
+    ours: Estimate | None = None  # median of `level`
+    theirs: Estimate | None = None  # median of `against`
+    ratio_of_medians: Estimate | None = None  # block bootstrap, beside the headline
+    tainted: tuple[str, ...] = ()  # differences between the sides that make the effect hard to blame on the level
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that the two sides of a comparison do not share."""
+
+    key: str  # "torch.version"
+    level: str
+    against: str
+    ours: Any
+    theirs: Any
+    matters: bool  # it could explain a difference in time, and is not what the comparison is about
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A trial whose figures are not used, and why."""
+
+    trial: str
+    label: str
+    block: int
+    state: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """Everything that a report says about one store, as values."""
+
+    study: str
+    question: str  # "container (docker) vs bare, LeNet-5 training, batch 16"
+    by: str  # the factor: "platform"
+    against: str
+    metric: str  # the headline metric
+    comparisons: tuple[Comparison, ...]  # headline metric, one per level
+    others: tuple[Comparison, ...] = ()  # the same levels on further metrics (cpu_s, stall_s, wall_s ...), no claims
+    differences: tuple[Difference, ...] = ()
+    left_out: tuple[Left, ...] = ()
+    outliers: tuple[Left, ...] = ()  # marked, and used all the same
+    notes: tuple[str, ...] = ()  # malloc lottery, stop rule and whether it was met, missing cells
+    counts: Mapping[str, int] = field(default_factory=dict)  # {"planned": 24, "ok": 22, "invalid": 2}
+    measurements: tuple[Measurement, ...] = ()  # headline metric, for figures
+    medians: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)  # level -> metric -> median
+    phases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # level -> phase -> median seconds
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the device, from the first record

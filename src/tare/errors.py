@@ -1,0 +1,68 @@
+"""Everything that tare raises on purpose. One place (`tare.cli`) catches and prints.
+
+    TareError                 1    anything else that we foresaw
+    ├── StudyError            2    the study, or the command line, is wrong
+    ├── ObstacleError         3    this device cannot do what was asked
+    ├── StoreError            4    the records cannot be read or written
+    ├── TrialError            1    one trial failed; the study goes on and the record says so
+    │   └── ControlNotHeld    1    a knob did not take, or did not keep, the value it was given
+    ├── BusyError            75    another run owns this device
+    └── NotRestoredError     70    the device was NOT left as it was found (no other exit is 70)
+
+Each message says what happened, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class TareError(Exception):
+    """Something that we foresaw went wrong; its text is for the user."""
+
+    exit_code = 1
+
+
+class StudyError(TareError):
+    """The study file or the command line is wrong: nothing was run."""
+
+    exit_code = 2
+
+
+class ObstacleError(TareError):
+    """This device cannot do what was asked; the sentences come from the parts."""
+
+    exit_code = 3
+
+    def __init__(self, what: str, obstacles: Sequence[str] = ()) -> None:
+        self.obstacles = tuple(obstacles)
+        super().__init__("\n".join([what, *(f"  - {sentence}" for sentence in obstacles)]))
+
+
+class StoreError(TareError):
+    """The store cannot be read or written."""
+
+    exit_code = 4
+
+
+class TrialError(TareError):
+    """One trial failed; its record keeps the reason and the study goes on."""
+
+
+class ControlNotHeld(TrialError):
+    """A control did not take the value that the study asked for."""
+
+    def __init__(self, control: str, *, asked: object, found: object) -> None:
+        super().__init__(f"{control}: asked for {asked}, the device says {found}.")
+
+
+class BusyError(TareError):
+    """Another run owns this device."""
+
+    exit_code = 75
+
+
+class NotRestoredError(TareError):
+    """The device was not left as it was found."""
+
+    exit_code = 70

@@ -1,0 +1,260 @@
+"""The one door to the machine: commands, files and time go through a `Host`, and so a test needs no machine.
+
+`LocalHost` is the device itself. Platforms turn a host into another host (a container, a guest).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import IO, Protocol
+
+from tare.clock import Clock, MonotonicClock
+from tare.errors import TareError
+
+OUTPUT_LIMIT_BYTES = 1 << 20  # a workload that prints gigabytes must not fill the disk or our memory
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What a short command left behind."""
+
+    argv: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+
+    def checked(self) -> Completed:
+        """Itself if the command succeeded, otherwise an error that quotes it."""
+        if self.code != 0:
+            said = (self.err or self.out).strip()[-2000:] or "it said nothing"
+            raise TareError(f"`{' '.join(self.argv)}` failed with code {self.code}:\n{said}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a workload wants to have run: the same on every platform."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)  # the whole environment, not an addition to ours
+    cwd: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a job ended, as seen from outside."""
+
+    code: int
+    seconds: float
+    out: str = ""
+    err: str = ""
+    timed_out: bool = False
+    truncated: bool = False  # the output was longer than we keep
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a host's processes are found on the device: a pid there, and its folder in each cgroup hierarchy."""
+
+    pid: int | None = None
+    cgroups: Mapping[str, str] = field(default_factory=dict)  # v1: controller -> folder; v2: "" -> folder
+
+
+class Process(Protocol):
+    """A job that runs."""
+
+    def wait(self, limit_s: float) -> Exit: ...  # past the limit it is killed and `timed_out` is set
+    def kill(self) -> None: ...
+
+
+class Host(Protocol):
+    """A place where commands run: the device, a container, a guest."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def python(self) -> str: ...  # the interpreter that built-in workloads use there
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed: ...
+    def spawn(self, job: Job) -> Process: ...
+    def read(self, path: PurePath | str) -> str: ...
+    def write(self, path: PurePath | str, text: str) -> None: ...
+    def scope(self) -> Scope: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a platform is told when it opens: its name, and what must be visible inside.
+
+    Everything a platform makes (container, cgroup, mount, folder) is made under `name`, so that
+    `sweep(name)` finds all of it after a crash.
+    """
+
+    name: str
+    scratch: Path  # an existing folder of this trial's own, on the device
+    reads: tuple[Path, ...] = ()
+    writes: tuple[Path, ...] = ()
+
+
+class LocalProcess:
+    """A child of ours, in a session of its own so that its whole group can be ended."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None, cwd: str, clock: Clock) -> None:
+        self._clock = clock
+        self._start_ns = clock.now_ns()
+        self._child = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            start_new_session=True,
+        )
+        assert self._child.stdout is not None
+        assert self._child.stderr is not None
+        self._out = _Tap(self._child.stdout)
+        self._err = _Tap(self._child.stderr)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def wait(self, limit_s: float) -> Exit:
+        timed_out = False
+        try:
+            code = self._child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+            self.kill()
+            code = self._child.wait()
+        end_ns = self._clock.now_ns()
+        out, err = self._out.text(), self._err.text()
+        return Exit(
+            code=code,
+            seconds=(end_ns - self._start_ns) / 1e9,
+            out=out,
+            err=err,
+            timed_out=timed_out,
+            truncated=self._out.truncated or self._err.truncated,
+        )
+
+    def kill(self) -> None:
+        """End the whole process group, at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+
+
+class _Tap:
+    """Drains a pipe in the background and keeps the first `OUTPUT_LIMIT_BYTES` of it."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self.truncated = False
+        self._pipe = pipe
+        self._kept = bytearray()
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        while chunk := os.read(self._pipe.fileno(), 65536):
+            room = OUTPUT_LIMIT_BYTES - len(self._kept)
+            self._kept += chunk[:room]
+            self.truncated |= len(chunk) > room
+
+    def text(self) -> str:
+        # A daemon that the job left behind may hold the pipe open; it must not hold us.
+        self._thread.join(timeout=2)
+        if not self._thread.is_alive():
+            self._pipe.close()
+        return bytes(self._kept).decode("utf-8", "replace")
+
+
+class LocalHost:
+    """The device itself. `root` is `/`, or in tests a folder that looks like one."""
+
+    name = "device"
+
+    def __init__(self, *, clock: Clock | None = None, root: Path = Path("/"), python: str | None = None) -> None:
+        self.clock: Clock = clock or MonotonicClock()
+        self.root = root
+        self.python = python or sys.executable
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        """Run a short command: no shell, no terminal, a deadline, and the whole group dies at it."""
+        if shutil.which(argv[0]) is None:
+            return Completed(tuple(argv), 127, "", f"{argv[0]}: there is no such command on this machine")
+        with subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+            errors="replace",
+        ) as child:
+            try:
+                out, err = child.communicate(stdin, timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                out, err = child.communicate()
+                err += f"\nended by tare: no answer within {limit_s:g} s"
+                return Completed(tuple(argv), 124, out, err)
+        return Completed(tuple(argv), child.returncode, out, err)
+
+    def spawn(self, job: Job) -> Process:
+        return LocalProcess(job.argv, job.env, job.cwd, self.clock)
+
+    def read(self, path: PurePath | str) -> str:
+        return self._at(path).read_text(errors="replace")
+
+    def write(self, path: PurePath | str, text: str) -> None:
+        # One write call and no O_CREAT: a kernel file takes a value whole, and is never made by us.
+        descriptor = os.open(self._at(path), os.O_WRONLY | os.O_TRUNC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
+
+    def scope(self) -> Scope:
+        return Scope(pid=os.getpid())
+
+    def close(self) -> None:
+        pass
+
+    def _at(self, path: PurePath | str) -> Path:
+        return self.root / str(path).lstrip("/")
+
+
+class WatchingHost(LocalHost):
+    """The device as the sampler sees it: each file that is read again and again keeps its descriptor open."""
+
+    def __init__(self, *, clock: Clock | None = None, root: Path = Path("/")) -> None:
+        super().__init__(clock=clock, root=root)
+        self._open: dict[str, int] = {}
+
+    def read(self, path: PurePath | str) -> str:
+        key = str(path)
+        descriptor = self._open.get(key)
+        if descriptor is None:
+            descriptor = self._open[key] = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+        data = os.pread(descriptor, 65536, 0)
+        while len(data) % 65536 == 0 and (more := os.pread(descriptor, 65536, len(data))):
+            data += more
+        return data.decode("ascii", "replace")
+
+    def close(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()

@@ -1,0 +1,1 @@
+"""What can be plugged in, one file each: the file's name is the name in the study."""

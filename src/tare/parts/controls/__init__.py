@@ -1,0 +1,1 @@
+"""One control per file."""

@@ -1,0 +1,62 @@
+"""From a name in a study to a class: the file of that name first, an entry point second. Nothing is registered."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+import pkgutil
+from typing import Literal, TypeAlias
+
+from tare.errors import StudyError
+from tare.parts.protocols import Control, Part, Platform, Probe, Workload
+
+Kind: TypeAlias = Literal["controls", "platforms", "probes", "workloads"]
+KINDS: dict[Kind, type[Part]] = {
+    "controls": Control,
+    "platforms": Platform,
+    "probes": Probe,
+    "workloads": Workload,
+}
+
+
+def names(kind: Kind) -> list[str]:
+    """Every part of this kind that can be named here, sorted; none of them is imported."""
+    package = importlib.import_module(f"tare.parts.{kind}")
+    ours = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    theirs = {entry.name for entry in importlib.metadata.entry_points(group=f"tare.{kind}")}
+    return sorted(ours | theirs)
+
+
+def find(kind: Kind, name: str) -> type[Part]:
+    """The class of the part called `name`; only that part's file is imported."""
+    if name not in names(kind):
+        raise StudyError(unknown(kind, name))
+    try:
+        module = importlib.import_module(f"tare.parts.{kind}.{name}")
+    except ModuleNotFoundError as missing:
+        if missing.name == f"tare.parts.{kind}.{name}":
+            return _from_entry_point(kind, name)
+        raise
+    return next(
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, KINDS[kind]) and value.__module__ == module.__name__
+    )
+
+
+def unknown(kind: Kind, name: str) -> str:
+    """What to say to someone who named a part that does not exist."""
+    here = names(kind)
+    lines = [f"there is no {kind[:-1]} {name!r}.", f"{kind.capitalize()} here: {', '.join(here)}."]
+    if close := difflib.get_close_matches(name, here, n=1):
+        lines.append(f"Did you mean {close[0]!r}?")
+    return "\n".join(lines)
+
+
+def _from_entry_point(kind: Kind, name: str) -> type[Part]:
+    (entry,) = importlib.metadata.entry_points(group=f"tare.{kind}", name=name)
+    part = entry.load()
+    if not (isinstance(part, type) and issubclass(part, KINDS[kind])):
+        raise StudyError(f"the entry point {entry.value!r} of {name!r} is not a {KINDS[kind].__name__}.")
+    return part

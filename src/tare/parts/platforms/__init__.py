@@ -1,0 +1,1 @@
+"""One platform per file."""

@@ -1,0 +1,139 @@
+"""What a part is. Adding one is one file: `parts/<kind>/<name>.py` with one class that has these methods.
+
+A part is a value: frozen, comparable, hashable; its fields are the keys of the study file. What runs is what
+`open()` returns. `obstacles()` says in sentences why a part cannot work on a host; empty means that it can:
+`tare check` prints it, `tare run` refuses on it, machine tests skip with it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from tare.host import Host, Job, Scope, Site
+from tare.measures import Channel
+
+Json: TypeAlias = Any  # None, bool, int, float, str, or lists and dicts of them
+
+
+class Part(BaseModel):
+    """Base of every part: fields are study keys, unknown keys are refused, nothing can be changed later."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    short: ClassVar[str | None] = None
+    """The field that a plain value fills: with short = "state", `page_cache: cold` means `{state: cold}`."""
+
+    @classmethod
+    def part_name(cls) -> str:
+        """The name in the study: the name of the part's file."""
+        return cls.__module__.rpartition(".")[2]
+
+    def fields(self) -> dict[str, Json]:
+        """The fields as plain data, for records and ids."""
+        return self.model_dump(mode="json")
+
+
+class Reading(NamedTuple):
+    """One value of one channel. A value that could not be read is not a reading: missing is absent."""
+
+    t_ns: int
+    channel: str
+    value: float
+
+
+class Mark(NamedTuple):
+    """What the workload said it did: an edge of a named interval, in a step."""
+
+    t_ns: int
+    name: str
+    edge: Literal["begin", "end", "point"]
+    step: int
+
+
+class Platform(Part):
+    """Turns a host into a host inside it; platforms stack because the result is again a host."""
+
+    @abstractmethod
+    def obstacles(self, host: Host) -> list[str]: ...
+
+    @abstractmethod
+    def open(self, host: Host, site: Site) -> Host:
+        """Make the place. If this raises, it has cleaned up after itself. Closing the place removes it."""
+
+    @classmethod
+    @abstractmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        """Remove whatever a dead run made under this site name; nothing there is no error."""
+
+
+class Control(Part):
+    """One thing about the device that a study can fix. The engine journals, writes, reads back and restores it."""
+
+    persistence: ClassVar[Literal["volatile", "reboot-persistent"]] = "volatile"
+    restore_rank: ClassVar[int] = 50
+    """Lower ranks are restored first (faults.md D4: cores come online before anything that needs them)."""
+
+    @abstractmethod
+    def obstacles(self, host: Host) -> list[str]: ...
+
+    @abstractmethod
+    def target(self, inputs: Iterable[Path]) -> Json:
+        """The state that the study wants; `inputs` are the files that the workload will read."""
+
+    @abstractmethod
+    def read(self, host: Host) -> Json | None:
+        """The state now, in a form that `write` takes; None if it has no inverse (then nothing is restored)."""
+
+    @abstractmethod
+    def write(self, host: Host, state: Json) -> None:
+        """Put the device into `state`; raises `ControlNotHeld` where it can tell that it did not work."""
+
+
+class Feed(Protocol):
+    """A probe that is running."""
+
+    channels: tuple[Channel, ...]
+
+    def poll(self) -> Iterable[Reading]: ...
+    def close(self) -> Iterable[Reading]: ...
+
+
+class Probe(Part):
+    """Watches one aspect of the device. Its feed runs in the sampler's process."""
+
+    @abstractmethod
+    def obstacles(self, host: Host) -> list[str]: ...
+
+    @abstractmethod
+    def open(self, host: Host, scope: Scope) -> Feed: ...
+
+
+class Workload(Part):
+    """What is run and watched."""
+
+    @abstractmethod
+    def obstacles(self, host: Host) -> list[str]: ...
+
+    @abstractmethod
+    def title(self) -> str:
+        """A few words for people: `LeNet-5 training, batch 16`."""
+
+    def prepare(self, host: Host) -> None:
+        """Make what it needs on the device (data on disk), once, outside every measurement."""
+
+    def inputs(self) -> tuple[Path, ...]:
+        """Files and folders of the device that it reads; they are made visible inside every platform."""
+        return ()
+
+    def units(self) -> int | None:
+        """How many steps a complete run marks; None where that is not known beforehand."""
+        return None
+
+    @abstractmethod
+    def job(self, place: Host, desk: Path, seed: int) -> Job:
+        """The job as it runs at `place`. `desk` is the trial's own folder, writable there under the same path."""

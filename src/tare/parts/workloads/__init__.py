@@ -1,0 +1,1 @@
+"""One workload per file."""

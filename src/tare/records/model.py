@@ -1,0 +1,46 @@
+"""What one trial leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+Json: TypeAlias = Any
+State: TypeAlias = Literal["planned", "running", "ok", "suspect", "invalid", "failed", "timeout", "oom", "interrupted"]
+USABLE: tuple[State, ...] = ("ok", "suspect")  # their times may be compared; a suspect one is marked
+FINISHED: tuple[State, ...] = ("ok", "suspect", "invalid", "failed", "timeout", "oom")  # not run again by a resume
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One attempt at one trial: settings, what was found, how it ended. Series and marks lie beside it."""
+
+    trial: str  # the hash of what was asked: the same trial in another run has the same id
+    attempt: int
+    study: str
+    block: int
+    position: int  # place in the block's shuffled order
+    twin: int  # 1: the baseline run a second time under another name, for the A/A noise floor
+    settings: Mapping[str, Json]  # flat: {"platform": "docker", "workload": "torch_train", "workload.batch": 16}
+    state: State
+    reasons: tuple[str, ...] = ()  # why it is not plainly ok, in sentences
+    notes: tuple[str, ...] = ()  # worth knowing, without doubt on the numbers
+    metrics: Mapping[str, float] = field(default_factory=dict)  # base units: {"step_s": 0.00184, "cpu_s": 3.1}
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds: {"open": 0.31, "run": 4.2, "close": 0.2}
+    facts: Mapping[str, Json] = field(default_factory=dict)  # {"device": {...}, "inside": {...software...}}
+    started_utc: str = ""
+    start_ns: int = 0  # monotonic clock of the device
+    end_ns: int = 0
+    tare_version: str = ""
+
+    def as_json(self) -> dict[str, Json]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json]) -> Record:
+        """The reverse of `as_json`; keys that a newer tare added are ignored."""
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        for name in ("reasons", "notes"):
+            known[name] = tuple(known.get(name, ()))
+        return cls(**known)
