@@ -1,0 +1,89 @@
+"""Who asks: one small file a verb. This is the one place that catches and prints errors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from tare import __version__
+from tare.errors import NotRestoredError, TareError
+
+VERBS = {  # in the order in which people meet them; each is imported only when it is asked for
+    "weigh": "Weigh a workload: bare metal against a container, with a verdict.",
+    "check": "Say what this device can and cannot do, and why.",
+    "plan": "List the trials of a study, with time and disk; run nothing.",
+    "run": "Run a study; go on where it stopped.",
+    "show": "Show the trials of a store, or one of them.",
+    "compare": "Compare levels of a factor, in a store or in any table.",
+    "report": "Write a store's report as one HTML file.",
+    "restore": "Put back what an interrupted run left changed.",
+    "parts": "List what can be plugged into a study.",
+    "schema": "Print the JSON Schema of study files, for editors.",
+    "completion": "Print the completion script for a shell.",
+}
+
+
+class Verbs(click.Group):
+    """Finds a verb's file by its name, so that `tare --help` loads nothing heavy."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"tare.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(f"{error.message} The verbs are: {', '.join(VERBS)}.", ctx) from None
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tare")
+def tare() -> None:
+    """Weigh deep-learning workloads: what a container costs, how sure that is, and why.
+
+    Data goes to stdout, talk to stderr; --json on every verb that has data.
+    Exit codes: 0 fine, 1 a trial or a check failed, 2 the study or the command line is wrong,
+    3 this device cannot do it, 4 the store cannot be read or written, 75 the device is in use,
+    130 interrupted (device restored), 70 the device was NOT restored.
+    """
+
+
+def main() -> None:
+    """Run, catch, print."""
+    try:
+        code = tare.main(prog_name="tare", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except NotRestoredError as error:
+        click.echo(f"tare: {error}", err=True)
+        click.echo("tare: THE DEVICE WAS NOT RESTORED. Run `tare restore` (as root) to put it back.", err=True)
+        sys.exit(error.exit_code)
+    except TareError as error:
+        click.echo(f"tare: {error}", err=True)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("tare: interrupted; the device is as it was found.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # `tare show | head`: whoever read us has had enough. Keep the interpreter from flushing into the pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

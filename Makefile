@@ -1,0 +1,33 @@
+# Each target sets up what it needs: nothing has to be done before `make weigh` or `make test`.
+#   make weigh           LeNet-5 training, bare metal against a container; a verdict in under three minutes
+#   make test            lint, types, import contracts and every test that this machine can run
+#   make bench           what tare itself costs, side by side with other ways to do it
+#   make docs            the reference pages, made from the code
+#
+#   make weigh TORCH="torch==2.6.0"     another torch; TORCH= takes the one that PYTHON has
+#   make test PYTHON=python3.12         another interpreter
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+export PYTHON TORCH
+
+.PHONY: weigh test bench docs clean
+
+weigh:
+	@tools/setup weigh
+	@.venv/bin/tare weigh $(ARGS)
+
+test:
+	@tools/setup test
+	@tools/test $(ARGS)
+
+bench:
+	@tools/setup test
+	@tools/with-engine .venv/bin/python -m benchmarks
+
+docs:
+	@tools/setup weigh
+	@.venv/bin/python tools/reference.py
+
+clean:
+	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,65 @@
+"""`tare plan`: what would be done; nothing is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tare.cli.options import json_option, print_json, say, width
+from tare.cli.studies import load_study
+
+
+@click.command("plan")
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
+@json_option
+def command(study: Path, trust: bool, as_json: bool) -> None:
+    """List the trials of STUDY in order, with the time and the disk they take. Runs nothing."""
+    from tare.host import LocalHost
+    from tare.plan.check import check
+    from tare.plan.matrix import cells
+    from tare.plan.order import trials
+    from tare.report.terminal import table
+    from tare.report.words import size_text, time_text
+
+    loaded = load_study(study, trust)
+    its_cells = cells(loaded)
+    planned = trials(loaded, its_cells)
+    checked = check(loaded, its_cells, LocalHost())
+    rows: list[dict[str, Any]] = [
+        {"trial": t.id, "block": t.block, "position": t.position, "twin": t.twin, "settings": dict(t.settings)}
+        for t in planned
+    ]
+    if as_json:
+        print_json(
+            {
+                "study": loaded.study,
+                "trials": rows,
+                "seconds": checked.seconds,
+                "disk_bytes": checked.disk_bytes,
+                "obstacles": checked.blocked,
+            }
+        )
+        return
+    varying = sorted({key for row in rows for key in row["settings"] if _varies(key, rows)})
+    headers = ["block", "trial", *varying]
+    body = [[str(row["block"] + 1), row["trial"][:8], *(_cell(row, key) for key in varying)] for row in rows]
+    click.echo(table(body, headers, width()))
+    say(
+        f"{len(rows)} trials in {planned[-1].block + 1} blocks, about {time_text(checked.seconds)} "
+        f"and {size_text(checked.disk_bytes)}; stop rule: {loaded.repeat.sentence()}"
+    )
+    for sentence in checked.blocked:
+        say(f"obstacle: {sentence}")
+
+
+def _varies(key: str, rows: list[dict[str, Any]]) -> bool:
+    return key == "platform" or len({repr(row["settings"].get(key)) for row in rows}) > 1
+
+
+def _cell(row: dict[str, Any], key: str) -> str:
+    value = row["settings"].get(key, "")
+    text = "" if value is None else str(value)
+    return f"{text} (again)" if key == "platform" and row["twin"] else text

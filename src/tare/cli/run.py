@@ -1,0 +1,113 @@
+"""`tare run`: run what the store does not have yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tare.cli.options import color, json_option, print_json, say, width
+from tare.cli.studies import load_study, study_path
+from tare.errors import ObstacleError, StudyError
+
+if TYPE_CHECKING:
+    from tare.fleet.local import Outcome
+    from tare.plan.model import Trial
+    from tare.records.store import Store
+    from tare.study.model import Study
+
+
+@click.command("run")
+@click.argument("study", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The store's folder; else out/NAME.")
+@click.option("--accept-changes", is_flag=True, help="Go on although the study file has changed since.")
+@click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
+@json_option
+def command(study: Path, output: Path | None, accept_changes: bool, trust: bool, as_json: bool) -> None:
+    """Run STUDY, a file or a built-in name; a second run goes on where the first one stopped."""
+    loaded = load_study(study, trust)
+    text = study_path(study).read_text(encoding="utf-8-sig")
+    folder = output or Path("out") / loaded.study
+    outcome = run_into(loaded, text, folder, accept_changes)
+    finish(folder, outcome, as_json)
+
+
+def run_into(study: Study, text: str, folder: Path, accept_changes: bool = False) -> Outcome:
+    """Plan, check, then run into the store at `folder`, which is made if it is not there."""
+    from tare.fleet.local import run_study
+    from tare.host import LocalHost
+    from tare.plan.check import check
+    from tare.plan.matrix import cells
+    from tare.plan.order import trials
+    from tare.report.progress import Progress
+
+    host = LocalHost()
+    its_cells = cells(study)
+    planned = trials(study, its_cells)
+    if obstacles := check(study, its_cells, host).blocked:
+        raise ObstacleError("this device cannot run the study, and nothing was run:", obstacles)
+    with open_store(study, text, folder) as store:
+        _refuse_silent_changes(store, planned, accept_changes)
+        store.plan([_row(trial) for trial in planned])
+        return run_study(study, planned, store, host, Progress())
+
+
+def open_store(study: Study, text: str, folder: Path) -> Store:
+    """The store that is there, or a new one."""
+    from tare.records.store import Store
+
+    if (folder / "store.json").exists():
+        return Store.open(folder, write=True)
+    return Store.create(folder, study.as_plain(), text)
+
+
+def finish(folder: Path, outcome: Outcome, as_json: bool) -> None:
+    """Say what came of it: the verdict, the report, and how to go on."""
+    from tare.analysis.weighing import weigh
+    from tare.cli.report import write_report
+    from tare.records.store import Store
+    from tare.report.terminal import verdict_text
+
+    with Store.open(folder) as store:
+        weighing = weigh(store)
+        report = folder / "report.html"
+        write_report(store, weighing, report)
+        failed = [record for record in store.records() if record.state in ("failed", "timeout", "oom")]
+    if as_json:
+        comparisons = [comparison.as_json() for comparison in weighing.comparisons]
+        print_json({"store": str(folder), "report": str(report), "ended": outcome.why, "comparisons": comparisons})
+    else:
+        click.echo(verdict_text(weighing, width(), color()))
+        click.echo(f"report: {report}")
+    say(f"{outcome.why}.")
+    if outcome.interrupted:
+        say(f"{outcome.left} trials are left; the same command goes on with them. The device is as it was found.")
+        raise SystemExit(130)
+    if failed:
+        say(f"{len(failed)} trials failed; `tare show {folder}` lists them.")
+        raise SystemExit(1)
+
+
+def _refuse_silent_changes(store: Store, planned: list[Trial], accept: bool) -> None:
+    from tare.plan.order import changes
+
+    known = store.states()
+    changed = changes(known, planned)
+    if known and (changed.new or changed.gone) and not accept:
+        raise StudyError(
+            f"the study has changed since {store.root} was begun: {len(changed.new)} new trials, "
+            f"{len(changed.gone)} gone, {len(changed.unchanged)} unchanged.\n"
+            "Add --accept-changes to go on (old results stay), or give another folder with -o."
+        )
+
+
+def _row(trial: Trial) -> Any:
+    return {
+        "trial": trial.id,
+        "study": trial.study,
+        "block": trial.block,
+        "position": trial.position,
+        "twin": trial.twin,
+        "settings": dict(trial.settings),
+    }

@@ -1,0 +1,114 @@
+"""`tare weigh`: one command from a workload to a verdict."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import secrets
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tare.cli.options import SHARE, json_option, need, say
+from tare.cli.run import finish, run_into
+from tare.errors import ObstacleError, StudyError
+
+CONTAINERS = ("docker", "podman", "runc")  # tried in this order where none is named
+
+WORKLOADS: dict[str, dict[str, Any]] = {
+    # Sized so that a trial takes a few seconds on a small machine: epoch 0 apart, then two epochs that count.
+    "lenet5": {"torch_train": {"model": "lenet5", "batch": 16, "epochs": 3, "steps_per_epoch": 250, "threads": 1}},
+    "null": {"null": {}},
+}
+
+
+@click.command("weigh")
+@click.option("--in", "inside", metavar="PLATFORM", help="The platform to weigh.  [default: the first that works]")
+@click.option("--workload", metavar="NAME", help=f"A built-in workload: {', '.join(WORKLOADS)}.  [default: lenet5]")
+@click.option(
+    "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 6 to 20, by the noise]"
+)
+@click.option("--margin", type=SHARE, default="5%", show_default=True, help="What counts as equivalent.")
+@click.option("--image", help="The container's image; else the host's own root file system, read-only.")
+@click.option("--seconds", type=click.IntRange(1), default=140, show_default=True, help="Begin no block past this.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The store's folder; else out/weigh-TIME.")
+@json_option
+@click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def command(
+    inside: str | None,
+    workload: str | None,
+    repeat: int | None,
+    margin: float,
+    image: str | None,
+    seconds: int,
+    output: Path | None,
+    as_json: bool,
+    command_line: tuple[str, ...],
+) -> None:
+    """Weigh a workload on bare metal against a container, in interleaved blocks, and say what it costs.
+
+    With COMMAND, any program of yours; where it is a PyTorch script its steps are marked without a change to it:
+
+    tare weigh -- python train.py --epochs 1
+    """
+    need(not (workload and command_line), "give either --workload or a command after --, not both.")
+    from tare.study.model import Study
+
+    with ExitStack() as stack:
+        platform = choose_platform(inside, stack)
+        fields = {"image": image} if image else {}
+        study = Study.model_validate(
+            {
+                "study": "weigh",
+                "platform": ["bare", {platform: fields} if fields else platform],
+                "workload": {"command": {"argv": list(command_line), "cwd": str(Path.cwd())}}
+                if command_line
+                else built_in_workload(workload or "lenet5"),
+                "repeat": repeat or {"min": 6, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
+                "compare": {"against": {"platform": "bare"}, "margin": margin},
+            }
+        )
+        folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        outcome = run_into(study, json.dumps(study.as_plain(), indent=1), folder)
+        finish(folder, outcome, as_json)
+
+
+def built_in_workload(name: str) -> dict[str, Any]:
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    close = difflib.get_close_matches(name, WORKLOADS, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise StudyError(f"there is no built-in workload {name!r}. There are: {', '.join(WORKLOADS)}.{hint}")
+
+
+def choose_platform(asked: str | None, stack: ExitStack) -> str:
+    """The platform that was asked for, or the first container that works here; says what it passed over."""
+    refused: list[str] = []
+    for name in (asked,) if asked else CONTAINERS:
+        obstacles = _obstacles(name, stack)
+        if not obstacles:
+            if refused:
+                say(f"weighing in {name} instead:")
+                for sentence in refused:
+                    say(f"  - {sentence}")
+            return name
+        refused += obstacles
+    raise ObstacleError(f"{asked or 'no container platform'} cannot be used here, and nothing was run:", refused)
+
+
+def _obstacles(name: str, stack: ExitStack) -> list[str]:
+    from tare.host import LocalHost
+    from tare.parts.find import find
+
+    host = LocalHost()
+    part = find("platforms", name)
+    found: list[str] = part().obstacles(host)  # type: ignore[attr-defined]
+    if found and name == "docker":
+        from tare.parts.engine import running_engine
+
+        if stack.enter_context(running_engine(host, say)):
+            found = part().obstacles(host)  # type: ignore[attr-defined]
+    return found

@@ -1,0 +1,149 @@
+"""Runs a plan on this device, one trial after another; goes on where an earlier run stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Protocol
+
+from tare.analysis.weighing import is_enough
+from tare.errors import NotRestoredError, TareError
+from tare.host import Host
+from tare.plan.model import Trial
+from tare.records.model import FINISHED, Record, State
+from tare.records.store import Store
+from tare.study.model import Study
+from tare.trial.device import DeviceLock, device_id, state_dir
+from tare.trial.engine import Bench, run_trial
+from tare.trial.journal import Journal
+from tare.trial.restoration import restore
+from tare.trial.thresholds import THRESHOLDS
+from tare.fleet.signals import Interruption
+
+
+class Watcher(Protocol):
+    """Whoever wants to know how far it is."""
+
+    def started(self, total: int) -> None: ...
+    def trial_began(self, label: str) -> None: ...
+    def trial_ended(self, state: str, seconds: float) -> None: ...
+    def note(self, text: str) -> None: ...
+    def finished(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run over a plan ended."""
+
+    done: int
+    left: int
+    why: str  # "all trials are done", "tight enough: ...", "stopped by you"
+    interrupted: bool = False
+
+
+@contextmanager
+def owned_device(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journal, Path]]:
+    """This device, ours alone, with whatever a dead run left on it put back first."""
+    state, device = state_dir(), device_id(host)
+    with DeviceLock(state, device, run):
+        journal = Journal(state / "devices" / device)
+        scratch = state / "scratch"
+        report = restore(host, journal, scratch=scratch)
+        for sentence in report.sentences():
+            watcher.note(sentence)
+        if not report.clean:
+            raise NotRestoredError("an earlier run's changes could not be put back; see `tare restore --plan`.")
+        yield journal, scratch
+
+
+def run_study(study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher) -> Outcome:
+    """Run what the store does not have yet, block by block, until the declared stop rule is met."""
+    interruption = Interruption(watcher.note)
+    with owned_device(host, watcher, str(store.root)) as (journal, scratch), interruption.watching():
+        for record in store.recover():
+            watcher.note(f"trial {record.trial[:8]} was cut off in an earlier run; its series are kept as interrupted.")
+        bench = Bench(host, store, journal, scratch, period_s=study.period_s)
+        runner = _Runner(study, bench, watcher, interruption)
+        return runner.run(trials)
+
+
+class _Runner:
+    """The loop over blocks, with its three reasons to stop before the plan's end."""
+
+    def __init__(self, study: Study, bench: Bench, watcher: Watcher, interruption: Interruption) -> None:
+        self._study = study
+        self._bench = bench
+        self._watcher = watcher
+        self._interruption = interruption
+        self._same_failure: list[str] = []
+        self._start_ns = bench.host.clock.now_ns()
+
+    def run(self, trials: list[Trial]) -> Outcome:
+        states = self._bench.store.states()
+        left = [trial for trial in trials if states.get(trial.id) not in FINISHED]
+        self._watcher.started(len(left))
+        done = 0
+        try:
+            for block, members in groupby(trials, key=lambda trial: trial.block):
+                if why := self._stop_before(block):
+                    return Outcome(done, len(left) - done, why)
+                for trial in members:
+                    if states.get(trial.id) in FINISHED:
+                        continue
+                    self._run_until_valid(trial)
+                    done += 1
+                    if self._interruption.asked:
+                        return Outcome(done, len(left) - done, "stopped by you", interrupted=True)
+            return Outcome(done, 0, "all planned trials are done")
+        except KeyboardInterrupt:
+            return Outcome(done, len(left) - done, "stopped by you", interrupted=True)
+        finally:
+            self._watcher.finished()
+
+    def _stop_before(self, block: int) -> str | None:
+        """The stop rule, as the study declared it before the run: only whole blocks, only past the floor."""
+        repeat = self._study.repeat
+        if block < repeat.min:
+            return None
+        if repeat.until is not None and is_enough(self._bench.store, until=repeat.until):
+            return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
+        spent_s = (self._bench.host.clock.now_ns() - self._start_ns) / 1e9
+        if repeat.within_s is not None and spent_s * (block + 1) / max(block, 1) > repeat.within_s:
+            return f"another block would not fit into the {repeat.within_s:.0f} s that the study allows"
+        return None
+
+    def _run_until_valid(self, trial: Trial) -> None:
+        """An invalid trial is run again, a few times; every attempt is kept."""
+        for _ in range(1 + THRESHOLDS.rerun_limit):
+            self._watcher.trial_began(label(trial))
+            record = run_trial(trial, self._bench)
+            self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
+            self._break_if_hopeless(record)
+            if record.state != "invalid" or self._interruption.asked:
+                return
+            self._watcher.note(f"invalid, to be run again: {record.reasons[0]}")
+
+    def _break_if_hopeless(self, record: Record) -> None:
+        """The same failure again and again is not worth a night."""
+        if record.state not in ("failed", "timeout", "oom"):
+            self._same_failure.clear()
+            return
+        reason = record.reasons[0] if record.reasons else record.state
+        self._watcher.note(f"{record.state}: {reason}")
+        if self._same_failure and self._same_failure[-1] != reason:
+            self._same_failure.clear()
+        self._same_failure.append(reason)
+        if len(self._same_failure) >= THRESHOLDS.breaker:
+            raise TareError(
+                f"{THRESHOLDS.breaker} trials in a row failed in the same way, so the study was stopped:\n{reason}\n"
+                f"See `tare show {self._bench.store.root} {record.trial[:8]}` for what the workload said."
+            )
+
+
+def label(trial: Trial) -> str:
+    """A few words for the progress bar."""
+    twin = " (again)" if trial.twin else ""
+    return f"block {trial.block + 1}: {trial.settings['platform']}{twin}"

@@ -1,0 +1,58 @@
+"""The trial's own folders: its desk, seen under the same path inside every platform, and its scratch on the device."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import tare_inside
+from tare.errors import TareError
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def make_desk(name: str, scratch: Path) -> Path:
+    """A folder with a copy of `tare_inside` for one trial.
+
+    It lies in memory where there is a tmpfs: the marks are written there during the timed loop,
+    and the kernel must not write them back to a disk that is being measured.
+    """
+    desk = (SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else scratch) / f"{name}-desk"
+    desk.mkdir(mode=0o700)
+    source = Path(tare_inside.__file__).parent
+    shutil.copytree(source, desk / "inside" / "tare_inside", ignore=shutil.ignore_patterns("__pycache__"))
+    return desk
+
+
+def remove_folders(name: str, scratch_root: Path) -> None:
+    """Remove the desk and the scratch folder of the trial called `name`; nothing there is no error."""
+    scratch = scratch_root / name
+    if mounted := [point for point in _mount_points() if point.is_relative_to(scratch)]:
+        # What is mounted there may be the device's own root: never delete through it.
+        raise TareError(f"{mounted[0]} is still mounted, so {scratch} was left alone; `umount {mounted[0]}` frees it.")
+    shutil.rmtree(SHARED_MEMORY / f"{name}-desk", ignore_errors=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _mount_points() -> list[Path]:
+    lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    return [Path(line.split()[4].encode().decode("unicode_escape")) for line in lines]
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """What the workload's side wrote, or nothing: its output is data, and may be missing or broken."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def read_json_file(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path.read_text())
+    except (OSError, UnicodeDecodeError):
+        return {}

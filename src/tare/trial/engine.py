@@ -1,0 +1,165 @@
+"""One trial, from the first knob to the sealed record: the page that everyone should be able to read."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tare import __version__
+from tare.errors import NotRestoredError, TareError
+from tare.host import Host, Site
+from tare.parts.protocols import Mark, Platform
+from tare.plan.model import Trial
+from tare.records.model import Record
+from tare.records.spool import read_spool
+from tare.records.store import Store
+from tare.trial.desk import make_desk, read_json, read_json_file, remove_folders
+from tare.trial.facts import device_facts
+from tare.trial.journal import Journal
+from tare.trial.preparation import hold_controls
+from tare.trial.sampler import Sampler
+from tare.trial.seen import Seen
+from tare.trial.summary import counter_metrics, job_metrics, step_metrics, steps_from
+from tare.trial.thresholds import THRESHOLDS
+from tare.trial.verdict import judge
+from tare_inside.marks import load as load_marks
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where trials are run: the device, its journal, and the store that keeps what is seen."""
+
+    host: Host
+    store: Store
+    journal: Journal
+    scratch: Path
+    period_s: float = 0.1
+
+
+def run_trial(trial: Trial, bench: Bench) -> Record:
+    """Run one trial; whatever happens, the device is left as it was found and the record is sealed."""
+    seen = Seen(bench.host.clock)
+    draft = _draft(trial, seen)
+    writer = bench.store.begin(draft)
+    name = f"tare-{trial.id[:8]}-{writer.attempt}-{seen.start_ns:x}"
+    try:
+        with ExitStack() as stack:
+            _observe(trial, bench, name, writer.spool, stack, seen)
+    except NotRestoredError as error:  # nothing more may be run on this device
+        seen.error = error
+        raise
+    except TareError as error:
+        seen.error = error
+    except BaseException:
+        seen.interrupted = True
+        raise
+    finally:
+        record = replace(_conclude(trial, seen, draft), attempt=writer.attempt)
+        out, err = (seen.exit.out, seen.exit.err) if seen.exit else ("", "")
+        writer.seal(record, seen.marks, out, err, lost_marks=seen.lost_marks)
+    return record
+
+
+def _observe(trial: Trial, bench: Bench, name: str, spool: Path, stack: ExitStack, seen: Seen) -> None:
+    """The trial itself, as a list of what is opened; the stack closes it in reverse, also after a failure."""
+    host, workload = bench.host, trial.cell.workload
+    with seen.timed("prepare"):
+        seen.facts["device"] = device_facts(host)
+        workload.prepare(host)
+        desk, site = _make_site(trial, bench, name, stack)
+        sampler = stack.enter_context(Sampler(trial.cell.probes, spool, bench.period_s))
+        hold_controls(stack, host, trial.cell.controls, workload.inputs(), bench.journal)
+    place = _open_platforms(stack, host, trial.cell.platforms, site, seen)
+    with seen.timed("fingerprint"):
+        seen.facts["inside"] = _fingerprint(place, desk)
+    job = workload.job(place, desk, trial.seed)
+    with seen.timed("sampler"):
+        sampler.begin(place.scope())
+    with seen.timed("run"):
+        seen.exit = place.spawn(job).wait(trial.limit_s)
+    with seen.timed("sampler"):
+        seen.sampler = sampler.end()
+    _collect(desk, spool, seen)
+
+
+def _make_site(trial: Trial, bench: Bench, name: str, stack: ExitStack) -> tuple[Path, Site]:
+    """Folders of the trial's own, noted in the journal before anything exists under this name."""
+    for platform in trial.cell.platforms:
+        seq = bench.journal.note_site(platform.part_name(), name)
+        stack.callback(bench.journal.retire, seq, "removed")
+    stack.callback(remove_folders, name, bench.scratch)
+    scratch = bench.scratch / name
+    scratch.mkdir(mode=0o700, parents=True)
+    desk = make_desk(name, scratch)
+    return desk, Site(name=name, scratch=scratch, reads=trial.cell.workload.inputs(), writes=(desk,))
+
+
+def _open_platforms(
+    stack: ExitStack, host: Host, platforms: tuple[Platform, ...], site: Site, seen: Seen
+) -> Host:
+    """Each platform turns the host into the one inside it; the last one is where the workload runs."""
+    place = host
+    for platform in platforms:
+        with seen.timed("open"):
+            place = platform.open(place, site)
+        stack.callback(_close, place, seen)
+    return place
+
+
+def _close(place: Host, seen: Seen) -> None:
+    with seen.timed("close"):
+        place.close()
+
+
+def _fingerprint(place: Host, desk: Path) -> dict[str, Any]:
+    script = desk / "inside" / "tare_inside" / "fingerprint.py"
+    return read_json(place.run([place.python, str(script)], limit_s=120).out)
+
+
+def _collect(desk: Path, spool: Path, seen: Seen) -> None:
+    """Read what the workload left on the desk, before the desk goes."""
+    seen.result = read_json_file(desk / "result.json")
+    seen.outcome = read_json_file(desk / "outcome.json")
+    if (marks_file := desk / "marks.bin").exists():
+        rows, seen.lost_marks = load_marks(str(marks_file))
+        seen.marks = [Mark(*row) for row in rows]
+    seen.readings = {channel: list(values) for channel, (_, values) in read_spool(spool).items()}
+
+
+def _draft(trial: Trial, seen: Seen) -> Record:
+    return Record(
+        trial=trial.id,
+        attempt=0,
+        study=trial.study,
+        block=trial.block,
+        position=trial.position,
+        twin=trial.twin,
+        settings=dict(trial.settings),
+        state="running",
+        started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        start_ns=seen.start_ns,
+        tare_version=__version__,
+    )
+
+
+def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
+    """What was asked and what was seen, judged and put together."""
+    steps = steps_from(seen.marks)
+    verdict = judge(trial, seen, steps)
+    metrics = job_metrics(seen.result, seen.outcome) | counter_metrics(seen.readings)
+    if steps is not None:
+        metrics |= step_metrics(steps)
+    facts = {**seen.facts, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
+    return replace(
+        draft,
+        state=verdict.state,
+        reasons=verdict.reasons,
+        notes=verdict.notes,
+        metrics=metrics,
+        phases=seen.phases,
+        facts=facts,
+        end_ns=seen.clock.now_ns(),
+    )

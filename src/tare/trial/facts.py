@@ -1,0 +1,171 @@
+"""What the device is, and what it can do, in plain data and sentences."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tare.host import Host
+
+_SYSCTLS = {
+    "vm.dirty_ratio": "/proc/sys/vm/dirty_ratio",
+    "vm.dirty_background_ratio": "/proc/sys/vm/dirty_background_ratio",
+    "vm.dirty_expire_centisecs": "/proc/sys/vm/dirty_expire_centisecs",
+    "vm.dirty_writeback_centisecs": "/proc/sys/vm/dirty_writeback_centisecs",
+    "vm.swappiness": "/proc/sys/vm/swappiness",
+    "kernel.randomize_va_space": "/proc/sys/kernel/randomize_va_space",
+    "transparent_hugepage": "/sys/kernel/mm/transparent_hugepage/enabled",
+    "cpu.governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "cpu.online": "/sys/devices/system/cpu/online",
+    "board": "/proc/device-tree/model",
+}
+
+
+def device_facts(host: Host) -> dict[str, Any]:
+    """The population that a record belongs to: cells from different devices or kernels are not pooled."""
+    facts: dict[str, Any] = {
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu": _cpu_model(host),
+        "cores": len(os.sched_getaffinity(0)),
+        "boot_id": _line(host, "/proc/sys/kernel/random/boot_id"),
+        "memory_bytes": _memory_bytes(host),
+        "cgroups": cgroup_layout(host),
+        "os": _os_name(host),
+    }
+    for name, path in _SYSCTLS.items():
+        if (value := _line(host, path)) is not None:
+            facts[name] = value.strip("\0")
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def clocks() -> dict[str, float]:
+    """Three clocks at one moment: how they move apart tells of a sleep, or of a wall clock that was set."""
+    return {
+        "monotonic_s": time.clock_gettime(time.CLOCK_MONOTONIC),
+        "boottime_s": time.clock_gettime(time.CLOCK_BOOTTIME),
+        "realtime_s": time.time(),
+    }
+
+
+def cgroup_layout(host: Host) -> str | None:
+    """`v1`, `v2` or `hybrid`, by what is mounted."""
+    mounts = _line(host, "/proc/self/mounts", whole=True)
+    if mounts is None:
+        return None
+    kinds = {line.split()[2] for line in mounts.splitlines() if len(line.split()) > 2}
+    if {"cgroup", "cgroup2"} <= kinds:
+        return "hybrid"
+    return "v2" if "cgroup2" in kinds else "v1" if "cgroup" in kinds else None
+
+
+def abilities(host: Host) -> list[tuple[str, bool, str]]:
+    """What this device can and cannot do beyond the parts: (what, yes or no, the sentence)."""
+    return [(name, *look(host)) for name, look in _ABILITIES.items()]
+
+
+def _root(host: Host) -> tuple[bool, str]:
+    if os.geteuid() == 0:
+        return True, "tare runs as root: controls, cgroups and overlays can be used."
+    return False, "tare does not run as root: no controls, no overlay of the host's root, no cgroup for bare."
+
+
+def _spare_core(host: Host) -> tuple[bool, str]:
+    cores = len(os.sched_getaffinity(0))
+    if cores > 2:
+        return True, f"{cores} cores: the sampler gets one of its own."
+    return False, f"{cores} cores: none to spare for the sampler, which shares them with the workload."
+
+
+def _counters(host: Host) -> tuple[bool, str]:
+    found = _line(host, "/sys/bus/event_source/devices/cpu/type") or _line(
+        host, "/sys/bus/event_source/devices/armv8_pmuv3_0/type"
+    )
+    if found is not None:
+        return True, "the CPU's hardware counters are there."
+    return False, "no hardware counters (a guest without a virtual PMU): only the kernel's own counts."
+
+
+def _frequency(host: Host) -> tuple[bool, str]:
+    if _line(host, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") is not None:
+        return True, "CPU clocks can be read."
+    return False, "no cpufreq: CPU clocks can be neither read nor set, so a change of clock goes unseen."
+
+
+def _tracefs(host: Host) -> tuple[bool, str]:
+    known = _line(host, "/proc/filesystems", whole=True) or ""
+    if "tracefs" in known and os.geteuid() == 0:
+        return True, "tracefs is there: the kernel's events can be traced."
+    if "tracefs" in known:
+        return False, "tracefs is there, but tracing needs root."
+    return False, "this kernel has no tracefs."
+
+
+def _pressure(host: Host) -> tuple[bool, str]:
+    if _line(host, "/proc/pressure/cpu") is not None:
+        return True, "pressure stall information is there: a busy neighbour on this machine is noticed."
+    return False, "no pressure stall information (CONFIG_PSI): a busy neighbour is noticed by CPU time only."
+
+
+def _malloc(host: Host) -> tuple[bool, str]:
+    if os.confstr("CS_GNU_LIBC_VERSION") is None:
+        return True, "not glibc: its malloc lottery does not apply."
+    return True, (
+        "glibc: whether malloc gives memory back flips between identical runs and moves page faults by orders of "
+        "magnitude; built-in workloads run with the thresholds fixed (`malloc: fixed`), your own command does not."
+    )
+
+
+_ABILITIES: dict[str, Callable[[Host], tuple[bool, str]]] = {
+    "root": _root,
+    "spare core": _spare_core,
+    "hardware counters": _counters,
+    "clocks": _frequency,
+    "tracefs": _tracefs,
+    "pressure": _pressure,
+    "malloc": _malloc,
+}
+
+
+def _line(host: Host, path: str, *, whole: bool = False) -> str | None:
+    try:
+        text = host.read(path)
+    except OSError:
+        return None
+    return text if whole else text.strip()
+
+
+def _cpu_model(host: Host) -> str | None:
+    text = _line(host, "/proc/cpuinfo", whole=True) or ""
+    named = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    values = {key.strip(): value.strip() for key, value in named.items()}
+    if "model name" in values:
+        return values["model name"]
+    if "CPU part" in values:
+        return f"implementer {values.get('CPU implementer', '?')} part {values['CPU part']}"
+    return None
+
+
+def _memory_bytes(host: Host) -> int | None:
+    text = _line(host, "/proc/meminfo", whole=True) or ""
+    for line in text.splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _os_name(host: Host) -> str | None:
+    text = _line(host, "/etc/os-release", whole=True) or ""
+    for line in text.splitlines():
+        if line.startswith("PRETTY_NAME="):
+            return line.partition("=")[2].strip().strip('"')
+    return None
+
+
+def free_bytes(path: str) -> int:
+    """Room on the disk under `path`."""
+    return shutil.disk_usage(path).free

@@ -1,0 +1,48 @@
+"""What a trial has seen so far: filled in while it runs, read once when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tare.clock import Clock
+from tare.errors import TareError
+from tare.host import Exit
+from tare.parts.protocols import Mark
+from tare.trial.facts import clocks
+from tare.trial.sampler import SamplerReport
+
+
+@dataclass
+class Seen:
+    """The one mutable thing in a trial. Missing means that the trial did not get that far."""
+
+    clock: Clock
+    start_ns: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+    exit: Exit | None = None
+    result: dict[str, Any] = field(default_factory=dict)  # what the launcher counted
+    outcome: dict[str, Any] = field(default_factory=dict)  # what a built-in program said of itself
+    marks: list[Mark] = field(default_factory=list)
+    lost_marks: int = 0
+    sampler: SamplerReport | None = None
+    readings: dict[str, list[float]] = field(default_factory=dict)  # channel -> values in order
+    error: TareError | None = None
+    interrupted: bool = False
+    clocks_before: dict[str, float] = field(default_factory=clocks)
+
+    def __post_init__(self) -> None:
+        self.start_ns = self.clock.now_ns()
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Boot, create, start, stop, remove: what a phase takes is a finding, not a nuisance."""
+        begin_ns = self.clock.now_ns()
+        try:
+            yield
+        finally:
+            spent_s = (self.clock.now_ns() - begin_ns) / 1e9
+            self.phases[phase] = self.phases.get(phase, 0.0) + spent_s

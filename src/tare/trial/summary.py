@@ -1,0 +1,133 @@
+"""A trial's figures, from its marks and from what the launcher counted. Base units; missing is absent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tare.parts.protocols import Mark
+
+Durations = npt.NDArray[np.float64]
+
+WARM_UP_SHARE = 0.1  # of the steps, where the workload marks no epochs
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Per step of the run, in order: its number, and each named interval's seconds (NaN where not marked)."""
+
+    numbers: npt.NDArray[np.int64]
+    seconds: Mapping[str, Durations]
+    warm_up: int  # so many steps are kept apart: epoch 0, or the first tenth
+
+    def measured(self, name: str) -> Durations:
+        values = self.seconds[name][self.warm_up :]
+        return values[~np.isnan(values)]
+
+    def apart(self, name: str) -> Durations:
+        values = self.seconds[name][: self.warm_up]
+        return values[~np.isnan(values)]
+
+
+def steps_from(marks: Iterable[Mark]) -> Steps | None:
+    """The steps that the marks describe, or None if there is none."""
+    begun: dict[tuple[str, int], int] = {}
+    intervals: dict[str, dict[int, float]] = {}
+    first_epoch_end_ns: int | None = None
+    epochs = 0
+    step_begin_ns: dict[int, int] = {}
+    for mark in marks:
+        key = (mark.name, mark.step)
+        if mark.edge == "begin":
+            begun[key] = mark.t_ns
+            if mark.name == "step":
+                step_begin_ns[mark.step] = mark.t_ns
+        elif mark.edge == "end" and key in begun:
+            span_s = (mark.t_ns - begun.pop(key)) / 1e9
+            if mark.name == "epoch":
+                epochs += 1
+                first_epoch_end_ns = first_epoch_end_ns or mark.t_ns
+            elif mark.step >= 0:
+                per_step = intervals.setdefault(mark.name, {})
+                per_step[mark.step] = per_step.get(mark.step, 0.0) + span_s
+    whole = intervals.get("step", {})
+    if not whole:
+        return None
+    numbers = sorted(whole)
+    seconds = {
+        name: np.array([per_step.get(number, np.nan) for number in numbers]) for name, per_step in intervals.items()
+    }
+    if epochs > 1 and first_epoch_end_ns is not None:
+        warm_up = sum(step_begin_ns[number] < first_epoch_end_ns for number in numbers)
+    else:
+        warm_up = max(1, round(len(numbers) * WARM_UP_SHARE)) if len(numbers) > 1 else 0
+    return Steps(np.array(numbers), seconds, warm_up)
+
+
+_NAMES = {  # what the marks call it -> what the definitions call it (docs/explanation/definitions.md)
+    "step": "step_s",
+    "fetch": "stall_s",
+    "copy": "copy_s",
+    "compute": "compute_s",
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "optimiser": "optimiser_s",
+}
+
+
+def step_metrics(steps: Steps) -> dict[str, float]:
+    """Medians over the measured steps; epoch 0 (or the warm-up) under a name of its own."""
+    metrics = {"steps": float(len(steps.numbers)), "warm_up_steps": float(steps.warm_up)}
+    for mark_name, metric in _NAMES.items():
+        if mark_name not in steps.seconds:
+            continue
+        if (values := steps.measured(mark_name)).size:
+            metrics[metric] = float(np.median(values))
+        if (early := steps.apart(mark_name)).size:
+            metrics[f"epoch0_{metric}"] = float(np.median(early))
+    if {"fetch", "compute"} <= steps.seconds.keys():
+        rest = (steps.seconds["step"] - steps.seconds["fetch"] - steps.seconds["compute"])[steps.warm_up :]
+        if (known := rest[~np.isnan(rest)]).size:
+            metrics["overhead_s"] = float(np.median(known))
+    whole = steps.measured("step")
+    if whole.size >= 100:
+        metrics["step_p90_s"], metrics["step_p99_s"] = (float(q) for q in np.quantile(whole, [0.9, 0.99]))
+    return metrics
+
+
+_COUNTED = {  # from launch.py's result, counted by the kernel for the whole job
+    "wall_s": "wall_s",
+    "minor_faults": "minor_faults",
+    "major_faults": "major_faults",
+    "voluntary_switches": "voluntary_switches",
+    "involuntary_switches": "involuntary_switches",
+    "max_rss_bytes": "max_rss_bytes",
+}
+
+
+def job_metrics(result: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[str, float]:
+    """What the launcher counted for the whole job, and the built-in program for its training alone."""
+    metrics = {name: float(result[key]) for key, name in _COUNTED.items() if isinstance(result.get(key), int | float)}
+    if {"cpu_user_s", "cpu_system_s"} <= result.keys():
+        metrics["cpu_s"] = float(result["cpu_user_s"]) + float(result["cpu_system_s"])
+    for key in ("minor_faults_training", "major_faults_training"):
+        if isinstance(outcome.get(key), int | float):
+            metrics[key] = float(outcome[key])
+    steps, cpu_s = outcome.get("steps"), outcome.get("cpu_train_s")
+    if isinstance(steps, int) and steps > 0 and isinstance(cpu_s, int | float):
+        metrics["cpu_step_s"] = float(cpu_s) / steps
+    return metrics
+
+
+def counter_metrics(readings: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """How much the platform's own counters grew during the job: throttling next to every time."""
+    metrics = {}
+    for channel in ("cgroup.cpu_s", "cgroup.nr_throttled", "cgroup.throttled_s"):
+        values = readings.get(channel, ())
+        if len(values) >= 2:
+            metrics[channel.replace("cgroup.", "cgroup_")] = float(values[-1]) - float(values[0])
+    return metrics

@@ -1,0 +1,179 @@
+"""May this trial's numbers be believed? Each rule is a function of its own: it returns a sentence, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tare.plan.model import Trial
+from tare.records.model import State
+from tare.trial.facts import clocks
+from tare.trial.seen import Seen
+from tare.trial.summary import Steps
+from tare.trial.thresholds import THRESHOLDS, Thresholds
+
+Weight: TypeAlias = Literal["invalid", "suspect", "note"]
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What one rule says."""
+
+    weight: Weight
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a trial ended, with the reasons in sentences."""
+
+    state: State
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def judge(trial: Trial, seen: Seen, steps: Steps | None) -> Verdict:
+    """First how it ended, then whether the conditions were such that its numbers mean something."""
+    if (ended := _how_it_ended(seen)) is not None:
+        return ended
+    rulings = [ruling for rule in RULES for ruling in rule(trial, seen, steps, THRESHOLDS)]
+    notes = tuple(r.sentence for r in rulings if r.weight == "note")
+    for weight, state in _STATES.items():
+        if reasons := tuple(r.sentence for r in rulings if r.weight == weight):
+            also = tuple(r.sentence for r in rulings if r.weight == "suspect") if weight == "invalid" else ()
+            return Verdict(state, reasons + also, notes)
+    return Verdict("ok", (), notes)
+
+
+_STATES: dict[Weight, State] = {"invalid": "invalid", "suspect": "suspect"}
+Rule: TypeAlias = Callable[[Trial, Seen, Steps | None, Thresholds], Iterable[Ruling]]
+
+
+def _how_it_ended(seen: Seen) -> Verdict | None:
+    if seen.interrupted:
+        return Verdict("interrupted", ("the run was stopped during this trial.",))
+    if seen.error is not None:
+        return Verdict("failed", (str(seen.error),))
+    if seen.exit is None:
+        return Verdict("failed", ("the workload was never started.",))
+    if seen.exit.timed_out:
+        return Verdict("timeout", (f"no end within the limit; stopped after {seen.exit.seconds:.0f} s.",))
+    if _grew(seen, "cgroup.oom_kills"):
+        return Verdict("oom", (f"the kernel ended the workload for want of memory{_peak(seen)}.",))
+    if seen.exit.code != 0:
+        last = [line for line in seen.exit.err.strip().splitlines() if line.strip()][-1:]
+        said = f": {last[0].strip()[:300]}" if last else ""
+        return Verdict("failed", (f"the workload ended with code {seen.exit.code}{said}",))
+    return None
+
+
+def work_is_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """G1: a program that exits 0 after half of the work is not faster."""
+    planned = trial.cell.workload.units()
+    done = 0 if steps is None else len(steps.numbers)
+    if planned is not None and done != planned:
+        yield Ruling("invalid", f"{done} of {planned} steps were done.")
+
+
+def marks_are_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    if seen.lost_marks:
+        yield Ruling("suspect", f"the mark buffer was full: {seen.lost_marks} marks are missing.")
+
+
+def nothing_was_swapped(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """M23."""
+    pages = _grew(seen, "memory.pswpin") + _grew(seen, "memory.pswpout")
+    if pages:
+        yield Ruling("invalid", f"the device swapped {pages:.0f} pages during the trial.")
+
+
+def nothing_was_stolen(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """M25: a hypervisor that took the cores away."""
+    share = _grew(seen, "cpu.steal_s") / _capacity_s(seen)
+    if share > limits.steal_suspect_share:
+        weight: Weight = "invalid" if share > limits.steal_invalid_share else "suspect"
+        yield Ruling(weight, f"the hypervisor took {share:.1%} of the CPU time away (steal).")
+
+
+def nobody_else_worked(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """M25: CPU time of neither the workload's cgroup nor the sampler."""
+    if "cgroup.cpu_s" not in seen.readings or seen.sampler is None:
+        return
+    busy_s = sum(_grew(seen, f"cpu.{kind}_s") for kind in ("user", "system", "nice", "irq", "softirq"))
+    share = (busy_s - _grew(seen, "cgroup.cpu_s") - seen.sampler.cpu_s) / _capacity_s(seen)
+    if share > limits.foreign_suspect_share:
+        weight: Weight = "invalid" if share > limits.foreign_invalid_share else "suspect"
+        yield Ruling(weight, f"other processes used {share:.1%} of the device's CPU time.")
+
+
+def sampling_was_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """M27, M32."""
+    if (report := seen.sampler) is None:
+        return
+    planned = report.ticks + report.missed
+    if planned and report.ticks / planned < limits.coverage_share:
+        yield Ruling("note", f"the series are partial: {report.ticks} of {planned} samples were taken.")
+    if report.seconds >= 1 and report.cpu_s / report.seconds > limits.observer_share:
+        yield Ruling("suspect", f"the sampler itself used {report.cpu_s / report.seconds:.1%} of a core.")
+    yield from (Ruling("note", sentence) for sentence in report.lost)
+
+
+def clocks_kept_step(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """M26."""
+    before, after = seen.clocks_before, clocks()
+    moved = {name: after[name] - before[name] for name in before}
+    slept_s = moved["boottime_s"] - moved["monotonic_s"]
+    if slept_s > limits.sleep_s:
+        yield Ruling("invalid", f"the machine slept {slept_s:.0f} s.")
+    stepped_s = moved["realtime_s"] - moved["boottime_s"]
+    if abs(stepped_s) > limits.wall_step_s:
+        yield Ruling("note", f"the wall clock was set by {stepped_s:+.1f} s; durations are not touched by it.")
+
+
+def steps_are_steady(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """M13: steady state is tested, not assumed."""
+    if steps is None or (values := steps.measured("step")).size < 20:
+        return
+    first, second = (float(np.median(half)) for half in np.array_split(values, 2))
+    change = second / first - 1 if first > 0 else 0.0
+    if abs(change) > limits.steady_share:
+        yield Ruling("note", f"no steady state: the second half of the steps took {change:+.0%} against the first.")
+
+
+def throttling_is_seen(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """CFS throttling next to every time: with a quota it is the finding, without one it would be a surprise."""
+    times = _grew(seen, "cgroup.nr_throttled")
+    if times:
+        spent_s = _grew(seen, "cgroup.throttled_s")
+        yield Ruling("note", f"throttled by the CPU quota {times:.0f} times, {spent_s:.2f} s in all.")
+
+
+RULES: tuple[Rule, ...] = (
+    work_is_complete,
+    marks_are_complete,
+    nothing_was_swapped,
+    nothing_was_stolen,
+    nobody_else_worked,
+    sampling_was_complete,
+    clocks_kept_step,
+    steps_are_steady,
+    throttling_is_seen,
+)
+
+
+def _grew(seen: Seen, channel: str) -> float:
+    values = seen.readings.get(channel, [])
+    return values[-1] - values[0] if len(values) >= 2 else 0.0
+
+
+def _capacity_s(seen: Seen) -> float:
+    kinds = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    return sum(_grew(seen, f"cpu.{kind}_s") for kind in kinds) or float("inf")
+
+
+def _peak(seen: Seen) -> str:
+    values = seen.readings.get("cgroup.memory_bytes", [])
+    return f" (it had {max(values) / 2**20:.0f} MiB)" if values else ""

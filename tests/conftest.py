@@ -1,0 +1,57 @@
+"""Machine tests: skipped with the obstacle as the reason, or failed where TARE_REQUIRE names the part."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tare.host import LocalHost
+from tare.parts.find import find, names
+
+
+def _command(name: str) -> Callable[[], list[str]]:
+    return lambda: [] if shutil.which(name) else [f"there is no {name} on this machine."]
+
+
+def _root() -> list[str]:
+    return [] if os.geteuid() == 0 else ["this needs root."]
+
+
+def _tracefs() -> list[str]:
+    known = "tracefs" in Path("/proc/filesystems").read_text()
+    return _root() if known else ["this kernel has no tracefs."]
+
+
+_LOOKS = {"root": _root, "tracefs": _tracefs, "strace": _command("strace"), "chromium": _command("chromium")}
+
+
+@cache
+def obstacles(part: str) -> tuple[str, ...]:
+    """Why this part of the machine cannot be used here, in sentences."""
+    if part in _LOOKS:
+        return tuple(_LOOKS[part]())
+    if part in names("platforms"):
+        return tuple(find("platforms", part)().obstacles(LocalHost()))  # type: ignore[attr-defined]
+    return (f"nobody knows how to look for {part!r}.",)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    required = os.environ.get("TARE_REQUIRE", "").replace(",", " ").split()
+    for marker in item.iter_markers("machine"):
+        for part in marker.args:
+            if found := obstacles(part):
+                reason = f"{part}: {' '.join(found)}"
+                if part in required:
+                    pytest.fail(f"required here (TARE_REQUIRE), but {reason}", pytrace=False)
+                pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test touches the state of the person who runs it."""
+    monkeypatch.setenv("TARE_STATE", str(tmp_path / "state"))

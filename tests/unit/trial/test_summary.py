@@ -1,0 +1,71 @@
+import pytest
+
+from tare.parts.protocols import Mark
+from tare.trial.summary import counter_metrics, job_metrics, step_metrics, steps_from
+
+MS = 1_000_000
+
+
+def marked_steps(count, *, epochs=0, step_ms=10, first_epoch_ms=30, fetch_ms=2):
+    """`count` steps per epoch, each a fetch and then a compute; without epochs one plain run."""
+    t_ns, marks, step = 1, [], 0
+    for epoch in range(max(epochs, 1)):
+        if epochs:
+            marks.append(Mark(t_ns, "epoch", "begin", epoch))
+        for _ in range(count):
+            length_ms = first_epoch_ms if epochs and epoch == 0 else step_ms
+            fetched, ended = t_ns + fetch_ms * MS, t_ns + length_ms * MS
+            marks += [Mark(t_ns, "step", "begin", step), Mark(t_ns, "fetch", "begin", step)]
+            marks += [Mark(fetched, "fetch", "end", step), Mark(fetched, "compute", "begin", step)]
+            marks += [Mark(ended, "compute", "end", step), Mark(ended, "step", "end", step)]
+            t_ns, step = ended, step + 1
+        if epochs:
+            marks.append(Mark(t_ns, "epoch", "end", epoch))
+    return marks
+
+
+def test_epoch_0_is_kept_apart_and_never_averaged_with_the_rest():
+    metrics = step_metrics(steps_from(marked_steps(20, epochs=3)))
+    assert metrics["step_s"] == pytest.approx(0.010)
+    assert metrics["epoch0_step_s"] == pytest.approx(0.030)
+    assert metrics["warm_up_steps"] == 20
+    assert metrics["steps"] == 60
+
+
+def test_without_epochs_the_first_tenth_is_warm_up():
+    assert step_metrics(steps_from(marked_steps(50)))["warm_up_steps"] == 5
+
+
+def test_stall_compute_and_overhead_are_parts_of_the_step():
+    metrics = step_metrics(steps_from(marked_steps(50)))
+    assert metrics["stall_s"] == pytest.approx(0.002)
+    assert metrics["compute_s"] == pytest.approx(0.008)
+    assert metrics["overhead_s"] == pytest.approx(0.0)
+
+
+def test_percentiles_are_given_only_with_enough_steps():
+    assert "step_p99_s" not in step_metrics(steps_from(marked_steps(50)))
+    assert "step_p99_s" in step_metrics(steps_from(marked_steps(200)))
+
+
+def test_a_step_that_was_never_ended_is_not_a_step():
+    marks = marked_steps(10)[:-1]
+    assert len(steps_from(marks).numbers) == 9
+
+
+def test_no_marks_are_no_steps():
+    assert steps_from([]) is None
+
+
+def test_what_the_launcher_did_not_count_is_absent_and_not_zero():
+    assert job_metrics({}, {}) == {}
+    assert job_metrics({"wall_s": 2.0, "cpu_user_s": 1.0, "cpu_system_s": 0.5}, {}) == {"wall_s": 2.0, "cpu_s": 1.5}
+
+
+def test_cpu_time_per_step_is_of_the_training_alone():
+    assert job_metrics({}, {"steps": 100, "cpu_train_s": 0.5})["cpu_step_s"] == pytest.approx(0.005)
+
+
+def test_a_counter_tells_by_how_much_it_grew():
+    assert counter_metrics({"cgroup.nr_throttled": [5, 7, 9]}) == {"cgroup_nr_throttled": 4.0}
+    assert counter_metrics({"cgroup.nr_throttled": [5]}) == {}
