@@ -249,9 +249,14 @@ class WatchingHost(LocalHost):
         descriptor = self._open.get(key)
         if descriptor is None:
             descriptor = self._open[key] = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
-        data = os.pread(descriptor, 65536, 0)
-        while len(data) % 65536 == 0 and (more := os.pread(descriptor, 65536, len(data))):
-            data += more
+        try:
+            data = chunk = os.pread(descriptor, 65536, 0)
+            # A file made of lines may be handed out a page at a time: only less than half a page is surely all of it.
+            while len(chunk) >= 2048 and (chunk := os.pread(descriptor, 65536, len(data))):
+                data += chunk
+        except OSError:  # a process that ended, a cgroup that was removed: its descriptor must not pile up
+            os.close(self._open.pop(key))
+            raise
         return data.decode("ascii", "replace")
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from tare.errors import StudyError
 from tare.measures import parse_share
 
 
-class ShareOption(click.ParamType):
+class ShareOption(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.5
     """A share such as `5%` or `0.05`."""
 
     name = "share"

@@ -45,7 +45,7 @@ def command(study: Path, trust: bool, as_json: bool) -> None:
         return
     varying = sorted({key for row in rows for key in row["settings"] if _varies(key, rows)})
     headers = ["block", "trial", *varying]
-    body = [[str(row["block"] + 1), row["trial"][:8], *(_cell(row, key) for key in varying)] for row in rows]
+    body = [[str(row["block"]), row["trial"][:8], *(_cell(row, key) for key in varying)] for row in rows]
     click.echo(table(body, headers, width()))
     say(
         f"{len(rows)} trials in {planned[-1].block + 1} blocks, about {time_text(checked.seconds)} "

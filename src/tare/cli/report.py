@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,11 +41,12 @@ def write_report(store: Store, weighing: Weighing, output: Path) -> None:
     """Render, then replace in one step: a full disk leaves the old report, not half of a new one."""
     from tare.report.html import render
 
-    page = render(weighing, store.records(), datetime.now(UTC).isoformat(timespec="seconds"))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    page = render(weighing, store.records(), now, study_text=store.text(), problems=store.problems)
     part = output.with_name(output.name + ".part")
     try:
         part.write_text(page, encoding="utf-8")
-        os.replace(part, output)
+        part.replace(output)
     except OSError as error:
         part.unlink(missing_ok=True)
         raise StoreError(f"{output}: the report could not be written: {error.strerror}.") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tare.cli.engines import stop_left_over_engine
 from tare.cli.options import json_option, print_json, say
 from tare.errors import NotRestoredError
 
@@ -24,6 +25,8 @@ def command(plan_only: bool, force: bool, as_json: bool) -> None:
     with DeviceLock(state, device, "restore"):
         journal = Journal(state / "devices" / device)
         report = restore(host, journal, scratch=state / "scratch", plan_only=plan_only, force=force)
+        if not plan_only and (stopped := stop_left_over_engine()):
+            say(stopped)
     if as_json:
         print_json(report.as_json())
     else:

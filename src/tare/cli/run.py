@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.cli.engines import engine_if_possible
 from tare.cli.options import color, json_option, print_json, say, width
 from tare.cli.studies import load_study, study_path
 from tare.errors import ObstacleError, StudyError
@@ -29,7 +31,10 @@ def command(study: Path, output: Path | None, accept_changes: bool, trust: bool,
     loaded = load_study(study, trust)
     text = study_path(study).read_text(encoding="utf-8-sig")
     folder = output or Path("out") / loaded.study
-    outcome = run_into(loaded, text, folder, accept_changes)
+    with ExitStack() as stack:
+        if any(choice.name == "docker" for level in loaded.platforms for choice in level):
+            stack.enter_context(engine_if_possible())
+        outcome = run_into(loaded, text, folder, accept_changes)
     finish(folder, outcome, as_json)
 
 
@@ -40,7 +45,7 @@ def run_into(study: Study, text: str, folder: Path, accept_changes: bool = False
     from tare.plan.check import check
     from tare.plan.matrix import cells
     from tare.plan.order import trials
-    from tare.report.progress import Progress
+    from tare.report.progress import progress_on
 
     host = LocalHost()
     its_cells = cells(study)
@@ -50,7 +55,7 @@ def run_into(study: Study, text: str, folder: Path, accept_changes: bool = False
     with open_store(study, text, folder) as store:
         _refuse_silent_changes(store, planned, accept_changes)
         store.plan([_row(trial) for trial in planned])
-        return run_study(study, planned, store, host, Progress())
+        return run_study(study, planned, store, host, progress_on())
 
 
 def open_store(study: Study, text: str, folder: Path) -> Store:

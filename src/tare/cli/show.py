@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tare.records.store import Store
 
 
+SHOWN_CHARACTERS = 4000  # of what the workload printed; --json has all that was kept
+
+
 @click.command("show")
 @click.argument("store", type=click.Path(path_type=Path))
 @click.argument("trial", required=False)
@@ -45,21 +48,17 @@ def _show_one(store: Store, record: Record, as_json: bool) -> None:
     if as_json:
         print_json({**record.as_json(), "series": series, "out": out, "err": err})
         return
-    from tare.report.terminal import table
-    from tare.report.words import metric_text, plain_text, time_text
+    from tare.report.terminal import record_text, table
+    from tare.report.words import safe_text
 
-    lines: list[str] = [f"trial {record.trial}, attempt {record.attempt}: {record.state}"]
-    lines += [f"  {plain_text(sentence)}" for sentence in (*record.reasons, *record.notes)]
-    lines += ["", table([[key, str(value)] for key, value in record.settings.items()], ["setting", "value"], width())]
-    figures = [[name, metric_text(name, value)] for name, value in sorted(record.metrics.items())]
-    lines += ["", table(figures, ["figure", "value"], width())]
-    phases = [[name, time_text(seconds)] for name, seconds in record.phases.items()]
-    lines += ["", table(phases, ["phase", "time"], width())]
-    rows = [[s["channel"], str(s["n"]), f"{s['first']:.6g}", f"{s['last']:.6g}"] for s in series]
-    lines += ["", table(rows, ["series", "readings", "first", "last"], width())]
+    lines = [record_text(record, width())]
+    if series:
+        rows = [[each["channel"], str(each["n"]), f"{each['first']:.6g}", f"{each['last']:.6g}"] for each in series]
+        lines += ["", table(rows, ["series", "readings", "first", "last"], width())]
     for title, text in (("stdout", out), ("stderr", err)):
         if text.strip():
-            lines += ["", f"{title}:", plain_text(text.rstrip()[-4000:])]
+            kept = text.rstrip()[-SHOWN_CHARACTERS:].splitlines()
+            lines += ["", f"{title}:", *(safe_text(line) for line in kept)]
     click.echo("\n".join(lines))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from tare.cli.engines import engine_if_possible
 from tare.cli.options import SHARE, json_option, need, say
 from tare.cli.run import finish, run_into
 from tare.errors import ObstacleError, StudyError
@@ -103,12 +104,7 @@ def _obstacles(name: str, stack: ExitStack) -> list[str]:
     from tare.host import LocalHost
     from tare.parts.find import find
 
-    host = LocalHost()
-    part = find("platforms", name)
-    found: list[str] = part().obstacles(host)  # type: ignore[attr-defined]
-    if found and name == "docker":
-        from tare.parts.engine import running_engine
-
-        if stack.enter_context(running_engine(host, say)):
-            found = part().obstacles(host)  # type: ignore[attr-defined]
+    if name == "docker":
+        stack.enter_context(engine_if_possible())
+    found: list[str] = find("platforms", name)().obstacles(LocalHost())  # type: ignore[attr-defined]
     return found

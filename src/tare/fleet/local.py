@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,9 +11,10 @@ from typing import Protocol
 
 from tare.analysis.weighing import is_enough
 from tare.errors import NotRestoredError, TareError
+from tare.fleet.signals import Interruption
 from tare.host import Host
 from tare.plan.model import Trial
-from tare.records.model import FINISHED, Record, State
+from tare.records.model import FINISHED, Record
 from tare.records.store import Store
 from tare.study.model import Study
 from tare.trial.device import DeviceLock, device_id, state_dir
@@ -21,7 +22,6 @@ from tare.trial.engine import Bench, run_trial
 from tare.trial.journal import Journal
 from tare.trial.restoration import restore
 from tare.trial.thresholds import THRESHOLDS
-from tare.fleet.signals import Interruption
 
 
 class Watcher(Protocol):
@@ -146,4 +146,4 @@ class _Runner:
 def label(trial: Trial) -> str:
     """A few words for the progress bar."""
     twin = " (again)" if trial.twin else ""
-    return f"block {trial.block + 1}: {trial.settings['platform']}{twin}"
+    return f"block {trial.block}: {trial.settings['platform']}{twin}"

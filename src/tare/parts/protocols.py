@@ -7,6 +7,7 @@ A part is a value: frozen, comparable, hashable; its fields are the keys of the 
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
@@ -77,6 +78,13 @@ class Control(Part):
     persistence: ClassVar[Literal["volatile", "reboot-persistent"]] = "volatile"
     restore_rank: ClassVar[int] = 50
     """Lower ranks are restored first (faults.md D4: cores come online before anything that needs them)."""
+
+    def knob(self) -> str:
+        """Which knob of the device it turns: controls with the same answer share one baseline in the undo journal.
+
+        By default each combination of fields is a knob of its own; say less where the fields are only values.
+        """
+        return f"{self.part_name()} {json.dumps(self.fields(), sort_keys=True)}"
 
     @abstractmethod
     def obstacles(self, host: Host) -> list[str]: ...

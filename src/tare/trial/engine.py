@@ -73,8 +73,6 @@ def _observe(trial: Trial, bench: Bench, name: str, spool: Path, stack: ExitStac
         sampler = stack.enter_context(Sampler(trial.cell.probes, spool, bench.period_s))
         hold_controls(stack, host, trial.cell.controls, workload.inputs(), bench.journal)
     place = _open_platforms(stack, host, trial.cell.platforms, site, seen)
-    with seen.timed("fingerprint"):
-        seen.facts["inside"] = _fingerprint(place, desk)
     job = workload.job(place, desk, trial.seed)
     with seen.timed("sampler"):
         sampler.begin(place.scope())
@@ -83,6 +81,8 @@ def _observe(trial: Trial, bench: Bench, name: str, spool: Path, stack: ExitStac
     with seen.timed("sampler"):
         seen.sampler = sampler.end()
     _collect(desk, spool, seen)
+    with seen.timed("fingerprint"):
+        seen.facts["inside"] = _fingerprint(place, desk)
 
 
 def _make_site(trial: Trial, bench: Bench, name: str, stack: ExitStack) -> tuple[Path, Site]:
@@ -97,9 +97,7 @@ def _make_site(trial: Trial, bench: Bench, name: str, stack: ExitStack) -> tuple
     return desk, Site(name=name, scratch=scratch, reads=trial.cell.workload.inputs(), writes=(desk,))
 
 
-def _open_platforms(
-    stack: ExitStack, host: Host, platforms: tuple[Platform, ...], site: Site, seen: Seen
-) -> Host:
+def _open_platforms(stack: ExitStack, host: Host, platforms: tuple[Platform, ...], site: Site, seen: Seen) -> Host:
     """Each platform turns the host into the one inside it; the last one is where the workload runs."""
     place = host
     for platform in platforms:
@@ -115,6 +113,9 @@ def _close(place: Host, seen: Seen) -> None:
 
 
 def _fingerprint(place: Host, desk: Path) -> dict[str, Any]:
+    """The software that the job ran with: as the job itself said, when torch was in it; else asked for at the place."""
+    if said := read_json_file(desk / "fingerprint.json"):
+        return said
     script = desk / "inside" / "tare_inside" / "fingerprint.py"
     return read_json(place.run([place.python, str(script)], limit_s=120).out)
 
@@ -153,6 +154,8 @@ def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
     if steps is not None:
         metrics |= step_metrics(steps)
     facts = {**seen.facts, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
+    if seen.sampler is not None:
+        facts["sampler"] = seen.sampler.as_json()
     return replace(
         draft,
         state=verdict.state,

@@ -102,8 +102,8 @@ def nobody_else_worked(trial: Trial, seen: Seen, steps: Steps | None, limits: Th
     """M25: CPU time of neither the workload's cgroup nor the sampler."""
     if "cgroup.cpu_s" not in seen.readings or seen.sampler is None:
         return
-    busy_s = sum(_grew(seen, f"cpu.{kind}_s") for kind in ("user", "system", "nice", "irq", "softirq"))
-    share = (busy_s - _grew(seen, "cgroup.cpu_s") - seen.sampler.cpu_s) / _capacity_s(seen)
+    foreign_s = _grew(seen, "cpu.busy_s") - _grew(seen, "cgroup.cpu_s") - seen.sampler.cpu_s
+    share = foreign_s / _capacity_s(seen)
     if share > limits.foreign_suspect_share:
         weight: Weight = "invalid" if share > limits.foreign_invalid_share else "suspect"
         yield Ruling(weight, f"other processes used {share:.1%} of the device's CPU time.")
@@ -170,7 +170,7 @@ def _grew(seen: Seen, channel: str) -> float:
 
 
 def _capacity_s(seen: Seen) -> float:
-    kinds = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+    kinds = ("busy", "idle", "iowait", "steal")
     return sum(_grew(seen, f"cpu.{kind}_s") for kind in kinds) or float("inf")
 
 

@@ -1,0 +1,255 @@
+"""One level against another, in one of four words.
+
+*equivalent* when the whole interval lies inside the margin (also when it leaves out zero), else *slower* or *faster*
+when it leaves out zero, else *cannot tell*. docs/decisions/0002-statistics.md says why the interval is what it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tare.analysis import sentences
+from tare.analysis.model import Comparison, Measurement, Word
+from tare.analysis.power import MOST, mde, trials_for
+from tare.analysis.shift import Shift
+from tare.analysis.sides import Sides, line_up
+from tare.analysis.stats import ALPHA, FLOOR, RESAMPLES, holm_levels, median_estimate, ratio_of_medians
+from tare.errors import StudyError
+
+USUAL_BASELINE = "bare"
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Two levels to be compared; a list of them is a family, corrected together."""
+
+    level: str
+    against: str
+    ours: Sequence[Measurement]
+    theirs: Sequence[Measurement]
+    floor: float | None = None  # A/A: by how much two runs of the same thing differed
+    notes: tuple[str, ...] = ()
+
+
+def compare(
+    measurements: Sequence[Measurement],
+    *,
+    against: str | None = None,
+    margin: float,
+    metric: str = "value",
+    alpha: float = ALPHA,
+    resamples: int = RESAMPLES,
+) -> list[Comparison]:
+    """Every level against one, Holm-corrected as one family, in the order in which the levels appear."""
+    check_values(measurements)
+    levels = list(dict.fromkeys(m.level for m in measurements))
+    base = pick_baseline(levels, against)
+    notes = () if against is not None else (sentences.baseline_chosen(base),)
+    return judge(contests(measurements, base, notes), margin=margin, metric=metric, alpha=alpha, resamples=resamples)
+
+
+def check_values(measurements: Iterable[Measurement]) -> None:
+    """A ratio needs positive numbers: anything else is refused, with the place where it stands."""
+    for m in measurements:
+        if not (math.isfinite(m.value) and m.value > 0):
+            where = f"level {m.level!r}" + (f", block {m.block}" if m.block is not None else "")
+            raise StudyError(f"{where}: {m.value!r} cannot be compared; values must be finite and more than zero.")
+
+
+def pick_baseline(levels: Sequence[str], against: str | None) -> str:
+    """The level to compare against: the one asked for, else `bare`, else the first."""
+    if not levels:
+        raise StudyError("There is nothing to compare: no measurement was given.")
+    if len(levels) == 1:
+        raise StudyError(f"There is nothing to compare: {levels[0]!r} is the only level. A comparison needs two.")
+    if against is None:
+        return USUAL_BASELINE if USUAL_BASELINE in levels else levels[0]
+    if against not in levels:
+        raise StudyError(unknown_name("level", against, levels))
+    return against
+
+
+def unknown_name(what: str, name: str, known: Sequence[str]) -> str:
+    """`There is no level 'dokcer'`, with those that there are and the nearest of them."""
+    nearest = difflib.get_close_matches(name, known, n=1)
+    shown = ", ".join(known[:20]) + (" ..." if len(known) > 20 else "")
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    return f"There is no {what} {name!r}. There is: {shown}.{hint}"
+
+
+def contests(
+    measurements: Sequence[Measurement],
+    against: str,
+    notes: tuple[str, ...] = (),
+    levels: Sequence[str] | None = None,
+) -> list[Contest]:
+    """Each other level against `against`. Twin trials are not pooled: they only make the A/A noise floor."""
+    levels = list(dict.fromkeys(m.level for m in measurements)) if levels is None else levels
+    sides: dict[tuple[str, bool], list[Measurement]] = {}
+    for m in measurements:
+        sides.setdefault((m.level, m.twin != 0), []).append(m)
+    twins = [(sides.get((level, True), []), sides.get((level, False), [])) for level in levels]
+    floors = [floor for twin, first in twins if (floor := noise_floor(twin, first)) is not None]
+    theirs = sides.get((against, False), [])
+    return [
+        Contest(level, against, sides.get((level, False), []), theirs, max(floors, default=None), notes)
+        for level in levels
+        if level != against
+    ]
+
+
+def noise_floor(twin: Sequence[Measurement], first: Sequence[Measurement]) -> float | None:
+    """By how much the same thing differed from itself in this run, as a share; None where it was not run twice."""
+    sides = line_up(twin, first)
+    return None if sides.empty else abs(math.expm1(sides.by_ranks.centre))
+
+
+def judge(
+    family: Sequence[Contest], *, margin: float, metric: str, alpha: float = ALPHA, resamples: int = RESAMPLES
+) -> list[Comparison]:
+    """Compare a family of contests; `resamples` 0 leaves out the bootstrap beside the headline."""
+    if not (math.isfinite(margin) and margin >= 0):
+        raise StudyError(f"A margin is a share of zero or more, such as 0.05 or 5 %; not {margin!r}.")
+    sides = [line_up(contest.ours, contest.theirs) for contest in family]
+    found = tested(sides, alpha)
+    levels = [each.level for each in found if each is not None]
+    shared = (sentences.holm(levels),) if len(levels) > 1 else ()
+    made = []
+    for contest, side, test in zip(family, sides, found, strict=True):
+        plain = _without_interval(contest, side, margin, metric)
+        if test is not None:
+            plain = _with_interval(plain, side, test, shared)
+        made.append(_with_medians(plain, contest, side, resamples))
+    return made
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A shift and the significance level at which Holm lets it be judged."""
+
+    shift: Shift
+    level: float
+
+    def interval(self) -> tuple[float, float]:
+        """The effect's interval, as shares."""
+        low, high = self.shift.interval(1 - self.level)
+        return math.expm1(low), math.expm1(high)
+
+
+def tested(sides: Sequence[Sides], alpha: float) -> list[Tested | None]:
+    """Ranks where they can reach the strictest confidence that Holm may ask for, else t; None below the floor."""
+    able = [side for side in sides if side.n >= FLOOR]
+    strictest = 1 - alpha / max(1, len(able))
+    shifts = [side.by_ranks if side.by_ranks.can_reach(strictest) else side.by_t() for side in able]
+    found = map(Tested, shifts, holm_levels([shift.p() for shift in shifts], alpha))
+    return [next(found) if side.n >= FLOOR else None for side in sides]
+
+
+def _without_interval(contest: Contest, side: Sides, margin: float, metric: str) -> Comparison:
+    """What can be said of too few trials: the effect as it was seen, and no claim."""
+    notes = [*contest.notes, *(sentences.about(contest.level, note) for note in side.notes)]
+    if rises_when_faster(metric):
+        notes.append(sentences.more_is_faster(metric))
+    for level, trials in ((contest.level, contest.ours), (contest.against, contest.theirs)):
+        if not trials:
+            notes.append(sentences.no_trial(level))
+    if side.n < FLOOR and not side.empty and sentences.NO_COMMON_BLOCK not in side.notes:
+        notes.append(sentences.about(contest.level, sentences.too_few(side.n, side.paired)))
+    return Comparison(
+        metric=metric,
+        level=contest.level,
+        against=contest.against,
+        effect=None if side.empty else math.expm1(side.by_ranks.centre),
+        low=None,
+        high=None,
+        verdict="cannot_tell",
+        margin=margin,
+        n=side.n,
+        mde=None,
+        notes=tuple(notes),
+        paired=side.paired,
+        method="Hodges-Lehmann, no interval",
+        more_trials=max(FLOOR - side.n, 0) or None,
+        aa_floor=contest.floor,
+    )
+
+
+def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[str, ...]) -> Comparison:
+    """The effect with its interval, and the word that follows from it."""
+    shift, level, (low, high) = test.shift, test.level, test.interval()
+    notes = [*plain.notes, *shared]
+    if not shift.ranks:
+        notes.append(sentences.about(plain.level, sentences.few_ranks(side.n, side.paired, 1 - level)))
+    found = replace(
+        plain,
+        effect=math.expm1(shift.centre),
+        low=low,
+        high=high,
+        verdict=word(low, high, plain.margin, rises_when_faster(plain.metric)),
+        mde=mde(side.deviation, side.effective_n, level, paired=side.paired, ranks=shift.ranks),
+        notes=tuple(notes),
+        method=f"{shift.method} ({sentences.percent(shift.attained(1 - level))})",
+        p=shift.p(),
+        tost_p=shift.p_equivalence(plain.margin),
+        confidence=1 - level,
+        more_trials=None,
+    )
+    return _with_more_trials(_held_to_floor(found), side, level)
+
+
+def word(low: float, high: float, margin: float, rises: bool = False) -> Word:
+    """The word for an interval of the effect; with `rises`, a metric of which more is better."""
+    if -margin <= low and high <= margin:
+        return "equivalent"
+    if low > 0:
+        return "faster" if rises else "slower"
+    if high < 0:
+        return "slower" if rises else "faster"
+    return "cannot_tell"
+
+
+def rises_when_faster(metric: str) -> bool:
+    """Times are worse when larger; a rate, by its name, is better."""
+    return metric.endswith("_per_s")
+
+
+def _held_to_floor(found: Comparison) -> Comparison:
+    """A difference that is no larger than the same thing's from itself is not claimed."""
+    if found.verdict not in ("slower", "faster") or found.aa_floor is None or found.effect is None:
+        return found
+    if abs(found.effect) > found.aa_floor:
+        return found
+    more = math.ceil(found.n * (found.aa_floor / abs(found.effect)) ** 2) - found.n  # chance shrinks with root n
+    note = sentences.about(found.level, sentences.below_floor(found.effect, found.aa_floor))
+    return replace(found, verdict="cannot_tell", notes=(*found.notes, note), more_trials=max(1, more))
+
+
+def _with_more_trials(found: Comparison, side: Sides, level: float) -> Comparison:
+    """About how many more would settle it: seeing the effect as it is now, or fitting inside the margin."""
+    if found.verdict != "cannot_tell" or found.more_trials is not None or found.effect is None:
+        return found
+    shift = abs(math.log1p(found.effect))
+    target = math.expm1(max(shift, math.log1p(found.margin) - shift))
+    needed = trials_for(target, side.deviation, level, paired=side.paired, start=side.effective_n + 1)
+    if needed is None:
+        return replace(found, notes=(*found.notes, sentences.about(found.level, sentences.out_of_reach(MOST))))
+    return replace(found, more_trials=needed - side.effective_n)
+
+
+def _with_medians(found: Comparison, contest: Contest, side: Sides, resamples: int) -> Comparison:
+    if side.empty:
+        return found
+    ratio = None
+    if resamples:
+        ratio = ratio_of_medians(
+            side.ours, side.theirs, paired=side.paired, level=found.confidence, resamples=resamples
+        )
+    return replace(
+        found,
+        ours=median_estimate([m.value for m in contest.ours]),
+        theirs=median_estimate([m.value for m in contest.theirs]),
+        ratio_of_medians=ratio,
+    )

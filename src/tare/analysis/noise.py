@@ -1,0 +1,117 @@
+"""What the noise of a run looks like: between trials, over its blocks, and from glibc's malloc."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from tare.analysis.cells import text
+from tare.analysis.model import Measurement
+from tare.analysis.sentences import percent
+from tare.analysis.stats import variation
+from tare.records.model import USABLE, Record
+
+DRIFT_SHARE = 0.02  # block to block, beyond what the trials' own noise explains
+DRIFT_FACTOR = 2.0
+LOUD_SHARE = 0.10  # validity.md: standard deviation over mean that calls for a warning
+
+
+@dataclass(frozen=True)
+class FaultCount:
+    """A count of minor faults, and what spread of it between identical trials cannot be chance."""
+
+    metric: str
+    where: str
+    flips: Callable[[float, float], bool]  # of the least and the greatest
+
+
+# The training alone shows it plainly; a whole job also counts the imports, tens of thousands of faults in each trial.
+_COUNTS = (
+    FaultCount("minor_faults_training", "in training", lambda least, most: most > 5_000 and most > 20 * least),
+    FaultCount("minor_faults", "in the whole job", lambda least, most: most - least > 50_000 and most > 1.5 * least),
+)
+
+
+def malloc_lottery(records: Sequence[Record]) -> str | None:
+    """A sentence if identical trials differ in page faults as only a memory allocator's luck makes them differ."""
+    usable = [record for record in records if record.state in USABLE]
+    for count in _COUNTS:
+        with_it = [record for record in usable if count.metric in record.metrics]
+        spreads = [_spread(group, count.metric) for group in _identical(with_it) if len(group) > 1]
+        flipped = [spread for spread in spreads if count.flips(*spread)]
+        if flipped:
+            least, most = max(flipped, key=lambda spread: spread[1] - spread[0])
+            return _lottery_sentence(count, least, most, with_it)
+        if with_it:
+            return None  # the plainer count was there, and steady
+    return None
+
+
+def _lottery_sentence(count: FaultCount, least: float, most: float, records: Sequence[Record]) -> str:
+    seen = f"Identical trials had between {least:,.0f} and {most:,.0f} minor page faults {count.where}"
+    if all(record.settings.get("workload.malloc") == "fixed" for record in records):
+        return f"{seen}, although malloc's thresholds are fixed: look for memory pressure or huge pages."
+    return (
+        f"{seen}: whether glibc's malloc gives memory back flips between runs, and step times with it. "
+        "Set `malloc: fixed` on the workload to end it."
+    )
+
+
+def _identical(records: Sequence[Record]) -> list[list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(text(dict(record.settings)), []).append(record)
+    return list(groups.values())
+
+
+def _spread(group: Sequence[Record], metric: str) -> tuple[float, float]:
+    counts = [record.metrics[metric] for record in group]
+    return min(counts), max(counts)
+
+
+def loud_levels(measurements: Sequence[Measurement]) -> list[str]:
+    """A sentence for each level whose trials vary by more than a tenth."""
+    values: dict[str, list[float]] = {}
+    for m in measurements:
+        values.setdefault(m.level, []).append(m.value)
+    found = {level: variation(trials) for level, trials in values.items()}
+    return [
+        f"{level}: its trials vary by {percent(cv)} (standard deviation over mean): a noisy run."
+        for level, cv in found.items()
+        if cv is not None and cv > LOUD_SHARE
+    ]
+
+
+def drift(measurements: Sequence[Measurement]) -> str | None:
+    """A sentence if blocks differ by more than the trials within them explain: the machine itself changed."""
+    blocks, levels = _grid(measurements)
+    if len(blocks) < 3 or len(levels) < 2:
+        return None
+    logs = np.array([[blocks[block][level] for level in levels] for block in blocks])
+    of_blocks = logs.mean(axis=1)
+    within = logs - of_blocks[:, None] - logs.mean(axis=0) + logs.mean()
+    freedom = (len(blocks) - 1) * (len(levels) - 1)
+    expected = float(np.sqrt((within**2).sum() / freedom / len(levels)))
+    between = float(of_blocks.std(ddof=1))
+    if between < DRIFT_SHARE or between < DRIFT_FACTOR * expected:
+        return None
+    return (
+        f"The machine's own speed drifted from block to block by {percent(between)} (standard deviation); "
+        "pairing by block takes that out."
+    )
+
+
+def _grid(measurements: Sequence[Measurement]) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """Log values of the blocks that hold every level once or more (the mean of several)."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for m in measurements:
+        if m.block is not None:
+            values.setdefault(m.block, {}).setdefault(m.level, []).append(math.log(m.value))
+    levels = list(dict.fromkeys(m.level for m in measurements))
+    whole = {block: found for block, found in values.items() if len(found) == len(levels)}
+    means = {block: {level: fmean(logs) for level, logs in found.items()} for block, found in whole.items()}
+    return means, levels

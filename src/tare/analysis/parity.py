@@ -1,0 +1,116 @@
+"""The parity gate: what differs in the software of the two sides, and whether it could explain a difference in time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.analysis.cells import text
+from tare.analysis.model import Difference
+from tare.records.model import Record
+
+SHOWN = 3  # values named where a side itself has several
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Keys of the fingerprint that a pattern finds, and what a difference there means."""
+
+    pattern: str
+    matters: bool
+    why: str
+    factor: str = ""  # a factor whose levels differ in this by intent: then it is no taint
+
+    def fits(self, key: str) -> bool:
+        return re.search(self.pattern, key, re.IGNORECASE) is not None
+
+
+# The first rule that fits decides. A key that no rule knows is reported and taints nothing.
+RULES: tuple[Rule, ...] = (
+    Rule(r"(^|[._])(pid|ppid|hostname|cgroup(_path)?s?|boot_id|time|uptime|cwd|tmpdir)$", False, "differs by itself"),
+    Rule(r"(^|[._])executable$|(^|\.)path$", False, "where the program lies; its version is compared apart"),
+    Rule(r"seccomp|no_?new_?privs|cap_?(eff|bnd|prm|inh|amb)|apparmor", False, "part of what the platform is"),
+    Rule(r"speculation|store_bypass", False, "part of what the platform is: seccomp can switch this mitigation on"),
+    Rule(r"(^|[._])(hash|sha256|libraries|libs)([._]|$)", True, "another build of a library that does the work"),
+    Rule(r"torch.*parallel_?info", True, "another set-up of torch's threads or libraries"),
+    Rule(r"threads?([._]|$)|OMP_|MKL_.*THREADS|OPENBLAS_.*THREADS", True, "another number of threads", "threads"),
+    Rule(r"optimi[sz]er|foreach|fused", True, "another optimiser path: it changes the optimiser step alone"),
+    Rule(r"blas|mkldnn|onednn|(^|[._])mkl|capability", True, "another linear-algebra library or code path"),
+    Rule(r"cudnn|cuda|driver|tensorrt", True, "another GPU stack"),
+    Rule(r"(^|[._])torch([._]|$)", True, "another build of torch"),
+    Rule(r"MALLOC_|LD_PRELOAD|tcmalloc|jemalloc", True, "another memory allocator or its thresholds", "malloc"),
+    Rule(r"LD_LIBRARY_PATH|PYTORCH_", True, "an environment variable that steers the libraries"),
+    Rule(r"quota|cpu_?max|cpus_?allowed|cpuset|cores|affinity", True, "another share of the CPUs", "cpu"),
+    Rule(r"numpy", True, "another numpy"),
+    Rule(r"python(_?version|[._]version|$)|implementation", True, "another Python"),
+    Rule(r"libc|glibc|musl", True, "another C library"),
+    Rule(r"kernel", False, "part of what the platform is: a virtual machine has a kernel of its own"),
+    Rule(r"machine|arch", True, "another kind of machine"),
+)
+UNKNOWN = Rule("", False, "not known to change times")
+
+
+def differences(
+    ours: Sequence[Record], theirs: Sequence[Record], *, level: str, against: str, by: str
+) -> list[Difference]:
+    """What the fingerprints of two sides do not share; a side that left none is not compared."""
+    left, right = inside(ours), inside(theirs)
+    if not left or not right:
+        return []
+    keys = [key for key in dict.fromkeys((*left, *right)) if left.get(key) != right.get(key)]
+    found = [_difference(key, left.get(key), right.get(key), level, against, by) for key in keys]
+    return sorted(found, key=lambda difference: not difference.matters)
+
+
+def taints(found: Iterable[Difference]) -> list[str]:
+    """The differences that matter, each as a sentence."""
+    return [
+        f"{each.key} differs ({each.why}): "
+        f"{each.level} has {_held(each.ours)}, {each.against} has {_held(each.theirs)}."
+        for each in found
+        if each.matters
+    ]
+
+
+def inside(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
+    """Every key of the fingerprints with the values that it had, sorted."""
+    seen: dict[str, set[str]] = {}
+    for record in records:
+        for key, value in flat(record.facts.get("inside") or {}).items():
+            seen.setdefault(key, set()).add(text(value))
+    return {key: tuple(sorted(values)) for key, values in seen.items()}
+
+
+def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested facts with dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in facts.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def rule_for(key: str) -> Rule:
+    return next((rule for rule in RULES if rule.fits(key)), UNKNOWN)
+
+
+def _difference(
+    key: str, ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None, level: str, against: str, by: str
+) -> Difference:
+    rule = rule_for(key)
+    intended = bool(rule.factor) and rule.factor in by.rpartition(".")[2]
+    why = f"{rule.why}; it is what is compared" if intended else rule.why
+    return Difference(key, level, against, _shown(ours), _shown(theirs), rule.matters and not intended, why)
+
+
+def _shown(values: tuple[str, ...] | None) -> str | None:
+    if values is None:
+        return None
+    more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
+    return " | ".join(values[:SHOWN]) + more
+
+
+def _held(value: str | None) -> str:
+    return "none" if value is None else value

@@ -1,0 +1,101 @@
+"""What an analysis tells people: a closed list of notes, so that their wording is in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tare.analysis.stats import FLOOR
+
+NO_COMMON_BLOCK = "No block holds both sides, so nothing can be paired: there is no interval and no claim."
+SOME_WITHOUT_BLOCK = "Some trials have no block, so the sides are compared as two samples, not block by block."
+SEVERAL_IN_A_BLOCK = "Where a side has several trials in a block, their median stands for it: the block is the unit."
+LOOKING = (
+    "The run looked at its intervals after each block, so they are held to 96.5 % instead of 95 %: "
+    "that is the price of stopping when they are tight enough."
+)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def signed_percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:+.{digits}f} %"
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def blocks_left_out(count: int) -> str:
+    return f"{counted(count, 'block')} left out: one of the two sides is missing there."
+
+
+def unit(paired: bool) -> str:
+    return "block" if paired else "trial"
+
+
+def about(level: str, note: str) -> str:
+    return f"{level}: {note[:1].lower()}{note[1:]}"
+
+
+def too_few(n: int, paired: bool) -> str:
+    have = f"{counted(n, 'block')} with both sides" if paired else f"{counted(n, 'trial')} on the smaller side"
+    return (
+        f"Only {have}: no 95 % interval and no claim below {FLOOR}. "
+        f"{counted(FLOOR - n, f'more {unit(paired)}')} {'is' if FLOOR - n == 1 else 'are'} needed."
+    )
+
+
+def no_trial(level: str) -> str:
+    return f"There is no usable trial of {level!r}."
+
+
+def below_floor(effect: float, floor: float) -> str:
+    return (
+        f"The effect ({signed_percent(effect)}) does not exceed the A/A noise floor ({percent(floor)}): "
+        "two runs of the same thing differed by as much here."
+    )
+
+
+def holm(levels: Sequence[float]) -> str:
+    least, most = percent(1 - max(levels)), percent(1 - min(levels))
+    at = least if least == most else f"{least} to {most}"
+    return f"Holm over {len(levels)} comparisons: their intervals are at {at}, so that the claims hold together."
+
+
+def few_ranks(n: int, paired: bool, confidence: float) -> str:
+    return (
+        f"{counted(n, unit(paired))} cannot reach {percent(confidence)} by ranks alone: the interval is Student's t on "
+        "the logarithms, which leans on noise being normal. More trials avoid that."
+    )
+
+
+def out_of_reach(most: int) -> str:
+    return f"At this noise a verdict would take more than {most:,} trials: lower the noise or widen the margin."
+
+
+def more_is_faster(metric: str) -> str:
+    return f"{metric} is a rate: more of it is taken as faster."
+
+
+def baseline_chosen(level: str) -> str:
+    return f"Compared against {level!r}, as nothing else was asked for."
+
+
+def one_level(by: str, level: str) -> str:
+    return f"There is only one level of {by} ({level!r}) so far: nothing to compare it with."
+
+
+def not_a_ratio(metric: str, trials: int) -> str:
+    return f"{metric} is zero in {counted(trials, 'trial')}, so it is not compared: a ratio needs more than zero."
+
+
+def suspects_kept(count: int) -> str:
+    return f"{counted(count, 'suspect trial')} {'is' if count == 1 else 'are'} used all the same; the report says why."
+
+
+def stop_rule(until: float, most: int | None, blocks: int, met: bool) -> str:
+    cap = f", at most {most} blocks" if most is not None else ""
+    how = f"met after {counted(blocks, 'block')}" if met else f"not met after {counted(blocks, 'block')}"
+    return f"Stop rule, declared before the run: every interval within ±{percent(until)}{cap}. It was {how}."

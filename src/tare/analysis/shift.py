@@ -1,0 +1,145 @@
+"""How far one side lies from the other, on the log scale: the estimate, its interval and the tests that match it.
+
+An interval leaves out exactly those values that its own test rejects, so words and intervals cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy import special
+
+from tare.analysis.ranks import (
+    Floats,
+    Null,
+    PairDifferences,
+    PairValues,
+    WalshAverages,
+    mann_whitney_null,
+    signed_rank_null,
+)
+
+
+class Shift(ABC):
+    """The difference of the logs of two sides."""
+
+    centre: float
+    method: str
+    ranks: ClassVar[bool]  # by ranks, with no assumption of normal noise
+
+    @abstractmethod
+    def interval(self, confidence: float) -> tuple[float, float]: ...
+
+    @abstractmethod
+    def p_above(self, bound: float) -> float:
+        """One-sided: how surprising the data were if the true shift were `bound` or less."""
+
+    @abstractmethod
+    def p_below(self, bound: float) -> float:
+        """One-sided: how surprising the data were if the true shift were `bound` or more."""
+
+    @abstractmethod
+    def attained(self, confidence: float) -> float:
+        """The confidence that an interval asked for at `confidence` really has."""
+
+    def can_reach(self, confidence: float) -> bool:
+        """Whether an interval of this confidence exists at this number of trials."""
+        return True
+
+    def p(self) -> float:
+        """Two-sided, against no difference."""
+        return min(1.0, 2 * min(self.p_above(0.0), self.p_below(0.0)))
+
+    def p_equivalence(self, margin: float) -> float:
+        """The larger of two one-sided tests, against an effect of -margin or less and of +margin or more."""
+        low = math.log1p(-margin) if margin < 1 else -math.inf
+        return max(self.p_above(low), self.p_below(math.log1p(margin)))
+
+
+class RankShift(Shift):
+    """Hodges-Lehmann estimate with the exact interval of its rank test."""
+
+    ranks = True
+
+    def __init__(self, values: PairValues, null: Null, method: str) -> None:
+        self._values, self._null = values, null
+        self.centre, self.method = values.median(), method
+
+    def can_reach(self, confidence: float) -> bool:
+        return self._null.critical((1 - confidence) / 2) >= 0
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        k = max(0, self._null.critical((1 - confidence) / 2))
+        return self._values.kth(k), self._values.kth(self._values.size - 1 - k)
+
+    def attained(self, confidence: float) -> float:
+        return 1 - 2 * self._null.at_most(max(0, self._null.critical((1 - confidence) / 2)))
+
+    def p_above(self, bound: float) -> float:
+        return self._null.at_most(self._values.at_most(bound))
+
+    def p_below(self, bound: float) -> float:
+        return self._null.at_most(self._values.at_least(bound))
+
+
+@dataclass(frozen=True)
+class StudentShift(Shift):
+    """Difference of mean logs with a t interval: for the confidence that few ranks cannot reach."""
+
+    ranks: ClassVar[bool] = False
+    centre: float
+    error: float  # standard error of the centre
+    freedom: float
+    method: str
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        reach = -float(special.stdtrit(self.freedom, (1 - confidence) / 2)) * self.error
+        return self.centre - reach, self.centre + reach
+
+    def attained(self, confidence: float) -> float:
+        return confidence
+
+    def p_above(self, bound: float) -> float:
+        if self.error == 0 or math.isinf(bound):
+            return 0.0 if self.centre > bound else 1.0
+        return float(special.stdtr(self.freedom, (bound - self.centre) / self.error))
+
+    def p_below(self, bound: float) -> float:
+        return StudentShift(-self.centre, self.error, self.freedom, self.method).p_above(-bound)
+
+
+def signed_rank(differences: Floats) -> Shift:
+    """Paired: the pseudo-median of the block differences."""
+    null = signed_rank_null(len(differences))
+    return RankShift(WalshAverages(differences), null, f"Hodges-Lehmann over blocks, {null.word} signed-rank interval")
+
+
+def mann_whitney(ours: Floats, theirs: Floats) -> Shift:
+    """Unpaired: the median of all pairwise differences."""
+    null = mann_whitney_null(len(ours), len(theirs))
+    method = f"Hodges-Lehmann of two samples, {null.word} Mann-Whitney interval"
+    return RankShift(PairDifferences(ours, theirs), null, method)
+
+
+def paired_t(differences: Floats) -> Shift:
+    """Paired: the mean of the block differences."""
+    error = _deviation(differences) / math.sqrt(len(differences))
+    return StudentShift(float(differences.mean()), error, len(differences) - 1, "mean log-ratio of blocks, t interval")
+
+
+def welch_t(ours: Floats, theirs: Floats) -> Shift:
+    """Unpaired: the difference of the means, with unequal spreads allowed."""
+    centre = float(ours.mean() - theirs.mean())
+    parts = [_deviation(side) ** 2 / len(side) for side in (ours, theirs)]
+    error = math.sqrt(sum(parts))
+    spread = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (ours, theirs), strict=True))
+    freedom = sum(parts) ** 2 / spread if spread > 0 else float(len(ours) + len(theirs) - 2)
+    return StudentShift(centre, error, freedom, "difference of mean logs, Welch t interval")
+
+
+def _deviation(values: Floats) -> float:
+    return float(np.std(values, ddof=1)) if np.ptp(values) > 0 else 0.0  # exactly 0 where nothing varies

@@ -1,0 +1,192 @@
+"""A user's own measurements: CSV, TSV, Parquet or JSON lines, without a store.
+
+Every cell arrives as text, exactly as written, so that a level may be called `1`, `true` or `docker`; only the value
+column is turned into numbers, here, so that an error can name the row.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.analysis.compare import unknown_name
+from tare.analysis.model import Measurement
+from tare.errors import StudyError
+
+_FIELD_BYTES = 10_000_000  # one cell of a table: more is not a table
+_DELIMITERS = ",;\t"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of text; None where a cell is empty. Row 1 is the first after the header."""
+
+    path: Path
+    columns: Mapping[str, Sequence[str | None]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def column(self, name: str) -> Sequence[str | None]:
+        if name not in self.columns:
+            raise StudyError(f"{self.path}: {unknown_name('column', name, list(self.columns))}")
+        return self.columns[name]
+
+    def error(self, row: int, column: str, what: str) -> StudyError:
+        return StudyError(f"{self.path}, row {row}, column {column!r}: {what}")
+
+
+def read_table(path: Path | str) -> Table:
+    """The whole table; which format it has is told by how its name ends."""
+    path = Path(path)
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise StudyError(f"{path}: a table ends in one of {', '.join(READERS)}; this does not.")
+    if not path.is_file():
+        raise StudyError(f"{path}: there is no such file.")
+    try:
+        table = Table(path, reader(path))
+    except UnicodeDecodeError:
+        raise StudyError(f"{path}: the file is not UTF-8; save it as UTF-8 and try again.") from None
+    except OSError as error:
+        raise StudyError(f"{path}: it cannot be read: {error.strerror or error}.") from error
+    if not len(table):
+        raise StudyError(f"{path}: the table has no rows.")
+    return table
+
+
+def measurements_from_table(path: Path | str, by: str, value: str, block: str | None = None) -> list[Measurement]:
+    """One measurement a row: `by` names the levels, `value` the figure, `block` (if any) what was run together."""
+    table = read_table(path)
+    levels = _labels(table, by)
+    blocks = _labels(table, block) if block is not None else [None] * len(table)
+    values = _positive_numbers(table, value)
+    return [
+        Measurement(level, number, block_label, trial=f"row {row}")
+        for row, (level, number, block_label) in enumerate(zip(levels, values, blocks, strict=True), start=1)
+    ]
+
+
+def _labels(table: Table, column: str) -> list[str]:
+    labels = []
+    for row, cell in enumerate(table.column(column), start=1):
+        if cell is None or not cell.strip():
+            raise table.error(row, column, "it is empty; every row needs one, or leave the row out.")
+        labels.append(cell)
+    return labels
+
+
+def _positive_numbers(table: Table, column: str) -> list[float]:
+    numbers = []
+    for row, cell in enumerate(table.column(column), start=1):
+        if cell is None or not cell.strip():
+            raise table.error(row, column, "it is empty; a trial without a figure is a row to leave out.")
+        try:
+            number = float(cell)
+        except ValueError:
+            raise table.error(row, column, f"{cell!r} is not a number.{_number_hint(cell)}") from None
+        if not (math.isfinite(number) and number > 0) or "_" in cell:
+            raise table.error(row, column, f"{cell!r} cannot be compared; values must be finite and more than zero.")
+        numbers.append(number)
+    return numbers
+
+
+def _number_hint(cell: str) -> str:
+    with_point = cell.replace(",", ".")
+    if with_point != cell and with_point.replace(".", "", 1).strip().isdigit():
+        return f" Did you mean {with_point.strip()}?"
+    return ""
+
+
+def _read_csv(path: Path) -> dict[str, list[str | None]]:
+    """The standard library reads CSV exactly as written and knows the row; a sniffing reader knows neither."""
+    csv.field_size_limit(_FIELD_BYTES)
+    with _opened(path) as file:
+        first = file.readline()
+        file.seek(0)
+        tab = path.suffix.lower() == ".tsv"
+        rows = csv.reader(file, delimiter="\t" if tab else max(_DELIMITERS, key=first.count), strict=True)
+        try:
+            return _csv_columns(path, rows)
+        except csv.Error as error:
+            raise StudyError(f"{path}:{rows.line_num}: this is not CSV: {error}.") from None
+
+
+def _csv_columns(path: Path, rows: Iterator[list[str]]) -> dict[str, list[str | None]]:
+    header = [name.strip() for name in next(rows, [])]
+    _check_header(path, header)
+    cells: list[list[str]] = []
+    for row in rows:
+        if not row:
+            continue  # a blank line
+        if len(row) != len(header):
+            where = f"{path}, row {len(cells) + 1}"
+            raise StudyError(f"{where}: it has {len(row)} fields where the header has {len(header)}.")
+        cells.append(row)
+    columns = zip(*cells, strict=True) if cells else ([] for _ in header)
+    return {name: [cell or None for cell in column] for name, column in zip(header, columns, strict=True)}
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    if not any(header):
+        raise StudyError(f"{path}: the file is empty; it needs a header line with the names of the columns.")
+    for name in header:
+        if header.count(name) > 1:
+            raise StudyError(f"{path}:1: there are two columns named {name!r}; which one is meant cannot be told.")
+
+
+def _read_json_lines(path: Path) -> dict[str, list[str | None]]:
+    rows: list[dict[str, str | None]] = []
+    with _opened(path) as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                rows.append(_json_row(path, number, line))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _json_row(path: Path, number: int, line: str) -> dict[str, str | None]:
+    try:  # numbers stay as they are written: a level called 1.50 is not one called 1.5
+        row = json.loads(line, parse_int=str, parse_float=str, parse_constant=str)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise StudyError(f"{path}:{number}: this is not JSON: {error}.") from None
+    if not isinstance(row, dict):
+        raise StudyError(f"{path}:{number}: each line must be an object such as {{'platform': 'bare', 'step_s': 0.1}}.")
+    return {name: _json_text(cell) for name, cell in row.items()}
+
+
+def _json_text(cell: Any) -> str | None:
+    return cell if cell is None or isinstance(cell, str) else json.dumps(cell)
+
+
+def _read_parquet(path: Path) -> dict[str, list[str | None]]:
+    import duckdb  # heavy, and only Parquet needs it
+
+    literal = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path.resolve()))
+    with duckdb.connect(":memory:") as connection:
+        try:
+            relation = connection.read_parquet(literal)
+            text = relation.select(*(duckdb.ColumnExpression(name).cast("VARCHAR") for name in relation.columns))
+            names, rows = relation.columns, text.fetchall()
+        except duckdb.Error as error:
+            raise StudyError(f"{path}: this is not a Parquet file that can be read: {error}") from None
+    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+    return {name: list(column) for name, column in zip(names, columns, strict=True)}
+
+
+def _opened(path: Path) -> Any:
+    return path.open(encoding="utf-8-sig", newline="")  # utf-8-sig: a spreadsheet's byte-order mark is no column name
+
+
+READERS: Mapping[str, Callable[[Path], dict[str, list[str | None]]]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_csv,
+    ".parquet": _read_parquet,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+}

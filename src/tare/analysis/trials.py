@@ -1,0 +1,113 @@
+"""Which trials of a store a weighing uses, which it leaves out and why, and their figures as measurements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.cells import Cells
+from tare.analysis.compare import unknown_name
+from tare.analysis.model import Estimate, Left, Measurement
+from tare.analysis.stats import median_estimate, outliers
+from tare.errors import StudyError
+from tare.records.model import USABLE, Record
+
+HEADLINES = ("step_s", "wall_s")  # in this order, where the study declares none
+APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (validity.md M12)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The records of a store, sorted into those that count for a metric and those that do not."""
+
+    used: tuple[Record, ...]
+    left_out: tuple[Left, ...]
+
+
+def pick_metric(records: Sequence[Record], asked: str | None) -> str:
+    """The metric that was asked for, else the step time if every usable trial has one, else the whole run's time."""
+    usable = [record for record in records if record.state in USABLE]
+    if asked is None:
+        everywhere = [name for name in HEADLINES if all(name in record.metrics for record in usable)]
+        return everywhere[0] if everywhere else HEADLINES[-1]
+    if asked.startswith(APART):
+        raise StudyError(f"{asked!r} is of epoch 0, which is kept apart: it is shown, but never compared as a claim.")
+    known = sorted({name for record in usable for name in record.metrics if not name.startswith(APART)})
+    if usable and asked not in known:
+        raise StudyError(unknown_name("metric", asked, known))
+    return asked
+
+
+def sort_out(records: Sequence[Record], label: Cells, metric: str) -> Trials:
+    """One attempt of each trial, the newest that is usable and has the figure; the others are left out, with why."""
+    chosen: dict[str, Record] = {}
+    for record in records:
+        if why_not(record, metric) is None:
+            chosen[record.trial] = record
+    left = []
+    for record in records:
+        if chosen.get(record.trial) is not record:
+            reasons = why_not(record, metric) or ("a later attempt at the same trial is used.",)
+            left.append(Left(record.trial, label.label(record), record.block, record.state, reasons))
+    return Trials(tuple(chosen.values()), tuple(left))
+
+
+def why_not(record: Record, metric: str) -> tuple[str, ...] | None:
+    """Why this record's figure cannot be used, in sentences; None if it can."""
+    if record.state not in USABLE:
+        return record.reasons or (f"it ended as {record.state}.",)
+    value = record.metrics.get(metric)
+    if value is None:
+        return (f"it has no {metric}.",)
+    if not (math.isfinite(value) and value > 0):
+        return (f"its {metric} is {value}, and a ratio needs more than zero.",)
+    return None
+
+
+def measurements(records: Iterable[Record], label: Cells, metric: str) -> list[Measurement]:
+    return [
+        Measurement(label.label(record), record.metrics[metric], str(record.block), record.twin, record.trial)
+        for record in records
+    ]
+
+
+def marked_outliers(records: Sequence[Record], label: Cells, metric: str) -> list[Left]:
+    """Trials more than ten robust standard deviations from the median of their level; they are used all the same."""
+    levels: dict[str, list[Record]] = {}
+    for record in records:
+        levels.setdefault(label.label(record), []).append(record)
+    found = []
+    for level, trials in levels.items():
+        for place in outliers([record.metrics[metric] for record in trials]):
+            record = trials[place]
+            why = f"its {metric} is more than ten robust standard deviations from the median of its level."
+            found.append(Left(record.trial, level, record.block, record.state, (why, *record.reasons, *record.notes)))
+    return found
+
+
+def level_medians(records: Iterable[Record], label: Cells) -> dict[str, Mapping[str, Estimate]]:
+    """Level -> metric -> median over its trials; the A/A twins are not pooled in."""
+    values = _collected((label.label(record), record.metrics) for record in records if not record.twin)
+    return {
+        level: {name: median_estimate(figures) for name, figures in metrics.items()}
+        for level, metrics in values.items()
+    }
+
+
+def level_phases(records: Iterable[Record], label: Cells) -> dict[str, Mapping[str, float]]:
+    """Level -> phase of the trial -> median seconds."""
+    values = _collected((label.label(record), record.phases) for record in records)
+    return {
+        level: {name: median_estimate(figures).value for name, figures in phases.items()}
+        for level, phases in values.items()
+    }
+
+
+def _collected(pairs: Iterable[tuple[str, Mapping[str, float]]]) -> dict[str, dict[str, list[float]]]:
+    collected: dict[str, dict[str, list[float]]] = {}
+    for level, figures in pairs:
+        for name, figure in figures.items():
+            if math.isfinite(figure):
+                collected.setdefault(level, {}).setdefault(name, []).append(figure)
+    return collected

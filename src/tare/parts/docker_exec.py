@@ -1,0 +1,153 @@
+"""A command inside a running Docker container, by the engine's exec interface."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tare.errors import TrialError
+from tare.host import OUTPUT_LIMIT_BYTES, Exit, Host
+from tare.parts.engine import errors
+from tare.parts.group import Group, with_oom_note
+
+_STDERR = 2
+_LOOK_EVERY_S = 0.2
+_GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A running container: whom to ask, what for, and where its processes are seen."""
+
+    api: Any  # the SDK's low-level client
+    container: str
+    host: Host
+    group: Group
+
+
+class ExecProcess:
+    """A job in a container. Its output comes as frames on one connection and is taken apart here."""
+
+    def __init__(
+        self, inside: Inside, argv: Sequence[str], *, env: Sequence[str], cwd: str = "/", stdin: str = ""
+    ) -> None:
+        self._inside = inside
+        self._oom_kills_before = inside.group.oom_kills()
+        self._start_ns = inside.host.clock.now_ns()
+        with errors(f"run {argv[0]} in the container"):
+            made = inside.api.exec_create(
+                inside.container, list(argv), stdin=bool(stdin), environment=list(env), workdir=cwd
+            )
+            self._id = made["Id"]
+            self._line = inside.api.exec_start(self._id, socket=True)
+        self._frames = _Frames(self._line)
+        if stdin:
+            _send(self._line, stdin.encode())
+
+    def wait(self, limit_s: float) -> Exit:
+        timed_out = not self._ended_within(limit_s)
+        if timed_out:
+            self.kill()
+        out, err = self._frames.texts()
+        ended = Exit(
+            code=self._code(),
+            seconds=(self._inside.host.clock.now_ns() - self._start_ns) / 1e9,
+            out=out,
+            err=err,
+            timed_out=timed_out,
+            truncated=self._frames.truncated,
+        )
+        return with_oom_note(ended, self._oom_kills_before, self._inside.group.oom_kills())
+
+    def kill(self) -> None:
+        """End every job in the container; if that does not help, the container itself."""
+        self._inside.group.kill_jobs()
+        if not self._frames.ended_within(_GRACE_S):
+            with errors("kill the container"):
+                self._inside.api.kill(self._inside.container)
+            self._frames.ended_within(_GRACE_S)
+
+    def _ended_within(self, limit_s: float) -> bool:
+        """Whether the command ended: its output did, or its process is gone and a child of it holds the output."""
+        clock = self._inside.host.clock
+        deadline_ns = clock.now_ns() + round(limit_s * 1e9)
+        pid: int | None = None
+        while not self._frames.ended_within(min(_LOOK_EVERY_S, max(0.0, (deadline_ns - clock.now_ns()) / 1e9))):
+            if clock.now_ns() >= deadline_ns:
+                return False
+            pid = pid or self._pid()
+            if pid is not None and not self._alive(pid):
+                return True
+        return True
+
+    def _pid(self) -> int | None:
+        with errors("look at a command in the container"):
+            return self._inside.api.exec_inspect(self._id).get("Pid") or None
+
+    def _alive(self, pid: int) -> bool:
+        try:
+            self._inside.host.read(f"/proc/{pid}/stat")
+        except OSError:
+            return False
+        return True
+
+    def _code(self) -> int:
+        """The engine notes the code a moment after the output has ended."""
+        clock = self._inside.host.clock
+        deadline_ns = clock.now_ns() + round(_GRACE_S * 1e9)
+        while True:
+            with errors("say how a command ended"):
+                seen = self._inside.api.exec_inspect(self._id)
+            if not seen["Running"] and seen["ExitCode"] is not None:
+                return int(seen["ExitCode"])
+            if clock.now_ns() >= deadline_ns:
+                raise TrialError("the Docker engine does not say how a command ended; it may have been restarted.")
+            clock.sleep_until(clock.now_ns() + 5_000_000)
+
+
+class _Frames:
+    """Takes frames off a connection in the background; keeps the first `OUTPUT_LIMIT_BYTES` of each stream."""
+
+    def __init__(self, line: Any) -> None:
+        self.truncated = False
+        self._line = line
+        self._out, self._err = bytearray(), bytearray()
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
+
+    def _take(self) -> None:
+        from docker.utils.socket import frames_iter
+
+        with contextlib.suppress(OSError, ValueError):  # the engine went away; `_code` will say so
+            for stream, chunk in frames_iter(self._line, tty=False):
+                kept = self._err if stream == _STDERR else self._out
+                room = OUTPUT_LIMIT_BYTES - len(kept)
+                kept += chunk[:room]
+                self.truncated |= len(chunk) > room
+
+    def ended_within(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def texts(self) -> tuple[str, str]:
+        """Standard output and error. What a left-over child still holds open is not waited for."""
+        if self.ended_within(2.0):
+            self._line.close()
+        return bytes(self._out).decode("utf-8", "replace"), bytes(self._err).decode("utf-8", "replace")
+
+
+def _send(line: Any, data: bytes) -> None:
+    """Write to the command and close that direction; one that does not read all of it is no error."""
+    plain = getattr(line, "_sock", line)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        plain.sendall(data)
+        plain.shutdown(socket.SHUT_WR)
+
+
+def environment(env: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
+    """`env` and nothing else: a name without a value takes away what the container would add."""
+    return [*(f"{name}={value}" for name, value in env.items()), *(name for name in present if name not in env)]

@@ -1,0 +1,236 @@
+"""Finding a Docker engine, or starting one of our own that touches nothing of the machine's.
+
+`python -m tare.parts.engine start|stop|status` does it by hand; `start` prints the line to `export`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.errors import ObstacleError, TareError, TrialError
+from tare.host import Host, LocalHost
+from tare.parts.identity import is_root
+
+SYSTEM_SOCKET = "/var/run/docker.sock"
+_LONGEST_SOCKET_PATH = 107  # the kernel's limit for a UNIX socket
+_ANSWER_WITHIN_S = 2.0
+_READY_WITHIN_S = 30.0
+_STOP_WITHIN_S = 30.0
+_REQUEST_WITHIN_S = 60  # an engine that hangs must not hang us (faults.md D3p)
+_UNIX = "unix://"
+
+# Nothing of the host's network is touched, and its own engine, if it gets one later, finds its folders free.
+_FLAGS = (
+    "--iptables=false",
+    "--ip6tables=false",
+    "--bridge=none",
+    "--storage-driver=overlay2",
+    "--userland-proxy=false",
+    "--exec-opt=native.cgroupdriver=cgroupfs",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine that answers."""
+
+    socket: str
+    ours: bool
+
+    @property
+    def address(self) -> str:
+        return f"{_UNIX}{self.socket}"
+
+
+def folder() -> Path:
+    """Where our own engine keeps everything."""
+    return Path(os.environ.get("TARE_STATE") or "/var/lib/tare") / "engine"
+
+
+def own_socket() -> str:
+    return str(folder() / "docker.sock")
+
+
+def candidates() -> list[str]:
+    """Sockets where an engine may answer, in the order in which they are tried."""
+    named = os.environ.get("DOCKER_HOST", "")
+    paths = [named.removeprefix(_UNIX)] if named.startswith(_UNIX) else []
+    return list(dict.fromkeys([*paths, SYSTEM_SOCKET, own_socket()]))
+
+
+def find() -> Engine | None:
+    """The first engine that answers; nothing is started."""
+    for path in candidates():
+        if _why_silent(path) is None:
+            return Engine(path, ours=path == own_socket())
+    return None
+
+
+def _why_silent(path: str) -> str | None:
+    """Why no engine answers at this socket; None if one does."""
+    try:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(_ANSWER_WITHIN_S)
+            line.connect(path)
+            line.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
+            answer = line.recv(64)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None if b" 200 " in answer else f"it answers {answer[:40]!r}"
+
+
+def obstacles(host: Host) -> list[str]:
+    """Why the docker platform cannot work here, in sentences."""
+    sentences = []
+    try:
+        import docker  # noqa: F401
+    except ImportError:
+        sentences.append("the Docker SDK for Python is missing: `pip install 'tare-bench[docker]'` brings it.")
+    if not isinstance(host, LocalHost):
+        sentences.append(
+            f"docker talks to the engine of the device itself, so it cannot be opened inside {host.name}; "
+            "inside another platform use runc or podman."
+        )
+    elif find() is None:
+        sentences.append(_no_engine())
+    return sentences
+
+
+def _no_engine() -> str:
+    named = os.environ.get("DOCKER_HOST", "")
+    if named and not named.startswith(_UNIX):
+        return f"DOCKER_HOST={named} is not on this device: tare measures here, and needs a unix:// socket."
+    tried = "; ".join(f"{path}: {_why_silent(path)}" for path in candidates())
+    return (
+        f"no Docker engine answers ({tried}). `apt-get install docker.io` brings one, "
+        "`python -m tare.parts.engine start` (as root) starts a private one; "
+        "where permission is denied, your user is not in the group docker."
+    )
+
+
+def connect(host: Host) -> Any:
+    """A client of the SDK for the first engine that answers; raises `ObstacleError` with what to do."""
+    if sentences := obstacles(host):
+        raise ObstacleError("docker cannot be used here.", sentences)
+    found = find()
+    if found is None:  # it went away between the two questions
+        raise ObstacleError("docker cannot be used here.", [_no_engine()])
+    import docker
+
+    with errors("answer"):
+        return docker.DockerClient(base_url=found.address, version="auto", timeout=_REQUEST_WITHIN_S)
+
+
+@contextlib.contextmanager
+def errors(doing: str) -> Iterator[None]:
+    """What the SDK and its transport raise, as an error of ours that says what was being done."""
+    import docker.errors
+    import requests.exceptions
+
+    try:
+        yield
+    except docker.errors.DockerException as error:
+        said = getattr(error, "explanation", None) or str(error)
+        raise TrialError(f"the Docker engine could not {doing}: {said}") from error
+    except requests.exceptions.RequestException as error:
+        raise TrialError(
+            f"the Docker engine did not answer when asked to {doing}: {error}\n"
+            "It was restarted or hangs; look at its log, then `tare restore` removes what was left behind."
+        ) from error
+
+
+def start(host: Host) -> Engine:
+    """The engine that answers, else a private one that we start; raises `ObstacleError` where neither can be had."""
+    found = find()
+    if found is not None:
+        return found
+    if not is_root(host):
+        raise ObstacleError("no Docker engine answers, and only root can start one.", [_no_engine()])
+    if host.run(["dockerd", "--version"]).code != 0:
+        raise ObstacleError("no Docker engine answers, and none is installed: `apt-get install docker.io` brings one.")
+    if len(own_socket()) > _LONGEST_SOCKET_PATH:
+        raise ObstacleError(f"{own_socket()} is too long for a socket; set TARE_STATE to a shorter folder.")
+    return _launch(host, str(folder()))
+
+
+def _launch(host: Host, place: str) -> Engine:
+    """Start dockerd in a session of its own and wait until it answers."""
+    host.run(["mkdir", "-p", "-m", "0711", "--", place]).checked()
+    command = ["dockerd", "-H", f"{_UNIX}{place}/docker.sock", "--data-root", f"{place}/data"]
+    command += ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/dockerd.pid", *_FLAGS]
+    script = 'log=$1; shift; setsid "$@" < /dev/null > "$log" 2>&1 &'
+    host.run(["sh", "-c", script, "start", f"{place}/dockerd.log", *command]).checked()
+    deadline_ns = host.clock.now_ns() + round(_READY_WITHIN_S * 1e9)
+    while _why_silent(f"{place}/docker.sock") is not None:
+        if host.clock.now_ns() >= deadline_ns:
+            said = host.run(["tail", "-n", "5", "--", f"{place}/dockerd.log"]).out
+            stop(host, place)
+            raise ObstacleError(f"a private Docker engine was started but did not answer; its log ends:\n{said}")
+        host.clock.sleep_until(host.clock.now_ns() + 50_000_000)
+    return Engine(f"{place}/docker.sock", ours=True)
+
+
+def stop(host: Host, place: str | None = None) -> bool:
+    """Stop the engine that we started, and no other; False if there is none."""
+    at = place or str(folder())
+    pid = _own_pid(host, at)
+    if pid is None:
+        return False
+    host.run(["kill", "-TERM", str(pid)])
+    deadline_ns = host.clock.now_ns() + round(_STOP_WITHIN_S * 1e9)
+    while _own_pid(host, at) is not None:
+        if host.clock.now_ns() >= deadline_ns:
+            raise TareError(f"our Docker engine (pid {pid}) does not stop; its log is {at}/dockerd.log.")
+        host.clock.sleep_until(host.clock.now_ns() + 50_000_000)
+    return True
+
+
+def _own_pid(host: Host, place: str) -> int | None:
+    """The pid of our engine; a pid file alone proves nothing, for the number may be someone else's by now."""
+    try:
+        pid = int(host.read(f"{place}/dockerd.pid"))
+        arguments = host.read(f"/proc/{pid}/cmdline").split("\0")
+    except (OSError, ValueError):
+        return None
+    return pid if f"{place}/dockerd.pid" in arguments else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`start`, `stop` or `status`, for people and for make."""
+    verbs = {"start": _say_start, "stop": _say_stop, "status": _say_status}
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if len(words) != 1 or words[0] not in verbs:
+        sys.stderr.write("usage: python -m tare.parts.engine start|stop|status\n")
+        return 2
+    try:
+        sys.stdout.write(f"{verbs[words[0]](LocalHost())}\n")
+    except TareError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+def _say_start(host: Host) -> str:
+    return f"export DOCKER_HOST={start(host).address}"
+
+
+def _say_stop(host: Host) -> str:
+    return "stopped." if stop(host) else "no engine of ours was running."
+
+
+def _say_status(host: Host) -> str:
+    found = find()
+    if found is None:
+        raise ObstacleError("no Docker engine.", [_no_engine()])
+    return f"{found.address} answers{' (started by tare)' if found.ours else ''}."
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,134 @@
+"""A running control group, and a job in it: at the time limit all of it dies, and an out-of-memory kill is noticed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tare.host import Completed, Exit, Host, Process
+from tare.parts import cgroups
+
+OOM_NOTE = "tare: the kernel killed a process here for want of memory"
+"""How an out-of-memory kill is told: a line at the end of `Exit.err` that begins with this."""
+
+
+_GRACE_S = 10.0
+_LOOK_EVERY_S = 0.5
+_LINGER_S = 2.0  # the same as on the device, where a job's output is waited for this long
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of one place, as the host below it sees them."""
+
+    host: Host
+    folders: Mapping[str, str] = field(default_factory=dict)
+    keeper: int | None = None  # the process that keeps a container open; it is no part of any job
+
+    def kill_jobs(self) -> None:
+        """End everything but the keeper."""
+        spare = () if self.keeper is None else (self.keeper,)
+        cgroups.empty(self.host, self.folders, spare=spare, within_s=5.0)
+
+    def alive(self, pid: int) -> bool:
+        try:
+            self.host.read(f"/proc/{pid}/stat")
+        except OSError:
+            return False
+        return True
+
+    def oom_kills(self) -> int | None:
+        return cgroups.oom_kills(self.host, self.folders)
+
+
+class GroupProcess:
+    """A job whose children are found by their group, so that none outlives it by leaving its session.
+
+    `main` is the job's own process, where that is not the one that `inner` waits for.
+    """
+
+    def __init__(
+        self,
+        inner: Process,
+        group: Group,
+        oom_kills_before: int | None,
+        main: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._inner = inner
+        self._group = group
+        self._before = oom_kills_before
+        self._main = main
+
+    def wait(self, limit_s: float) -> Exit:
+        ended_first, late = threading.Event(), threading.Event()
+        watch = threading.Thread(target=self._watch, args=(limit_s, ended_first, late), daemon=True)
+        watch.start()
+        try:
+            ended = self._inner.wait(limit_s + _GRACE_S)
+        finally:
+            ended_first.set()
+            watch.join()
+        if ended.timed_out:  # whoever brought the job in hung, and was ended
+            self._group.kill_jobs()
+        ended = replace(ended, timed_out=ended.timed_out or late.is_set())
+        return with_oom_note(ended, self._before, self._group.oom_kills())
+
+    def _watch(self, limit_s: float, ended: threading.Event, late: threading.Event) -> None:
+        """Kill the job at its limit, and what it left behind when it ends before.
+
+        The job dies first, and then whoever brought it in (`runc exec`) ends by itself. The other way round
+        nobody would be left to reap it, and the container could not be removed for seconds.
+        """
+        end_s = time.monotonic() + limit_s
+        while not ended.wait(max(0.0, min(_LOOK_EVERY_S, end_s - time.monotonic()))):
+            if time.monotonic() >= end_s:
+                late.set()
+                self.kill()
+                return
+            if self._main_is_gone() and not ended.wait(_LINGER_S):
+                self._group.kill_jobs()
+                return
+
+    def _main_is_gone(self) -> bool:
+        """Whether the job ended though its caller did not: a child of it holds the output open."""
+        pid = self._main()
+        return pid is not None and not self._group.alive(pid)
+
+    def kill(self) -> None:
+        if self._group.folders:
+            self._group.kill_jobs()
+        else:
+            self._inner.kill()
+
+
+def run_in_group(group: Group, command: Sequence[str], argv: Sequence[str], *, limit_s: float, stdin: str) -> Completed:
+    """Run `command`, which runs `argv` inside the group; at the limit what runs inside dies first."""
+    late = threading.Event()
+
+    def expire() -> None:
+        late.set()
+        group.kill_jobs()
+
+    alarm = threading.Timer(limit_s, expire)
+    alarm.daemon = True
+    alarm.start()
+    try:
+        done = group.host.run(command, limit_s=limit_s + _GRACE_S, stdin=stdin)
+    finally:
+        alarm.cancel()
+    if done.code == 124:  # whoever brought the command in hung, and was ended
+        group.kill_jobs()
+    if late.is_set():
+        return Completed(tuple(argv), 124, done.out, f"{done.err}\nended by tare: no answer within {limit_s:g} s")
+    return replace(done, argv=tuple(argv))
+
+
+def with_oom_note(ended: Exit, before: int | None, after: int | None) -> Exit:
+    """The same ending, with a line about memory if the kernel's counter rose."""
+    if after is None or after <= (before or 0):
+        return ended
+    times = after - (before or 0)
+    note = f"{OOM_NOTE} ({'once' if times == 1 else f'{times} times'}).\n"
+    return replace(ended, err=f"{ended.err.rstrip()}\n{note}".lstrip())

@@ -1,0 +1,81 @@
+"""How a job reaches the inside of a platform: the command line that starts it, and its environment.
+
+A job never inherits our environment. It gets an allowlist, the same on every platform: a variable more or less moves
+the stack, and a thread count left over in someone's shell changes the result.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import tare_inside
+
+Malloc: TypeAlias = Literal["fixed", "default"]
+
+SOURCE = Path(tare_inside.__file__).parent
+"""Where `tare_inside` lies on this device."""
+
+# glibc decides at run time whether to give the top of the heap back, and the choice flips between identical runs:
+# page faults move by four orders of magnitude and step time with them. Fixed thresholds end the lottery.
+FIXED_MALLOC = {
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+
+_STEADY = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+_DEFAULTS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
+
+_BUILT_IN = frozenset({"PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"})
+
+_USERS_OWN = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR"
+    r"|VIRTUAL_ENV|CONDA_PREFIX|CONDA_DEFAULT_ENV|PYTHONPATH|PYTHONHOME|PYTHONUNBUFFERED|PYTHONHASHSEED"
+    r"|LD_LIBRARY_PATH|LD_PRELOAD|GLIBC_TUNABLES"
+    r"|(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|MALLOC|ONEDNN|DNNL|ATEN)_\w+"
+    r"|(CUDA|CUDNN|NVIDIA|NCCL|HIP|ROCM|ROCR|HSA)_\w+"
+    r"|(TORCH|PYTORCH|TORCHINDUCTOR|TF|XLA|JAX|HF|TRANSFORMERS|ACCELERATE|XDG)_\w+"
+)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|COOKIE|AUTH|SESSION", re.IGNORECASE)
+
+
+def launched(python: str, desk: Path, argv: Sequence[str]) -> tuple[str, ...]:
+    """The command line that runs `argv` and leaves `result.json` on the desk.
+
+    The launcher starts without the site module and without PYTHON* variables: it is quick, and what is on PYTHONPATH
+    is for the job, not for it.
+    """
+    launcher = desk / "inside" / "tare_inside" / "launch.py"
+    return (python, "-I", "-S", str(launcher), str(desk / "result.json"), "--", *argv)
+
+
+def built_in_env(desk: Path, malloc: Malloc, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a built-in workload: nothing of the user's but where programs and libraries are found."""
+    ours = os.environ if environ is None else environ
+    kept = {name: value for name, value in ours.items() if name in _BUILT_IN}
+    inside = {"PYTHONPATH": str(desk / "inside"), "TARE_MARKS": str(desk / "marks.bin")}
+    return {**_DEFAULTS, **kept, **_STEADY, **_malloc(malloc), **inside}
+
+
+def users_env(desk: Path, malloc: Malloc, *, attach: bool, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a user's own command: what it may depend on of theirs, and our marks first on PYTHONPATH.
+
+    A variable whose name speaks of a secret is not passed on, since jobs are recorded; `env` in the study can say it.
+    """
+    ours = os.environ if environ is None else environ
+    kept = {name: value for name, value in ours.items() if _USERS_OWN.fullmatch(name) and not _SECRET.search(name)}
+    env = {**_DEFAULTS, **_STEADY, **kept, **_malloc(malloc)}
+    if attach:
+        inside = desk / "inside"
+        folders = [str(inside / "tare_inside" / "inside_site"), str(inside), kept.get("PYTHONPATH", "")]
+        env["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
+        env["TARE_MARKS"] = str(desk / "marks.bin")
+    return env
+
+
+def _malloc(malloc: Malloc) -> dict[str, str]:
+    return FIXED_MALLOC if malloc == "fixed" else {}

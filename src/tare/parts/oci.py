@@ -1,0 +1,111 @@
+"""The configuration of a container as the OCI runtime specification writes it: plain data from plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.parts.cgroups import PARENT, PIDS_LIMIT
+from tare.parts.hostroot import Bind
+from tare.parts.identity import Identity
+from tare.parts.limits import PERIOD_US, Limits
+from tare.parts.protocols import Json
+
+SLEEPER = ("sleep", "2147483647")  # keeps the place open; the jobs come by exec
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_QUIET = ["nosuid", "noexec", "nodev"]
+_CAPABILITY_SETS = ("bounding", "effective", "inheritable", "permitted", "ambient")
+# What a container must not see or change of the kernel; the same lists as Docker's.
+_MASKED = [
+    "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+    "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/firmware",
+]  # fmt: skip
+_READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Everything that differs from one bundle to the next."""
+
+    name: str
+    rootfs: str
+    user: Identity
+    limits: Limits
+    binds: Sequence[Bind]
+    shm_bytes: int
+    swap_is_counted: bool = True
+
+
+def config(bundle: Bundle) -> dict[str, Json]:
+    """config.json of a long-lived container: no network, no capabilities, a read-only root."""
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": "tare",
+        "process": process(bundle.user, SLEEPER, {"PATH": PATH}, "/"),
+        "root": {"path": bundle.rootfs, "readonly": True},
+        "mounts": [*_own_mounts(bundle.shm_bytes), *(_bind(bind) for bind in bundle.binds)],
+        "linux": {
+            "cgroupsPath": f"/{PARENT}/{bundle.name}",
+            "resources": _resources(bundle.limits, bundle.swap_is_counted),
+            "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
+            "maskedPaths": _MASKED,
+            "readonlyPaths": _READ_ONLY,
+        },
+    }
+
+
+def process(user: Identity, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> dict[str, Json]:
+    """One process inside: this environment and no other, no capability, none to be gained."""
+    return {
+        "terminal": False,
+        "user": {"uid": user.uid, "gid": user.gid},
+        "args": list(argv),
+        "env": [f"{name}={value}" for name, value in env.items()],
+        "cwd": cwd,
+        "capabilities": {each: [] for each in _CAPABILITY_SETS},
+        "noNewPrivileges": True,
+    }
+
+
+def _own_mounts(shm_bytes: int) -> list[dict[str, Json]]:
+    """What every container has of its own. No cgroup mount: on a hybrid machine runc refuses it."""
+    return [
+        _mount("/proc", "proc", _QUIET),
+        _mount("/dev", "tmpfs", ["nosuid", "strictatime", "mode=755", "size=65536k"]),
+        _mount("/dev/pts", "devpts", ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]),
+        _mount("/dev/mqueue", "mqueue", _QUIET),
+        _mount("/dev/shm", "tmpfs", [*_QUIET, "mode=1777", f"size={shm_bytes}"]),
+        _mount("/sys", "sysfs", [*_QUIET, "ro"]),
+        _mount("/run", "tmpfs", [*_QUIET, "mode=755", "size=65536k"]),
+        # As on the device, a program may be run from /tmp: compilers of kernels put theirs there.
+        _mount("/tmp", "tmpfs", ["nosuid", "nodev", "mode=1777"]),
+    ]
+
+
+def _mount(destination: str, kind: str, options: list[str]) -> dict[str, Json]:
+    return {"destination": destination, "type": kind, "source": kind, "options": options}
+
+
+def _bind(bind: Bind) -> dict[str, Json]:
+    # Not recursive: the read-only flag does not reach what is mounted further down.
+    options = ["bind", "rw" if bind.writable else "ro", "rprivate"]
+    return {"destination": bind.target, "type": "bind", "source": bind.source, "options": options}
+
+
+def _resources(limits: Limits, swap_is_counted: bool) -> dict[str, Json]:
+    resources: dict[str, Json] = {
+        "devices": [{"allow": False, "access": "rwm"}],
+        "pids": {"limit": PIDS_LIMIT},
+    }
+    cpu: dict[str, Json] = {}
+    if limits.quota is not None:
+        cpu |= {"quota": limits.quota_us(), "period": PERIOD_US}
+    if limits.cpuset is not None:
+        cpu |= {"cpus": limits.cpuset}
+    if cpu:
+        resources["cpu"] = cpu
+    if limits.memory is not None:
+        # What OCI calls swap is memory and swap together: the same number means no swap.
+        resources["memory"] = {"limit": limits.memory} | ({"swap": limits.memory} if swap_is_counted else {})
+    return resources

@@ -1,0 +1,184 @@
+"""A container of the Docker engine, through its SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import model_validator
+
+from tare.errors import TrialError
+from tare.host import Completed, Host, Job, Process, Site
+from tare.parts import cgroups, docker_config, engine, hostroot, images, limits, strays
+from tare.parts.container import Container, Place
+from tare.parts.docker_exec import ExecProcess, Inside, environment
+from tare.parts.group import Group
+from tare.parts.hostroot import Bind
+from tare.parts.identity import identity, open_files, owner
+from tare.parts.oci import PATH
+
+_LABEL = "tare.run"
+
+
+class Docker(Container):
+    """Run in a container of the Docker engine: no network, no capabilities, a read-only root, Docker's seccomp."""
+
+    dockerfile: Path | None = None
+    """Build the image from this Dockerfile first (without a network); its folder is the context."""
+
+    seccomp: bool = True
+    """Docker's own system-call filter; false runs without it."""
+
+    @model_validator(mode="after")
+    def _one_image(self) -> Docker:
+        if self.image is not None and self.dockerfile is not None:
+            raise ValueError("an image is either named (`image`) or built (`dockerfile`), not both")
+        return self
+
+    def obstacles(self, host: Host) -> list[str]:
+        sentences = [*engine.obstacles(host), *limits.limit_obstacles(host, self)]
+        if self.dockerfile is not None and not self.dockerfile.is_file():
+            sentences.append(f"there is no {self.dockerfile} to build the image from.")
+        if not sentences and self.image is not None and images.missing(engine.connect(host), self.image):
+            sentences.append(f"the engine has no image {self.image}: `docker pull {self.image}` brings it.")
+        return sentences
+
+    def open(self, host: Host, site: Site) -> Host:
+        with ExitStack() as stack:
+            client = engine.connect(host)
+            stack.callback(client.close)
+            stack.callback(cgroups.remove_parent, host)
+            root = self._root(host, client, site, stack)
+            inside = self._started(host, client, site, root, stack)
+            limits.check_held(host, self, inside.group.folders)
+            place = DockerPlace(host, site.name, inside, root)
+            if self.rootfs is None:
+                place.find_python(self.python)
+            return place.keep(stack.pop_all())
+
+    def _root(self, host: Host, client: Any, site: Site, stack: ExitStack) -> Root:
+        """What the container sees as its file system."""
+        if self.rootfs is None:
+            image = self._image_id(client)
+            return Root("image", image, hostroot.image_binds(site), images.environment(client, image))
+        tops = hostroot.tops(host)
+        below, kind = "", "binds"
+        if identity(host).can_mount:
+            below, kind = hostroot.overlay(host, site, stack), "overlay"
+        on_top = hostroot.binds(host, site)
+        folders = {f"/{top.name}" for top in tops if not top.link} - {bind.target for bind in on_top}
+        shown = [Bind(f"{below}{folder}", folder) for folder in sorted(folders)]
+        return Root(kind, images.skeleton(client, tops), [*shown, *on_top], {"PATH": PATH})
+
+    def _image_id(self, client: Any) -> str:
+        if self.dockerfile is not None:
+            return images.built(client, self.dockerfile)
+        return images.pinned(client, str(self.image))
+
+    def _started(self, host: Host, client: Any, site: Site, root: Root, stack: ExitStack) -> Inside:
+        wanted = docker_config.Wanted(
+            image=root.image,
+            user=identity(host).user,
+            limits=self,
+            shm_bytes=self.shm,
+            cgroup_parent=_cgroup_parent(client),
+            binds=root.binds,
+            hidden=_socket_folders(host, root),
+            env=root.env,
+            labels={_LABEL: site.name, "tare.owner": owner(host), "tare.boot": _boot(host)},
+            seccomp=self.seccomp,
+            open_files=open_files(host),
+        )
+        stack.callback(_remove, client, site.name)
+        with engine.errors(f"start the container {site.name}"):
+            made = client.api.create_container_from_config(docker_config.config(wanted), name=site.name)["Id"]
+            client.api.start(made)
+            pid = client.api.inspect_container(made)["State"]["Pid"]
+        if not pid:
+            raise TrialError(
+                f"the container {site.name} ended at once: its image needs a `sleep` command to be kept open, "
+                "and the user that tare runs as must be allowed to run it."
+            )
+        return Inside(client.api, made, host, Group(host, cgroups.folders_of_pid(host, pid), pid))
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        with ExitStack() as stack:
+            stack.callback(cgroups.remove_parent, host)
+            stack.callback(hostroot.remove_overlay, host, name)
+            client = engine.connect(host)
+            stack.callback(client.close)
+            _remove(client, name)
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where a container's files come from."""
+
+    kind: str  # overlay, binds (no right to mount one), image
+    image: str
+    binds: Sequence[Bind]
+    env: Mapping[str, str]
+
+
+def _boot(host: Host) -> str:
+    return host.read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def _cgroup_parent(client: Any) -> str:
+    """The same parent as on bare metal, so that both sides lie equally deep; under systemd it has to be a slice."""
+    with engine.errors("say which control groups it uses"):
+        driver = client.info()["CgroupDriver"]
+    return f"{cgroups.PARENT}.slice" if driver == "systemd" else f"/{cgroups.PARENT}"
+
+
+def _socket_folders(host: Host, root: Root) -> list[str]:
+    """Folders of the host's root that hold an engine's socket: whoever reaches it is root (faults.md S15)."""
+    if root.kind == "image":
+        return []
+    folders = sorted({PurePosixPath(path).parent for path in engine.candidates()})
+    shown = [str(folder) for folder in folders if folder.parts[1:2] and folder.parts[1] not in hostroot.OWN]
+    return [folder for folder in shown if host.run(["test", "-d", folder]).code == 0]
+
+
+def _remove(client: Any, name: str) -> None:
+    """Remove the container that carries our label; one that only has the name is someone else's."""
+    from docker.errors import NotFound
+
+    with engine.errors(f"remove the container {name}"):
+        for found in client.api.containers(all=True, filters={"label": f"{_LABEL}={name}"}):
+            try:
+                client.api.remove_container(found["Id"], force=True, v=True)
+            except NotFound:
+                continue
+
+
+class DockerPlace(Place):
+    """A running container; each command comes in by the engine's exec."""
+
+    def __init__(self, host: Host, name: str, inside: Inside, root: Root) -> None:
+        super().__init__(host, name, inside.group)
+        self.facts |= {"root": root.kind, "image_id": root.image}
+        self._inside = inside
+        self._root = root
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        ended = ExecProcess(self._inside, argv, env=["HOSTNAME"], stdin=stdin).wait(limit_s)
+        if ended.timed_out:
+            err = f"{ended.err}\nended by tare: no answer within {limit_s:g} s"
+            return Completed(tuple(argv), 124, ended.out, err)
+        return Completed(tuple(argv), ended.code, ended.out, ended.err)
+
+    def spawn(self, job: Job) -> Process:
+        return ExecProcess(self._inside, job.argv, env=self._environment(job), cwd=job.cwd)
+
+    def _environment(self, job: Job) -> list[str]:
+        """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""
+        env = {**job.env, strays.VARIABLE: self.name}
+        if self._root.kind != "image":
+            return environment(env, present={"HOSTNAME": "", **self._root.env})
+        own_path = {"PATH": self._root.env["PATH"]} if "PATH" in self._root.env else {}
+        return environment({**env, **own_path}, present={"HOSTNAME": ""})

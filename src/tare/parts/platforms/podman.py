@@ -1,0 +1,167 @@
+"""A container of Podman, through its command line: no daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from tare.errors import TrialError
+from tare.host import Completed, Host, Job, Process, Site
+from tare.parts import cgroups, hostroot, limits, strays
+from tare.parts.container import Container, Place
+from tare.parts.group import Group, GroupProcess, run_in_group
+from tare.parts.hostroot import Bind
+from tare.parts.identity import identity, is_root, open_files, owner
+from tare.parts.oci import PATH, SLEEPER
+
+# Without systemd there is no systemd manager; and one manager everywhere gives the same folders everywhere.
+_PODMAN = ("podman", "--cgroup-manager=cgroupfs")
+_LABEL = "tare.run"
+_PROCESSES = 32768
+_MONITOR_ENDS_WITHIN_S = 1.0
+_CLIENT_ENV = {"PATH": PATH, "HOME": "/root"}  # of the podman command itself
+_ADDED = ("HOSTNAME", "TERM", "container", "PWD")  # what podman puts into the environment by itself
+
+
+class Podman(Container):
+    """Run in a container of Podman, as root: no network, no capabilities, a read-only root, Podman's seccomp."""
+
+    def obstacles(self, host: Host) -> list[str]:
+        sentences = limits.limit_obstacles(host, self)
+        if host.run(["podman", "--version"]).code != 0:
+            sentences.append("podman is not installed here: `apt-get install podman` (or your system's way) brings it.")
+        elif self.image is not None and host.run([*_PODMAN, "image", "exists", self.image]).code != 0:
+            sentences.append(f"podman has no image {self.image}: `podman pull {self.image}` brings it.")
+        if not is_root(host):
+            sentences.append("podman is used as root here: without it there is no control group of a known place.")
+        return sentences
+
+    def open(self, host: Host, site: Site) -> Host:
+        with ExitStack() as stack:
+            stack.callback(_remove_groups, host)
+            stack.callback(_remove, host, site.name)
+            host.run([*_podman(host), "create", *self._options(host, site), *self._root(), *SLEEPER]).checked()
+            host.run([*_PODMAN, "start", site.name]).checked()
+            pid = _pid(host, site.name)
+            folders = cgroups.folders_of_pid(host, pid)
+            limits.check_held(host, self, folders)
+            place = PodmanPlace(host, site.name, Group(host, folders, pid), in_image=self.image is not None)
+            if self.image is not None:
+                place.find_python(self.python)
+            return place.keep(stack.pop_all())
+
+    def _root(self) -> list[str]:
+        return ["--rootfs", "/:O"] if self.image is None else [self.image]
+
+    def _options(self, host: Host, site: Site) -> list[str]:
+        """The same walls as docker's (faults.md S14)."""
+        binds = hostroot.binds(host, site) if self.image is None else hostroot.image_binds(site)
+        return [
+            f"--name={site.name}",
+            f"--label={_LABEL}={site.name}",
+            f"--label=tare.owner={owner(host)}",
+            "--hostname=tare",
+            "--network=none",
+            "--cap-drop=ALL",
+            "--security-opt=no-new-privileges",
+            "--read-only",
+            "--read-only-tmpfs=false",
+            # Podman would fill them with what the root has there: the host's sockets.
+            "--tmpfs=/tmp:rw,nosuid,nodev,exec,mode=1777,notmpcopyup",
+            "--tmpfs=/run:rw,nosuid,nodev,noexec,mode=755,size=65536k,notmpcopyup",
+            f"--pids-limit={cgroups.PIDS_LIMIT}",
+            f"--shm-size={self.shm}b",
+            f"--user={identity(host).user}",
+            "--workdir=/",
+            "--entrypoint=",
+            "--log-driver=none",
+            f"--cgroup-parent=/{cgroups.PARENT}",
+            *self._limits(host),
+            *(_mount(bind) for bind in binds),
+        ]
+
+    def _limits(self, host: Host) -> list[str]:
+        # Podman's own ulimits are refused where root lacks CAP_SYS_RESOURCE: ask for no more than we have.
+        flags = [f"--ulimit=nproc={_PROCESSES}:{_PROCESSES}"]
+        if (files := open_files(host)) is not None:
+            flags.append(f"--ulimit=nofile={files[0]}:{files[1]}")
+        if self.quota is not None:
+            flags += [f"--cpu-quota={self.quota_us()}", f"--cpu-period={limits.PERIOD_US}"]
+        if self.cpuset is not None:
+            flags.append(f"--cpuset-cpus={self.cpuset}")
+        if self.memory is not None:
+            flags += [f"--memory={self.memory}b", f"--memory-swap={self.memory}b"]
+        return flags
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        with ExitStack() as stack:
+            stack.callback(_remove_groups, host)
+            _remove(host, name)
+
+
+def _podman(host: Host) -> list[str]:
+    """With runc where it is there: crun does not start on machines with both versions of control groups."""
+    runtime = ["--runtime=runc"] if host.run(["runc", "--version"]).code == 0 else []
+    return [*_PODMAN, *runtime]
+
+
+def _mount(bind: Bind) -> str:
+    mode = "rw" if bind.writable else "ro"
+    return (
+        f"--mount=type=bind,src={bind.source},dst={bind.target},{mode}=true,bind-propagation=private,bind-nonrecursive"
+    )
+
+
+def _pid(host: Host, name: str) -> int:
+    (seen,) = json.loads(host.run([*_PODMAN, "container", "inspect", "--format=json", name]).checked().out)
+    if pid := seen["State"]["Pid"]:
+        return int(pid)
+    raise TrialError(f"the container {name} ended at once: its image needs a `sleep` command to be kept open.")
+
+
+def _remove(host: Host, name: str) -> None:
+    """Remove the container that carries our label; one that only has the name is someone else's."""
+    listed = host.run([*_PODMAN, "ps", "--all", "--quiet", "--no-trunc", f"--filter=label={_LABEL}={name}"])
+    if listed.code == 127:  # without podman there is no container of its either
+        return
+    for found in listed.checked().out.split():
+        host.run([*_PODMAN, "rm", "--force", "--time=0", "--volumes", "--ignore", found]).checked()
+
+
+def _remove_groups(host: Host) -> None:
+    """Podman leaves the group of its monitor behind; one that another container's monitor is in stays."""
+    points = {key: f"{mount.point}/{cgroups.PARENT}/conmon" for key, mount in cgroups.hierarchies(host).items()}
+    if points:
+        deadline_ns = host.clock.now_ns() + round(_MONITOR_ENDS_WITHIN_S * 1e9)
+        while cgroups.pids(host, points) and host.clock.now_ns() < deadline_ns:
+            host.clock.sleep_until(host.clock.now_ns() + 10_000_000)
+        host.run(["rmdir", "--", *points.values()])
+    cgroups.remove_parent(host)
+
+
+class PodmanPlace(Place):
+    """A running container of Podman; each command comes in by `podman exec`."""
+
+    def __init__(self, host: Host, name: str, group: Group, *, in_image: bool) -> None:
+        super().__init__(host, name, group)
+        self.facts |= {"root": "image" if in_image else "overlay"}
+        self._in_image = in_image
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        command = [*_PODMAN, "exec", *(["--interactive"] if stdin else []), self.name, *argv]
+        return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)
+
+    def spawn(self, job: Job) -> Process:
+        before = self._group.oom_kills()
+        command = (*_PODMAN, "exec", f"--workdir={job.cwd}", self.name, *self._environment(job), *job.argv)
+        return GroupProcess(self._host.spawn(Job(command, env=_CLIENT_ENV)), self._group, before)
+
+    def _environment(self, job: Job) -> list[str]:
+        """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""
+        env = {**job.env, strays.VARIABLE: self.name}
+        if not self._in_image:
+            return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in env.items())]
+        given = [f"{name}={value}" for name, value in env.items() if name != "PATH"]
+        return ["/usr/bin/env", *(part for name in _ADDED for part in ("-u", name)), *given]

@@ -1,0 +1,92 @@
+"""CPU time of the whole device, as counters: shares are differences, and are taken in the analysis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import repeat
+
+from tare.host import Host, Scope
+from tare.measures import Channel
+from tare.parts.file_feed import FileFeed, KernelFile, unreadable
+from tare.parts.procfs import Field, Keyed, Rising, make_reading, number, pressure, whole
+from tare.parts.protocols import Feed, Probe, Reading
+
+STAT = "/proc/stat"
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")  # the order of /proc/stat
+_IOWAIT = _KINDS.index("iowait")
+_PRESSURE = Channel("cpu.pressure_some_s", "s", "counter", "time in which some task waited for a core")
+_COUNTS = (
+    Field("ctxt", Channel("cpu.switches", "1", "counter", "context switches of the device")),
+    Field("procs_running", Channel("cpu.running", "1", "gauge", "tasks that run or wait for a core")),
+)
+
+
+class Cpu(Probe):
+    """CPU time of the device by kind, context switches, and how long tasks waited for a core."""
+
+    per_core: bool = False
+    """The times of each core as well."""
+    frequency: bool = False
+    """The clock of each core, where the kernel tells; off, because asking may wake an idle core."""
+
+    def obstacles(self, host: Host) -> list[str]:
+        return unreadable("cpu", host, STAT)
+
+    def open(self, host: Host, scope: Scope) -> Feed:
+        files = [KernelFile(STAT, self._parser), KernelFile("/proc/pressure/cpu", pressure(_PRESSURE), slow=True)]
+        if self.frequency:
+            files += [_clock_of(core) for core in _cores(host.read(STAT))]
+        return FileFeed("cpu", host, files)
+
+    def _parser(self, text: str) -> StatParser:
+        return StatParser(text, _cores(text) if self.per_core else ())
+
+
+class StatParser:
+    """Reads /proc/stat: the `cpu` line, and `cpu0` ... where asked. A core that goes offline just has no readings."""
+
+    def __init__(self, text: str, cores: Sequence[int]) -> None:
+        self._lines = [_CoreLine("\ncpu ", "cpu")]
+        self._lines += [_CoreLine(f"\ncpu{core} ", f"cpu.core{core}") for core in cores]
+        self._counts = Keyed(_COUNTS, text)
+        self.channels = tuple(c for line in self._lines for c in line.channels) + self._counts.channels
+
+    def __call__(self, t_ns: int, text: str) -> list[Reading]:
+        lines = "\n" + text
+        readings = self._counts(t_ns, text)
+        for line in self._lines:
+            readings += line.readings(t_ns, lines)
+        return readings
+
+
+class _CoreLine:
+    def __init__(self, key: str, prefix: str) -> None:
+        self._key = key
+        self._names = tuple(f"{prefix}.{kind}_s" for kind in (*_KINDS, "busy"))
+        self._iowait = Rising()  # Documentation/filesystems/proc: this one may decrease
+        self.channels = tuple(Channel(name, "s", "counter") for name in self._names)
+
+    def readings(self, t_ns: int, lines: str) -> list[Reading]:
+        found = lines.find(self._key)
+        if found < 0:
+            return []
+        begin = found + len(self._key)
+        fields = lines[begin : lines.find("\n", begin)].split()
+        times = [whole(field) * TICK_S for field in fields[: len(_KINDS)]]
+        user, nice, system, _, iowait, irq, softirq, _ = times
+        times[_IOWAIT] = self._iowait(iowait)
+        times.append(user + nice + system + irq + softirq)
+        return list(map(make_reading, zip(repeat(t_ns), self._names, times)))
+
+
+def _cores(stat: str) -> list[int]:
+    words = [line.partition(" ")[0] for line in stat.splitlines()]
+    return [int(word[3:]) for word in words if word.startswith("cpu") and word[3:].isdecimal()]
+
+
+def _clock_of(core: int) -> KernelFile:
+    channel = Channel(f"cpu.core{core}.freq_hz", "Hz", "gauge", "clock of the core as the kernel tells it")
+    return KernelFile(f"/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", number(channel, 1000))

@@ -1,0 +1,90 @@
+"""Reads and writes of each block device, as the device saw them: below the page cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from operator import itemgetter, mul
+
+from tare.host import Host, Scope
+from tare.measures import Channel
+from tare.parts.file_feed import FileFeed, KernelFile, unreadable
+from tare.parts.procfs import make_reading, whole
+from tare.parts.protocols import Feed, Probe, Reading
+
+DISKSTATS = "/proc/diskstats"
+_NOT_DISKS = ("loop", "ram", "zram", "fd", "sr")  # backed by a file or by memory, or with nothing in it
+
+_COLUMNS = (  # column after the name, channel, unit, scale
+    (0, "reads", "1", 1),
+    (2, "read_bytes", "bytes", 512),  # always sectors of 512 bytes, whatever the device has
+    (3, "read_s", "s", 0.001),
+    (4, "writes", "1", 1),
+    (6, "write_bytes", "bytes", 512),
+    (7, "write_s", "s", 0.001),
+    (9, "busy_s", "s", 0.001),
+)
+_chosen = itemgetter(*(column for column, *_ in _COLUMNS))
+_SCALES = [scale for *_, scale in _COLUMNS]
+
+
+class Disk(Probe):
+    """Requests, bytes and busy time of each whole block device."""
+
+    devices: tuple[str, ...] | None = None
+    """Only these, by kernel name; partitions and loop devices are watched only if named here."""
+
+    def obstacles(self, host: Host) -> list[str]:
+        if obstacles := unreadable("disk", host, DISKSTATS):
+            return obstacles
+        here = _names(host.read(DISKSTATS))
+        return [
+            f"disk: there is no block device {name!r} on {host.name}; there are {', '.join(here) or 'none'}."
+            for name in self.devices or ()
+            if name not in here
+        ]
+
+    def open(self, host: Host, scope: Scope) -> Feed:
+        def parser_for(text: str) -> DiskstatsParser:
+            here = _names(text)
+            wanted = self.devices if self.devices is not None else [name for name in here if _is_disk(host, name)]
+            return DiskstatsParser([name for name in wanted if name in here])
+
+        return FileFeed("disk", host, [KernelFile(DISKSTATS, parser_for)])
+
+
+class DiskstatsParser:
+    """Reads the lines of the chosen devices; one that is unplugged just has no readings."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._devices = [(f" {name} ", [f"disk.{name}.{what}" for _, what, _, _ in _COLUMNS]) for name in devices]
+        self.channels = tuple(
+            Channel(f"disk.{name}.{what}", unit, "counter") for name in devices for _, what, unit, _ in _COLUMNS
+        )
+
+    def __call__(self, t_ns: int, text: str) -> list[Reading]:
+        readings: list[Reading] = []
+        for key, channels in self._devices:
+            found = text.find(key)
+            if found < 0:
+                continue
+            begin = found + len(key)
+            fields = _chosen(text[begin : text.find("\n", begin)].split())
+            values = map(mul, map(whole, fields), _SCALES)
+            readings += map(make_reading, zip(repeat(t_ns), channels, values))
+        return readings
+
+
+def _names(diskstats: str) -> list[str]:
+    return [fields[2] for line in diskstats.splitlines() if len(fields := line.split()) > 12]
+
+
+def _is_disk(host: Host, name: str) -> bool:
+    """Whole devices have a folder in /sys/block; partitions lie in the folder of theirs."""
+    if name.startswith(_NOT_DISKS):
+        return False
+    try:
+        host.read(f"/sys/block/{name.replace('/', '!')}/size")
+    except OSError:
+        return False
+    return True

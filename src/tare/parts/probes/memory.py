@@ -1,0 +1,48 @@
+"""Memory of the whole device: what is free, cached and waiting to be written, faults and swapping."""
+
+from __future__ import annotations
+
+from tare.host import Host, Scope
+from tare.measures import Channel
+from tare.parts.file_feed import FileFeed, KernelFile, unreadable
+from tare.parts.procfs import Field, keyed
+from tare.parts.protocols import Feed, Probe
+
+MEMINFO = "/proc/meminfo"
+VMSTAT = "/proc/vmstat"
+
+
+def _size(key: str, name: str, about: str) -> Field:
+    return Field(key, Channel(f"memory.{name}_bytes", "bytes", "gauge", about), 1024)
+
+
+def _count(name: str, about: str) -> Field:
+    return Field(name, Channel(f"memory.{name}", "1", "counter", about))
+
+
+_SIZES = (  # in the kernel's order
+    _size("MemFree", "free", "memory that nothing uses"),
+    _size("MemAvailable", "available", "what new programs could have without swapping"),
+    _size("Cached", "cached", "page cache and shared memory"),
+    _size("SwapFree", "swap_free", "swap that nothing uses"),
+    _size("Dirty", "dirty", "waits to be written to disk"),
+    _size("Writeback", "writeback", "is being written to disk"),
+)
+_COUNTS = (
+    _count("pswpin", "pages swapped in"),
+    _count("pswpout", "pages swapped out"),
+    _count("pgfault", "page faults, minor and major"),
+    _count("pgmajfault", "page faults that had to wait for a disk"),
+)
+
+
+class Memory(Probe):
+    """Memory, page cache, faults and swapping of the whole device."""
+
+    def obstacles(self, host: Host) -> list[str]:
+        return unreadable("memory", host, MEMINFO)
+
+    def open(self, host: Host, scope: Scope) -> Feed:
+        sizes = KernelFile(MEMINFO, keyed(*_SIZES, after=":", unit=" kB"))
+        counts = KernelFile(VMSTAT, keyed(*_COUNTS), slow=True)  # the kernel sums it over all cores at each read
+        return FileFeed("memory", host, [sizes, counts])

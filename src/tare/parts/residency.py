@@ -1,0 +1,98 @@
+"""How much of a file is in the page cache: cachestat(2) where the kernel has it (Linux 6.5), mincore(2) otherwise."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from dataclasses import dataclass
+
+_CACHESTAT = 451  # the same number on every architecture
+_WINDOW_BYTES = 1 << 30  # mapped at a time: a data set may be larger than a board's address space likes
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_mmap = getattr(_libc, "mmap64", None) or _libc.mmap  # 64-bit offsets also on a 32-bit board
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_LOWEST_BIT = bytes(value & 1 for value in range(256))  # mincore promises only this bit of each byte
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """Pages of one file, or of several together."""
+
+    pages: int = 0
+    resident: int = 0
+    dirty: int | None = 0  # not yet on disk; None where the kernel does not say
+
+    def __add__(self, other: Residency) -> Residency:
+        dirty = None if self.dirty is None or other.dirty is None else self.dirty + other.dirty
+        return Residency(self.pages + other.pages, self.resident + other.resident, dirty)
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is in memory, 0 to 1; None for nothing at all."""
+        return self.resident / self.pages if self.pages else None
+
+
+def residency(descriptor: int) -> Residency | None:
+    """The residency of an open file, or None if this user may not know it: not the owner, and may not write."""
+    pages = _pages(descriptor)
+    if pages == 0:
+        return Residency()
+    seen = cachestat(descriptor)
+    if seen is not None and seen.resident > 0:
+        return seen
+    # No page at all may be the truth; but on a stacked file system (overlay) cachestat looks at the wrong layer.
+    if not _may_know(descriptor) or (resident := mincore(descriptor)) is None:
+        return None
+    return Residency(pages, resident, 0 if resident == 0 else None)
+
+
+def cachestat(descriptor: int) -> Residency | None:
+    """What cachestat(2) says, or None where it is missing or refused."""
+    everything, answer = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
+    if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(everything), ctypes.byref(answer), 0) != 0:
+        return None
+    cached, dirty, writeback = int(answer[0]), int(answer[1]), int(answer[2])
+    pages = _pages(descriptor)
+    return Residency(pages, min(cached, pages), dirty + writeback)
+
+
+def mincore(descriptor: int) -> int | None:
+    """The number of resident pages by mincore(2), or None where the file cannot be mapped."""
+    size = os.fstat(descriptor).st_size
+    total = 0
+    for start in range(0, size, _WINDOW_BYTES):
+        count = _mincore_window(descriptor, start, min(_WINDOW_BYTES, size - start))
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def _mincore_window(descriptor: int, start: int, length: int) -> int | None:
+    address = _mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, start)
+    if address == _MAP_FAILED:
+        return None
+    try:
+        flags = (ctypes.c_ubyte * -(-length // mmap.PAGESIZE))()
+        if _libc.mincore(address, length, flags) != 0:
+            return None
+        return bytes(flags).translate(_LOWEST_BIT).count(1)
+    finally:
+        _libc.munmap(address, length)
+
+
+def _pages(descriptor: int) -> int:
+    return -(-os.fstat(descriptor).st_size // mmap.PAGESIZE)
+
+
+def _may_know(descriptor: int) -> bool:
+    """The kernel tells only the owner, or one who may write; to others mincore says that everything is resident."""
+    if os.geteuid() in (0, os.fstat(descriptor).st_uid):
+        return True
+    return os.access(f"/proc/self/fd/{descriptor}", os.W_OK)

@@ -1,0 +1,171 @@
+"""Any command of the user's own, timed as a whole; a PyTorch script's steps are marked without a change to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from tare.host import Host, Job
+from tare.parts.inside import Malloc, launched, users_env
+from tare.parts.protocols import Workload
+
+TITLE_LENGTH = 60
+_SHELL_WORDS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"})
+# A container has these from its own image; showing it ours in their place would break it.
+_SYSTEM = tuple(
+    map(Path, ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"))
+)
+_SHARED = (Path("/tmp"), Path("/var/tmp"))  # a file here is shown alone: the folder must stay writable inside
+
+# Runs on the host: where is the command, what is it called that almost has its name, which of these files are missing?
+_LOOK = """
+import difflib, json, os, shutil, sys
+name, path, folder, files = json.loads(sys.argv[1])
+said = {"folder": os.path.isdir(folder)}
+if said["folder"]:
+    os.chdir(folder)
+    said["found"] = shutil.which(name, path=path) is not None
+    said["missing"] = [file for file in files if not os.path.exists(file)]
+    if not said["found"] and "/" not in name:
+        programs = {entry for place in path.split(os.pathsep) if os.path.isdir(place) for entry in os.listdir(place)}
+        said["close"] = difflib.get_close_matches(name, sorted(programs), n=1)
+print(json.dumps(said))
+"""
+
+
+def _words(value: Any) -> Any:
+    """A command line given as one string is split as a shell would, but no shell runs it."""
+    if not isinstance(value, str):
+        return value
+    words = shlex.split(value)
+    if found := [word for word in words if word in _SHELL_WORDS]:
+        raise ValueError(f"no shell runs the command, so {found[0]!r} means nothing; write ['bash', '-c', '...']")
+    return tuple(words)
+
+
+def _texts(value: Any) -> Any:
+    """Variables are texts; a number is taken as it is written, a truth value would be a guess."""
+    if not isinstance(value, Mapping):
+        return value
+    for name, text in value.items():
+        if isinstance(text, bool) or not isinstance(text, str | int | float):
+            raise ValueError(f"the variable {name} is a text or a number, not {text!r}; put it in quotes")
+    return {str(name): str(text) for name, text in value.items()}
+
+
+class Command(Workload):
+    """Run a command of yours. Where it is a PyTorch script, its steps are marked without a change to it."""
+
+    short: ClassVar[str | None] = "argv"
+
+    argv: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)]
+    """The command and its arguments. No shell runs it."""
+    cwd: Path | None = None
+    """The folder to run it in; the one that tare was started in unless said."""
+    env: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
+    """Variables for it, beside those of yours that any command gets (PATH, HOME, PYTHONPATH, OMP_*, CUDA_*, ...)."""
+    attach: bool = True
+    """Mark the steps of a PyTorch script."""
+    malloc: Malloc = "default"
+    """`fixed` pins glibc's thresholds, which else flip between identical runs; `default` leaves them as they are."""
+    reads: tuple[Path, ...] = ()
+    """Files and folders that it reads, beside those that its command line names."""
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.fields(), sort_keys=True))  # the default cannot hash `env`
+
+    @field_validator("argv")
+    @classmethod
+    def _names_a_program(cls, argv: tuple[str, ...]) -> tuple[str, ...]:
+        if not argv[0]:
+            raise ValueError("the first word names the program, and it is empty")
+        if any("\0" in word for word in argv):
+            raise ValueError("no word of a command line can hold a zero byte")
+        return argv
+
+    @field_validator("cwd", "reads")
+    @classmethod
+    def _is_absolute(cls, value: Path | tuple[Path, ...] | None) -> Path | tuple[Path, ...] | None:
+        for path in value if isinstance(value, tuple) else (value,):
+            if path is not None and not path.is_absolute():
+                raise ValueError(f"{str(path)!r} depends on where tare is started; write the whole path")
+        return value
+
+    def obstacles(self, host: Host) -> list[str]:
+        asked = [self.argv[0], self._path(), str(self._folder()), self._scripts()]
+        answer = host.run([host.python, "-I", "-c", _LOOK, json.dumps(asked)])
+        try:
+            said = json.loads(answer.out) if answer.code == 0 else None
+        except ValueError:
+            said = None
+        if said is None:
+            return [f"the host could not be asked for {self.argv[0]!r}: {(answer.err or answer.out).strip()[-300:]}"]
+        return list(self._sentences(said))
+
+    def _sentences(self, said: Mapping[str, Any]) -> Iterator[str]:
+        if not said["folder"]:
+            yield f"there is no folder {self._folder()} to run the command in; set `cwd`."
+            return
+        if not said["found"]:
+            close = said.get("close") or []
+            hint = f"did you mean {close[0]!r}?" if close else "give its whole path, or put its folder on PATH."
+            yield f"there is no program {self.argv[0]!r} here; {hint}"
+        for script in said["missing"]:
+            yield f"there is no file {script!r} in {self._folder()}; give its whole path, or set `cwd`."
+
+    def title(self) -> str:
+        words = (Path(self.argv[0]).name, *self.argv[1:])
+        line = shlex.join(words)
+        return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
+
+    def inputs(self) -> tuple[Path, ...]:
+        """The working folder; the folder of each file, and each folder, that a word of the command line names (also
+        after `=`); what `reads` says. The system's own folders are left out, unless `reads` says so.
+        """
+        folder = self._folder()
+        named = [folder, *(found for word in self.argv[1:] for found in _folders_named(word, folder))]
+        wanted = [path for path in named if not _is_system(path)] + list(self.reads)
+        return tuple(dict.fromkeys(path for path in wanted if not _is_in_another(path, wanted)))
+
+    def job(self, place: Host, desk: Path, seed: int) -> Job:
+        env = {**users_env(desk, self.malloc, attach=self.attach), **self.env}
+        return Job(launched(place.python, desk, self.argv), env, str(self._folder()))
+
+    def _folder(self) -> Path:
+        return self.cwd or Path.cwd()
+
+    def _path(self) -> str:
+        return {**os.environ, **self.env}.get("PATH", os.defpath)
+
+    def _scripts(self) -> list[str]:
+        """The script of `python script.py`, whose absence Python would only say at the end of a long preparation."""
+        if Path(self.argv[0]).name.startswith("python") and len(self.argv) > 1 and self.argv[1].endswith(".py"):
+            return [self.argv[1]]
+        return []
+
+
+def _folders_named(word: str, folder: Path) -> Iterator[Path]:
+    """The folders that this word of a command line points at, if it names something that exists."""
+    for text in filter(None, (word, word.partition("=")[2])):
+        path = Path(os.path.normpath(folder / text))
+        try:
+            if path.is_dir():
+                yield path
+            elif path.exists():
+                yield path if path.parent in _SHARED else path.parent
+        except (OSError, ValueError):  # not every word can be a path
+            continue
+
+
+def _is_system(path: Path) -> bool:
+    return path == Path("/") or any(path.is_relative_to(system) for system in _SYSTEM)
+
+
+def _is_in_another(path: Path, others: list[Path]) -> bool:
+    return any(path != other and path.is_relative_to(other) for other in others)

@@ -1,0 +1,22 @@
+"""Nothing at all: what is left to weigh is the platform itself, its tare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tare.host import Host, Job
+from tare.parts.inside import built_in_env, launched
+from tare.parts.protocols import Workload
+
+
+class Null(Workload):
+    """Start a program that does nothing, and end: the cost of the platform alone."""
+
+    def obstacles(self, host: Host) -> list[str]:
+        return []
+
+    def title(self) -> str:
+        return "nothing (the null workload)"
+
+    def job(self, place: Host, desk: Path, seed: int) -> Job:
+        return Job(launched(place.python, desk, ["true"]), built_in_env(desk, "default"), str(desk))

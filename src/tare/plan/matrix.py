@@ -1,0 +1,157 @@
+"""The cells of a study: every combination of its levels, less the excluded ones, in the order of the file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tare.errors import StudyError
+from tare.parts.protocols import Control, Part, Platform, Probe, Workload
+from tare.plan.estimate import guessed_trial_s
+from tare.plan.model import Cell
+from tare.study.choice import PartChoice
+from tare.study.model import Study
+from tare.study.select import Place
+from tare.study.source import Loc
+
+MOST_TRIALS = 10_000
+_SLACK = 10  # how much larger than the limit a matrix may be before its exclusions are looked at
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Parts that stand together in a cell, and where the study names them."""
+
+    parts: tuple[Part, ...]
+    loc: Loc
+
+
+def size(study: Study) -> int:
+    """How many cells the levels make, before exclusions; counted without making one of them."""
+    platforms = sum(math.prod(choice.count() for choice in stack) for stack in study.platforms)
+    workloads = sum(choice.count() for choice in study.workloads)
+    controls = math.prod(sum(choice.count() for choice in levels) for levels in study.controls)
+    return platforms * workloads * controls
+
+
+def cells(study: Study, *, most_trials: int = MOST_TRIALS) -> list[Cell]:
+    """Every cell once; a study that would take more than `most_trials` trials is refused before it is built."""
+    _refuse_huge(study, size(study), most_trials * (_SLACK if study.exclude else 1))
+    kept: dict[str, tuple[Cell, Sequence[_Level]]] = {}
+    hits = [0] * len(study.exclude)
+    for levels in itertools.product(*_factors(study)):
+        cell = _cell(study, levels)
+        excluded = [index for index, selector in enumerate(study.exclude) if selector.picks(place(cell))]
+        for index in excluded:
+            hits[index] += 1
+        if not excluded:
+            _keep(study, kept, cell, levels)
+    _refuse_idle_exclusions(study, hits)
+    found = [cell for cell, _ in kept.values()]
+    if not found:
+        raise StudyError(f"{study.source.at('exclude')}the exclusions leave no cell to run.")
+    twins = len(baseline(study, found)) if study.aa and len(found) > 1 else 0
+    _refuse_huge(study, len(found), most_trials, twins)
+    return found
+
+
+def baseline(study: Study, among: Sequence[Cell]) -> list[Cell]:
+    """The cells that the others are compared with."""
+    found = [cell for cell in among if study.compare.baseline.picks(place(cell))]
+    if not found:
+        where = study.source.at("compare", "against")
+        raise StudyError(f"{where}every cell to compare with ({_levels(study.compare.against)}) is excluded.")
+    return found
+
+
+def place(cell: Cell) -> Place:
+    """The cell as selectors see it."""
+    return Place(cell.platforms, cell.workload, cell.controls)
+
+
+def _factors(study: Study) -> list[list[_Level]]:
+    """The levels of the platform, of the workload and of each control, each as parts."""
+    several = len(study.platforms) > 1
+    platforms = [
+        _Level(parts, ("platform", index) if several else ("platform",))
+        for index, stack in enumerate(study.platforms)
+        for parts in itertools.product(*(choice.parts() for choice in stack))
+    ]
+    factors = [platforms, list(_single(study.workloads, ("workload",)))]
+    factors += [list(_single(levels, ("control", levels[0].name))) for levels in study.controls]
+    return factors
+
+
+def _single(choices: Sequence[PartChoice], loc: Loc) -> Iterator[_Level]:
+    for index, choice in enumerate(choices):
+        at = (*loc, index) if len(choices) > 1 else loc
+        yield from (_Level((part,), at) for part in choice.parts())
+
+
+def _cell(study: Study, levels: Sequence[_Level]) -> Cell:
+    platforms, (workload,), *controls = (level.parts for level in levels)
+    # The reader has found every class by its kind; only the checker does not know.
+    return Cell(
+        platforms=cast(tuple[Platform, ...], platforms),
+        workload=cast(Workload, workload),
+        controls=cast(tuple[Control, ...], tuple(part for parts in controls for part in parts)),
+        probes=cast(tuple[Probe, ...], tuple(part for choice in study.probes for part in choice.parts())),
+    )
+
+
+def _keep(study: Study, kept: dict[str, tuple[Cell, Sequence[_Level]]], cell: Cell, levels: Sequence[_Level]) -> None:
+    """Note a new cell; one that is there already would be measured twice under one name."""
+    key = json.dumps(cell.settings, sort_keys=True)
+    if key not in kept:
+        kept[key] = cell, levels
+        return
+    pairs = zip(kept[key][1], levels, strict=True)
+    first, second = next(((a, b) for a, b in pairs if a is not b), (levels[0], levels[0]))
+    line = study.source.line(*first.loc)
+    other = f"the one on line {line}" if line is not None else f"level {_number(first)}"
+    raise StudyError(
+        f"{study.source.at(*second.loc)}this {second.loc[0]} makes the same cell as {other}: {describe(cell)}.\n"
+        f"  Change one of them, or take it out."
+    )
+
+
+def _number(level: _Level) -> int:
+    last = level.loc[-1]
+    return last + 1 if isinstance(last, int) else 1
+
+
+def describe(cell: Cell) -> str:
+    """A cell in a message: the settings that someone may have set."""
+    settings = {key: value for key, value in cell.settings.items() if value is not None and key != "probes"}
+    return ", ".join(f"{key} {value}" for key, value in settings.items())
+
+
+def _refuse_idle_exclusions(study: Study, hits: Sequence[int]) -> None:
+    for index, count in enumerate(hits):
+        if count == 0:
+            wanted = _levels(study.exclude[index].plain())
+            raise StudyError(f"{study.source.at('exclude', index)}no cell has all of {wanted}: this excludes nothing.")
+
+
+def _refuse_huge(study: Study, count: int, most: int, twins: int = 0) -> None:
+    runs = (count + twins) * study.repeat.max
+    if runs <= most:
+        return
+    days = runs * guessed_trial_s(study) / 86400
+    largest = sorted(study.factors.varied().items(), key=lambda item: -item[1])[:5]
+    where = study.source.at(largest[0][0].partition(".")[0] if largest else "repeat")
+    cells_text = f"{count:,} {'cell' if count == 1 else 'cells'}" + (f" and {twins:,} twins" if twins else "")
+    factors = " x ".join(f"{number:,} {key}" for key, number in largest)
+    raise StudyError(
+        f"{where}{cells_text}{f' ({factors})' if factors else ''} in {study.repeat.max:,} blocks are {runs:,} trials, "
+        f"about {days:,.0f} days.\n"
+        f"  At most {most:,} trials make a study: take out levels, exclude cells, or split it."
+    )
+
+
+def _levels(wanted: dict[str, Any]) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in wanted.items())

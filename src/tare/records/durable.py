@@ -1,0 +1,150 @@
+"""Files and folders that survive a crash, that only their user can read, and that belong to who called sudo."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tare.errors import StoreError
+from tare.records.schema import HALF_MADE
+
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_SQLITE_ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
+
+
+def make_folder(path: Path) -> None:
+    """A new folder that only its user can enter; its parent must be there (a store is never re-created by accident)."""
+    path.mkdir(0o700)
+    give_to_user(path)
+
+
+def make_folders(path: Path) -> None:
+    """The folder and the parents that are missing, the parents with the usual rights."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing[1:]):
+        folder.mkdir()
+        give_to_user(folder)
+    if missing:
+        make_folder(path)
+
+
+def give_to_user(path: Path) -> None:
+    """Under sudo, what we make belongs to the person who called it: no root-owned litter."""
+    if (user := _sudo_user()) is not None:
+        os.chown(path, *user, follow_symlinks=False)
+
+
+def _sudo_user() -> tuple[int, int] | None:
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() != 0 or not uid.isdecimal() or not gid.isdecimal():
+        return None
+    return int(uid), int(gid)
+
+
+def make_file(path: Path) -> None:
+    """A new, empty file that only its user can read."""
+    os.close(os.open(path, _NEW_FILE, 0o600))
+    give_to_user(path)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """A new file, on the disk when this returns (its name is, once the folder is synced)."""
+    with os.fdopen(os.open(path, _NEW_FILE, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    give_to_user(path)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """The file with this content, or as it was: never half of it."""
+    half_made = path.with_name(HALF_MADE + path.name)
+    half_made.unlink(missing_ok=True)
+    write_file(half_made, data)
+    half_made.replace(path)
+    sync_folder(path.parent)
+
+
+def settle_file(path: Path) -> None:
+    """A file that a library wrote: ours alone, and on the disk when this returns."""
+    path.chmod(0o600)
+    give_to_user(path)
+    _sync(path, os.O_RDONLY)
+
+
+def sync_folder(path: Path) -> None:
+    """The names in this folder are on the disk when this returns."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def publish(half_made: Path, final: Path) -> None:
+    """Give a finished folder its name; if the disk does not confirm, it has not got it."""
+    sync_folder(half_made)
+    half_made.rename(final)
+    try:
+        sync_folder(final.parent)
+    except OSError:
+        with suppress(OSError):
+            final.rename(half_made)
+        raise
+
+
+def remove_folder(path: Path) -> None:
+    """The folder and all in it; what is gone already is no error."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def explained(root: Path, doing: str, need_bytes: int = 4096) -> Iterator[None]:
+    """Whatever the disk refuses while `doing` (a phrase: 'sealing trial x') becomes a sentence for people."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(_sentence(root, doing, error, need_bytes)) from error
+    except sqlite3.Error as error:
+        # The low byte is the plain code; the rest says where in SQLite it came from.
+        code = _SQLITE_ERRNO.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, errno.EIO)
+        raise StoreError(_sentence(root, doing, OSError(code, str(error)), need_bytes)) from error
+
+
+def _sentence(root: Path, doing: str, error: OSError, need_bytes: int) -> str:
+    if not root.is_dir():
+        return (
+            f"{root}: the store was removed or moved while tare was {doing}. "
+            "It was not made again; put the folder back, then run the same command."
+        )
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in _FULL:
+        return (
+            f"{root}: no space left while {doing}: {_size_text(free_bytes(root))} free, "
+            f"about {_size_text(need_bytes)} needed.\n"
+            "The finished trials are whole. Make room, then run the same command: it goes on with what is left."
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{root}: {doing} is not allowed here: {error.strerror}{where}. Run as the owner of the store."
+    return f"{root}: {doing} failed: {error.strerror or error}{where}. The trials that were sealed before are whole."
+
+
+def free_bytes(path: Path) -> int:
+    """What this user can still write there."""
+    space = os.statvfs(path)
+    return space.f_bavail * space.f_frsize
+
+
+def _size_text(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**20 else f"{-(-size_bytes // 1024)} KiB"

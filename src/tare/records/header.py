@@ -1,0 +1,81 @@
+"""The first page of a store: who made it, in which form, for which study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tare import __version__
+from tare.errors import StoreError
+from tare.records import strict
+from tare.records.durable import replace_file
+from tare.records.model import Json
+from tare.records.schema import STORE_FILE, VERSION
+
+_ADVICE = "Give the folder that `tare run` wrote, the one that holds store.json."
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """store.json, as a value."""
+
+    schema_version: int
+    tare_version: str
+    created_utc: str
+    study: Json
+
+
+def write_header(root: Path, study: Json) -> None:
+    """Written last of all when a store is made: a folder that has it is a whole store."""
+    data = {
+        "schema_version": VERSION,
+        "tare_version": __version__,
+        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "study": study,
+    }
+    replace_file(root / STORE_FILE, strict.dump(data))
+
+
+def read_header(root: Path) -> Header:
+    """The header of the store at `root`, or a sentence about what is there instead. Nothing is touched."""
+    path = root / STORE_FILE
+    try:
+        data = path.read_bytes()
+    except PermissionError:
+        raise StoreError(f"{root}: no permission to read this store. Run as its owner.") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(_what_is_there(root)) from None
+    except OSError as error:
+        raise StoreError(f"{path}: it cannot be read: {error.strerror}.") from error
+    return _parsed(root, path, data)
+
+
+def _what_is_there(root: Path) -> str:
+    if not root.exists():
+        return f"{root}: there is no such folder. {_ADVICE}"
+    if not root.is_dir():
+        return f"{root}: this is a file, and a store is a folder. {_ADVICE}"
+    try:
+        empty = not any(root.iterdir())
+    except PermissionError:
+        return f"{root}: no permission to look into this folder. Run as its owner."
+    return f"{root}: this folder is {'empty' if empty else 'not a store (it has no store.json)'}. {_ADVICE}"
+
+
+def _parsed(root: Path, path: Path, data: bytes) -> Header:
+    try:
+        found = strict.load(data)
+        version = found["schema_version"]
+        if type(version) is not int or version < 1:
+            raise ValueError(f"schema_version is {version!r}")
+        if version > VERSION:
+            raise StoreError(
+                f"{root}: written by tare {found.get('tare_version', '?')} (schema {version}); "
+                f"this is tare {__version__} (schema {VERSION}): upgrade tare. Nothing was touched."
+            )
+        return Header(version, str(found["tare_version"]), str(found["created_utc"]), found["study"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{path}: damaged ({error}). Put this file back from a copy; the trials beside it were not touched."
+        ) from error

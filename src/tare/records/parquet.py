@@ -1,0 +1,149 @@
+"""Series as Parquet, by DuckDB in memory: it writes and reads the files and is never a store itself.
+
+One thread, so that a store that is read on the device under test does not disturb what is measured there.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tare.errors import StoreError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tare.records.spool import Ids, Times, Values
+
+    Texts: TypeAlias = npt.NDArray[np.object_]
+
+EDGES = ("begin", "end", "point")
+_PARQUET = "(FORMAT PARQUET, COMPRESSION ZSTD)"
+
+
+@contextmanager
+def engine(spill: Path) -> Iterator[Any]:
+    """DuckDB for one seal; past half a GiB it spills into `spill`."""
+    import duckdb
+
+    db = _connect({"memory_limit": "512MB", "temp_directory": str(spill)})
+    try:
+        yield db
+    except duckdb.IOException as error:
+        code = errno.ENOSPC if "No space left" in str(error) else errno.EIO
+        raise OSError(code, str(error)) from error
+    finally:
+        db.close()
+
+
+@cache
+def _reader() -> Any:
+    """DuckDB for everything that this process reads: to start one takes longer than to read a file."""
+    return _connect({"temp_directory": ""})
+
+
+def _connect(limits: dict[str, str]) -> Any:
+    """DuckDB without files of its own, without extensions and without a network."""
+    import duckdb
+
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,  # a table is only what we register, never one of our variables
+        **limits,
+    }
+    return duckdb.connect(":memory:", config=config)
+
+
+def write_readings(db: Any, path: Path, chunks: Iterable[tuple[Times, Ids, Values]], names: Sequence[str]) -> None:
+    """The readings as one file: each chunk by channel, and each channel in the order in which it came."""
+    import numpy as np
+
+    db.execute("CREATE TABLE reading (t_ns BIGINT, id UINTEGER, value DOUBLE)")
+    for times, ids, values in chunks:
+        # Sorted here and not by the database: a chunk fits into memory whatever the length of the trial.
+        order = np.argsort(ids, kind="stable")
+        db.register("chunk", {"t_ns": times[order], "id": ids[order], "value": values[order]})
+        db.execute("INSERT INTO reading SELECT t_ns, id, value FROM chunk")
+        db.unregister("chunk")
+    db.execute(
+        "COPY (SELECT t_ns, coalesce(list_extract(?::VARCHAR[], id + 1), 'nameless.' || id) AS channel, value "
+        f"FROM reading) TO ? {_PARQUET}",
+        [list(names), str(path)],
+    )
+
+
+def read_readings(path: Path) -> dict[str, tuple[Times, Values]]:
+    """The reverse of `write_readings`; a channel without a reading is absent."""
+    import numpy as np
+
+    found = _columns(path, "t_ns, channel, value")
+    channel, times, values = found["channel"], found["t_ns"], found["value"]
+    edges = [0, *(np.flatnonzero(channel[1:] != channel[:-1]) + 1).tolist(), len(channel)]
+    runs: dict[str, list[slice]] = {}
+    for begin, end in pairwise(edges):
+        if begin < end:
+            runs.setdefault(channel[begin], []).append(slice(begin, end))
+    return {name: (_joined(times, its), _joined(values, its)) for name, its in runs.items()}
+
+
+def _joined(column: npt.NDArray[Any], runs: Sequence[slice]) -> npt.NDArray[Any]:
+    import numpy as np
+
+    return column[runs[0]] if len(runs) == 1 else np.concatenate([column[run] for run in runs])
+
+
+def write_marks(db: Any, path: Path, marks: Iterable[tuple[int, str, str | int, int]]) -> None:
+    """The marks as one file, as they came."""
+    import numpy as np
+
+    times, names, edges, steps = zip(*marks, strict=True) if (marks := list(marks)) else ((), (), (), ())
+    columns = {
+        "t_ns": np.array(times, dtype=np.int64),
+        "name": np.array([_text(name) for name in names], dtype=object),
+        "edge": np.array([_edge(edge) for edge in edges], dtype=object),
+        "step": np.array(steps, dtype=np.int64),
+    }
+    db.register("mark", columns)
+    db.execute(
+        f"COPY (SELECT t_ns, name::VARCHAR AS name, edge::VARCHAR AS edge, step FROM mark) TO ? {_PARQUET}", [str(path)]
+    )
+
+
+def read_marks(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The marks as columns: t_ns, name, edge, step."""
+    return _columns(path, "t_ns, name, edge, step")
+
+
+def _columns(path: Path, names: str) -> dict[str, npt.NDArray[Any]]:
+    import duckdb
+
+    cursor = _reader().cursor()
+    try:
+        # The path is a pattern to DuckDB; ours is one file, whatever characters are in its name.
+        cursor.execute(f"SELECT {names} FROM read_parquet(?)", [glob.escape(str(path))])
+        found: dict[str, npt.NDArray[Any]] = cursor.fetchnumpy()
+    except duckdb.Error as error:
+        raise StoreError(f"{path}: it cannot be read: {error}") from error
+    finally:
+        cursor.close()
+    return found
+
+
+def _text(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _edge(edge: str | int) -> str:
+    word = EDGES[edge] if isinstance(edge, int) and 0 <= edge < len(EDGES) else edge
+    if word not in EDGES:
+        raise StoreError(f"a mark's edge is one of {', '.join(EDGES)}, not {edge!r}.")
+    return word

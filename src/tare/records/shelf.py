@@ -1,0 +1,48 @@
+"""The sealed trials of a store, found on disk, looked at once each and remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tare.errors import StoreError
+from tare.records.sealed import Damaged, Key, Sealed, folder_name, keys_in, open_sealed
+
+
+class Shelf:
+    """Grows while a writer beside us seals more. A damaged trial is named in `problems`, once, and left out."""
+
+    def __init__(self, folder: Path, problems: list[str]) -> None:
+        self._folder = folder
+        self._problems = problems
+        self._sealed: dict[Key, Sealed] = {}
+        self._seen: set[Key] = set()
+
+    def look(self) -> dict[Key, Sealed]:
+        """Every whole trial that is there now."""
+        for key in sorted(self.seen() - self._seen):
+            self._seen.add(key)
+            try:
+                self._sealed[key] = open_sealed(self._folder / folder_name(*key))
+            except Damaged as error:
+                self._problems.append(str(error))
+        return self._sealed
+
+    def seen(self) -> set[Key]:
+        """Every attempt that has a folder, whole or not."""
+        try:
+            return keys_in(self._folder)
+        except OSError as error:
+            raise StoreError(f"{self._folder}: the sealed trials cannot be listed: {error.strerror}.") from error
+
+    def get(self, key: Key) -> Sealed:
+        """One whole trial."""
+        if key in self._sealed:
+            return self._sealed[key]
+        if key not in self.look():
+            raise StoreError(f"{self._folder.parent}: there is no whole trial {folder_name(*key)} here.")
+        return self._sealed[key]
+
+    def leave_out(self, key: Key, why: str) -> None:
+        """Damage that came to light later: from now on the trial is left out."""
+        self._sealed.pop(key, None)
+        self._problems.append(why)

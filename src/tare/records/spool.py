@@ -1,0 +1,208 @@
+"""The readings of a trial while it runs: one blob a tick, safe from kill -9, readable beside the writer.
+
+The writing half is what the sampler's process loads, so it needs nothing but SQLite and struct.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from tare.errors import StoreError
+from tare.records.database import open_to_read, open_to_write
+from tare.records.durable import explained
+from tare.records.schema import SPOOL_SQL
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tare.measures import Channel
+
+    Times: TypeAlias = npt.NDArray[np.int64]
+    Values: TypeAlias = npt.NDArray[np.float64]
+    Ids: TypeAlias = npt.NDArray[np.uint32]
+
+_READING_BYTES = 8 + 8 + 4
+_CHUNK_TICKS = 4096
+# 16 MiB of log: a trial of a few minutes never waits for the disk while it is watched.
+_CHECKPOINT_PAGES = 4096
+_CHANNEL_KEYS = ("name", "unit", "kind", "about")
+_INSERT = "INSERT INTO tick (t_ns, readings) VALUES (?, ?)"
+
+
+class SpoolWriter:
+    """Appends ticks; each is committed when `tick` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with explained(path.parent, "opening the spool"):
+            self._db = open_to_write(path, "NORMAL")
+            self._db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            self._db.executescript(f"BEGIN; {SPOOL_SQL} COMMIT;")
+            self._ids = _Ids(self._db, self._db.execute("SELECT name, id FROM channel"))
+        self._layouts: dict[int, struct.Struct] = {}
+
+    def channels(self, channels: Sequence[Channel]) -> None:
+        """Note the channels of a feed, before its first reading."""
+        with explained(self._path.parent, "writing channels to the spool"):
+            self._ids.declare([(channel.name, channel.unit, channel.kind, channel.about) for channel in channels])
+
+    def tick(self, t_ns: int, readings: Iterable[tuple[int, str, float]]) -> None:
+        """Keep what was read at one tick, as one row."""
+        try:
+            self._db.execute(_INSERT, (t_ns, self._packed(readings)))
+        except sqlite3.Error:
+            with explained(self._path.parent, "writing readings to the spool"):
+                raise
+
+    def _packed(self, readings: Iterable[tuple[int, str, float]]) -> bytes:
+        columns = tuple(zip(*readings, strict=True))
+        if not columns:
+            return b""
+        times, names, values = columns
+        layout = self._layouts.get(len(times))
+        if layout is None:
+            n = len(times)
+            layout = self._layouts[n] = struct.Struct(f"<{n}q{n}d{n}I")
+        try:
+            return layout.pack(*times, *values, *map(self._ids.__getitem__, names))
+        except (struct.error, OverflowError):
+            raise StoreError(_culprit(times, names, values)) from None
+
+    def close(self) -> None:
+        with explained(self._path.parent, "closing the spool"):
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Ids(dict[str, int]):
+    """Channel names to ids. A name that nobody declared gets one too: a reading is never lost for that."""
+
+    def __init__(self, db: sqlite3.Connection, known: Iterable[tuple[str, int]]) -> None:
+        super().__init__(known)
+        self._db = db
+
+    def declare(self, channels: Iterable[tuple[str, str, str, str]]) -> None:
+        """Give an id to each (name, unit, kind, about) that has none yet: all of them or none."""
+        new = {channel[0]: channel for channel in channels if channel[0] not in self}
+        ids = {name: len(self) + place for place, name in enumerate(new)}
+        rows = [(ids[name], *(_storable(text) for text in channel)) for name, channel in new.items()]
+        with self._db:
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT INTO channel VALUES (?, ?, ?, ?, ?)", rows)
+        self.update(ids)
+
+    def __missing__(self, name: str) -> int:
+        self.declare([(name, "", "gauge", "not declared by its probe")])
+        return self[name]
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _culprit(times: Sequence[object], names: Sequence[str], values: Sequence[object]) -> str:
+    for t_ns, name, value in zip(times, names, values, strict=True):
+        try:
+            struct.pack("<qd", t_ns, value)
+        except (struct.error, OverflowError):
+            return f"a reading of {name} cannot be kept: {value!r} at {t_ns!r} ns."
+    return "a reading cannot be kept."
+
+
+class SpoolReader:
+    """One moment of a spool. What cannot be read is named in `damage`; the rest is delivered."""
+
+    def __init__(self, path: Path) -> None:
+        self.damage: str | None = None
+        self._db: sqlite3.Connection | None = None
+        try:
+            self._db = open_to_read(path)
+            self._db.execute("BEGIN")  # ticks and channels of the same moment, while the writer goes on
+            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if not tables:  # the sampler died before its first breath
+                self.close()
+        except FileNotFoundError:
+            pass  # nothing was watched
+        except (sqlite3.Error, OSError) as error:
+            self.damage = str(error)
+
+    def channels(self) -> list[dict[str, str]]:
+        """Every channel; its place in the list is its id."""
+        rows = self._rows("SELECT id, name, unit, kind, about FROM channel ORDER BY id")
+        found = {place: dict(zip(_CHANNEL_KEYS, about, strict=True)) for place, *about in rows}
+        lost = {"unit": "", "kind": "gauge", "about": "its name was lost"}
+        return [found.get(place, {"name": nameless(place), **lost}) for place in range(max(found, default=-1) + 1)]
+
+    def chunks(self) -> Iterator[tuple[Times, Ids, Values]]:
+        """The readings as they came, some thousand ticks at a time; a value that is no number is left out."""
+        blobs = (blob for (blob,) in self._rows("SELECT readings FROM tick ORDER BY n") if self._is_whole(blob))
+        while some := list(islice(blobs, _CHUNK_TICKS)):
+            yield _unpacked(some)
+
+    def _is_whole(self, blob: object) -> bool:
+        whole = isinstance(blob, bytes) and len(blob) % _READING_BYTES == 0
+        if not whole:
+            self.damage = "a tick is not whole"
+        return whole
+
+    def _rows(self, query: str) -> Iterator[Any]:
+        try:
+            yield from self._db.execute(query) if self._db is not None else ()
+        except sqlite3.Error as error:
+            self.damage = str(error)
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_spool(path: Path) -> dict[str, tuple[Times, Values]]:
+    """The readings so far by channel, in the order in which they came; a channel without one is absent."""
+    import numpy as np
+
+    with SpoolReader(path) as spool:
+        chunks = list(spool.chunks())
+        names = [channel["name"] for channel in spool.channels()]
+    if not any(len(times) for times, _, _ in chunks):
+        return {}
+    times, ids, values = (np.concatenate(column) for column in zip(*chunks, strict=True))
+    order = np.argsort(ids, kind="stable")
+    present, starts = np.unique(ids[order], return_index=True)
+    named = [names[place] if place < len(names) else nameless(place) for place in present.tolist()]
+    groups = np.split(order, starts[1:])
+    return {name: (times[group], values[group]) for name, group in zip(named, groups, strict=True)}
+
+
+def _unpacked(blobs: Sequence[bytes]) -> tuple[Times, Ids, Values]:
+    import numpy as np
+
+    counts = [len(blob) // _READING_BYTES for blob in blobs]
+    times, values, ids = (
+        np.concatenate([np.frombuffer(blob, kind, n, at * n) for blob, n in zip(blobs, counts, strict=True)])
+        for kind, at in (("<i8", 0), ("<f8", 8), ("<u4", 16))
+    )
+    real = np.isfinite(values)
+    return times[real], ids[real], values[real]
+
+
+def nameless(place: int) -> str:
+    """A channel whose row was lost with a damaged page; its readings were not."""
+    return f"nameless.{place}"

@@ -1,0 +1,286 @@
+"""A store: a folder that keeps everything that a study's trials have left. `schema.py` shows what is in it.
+
+One writer at a time, any number of readers beside it. Sealed trials never change; the catalogue is an index of them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tare.errors import StoreError
+from tare.records import recovery, strict
+from tare.records.catalogue import Catalogue, CatalogueDamaged
+from tare.records.creation import lay_out
+from tare.records.durable import explained
+from tare.records.header import Header, read_header
+from tare.records.local_disk import refuse_network_disk
+from tare.records.lock import WriteLock
+from tare.records.model import Json, Record, State
+from tare.records.schema import (
+    CATALOGUE_FILE,
+    CHANNELS_FILE,
+    ERR_FILE,
+    MARKS_FILE,
+    OUT_FILE,
+    READINGS_FILE,
+    SPOOL_FILE,
+    SPOOL_FOLDER,
+    STUDY_FILE,
+    TRIALS_FOLDER,
+)
+from tare.records.seal import plain
+from tare.records.sealed import Damaged, Key, folder_name, keys_in, verify_sealed
+from tare.records.shelf import Shelf
+from tare.records.spool import SpoolReader, read_spool
+from tare.records.writer import Writer, start
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tare.records.spool import Times, Values
+
+
+class Store:
+    """An open store. Made by `create` or `open`; `problems` says in sentences what is damaged and was left out."""
+
+    def __init__(self, root: Path, header: Header, *, write: bool) -> None:
+        self.root = root
+        self.header = header
+        self.study: Json = header.study
+        self.problems: list[str] = []
+        self._write = write
+        self._lock: WriteLock | None = None
+        self._identity = _identity(root)
+        self._catalogue = self._readable_catalogue()
+        self._shelf = Shelf(root / TRIALS_FOLDER, self.problems)
+        self._shelf.look()
+        self.problems += recovery.missing_folders(self._shelf, self._catalogue)
+        self.problems += recovery.set_aside_earlier(root)
+
+    @classmethod
+    def create(cls, root: Path, study: Json, text: str) -> Self:
+        """A new store, in a folder that is new or empty."""
+        lay_out(root, study, text)
+        return cls.open(root, write=True)
+
+    @classmethod
+    def open(cls, root: Path, *, write: bool = False) -> Self:
+        """The store that is there. With `write`, the first call that writes takes the store's lock, until `close`."""
+        return cls(root, read_header(root), write=write)
+
+    # What was seen
+
+    def records(self) -> list[Record]:
+        """Every whole sealed record, in the order of the plan; of a trial all attempts, the newest last."""
+        attempts: dict[str, list[Record]] = {}
+        for _, sealed in sorted(self._shelf.look().items()):
+            attempts.setdefault(sealed.record.trial, []).append(sealed.record)
+        return [record for of_one in sorted(attempts.values(), key=_place) for record in of_one]
+
+    def states(self) -> dict[str, State]:
+        """The state of each trial's newest attempt; of planned trials first, in the order of the plan."""
+        with explained(self.root, "reading the catalogue"):
+            newest: dict[str, tuple[int, State]] = {row["trial"]: (0, "planned") for row in self._catalogue.planned()}
+            begun = [(row.trial, row.attempt, row.state) for row in self._catalogue.attempts() if not row.sealed]
+        # In this order: a trial that is sealed meanwhile is then seen as running or as sealed, never as neither.
+        begun += [(trial, attempt, "running") for trial, attempt in self._spooled()]
+        begun += [(*key, sealed.record.state) for key, sealed in self._shelf.look().items()]
+        for trial, attempt, state in begun:
+            if attempt >= newest.get(trial, (0, state))[0]:
+                newest[trial] = (attempt, state)
+        return {trial: state for trial, (_, state) in newest.items()}
+
+    def planned(self) -> list[dict[str, Json]]:
+        """The planned trials in order, as `plan` was given them; empty after the catalogue was lost."""
+        with explained(self.root, "reading the catalogue"):
+            return self._catalogue.planned()
+
+    def find(self, prefix: str) -> Record:
+        """The newest attempt at the one trial whose id begins like this; TRIAL.ATTEMPT names an older one."""
+        records = self.records()
+        found = [r for r in records if r.trial.startswith(prefix) or folder_name(r.trial, r.attempt) == prefix]
+        names = list(dict.fromkeys(r.trial for r in found))
+        if len(names) == 1:
+            return found[-1]
+        among = ", ".join(names[:6] or list(dict.fromkeys(r.trial for r in records))[:6]) or "none"
+        if names:
+            raise StoreError(f"{self.root}: {len(names)} trials begin with {prefix!r}: {among}. Write more of the id.")
+        raise StoreError(f"{self.root}: no trial begins with {prefix!r}. Trials here: {among}.")
+
+    def readings(self, trial: str, attempt: int) -> dict[str, tuple[Times, Values]]:
+        """Channel to (t_ns, value); of a trial that runs, what there is so far."""
+        from tare.records.parquet import read_readings
+
+        if self._runs((trial, attempt)):
+            return read_spool(self._spool_file((trial, attempt)))
+        return read_readings(self._file((trial, attempt), READINGS_FILE))
+
+    def channels(self, trial: str, attempt: int) -> list[dict[str, str]]:
+        """Name, unit, kind and about of each channel."""
+        if self._runs((trial, attempt)):
+            with SpoolReader(self._spool_file((trial, attempt))) as spool:
+                return spool.channels()
+        channels: list[dict[str, str]] = strict.load(self._data((trial, attempt), CHANNELS_FILE))
+        return channels
+
+    def marks(self, trial: str, attempt: int) -> dict[str, npt.NDArray[Any]]:
+        """The marks as columns: t_ns, name, edge, step."""
+        from tare.records.parquet import read_marks
+
+        return read_marks(self._file((trial, attempt), MARKS_FILE))
+
+    def lost_marks(self, trial: str, attempt: int) -> int:
+        """How many marks the workload made after its buffer was full."""
+        return self._shelf.get((trial, attempt)).lost_marks
+
+    def output(self, trial: str, attempt: int) -> tuple[str, str]:
+        """What the workload printed: stdout, stderr."""
+        out, err = (self._data((trial, attempt), name) for name in (OUT_FILE, ERR_FILE))
+        return out.decode("utf-8", "surrogatepass"), err.decode("utf-8", "surrogatepass")
+
+    def text(self) -> str:
+        """The study as it was written."""
+        with explained(self.root, "reading the study"):
+            return (self.root / STUDY_FILE).read_bytes().decode("utf-8", "surrogatepass")
+
+    def verify(self) -> list[str]:
+        """Everything that is wrong with the store, every byte looked at; empty means whole."""
+        found = [f"{CATALOGUE_FILE}: {damage}." for damage in [self._catalogue.damage()] if damage]
+        for key in sorted(self._shelf.seen()):
+            found += verify_sealed(self.root / TRIALS_FOLDER / folder_name(*key))
+        found += recovery.missing_folders(self._shelf, self._catalogue)
+        return found
+
+    # What is being seen
+
+    def plan(self, rows: Iterable[Record | Mapping[str, Json]]) -> None:
+        """Note what is planned, in order: trial, block, position, twin and settings of each."""
+        catalogue = self._writing()
+        with explained(self.root, "noting the plan"):
+            catalogue.plan(row.as_json() if isinstance(row, Record) else row for row in rows)
+
+    def begin(self, draft: Record) -> Writer:
+        """The next attempt at a trial; an earlier one is never replaced."""
+        catalogue = self._writing()
+        doing = f"beginning trial {draft.trial}"
+        with explained(self.root, doing, need_bytes=128 * 1024):
+            begun = {(row.trial, row.attempt) for row in catalogue.attempts()} | self._spooled() | self._shelf.seen()
+            attempt = 1 + max((number for trial, number in begun if trial == draft.trial), default=0)
+            draft = plain(replace(draft, attempt=attempt, state="running"))
+            start(self.root, draft)
+            catalogue.note([draft], sealed=False)
+        return Writer(self.root, draft, self._note_sealed)
+
+    def recover(self) -> list[Record]:
+        """Put the store in order after a crash; returns what was sealed as interrupted."""
+        catalogue = self._writing()
+        with explained(self.root, "recovering what an earlier run left", need_bytes=1024 * 1024):
+            recovery.remove_half_made(self.root)
+            self.problems += recovery.note_lost(self.root, self._shelf, catalogue)
+            recovery.adopt(self.root, self._shelf, catalogue)
+            return recovery.seal_left_over(self.root, self._shelf, self._note_sealed, self.problems)
+
+    def close(self) -> None:
+        """Let the lock go. A trial that is not sealed stays as it is, for `recover`."""
+        self._catalogue.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Inside
+
+    def _readable_catalogue(self) -> Catalogue:
+        try:
+            return Catalogue.to_read(self.root)
+        except (CatalogueDamaged, sqlite3.Error, OSError) as error:
+            self.problems.append(
+                f"{CATALOGUE_FILE}: the index could not be used ({error}); it was rebuilt from the sealed trials."
+            )
+            return Catalogue.in_memory()
+
+    def _writing(self) -> Catalogue:
+        """The catalogue, for whoever writes: ours alone, whole, and of the folder that was opened."""
+        if not self._write:
+            raise StoreError(f"{self.root}: this store was opened to be read, not to be written.")
+        self._refuse_if_moved()
+        if self._lock is None:
+            refuse_network_disk(self.root)
+            with explained(self.root, "opening the store to write"):
+                lock = WriteLock.take(self.root)
+                try:
+                    catalogue = self._whole_catalogue()
+                except BaseException:
+                    lock.release()
+                    raise
+            self._catalogue.close()
+            self._catalogue, self._lock = catalogue, lock
+        return self._catalogue
+
+    def _whole_catalogue(self) -> Catalogue:
+        try:
+            return Catalogue.to_write(self.root)
+        except CatalogueDamaged:
+            catalogue = Catalogue.create(self.root)
+            recovery.adopt(self.root, self._shelf, catalogue)
+            return catalogue
+
+    def _refuse_if_moved(self) -> None:
+        # An open database would go on without complaint in a folder that is gone from this path.
+        if _identity(self.root) != self._identity:
+            raise StoreError(
+                f"{self.root}: the store was removed or moved while it was in use. "
+                "It was not made again; put the folder back, then run the same command."
+            )
+
+    def _note_sealed(self, record: Record) -> None:
+        self._refuse_if_moved()
+        self._catalogue.note([record], sealed=True)
+
+    def _spooled(self) -> set[Key]:
+        with suppress(FileNotFoundError):  # a copy of a finished store may have come without its empty folders
+            return keys_in(self.root / SPOOL_FOLDER)
+        return set()
+
+    def _runs(self, key: Key) -> bool:
+        return key not in self._shelf.look() and self._spool_file(key).parent.is_dir()
+
+    def _spool_file(self, key: Key) -> Path:
+        return self.root / SPOOL_FOLDER / folder_name(*key) / SPOOL_FILE
+
+    def _file(self, key: Key, name: str) -> Path:
+        try:
+            return self._shelf.get(key).checked(name)
+        except Damaged as error:
+            self._shelf.leave_out(key, str(error))
+            raise
+
+    def _data(self, key: Key, name: str) -> bytes:
+        try:
+            return self._shelf.get(key).data(name)
+        except Damaged as error:
+            self._shelf.leave_out(key, str(error))
+            raise
+
+
+def _identity(root: Path) -> tuple[int, int] | None:
+    try:
+        found = root.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _place(attempts: list[Record]) -> tuple[int, int, int, str]:
+    newest = attempts[-1]
+    return newest.block, newest.position, newest.twin, newest.trial

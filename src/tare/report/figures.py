@@ -1,0 +1,23 @@
+"""The figures of a report: those that the data supports, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tare.analysis.model import Weighing
+from tare.report.bars_figure import phases_figure, step_figure
+from tare.report.effects_figure import effects_figure
+from tare.report.figure import Figure
+from tare.report.shown import Shown
+from tare.report.trials_figure import trials_figure
+
+
+def figures(weighing: Weighing, shown: Sequence[Shown], level_hrefs: Mapping[str, str]) -> list[Figure]:
+    """Effects, every trial, the parts of a step, the phases of a trial; `level_hrefs` is in the order of the levels."""
+    drawn = [
+        effects_figure(weighing, level_hrefs),
+        trials_figure(weighing, shown, list(level_hrefs)),
+        step_figure(weighing, level_hrefs),
+        phases_figure(weighing, level_hrefs),
+    ]
+    return [figure for figure in drawn if figure is not None]

@@ -1,0 +1,188 @@
+"""How far a run is: a bar with the time left on a terminal, one line a trial anywhere else. Always on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol, TextIO
+
+from tare.report.words import count_text, duration_text, safe_text, time_text
+
+REFRESH_HZ = 1  # the bar is drawn on the device that is being measured: rarely, so that it does not show in the times
+NARROWEST_BAR = 50  # columns; a bar in less says nothing
+
+Now = Callable[[], float]  # monotonic seconds
+
+
+class Progress(Protocol):
+    """What a runner tells whoever watches it."""
+
+    def started(self, total: int) -> None: ...
+    def trial_began(self, label: str) -> None: ...
+    def trial_ended(self, state: str, seconds: float) -> None: ...
+    def note(self, text: str) -> None: ...
+    def finished(self) -> None: ...
+
+
+def progress_on(stream: TextIO | None = None, environ: Mapping[str, str] | None = None) -> Progress:
+    """The progress that suits `stream`: a bar on a real terminal, plain lines elsewhere."""
+    stream = sys.stderr if stream is None else stream
+    environ = os.environ if environ is None else environ
+    plain = bool(environ.get("NO_COLOR")) or environ.get("TERM", "dumb") == "dumb" or not stream.isatty()
+    return PlainProgress(stream) if plain or _columns(stream) < NARROWEST_BAR else BarProgress(stream)
+
+
+class Pace:
+    """How long what is left will take, by the median of the trials so far."""
+
+    def __init__(self, total: int, now: Now = time.monotonic) -> None:
+        self.total = total
+        self.done = 0
+        self._seconds: list[float] = []
+        self._now = now
+        self._began_s: float | None = None
+
+    def begin(self) -> None:
+        self._began_s = self._now()
+
+    def end(self, seconds: float) -> None:
+        self.done += 1
+        self._seconds.append(seconds)
+        self._began_s = None
+
+    def left_s(self) -> float | None:
+        """Seconds to go; None before the first trial has ended."""
+        if not self._seconds:
+            return None
+        typical_s = statistics.median(self._seconds)
+        gone_s = min(typical_s, self._now() - self._began_s) if self._began_s is not None else 0.0
+        return max(0.0, typical_s * (self.total - self.done) - gone_s)
+
+
+class PlainProgress:
+    """One line for each trial that has ended: for pipes, logs and dumb terminals."""
+
+    def __init__(self, stream: TextIO, now: Now = time.monotonic) -> None:
+        self._stream = stream
+        self._now = now
+        self._pace = Pace(0, now)
+        self._label = ""
+
+    def started(self, total: int) -> None:
+        self._pace = Pace(total, self._now)
+        self._say(f"{count_text(total, 'trial')} to run")
+
+    def trial_began(self, label: str) -> None:
+        self._label = safe_text(label)
+        self._pace.begin()
+
+    def trial_ended(self, state: str, seconds: float) -> None:
+        self._pace.end(seconds)
+        pace = self._pace
+        place = f"[{pace.done:{len(str(pace.total))}d}/{pace.total}]"
+        self._say(f"{place} {self._label}: {safe_text(state)}, {time_text(seconds)}{_left(pace)}")
+
+    def note(self, text: str) -> None:
+        self._say(safe_text(text))
+
+    def finished(self) -> None:
+        self._say(f"{self._pace.done} of {count_text(self._pace.total, 'trial')} done")
+
+    def _say(self, line: str) -> None:
+        with _whatever_the_terminal_does():
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
+
+class BarProgress:
+    """A bar with the trial at hand, the count and the time left, drawn at most once a second."""
+
+    def __init__(self, stream: TextIO, now: Now = time.monotonic) -> None:
+        self._stream = stream
+        self._now = now
+        self._pace = Pace(0, now)
+        self._bar: Any = None
+        self._task: Any = None
+
+    def started(self, total: int) -> None:
+        self._pace = Pace(total, self._now)
+        with _whatever_the_terminal_does():
+            self._bar = _rich_bar(self._stream, lambda: _left(self._pace).removeprefix(", "))
+            self._task = self._bar.add_task("", total=total)
+            self._bar.start()
+
+    def trial_began(self, label: str) -> None:
+        self._pace.begin()
+        self._update(description=safe_text(label))
+
+    def trial_ended(self, state: str, seconds: float) -> None:
+        self._pace.end(seconds)
+        self._update(completed=self._pace.done)
+
+    def note(self, text: str) -> None:
+        with _whatever_the_terminal_does():
+            if self._bar is None:
+                self._stream.write(f"{safe_text(text)}\n")
+            else:
+                self._bar.console.print(safe_text(text), markup=False, highlight=False, emoji=False)
+
+    def finished(self) -> None:
+        with _whatever_the_terminal_does():
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+
+    def _update(self, **what: object) -> None:
+        with _whatever_the_terminal_does():
+            if self._bar is not None:
+                self._bar.update(self._task, **what)
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return 80
+
+
+def _left(pace: Pace) -> str:
+    left_s = pace.left_s()
+    if left_s is None or pace.done >= pace.total:
+        return ""
+    return f", about {duration_text(left_s)} left"
+
+
+def _rich_bar(stream: TextIO, left: Callable[[], str]) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn
+    from rich.progress import Progress as RichProgress
+    from rich.text import Text
+
+    class TimeLeft(ProgressColumn):
+        max_refresh = 1.0
+
+        def render(self, task: object) -> Text:
+            return Text(left())
+
+    return RichProgress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeLeft(),
+        console=Console(file=stream),
+        refresh_per_second=REFRESH_HZ,
+        redirect_stdout=False,
+        redirect_stderr=False,
+        expand=True,
+    )
+
+
+@contextlib.contextmanager
+def _whatever_the_terminal_does() -> Iterator[None]:
+    """A terminal that went away must not end a run that has been measuring for hours."""
+    with contextlib.suppress(OSError, ValueError):
+        yield

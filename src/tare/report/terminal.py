@@ -1,0 +1,174 @@
+"""What the terminal shows: a verdict, the figures beside it, and what there is to doubt. Plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tare.analysis.model import Comparison, Left, Weighing, Word
+from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
+from tare.report.listing import record_text, records_table
+from tare.report.verdicts import (
+    NO_TRIAL,
+    baseline_of,
+    baselines,
+    counts_text,
+    coverage_text,
+    effect_of,
+    floor_of,
+    interval_of,
+    is_complete,
+    left_text,
+    medians_disagree,
+    medians_of,
+    sensitivity_of,
+    taints,
+    verdict_phrase,
+)
+from tare.report.words import metric_name, quantity_text, safe_text, share_text
+
+__all__ = ["record_text", "records_table", "table", "verdict_text"]
+
+ANY_WIDTH = 10_000
+LISTED = 10  # trials named on the terminal; the report names all
+
+_COLOURS: Mapping[Word, str] = {"slower": "31", "faster": "32", "equivalent": "36", "cannot_tell": "33"}
+
+
+def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> str:
+    """The whole answer for a terminal of `width` columns, the verdict first."""
+    headline = _several if len(weighing.comparisons) > 1 else _one
+    lines = [
+        *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
+        *headline(weighing, width, color),
+        *_supporting(weighing.others, width),
+        *_doubts(weighing, width),
+    ]
+    return "\n".join(lines)
+
+
+def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
+    if not weighing.comparisons:
+        return _hanging(f"nothing to compare yet: {counts_text(weighing.counts)}", width)
+    comparison = weighing.comparisons[0]
+    theirs, ours = medians_of(comparison)
+    chunks = [
+        Chunk(metric_name(comparison.metric)),
+        Chunk(f"{theirs} -> {ours}"),
+        Chunk(effect_of(comparison), "   "),
+        Chunk(interval_of(comparison)),
+        Chunk(verdict_phrase(comparison), "   ", _colour(comparison, color)),
+    ]
+    seen = [
+        Chunk(f"smallest effect this run could have seen: {sensitivity_of(comparison)}"),
+        Chunk(f"A/A noise floor: {floor_of(comparison)}", "   "),
+    ]
+    return [*flow([chunk for chunk in chunks if chunk.text], width), *flow(seen, width, indent="")]
+
+
+def _several(weighing: Weighing, width: int, color: bool) -> list[str]:
+    comparisons = weighing.comparisons
+    headers = [safe_text(weighing.by), metric_name(weighing.metric), "effect", coverage_text(comparisons), "verdict"]
+    rows: list[list[str]] = []
+    painted: dict[int, Comparison] = {}
+    for against, held in baselines(comparisons).items():
+        theirs = baseline_of(held)
+        median = quantity_text(weighing.metric, theirs.value) if theirs is not None else NO_TRIAL
+        rows.append([safe_text(against), median, "", "", "baseline"])
+        for each in held:
+            painted[len(rows)] = each
+            figures = [medians_of(each)[1], effect_of(each), interval_of(each)]
+            rows.append([safe_text(each.level), *figures, verdict_phrase(each)])
+
+    def paint(row: int, column: int) -> Paint | None:
+        return _colour(painted[row], color) if column == len(headers) - 1 and row in painted else None
+
+    told = _whole_rows(rows, headers, width, paint)
+    return [told, *_hanging(_seen(comparisons), width), *_hanging(_floor(comparisons), width)]
+
+
+def _seen(comparisons: Sequence[Comparison]) -> str:
+    seen = [sensitivity_of(each) for each in comparisons]
+    if len(set(seen)) > 1:
+        seen = [f"{safe_text(each.level)}: {told}" for each, told in zip(comparisons, seen, strict=True)]
+    return f"smallest effect this run could have seen: {'; '.join(dict.fromkeys(seen))}"
+
+
+def _floor(comparisons: Sequence[Comparison]) -> str:
+    floors = [each.aa_floor for each in comparisons if each.aa_floor is not None]
+    return f"A/A noise floor: {share_text(max(floors)) if floors else 'not measured'}"
+
+
+def _supporting(others: Sequence[Comparison], width: int) -> list[str]:
+    """Further metrics, without a word of claim: the family of tests was declared on the headline."""
+    if not others:
+        return []
+    levels = dict.fromkeys(each.level for each in others)
+    lines = ["", *wrap("beside it (no claim is made on these):", width)]
+    for level in levels:
+        indent = "  " if len(levels) == 1 else "    "
+        lines += _hanging(safe_text(level), width, start="  ") if len(levels) > 1 else []
+        rows = [_supporting_row(each) for each in others if each.level == level]
+        lines.append(_whole_rows(rows, (), width, indent=indent))
+    return lines
+
+
+def _supporting_row(each: Comparison) -> list[str]:
+    theirs, ours = medians_of(each)
+    return [metric_name(each.metric), f"{theirs} -> {ours}", effect_of(each), interval_of(each)]
+
+
+def _whole_rows(
+    rows: Sequence[Sequence[str]],
+    headers: Sequence[str],
+    width: int,
+    paint: Callable[[int, int], Paint | None] = lambda row, column: None,
+    indent: str = "",
+) -> str:
+    """A table with nothing cut off; where it is too wide, each row flows over as many lines as it takes."""
+    aligned = table(rows, headers, ANY_WIDTH, indent=indent)
+    if max(map(display_width, aligned.splitlines())) <= width:
+        return table(rows, headers, ANY_WIDTH, indent=indent, paint=paint)
+    lines = wrap(f"{', '.join(headers)}:", width, indent="  ") if headers else []
+    for number, row in enumerate(rows):
+        chunks = [Chunk(cell, paint=paint(number, column)) for column, cell in enumerate(row) if cell]
+        lines += flow(chunks, width, first=indent, indent=indent + "  ")
+    return "\n".join(lines)
+
+
+def _doubts(weighing: Weighing, width: int) -> list[str]:
+    """What was left out, what taints the verdict and what else to know: nothing where all is well."""
+    sentences = [f"tainted: {taint}" for taint in taints(weighing)]
+    sentences += [f"note: {text}" for each in weighing.comparisons if (text := medians_disagree(each))]
+    sentences += [f"note: {safe_text(note)}" for each in weighing.comparisons for note in each.notes]
+    sentences += [f"note: {safe_text(note)}" for note in weighing.notes]
+    lines = [line for sentence in dict.fromkeys(sentences) for line in _hanging(sentence, width)]
+    if weighing.comparisons and not is_complete(weighing.counts):
+        lines += _hanging(counts_text(weighing.counts), width)
+    lines += _listed("left out:", weighing.left_out, width)
+    lines += _listed("outliers, marked and used all the same:", weighing.outliers, width)
+    return ["", *lines] if lines else []
+
+
+def _listed(heading: str, trials: Sequence[Left], width: int) -> list[str]:
+    if not trials:
+        return []
+    lines = wrap(heading, width)
+    for left in trials[:LISTED]:
+        lines += _hanging(f"{left_text(left)} ({safe_text(left.trial)[:8]})", width, start="  ", indent="    ")
+    if (rest := len(trials) - LISTED) > 0:
+        lines += _hanging(f"and {rest:,} more, all of them in the report", width, start="  ")
+    return lines
+
+
+def _hanging(text: str, width: int, *, start: str = "", indent: str = "  ") -> list[str]:
+    first, *later = wrap(text, max(1, width - len(start)), indent=indent[len(start) :]) or [""]
+    return [start + first, *(start + line for line in later)]
+
+
+def _colour(comparison: Comparison, color: bool) -> Paint | None:
+    code = _COLOURS[comparison.verdict]
+    return (lambda text: f"\x1b[1;{code}m{text}\x1b[0m") if color else None
+
+
+def _painted(lines: Iterable[str], code: str) -> list[str]:
+    return [f"\x1b[{code}m{line}\x1b[0m" if code and line else line for line in lines]

@@ -1,0 +1,217 @@
+"""What a comparison says, in words: the same on the terminal and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tare.analysis.model import Comparison, Difference, Estimate, Left, Weighing, Word
+from tare.records.model import USABLE
+from tare.report.words import (
+    count_text,
+    effect_text,
+    interval_text,
+    metric_name,
+    quantity_texts,
+    safe_text,
+    share_text,
+)
+
+NO_TRIAL = "no usable trial"
+# Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
+VISIBLE_GAP = 0.01
+VISIBLE_GAP_OF_SIGNS = 0.005
+
+_WORDS: Mapping[Word, str] = {
+    "equivalent": "equivalent within {margin}",
+    "slower": "slower",
+    "faster": "faster",
+    "cannot_tell": "cannot tell",
+}
+
+
+def verdict_phrase(comparison: Comparison) -> str:
+    """The verdict as one phrase: `equivalent within 5 %`, `cannot tell (about 9 more blocks)`."""
+    word, doubts = verdict_word(comparison), verdict_doubts(comparison)
+    return f"{word} ({doubts})" if doubts else word
+
+
+def verdict_word(comparison: Comparison) -> str:
+    """One of the four words; with *equivalent*, what it is equivalent within."""
+    return _WORDS[comparison.verdict].format(margin=share_text(comparison.margin))
+
+
+def verdict_doubts(comparison: Comparison) -> str:
+    """What belongs behind the word in brackets, or nothing."""
+    more = more_text(comparison) if comparison.verdict == "cannot_tell" else ""
+    return "; ".join([*([more] if more else []), *(["tainted"] if comparison.tainted else [])])
+
+
+def more_text(comparison: Comparison) -> str:
+    """About how much more it would take to tell, or nothing where that is not known."""
+    if comparison.more_trials is None:
+        return ""
+    one, many = ("more block", "more blocks") if comparison.paired else ("more trial a side", "more trials a side")
+    return f"about {count_text(comparison.more_trials, one, many)}"
+
+
+def verdict_reading(comparison: Comparison) -> str:
+    """Why it is this word and no other, in a sentence or two."""
+    low, high, margin = comparison.low, comparison.high, share_text(comparison.margin)
+    if comparison.effect is None:
+        return "Nothing can be said of a side that has no figure."
+    if low is None or high is None:
+        return f"A {confidence_text(comparison)} interval needs at least six on each side; here n = {comparison.n}."
+    if comparison.verdict == "equivalent":
+        beyond = " It does not hold zero: there is a difference, but one too small to matter by that margin."
+        return f"The whole interval lies within ±{margin}, the declared margin.{'' if low <= 0 <= high else beyond}"
+    if comparison.verdict != "cannot_tell":
+        side = "above" if low > 0 else "below"
+        return f"The whole interval lies {side} zero, and not all of it within the declared margin of ±{margin}."
+    if low <= 0 <= high:
+        why = f"The interval holds zero and reaches beyond the declared margin of ±{margin}."
+    else:
+        why = f"The effect does not exceed the A/A noise floor ({floor_of(comparison)})."
+    more = more_text(comparison)
+    return f"{why} It would take {more} to tell." if more else why
+
+
+def confidence_text(comparison: Comparison) -> str:
+    """`95 %`, or the higher coverage that Holm asked for."""
+    return f"{comparison.confidence * 100:.3g} %"
+
+
+def effect_of(comparison: Comparison) -> str:
+    """`+1.6 %`, or nothing where a side has no usable trial."""
+    if comparison.effect is None:
+        return ""
+    return effect_text(comparison.effect, beside=(comparison.low, comparison.high))
+
+
+def interval_of(comparison: Comparison) -> str:
+    """`[+0.4, +2.9]`; where n is too small there is none, and the text says so."""
+    if comparison.effect is None:
+        return ""
+    if comparison.low is None or comparison.high is None:
+        return f"n = {comparison.n}: too small for {confidence_text(comparison)}"
+    return interval_text(comparison.low, comparison.high, beside=(comparison.effect,))
+
+
+def medians_of(comparison: Comparison) -> tuple[str, str]:
+    """The medians of `against` and of `level`, in one unit and one precision."""
+    known = [estimate.value for estimate in (comparison.theirs, comparison.ours) if estimate is not None]
+    texts = iter(quantity_texts(comparison.metric, known))
+    theirs = next(texts) if comparison.theirs is not None else NO_TRIAL
+    ours = next(texts) if comparison.ours is not None else NO_TRIAL
+    return theirs, ours
+
+
+def median_text(metric: str, estimate: Estimate) -> tuple[str, str]:
+    """A median and its interval; the second is empty where there is no interval."""
+    if estimate.low is None or estimate.high is None:
+        return quantity_texts(metric, [estimate.value])[0], ""
+    value, low, high = quantity_texts(metric, [estimate.value, estimate.low, estimate.high])
+    return value, f"[{low.split(' ')[0]}, {high.split(' ')[0]}]"
+
+
+def medians_disagree(comparison: Comparison) -> str:
+    """A sentence where the two medians alone tell another story than the paired effect; nothing otherwise."""
+    ours, theirs = comparison.ours, comparison.theirs
+    if comparison.effect is None or ours is None or theirs is None or theirs.value == 0:
+        return ""
+    alone = ours.value / theirs.value - 1
+    other_sign = alone * comparison.effect < 0
+    if abs(alone - comparison.effect) < (VISIBLE_GAP_OF_SIGNS if other_sign else VISIBLE_GAP):
+        return ""
+    paired = "paired block by block, which takes out what drifted between blocks"
+    middle = "the middle of all differences between the two sides, not the difference of their medians"
+    return (
+        f"{safe_text(comparison.level)}: the two medians alone differ by {effect_text(alone)}; "
+        f"the effect is {paired if comparison.paired else middle}."
+    )
+
+
+def sensitivity_of(comparison: Comparison) -> str:
+    """The smallest effect that this run could have seen."""
+    return share_text(comparison.mde) if comparison.mde is not None else "not known"
+
+
+def floor_of(comparison: Comparison) -> str:
+    """The A/A noise floor of this run."""
+    return share_text(comparison.aa_floor) if comparison.aa_floor is not None else "not measured"
+
+
+def answer_sentence(comparison: Comparison) -> str:
+    """Against whom, what, by how much, how sure: `against bare: step time +1.6 %, 95 % interval [+0.4, +2.9].`"""
+    against = f"against {safe_text(comparison.against)}"
+    if comparison.effect is None:
+        missing = comparison.level if comparison.ours is None else comparison.against
+        return f"{against}: there is {NO_TRIAL} of {safe_text(missing)}."
+    figure = f"{metric_name(comparison.metric)} {effect_of(comparison)}"
+    if comparison.low is not None:
+        figure += f", {confidence_text(comparison)} interval {interval_of(comparison)}"
+    basis = f"paired over {count_text(comparison.n, 'block')}" if comparison.paired else f"n = {comparison.n} a side"
+    return f"{against}: {figure}, {basis}."
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """`22 of 24 trials; 2 invalid`: how much of the plan the figures rest on, and what became of the rest."""
+    ended = {state: count for state, count in counts.items() if state != "planned" and count}
+    usable = sum(ended.get(state, 0) for state in USABLE)
+    planned = max(counts.get("planned", 0), sum(ended.values()))
+    suspect = f" ({ended['suspect']:,} suspect)" if "suspect" in ended else ""
+    pieces = [f"{usable:,} of {count_text(planned, 'trial')}{suspect}"]
+    pieces += [f"{count:,} {safe_text(state)}" for state, count in ended.items() if state not in (*USABLE, "running")]
+    if (missing := planned - sum(ended.values()) + ended.get("running", 0)) > 0:
+        pieces.append(f"{missing:,} not run yet")
+    return "; ".join(pieces)
+
+
+def is_complete(counts: Mapping[str, int]) -> bool:
+    """Whether every planned trial is there and plainly ok."""
+    return counts.get("ok", 0) >= max(counts.get("planned", 0), sum(counts.values()) - counts.get("planned", 0))
+
+
+def left_text(left: Left) -> str:
+    """`docker, block 3: invalid: the machine swapped`."""
+    why = " ".join(safe_text(reason) for reason in left.reasons)
+    how = [] if left.state in USABLE else [safe_text(left.state)]
+    return ": ".join([f"{safe_text(left.label)}, block {left.block}", *how, *([why] if why else [])])
+
+
+def difference_text(difference: Difference) -> str:
+    """`torch.version: docker has 2.13.0, bare has 2.12.1 (another build of torch)`."""
+    why = f" ({safe_text(difference.why)})" if difference.why else ""
+    return (
+        f"{safe_text(difference.key)}: {safe_text(difference.level)} has {_held(difference.ours)}, "
+        f"{safe_text(difference.against)} has {_held(difference.theirs)}{why}"
+    )
+
+
+def baselines(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+    """The comparisons by what they are against: one baseline as a rule, several where other factors vary too."""
+    grouped: dict[str, list[Comparison]] = {}
+    for comparison in comparisons:
+        grouped.setdefault(comparison.against, []).append(comparison)
+    return grouped
+
+
+def baseline_of(comparisons: Sequence[Comparison]) -> Estimate | None:
+    """The median of the baseline that these comparisons share; None where it has no usable trial."""
+    return next((each.theirs for each in comparisons if each.theirs is not None), None)
+
+
+def coverage_text(comparisons: Sequence[Comparison]) -> str:
+    """`98.3 % interval`, or just `interval` where Holm gave each its own coverage."""
+    told = {confidence_text(each) for each in comparisons}
+    return f"{told.pop()} interval" if len(told) == 1 else "interval"
+
+
+def taints(weighing: Weighing) -> list[str]:
+    """What makes the effect hard to blame on the level alone, each once."""
+    told = [safe_text(taint) for comparison in weighing.comparisons for taint in comparison.tainted]
+    known = told or [difference_text(difference) for difference in weighing.differences if difference.matters]
+    return list(dict.fromkeys(known))
+
+
+def _held(value: object) -> str:
+    return "none" if value is None else safe_text(value)

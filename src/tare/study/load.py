@@ -1,0 +1,87 @@
+"""From a file to a study. Whatever is wrong is said at once, each with its line; nothing in a file is ever run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from tare.study.choice import complaint_text
+from tare.study.design import Compare, Order, Repeat
+from tare.study.file import decoded, read
+from tare.study.model import Study
+from tare.study.source import Complaint, Fatal, Loc, Node, Problem, Source, show
+from tare.study.wording import explain
+from tare.study.yaml import HOW_TO_BEGIN, parse
+
+_NESTED: dict[str, type[BaseModel]] = {"repeat": Repeat, "order": Order, "compare": Compare}
+
+
+def load(path: Path | str, *, trust: bool = False) -> Study:
+    """The study in a file. As root, a file that others can write is refused unless it is trusted."""
+    return loads(read(Path(path), trust=trust), str(path))
+
+
+def loads(text: str | bytes, name: str = "study") -> Study:
+    """The study in a text; `name` stands for the file in messages."""
+    source = Source(name)
+    try:
+        root, problems = parse(decoded(text))
+    except Fatal as fatal:
+        raise source.error([fatal.problem]) from None
+    source = Source(name, root)
+    data = root.plain()
+    if not isinstance(data, dict):
+        what = "a list" if isinstance(data, list) else "a single value"
+        text = f"a study is made of 'key: value' lines, and this is {what}. {HOW_TO_BEGIN}"
+        raise source.error([Problem(root.line, root.column, text)])
+    problems += _blanks(root)
+    blank = [key for key, node in root.value.items() if node.value is None and not node.text]
+    try:
+        study = Study.model_validate({key: value for key, value in data.items() if key not in blank})
+    except ValidationError as error:
+        taken = {problem[:2] for problem in problems}  # what is not even YAML needs no second complaint
+        found = [source.problem(one) for one in _complaints(error, data)]
+        problems += [problem for problem in found if problem[:2] not in taken]
+    if problems:
+        raise source.error(problems)
+    return study.from_source(source)
+
+
+def from_plain(data: Mapping[str, Any], name: str = "") -> Study:
+    """A study from the same keys, made by a program; what is wrong is said as for a file, without lines."""
+    try:
+        return Study.model_validate(dict(data)).from_source(Source(name))
+    except ValidationError as error:
+        texts = [complaint_text(one, data) for one in _complaints(error, dict(data))]
+        raise Source(name).error([Problem(0, 0, text) for text in texts]) from None
+
+
+def _complaints(error: ValidationError, data: dict[str, Any]) -> list[Complaint]:
+    known: dict[Loc, Sequence[str]] = {(): keys()}
+    known |= {(key,): list(model.model_fields) for key, model in _NESTED.items()}
+    return explain(error, data, of="", known=known)
+
+
+def keys() -> list[str]:
+    """The keys of a study file, in their usual order."""
+    return [field.alias or name for name, field in Study.model_fields.items()]
+
+
+def _blanks(root: Node) -> list[Problem]:
+    """Keys of the study, and items of any list, after which nothing was written."""
+    found = [
+        Problem(*root.keys[key], f"{show(key + ':')} has no value. Give it one, or take the line out.")
+        for key, node in root.value.items()
+        if node.value is None and not node.text
+    ]
+    rows = [root]
+    while rows:
+        node = rows.pop()
+        rows += node.children
+        if isinstance(node.value, list):
+            blank = [item for item in node.value if item.value is None and not item.text]
+            found += [Problem(item.line, item.column, "this item of the list is empty.") for item in blank]
+    return found

@@ -1,0 +1,216 @@
+"""A study: the file, typed and frozen. Its keys are those of the file; times are seconds, shares from 0 to 1."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    StrictBool,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from tare.parts.protocols import Json
+from tare.study.choice import PartChoice
+from tare.study.design import Compare, Order, Repeat, resolved
+from tare.study.factors import Factors
+from tare.study.reader import PartReader, Stack
+from tare.study.select import Selector
+from tare.study.source import Complaint, Source
+from tare.study.times import time_between, written
+from tare.study.wording import as_validation_error
+
+DEFAULT_PROBES = ("cpu", "memory", "disk", "cgroup")
+MAX_ABOUT = 2_000
+MAX_EXCLUSIONS = 200
+
+ID_FORM = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
+
+
+def _id(value: Json) -> str:
+    """A name that is safe as a folder, a container and an argument."""
+    if isinstance(value, str) and re.fullmatch(ID_FORM, value):
+        return value
+    rule = "A name has 1 to 64 of the characters A-Z a-z 0-9 . _ - and starts with neither . nor -"
+    if not isinstance(value, str):
+        raise ValueError("must be text, not {given}; put a name that looks like a number in quotes")
+    raise ValueError(f"{{given}} is no name for a study.\n{rule}. Free text goes into 'about'")
+
+
+def _about(value: Json) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text, not {given}; put it in quotes")
+    if len(value) > MAX_ABOUT:
+        raise ValueError(f"must be at most {MAX_ABOUT:,} characters long, not {len(value):,}")
+    return value
+
+
+def _platforms(value: Json) -> tuple[Stack, ...]:
+    reader = PartReader("platforms")
+    stacks = reader.stacks(value)
+    _raise_if(reader.complaints)
+    return stacks
+
+
+def _workloads(value: Json) -> tuple[PartChoice, ...]:
+    reader = PartReader("workloads")
+    choices = reader.choices(value)
+    _raise_if(reader.complaints)
+    return choices
+
+
+def _controls(value: Json) -> tuple[tuple[PartChoice, ...], ...]:
+    reader = PartReader("controls")
+    controls = reader.named(value)
+    _raise_if(reader.complaints)
+    return controls
+
+
+def _probes(value: Json) -> tuple[PartChoice, ...]:
+    """Probes watch every trial: they are no factor, and each is named once."""
+    items = value if isinstance(value, list) else [value]
+    found: dict[str, PartChoice] = {}
+    complaints: list[Complaint] = []
+    for index, item in enumerate(items):
+        reader = PartReader("probes")
+        loc = (index,) if isinstance(value, list) else ()
+        choices = reader.level(item, loc)
+        complaints += reader.complaints
+        if sum(choice.count() for choice in choices) > 1:
+            complaints.append(Complaint(loc, "a probe is no factor: give each of its fields one value."))
+        for choice in choices[:1]:
+            if choice.name in found:
+                complaints.append(Complaint(loc, f"the probe {choice.name!r} is named twice; keep one."))
+            found.setdefault(choice.name, choice)
+    _raise_if(complaints)
+    return tuple(found.values())
+
+
+def _exclusions(value: Json, info: ValidationInfo) -> tuple[Selector, ...]:
+    """One selector, or a list of them; each names levels that the study has."""
+    items = value if isinstance(value, list) else [value]
+    if len(items) > MAX_EXCLUSIONS:
+        raise ValueError(f"must be at most {MAX_EXCLUSIONS} entries long, not {len(items):,}")
+    how = "an exclusion is a mapping of levels, like {platform: docker, workload.batch: 64}, not {given}."
+    factors = _factors(info.data)
+    found: list[Selector] = []
+    complaints: list[Complaint] = []
+    for index, item in enumerate(items):
+        loc = (index,) if isinstance(value, list) else ()
+        if not isinstance(item, dict) or not item:
+            complaints.append(Complaint(loc, how))
+            continue
+        found.append(Selector(tuple(item.items())))
+        complaints += found[-1].complaints(factors, loc) if factors else []
+    _raise_if(complaints)
+    return tuple(found)
+
+
+def _raise_if(complaints: list[Complaint]) -> None:
+    if complaints:
+        raise as_validation_error("study", complaints)
+
+
+class Study(BaseModel):
+    """What the user wrote. Made from a file by `study.load`, or from the same keys by `model_validate`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
+    study: Annotated[str, BeforeValidator(_id)]
+    about: Annotated[str, BeforeValidator(_about)] = ""
+    platforms: Annotated[tuple[Stack, ...], PlainValidator(_platforms)] = Field(alias="platform")
+    workloads: Annotated[tuple[PartChoice, ...], PlainValidator(_workloads)] = Field(alias="workload")
+    controls: Annotated[tuple[tuple[PartChoice, ...], ...], PlainValidator(_controls)] = Field((), alias="control")
+    probes: Annotated[tuple[PartChoice, ...], PlainValidator(_probes)] = Field(
+        default_factory=lambda: list(DEFAULT_PROBES), validate_default=True
+    )
+    repeat: Repeat = Repeat()
+    order: Order = Order()
+    compare: Compare = Field(Compare(), validate_default=True)
+    exclude: Annotated[tuple[Selector, ...], PlainValidator(_exclusions)] = ()
+    aa: StrictBool = True
+    limit_s: Annotated[float, BeforeValidator(time_between(0.1, 30 * 86400, "from 100 ms to 30 d", "10 min"))] = Field(
+        600.0, alias="limit"
+    )
+    period_s: Annotated[float, BeforeValidator(time_between(0.001, 60, "from 1 ms to 1 min", "100 ms"))] = Field(
+        0.1, alias="period"
+    )
+
+    _source: Source = PrivateAttr(default_factory=Source)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _detached(cls, data: Any) -> Any:
+        """Plain data of our own, which nobody else can change under a frozen study."""
+        try:
+            return json.loads(json.dumps(data)) if isinstance(data, dict) else data
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"a study is plain data: {error}") from None
+
+    @field_validator("compare", mode="after")
+    @classmethod
+    def _compare_is_possible(cls, compare: Compare, info: ValidationInfo) -> Compare:
+        factors = _factors(info.data)
+        if factors is None:
+            return compare
+        filled, complaints = resolved(compare, factors)
+        _raise_if(complaints)
+        return filled
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.as_plain(), sort_keys=True))
+
+    @property
+    def source(self) -> Source:
+        """The file and its lines, for messages; of no weight in comparisons."""
+        return self._source
+
+    @cached_property
+    def factors(self) -> Factors:
+        """What the study varies and fixes, by the names that records use."""
+        return Factors(self.platforms, self.workloads, self.controls)
+
+    def as_plain(self) -> dict[str, Json]:
+        """Strict JSON with the keys of the file; `model_validate` makes an equal study of it."""
+        return {
+            "study": self.study,
+            "about": self.about,
+            "platform": [_stack(stack) for stack in self.platforms],
+            "workload": [choice.plain() for choice in self.workloads],
+            "control": {levels[0].name: [choice.body() for choice in levels] for levels in self.controls},
+            "probes": [choice.plain() for choice in self.probes],
+            "repeat": self.repeat.as_plain(),
+            "order": self.order.model_dump(),
+            "compare": self.compare.model_dump(exclude_none=True),
+            "exclude": [selector.plain() for selector in self.exclude],
+            "aa": self.aa,
+            "limit": written(self.limit_s),
+            "period": written(self.period_s),
+        }
+
+    def from_source(self, source: Source) -> Study:
+        """The same study, which knows where it was written."""
+        copy = self.model_copy()
+        copy._source = source
+        return copy
+
+
+def _factors(data: dict[str, Any]) -> Factors | None:
+    """The levels that were read; None if one of them was wrong, which is complained about elsewhere."""
+    if not all(data.get(name) for name in ("platforms", "workloads")) or "controls" not in data:
+        return None
+    return Factors(data["platforms"], data["workloads"], data["controls"])
+
+
+def _stack(stack: Stack) -> Json:
+    return stack[0].plain() if len(stack) == 1 else [choice.plain() for choice in stack]

@@ -1,0 +1,235 @@
+"""Reads the parts out of a study's plain data, and collects everything that is wrong with them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from tare.errors import StudyError
+from tare.parts.find import Kind
+from tare.parts.protocols import Json, Part
+from tare.study.annotations import levels_of, list_depth, unit_example
+from tare.study.choice import PartChoice, part_class, part_names, strictly
+from tare.study.source import Complaint, Loc, listed, show, suggestion
+from tare.study.wording import explain, unknown_field
+
+Stack = tuple[PartChoice, ...]
+
+MAX_WORK = 200_000  # values that are looked at to try every level of one part once
+
+
+class PartReader:
+    """Reads parts of one kind. As a `pattern` a part need not be whole: it only names what to look for."""
+
+    def __init__(self, kind: Kind, *, pattern: bool = False) -> None:
+        self.kind = kind
+        self.complaints: list[Complaint] = []
+        self._pattern = pattern
+        self._word = kind[:-1]
+
+    def stacks(self, value: Json, loc: Loc = ()) -> tuple[Stack, ...]:
+        """`docker`, or a list of levels in which a list is a stack, outermost first."""
+        return tuple(itertools.chain.from_iterable(self._stack(item, at) for item, at in self._items(value, loc)))
+
+    def choices(self, value: Json, loc: Loc = ()) -> tuple[PartChoice, ...]:
+        """`torch_train`, `{torch_train: {...}}`, or a list of them."""
+        return tuple(itertools.chain.from_iterable(self.level(item, at) for item, at in self._items(value, loc)))
+
+    def named(self, value: Json) -> tuple[tuple[PartChoice, ...], ...]:
+        """`{page_cache: cold, cpu: {...}}`: for each part its levels."""
+        if not isinstance(value, dict):
+            self._complain((), f"{self._word} must be a mapping, like {{NAME: VALUE}}, not {{given}}.{self._here()}")
+            return ()
+        return tuple(tuple(self.bodies(name, body, (name,))) for name, body in value.items())
+
+    def level(self, value: Json, loc: Loc) -> list[PartChoice]:
+        """One level: a name, or a mapping from a name to its fields."""
+        if value is None or isinstance(value, str):
+            return self.bodies(value or "null", None, loc)  # YAML reads the name null as nothing
+        if not isinstance(value, dict) or not value:
+            self._complain(loc, f"a {self._word} is a name or {{NAME: FIELDS}}, not {{given}}.{self._here()}")
+            return []
+        name, *others = value
+        if others:
+            self._complain((*loc, others[0]), self._crowded(name, others[0]), of_key=True)
+            return []
+        return self.bodies(name, value[name], (*loc, name))
+
+    def bodies(self, name: str, body: Json, loc: Loc) -> list[PartChoice]:
+        """The levels of a part whose name is known: each has its own fields."""
+        part = self._class(name, loc)
+        if part is None:
+            return []
+        if isinstance(body, list) and any(isinstance(item, dict) for item in body):
+            found = [self._body(part, name, item, (*loc, index)) for index, item in enumerate(body)]
+        else:
+            found = [self._body(part, name, body, loc)]
+        return [choice for choice in found if choice is not None]
+
+    def _items(self, value: Json, loc: Loc) -> Iterator[tuple[Json, Loc]]:
+        """The levels with their places; a value that is no list is the only one."""
+        if not isinstance(value, list):
+            yield value, loc
+            return
+        if not value:
+            self._complain(loc, f"the list of {self.kind} is empty.{self._here()}")
+        yield from ((item, (*loc, index)) for index, item in enumerate(value))
+
+    def _stack(self, value: Json, loc: Loc) -> Iterator[Stack]:
+        if not isinstance(value, list):
+            yield from ((choice,) for choice in self.level(value, loc))
+            return
+        if not value:
+            self._complain(loc, f"a stack names at least one {self._word}, outermost first.")
+            return
+        storeys = []
+        for index, item in enumerate(value):
+            if isinstance(item, list):
+                self._complain((*loc, index), f"a stack holds {self.kind}, not another stack.")
+            else:
+                storeys.append(self.level(item, (*loc, index)))
+        yield from itertools.product(*storeys)
+
+    def _class(self, name: str, loc: Loc) -> type[Part] | None:
+        here = part_names(self.kind)
+        if name not in here:
+            text = f"there is no {self._word} {show(name)}.{self._here()}{suggestion(name, here)}"
+            self._complain(loc, text, of_key=bool(loc) and loc[-1] == name)
+            return None
+        try:
+            return part_class(self.kind, name)
+        except StudyError as error:
+            self._complain(loc, str(error))
+            return None
+
+    def _body(self, part: type[Part], name: str, body: Json, loc: Loc) -> PartChoice | None:
+        """One level of a part; a plain value fills the field that the part calls short."""
+        if body is None or isinstance(body, dict):
+            body = body or {}
+            return self._fields(part, name, body, {field: (*loc, field) for field in body}, loc)
+        if part.short is None:
+            fields = list(part.model_fields)
+            like = f", like {{{name}: {{{fields[0]}: ...}}}}" if fields else ", and it has none"
+            self._complain(
+                loc, f"{name} takes its fields as a mapping{like}, not {{given}}.\nFields: {listed(fields)}."
+            )
+            return None
+        return self._fields(part, name, {part.short: body}, {part.short: loc}, loc)
+
+    def _fields(
+        self, part: type[Part], name: str, body: dict[str, Json], places: dict[str, Loc], loc: Loc
+    ) -> PartChoice | None:
+        """The choice, if every level of every field is right; `places` says where each field stands."""
+        before = len(self.complaints)
+        levels: list[tuple[str, tuple[Json, ...]]] = []
+        factors: set[str] = set()
+        for field, value in body.items():
+            wrote, several = levels_of(part.model_fields.get(field), value)
+            if field not in part.model_fields:
+                self.complaints.append(unknown_field(places[field], name, list(part.model_fields)))
+                continue
+            levels.append((field, tuple(wrote)))
+            if several:
+                factors.add(field)
+            if not wrote:
+                self._complain(places[field], f"{name}.{field} is an empty list: it needs at least one level.")
+        choice = PartChoice(self.kind, name, tuple(levels))
+        if _work(choice) > MAX_WORK:
+            self._complain(
+                loc, f"{name} has so many levels of so long fields that trying them takes too long. Split it."
+            )
+        elif all(wrote for _, wrote in levels):
+            # A misspelt field is often the one that would be missing.
+            whole = not self._pattern and len(self.complaints) == before
+            self._validate(part, choice, places, factors, loc, whole=whole)
+        if len(self.complaints) == before and not self._pattern:
+            self._refuse_twins(choice, places, factors)
+        return choice if len(self.complaints) == before else None
+
+    def _validate(
+        self, part: type[Part], choice: PartChoice, places: dict[str, Loc], factors: set[str], loc: Loc, *, whole: bool
+    ) -> None:
+        """Try every level of every field once, each complaint at its own place in the file."""
+        last = {field: len(levels) - 1 for field, levels in choice.levels}
+        seen: set[tuple[Loc, str]] = set()
+        for turn, fields in enumerate(choice.diagonal()):
+            for complaint in _wrong(part, choice.name, fields, whole=whole):
+                field, deeper = str(complaint.loc[0]) if complaint.loc else "", complaint.loc[1:]
+                at = places.get(field, (*loc, *complaint.loc[:1]))
+                where = (*at, min(turn, last[field]), *deeper) if field in factors else (*at, *deeper)
+                if (where, complaint.text) not in seen:
+                    seen.add((where, complaint.text))
+                    self._complain(where, complaint.text, of_key=complaint.of_key)
+
+    def _refuse_twins(self, choice: PartChoice, places: dict[str, Loc], factors: set[str]) -> None:
+        """Two levels of one field that mean the same would be one cell, measured twice under one name."""
+        seen: dict[tuple[str, str], Json] = {}
+        samples = [part.fields() for part in choice.samples] if factors else []
+        for field, levels in choice.levels:
+            for turn in range(len(levels) if field in factors else 0):
+                key = (field, json.dumps(samples[turn][field], sort_keys=True))
+                if key in seen:
+                    again = "given twice" if seen[key] == levels[turn] else f"the same level as {show(seen[key])}"
+                    self._complain((*places[field], turn), f"{choice.name}.{field}: {{given}} is {again}.")
+                seen.setdefault(key, levels[turn])
+
+    def _crowded(self, name: str, other: str) -> str:
+        """What to say about two keys where one part is named."""
+        if name in part_names(self.kind) and other in part_class(self.kind, name).model_fields:
+            return f"{other!r} is a field of {name}: indent it one step further, under '{name}:'."
+        both = f"[{{{name}: ...}}, {{{other}: ...}}]"
+        return (
+            f"one {self._word} is named here, and {show(other)} is a second one.\nFor two levels write a list: {both}."
+        )
+
+    def _here(self) -> str:
+        return f"\n{self.kind.capitalize()} here: {listed(part_names(self.kind))}."
+
+    def _complain(self, loc: Loc, text: str, *, of_key: bool = False) -> None:
+        self.complaints.append(Complaint(loc, text, of_key))
+
+
+def _wrong(part: type[Part], name: str, fields: dict[str, Json], *, whole: bool) -> list[Complaint]:
+    """What is wrong with these fields; unless the part is to be `whole`, none of them is missed."""
+    found = list(_unwritable(part, name, fields))
+    refused = {one.loc for one in found}
+    kept = {field: value for field, value in fields.items() if (field,) not in refused}
+    try:
+        strictly(part, kept)
+    except ValidationError as error:
+        missing = {detail["loc"] for detail in error.errors() if detail["type"] == "missing"}
+        said = explain(error, kept, of=name, known={(): list(part.model_fields)})
+        found += [one for one in said if one.loc not in missing or (whole and one.loc not in refused)]
+    return found
+
+
+def _unwritable(part: type[Part], name: str, fields: dict[str, Json]) -> Iterator[Complaint]:
+    """Values that a part's own type would take, and that a person should not have written."""
+    for field, value in fields.items():
+        if not _finite(value):
+            yield Complaint((field,), f"{name}.{field} must be a finite number, not {{given}}.")
+        example = unit_example(part.model_fields.get(field))
+        if example and isinstance(value, int | float) and not isinstance(value, bool):
+            yield Complaint((field,), f"{name}.{field}: {{given}} has no unit; write it like '{example}'.")
+
+
+def _work(choice: PartChoice) -> int:
+    turns = max((len(levels) for _, levels in choice.levels), default=1)
+    return turns * sum(max(map(_count, levels), default=1) for _, levels in choice.levels)
+
+
+def _count(value: Json) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_count, inside))
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inside = value.values() if isinstance(value, dict) else value if list_depth(value) else ()
+    return all(_finite(item) for item in inside)

@@ -1,0 +1,158 @@
+"""One knob that was turned, and how it is put back: the same way at the end of a trial and after a crash."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from tare.errors import TareError
+from tare.host import Host
+from tare.parts.protocols import Control, Json
+from tare.trial.device import restore_command
+from tare.trial.journal import Journal
+
+Word: TypeAlias = Literal["restored", "swept", "healed", "foreign", "failed", "planned"]
+Stand: TypeAlias = Literal["as found", "ours", "foreign", "rebooted"]
+
+
+class Outcome(NamedTuple):
+    """What became of one knob or site, in a word and a sentence."""
+
+    word: Word
+    sentence: str
+    note: str = ""  # worth saying beside it
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One knob, with everything that is pending for it in the journal."""
+
+    control: Control
+    old: Json  # the baseline
+    wanted: tuple[Json, ...]  # what we may have set since, oldest first
+    seqs: tuple[int, ...]
+    boot: str
+
+    @property
+    def name(self) -> str:
+        return self.control.part_name()
+
+    def stand(self, now: Json, boot: str) -> Stand:
+        """How the knob stands: what it says now, against what was found and what we set."""
+        if boot != self.boot and self.control.persistence == "volatile":
+            return "rebooted"  # the reboot has undone what we did; what is there now is not of our making
+        if now == self.old:
+            return "as found"
+        return "ours" if any(is_between(self.old, new, now) for new in self.wanted) else "foreign"
+
+
+def in_restore_order(knobs: Iterable[Knob]) -> list[Knob]:
+    """By rank (cores before what needs them), then the last one turned first."""
+    return sorted(knobs, key=lambda knob: (knob.control.restore_rank, -max(knob.seqs)))
+
+
+def put_back(host: Host, knob: Knob, journal: Journal, *, plan_only: bool = False, force: bool = False) -> Outcome:
+    """Put one knob back to its baseline, unless someone else has changed it since; a failure is an outcome too.
+
+    It may be killed at any point and done again: the record is retired only after the read-back equals the baseline.
+    """
+    try:
+        now = read_state(host, knob.control)
+        stand = knob.stand(now, journal.boot)
+        if plan_only:
+            return _planned(knob, now, stand, force)
+        if stand == "rebooted":
+            sentence = f"healed by the reboot since then (it was {show(knob.old)}, it is {show(now)} now)."
+            return retired(journal, knob.seqs, "healed by reboot", Outcome("healed", f"{knob.name}: {sentence}"))
+        if stand == "as found":
+            outcome = Outcome("restored", f"{knob.name}: it is as it was found, {show(now)}.")
+            return retired(journal, knob.seqs, "as found", outcome)
+        if stand == "foreign" and not force:
+            return _foreign(knob, now)
+        return _written_back(host, knob, journal, now)
+    except Exception as error:  # a part may raise anything, and must not keep the other knobs from being put back
+        return Outcome("failed", _not_put_back(knob, error))
+
+
+def read_state(host: Host, control: Control) -> Json:
+    """The state now, as plain data; what cannot be read must not be touched."""
+    state = control.read(host)
+    if state is None:
+        raise TareError("its state cannot be read")
+    return plain(state)
+
+
+def plain(state: Json) -> Json:
+    """`state` as it comes back from JSON, so that what is compared does not depend on where it was kept."""
+    return json.loads(json.dumps(state, allow_nan=False))
+
+
+def is_between(old: Json, new: Json, now: Json) -> bool:
+    """True if each piece of `now` is as found or as wanted: a change of several files that was cut off half-way."""
+    if now in (old, new):
+        return True
+    if isinstance(old, dict) and isinstance(new, dict) and isinstance(now, dict):
+        return old.keys() == new.keys() == now.keys() and all(is_between(old[k], new[k], now[k]) for k in now)
+    if isinstance(old, list) and isinstance(new, list) and isinstance(now, list):  # lists are sets: cores, devices
+        in_both = [item for item in old if item in new]
+        return all(item in now for item in in_both) and all(item in old or item in new for item in now)
+    return False
+
+
+def show(state: Json) -> str:
+    """A state for people."""
+    text = state if isinstance(state, str) else json.dumps(state, ensure_ascii=False)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def why(error: Exception) -> str:
+    """The reason in words; an error that nobody foresaw keeps its name."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    said = str(error).rstrip(".")
+    return said if isinstance(error, TareError) else f"{type(error).__name__}: {said}"
+
+
+def _written_back(host: Host, knob: Knob, journal: Journal, now: Json) -> Outcome:
+    knob.control.write(host, knob.old)
+    after = read_state(host, knob.control)
+    if after != knob.old:
+        raise TareError(f"it was written, but the device still says {show(after)}")
+    outcome = Outcome("restored", f"{knob.name}: put back to {show(knob.old)} (it stood at {show(now)}).")
+    return retired(journal, knob.seqs, "restored", outcome)
+
+
+def retired(journal: Journal, seqs: Iterable[int], how: str, outcome: Outcome) -> Outcome:
+    """`outcome`, noted in the journal. If it cannot be, that is worth a note: the next start will look again."""
+    try:
+        for seq in seqs:
+            journal.retire(seq, how)
+    except TareError as error:
+        return outcome._replace(note=str(error))
+    return outcome
+
+
+def _planned(knob: Knob, now: Json, stand: Stand, force: bool) -> Outcome:
+    if stand == "foreign" and not force:
+        return _foreign(knob, now)
+    if stand in ("ours", "foreign"):
+        return Outcome("planned", f"{knob.name}: would be put back to {show(knob.old)} (it stands at {show(now)}).")
+    because = "as it was found" if stand == "as found" else "healed by the reboot since then"
+    return Outcome("planned", f"{knob.name}: nothing to do, it is {because} ({show(now)}).")
+
+
+def _foreign(knob: Knob, now: Json) -> Outcome:
+    return Outcome(
+        "foreign",
+        f"{knob.name}: left alone, because someone else has changed it: tare found {show(knob.old)}, "
+        f"set {show(knob.wanted[-1])}, and now it is {show(now)}.\n"
+        f"`{restore_command(force=True)}` puts back {show(knob.old)}; if {show(now)} is to stay, set it again then.",
+    )
+
+
+def _not_put_back(knob: Knob, error: Exception) -> str:
+    if isinstance(error, PermissionError):
+        return f"{knob.name}: would be put back to {show(knob.old)}, but root is needed: `{restore_command()}`."
+    return f"{knob.name}: NOT put back to {show(knob.old)}: {why(error)}."

@@ -1,0 +1,180 @@
+"""The sampler's own process: opens the feeds, keeps the grid, writes the spool, and says what it missed.
+
+It imports no more than the probes need, because it starts while the platform is being made.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+from tare.clock import MonotonicClock
+from tare.host import Host, Scope, WatchingHost
+from tare.measures import Channel
+from tare.parts.find import find
+from tare.parts.protocols import Feed, Probe, Reading
+from tare.records.spool import SpoolWriter
+from tare.trial.sampler_messages import Line, SamplerReport, SamplerSpec
+from tare.trial.sampler_tally import Tally
+from tare.trial.ticks import Tick, ticks
+
+FLUSH_PERIOD_NS = 1_000_000_000
+KEPT_READINGS = 100_000  # so many wait for room on a full disk: some minutes of the default probes
+
+
+class Spool(Protocol):
+    """Where readings go."""
+
+    def channels(self, channels: Sequence[Channel]) -> None: ...
+    def tick(self, t_ns: int, readings: Iterable[tuple[int, str, float]]) -> None: ...
+    def close(self) -> None: ...
+
+
+class ListeningClock(MonotonicClock):
+    """Sleeps until a time, or until the runner calls or is gone."""
+
+    def __init__(self, line: Line, runner: int) -> None:
+        self._line, self._runner = line, runner
+        self.called = False
+
+    def sleep_until(self, t_ns: int) -> None:
+        called = self._line.waiting((t_ns - self.now_ns()) / 1e9)
+        # A child that the runner forked may hold our pipe open after its death; the parent's pid tells all the same.
+        self.called = called or os.getppid() != self._runner
+
+
+class Watch:
+    """The feeds of one trial while they are watched. One that fails never stops the others."""
+
+    def __init__(self, spool: Spool, host: Host, period_ns: int) -> None:
+        self.tally = Tally(host.clock)
+        self._spool, self._host, self._period_ns = spool, host, period_ns
+        self._feeds: list[tuple[str, Feed]] = []
+        self._pending: list[Reading] = []
+        self._flush_due_ns = 0
+        spool.channels(Tally.channels)
+
+    def open(self, probes: Iterable[Probe], scope: Scope) -> None:
+        for probe in probes:
+            name = probe.part_name()
+            try:
+                feed = probe.open(self._host, scope)
+                self._spool.channels(feed.channels)
+            except Exception as error:
+                self.tally.fail(name, "could not start", error)
+            else:
+                self._feeds.append((name, feed))
+
+    def take(self, tick: Tick) -> None:
+        """Poll every feed once."""
+        now_ns = self._host.clock.now_ns
+        self._pending += self.tally.note(tick)
+        begin_ns = now_ns()
+        for name, feed in self._feeds:
+            try:
+                self._pending += feed.poll()
+            except Exception as error:
+                self.tally.fail(name, "could not be read", error)
+            end_ns = now_ns()
+            if end_ns - begin_ns > self._period_ns:
+                self.tally.lose(name, "slow", f"took {(end_ns - begin_ns) / 1e9:.1f} s to read")
+            begin_ns = end_ns
+        if begin_ns >= self._flush_due_ns:
+            self._flush_due_ns = begin_ns + FLUSH_PERIOD_NS
+            self._flush()
+
+    def close(self, core: int | None) -> SamplerReport:
+        """The feeds' last words; then nothing is open any more, whatever they say."""
+        for name, feed in self._feeds:
+            try:
+                self._pending += feed.close()
+            except Exception as error:
+                self.tally.fail(name, "could not be closed", error)
+        self._flush()
+        try:
+            self._spool.close()
+        except Exception as error:
+            self.tally.fail("spool", "could not be closed", error)
+        return self.tally.report(self._feeds, core)
+
+    def _flush(self) -> None:
+        """Write what came since the last time as one row: a commit at each tick would cost as much as a probe."""
+        readings, self._pending = self._pending, []
+        try:
+            self._spool.tick(self.tally.last_ns, readings)
+        except Exception as error:  # a full disk, or a value that is no number: neither may cost the rest
+            self.tally.fail("spool", "could not be written", error)
+            self._write_what_is_sound(readings)
+
+    def _write_what_is_sound(self, readings: list[Reading]) -> None:
+        sound = [reading for reading in readings if _is_number(reading.value)]
+        try:
+            self._spool.tick(self.tally.last_ns, sound)
+        except Exception:  # it is counted already
+            self._pending = sound[-KEPT_READINGS:]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def watch(line: Line, spec: SamplerSpec, probes: Sequence[Probe]) -> None:
+    """From the runner's word where to look, to its word to stop, or its end."""
+    clock = ListeningClock(line, spec.runner)
+    host = WatchingHost(clock=clock)
+    spool = SpoolWriter(Path(spec.spool))
+    line.say({"state": "ready"})
+    while not clock.called:
+        clock.sleep_until(clock.now_ns() + 1_000_000_000)
+    scope = line.hear() if line.waiting(0) else None
+    if scope is None:  # the runner is gone, or had no use for us
+        spool.close()
+        return
+    watching = Watch(spool, host, spec.period_ns)
+    core = pinned(spec.core, watching.tally)
+    watching.open(probes, Scope(scope["pid"], scope["cgroups"]))
+    grid = ticks(clock, spec.period_ns)
+    watching.take(next(grid))
+    gc.freeze()  # what was imported lives until the end: no need to look through it again
+    line.say({"state": "watching"})
+    for tick in grid:
+        if clock.called:
+            break
+        watching.take(tick)
+    # The last one is off the grid: the counters' end must be read before the platform goes away.
+    watching.take(Tick(clock.now_ns(), 0, tick.missed))
+    report = watching.close(core)
+    host.close()
+    line.say({"state": "ended", "report": report.as_json()})
+
+
+def pinned(core: int | None, tally: Tally) -> int | None:
+    """Keep to one core; the core, or None where there is none to spare or it is not allowed."""
+    if core is not None:
+        try:
+            os.sched_setaffinity(0, {core})
+        except OSError as error:
+            tally.fail("sampler", f"could not keep to core {core}", error)
+            return None
+    return core
+
+
+def main() -> int:
+    # What a probe prints must not be taken for a message.
+    line = Line(hears=os.dup(0), says=os.dup(1))
+    os.dup2(2, 1)
+    told = line.hear()
+    if told is None:
+        return 0
+    try:
+        spec = SamplerSpec(**told)
+        probes = [cast(Probe, find("probes", name).model_validate(fields)) for name, fields in spec.probes]
+        watch(line, spec, probes)
+    except Exception as error:
+        line.say({"state": "failed", "why": f"{type(error).__name__}: {error}"})
+        return 1
+    return 0

@@ -1,0 +1,184 @@
+"""MNIST as it lies on disk: two idx files. Real ones work; `make` writes synthetic ones of the same format and size.
+
+    train-images-idx3-ubyte    magic 2051, count, 28, 28 (big-endian u32), then 784 bytes an image
+    train-labels-idx1-ubyte    magic 2049, count, then one byte a label
+
+The synthetic images are about as sparse as handwriting and can be told apart, so that training on them learns.
+Run as a program it makes a folder: `python mnist.py FOLDER COUNT SEED`.
+"""
+
+import hashlib
+import json
+import os
+import random
+import struct
+import sys
+
+TITLE = "MNIST"
+ITEMS = 60000
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+MANIFEST = "manifest.json"
+CLASSES = 10
+
+_ROWS = _COLUMNS = 28
+_IMAGE_BYTES = _ROWS * _COLUMNS
+_IMAGE_HEADER, _LABEL_HEADER = struct.Struct(">IIII"), struct.Struct(">II")
+_IMAGE_MAGIC, _LABEL_MAGIC = 2051, 2049
+_LAYOUTS = ("", "raw", os.path.join("MNIST", "raw"))  # the files themselves, or as torchvision lays them out
+_MEAN, _DEVIATION = 0.1307, 0.3081
+
+
+def folder_name(count, seed):
+    """The folder that holds this synthetic data set, under wherever data sets are kept."""
+    return "mnist-{}-{}".format(count, seed)
+
+
+def make(folder, count=ITEMS, seed=0):
+    """Make the data set unless it is there, whole. A killed run leaves nothing that looks finished: manifest last."""
+    asked = {"format": "idx", "count": count, "seed": seed}
+    if _is_whole(folder, asked):
+        return
+    os.makedirs(folder, exist_ok=True)
+    chance = random.Random(seed)
+    # Each class lights its own fifth of the pixels, as bright as chance has it.
+    lit = [_bytes_where(chance, 0.2) for _ in range(CLASSES)]
+    labels = bytearray(chance.randrange(CLASSES) for _ in range(count))
+    images = (chance.getrandbits(8 * _IMAGE_BYTES) & lit[label] for label in labels)
+    image_header = _IMAGE_HEADER.pack(_IMAGE_MAGIC, count, _ROWS, _COLUMNS)
+    digests = {
+        IMAGES: _write(folder, IMAGES, image_header, (image.to_bytes(_IMAGE_BYTES, "big") for image in images)),
+        LABELS: _write(folder, LABELS, _LABEL_HEADER.pack(_LABEL_MAGIC, count), [bytes(labels)]),
+    }
+    manifest = dict(asked, sha256=digests)
+    _write(folder, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode() + b"\n", [])
+
+
+def obstacle(folder, items):
+    """Why this folder cannot be trained on, as a sentence; None if it can."""
+    try:
+        images, labels = _files(folder)
+        count = _count(images, _IMAGE_HEADER, _IMAGE_MAGIC, _IMAGE_BYTES)
+        if count != _count(labels, _LABEL_HEADER, _LABEL_MAGIC, 1):
+            return "{}: there are not as many labels as images.".format(folder)
+    except (OSError, ValueError) as problem:
+        return str(problem)
+    if count < items:
+        return "{}: an epoch needs {} images and there are {}; ask for fewer steps_per_epoch.".format(
+            folder, items, count
+        )
+    return None
+
+
+class Dataset(object):
+    """Items (image, label) read from disk one by one, decoded and normalised at each read, as a real loader does."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        images, labels = _files(folder)
+        self._count = _count(images, _IMAGE_HEADER, _IMAGE_MAGIC, _IMAGE_BYTES)
+        self._images, self._labels = os.open(images, os.O_RDONLY), os.open(labels, os.O_RDONLY)
+        self._decode = _decoder()
+
+    def __len__(self):
+        return self._count
+
+    def __getitem__(self, index):
+        # pread moves no file position: forked loader workers can share the descriptors.
+        image = os.pread(self._images, _IMAGE_BYTES, _IMAGE_HEADER.size + index * _IMAGE_BYTES)
+        label = os.pread(self._labels, 1, _LABEL_HEADER.size + index)
+        return self._decode(image), label[0]
+
+    def __reduce__(self):
+        return Dataset, (self._folder,)  # spawned loader workers open the files again
+
+    def __del__(self):
+        for descriptor in (getattr(self, "_images", None), getattr(self, "_labels", None)):
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _decoder():
+    import torch
+
+    from_bytes, uint8 = torch.frombuffer, torch.uint8
+
+    def decode(image):
+        pixels = from_bytes(bytearray(image), dtype=uint8).float()
+        return pixels.div_(255).sub_(_MEAN).div_(_DEVIATION).view(1, _ROWS, _COLUMNS)
+
+    return decode
+
+
+def _files(folder):
+    for layout in _LAYOUTS:
+        images, labels = os.path.join(folder, layout, IMAGES), os.path.join(folder, layout, LABELS)
+        if os.path.exists(images) and os.path.exists(labels):
+            return images, labels
+    raise FileNotFoundError(
+        "{}: there is no {} with its {}. Unpack the .gz files of MNIST there, or leave data_path out "
+        "for synthetic data.".format(folder, IMAGES, LABELS)
+    )
+
+
+def _count(path, header, magic, item_bytes):
+    """How many items the file says it has; ValueError unless it is what it should be and has them all."""
+    with open(path, "rb") as file:
+        start = file.read(header.size)
+    if len(start) < header.size or header.unpack(start)[0] != magic:
+        raise ValueError("{}: this is not an idx file of MNIST (its first number should be {}).".format(path, magic))
+    count = header.unpack(start)[1]
+    wanted, there = header.size + count * item_bytes, os.path.getsize(path)
+    if there != wanted:
+        raise ValueError("{}: it says {} items, so {} bytes; it has {}.".format(path, count, wanted, there))
+    return count
+
+
+def _is_whole(folder, asked):
+    try:
+        with open(os.path.join(folder, MANIFEST)) as file:
+            manifest = json.load(file)
+        digests = {name: _digest(os.path.join(folder, name)) for name in (IMAGES, LABELS)}
+    except (OSError, ValueError):
+        return False
+    return manifest == dict(asked, sha256=digests)
+
+
+def _digest(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _write(folder, name, header, blocks):
+    """Write a file under another name, make it durable, rename it; its sha256."""
+    digest = hashlib.sha256(header)
+    half = os.path.join(folder, "{}.{}.half".format(name, os.getpid()))
+    with open(half, "wb") as file:
+        file.write(header)
+        for block in blocks:
+            digest.update(block)
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(half, os.path.join(folder, name))
+    return digest.hexdigest()
+
+
+def _bytes_where(chance, share):
+    return int.from_bytes(bytes(255 if chance.random() < share else 0 for _ in range(_IMAGE_BYTES)), "big")
+
+
+def main(arguments):
+    folder, count, seed = arguments
+    try:
+        make(folder, int(count), int(seed))
+    except OSError as problem:
+        sys.stderr.write("tare: cannot make the data set in {}: {}\n".format(folder, problem.strerror or problem))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

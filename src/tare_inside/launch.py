@@ -1,0 +1,99 @@
+"""Runs a command as a child and writes down what it cost: `python launch.py RESULT_JSON -- COMMAND...`.
+
+It stands between the platform and the workload so that start, end and resource use are taken inside, the same way
+everywhere. It adds one process that sleeps in `wait4`. Exit code: the command's own, or 128 + the signal.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells say it
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def now_ns():
+    """CLOCK_MONOTONIC, also on Python 3.6."""
+    if hasattr(time, "monotonic_ns"):
+        return time.monotonic_ns()
+    return int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9)
+
+
+def launch(argv):
+    """Run the command to its end; what it cost, as plain data."""
+    start_ns = now_ns()
+    pid = _start(argv)
+    _, status, usage = os.wait4(pid, 0)
+    end_ns = now_ns()
+    return {
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "wall_s": (end_ns - start_ns) / 1e9,
+        "cpu_user_s": usage.ru_utime,
+        "cpu_system_s": usage.ru_stime,
+        "minor_faults": usage.ru_minflt,
+        "major_faults": usage.ru_majflt,
+        "voluntary_switches": usage.ru_nvcsw,
+        "involuntary_switches": usage.ru_nivcsw,
+        # Never less than this launcher's own: exec keeps the peak of the image that it replaces.
+        "max_rss_bytes": usage.ru_maxrss * 1024,
+        "exit": 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
+    }
+
+
+def _start(argv):
+    """Fork and exec; from here on the signals that ask us to stop go to the child."""
+    # Held back until there is a child to forward them to: one that comes in between would be lost.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+    pid = os.fork()
+    if pid == 0:
+        _become(argv)
+    for number in _FORWARDED:
+        signal.signal(number, lambda number, frame: _pass_on(pid, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+    return pid
+
+
+def _pass_on(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _become(argv):
+    """Turn the forked child into the command, with signals as a fresh program expects them; never returns."""
+    code = NOT_FOUND
+    try:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these two, and exec would pass that on
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+        os.execvp(argv[0], argv)
+    except OSError as problem:
+        code = NOT_EXECUTABLE if isinstance(problem, PermissionError) else NOT_FOUND
+        os.write(2, "tare: cannot run {!r}: {}\n".format(argv[0], problem.strerror).encode("utf-8", "replace"))
+    finally:
+        os._exit(code)
+
+
+def write_whole(path, data):
+    """Write JSON so that a reader sees all of it or nothing."""
+    half = path + ".half"
+    with open(half, "w") as file:
+        json.dump(data, file, allow_nan=False)
+    os.rename(half, path)
+
+
+def main(arguments):
+    if len(arguments) < 3 or arguments[1] != "--":
+        sys.stderr.write("usage: python launch.py RESULT_JSON -- COMMAND...\n")
+        return 2
+    result = launch(arguments[2:])
+    write_whole(arguments[0], result)
+    return result["exit"]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,301 @@
+"""What every platform keeps to: on a host that is nothing, and on this machine where its obstacles are empty."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import tare
+from tare.host import Host, Job, LocalHost, Site
+from tare.parts import find, strays
+from tare.parts.container import Container
+from tare.parts.mounts import mounts
+from tare.parts.protocols import Platform
+from tare.testing import FakeHost
+
+NAMES = find.names("platforms")
+EVERY = pytest.mark.parametrize("name", NAMES)
+ON_THIS_MACHINE = pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.machine(each)) for each in NAMES]
+)
+ENV = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
+
+
+def platform(name: str, **fields: object) -> Platform:
+    part = find.find("platforms", name)(**fields)
+    assert isinstance(part, Platform)
+    return part
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a place stands on: the device, and a site of its own."""
+
+    device: LocalHost
+    site: Site
+    data: Path
+    desk: Path
+
+
+@pytest.fixture
+def ground(name: str, tmp_path: Path) -> Iterator[Ground]:
+    data, desk, scratch = tmp_path / "data", tmp_path / "desk", tmp_path / "scratch"
+    for folder in (data, desk, scratch):
+        folder.mkdir()
+    (data / "set").write_text("what is read\n")
+    site = Site(name=f"tare-test-{secrets.token_hex(4)}", scratch=scratch, reads=(data,), writes=(desk,))
+    device = LocalHost()
+    yield Ground(device, site, data, desk)
+    find.find("platforms", name).sweep(device, site.name)  # type: ignore[attr-defined]
+
+
+def left_over(ground: Ground, place: Host) -> dict[str, object]:
+    """What may still be there of a place that was closed."""
+    return {
+        "mounts": [mount.point for mount in mounts(ground.device) if ground.site.name in mount.point + mount.source],
+        "groups": [folder for folder in place.scope().cgroups.values() if Path(folder).exists()],
+        "processes": strays.carrying(ground.device, ground.site.name),
+        "scratch": list(ground.site.scratch.iterdir()),
+    }
+
+
+NOTHING = {"mounts": [], "groups": [], "processes": set(), "scratch": []}
+
+
+@EVERY
+def test_on_a_host_that_is_nothing_obstacles_are_sentences(name):
+    for fields in ({}, {"quota": 1.5, "cpuset": "0", "memory": "64 MiB"}):
+        for sentence in platform(name, **fields).obstacles(FakeHost()):
+            assert sentence.endswith(".")
+            assert len(sentence.split()) > 3
+
+
+@EVERY
+def test_a_limit_on_a_host_without_control_groups_is_an_obstacle(name):
+    assert platform(name, quota=1.5).obstacles(FakeHost())
+
+
+@EVERY
+def test_it_is_a_value(name):
+    part = platform(name, quota=1.5)
+
+    assert (part, hash(part)) == (platform(name, quota=1.5), hash(platform(name, quota=1.5)))
+    assert platform(name, **part.fields()) == part
+
+
+@ON_THIS_MACHINE
+def test_it_opens_runs_and_closes_and_leaves_nothing(name, ground):
+    place = platform(name).open(ground.device, ground.site)
+    try:
+        done = place.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
+        assert (done.code, done.out, done.err) == (3, "out\n", "err\n")
+        assert place.run(["cat"], stdin="what goes in").out == "what goes in"
+        assert place.run(["there-is-no-such-command"]).code in (126, 127, 255)
+    finally:
+        place.close()
+    place.close()
+
+    assert left_over(ground, place) == NOTHING
+
+
+@ON_THIS_MACHINE
+def test_a_job_runs_where_and_with_what_it_was_given(name, ground):
+    place = platform(name).open(ground.device, ground.site)
+    try:
+        job = Job(("sh", "-c", "pwd; echo $A; exit 5"), env={**ENV, "A": "one two"}, cwd="/usr")
+        ended = place.spawn(job).wait(20)
+    finally:
+        place.close()
+
+    assert (ended.code, ended.out, ended.err) == (5, "/usr\none two\n", "")
+    assert not ended.timed_out
+    assert 0 < ended.seconds < 20
+
+
+@ON_THIS_MACHINE
+def test_the_job_sees_its_environment_and_no_other(name, ground):
+    place = platform(name).open(ground.device, ground.site)
+    try:
+        ended = place.spawn(Job(("env",), env=ENV)).wait(20)
+    finally:
+        place.close()
+
+    assert sorted(ended.out.splitlines()) == sorted(
+        [*(f"{key}={value}" for key, value in ENV.items()), f"TARE_NAME={ground.site.name}"]
+    )
+
+
+@ON_THIS_MACHINE
+def test_it_sees_what_it_reads_and_writes_what_it_may_and_nothing_else_of_the_host(name, ground):
+    part = platform(name)
+    place = part.open(ground.device, ground.site)
+    source = str(Path(tare.__file__))
+    try:
+        assert place.read(ground.data / "set") == "what is read\n"
+        assert place.read(source) == Path(source).read_text()
+        assert place.run(["sh", "-c", f"echo made > {ground.desk}/new"]).code == 0
+        place.write(ground.desk / "new", "changed")
+        forbidden = [str(ground.data / "set"), source, "/etc/hostname", "/usr/bin/env"]
+        touched = [path for path in forbidden if place.run(["sh", "-c", 'exec 3>> "$1"', "touch", path]).code == 0]
+    finally:
+        place.close()
+
+    assert (ground.desk / "new").read_text() == "changed"
+    if isinstance(part, Container):
+        assert touched == []
+
+
+@ON_THIS_MACHINE
+def test_files_that_are_not_there_are_not_found_and_never_made(name, ground):
+    place = platform(name).open(ground.device, ground.site)
+    try:
+        with pytest.raises(FileNotFoundError):
+            place.read(ground.desk / "missing")
+        with pytest.raises(FileNotFoundError):
+            place.write(ground.desk / "missing", "text")
+    finally:
+        place.close()
+
+    assert list(ground.desk.iterdir()) == []
+
+
+@ON_THIS_MACHINE
+def test_past_the_limit_the_job_dies_with_all_its_children(name, ground):
+    place = platform(name).open(ground.device, ground.site)
+    try:
+        script = "echo begun; setsid sleep 987 & sleep 987; echo never"
+        ended = place.spawn(Job(("sh", "-c", script), env=ENV)).wait(1.0)
+        still = strays.carrying(ground.device, ground.site.name)
+        alive = place.run(["echo", "still open"])
+    finally:
+        place.close()
+
+    assert ended.timed_out
+    assert (ended.out, still) == ("begun\n", set())
+    assert 1.0 <= ended.seconds < 8
+    assert alive.out == "still open\n"
+
+
+@ON_THIS_MACHINE
+def test_a_short_command_past_its_limit_is_ended(name, ground):
+    place = platform(name).open(ground.device, ground.site)
+    try:
+        done = place.run(["sleep", "987"], limit_s=0.5)
+    finally:
+        place.close()
+
+    assert done.code == 124
+    assert "ended by tare" in done.err
+
+
+@ON_THIS_MACHINE
+def test_its_scope_is_where_its_jobs_are_counted_on_the_device(name, ground):
+    place = platform(name).open(ground.device, ground.site)
+    try:
+        scope = place.scope()
+        process = place.spawn(Job(("sleep", "987"), env=ENV))
+        held = _held_within(ground, scope.cgroups.values(), 5)
+        process.kill()
+        assert process.wait(10).code != 0
+    finally:
+        place.close()
+
+    assert scope.cgroups
+    assert held, "no job was found in any of the folders"
+    assert scope.pid is None or scope.pid > 0
+
+
+def _held_within(ground: Ground, folders, seconds: float) -> bool:
+    """Whether every folder holds the job's process before the time is up."""
+    clock = ground.device.clock
+    end_ns = clock.now_ns() + round(seconds * 1e9)
+    while clock.now_ns() < end_ns:
+        jobs = {str(pid) for pid in strays.carrying(ground.device, ground.site.name)}
+        if jobs and all(jobs & set(Path(folder, "cgroup.procs").read_text().split()) for folder in folders):
+            return True
+        clock.sleep_until(clock.now_ns() + 50_000_000)
+    return False
+
+
+@ON_THIS_MACHINE
+def test_limits_hold(name, ground):
+    place = platform(name, quota=0.5, cpuset="0", memory="128 MiB").open(ground.device, ground.site)
+    try:
+        script = "import os; print(os.sched_getaffinity(0))"
+        assert place.run([place.python, "-I", "-S", "-c", script], limit_s=60).out == "{0}\n"
+        hungry = "x = bytearray(1 << 28); print(len(x))"
+        ended = place.spawn(Job((place.python, "-I", "-S", "-c", hungry), env=ENV)).wait(60)
+    finally:
+        place.close()
+
+    assert ended.code in (-9, 137)
+    assert ended.out == ""
+    assert "tare: the kernel killed a process here for want of memory (once)." in ended.err
+
+
+@ON_THIS_MACHINE
+def test_sweeping_removes_a_place_that_was_never_closed_and_does_it_twice_without_an_error(name, ground):
+    part = find.find("platforms", name)
+    place = platform(name).open(ground.device, ground.site)
+    place.spawn(Job(("sleep", "987"), env=ENV))
+
+    part.sweep(ground.device, ground.site.name)
+    part.sweep(ground.device, ground.site.name)
+
+    assert left_over(ground, place) == NOTHING
+
+
+@ON_THIS_MACHINE
+def test_sweeping_one_name_leaves_another_place_open(name, ground, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = Site(name=f"{ground.site.name}-other", scratch=tmp_path / "other")
+    place = platform(name).open(ground.device, other)
+    try:
+        find.find("platforms", name).sweep(ground.device, ground.site.name)
+        assert place.run(["echo", "still open"]).out == "still open\n"
+    finally:
+        place.close()
+
+
+@ON_THIS_MACHINE
+def test_two_places_stand_side_by_side(name, ground, tmp_path):
+    (tmp_path / "other").mkdir()
+    other = Site(name=f"{ground.site.name}-other", scratch=tmp_path / "other")
+    first = platform(name).open(ground.device, ground.site)
+    try:
+        second = platform(name).open(ground.device, other)
+        second.close()
+        assert first.run(["true"]).code == 0
+    finally:
+        first.close()
+    assert left_over(ground, first) == NOTHING
+
+
+@ON_THIS_MACHINE
+def test_output_beyond_what_is_kept_is_cut_and_told(name, ground):
+    place = platform(name).open(ground.device, ground.site)
+    try:
+        ended = place.spawn(Job(("head", "-c", "3000000", "/dev/zero"), env=ENV)).wait(30)
+    finally:
+        place.close()
+
+    assert ended.code == 0
+    assert ended.truncated
+    assert len(ended.out) == 1 << 20
+
+
+@ON_THIS_MACHINE
+def test_a_child_that_holds_the_output_open_does_not_hold_the_job(name, ground):
+    place = platform(name).open(ground.device, ground.site)
+    try:
+        ended = place.spawn(Job(("sh", "-c", "setsid sleep 987 & echo done"), env=ENV)).wait(60)
+    finally:
+        place.close()
+
+    assert (ended.code, ended.out, ended.timed_out) == (0, "done\n", False)
+    assert ended.seconds < 20
+    assert left_over(ground, place) == NOTHING

@@ -1,0 +1,72 @@
+"""Levels, and what else tells cells apart."""
+
+import pytest
+from figures import record
+
+from tare.analysis.cells import cells, resolve_factor
+from tare.errors import StudyError
+
+
+def labels(records, by):
+    grouped = cells(records, by)
+    return [grouped.label(each) for each in records]
+
+
+def test_one_factor_needs_no_more_than_its_level():
+    assert labels([record("bare"), record("docker")], "platform") == ["bare", "docker"]
+
+
+def test_settings_that_belong_to_a_platform_are_not_another_factor():
+    docker = record("docker", settings={"platform.image": None, "platform.cpus": 1})
+
+    assert labels([record("bare"), docker], "platform") == ["bare", "docker"]
+
+
+def test_a_platform_that_was_run_in_two_ways_is_two_levels():
+    on, off = (record("docker", settings={"platform.seccomp": seccomp}) for seccomp in (True, False))
+
+    assert labels([record("bare"), on, off], "platform") == [
+        "bare",
+        "docker, platform.seccomp=true",
+        "docker, platform.seccomp=false",
+    ]
+
+
+def test_another_factor_that_varies_is_carried_by_the_label():
+    made = [
+        record(platform, settings={"workload.batch": batch}) for platform in ("bare", "docker") for batch in (16, 64)
+    ]
+
+    assert labels(made, "platform")[-1] == "docker, workload.batch=64"
+    assert labels(made, "workload.batch")[-1] == "64, platform=docker"
+
+
+def test_settings_that_only_follow_another_are_not_repeated():
+    made = [
+        record(platform, settings={"workload.batch": batch, "platform.image": None if platform == "bare" else "pt"})
+        for platform in ("bare", "docker")
+        for batch in (16, 64)
+    ]
+
+    assert labels(made, "workload.batch")[-1] == "64, platform=docker"
+
+
+def test_values_that_are_lists_can_be_told_apart():
+    made = [record("bare", settings={"workload.argv": argv}) for argv in (["a"], ["a", "b"])]
+
+    assert labels(made, "workload.argv") == ['["a"]', '["a", "b"]']
+
+
+def test_a_factor_may_be_named_by_its_last_word():
+    assert resolve_factor([record()], "batch") == "workload.batch"
+    assert resolve_factor([record()], "platform") == "platform"
+
+
+def test_a_last_word_of_two_settings_is_refused_with_both():
+    with pytest.raises(StudyError, match=r"any of control\.cpu\.batch, workload\.batch"):
+        resolve_factor([record(settings={"control.cpu.batch": 1})], "batch")
+
+
+def test_a_factor_that_no_trial_has_is_named_with_the_nearest():
+    with pytest.raises(StudyError, match=r"no factor 'platfrom'.*Did you mean 'platform'\?"):
+        resolve_factor([record()], "platfrom")

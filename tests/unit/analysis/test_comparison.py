@@ -1,0 +1,294 @@
+"""Four words, and what each takes."""
+
+import math
+
+import numpy as np
+import pytest
+from figures import noisy, side
+
+from tare.analysis.compare import compare, word
+from tare.analysis.model import Measurement
+from tare.errors import StudyError
+
+STEADY = [1.00, 1.01, 0.99, 1.02, 0.98, 1.00, 1.01, 0.99]
+
+
+def only(measurements, **options):
+    (found,) = compare(measurements, **{"against": "bare", "margin": 0.05, **options})
+    return found
+
+
+def times(factor, values=STEADY):
+    return [factor * value for value in values]
+
+
+def test_a_level_that_takes_longer_in_every_block_is_slower():
+    found = only(noisy(8, effect=0.2))
+
+    assert found.verdict == "slower"
+    assert found.effect == pytest.approx(0.2, abs=0.02)
+    assert 0.05 < found.low < 0.2 < found.high
+    assert (found.n, found.paired, found.confidence) == (8, True, 0.95)
+
+
+def test_a_level_that_takes_less_time_is_faster():
+    found = only(noisy(8, effect=-0.2))
+
+    assert found.verdict == "faster"
+    assert found.effect == pytest.approx(-0.2, abs=0.02)
+
+
+def test_an_interval_inside_the_margin_is_equivalent_also_when_it_leaves_out_zero():
+    found = only(noisy(12, effect=0.02, cv=0.002))
+
+    assert found.low > 0
+    assert found.verdict == "equivalent"
+    assert found.tost_p < 0.025
+
+
+def test_an_interval_that_holds_zero_and_passes_the_margin_cannot_tell_and_says_how_many_more():
+    found = only(noisy(6, cv=0.08))
+
+    assert found.verdict == "cannot_tell"
+    assert found.low < 0 < found.high
+    assert found.more_trials > 0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (-0.05, 0.05, "equivalent"),
+        (0.01, 0.05, "equivalent"),
+        (0.01, 0.0501, "slower"),
+        (-0.0501, -0.01, "faster"),
+        (0.0, 0.06, "cannot_tell"),
+        (-0.06, 0.0, "cannot_tell"),
+        (-0.06, 0.06, "cannot_tell"),
+        (0.0, 0.0, "equivalent"),
+    ],
+)
+def test_the_word_follows_from_the_interval_and_the_margin(low, high, expected):
+    assert word(low, high, 0.05) == expected
+
+
+def test_drift_that_both_sides_share_does_not_widen_a_paired_interval():
+    steady, drifting = only(noisy(8, effect=0.1, drift=0)), only(noisy(8, effect=0.1, drift=0.5))
+
+    assert drifting.high - drifting.low == pytest.approx(steady.high - steady.low, rel=1e-6)
+
+
+def test_without_blocks_the_sides_are_two_samples():
+    found = only(side("bare", STEADY, blocks=False) + side("docker", times(1.3), blocks=False))
+
+    assert (found.verdict, found.paired, found.n) == ("slower", False, 8)
+    assert found.effect == pytest.approx(0.3, abs=1e-9)
+    assert "Mann-Whitney" in found.method
+
+
+def test_sides_of_unequal_size_are_compared_by_the_smaller():
+    found = only(side("bare", STEADY, blocks=False) + side("docker", times(1.3, STEADY * 3), blocks=False))
+
+    assert found.n == 8
+    assert found.verdict == "slower"
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_fewer_than_six_get_no_interval_and_no_claim(blocks):
+    found = only(side("bare", STEADY[:5], blocks=blocks) + side("docker", times(2, STEADY[:5]), blocks=blocks))
+
+    assert (found.low, found.high, found.mde, found.p) == (None, None, None, None)
+    assert found.verdict == "cannot_tell"
+    assert found.more_trials == 1
+    assert found.effect == pytest.approx(1.0)
+    assert any("no 95 % interval" in note and "1 more" in note for note in found.notes)
+
+
+def test_identical_values_below_six_are_not_called_equivalent():
+    found = only(side("bare", [1.0] * 5) + side("docker", [1.0] * 5))
+
+    assert (found.verdict, found.effect) == ("cannot_tell", 0.0)
+
+
+def test_values_that_never_vary_collapse_the_interval_and_are_equivalent():
+    found = only(side("bare", [1.0] * 6) + side("docker", [1.0] * 6))
+
+    assert (found.effect, found.low, found.high, found.mde) == (0.0, 0.0, 0.0, 0.0)
+    assert found.verdict == "equivalent"
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_values_that_never_vary_and_differ_are_slower_by_exactly_that(blocks):
+    found = only(side("bare", [1.0] * 6, blocks=blocks) + side("docker", [1.07] * 6, blocks=blocks))
+
+    assert (found.effect, found.low, found.high) == pytest.approx((0.07, 0.07, 0.07))
+    assert found.verdict == "slower"
+
+
+def test_blocks_that_miss_a_side_are_left_out_and_counted():
+    found = only(side("bare", STEADY) + side("docker", times(1.2))[:6] + [Measurement("docker", 1.0, "other")])
+
+    assert found.n == 6
+    assert "docker: 3 blocks left out: one of the two sides is missing there." in found.notes
+
+
+def test_several_trials_in_a_block_count_once_by_their_median():
+    tripled = [Measurement(m.level, m.value * f, m.block) for m in side("bare", STEADY) for f in (1, 1.5, 0.5)]
+
+    found = only(tripled + side("docker", times(1.2)))
+
+    assert found.n == 8
+    assert found.effect == pytest.approx(0.2)
+    assert any("median stands for it" in note for note in found.notes)
+
+
+def test_sides_without_a_common_block_get_no_claim():
+    found = only(side("bare", STEADY) + [Measurement("docker", 2.0, f"later {n}") for n in range(8)])
+
+    assert (found.n, found.low, found.verdict) == (0, None, "cannot_tell")
+    assert any("No block holds both sides" in note or "no block holds both sides" in note for note in found.notes)
+
+
+def test_trials_of_which_some_have_no_block_are_not_paired():
+    found = only(side("bare", STEADY) + side("docker", times(1.2), blocks=False))
+
+    assert not found.paired
+    assert any("not block by block" in note for note in found.notes)
+
+
+def test_the_noise_floor_is_the_effect_of_the_baseline_on_itself():
+    found = only(noisy(8, effect=0.2) + side("bare", [m.value * 1.03 for m in noisy(8)[:8]], twin=1))
+
+    assert found.aa_floor == pytest.approx(0.03)
+    assert found.verdict == "slower"
+    assert found.theirs.n == 8
+
+
+def test_a_difference_no_larger_than_the_noise_floor_is_not_claimed():
+    base = noisy(8, effect=0.06, cv=0.002)
+
+    found = only(base + side("bare", [m.value * 1.08 for m in base[:8]], twin=1))
+
+    assert found.low > 0 and found.high > 0.05
+    assert found.verdict == "cannot_tell"
+    assert found.more_trials >= 1
+    assert any("does not exceed the A/A noise floor (8.0 %)" in note for note in found.notes)
+
+
+def test_the_noise_floor_does_not_undo_an_equivalence():
+    base = noisy(12, cv=0.002)
+
+    found = only(base + side("bare", [m.value * 1.03 for m in base[:12]], twin=1))
+
+    assert found.verdict == "equivalent"
+
+
+def three_levels(n, effects=(0.3, 0.0, 0.0), cv=0.01, seed=4):
+    rng = np.random.default_rng(seed)
+    made = side("bare", np.exp(rng.normal(0, cv, n)).tolist())
+    for place, effect in enumerate(effects):
+        made += side(f"level {place}", (np.exp(rng.normal(0, cv, n)) * (1 + effect)).tolist())
+    return made
+
+
+def test_a_family_is_corrected_by_holm_and_says_so():
+    found = compare(three_levels(10), against="bare", margin=0.05)
+
+    assert [each.level for each in found] == ["level 0", "level 1", "level 2"]
+    assert found[0].confidence == pytest.approx(1 - 0.05 / 3)
+    assert found[1].confidence == found[2].confidence == pytest.approx(1 - 0.05 / 2)
+    assert all(any(note.startswith("Holm over 3 comparisons") for note in each.notes) for each in found)
+
+
+def test_where_six_blocks_cannot_reach_what_holm_asks_the_interval_is_students_and_says_so():
+    found = compare(three_levels(6), against="bare", margin=0.05)
+
+    assert all("t interval" in each.method for each in found)
+    assert all(any("cannot reach" in note for note in each.notes) for each in found)
+    assert found[0].verdict == "slower"
+
+
+def test_a_level_with_too_few_trials_does_not_make_the_others_pay():
+    few = [m for m in three_levels(8) if m.level != "level 2" or int(m.block) < 3]
+
+    found = compare(few, against="bare", margin=0.05)
+
+    assert found[0].confidence == pytest.approx(1 - 0.05 / 2)
+    assert (found[2].verdict, found[2].low) == ("cannot_tell", None)
+
+
+@pytest.mark.parametrize("n", [6, 8, 12])
+def test_words_agree_with_holm(n):
+    for seed in range(30):
+        found = compare(three_levels(n, (0.02, 0.01, 0.0), seed=seed), against="bare", margin=0.0, resamples=0)
+        for each in found:
+            assert (each.verdict in ("slower", "faster")) == (each.p <= 1 - each.confidence + 1e-12)
+
+
+def test_medians_and_the_ratio_of_medians_stand_beside_the_headline():
+    found = only(noisy(8, effect=0.2))
+
+    assert found.theirs.n == found.ours.n == 8
+    assert found.ratio_of_medians.value == pytest.approx(found.ours.value / found.theirs.value)
+    assert found.ratio_of_medians.low < found.ratio_of_medians.value < found.ratio_of_medians.high
+
+
+def test_of_a_rate_more_is_faster_and_it_is_said():
+    found = only(noisy(8, effect=0.2), metric="items_per_s")
+
+    assert found.verdict == "faster"
+    assert any("is a rate" in note for note in found.notes)
+
+
+def test_the_baseline_is_bare_where_none_is_named_else_the_first_and_it_is_said():
+    (found,) = compare(list(reversed(noisy(8))), margin=0.05)
+    (other,) = compare([Measurement(m.level.replace("bare", "host"), m.value, m.block) for m in noisy(8)], margin=0.05)
+
+    assert (found.against, other.against) == ("bare", "host")
+    assert any("'host'" in note for note in other.notes)
+
+
+def test_the_noise_of_the_run_sets_the_smallest_effect_it_could_see():
+    quiet, loud = only(noisy(8, cv=0.005)), only(noisy(8, cv=0.05))
+
+    assert 0 < quiet.mde < 0.02 < loud.mde
+
+
+def test_an_unreachable_verdict_is_said_to_be_out_of_reach():
+    found = only(noisy(8, cv=0.05), margin=0.0)
+
+    if found.more_trials is None:
+        assert any("more than 10,000 trials" in note for note in found.notes)
+    none = only(side("bare", [1, 2, 1, 2, 1, 2]) + side("docker", [2, 1, 2, 1, 2, 1]), margin=0.0)
+    assert none.verdict == "cannot_tell"
+    assert any("more than 10,000 trials" in note for note in none.notes)
+
+
+def test_a_level_that_does_not_exist_is_named_with_the_nearest():
+    with pytest.raises(StudyError, match=r"no level 'baer'.*bare, docker.*Did you mean 'bare'\?"):
+        compare(noisy(8), against="baer", margin=0.05)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_value_that_no_ratio_can_be_made_of_is_refused_with_its_place(bad):
+    with pytest.raises(StudyError, match=r"level 'docker', block 3.*more than zero"):
+        compare([*noisy(8), Measurement("docker", bad, "3")], against="bare", margin=0.05)
+
+
+@pytest.mark.parametrize("margin", [-0.1, math.nan, math.inf])
+def test_a_margin_that_is_no_share_is_refused(margin):
+    with pytest.raises(StudyError, match="margin"):
+        compare(noisy(8), against="bare", margin=margin)
+
+
+def test_nothing_and_one_level_are_no_comparison():
+    with pytest.raises(StudyError, match="nothing to compare"):
+        compare([], margin=0.05)
+    with pytest.raises(StudyError, match="'bare' is the only level"):
+        compare(side("bare", STEADY), margin=0.05)
+
+
+def test_a_comparison_is_plain_data_for_json():
+    plain = only(noisy(8)).as_json()
+
+    keys = {"level", "against", "effect", "low", "high", "verdict", "margin", "n", "mde", "notes"}
+    assert keys <= plain.keys()

@@ -1,0 +1,130 @@
+"""What differs between the software of two sides, and what of it matters."""
+
+import pytest
+from figures import record
+
+from tare.analysis.parity import differences, rule_for, taints
+
+FINGERPRINT = {
+    "kernel": "6.18",
+    "libc": "glibc 2.36",
+    "libraries": {"libtorch_cpu.so": "5c5f"},
+    "limits": {"nofile": [20000, 20000]},
+    "process": {"CapEff": "01ff", "Cpus_allowed_list": "0-1", "NoNewPrivs": "0", "Seccomp": "0"},
+    "python": {"executable": "/usr/bin/python3", "version": "3.11.7"},
+    "torch": {"version": "2.13.0", "git": "cf30", "threads": 2, "optimiser": "foreach", "blas": "open"},
+    "env": {"OMP_NUM_THREADS": "1", "MALLOC_TOP_PAD_": "67108864"},
+}
+
+
+def with_fact(dotted, value):
+    facts = {key: dict(part) if isinstance(part, dict) else part for key, part in FINGERPRINT.items()}
+    *parents, last = dotted.split(".", 1)
+    place = facts[parents[0]] if parents else facts
+    place[last] = value
+    return facts
+
+
+def found(dotted, value, by="platform"):
+    ours = [record("docker", facts={"inside": with_fact(dotted, value)})]
+    theirs = [record("bare", facts={"inside": FINGERPRINT})]
+    return differences(ours, theirs, level="docker", against="bare", by=by)
+
+
+MATTERS = {
+    "torch.version": "2.12.0",
+    "torch.git": "beef",
+    "torch.threads": 8,
+    "torch.optimiser": "for-loop",
+    "torch.blas": "mkl",
+    "libraries.libtorch_cpu.so": "abcd",
+    "env.MALLOC_TOP_PAD_": "1",
+    "env.OMP_NUM_THREADS": "4",
+    "env.LD_LIBRARY_PATH": "/opt",
+    "python.version": "3.10.0",
+    "libc": "musl 1.2",
+    "process.Cpus_allowed_list": "0",
+    "cgroup.cpu_quota": 0.5,
+}
+NATURE = {
+    "process.Seccomp": "2",
+    "process.CapEff": "00",
+    "process.NoNewPrivs": "1",
+    "kernel": "6.1",
+    "hostname": "c0ff",
+}
+
+
+@pytest.mark.parametrize(("key", "value"), MATTERS.items())
+def test_a_difference_that_could_explain_times_taints_in_words(key, value):
+    facts = differences(
+        [record("docker", facts={"inside": FINGERPRINT | {"other": {}} | _nested(key, value)})],
+        [record("bare", facts={"inside": FINGERPRINT})],
+        level="docker",
+        against="bare",
+        by="platform",
+    )
+
+    (difference,) = facts
+    assert difference.matters
+    (sentence,) = taints(facts)
+    assert key in sentence and difference.why in sentence and "docker has" in sentence
+
+
+def _nested(key, value):
+    first, _, rest = key.partition(".")
+    return {first: {**FINGERPRINT.get(first, {}), rest: value}} if rest else {first: value}
+
+
+@pytest.mark.parametrize(("key", "value"), NATURE.items())
+def test_what_a_platform_is_by_nature_is_reported_and_taints_nothing(key, value):
+    (difference,) = found(key, value)
+
+    assert not difference.matters
+    assert taints([difference]) == []
+
+
+def test_an_unknown_key_is_reported_and_taints_nothing():
+    (difference,) = found("limits.nofile", [1, 1])
+
+    assert (difference.key, difference.matters) == ("limits.nofile", False)
+
+
+def test_the_reason_fits_the_key():
+    assert "optimiser" in rule_for("torch.optimiser").why
+    assert "threads" in rule_for("torch.interop_threads").why
+    assert "torch" in rule_for("torch.version").why
+    assert "algebra" in rule_for("torch.mkldnn").why
+    assert "library" in rule_for("libraries.libm.so.6").why
+
+
+def test_equal_sides_differ_in_nothing():
+    assert found("kernel", "6.18") == []
+
+
+def test_what_is_compared_is_no_taint():
+    (difference,) = found("torch.threads", 8, by="workload.threads")
+
+    assert not difference.matters
+    assert "what is compared" in difference.why
+
+
+def test_a_key_that_only_one_side_has_is_a_difference():
+    (difference,) = found("env.LD_PRELOAD", "libjemalloc.so")
+
+    assert (difference.ours, difference.theirs, difference.matters) == ("libjemalloc.so", None, True)
+    assert "bare has none" in taints([difference])[0]
+
+
+def test_a_side_without_a_fingerprint_is_not_compared():
+    assert (
+        differences([record("docker")], [record(facts={"inside": FINGERPRINT})], level="d", against="b", by="p") == []
+    )
+
+
+def test_differences_that_matter_come_first():
+    ours = [record("docker", facts={"inside": with_fact("kernel", "6.1") | {"numpy": {"version": "2"}}})]
+
+    both = differences(ours, [record(facts={"inside": FINGERPRINT})], level="docker", against="bare", by="platform")
+
+    assert [each.matters for each in both] == [True, False]

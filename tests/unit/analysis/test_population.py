@@ -1,0 +1,59 @@
+"""Trials that do not belong together."""
+
+from figures import record
+
+from tare.analysis.population import mixed_populations, other_computation
+
+
+def with_outcome(platform, block, **outcome):
+    return record(platform, block, facts={"outcome": outcome})
+
+
+def test_one_machine_and_one_software_is_one_population():
+    records = [record(facts={"device": {"kernel": "6.1", "boot_id": str(n)}}) for n in range(3)]
+
+    assert mixed_populations("bare", records) == []
+
+
+def test_a_level_over_two_kernels_is_said():
+    records = [record(facts={"device": {"kernel": kernel}}) for kernel in ("6.1", "6.12", "6.1")]
+
+    (sentence,) = mixed_populations("bare", records)
+
+    assert sentence.startswith("bare: its trials do not share one kernel (6.1, 6.12)")
+
+
+def test_a_level_over_two_builds_of_torch_is_said():
+    records = [record(facts={"inside": {"torch": {"version": version}}}) for version in ("2.12", "2.13")]
+
+    (sentence,) = mixed_populations("docker", records)
+
+    assert "torch.version" in sentence
+
+
+def test_the_same_loss_in_every_block_is_the_same_computation():
+    ours = [with_outcome("docker", block, loss_digest=f"seed{block}", steps=100) for block in range(3)]
+    theirs = [with_outcome("bare", block, loss_digest=f"seed{block}", steps=100) for block in range(3)]
+
+    assert other_computation(ours, theirs, level="docker", against="bare") == []
+
+
+def test_another_loss_in_a_block_is_not_the_same_computation():
+    ours = [with_outcome("docker", block, loss_digest=f"other{block}") for block in range(5)]
+    theirs = [with_outcome("bare", block, loss_digest=f"seed{block}") for block in range(5)]
+
+    (sentence,) = other_computation(ours, theirs, level="docker", against="bare")
+
+    assert "docker ended with another loss than bare in 5 of 5 blocks (block 0, 1, 2 ...)" in sentence
+
+
+def test_another_number_of_steps_is_not_the_same_computation():
+    (sentence,) = other_computation(
+        [with_outcome("docker", 1, steps=50)], [with_outcome("bare", 1, steps=100)], level="docker", against="bare"
+    )
+
+    assert "another number of steps" in sentence
+
+
+def test_a_program_that_says_nothing_of_its_loss_is_not_blamed():
+    assert other_computation([record("docker")], [record("bare")], level="docker", against="bare") == []

@@ -1,0 +1,368 @@
+"""From a store, or a table, to everything that a report says."""
+
+import math
+
+import pytest
+from figures import FakeStore, record, weighed_records
+
+from tare.analysis.weighing import is_enough, weigh, weigh_table
+from tare.errors import StudyError
+
+UNTIL = {
+    "study": "weigh",
+    "repeat": {"min": 6, "max": 20, "until": 0.025},
+    "compare": {"against": {"platform": "bare"}},
+}
+
+
+def test_a_store_is_weighed_by_platform_against_bare_on_step_time():
+    found = weigh(FakeStore(weighed_records()))
+
+    (comparison,) = found.comparisons
+    assert (found.by, found.against, found.metric) == ("platform", "bare", "step_s")
+    assert (comparison.level, comparison.verdict, comparison.n) == ("docker", "slower", 8)
+    assert found.question == "container (docker) vs bare metal, torch_train (lenet5, batch 16)"
+    assert comparison.aa_floor is not None and comparison.aa_floor < 0.03
+    assert found.counts == {"planned": 24, "ok": 24}
+    assert len(found.measurements) == 24
+    assert found.medians["bare"]["step_s"].n == 8
+
+
+def test_the_title_that_a_trial_stored_is_used_in_the_question():
+    found = weigh(FakeStore(weighed_records(facts={"title": "LeNet-5 training, batch 16"})))
+
+    assert found.question == "container (docker) vs bare metal, LeNet-5 training, batch 16"
+
+
+def test_other_metrics_stand_beside_the_headline_and_epoch_0_stays_apart():
+    records = weighed_records(metrics={"epoch0_step_s": 0.01, "compute_s": 0.001})
+
+    found = weigh(FakeStore(records))
+
+    assert [each.metric for each in found.others] == ["compute_s", "cpu_s", "wall_s"]
+    assert found.medians["docker"]["epoch0_step_s"].value == 0.01
+    with pytest.raises(StudyError, match="epoch 0"):
+        weigh(FakeStore(records), metric="epoch0_step_s")
+
+
+def test_a_metric_that_is_zero_somewhere_is_said_and_not_compared():
+    records = weighed_records(metrics={"stall_s": 0.0})
+
+    found = weigh(FakeStore(records))
+
+    assert "stall_s" not in [each.metric for each in found.others]
+    assert any(note.startswith("stall_s is zero in 24 trials") for note in found.notes)
+
+
+def test_without_marked_steps_the_whole_run_is_compared():
+    records = weighed_records()
+    records[3] = record("bare", 1, None, metrics={"wall_s": 3.0})
+
+    assert weigh(FakeStore(records)).metric == "wall_s"
+
+
+def test_the_study_declares_metric_margin_and_baseline_and_the_caller_overrides():
+    store = FakeStore(weighed_records())
+    store.study = {"study": "s", "compare": {"against": {"platform": "docker"}, "margin": "20 %", "metric": "wall_s"}}
+
+    declared, overridden = weigh(store), weigh(store, against="bare", margin=0.01, metric="step_s")
+
+    assert (declared.against, declared.metric, declared.comparisons[0].margin) == ("docker", "wall_s", 0.2)
+    assert (overridden.against, overridden.metric, overridden.comparisons[0].margin) == ("bare", "step_s", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"metric": "stepp_s"}, r"no metric 'stepp_s'.*Did you mean 'step_s'\?"),
+        ({"against": "baer"}, r"no level 'baer'.*Did you mean 'bare'\?"),
+        ({"by": "plattform"}, r"no factor 'plattform'.*Did you mean 'platform'\?"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_nearest(options, said):
+    with pytest.raises(StudyError, match=said):
+        weigh(FakeStore(weighed_records()), **options)
+
+
+def test_trials_that_are_not_usable_are_left_out_with_their_reasons():
+    records = [*weighed_records(), record("docker", 8, state="invalid", reasons=("the machine swapped.",))]
+
+    found = weigh(FakeStore(records))
+
+    (left,) = found.left_out
+    assert (left.state, left.label, left.block, left.reasons) == ("invalid", "docker", 8, ("the machine swapped.",))
+    assert found.counts == {"planned": 25, "ok": 24, "invalid": 1}
+    assert found.comparisons[0].n == 8
+
+
+def test_a_suspect_trial_is_used_and_said():
+    records = weighed_records()
+    records[0] = record("bare", 0, 0.002, state="suspect", reasons=("others worked.",))
+
+    found = weigh(FakeStore(records))
+
+    assert found.left_out == ()
+    assert any(note.startswith("1 suspect trial is used all the same") for note in found.notes)
+
+
+def test_a_rerun_replaces_nothing_but_only_one_attempt_counts():
+    records = weighed_records()
+    records.insert(0, record("bare", 0, 9.0, state="invalid", attempt=0))
+
+    found = weigh(FakeStore(records))
+
+    assert found.comparisons[0].theirs.n == 8
+    assert [left.state for left in found.left_out] == ["invalid"]
+
+
+def test_a_trial_without_the_figure_is_left_out_with_why():
+    records = [*weighed_records(), record("docker", 8, 0.0), record("docker", 9, None), record("docker", 10, math.nan)]
+
+    reasons = [left.reasons[0] for left in weigh(FakeStore(records), metric="step_s").left_out]
+
+    assert reasons[0].startswith("its step_s is 0.0")
+    assert reasons[1] == "it has no step_s."
+    assert reasons[2].startswith("its step_s is nan")
+
+
+def two_batches(effects=(0.2, 0.0)):
+    made = []
+    for batch, effect in zip((16, 64), effects, strict=True):
+        for each in weighed_records(10, effect, seed=batch):
+            scale = batch / 16
+            settings = {"workload.batch": batch}
+            made.append(
+                record(
+                    each.settings["platform"],
+                    each.block,
+                    each.metrics["step_s"] * scale,
+                    twin=each.twin,
+                    settings=settings,
+                )
+            )
+    return made
+
+
+def test_levels_are_only_compared_within_the_same_other_settings():
+    found = weigh(FakeStore(two_batches()))
+
+    first, second = found.comparisons
+    assert (first.level, first.against) == ("docker, workload.batch=16", "bare, workload.batch=16")
+    assert (second.level, second.against) == ("docker, workload.batch=64", "bare, workload.batch=64")
+    assert (first.verdict, second.verdict) == ("slower", "equivalent")
+    assert any("Holm over 2 comparisons" in note for note in first.notes)
+    assert found.against == "bare"
+
+
+def test_another_factor_may_be_asked_about():
+    found = weigh(FakeStore(two_batches((0.0, 0.0))), by="batch")
+
+    assert found.by == "workload.batch"
+    assert [each.level for each in found.comparisons] == ["64, platform=bare", "64, platform=docker"]
+    assert found.comparisons[0].effect == pytest.approx(3.0, abs=0.5)
+    assert found.question.startswith("workload.batch: 64 vs 16")
+
+
+def test_a_level_whose_trials_all_failed_does_not_vanish():
+    records = [each for each in weighed_records() if each.settings["platform"] == "bare"]
+    records += [record("docker", block, None, state="failed", reasons=("no such image.",)) for block in range(8)]
+
+    found = weigh(FakeStore(records))
+
+    (comparison,) = found.comparisons
+    assert (comparison.level, comparison.effect, comparison.verdict) == ("docker", None, "cannot_tell")
+    assert "There is no usable trial of 'docker'." in comparison.notes
+    assert len(found.left_out) == 8
+
+
+def test_a_baseline_whose_trials_all_failed_does_not_vanish_either():
+    records = [each for each in weighed_records() if each.settings["platform"] == "docker"]
+    records += [record("bare", block, None, state="failed") for block in range(8)]
+
+    (comparison,) = weigh(FakeStore(records)).comparisons
+
+    assert (comparison.effect, comparison.ours, comparison.theirs) == (None, None, None)
+
+
+def test_an_empty_store_and_one_level_are_no_error():
+    empty = weigh(FakeStore([], planned=12))
+    alone = weigh(FakeStore([record("bare", block) for block in range(6)]))
+
+    assert (empty.comparisons, empty.counts) == ((), {"planned": 12})
+    assert alone.comparisons == ()
+    assert any("only one level of platform ('bare')" in note for note in alone.notes)
+
+
+def test_a_platform_run_in_two_ways_must_be_named_in_full_as_a_baseline():
+    records = [
+        record("docker", block, 0.002, settings={"platform.seccomp": seccomp})
+        for block in range(6)
+        for seccomp in (True, False)
+    ]
+
+    with pytest.raises(StudyError, match=r"several ways; name one of them: docker, platform\.seccomp=true"):
+        weigh(FakeStore(records), against="docker")
+    assert weigh(FakeStore(records), against="docker, platform.seccomp=true").comparisons[0].n == 6
+
+
+@pytest.mark.parametrize(
+    ("against", "expected"),
+    [
+        ({"platform": {"docker": {"seccomp": False}}}, "docker, platform.seccomp=false"),
+        ({"platform": "docker, platform.seccomp=true"}, "docker, platform.seccomp=true"),
+    ],
+)
+def test_a_study_may_name_its_baseline_with_the_fields_that_tell_it_apart(against, expected):
+    records = [
+        record("docker", block, 0.002, settings={"platform.seccomp": seccomp})
+        for block in range(6)
+        for seccomp in (True, False)
+    ]
+
+    assert weigh(FakeStore(records, {"compare": {"against": against}})).against == expected
+
+
+def test_a_study_may_name_a_number_or_a_stack_as_its_baseline():
+    batches = [record("bare", block, 0.002, settings={"workload.batch": n}) for block in range(6) for n in (16, 64)]
+    stacks = [record(name, block, 0.002) for block in range(6) for name in ("bare", "qemu+docker")]
+
+    by_number = weigh(FakeStore(batches, {"compare": {"by": "workload.batch", "against": {"workload.batch": 64}}}))
+    by_stack = weigh(FakeStore(stacks, {"compare": {"against": {"platform": [["qemu", {"docker": {}}]]}}}))
+
+    assert (by_number.against, by_stack.against) == ("64", "qemu+docker")
+
+
+def test_a_declared_baseline_that_has_not_run_yet_is_no_error_but_a_named_one_is():
+    records = [each for each in weighed_records() if each.settings["platform"] == "docker"]
+
+    (comparison,) = weigh(FakeStore(records, UNTIL)).comparisons
+
+    assert (comparison.effect, comparison.against) == (None, "bare")
+    assert "There is no usable trial of 'bare'." in comparison.notes
+    with pytest.raises(StudyError, match="no level 'bare'"):
+        weigh(FakeStore(records, UNTIL), against="bare")
+
+
+def test_the_noise_floor_of_one_cell_stands_for_those_that_were_not_run_twice():
+    without = [each for each in two_batches() if not (each.twin and each.settings["workload.batch"] == 64)]
+
+    first, second = weigh(FakeStore(without)).comparisons
+
+    assert first.aa_floor == second.aa_floor is not None
+
+
+def test_a_difference_in_software_taints_the_verdict_in_words():
+    records = [
+        record(
+            each.settings["platform"],
+            each.block,
+            each.metrics["step_s"],
+            twin=each.twin,
+            facts={"inside": {"torch": {"version": "2.13" if each.settings["platform"] == "bare" else "2.12"}}},
+        )
+        for each in weighed_records()
+    ]
+
+    found = weigh(FakeStore(records))
+
+    assert found.differences[0].key == "torch.version"
+    (sentence,) = found.comparisons[0].tainted
+    assert sentence == "torch.version differs (another build of torch): docker has 2.12, bare has 2.13."
+
+
+def test_another_loss_taints_the_verdict_but_not_where_the_workload_is_what_is_compared():
+    records = [
+        record(
+            each.settings["platform"],
+            each.block,
+            each.metrics["step_s"],
+            facts={"outcome": {"loss_digest": each.settings["platform"]}},
+        )
+        for each in weighed_records()
+        if not each.twin
+    ]
+    batches = [
+        record("bare", block, 0.002, settings={"workload.batch": batch}, facts={"outcome": {"loss_digest": str(batch)}})
+        for block in range(6)
+        for batch in (16, 64)
+    ]
+
+    assert "Not the same computation" in weigh(FakeStore(records)).comparisons[0].tainted[0]
+    assert weigh(FakeStore(batches), by="workload.batch").comparisons[0].tainted == ()
+
+
+def test_outliers_are_marked_and_used():
+    records = weighed_records(12, seed=3)
+    far = records[5]
+    records[5] = record(far.settings["platform"], far.block, far.metrics["step_s"] * 30, twin=far.twin)
+
+    found = weigh(FakeStore(records))
+
+    assert [left.trial for left in found.outliers] == [records[5].trial]
+    assert found.comparisons[0].n == 12
+    assert found.left_out == ()
+
+
+def test_a_run_with_a_stop_rule_pays_for_looking_and_says_whether_it_was_met():
+    met = weigh(FakeStore(weighed_records(8), UNTIL, planned=36))
+    unmet = weigh(FakeStore(weighed_records(6), {**UNTIL, "repeat": {"min": 6, "max": 20, "until": 0.001}}, planned=42))
+
+    assert met.comparisons[0].confidence == pytest.approx(0.965)
+    assert any("96.5 %" in note for note in met.notes)
+    assert any("It was met after 8 blocks" in note and "at most 20 blocks" in note for note in met.notes)
+    assert any("It was not met after 6 blocks" in note for note in unmet.notes)
+    assert met.counts["planned"] == 24
+    assert unmet.counts["planned"] == 60
+
+
+def test_the_runner_asks_the_same_rule():
+    assert is_enough(FakeStore(weighed_records(8), UNTIL), until=0.025)
+    assert not is_enough(FakeStore(weighed_records(8), UNTIL), until=0.001)
+    assert not is_enough(FakeStore(weighed_records(5), UNTIL), until=0.5)
+    assert not is_enough(FakeStore([], UNTIL), until=0.5)
+
+
+def test_phases_and_facts_are_passed_on():
+    records = weighed_records(phases={"open": 0.3, "run": 4.0}, facts={"device": {"kernel": "6.18"}})
+
+    found = weigh(FakeStore(records))
+
+    assert found.phases["docker"] == {"open": 0.3, "run": 4.0}
+    assert found.facts == {"kernel": "6.18"}
+
+
+def table(folder, rows, header="platform,step_s,block"):
+    path = folder / "mine.csv"
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_table_is_weighed_without_a_store(tmp_path):
+    rows = [
+        f"{m},{v * (1 + 0.001 * b)},{b}" for b in range(8) for m, v in (("host", 1.0), ("vm", 1.2 + 0.01 * (b % 3)))
+    ]
+
+    found = weigh_table(table(tmp_path, rows), by="platform", value="step_s", block="block")
+
+    (comparison,) = found.comparisons
+    assert (comparison.verdict, comparison.against, comparison.margin) == ("slower", "host", 0.05)
+    assert any("'host'" in note for note in comparison.notes)
+    assert found.medians["vm"]["step_s"].n == 8
+    assert found.question == "vm vs host"
+    assert found.counts == {"planned": 16, "ok": 16}
+
+
+def test_a_table_marks_its_outliers_by_row(tmp_path):
+    rows = [f"{level},{1 + 0.01 * (n % 4)},{n}" for n in range(12) for level in ("bare", "docker")]
+    rows[5] = "docker,90,2"
+
+    (left,) = weigh_table(table(tmp_path, rows), by="platform", value="step_s", block="block").outliers
+
+    assert (left.trial, left.label, left.block) == ("row 6", "docker", 2)
+
+
+def test_a_wrong_level_of_a_table_is_refused_with_file_and_column(tmp_path):
+    path = table(tmp_path, [f"{level},1,{n}" for n in range(6) for level in ("bare", "docker")])
+
+    with pytest.raises(StudyError, match=r"mine\.csv, column 'platform': There is no level 'dokcer'.*'docker'\?"):
+        weigh_table(path, by="platform", value="step_s", against="dokcer")

@@ -1,0 +1,258 @@
+"""Real, small training scripts of someone's own, run unchanged as `tare weigh -- python script.py` would."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tare.host import Exit, LocalHost
+from tare.parts.workloads.command import Command
+from tare_inside import marks
+
+Run = Callable[..., Exit]
+Plainly = Callable[..., str]
+
+COMMON = """
+import sys, torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(20, 30), nn.Linear(30, 2)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+data = TensorDataset(torch.randn(32, 20), torch.randint(0, 2, (32,)))
+net = Net()
+"""
+
+USUAL = """
+def main():
+    workers, optimiser = int(sys.argv[1]), getattr(torch.optim, sys.argv[2])(net.parameters(), lr=0.01)
+    order = torch.Generator().manual_seed(1)
+    training, testing = DataLoader(data, 8, shuffle=True, num_workers=workers, generator=order), DataLoader(data, 16)
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, 1)
+    for epoch in range(2):
+        for x, y in training:
+            optimiser.zero_grad()
+            loss = cross_entropy(net(x), y)
+            loss.backward()
+            optimiser.step()
+        schedule.step()
+        with torch.no_grad():
+            print(epoch, sum(cross_entropy(net(x), y).item() for x, y in testing))
+
+main()
+"""
+
+
+@pytest.fixture
+def run(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a script through the `command` workload, in a folder of its own; what it left is on the desk."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    def go(text: str, *arguments: str, **fields: object) -> Exit:
+        (folder / "script.py").write_text(text)
+        argv = (sys.executable, "script.py", *arguments)
+        command = Command.model_validate({"argv": argv, "cwd": folder, **fields})
+        return LocalHost().spawn(command.job(LocalHost(), desk, seed=1)).wait(120)
+
+    return go
+
+
+@pytest.fixture
+def plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Plainly:
+    """What a script prints without us: run here, where torch is imported already."""
+
+    def go(text: str, *arguments: str) -> str:
+        script = tmp_path / "plain.py"
+        script.write_text(text)
+        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+        capsys.readouterr()
+        runpy.run_path(str(script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return go
+
+
+def intervals(desk: Path) -> Counter[str]:
+    loaded, lost = marks.load(str(desk / "marks.bin"))
+    assert lost == 0
+    begun, ended = (Counter(name for _, name, edge, _ in loaded if edge == wanted) for wanted in ("begin", "end"))
+    assert begun == ended
+    return begun
+
+
+@pytest.mark.parametrize(("workers", "optimiser"), [("0", "SGD"), ("2", "AdamW")])
+def test_a_training_script_is_marked_and_prints_what_it_always_did(
+    run: Run, plainly: Plainly, desk: Path, workers: str, optimiser: str
+) -> None:
+    ended = run(COMMON + USUAL, workers, optimiser)
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == plainly(COMMON + USUAL, workers, optimiser)
+    each = dict.fromkeys(("fetch", "compute", "step", "forward", "backward", "optimiser"), 8)
+    assert intervals(desk) == {**each, "epoch": 2}
+    steps = [step for _, name, edge, step in marks.load(str(desk / "marks.bin"))[0] if (name, edge) == ("step", "end")]
+    assert steps == list(range(8))
+    assert json.loads((desk / "result.json").read_text())["exit"] == 0
+    assert "torch" in json.loads((desk / "fingerprint.json").read_text())
+
+
+ODD = (
+    """
+import importlib.util
+assert importlib.util.find_spec("torch") is not None    # as transformers asks before it imports
+"""
+    + COMMON
+    + """
+class Averaged(torch.optim.SGD):
+    pass
+
+class Scheduled:
+    \"\"\"A loop that knows the optimiser only through something else.\"\"\"
+    def __init__(self, optimiser):
+        self.optimiser = optimiser
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 / (1 + step))
+    def step(self, closure=None):
+        result = self.optimiser.step(closure)
+        self.schedule.step()
+        return result
+
+loader = DataLoader(data, 8)
+scheduled = Scheduled(Averaged(net.parameters(), lr=0.1, momentum=0.9))
+
+for x, y in loader:                                     # forward and backward in a closure
+    def closure():
+        scheduled.optimiser.zero_grad()
+        loss = cross_entropy(net(x), y)
+        loss.backward()
+        return loss
+    last = scheduled.step(closure)
+
+quasi_newton = torch.optim.LBFGS(net.parameters(), max_iter=2)
+for x, y in loader:                                     # many backward passes in one step
+    last = quasi_newton.step(closure)
+
+batches = iter(loader)                                  # by hand, two batches a step
+for _ in range(2):
+    for _ in range(2):
+        x, y = next(batches)
+        cross_entropy(net(x), y).backward()
+    scheduled.step()
+
+copied = torch.optim.Adam(net.parameters())
+copied.load_state_dict(copied.state_dict())
+print(last.item(), type(iter(loader)).__name__, torch.optim.SGD.step.__name__, torch.__spec__.loader.__class__.__name__)
+"""
+)
+
+
+def test_closures_schedulers_and_loops_by_hand_work_as_before(run: Run, plainly: Plainly, desk: Path) -> None:
+    ended = run(ODD)
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == plainly(ODD)
+    found = intervals(desk)
+    assert (found["step"], found["optimiser"], found["epoch"]) == (10, 10, 3)
+    assert found["fetch"] == 12
+
+
+LEAVING = """
+import sys
+import json as other
+sys.stderr.write("its own words\\n")
+print("torch" in sys.modules, other.dumps([1]))
+sys.exit(4)
+"""
+
+
+def test_a_script_without_torch_is_left_alone(run: Run, desk: Path) -> None:
+    ended = run(LEAVING)
+
+    assert (ended.code, ended.out, ended.err) == (4, "False [1]\n", "its own words\n")
+    assert not (desk / "marks.bin").exists()
+
+
+def test_the_users_own_sitecustomize_still_runs_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import sys; print('mine'); sys.mine = __name__, __file__")
+    monkeypatch.setenv("PYTHONPATH", str(own))
+
+    ended = run("import sys, sitecustomize; print(sys.mine, sitecustomize.__file__)")
+
+    path = str(own / "sitecustomize.py")
+    assert ended.out == f"mine\n{('sitecustomize', path)} {path}\n"
+
+
+def test_a_script_that_fails_fails_as_it_did_and_keeps_its_marks(run: Run, desk: Path) -> None:
+    ended = run(COMMON + USUAL.replace("schedule.step()", "raise RuntimeError('mine')"), "0", "SGD")
+
+    assert ended.code == 1
+    assert ended.err.rstrip().endswith("RuntimeError: mine")
+    assert "tare" not in ended.err.replace(str(desk.parent), "")
+    assert intervals(desk)["step"] == 4
+
+
+def test_where_marks_cannot_be_written_the_script_runs_on_and_it_is_said_once(run: Run, plainly: Plainly) -> None:
+    ended = run(COMMON + USUAL, "0", "SGD", env={"TARE_MARKS": "/proc/no/such/folder/marks.bin"})
+
+    assert ended.code == 0
+    assert ended.out == plainly(COMMON + USUAL, "0", "SGD")
+    assert ended.err.count("tare: the script runs unmarked from here on") == 1
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_without_attach_the_script_knows_nothing_of_us(run: Run, desk: Path) -> None:
+    show = (
+        "import os, sys; print([name for name in os.environ if 'TARE' in name], any('inside' in p for p in sys.path))"
+    )
+
+    assert run(show, attach=False).out == "[] False\n"
+
+
+FORKING = (
+    COMMON
+    + """
+import os
+loader = DataLoader(data, 16)
+def train(optimiser):
+    for x, y in loader:
+        cross_entropy(net(x), y).backward()
+        optimiser.step()
+
+optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
+child = os.fork()
+train(optimiser)
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+import subprocess
+env = dict(os.environ, AGAIN="1")
+if "AGAIN" not in os.environ:
+    subprocess.run([sys.executable, __file__], env=env, check=True)
+print("done")
+"""
+)
+
+
+def test_only_the_process_that_came_first_marks(run: Run, desk: Path) -> None:
+    ended = run(FORKING)
+
+    assert (ended.code, ended.out, ended.err) == (0, "done\ndone\n", "")
+    assert intervals(desk)["step"] == 2

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from tare_inside import fingerprint
+
+
+def test_torch_says_version_build_threads_and_paths() -> None:
+    said = fingerprint.gather()["torch"]
+
+    assert said["version"] == torch.__version__
+    assert said["threads"] == torch.get_num_threads()
+    assert said["interop_threads"] == torch.get_num_interop_threads()
+    assert said["optimiser"] in ("for-loop", "foreach", "fused")
+    assert {"git", "parallel", "blas", "build", "mkldnn"} <= said.keys()
+
+
+def test_the_libraries_that_do_the_work_are_told_apart_by_content() -> None:
+    found = fingerprint.gather()["libraries"]
+
+    assert {"libtorch_cpu.so", "libc10.so", "libc.so.6"} <= found.keys()
+    assert len(set(found.values())) == len(found)
+    assert not any(name.startswith(("libcrypto", "libmagic", "libcap")) for name in found)
+
+
+def test_a_library_of_the_same_size_and_other_content_has_another_digest(tmp_path: Path) -> None:
+    size = 3 << 20
+    for name, byte, at in (("first", b"a", 5), ("last", b"b", size - 5), ("same", b"\0", 5)):
+        data = bytearray(size)
+        data[at : at + 1] = byte
+        (tmp_path / name).write_bytes(data)
+    plain = tmp_path / "plain"
+    plain.write_bytes(bytes(size))
+    digests = {path.name: fingerprint._digest(str(path)) for path in tmp_path.iterdir()}
+
+    assert digests["same"] == digests["plain"]
+    assert len({digests["plain"], digests["first"], digests["last"]}) == 3
+
+
+def test_only_variables_that_matter_are_said_and_never_a_secret() -> None:
+    environ = {
+        "OMP_NUM_THREADS": "2",
+        "MALLOC_TOP_PAD_": "1",
+        "LD_PRELOAD": "libx.so",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "TORCH_API_TOKEN": "hush",
+        "CUDA_SECRET": "hush",
+        "PYTORCH_AUTH_COOKIE": "hush",
+        "HOME": "/root",
+    }
+
+    assert fingerprint.environment(environ) == {
+        "CUDA_VISIBLE_DEVICES": "0",
+        "LD_PRELOAD": "libx.so",
+        "MALLOC_TOP_PAD_": "1",
+        "OMP_NUM_THREADS": "2",
+    }
+
+
+def test_what_the_kernel_says_of_the_process_is_kept_as_it_is() -> None:
+    text = "Name:\tpython\nCapEff:\t00000000a80425fb\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
+
+    assert fingerprint.process_status(text) == {"CapEff": "00000000a80425fb", "NoNewPrivs": "1", "Seccomp": "2"}
+    assert "Cpus_allowed_list" in fingerprint.gather()["process"]
+
+
+def test_quota_and_memory_limit_are_cores_and_bytes_and_unlimited_is_absent(tmp_path: Path) -> None:
+    def limits(**files: str) -> dict[str, object]:
+        for name, text in files.items():
+            (tmp_path / name.replace("__", ".")).write_text(text)
+        folders = {"": [str(tmp_path)]}
+        found = {"cpu": fingerprint._cpu_quota(folders), "memory": fingerprint._memory_limit(folders)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    assert limits() == {}
+    assert limits(cpu__max="max 100000\n", memory__max="max\n") == {}
+    assert limits(cpu__max="150000 100000\n", memory__max="1073741824\n") == {"cpu": 1.5, "memory": 1 << 30}
+
+
+def test_the_old_cgroups_are_understood_too(tmp_path: Path) -> None:
+    (tmp_path / "cpu.cfs_quota_us").write_text("50000\n")
+    (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
+    (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+
+    assert fingerprint._cpu_quota({"cpu": [str(tmp_path)]}) == 0.5
+    assert fingerprint._memory_limit({"memory": [str(tmp_path)]}) is None
+    (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
+    assert fingerprint._cpu_quota({"cpu": [str(tmp_path)]}) is None
+
+
+def test_a_broken_torch_and_no_numpy_leave_the_rest_standing(tmp_path: Path) -> None:
+    for name in ("torch", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise OSError('libtorch.so: cannot open shared object file')")
+    done = subprocess.run(
+        [sys.executable, str(fingerprint.__file__)],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = json.loads(done.stdout)
+
+    assert "torch" not in said
+    assert "numpy" not in said
+    assert said["python"]["version"] == platform.python_version()
+    assert said["machine"] == platform.machine()
+    assert said["libc"].startswith("glibc")
+    assert said["limits"]["nofile"][0] > 0

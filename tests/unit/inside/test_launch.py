@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare_inside import launch
+
+LAUNCH = Path(launch.__file__)
+
+
+def launched(result: Path, *argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-S", str(LAUNCH), str(result), "--", *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Path:
+    return tmp_path / "result.json"
+
+
+def test_it_writes_down_what_the_command_cost(result: Path) -> None:
+    before_ns = time.monotonic_ns()
+    burn = "import time\nwhile time.process_time() < 0.2: pass\nkeep = bytearray(30 << 20)"
+    done = launched(result, sys.executable, "-c", burn)
+    after_ns = time.monotonic_ns()
+
+    said = json.loads(result.read_text())
+
+    assert done.returncode == said["exit"] == 0
+    assert before_ns < said["start_ns"] < said["end_ns"] < after_ns
+    assert said["wall_s"] == pytest.approx((said["end_ns"] - said["start_ns"]) / 1e9)
+    assert said["cpu_user_s"] + said["cpu_system_s"] >= 0.2
+    assert said["max_rss_bytes"] > 30 << 20
+    assert said["minor_faults"] > 1000
+    assert {"major_faults", "voluntary_switches", "involuntary_switches"} <= said.keys()
+    assert [path.name for path in result.parent.iterdir()] == ["result.json"]
+
+
+def test_output_input_folder_and_environment_are_the_commands_own(result: Path, tmp_path: Path) -> None:
+    show = "import os, sys; print(os.getcwd(), os.environ['MARK'], sys.stdin.read()); sys.stderr.write('bad')"
+    done = launched(result, sys.executable, "-c", show, cwd=tmp_path, env={"MARK": "x"}, input="in")
+
+    assert (done.stdout, done.stderr) == (f"{tmp_path} x in\n", "bad")
+
+
+def test_the_exit_code_is_the_commands_own(result: Path) -> None:
+    assert launched(result, "sh", "-c", "exit 7").returncode == 7
+    assert json.loads(result.read_text())["exit"] == 7
+
+
+def test_a_command_that_a_signal_ended_exits_as_in_a_shell(result: Path) -> None:
+    assert launched(result, "sh", "-c", "kill -9 $$").returncode == 137
+    assert json.loads(result.read_text())["exit"] == 137
+
+
+def test_a_command_that_is_not_there_is_127_and_named(result: Path) -> None:
+    done = launched(result, "no-such-program")
+
+    assert done.returncode == json.loads(result.read_text())["exit"] == 127
+    assert done.stderr == "tare: cannot run 'no-such-program': No such file or directory\n"
+
+
+def test_a_file_that_cannot_be_run_is_126(result: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("")
+
+    assert launched(result, str(tmp_path / "data.txt")).returncode == 126
+
+
+@pytest.mark.parametrize("arguments", [[], ["result.json"], ["result.json", "--"], ["result.json", "true"]])
+def test_without_a_command_it_says_how_it_is_used(arguments: list[str]) -> None:
+    done = subprocess.run([sys.executable, str(LAUNCH), *arguments], check=False, capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage:")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_stop_goes_to_the_command_and_the_result_is_still_written(
+    result: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    started = tmp_path / "started"
+    wait = (
+        "import pathlib, signal, sys, time\n"
+        f"for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(number, lambda *_: sys.exit(9))\n"
+        f"pathlib.Path({str(started)!r}).touch()\n"
+        "time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-I", "-S", str(LAUNCH), str(result), "--", sys.executable, "-c", wait])
+    while not started.exists():
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.send_signal(number)
+
+    assert child.wait(30) == 9
+    assert json.loads(result.read_text())["exit"] == 9
+
+
+def test_a_broken_pipe_ends_the_command_as_it_would_from_a_shell(result: Path) -> None:
+    assert launched(result, "sh", "-c", "kill -PIPE $$; exit 3").returncode == 128 + signal.SIGPIPE
+
+
+def test_what_python_does_not_ignore_the_command_does_not_ignore_either(result: Path) -> None:
+    done = launched(result, "grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status")
+    ignored = {line.split()[0]: int(line.split()[1], 16) for line in done.stdout.splitlines()}
+    asked = {1 << (number - 1) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT)}
+
+    assert not any(mask & bit for mask in ignored.values() for bit in asked)
+
+
+def test_a_program_found_by_path_runs_in_the_jobs_path(result: Path, tmp_path: Path) -> None:
+    tool = tmp_path / "bin" / "mytool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho hello\n")
+    tool.chmod(0o755)
+
+    assert launched(result, "mytool", env={"PATH": f"{tool.parent}:{os.defpath}"}).stdout == "hello\n"

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tare_inside import marks
+
+HEADER_BYTES, RECORD_BYTES = 4096, 16
+MOST_NS_A_MARK = 2000  # the promise; about 700 on a Neoverse-N1
+
+
+def test_marks_come_back_in_order_with_their_names_edges_and_steps(marks_file: Path) -> None:
+    before_ns = time.monotonic_ns()
+    marks.point("ready")
+    marks.begin("fetch", 0)
+    marks.end("fetch", 0)
+    marks.begin("Messung µs", 7)
+    after_ns = time.monotonic_ns()
+
+    loaded, lost = marks.load(str(marks_file))
+
+    assert [mark[1:] for mark in loaded] == [
+        ("ready", "point", -1),
+        ("fetch", "begin", 0),
+        ("fetch", "end", 0),
+        ("Messung µs", "begin", 7),
+    ]
+    times_ns = [mark[0] for mark in loaded]
+    assert times_ns == sorted(times_ns)
+    assert before_ns <= times_ns[0] <= times_ns[-1] <= after_ns
+    assert lost == 0
+
+
+def test_a_group_writes_one_interval_of_each_name_with_the_times_it_was_given(marks_file: Path) -> None:
+    write = marks.group(("fetch", "step"), room=2)
+    write(3, 1000, 2000, 1000, 5000)
+
+    assert marks.load(str(marks_file)) == (
+        [(1000, "fetch", "begin", 3), (1000, "step", "begin", 3), (2000, "fetch", "end", 3), (5000, "step", "end", 3)],
+        0,
+    )
+
+
+def test_a_group_keeps_its_room_and_loses_what_goes_beyond_it(marks_file: Path) -> None:
+    write = marks.group(("fetch",), room=1)
+    marks.point("after")
+    write(0, 10, 20)
+    write(1, 30, 40)
+
+    loaded, lost = marks.load(str(marks_file))
+
+    assert [mark[1:] for mark in loaded] == [("fetch", "begin", 0), ("fetch", "end", 0), ("after", "point", -1)]
+    assert lost == 2
+
+
+def test_an_interval_can_be_marked_after_the_fact(marks_file: Path) -> None:
+    marks.interval("epoch", 2, 50, 90)
+
+    assert marks.load(str(marks_file)) == ([(50, "epoch", "begin", 2), (90, "epoch", "end", 2)], 0)
+
+
+def test_a_full_buffer_counts_what_it_loses_and_overwrites_nothing(marks_file: Path) -> None:
+    for step in range(70):
+        marks.point("tick", step)
+
+    loaded, lost = marks.load(str(marks_file))
+
+    assert [mark[3] for mark in loaded] == list(range(64))
+    assert lost == 6
+
+
+def test_a_group_that_does_not_fit_any_more_is_lost_whole(tmp_path: Path) -> None:
+    marks.open_marks(str(tmp_path / "small.bin"), capacity=3)
+    try:
+        write = marks.group(("fetch", "compute"), room=1)
+        write(0, 1, 2, 2, 3)
+    finally:
+        marks.close_marks()
+
+    assert marks.load(str(tmp_path / "small.bin")) == ([], 4)
+
+
+def test_names_beyond_the_table_are_counted_as_lost(tmp_path: Path) -> None:
+    path = tmp_path / "names.bin"
+    marks.open_marks(str(path), capacity=200)
+    try:
+        for number in range(130):
+            marks.point(f"name {number}")
+    finally:
+        marks.close_marks()
+
+    loaded, lost = marks.load(str(path))
+
+    assert len(loaded) == 126
+    assert lost == 4
+
+
+def test_no_file_and_a_file_of_something_else_hold_no_marks(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"not marks" * 1000)
+
+    assert marks.load(str(tmp_path / "nothing")) == ([], 0)
+    assert marks.load(str(other)) == ([], 0)
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 7, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 2 * RECORD_BYTES + 5])
+def test_a_torn_file_gives_the_marks_that_are_whole(marks_file: Path, tmp_path: Path, kept_bytes: int) -> None:
+    for step in range(5):
+        marks.point("tick", step)
+    torn = tmp_path / "torn.bin"
+    torn.write_bytes(marks_file.read_bytes()[:kept_bytes])
+
+    loaded, lost = marks.load(str(torn))
+
+    assert [mark[3] for mark in loaded] == list(range(max(0, kept_bytes - HEADER_BYTES) // RECORD_BYTES))
+    assert lost == 0
+
+
+def test_a_record_of_garbage_is_lost_and_the_others_are_not(marks_file: Path, tmp_path: Path) -> None:
+    for step in range(3):
+        marks.point("tick", step)
+    data = bytearray(marks_file.read_bytes())
+    data[HEADER_BYTES + RECORD_BYTES : HEADER_BYTES + 2 * RECORD_BYTES] = b"\x7f" * RECORD_BYTES
+    damaged = tmp_path / "damaged.bin"
+    damaged.write_bytes(data)
+
+    loaded, lost = marks.load(str(damaged))
+
+    assert [mark[3] for mark in loaded] == [0, 2]
+    assert lost == 1
+
+
+def test_marks_of_another_are_never_overwritten(marks_file: Path) -> None:
+    marks.point("mine")
+
+    with pytest.raises(FileExistsError):
+        marks.open_marks(str(marks_file))
+
+    assert len(marks.load(str(marks_file))[0]) == 1
+
+
+def test_a_disk_without_room_fails_at_opening_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+
+    with pytest.raises(OSError, match="No space"):
+        marks.open_marks(str(tmp_path / "marks.bin"))
+
+    assert not (tmp_path / "marks.bin").exists()
+
+
+def test_without_a_buffer_marks_go_nowhere_and_hurt_no_one() -> None:
+    marks.close_marks()
+
+    marks.begin("fetch", 1)
+    marks.interval("fetch", 1, 2, 3)
+    marks.group(("fetch",), room=4)(1, 2, 3)
+
+
+def test_a_forked_child_does_not_write_into_its_parents_buffer(marks_file: Path) -> None:
+    write = marks.group(("fetch",), room=4)
+    marks.point("parent")
+    child = os.fork()
+    if child == 0:
+        marks.point("child")
+        marks.interval("child", 0, 1, 2)
+        write(0, 1, 2)
+        os._exit(0)
+    os.waitpid(child, 0)
+    marks.point("parent")
+
+    loaded, lost = marks.load(str(marks_file))
+
+    assert [mark[1] for mark in loaded] == ["parent", "parent"]
+    assert lost == 0
+
+
+def test_threads_never_take_each_others_slots(tmp_path: Path) -> None:
+    path = tmp_path / "threads.bin"
+    marks.open_marks(str(path), capacity=8000)
+
+    def mark(name: str) -> None:
+        for step in range(1000):
+            marks.point(name, step)
+
+    threads = [threading.Thread(target=mark, args=(f"thread {number}",)) for number in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        marks.close_marks()
+
+    loaded, lost = marks.load(str(path))
+
+    assert len({(name, step) for _, name, _, step in loaded}) == 4000
+    assert lost == 0
+
+
+def test_a_mark_costs_no_more_than_was_promised(tmp_path: Path) -> None:
+    marks.open_marks(str(tmp_path / "cost.bin"), capacity=1 << 17)
+    rounds = []
+    try:
+        for _ in range(21):
+            begin_ns = time.thread_time_ns()
+            for step in range(500):
+                marks.begin("fetch", step)
+                marks.end("fetch", step)
+            rounds.append((time.thread_time_ns() - begin_ns) / 1000)
+    finally:
+        marks.close_marks()
+
+    assert statistics.median(rounds) < MOST_NS_A_MARK
+
+
+def test_no_page_is_touched_for_the_first_time_in_the_timed_loop(tmp_path: Path) -> None:
+    marks.open_marks(str(tmp_path / "pages.bin"), capacity=1 << 16)  # 1 MiB: 256 pages of 4 KiB
+    try:
+        write, now = marks.group(("fetch", "copy", "compute", "step"), 8000), marks.now_ns
+        write(0, now(), now(), now(), now(), now(), now(), now(), now())
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for step in range(1, 8000):
+            t_ns = now()
+            write(step, t_ns, t_ns, t_ns, t_ns, t_ns, t_ns, t_ns, t_ns)
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    finally:
+        marks.close_marks()
+
+    assert faults < 64

@@ -1,0 +1,128 @@
+"""What runs inside a platform runs on the Pythons of old boards and images: 3.6 and everything since."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CANDIDATES = [
+    *sorted(Path("/root/.pyenv/versions").glob("3.*/bin/python3")),
+    *(Path(folder) / f"python3.{minor}" for folder in ("/usr/bin", "/usr/local/bin") for minor in range(6, 15)),
+]
+
+
+def version(python: Path) -> tuple[int, ...] | None:
+    try:
+        said = subprocess.run(
+            [python, "-c", "import sys; print(*sys.version_info[:2])"], check=False, capture_output=True, text=True
+        )
+    except OSError:
+        return None
+    found = tuple(map(int, said.stdout.split()))
+    return found if said.returncode == 0 and found >= (3, 6) else None
+
+
+def interpreters() -> dict[tuple[int, ...], str]:
+    """One interpreter of each version that is here; this one at the least."""
+    found = {version(python): str(python) for python in CANDIDATES if os.access(python, os.X_OK)}
+    return {known: path for known, path in found.items() if known} | {tuple(sys.version_info[:2]): sys.executable}
+
+
+PYTHONS = interpreters()
+every_python = pytest.mark.parametrize("python", PYTHONS.values(), ids=[".".join(map(str, v)) for v in PYTHONS])
+
+MARKING = """
+import os, sys
+from tare_inside import marks
+marks.open_marks(sys.argv[1], 1000)
+write = marks.group(("fetch", "step"), 10)
+marks.point("ready")
+write(0, 5, 6, 5, 7)
+marks.interval("epoch", 0, 5, 7)
+child = os.fork()
+if child == 0:
+    marks.point("child")
+    marks.interval("child", 0, 1, 2)
+    write(1, 5, 6, 5, 7)
+    os._exit(0)
+os.waitpid(child, 0)
+marks.begin("after", 3)
+"""
+
+
+def ran(python: str, *argv: str, inside: Path) -> subprocess.CompletedProcess[str]:
+    env = {"PYTHONPATH": str(inside), "PATH": os.defpath, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([python, *argv], env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_this_python_is_among_those_that_are_tried() -> None:
+    assert sys.executable in PYTHONS.values()
+
+
+@every_python
+def test_marks_are_written_and_forks_stay_silent(python: str, desk: Path) -> None:
+    inside, path = desk / "inside", desk / "marks.bin"
+    ran(python, "-c", MARKING, str(path), inside=inside)
+    load = "import json, sys; from tare_inside import marks; print(json.dumps(marks.load(sys.argv[1])))"
+    loaded, lost = json.loads(ran(python, "-c", load, str(path), inside=inside).stdout)
+
+    assert [mark[1:] for mark in loaded] == [
+        ["fetch", "begin", 0],
+        ["step", "begin", 0],
+        ["epoch", "begin", 0],
+        ["fetch", "end", 0],
+        ["step", "end", 0],
+        ["epoch", "end", 0],
+        ["ready", "point", -1],
+        ["after", "begin", 3],
+    ]
+    assert lost == 0
+
+
+@every_python
+def test_a_command_is_launched_and_counted(python: str, desk: Path) -> None:
+    result = desk / "result.json"
+    launch = desk / "inside" / "tare_inside" / "launch.py"
+    ran(python, "-I", "-S", str(launch), str(result), "--", "true", inside=desk / "inside")
+    said = json.loads(result.read_text())
+
+    assert said["exit"] == 0
+    assert 0 < said["wall_s"] < 30
+
+
+@every_python
+def test_the_software_is_named(python: str, desk: Path) -> None:
+    script = desk / "inside" / "tare_inside" / "fingerprint.py"
+    said = json.loads(ran(python, "-S", str(script), inside=desk / "inside").stdout)
+
+    assert said["python"]["version"].split(".")[0] == "3"
+    assert "torch" not in said  # -S leaves installed packages out
+    assert said["kernel"]
+
+
+@every_python
+def test_the_sitecustomize_leaves_a_script_without_torch_alone(python: str, desk: Path) -> None:
+    site = desk / "inside" / "tare_inside" / "inside_site"
+    env = {"PYTHONPATH": f"{site}:{desk / 'inside'}", "TARE_MARKS": str(desk / "marks.bin"), "PATH": os.defpath}
+    done = subprocess.run([python, "-c", "print('as ever')"], env=env, check=False, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "as ever\n", "")
+    assert not (desk / "marks.bin").exists()
+
+
+@every_python
+def test_the_data_set_is_the_same_whichever_python_makes_it(python: str, desk: Path) -> None:
+    maker = desk / "inside" / "tare_inside" / "data" / "mnist.py"
+    ran(python, str(maker), str(desk / "data"), "30", "4", inside=desk / "inside")
+    manifest = json.loads((desk / "data" / "manifest.json").read_text())
+
+    assert manifest["sha256"]["train-images-idx3-ubyte"].startswith(
+        "84b9cd90c9a5"
+    )  # a change here needs another folder name

@@ -1,0 +1,209 @@
+"""The rules by which steps are seen in someone's training loop, on made-up times: no torch is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tare_inside import marks
+from tare_inside.steps import Pass, Steps
+
+
+class Loop:
+    """Events one after another, each ten ticks long with ten ticks between them."""
+
+    def __init__(self, path: Path) -> None:
+        self.steps = Steps(room=4)
+        self._path, self._now_ns = path, 100
+
+    def tick(self) -> tuple[int, int]:
+        self._now_ns += 20
+        return self._now_ns - 10, self._now_ns
+
+    def iterate(self) -> Pass:
+        return self.steps.iterated(self.tick()[1])
+
+    def fetch(self, current: Pass) -> None:
+        self.steps.finish()
+        self.steps.fetched(current, *self.tick())
+
+    def exhaust(self, current: Pass) -> None:
+        self.steps.finish()
+        self.steps.exhausted(current, self.tick()[1])
+
+    def backward(self) -> None:
+        self.steps.went_backward(*self.tick())
+
+    def step(self, optimiser: str = "sgd") -> None:
+        self.steps.optimised(optimiser, *self.tick())
+
+    def train(self, current: Pass) -> None:
+        self.fetch(current)
+        self.backward()
+        self.step()
+
+    def seen(self) -> list[tuple[str, int, int, int]]:
+        """(name, step, begin, end) of every interval, once the program has ended."""
+        self.steps.close()
+        begun: dict[tuple[str, int], int] = {}
+        found = []
+        for t_ns, name, edge, step in marks.load(str(self._path))[0]:
+            if edge == "begin":
+                begun[name, step] = t_ns
+            else:
+                found.append((name, step, begun.pop((name, step)), t_ns))
+        return found
+
+    def named(self, name: str) -> list[tuple[int, int, int]]:
+        return [(step, begin_ns, end_ns) for found, step, begin_ns, end_ns in self.seen() if found == name]
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    path = tmp_path / "marks.bin"
+    marks.open_marks(str(path), capacity=1000)
+    yield Loop(path)
+    marks.close_marks()
+
+
+def test_a_step_runs_from_the_fetch_to_the_end_of_the_optimiser(loop: Loop) -> None:
+    loop.train(loop.iterate())
+
+    assert sorted(loop.seen()) == [
+        ("backward", 0, 150, 160),
+        ("compute", 0, 140, 180),
+        ("epoch", 0, 120, 180),
+        ("fetch", 0, 120, 140),  # it begins with making the iterator
+        ("forward", 0, 140, 150),
+        ("optimiser", 0, 170, 180),
+        ("step", 0, 120, 180),
+    ]
+
+
+def test_the_next_step_begins_where_the_last_one_ended(loop: Loop) -> None:
+    current = loop.iterate()
+    loop.train(current)
+    loop.train(current)
+
+    assert loop.named("step") == [(0, 120, 180), (1, 180, 240)]
+    assert loop.named("fetch") == [(0, 120, 140), (1, 190, 200)]
+
+
+def test_a_new_pass_begins_with_its_own_fetch_and_is_an_epoch(loop: Loop) -> None:
+    for _ in range(2):
+        current = loop.iterate()
+        loop.train(current)
+        loop.exhaust(current)
+
+    assert loop.named("epoch") == [(0, 120, 200), (1, 220, 300)]
+
+
+def test_steps_are_numbered_on_over_passes(loop: Loop) -> None:
+    for _ in range(2):
+        current = loop.iterate()
+        loop.train(current)
+        loop.train(current)
+        loop.exhaust(current)
+
+    assert [step for step, _, _ in loop.named("step")] == [0, 1, 2, 3]
+
+
+def test_batches_for_evaluation_are_in_no_step(loop: Loop) -> None:
+    training = loop.iterate()
+    loop.train(training)
+    evaluating = loop.iterate()
+    for _ in range(3):
+        loop.fetch(evaluating)
+    loop.exhaust(evaluating)
+    loop.train(training)
+
+    assert len(loop.named("fetch")) == 2
+    assert loop.named("step") == [(0, 120, 180), (1, 290, 340)]
+    assert len(loop.named("epoch")) == 1
+
+
+def test_several_batches_for_one_optimiser_step_are_one_step(loop: Loop) -> None:
+    current = loop.iterate()
+    loop.fetch(current)
+    loop.backward()
+    loop.train(current)
+
+    assert loop.named("step") == [(0, 120, 220)]
+    assert loop.named("fetch") == [(0, 120, 140), (0, 170, 180)]
+    assert loop.named("compute") == [(0, 140, 170), (0, 180, 220)]
+    assert len(loop.named("forward")) == len(loop.named("backward")) == 2
+
+
+def test_two_optimisers_on_one_batch_are_one_step(loop: Loop) -> None:
+    current = loop.iterate()
+    for _ in range(2):
+        loop.fetch(current)
+        loop.backward()
+        loop.step("discriminator")
+        loop.backward()
+        loop.step("generator")
+
+    assert [step for step, _, _ in loop.named("step")] == [0, 1]
+    assert [step for step, _, _ in loop.named("optimiser")] == [0, 0, 1, 1]
+
+
+def test_the_same_optimiser_twice_on_one_batch_is_two_steps(loop: Loop) -> None:
+    current = loop.iterate()
+    loop.fetch(current)
+    for _ in range(3):
+        loop.backward()
+        loop.step()
+
+    assert loop.named("step") == [(0, 120, 180), (1, 180, 220), (2, 220, 260)]
+    assert loop.named("backward") == [(0, 150, 160), (1, 190, 200), (2, 230, 240)]
+    assert loop.named("compute") == [(0, 140, 180), (1, 180, 220), (2, 220, 260)]
+
+
+def test_without_a_dataloader_a_step_runs_from_the_last_one(loop: Loop) -> None:
+    for _ in range(2):
+        loop.backward()
+        loop.step()
+
+    assert loop.named("step") == [(0, 110, 140), (1, 140, 180)]
+    assert loop.named("fetch") == loop.named("epoch") == []
+
+
+def test_an_optimiser_inside_another_is_counted_once(loop: Loop) -> None:
+    current = loop.iterate()
+    loop.fetch(current)
+    loop.backward()
+    loop.steps.optimised("inner", 175, 185)
+    loop.steps.optimised("outer", 170, 190)
+
+    assert loop.named("optimiser") == [(0, 175, 185)]
+    assert len(loop.named("step")) == 1
+
+
+def test_two_loaders_side_by_side_are_fetched_in_the_same_step(loop: Loop) -> None:
+    first, second = loop.iterate(), loop.iterate()
+    for _ in range(3):
+        loop.fetch(first)
+        loop.train(second)
+
+    assert [step for step, _, _ in loop.named("fetch")] == [0, 1, 1, 2, 2]
+    assert [step for step, _, _ in loop.named("step")] == [0, 1, 2]
+
+
+def test_a_pass_that_is_left_early_ends_with_its_last_step(loop: Loop) -> None:
+    left = loop.iterate()
+    loop.train(left)
+    loop.fetch(left)
+    following = loop.iterate()
+    loop.train(following)
+
+    assert loop.named("epoch") == [(0, 120, 180), (1, 220, 280)]
+    assert loop.named("step") == [(0, 120, 180), (1, 220, 280)]
+
+
+def test_the_last_step_of_a_program_is_not_forgotten(loop: Loop) -> None:
+    loop.train(loop.iterate())
+
+    assert marks.load(str(loop._path))[0] == []
+    assert len(loop.named("step")) == 1

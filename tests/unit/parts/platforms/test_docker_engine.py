@@ -1,0 +1,195 @@
+"""Finding an engine, and what is said when there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests.exceptions
+from docker.errors import APIError
+
+from small_linux import SmallLinux
+from tare.errors import ObstacleError, TrialError
+from tare.host import Completed, LocalHost
+from tare.parts import engine
+from tare.testing import FakeHost
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No engine of this machine is seen."""
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("TARE_STATE", str(tmp_path))
+    monkeypatch.setattr(engine, "SYSTEM_SOCKET", str(tmp_path / "none.sock"))
+
+
+@contextlib.contextmanager
+def answering(path: Path, answer: bytes = b"HTTP/1.1 200 OK\r\n\r\nOK") -> Iterator[None]:
+    """Something that answers every connection at `path`."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    line, _ = server.accept()
+                    with line:
+                        line.recv(100)
+                        line.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_the_named_engine_comes_first_then_the_systems_then_ours(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", "unix:///somewhere.sock")
+
+    assert engine.candidates() == ["/somewhere.sock", engine.SYSTEM_SOCKET, str(tmp_path / "engine/docker.sock")]
+
+
+def test_an_engine_that_answers_is_found(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
+
+    with answering(tmp_path / "d.sock"):
+        found = engine.find()
+
+    assert found == engine.Engine(str(tmp_path / "d.sock"), ours=False)
+    assert found.address == f"unix://{tmp_path}/d.sock"
+
+
+def test_our_own_engine_is_known_as_ours(tmp_path):
+    (tmp_path / "engine").mkdir()
+
+    with answering(tmp_path / "engine" / "docker.sock"):
+        assert engine.find() == engine.Engine(engine.own_socket(), ours=True)
+
+
+def test_something_else_at_the_socket_is_no_engine(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
+
+    with answering(tmp_path / "d.sock", b"HTTP/1.1 500 No\r\n\r\n"):
+        assert engine.find() is None
+        (sentence,) = engine.obstacles(LocalHost())
+
+    assert "500" in sentence
+
+
+def test_without_an_engine_the_sentence_says_where_it_was_looked_for_and_what_to_do():
+    (sentence,) = engine.obstacles(LocalHost())
+
+    for part in ("none.sock", "engine/docker.sock", "apt-get install docker.io", "tare.parts.engine start"):
+        assert part in sentence
+    with pytest.raises(ObstacleError, match="no Docker engine answers"):
+        engine.connect(LocalHost())
+
+
+def test_an_engine_on_another_machine_is_not_this_device(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://10.0.0.1:2375")
+
+    (sentence,) = engine.obstacles(LocalHost())
+
+    assert "is not on this device" in sentence
+
+
+def test_asking_for_obstacles_starts_nothing():
+    host = SmallLinux()
+
+    engine.obstacles(host)
+
+    assert host.asked == []
+
+
+def test_without_the_sdk_the_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "docker", None)
+
+    assert any("tare-bench[docker]" in sentence for sentence in engine.obstacles(FakeHost()))
+
+
+def test_starting_takes_the_engine_that_is_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
+    host = SmallLinux()
+
+    with answering(tmp_path / "d.sock"):
+        assert not engine.start(host).ours
+
+    assert host.asked == []
+
+
+def test_only_root_starts_an_engine():
+    with pytest.raises(ObstacleError, match="only root"):
+        engine.start(SmallLinux(uid=1000))
+
+
+def test_an_engine_that_is_not_installed_cannot_be_started():
+    with pytest.raises(ObstacleError, match=r"apt-get install docker\.io"):
+        engine.start(SmallLinux())
+
+
+def test_a_state_folder_too_deep_for_a_socket_is_refused(monkeypatch):
+    monkeypatch.setenv("TARE_STATE", "/" + "x" * 120)
+    host = SmallLinux(answer=lambda argv: Completed(tuple(argv), 0, "", "") if argv[0] == "dockerd" else None)
+
+    with pytest.raises(ObstacleError, match="shorter folder"):
+        engine.start(host)
+
+
+def test_an_engine_that_does_not_answer_in_time_is_stopped_and_its_log_is_quoted(tmp_path):
+    place = str(tmp_path / "engine")
+    started = []
+
+    def answer(argv):
+        if argv[0] == "tail":
+            return Completed(tuple(argv), 0, "failed to mount", "")
+        if argv[0] == "dockerd":
+            started.append(argv)
+            host.files[f"{place}/dockerd.pid"] = "600"
+            host.files["/proc/600/cmdline"] = "\0".join(argv)
+        if argv[0] == "kill":
+            del host.files["/proc/600/cmdline"]
+        return Completed(tuple(argv), 0, "", "") if argv[0] in ("dockerd", "kill") else None
+
+    host = SmallLinux(answer=answer)
+
+    with pytest.raises(ObstacleError, match="failed to mount"):
+        engine.start(host)
+
+    assert {"--iptables=false", "--bridge=none", "--storage-driver=overlay2", "--userland-proxy=false"} <= set(
+        started[1]
+    )
+    assert ("kill", "-TERM", "600") in host.asked
+
+
+def test_stopping_never_touches_a_process_that_is_not_our_engine():
+    host = FakeHost(files={"/e/dockerd.pid": "600", "/proc/600/cmdline": "vim\0notes"})
+
+    assert engine.stop(host, "/e") is False
+    assert engine.stop(FakeHost(), "/e") is False
+    assert host.asked == []
+
+
+def test_what_the_sdk_raises_becomes_an_error_of_ours():
+    with pytest.raises(TrialError, match="could not dance: no"), engine.errors("dance"):
+        raise APIError("x", explanation="no")
+    with pytest.raises(TrialError, match="did not answer when asked to dance"), engine.errors("dance"):
+        raise requests.exceptions.ReadTimeout("60 s")
+
+
+def test_the_command_line_says_what_it_knows(capsys, monkeypatch, tmp_path):
+    assert engine.main(["dance"]) == 2
+    assert engine.main(["status"]) == 3
+    assert "no Docker engine" in capsys.readouterr().err
+    assert engine.main(["stop"]) == 0
+    assert "no engine of ours" in capsys.readouterr().out
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
+    with answering(tmp_path / "d.sock"):
+        assert engine.main(["start"]) == 0
+        assert engine.main(["status"]) == 0
+    assert f"export DOCKER_HOST=unix://{tmp_path}/d.sock\n" in capsys.readouterr().out
+    assert "DOCKER_HOST" in os.environ

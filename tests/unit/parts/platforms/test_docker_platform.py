@@ -1,0 +1,295 @@
+"""The docker platform on a pretend engine: what is asked of it, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pretend_engine import PretendEngine, frame
+from small_linux import SmallLinux
+from tare.errors import ControlNotHeld, ObstacleError, TareError, TrialError
+from tare.host import Job, LocalHost, Scope, Site
+from tare.parts import engine
+from tare.parts.platforms.docker import Docker
+from tare.testing import FakeHost
+
+SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/desk"),))
+
+
+@pytest.fixture
+def linux() -> SmallLinux:
+    return SmallLinux()
+
+
+@pytest.fixture
+def docker(linux: SmallLinux, monkeypatch: pytest.MonkeyPatch) -> PretendEngine:
+    pretend = PretendEngine(linux)
+    monkeypatch.setattr(engine, "connect", lambda host: pretend)
+    monkeypatch.setattr(engine, "candidates", lambda: ["/var/run/docker.sock"])
+    return pretend
+
+
+def test_the_hosts_root_is_bound_read_only_from_an_overlay_onto_a_skeleton(linux, docker):
+    place = Docker().open(linux, SITE)
+
+    mounts = docker.configs["tare-1"]["HostConfig"]["Mounts"]
+    shown = {mount["Target"]: (mount["Source"], mount["ReadOnly"]) for mount in mounts}
+    assert shown == {
+        "/etc": ("/scratch/tare-1/root/etc", True),
+        "/usr": ("/scratch/tare-1/root/usr", True),
+        "/work": ("/scratch/tare-1/root/work", True),
+        "/tmp/set": ("/tmp/set", True),
+        "/dev/shm/desk": ("/dev/shm/desk", False),
+    }
+    assert docker.configs["tare-1"]["Image"] in [image["Id"] for image in docker.images.values()]
+    assert place.python == linux.python
+    assert place.facts["root"] == "overlay"
+
+
+def test_the_skeleton_is_made_once_an_engine(linux, docker):
+    for number in (1, 2):
+        Docker().open(linux, Site(name=f"tare-{number}", scratch=Path("/scratch")))
+
+    assert linux.log.count("docker import") == 1
+
+
+def test_without_the_right_to_mount_the_root_folders_are_bound_as_they_are(docker, monkeypatch):
+    user = SmallLinux(uid=1000)
+    docker.host = user
+
+    place = Docker().open(user, SITE)
+
+    sources = [mount["Source"] for mount in docker.configs["tare-1"]["HostConfig"]["Mounts"]]
+    assert sources[:3] == ["/etc", "/usr", "/work"]
+    assert docker.configs["tare-1"]["User"] == "1000:1000"
+    assert place.facts["root"] == "binds"
+    assert not any("overlay" in line for line in user.table)
+
+
+def test_a_root_folder_on_its_own_disk_is_bound_once(linux, docker):
+    linux.table.append("50 29 8:1 / /work rw - ext4 /dev/sdb rw")
+    linux._show_table()
+
+    Docker().open(linux, SITE)
+
+    mounts = docker.configs["tare-1"]["HostConfig"]["Mounts"]
+    assert [mount["Source"] for mount in mounts if mount["Target"] == "/work"] == ["/work"]
+
+
+def test_an_engines_socket_is_covered(linux, docker, monkeypatch):
+    monkeypatch.setattr(
+        engine, "candidates", lambda: ["/var/run/docker.sock", "/work/engine/docker.sock", "/run/d.sock"]
+    )
+    linux.folders.add("/work/engine")
+
+    Docker().open(linux, SITE)
+
+    covered = set(docker.configs["tare-1"]["HostConfig"]["Tmpfs"])
+    assert covered == {"/tmp", "/run", "/work/engine"}
+
+
+def test_a_container_carries_our_labels(linux, docker):
+    Docker().open(linux, SITE)
+
+    labels = docker.configs["tare-1"]["Labels"]
+    assert labels["tare.run"] == "tare-1"
+    assert labels["tare.owner"] == "42:777"
+    assert labels["tare.boot"] == "6a0f8a0e-0000-4000-8000-000000000000"
+
+
+def test_its_scope_is_its_first_process_and_its_folders_on_the_device(linux, docker):
+    linux.files["/proc/sys/kernel/random/boot_id"] = LocalHost().read("/proc/sys/kernel/random/boot_id")
+
+    scope = Docker().open(linux, SITE).scope()
+
+    assert scope.pid == docker.running["tare-1"]
+    assert scope.cgroups["cpu"] == "/sys/fs/cgroup/cpu/tare/tare-1"
+    assert scope != Scope()
+
+
+def test_under_systemd_the_parent_is_a_slice(linux, docker):
+    docker.driver = "systemd"
+
+    Docker().open(linux, SITE)
+
+    assert docker.configs["tare-1"]["HostConfig"]["CgroupParent"] == "tare.slice"
+
+
+def test_closing_leaves_nothing(linux, docker):
+    before = linux.left_over()
+    place = Docker().open(linux, SITE)
+
+    place.close()
+    place.close()
+
+    assert linux.left_over() == before
+    assert (docker.configs, docker.closed) == ({}, 1)
+
+
+def test_whichever_step_of_opening_breaks_nothing_is_left(monkeypatch):
+    monkeypatch.setattr(engine, "candidates", lambda: ["/var/run/docker.sock"])
+    whole = SmallLinux()
+    monkeypatch.setattr(engine, "connect", lambda host: PretendEngine(whole))
+    Docker().open(whole, SITE)
+    failures = 0
+    for step in range(1, whole.steps + 1):
+        host = SmallLinux(break_at=step)
+        pretend = PretendEngine(host)
+        before = host.left_over()
+        monkeypatch.setattr(engine, "connect", lambda host, pretend=pretend: pretend)
+        try:
+            Docker().open(host, SITE).close()
+        except TareError:
+            failures += 1
+        assert (host.left_over(), pretend.configs) == (before, {}), f"left over after: {whole.log[step - 1]}"
+    assert failures >= 8
+
+
+def test_someone_elses_container_of_the_same_name_is_never_removed(linux, docker):
+    docker.configs["tare-1"] = {"Labels": {"app": "theirs"}}
+
+    Docker.sweep(linux, "tare-1")
+
+    assert list(docker.configs) == ["tare-1"]
+
+
+def test_sweeping_after_a_crash_removes_everything_and_is_idempotent(linux, docker):
+    before = linux.left_over()
+    Docker().open(linux, SITE)  # and the runner dies here
+
+    Docker.sweep(linux, "tare-1")
+    Docker.sweep(linux, "tare-1")
+
+    assert (linux.left_over(), docker.configs) == (before, {})
+
+
+def test_sweeping_without_an_engine_unmounts_and_says_that_a_container_may_be_left(linux, docker, monkeypatch):
+    before = linux.left_over()["mounts"]
+    Docker().open(linux, SITE)
+
+    def silent(host):
+        raise ObstacleError("docker cannot be used here.", ["no engine."])
+
+    monkeypatch.setattr(engine, "connect", silent)
+    with pytest.raises(ObstacleError):
+        Docker.sweep(linux, "tare-1")
+
+    assert linux.left_over()["mounts"] == before
+
+
+def test_a_limit_that_the_engine_dropped_closes_the_container_again(linux, docker):
+    before = linux.left_over()
+
+    with pytest.raises(ControlNotHeld):
+        Docker(memory="64 MiB").open(linux, SITE)  # this engine sets no limits
+
+    assert linux.left_over() == before
+
+
+def test_a_container_that_ends_at_once_says_why(linux, docker, monkeypatch):
+    monkeypatch.setattr(docker, "start", lambda container: None)
+
+    with pytest.raises(TrialError, match="`sleep`"):
+        Docker().open(linux, SITE)
+
+
+def test_a_job_gets_its_own_environment_and_no_other(linux, docker):
+    place = Docker().open(linux, SITE)
+
+    ended = place.spawn(Job(("python", "train.py"), env={"A": "1", "HOME": "/root"}, cwd="/work")).wait(5)
+
+    asked = docker.execs[-1]
+    assert (asked["cmd"], asked["workdir"]) == (["python", "train.py"], "/work")
+    # A name without a value takes away what the engine or the container would add.
+    assert asked["environment"] == ["A=1", "HOME=/root", "TARE_NAME=tare-1", "HOSTNAME", "PATH"]
+    assert ended.code == 0
+
+
+def test_an_image_is_pinned_by_its_id_and_keeps_its_variables(linux, docker):
+    env = ["PATH=/opt/bin", "LD_LIBRARY_PATH=/cuda", "EMPTY="]
+    docker.images["pt:1"] = docker.images["sha256:77"] = {"Id": "sha256:77", "Config": {"Env": env}}
+    docker.answers = [frame(1, b"/opt/bin/python3\n")]
+
+    place = Docker(image="pt:1").open(linux, SITE)
+    place.spawn(Job(("python", "x.py"), env={"PATH": "/host", "A": "1"})).wait(5)
+
+    assert docker.configs["tare-1"]["Image"] == "sha256:77"
+    assert place.python == "/opt/bin/python3"
+    assert docker.execs[-1]["environment"] == ["PATH=/opt/bin", "A=1", "TARE_NAME=tare-1", "HOSTNAME"]
+    mounts = docker.configs["tare-1"]["HostConfig"]["Mounts"]
+    assert [mount["Target"] for mount in mounts] == ["/dev/shm/desk", "/tmp/set"]
+    assert place.facts == {"root": "image", "image_id": "sha256:77"}
+
+
+def test_an_image_that_the_engine_does_not_have_is_never_fetched(linux, docker):
+    with pytest.raises(ObstacleError, match="docker pull pt:1"):
+        Docker(image="pt:1").open(linux, SITE)
+
+
+def test_an_image_is_built_from_a_dockerfile_without_a_network_and_once(linux, docker, tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    docker.answers = [frame(1, b"/usr/bin/python3\n")] * 3
+    part = Docker(dockerfile=tmp_path / "Dockerfile")
+
+    for number in (1, 2):
+        part.open(linux, Site(name=f"tare-{number}", scratch=Path("/scratch")))
+
+    (asked,) = docker.built
+    assert (asked["network_mode"], asked["path"], asked["dockerfile"]) == ("none", str(tmp_path), "Dockerfile")
+    (tmp_path / "more").write_text("1")
+    part.open(linux, Site(name="tare-3", scratch=Path("/scratch")))
+    assert len(docker.built) == 2
+
+
+def test_a_dockerfile_that_does_not_build_says_what_the_build_said(linux, docker, tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    docker.build_says = [{"stream": "Step 1/2"}, {"error": "no route to host"}]
+
+    with pytest.raises(ObstacleError, match=r"no route to host\nStep 1/2"):
+        Docker(dockerfile=tmp_path / "Dockerfile").open(linux, SITE)
+
+
+def test_obstacles_name_a_missing_dockerfile_and_a_missing_image(linux, docker, monkeypatch):
+    monkeypatch.setattr(engine, "obstacles", lambda host: [])
+
+    assert Docker(dockerfile="/no/Dockerfile").obstacles(linux) == [
+        "there is no /no/Dockerfile to build the image from."
+    ]
+    assert Docker(image="pt:1").obstacles(linux) == ["the engine has no image pt:1: `docker pull pt:1` brings it."]
+    assert Docker().obstacles(linux) == []
+
+
+def test_inside_another_platform_docker_says_what_to_use_instead():
+    sentences = Docker().obstacles(FakeHost(name="guest"))
+
+    assert any("inside guest" in sentence and "runc or podman" in sentence for sentence in sentences)
+
+
+def test_the_container_is_asked_for_with_the_walls_of_the_house(linux, docker):
+    """faults.md S14: what every container is started with, as a whole; a change here is a decision."""
+    Docker().open(linux, SITE)
+    asked = json.loads(json.dumps(docker.configs["tare-1"]))
+    walls = {key: value for key, value in asked["HostConfig"].items() if key != "Mounts"}
+
+    assert asked["Cmd"] == ["sleep", "2147483647"]
+    assert walls == {
+        "NetworkMode": "none",
+        "IpcMode": "private",
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "Privileged": False,
+        "ReadonlyRootfs": True,
+        "PidsLimit": 4096,
+        "ShmSize": 1 << 30,
+        "CgroupParent": "/tare",
+        "LogConfig": {"Type": "none"},
+        "RestartPolicy": {"Name": "no"},
+        "Tmpfs": {
+            "/tmp": "rw,nosuid,nodev,exec,mode=1777",
+            "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
+        },
+        "Ulimits": [{"Name": "nofile", "Soft": 1024, "Hard": 4096}],
+    }
+    assert "docker.sock" not in json.dumps(asked["HostConfig"]["Mounts"])

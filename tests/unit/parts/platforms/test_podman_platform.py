@@ -1,0 +1,154 @@
+"""Podman: the command line, a long-lived container, the same walls as docker's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from small_linux import SmallLinux, broken_openings
+from tare.errors import ControlNotHeld
+from tare.host import Completed, Job, Site
+from tare.parts.platforms.podman import Podman
+from tare.testing import FakeHost
+
+SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/desk"),))
+
+
+def created(host: SmallLinux) -> tuple[str, ...]:
+    (command,) = [asked for asked in host.asked if "create" in asked]
+    return command
+
+
+def test_a_container_is_made_with_the_walls_of_the_house():
+    host = SmallLinux()
+
+    Podman(shm="64 MiB").open(host, SITE)
+
+    flags = created(host)
+    walls = {
+        "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--pids-limit=4096",
+        "--user=0:0", "--cgroup-parent=/tare", f"--shm-size={64 << 20}b", "--label=tare.run=tare-1",
+        "--label=tare.owner=42:777", "--log-driver=none", "--ulimit=nofile=1024:4096",
+    }  # fmt: skip
+    assert walls <= set(flags)
+    assert flags[:3] == ("podman", "--cgroup-manager=cgroupfs", "--runtime=runc")
+    assert flags[-4:] == ("--rootfs", "/:O", "sleep", "2147483647")
+    mounts = [flag for flag in flags if flag.startswith("--mount=")]
+    assert "src=/dev/shm/desk,dst=/dev/shm/desk,rw=true" in mounts[0]
+    assert "src=/tmp/set,dst=/tmp/set,ro=true" in mounts[1]
+
+
+def test_without_runc_podman_takes_its_own_runtime():
+    host = SmallLinux(installed={"podman"})
+
+    Podman().open(host, SITE)
+
+    assert "--runtime=runc" not in created(host)
+
+
+def test_limits_are_flags_and_are_read_back():
+    host = SmallLinux()  # its podman sets no limits
+    before = host.left_over()
+
+    with pytest.raises(ControlNotHeld):
+        Podman(quota=1.5, cpuset="0-1", memory="64 MiB").open(host, SITE)
+
+    assert {"--cpu-quota=150000", "--cpu-period=100000", "--cpuset-cpus=0-1", f"--memory={64 << 20}b"} <= set(
+        created(host)
+    )
+    assert host.left_over() == before
+
+
+def test_a_job_gets_its_own_environment_and_no_other():
+    host = SmallLinux()
+    place = Podman().open(host, SITE)
+
+    place.spawn(Job(("python", "train.py"), env={"A": "1"}, cwd="/work"))
+
+    assert host.spawned[0].argv == (
+        "podman", "--cgroup-manager=cgroupfs", "exec", "--workdir=/work", "tare-1",
+        "/usr/bin/env", "-i", "A=1", "TARE_NAME=tare-1", "python", "train.py",
+    )  # fmt: skip
+
+
+def test_in_an_image_the_images_own_variables_stay_and_its_path_wins():
+    host = SmallLinux()
+    host.answer = lambda argv: Completed((), 0, "/opt/python3\n", "") if "exec" in argv else None
+    place = Podman(image="pt:1").open(host, SITE)
+
+    place.spawn(Job(("python", "train.py"), env={"A": "1", "PATH": "/host"}))
+
+    argv = host.spawned[0].argv
+    assert place.python == "/opt/python3"
+    assert "-i" not in argv
+    assert "PATH=/host" not in argv
+    assert {"A=1", "TARE_NAME=tare-1"} <= set(argv)
+    assert created(host)[-3:] == ("pt:1", "sleep", "2147483647")
+
+
+def test_input_reaches_a_short_command():
+    host = SmallLinux()
+    place = Podman().open(host, SITE)
+
+    place.run(["cat"], stdin="text")
+    place.run(["true"])
+
+    assert "--interactive" in host.asked[-2]
+    assert "--interactive" not in host.asked[-1]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_closing_leaves_no_container_and_no_group(version):
+    host = SmallLinux(version=version)
+    before = host.left_over()
+    place = Podman().open(host, SITE)
+    for controller in ("cpu",) if version == 1 else ("",):
+        host._make_group(f"{host.point(controller)}/tare/conmon")
+
+    place.close()
+
+    assert host.left_over() == before
+
+
+def test_whichever_step_of_opening_breaks_nothing_is_left():
+    before = SmallLinux().left_over()
+
+    openings = list(broken_openings(Podman(), SITE))
+
+    assert sum(not opened for _, _, opened in openings) >= 3
+    for broken, host, _ in openings:
+        assert host.left_over() == before, f"left over after this broke: {broken}"
+
+
+def test_sweeping_removes_by_label_only_and_is_idempotent():
+    host = SmallLinux()
+    before = host.left_over()
+    Podman().open(host, SITE)  # and the runner dies here
+    host.podman["tare-9"] = {"labels": "someone=else", "pid": "0"}
+
+    Podman.sweep(host, "tare-1")
+    Podman.sweep(host, "tare-1")
+    Podman.sweep(host, "tare-9")
+
+    assert list(host.podman) == ["tare-9"]
+    host.podman.clear()
+    assert host.left_over() == before
+
+
+def test_sweeping_without_podman_is_no_error():
+    Podman.sweep(SmallLinux(installed=set()), "tare-1")
+
+
+def test_obstacles_say_what_to_install():
+    sentences = Podman().obstacles(FakeHost())
+
+    assert any("apt-get install podman" in sentence for sentence in sentences)
+    assert Podman().obstacles(SmallLinux()) == []
+
+
+def test_an_image_that_podman_does_not_have_is_an_obstacle():
+    host = SmallLinux()
+    host.answer = lambda argv: Completed((), 1, "", "") if "exists" in argv else None
+
+    assert Podman(image="pt:1").obstacles(host) == ["podman has no image pt:1: `podman pull pt:1` brings it."]

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+
+import pytest
+
+import some_weighings as some
+from golden_files import assert_as_in_file
+from html_reading import Element, read_page
+from tare.analysis.model import Measurement, Weighing
+from tare.report.html import fine, render
+
+
+def page_of(sample: some.Sample, **more: object) -> str:
+    return render(sample.weighing, sample.records, some.GENERATED, **more)  # type: ignore[arg-type]
+
+
+def read(name: str) -> Element:
+    return read_page(page_of(some.SAMPLES[name](), study_text=some.STUDY_TEXT))
+
+
+@pytest.fixture(params=some.SAMPLES)
+def any_page(request: pytest.FixtureRequest) -> str:
+    return page_of(some.SAMPLES[request.param](), study_text=some.STUDY_TEXT)
+
+
+def test_the_file_asks_for_nothing_and_runs_nothing(any_page: str) -> None:
+    tree = read_page(any_page)
+    assert not re.search(r"(https?:|//|url\(|@import)", any_page)
+    assert tree.all("script") == []
+    for element in tree.inside():
+        assert "style" not in element.attributes
+        assert not [name for name in element.attributes if name.startswith("on")]
+        assert element.attributes.get("href", "#").startswith(("#", "data:,"))
+        assert "src" not in element.attributes
+
+
+def test_the_policy_allows_the_page_s_own_style_sheet_and_nothing_else(any_page: str) -> None:
+    style = re.search(r"<style>(.*?)</style>", any_page, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    policy = [
+        meta.attributes["content"]
+        for meta in read_page(any_page).all("meta")
+        if meta.attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy == [
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    ]
+    assert any_page.index("Content-Security-Policy") < any_page.index("<style>")
+
+
+def test_every_link_leads_to_one_place_on_the_page(any_page: str) -> None:
+    tree = read_page(any_page)
+    places = [element.attributes["id"] for element in tree.inside() if "id" in element.attributes]
+    assert len(places) == len(set(places))
+    targets = {link.attributes["href"].removeprefix("#") for link in tree.all("a")}
+    assert targets <= set(places)
+    referred = {name for each in tree.inside() for name in each.attributes.get("aria-labelledby", "").split()}
+    assert referred <= set(places)
+
+
+def test_every_figure_has_words_for_those_who_do_not_see_it_and_its_numbers(any_page: str) -> None:
+    for figure in read_page(any_page).all("figure"):
+        drawings = figure.all("svg", role="img")
+        assert len(drawings) == 2
+        for drawing in drawings:
+            assert drawing.all("title")[0].text()
+            assert drawing.all("desc")[0].text()
+        assert figure.all("figcaption")[0].text()
+        assert figure.all("details")[0].all("td")
+
+
+@pytest.mark.parametrize("name", ["normal", "tainted", "several", "empty"])
+def test_the_first_screen_is_as_in_the_golden_file(name: str) -> None:
+    page = page_of(some.SAMPLES[name]())
+    section = re.search(r'<section id="answer".*?</section>', page, re.DOTALL)
+    assert section is not None
+    assert_as_in_file(re.sub(r"\n{2,}", "\n", section[0]), f"report/answer-{name}.html")
+
+
+def test_the_first_screen_says_what_is_missing_and_why() -> None:
+    answer = read("half_finished").all("section", id="answer")[0].text()
+    assert "6 of 36 trials; 3 failed; 27 not run yet" in answer
+    assert "docker, block 0: failed: The image was not found." in answer
+    assert "no usable trial" in answer
+
+
+def test_an_empty_store_has_a_page_that_says_so() -> None:
+    tree = read("empty")
+    assert tree.all("p", class_="verdict")[0].text() == "nothing to compare yet"
+    assert "0 of 24 trials; 24 not run yet" in tree.text()
+    assert tree.all("figure") == []
+    assert "No trial has been run yet." in tree.text()
+
+
+def test_one_trial_is_enough_for_a_page() -> None:
+    only = some.records()[:1]
+    alone = replace(some.empty().weighing, counts={"planned": 24, "ok": 1}, medians={}, by="platform")
+    value = Measurement("bare", only[0].metrics["step_s"], "0", only[0].twin, only[0].trial)
+    tree = read_page(render(replace(alone, measurements=(value,)), only, some.GENERATED))
+    assert len(tree.all("figure")) == 1
+    assert len(tree.all("table", class_="trials")[0].all("tr")) == 2
+
+
+def test_where_n_is_too_small_no_interval_is_drawn() -> None:
+    def intervals(name: str) -> list[Element]:
+        return [
+            mark
+            for drawing in read(name).all("figure", id="figure-effects")[0].all("svg", role="img")
+            for mark in drawing.all(class_="interval")
+        ]
+
+    assert intervals("normal")
+    assert intervals("too_few") == []
+    assert "n = 3: too small for 95 %" in read("too_few").text()
+
+
+def test_what_taints_the_verdict_stands_before_the_table() -> None:
+    answer = read("tainted").all("section", id="answer")[0]
+    assert "torch.version: docker has 2.12.1" in answer.all("div", class_="alarm")[0].text()
+    assert "(tainted)" in answer.all("p", class_="verdict")[0].text()
+    assert read("normal").all("div", class_="alarm") == []
+
+
+def test_parity_is_claimed_only_where_every_side_left_a_fingerprint() -> None:
+    assert "No difference that matters was found" in read("normal").text()
+    sample = some.normal()
+    blind = [replace(record, facts={}) for record in sample.records]
+    assert (
+        "it is not known whether they ran the same software"
+        in read_page(page_of(replace(sample, records=blind))).text()
+    )
+
+
+def test_parity_is_also_known_where_the_baseline_has_a_longer_name_than_the_factor_s() -> None:
+    sample = some.normal()
+    longer = {"bare": "bare, batch=16", "docker": "docker, batch=16"}
+    renamed = replace(
+        sample.weighing,
+        comparisons=(some.comparison(longer["docker"], against=longer["bare"]),),
+        measurements=tuple(replace(each, level=longer[each.level]) for each in sample.weighing.measurements),
+    )
+    assert "No difference that matters was found" in read_page(page_of(some.Sample(renamed, sample.records))).text()
+
+
+def test_the_verdict_s_numbers_lead_to_the_trials_of_their_level() -> None:
+    tree = read("normal")
+    median = tree.all("table", class_="verdicts")[0].all("a")
+    assert [link.attributes["href"] for link in median if link.text() == "1.87 ms"] == ["#level-1"]
+    group = tree.all("tbody", id="level-1")[0]
+    assert {row.all("td")[1].text() for row in group.all("tr")} == {"docker"}
+
+
+def test_a_lost_trial_is_linked_listed_and_drawn_as_missing() -> None:
+    tree = read("tainted")
+    lost = [link for link in tree.all("section", id="answer")[0].all("a") if "swapped" in link.text()]
+    row = tree.all("tr", id=lost[0].attributes["href"].removeprefix("#"))[0]
+    assert row.holds("class", "unused")
+    assert "The machine swapped 12 pages." in row.text()
+    wide = tree.all("figure", id="figure-trials-by-block")[0].all("svg", role="img")[0]
+    assert len(wide.all("path", class_="absent")) == 2
+    assert len(wide.all("circle", class_="ring")) == 1
+    assert len(wide.all("text", class_="doubt")) == 1
+
+
+def test_of_two_attempts_at_a_trial_only_the_newest_usable_one_counts() -> None:
+    sample = some.normal()
+    first = replace(sample.records[0], metrics={**sample.records[0].metrics, "step_s": 1.0})
+    again = replace(sample.records[0], attempt=1)
+    tree = read_page(page_of(some.Sample(sample.weighing, [first, again, *sample.records[1:]])))
+    rows = [row for row in tree.all("table", class_="trials")[0].all("tr") if row.text().startswith(first.trial[:8])]
+    assert [row.holds("class", "unused") for row in rows] == [True, False]
+    assert "attempt 2" in rows[1].text()
+
+
+def test_a_table_without_a_store_makes_a_page_too() -> None:
+    values = tuple(
+        Measurement(level, 1.0 + 0.01 * block, str(block), trial=f"row {block}-{level}")
+        for block in range(6)
+        for level in ("bare", "docker")
+    )
+    bare = Weighing("mine.csv", "docker vs bare", "platform", "bare", "value", (some.comparison(metric="value"),))
+    tree = read_page(render(replace(bare, measurements=values, counts={"planned": 12, "ok": 12}), [], some.GENERATED))
+    assert len(tree.all("figure", id="figure-trials-by-block")) == 1
+    assert "No software fingerprint was recorded." in tree.text()
+
+
+def test_what_differs_between_the_sides_comes_first_in_the_software() -> None:
+    rows = [row for row in read("normal").all("section", id="origin")[0].all("tr") if row.holds("class", "differs")]
+    assert [row.text() for row in rows] == ["seccompbare 0docker 2"]
+
+
+def test_the_study_the_device_the_versions_and_the_store_s_problems_are_in_it() -> None:
+    text = read_page(page_of(some.normal(), study_text=some.STUDY_TEXT, problems=["trial abc is damaged."])).text()
+    for said in ("study: weigh", "Neoverse-N1", "tare 0.1.0", some.GENERATED, "trial abc is damaged.", "23.3 GiB"):
+        assert said in text
+
+
+def test_the_lines_of_the_study_keep_their_indent() -> None:
+    assert "\n  torch_train: {model: lenet5" in page_of(some.normal(), study_text=some.STUDY_TEXT)
+
+
+def test_figures_are_set_with_a_true_minus_and_kept_with_their_unit() -> None:
+    assert fine("1.84 ms -> -0.4 % [-0.4, +2.9] of s-1") == "1.84\xa0ms → −0.4\xa0% [−0.4, +2.9] of s-1"
+
+
+def test_a_thousand_trials_make_a_page_of_reasonable_size() -> None:
+    many = some.records(blocks=340)
+    page = render(some.weighing(many), many, some.GENERATED)
+    assert len(many) > 1000
+    assert len(page.encode()) < 2_000_000

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import some_weighings as some
+from tare.report.listing import flat_pairs, record_text, records_table, varied_settings
+
+
+def test_a_table_of_records_shows_what_sets_them_apart_and_their_first_figures() -> None:
+    first, second, third = some.records()[:3]
+    other_batch = replace(third, settings={**third.settings, "workload.batch": 64})
+    failed = replace(second, state="failed", metrics={})
+    assert records_table([first, failed, other_batch]).splitlines() == [
+        "trial     block  platform     batch  state   step time  whole run  CPU time",
+        "5feceb66      0  bare (twin)     16  ok        1.83 ms     4.19 s    3.09 s",
+        "6b86b273      0  bare            16  failed",
+        "d4735e3a      0  docker          64  ok        1.86 ms     4.25 s    3.13 s",
+    ]
+
+
+def test_an_empty_store_is_said_to_be_empty() -> None:
+    assert records_table([]) == "no trials yet"
+
+
+def test_probes_are_not_a_factor() -> None:
+    first, second = some.records()[:2]
+    assert varied_settings([first, replace(second, settings={**second.settings, "probes": "cpu"})]) == ["platform"]
+
+
+def test_one_record_is_told_in_full_and_an_empty_section_is_left_out() -> None:
+    suspect = next(record for record in some.records() if record.state == "suspect")
+    text = record_text(replace(suspect, notes=("a note",)), 60)
+    assert text.splitlines()[0] == f"trial {suspect.trial}, attempt 0: suspect"
+    assert "because: Something else used 3 % of the CPU." in text
+    assert "note: a note" in text
+    for said in ("step time", "open", "workload.batch", "inside.torch.version", "device.memory_bytes", "23.3 GiB"):
+        assert said in text
+    assert "phases" not in record_text(replace(suspect, phases={}))
+
+
+def test_a_fact_that_is_absent_is_none_and_never_zero() -> None:
+    assert flat_pairs({"cpu": {"governor": None, "boost": False}, "loads": [1, None]}) == [
+        ("cpu.governor", "none"),
+        ("cpu.boost", "no"),
+        ("loads", "1, none"),
+    ]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import io
+import sys
+import threading
+
+import pytest
+
+from tare.report.progress import REFRESH_HZ, BarProgress, Pace, PlainProgress, progress_on
+from tare.testing import FakeClock
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class GoneTerminal(Terminal):
+    def write(self, text: str) -> int:
+        raise OSError(5, "the terminal went away")
+
+
+def seconds_of(clock: FakeClock):  # type: ignore[no-untyped-def]
+    return lambda: clock.ns / 1e9
+
+
+def test_without_a_terminal_there_is_one_line_a_trial_with_the_time_left() -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream)
+    progress.started(12)
+    for label, state, seconds in (("block 1: bare", "ok", 5.2), ("block 1: docker", "suspect", 6.0)):
+        progress.trial_began(label)
+        progress.trial_ended(state, seconds)
+    progress.note("the board is warm")
+    progress.finished()
+    assert stream.getvalue().splitlines() == [
+        "12 trials to run",
+        "[ 1/12] block 1: bare: ok, 5.20 s, about 57 s left",
+        "[ 2/12] block 1: docker: suspect, 6.00 s, about 56 s left",
+        "the board is warm",
+        "2 of 12 trials done",
+    ]
+
+
+def test_the_time_left_is_the_median_of_the_trials_so_far_and_runs_down() -> None:
+    clock = FakeClock()
+    pace = Pace(10, seconds_of(clock))
+    assert pace.left_s() is None
+    for seconds in (5.0, 5.0, 500.0):  # one slow trial does not move the median
+        pace.begin()
+        pace.end(seconds)
+    assert pace.left_s() == 35.0
+    pace.begin()
+    clock.advance(2)
+    assert pace.left_s() == 33.0
+    clock.advance(100)  # longer than a typical one: the rest is still to come
+    assert pace.left_s() == 30.0
+
+
+@pytest.mark.parametrize(
+    ("environ", "kind"),
+    [
+        ({"TERM": "xterm"}, BarProgress),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, PlainProgress),
+        ({"TERM": "xterm", "NO_COLOR": ""}, BarProgress),
+        ({"TERM": "dumb"}, PlainProgress),
+        ({}, PlainProgress),
+    ],
+)
+def test_a_bar_is_drawn_only_on_a_terminal_that_can_show_it(environ: dict[str, str], kind: type) -> None:
+    assert type(progress_on(Terminal(), environ)) is kind
+    assert type(progress_on(io.StringIO(), environ)) is PlainProgress
+
+
+def test_a_terminal_too_narrow_for_a_bar_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tare.report.progress._columns", lambda stream: 30)
+    assert type(progress_on(Terminal(), {"TERM": "xterm"})) is PlainProgress
+
+
+def test_the_bar_shows_the_trial_the_count_and_the_time_left() -> None:
+    stream = Terminal()
+    progress = BarProgress(stream)
+    progress.started(4)
+    progress.trial_began("block 1: [red]docker[/red] \x1b[2J")
+    progress.trial_ended("ok", 5.0)
+    progress.trial_began("block 1: bare")
+    progress.note("[bold]kept as it is[/bold]")
+    progress.finished()
+    shown = stream.getvalue()
+    assert "1/4" in shown
+    assert "block 1: bare" in shown
+    assert "left" in shown
+    assert "[bold]kept as it is[/bold]" in shown
+    assert "\x1b[2J" not in shown
+
+
+def test_the_bar_is_drawn_at_most_twice_a_second() -> None:
+    progress = BarProgress(Terminal())
+    progress.started(2)
+    refreshers = [thread for thread in threading.enumerate() if hasattr(thread, "refresh_per_second")]
+    progress.finished()
+    assert [thread.refresh_per_second for thread in refreshers] == [REFRESH_HZ]  # type: ignore[attr-defined]
+    assert REFRESH_HZ <= 2
+
+
+@pytest.mark.parametrize("kind", [PlainProgress, BarProgress])
+def test_a_terminal_that_went_away_does_not_end_the_run(kind: type) -> None:
+    progress = kind(GoneTerminal())
+    progress.started(2)
+    progress.trial_began("bare")
+    progress.trial_ended("ok", 1.0)
+    progress.note("still here")
+    progress.finished()
+
+
+def test_rich_is_loaded_only_when_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)
+    plain = PlainProgress(io.StringIO())
+    plain.started(1)
+    assert "rich" not in sys.modules

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import some_weighings as some
+from golden_files import assert_as_in_file
+from hostile import PAYLOADS, hostile_sample
+from tare.report.columns import display_width
+from tare.report.terminal import verdict_text
+
+ANSI = re.compile(r"\x1b\[[\d;]*m")
+
+
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("name", some.SAMPLES)
+def test_what_the_terminal_says_is_as_in_the_golden_file(name: str, width: int) -> None:
+    assert_as_in_file(verdict_text(some.SAMPLES[name]().weighing, width), f"report/{name}-{width}.txt")
+
+
+def test_one_comparison_begins_exactly_in_the_promised_form() -> None:
+    assert verdict_text(some.weighing()).splitlines()[:3] == [
+        "container (docker) vs bare metal, LeNet-5 training, batch 16",
+        "step time  1.84 ms -> 1.87 ms   +1.6 %  [+0.4, +2.9]   equivalent within 5 %",
+        "smallest effect this run could have seen: 1.5 %   A/A noise floor: 0.9 %",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 27, 40, 61, 80, 200])
+@pytest.mark.parametrize("name", some.SAMPLES)
+def test_no_line_is_wider_than_the_terminal_and_no_figure_is_cut(name: str, width: int) -> None:
+    shown = verdict_text(some.SAMPLES[name]().weighing, width)
+    assert all(display_width(line) <= width for line in shown.splitlines())
+    assert "…" not in shown
+
+
+@pytest.mark.parametrize("name", some.SAMPLES)
+def test_colour_adds_nothing_but_colour(name: str) -> None:
+    weighing = some.SAMPLES[name]().weighing
+    plain, coloured = verdict_text(weighing), verdict_text(weighing, color=True)
+    assert "\x1b" not in plain
+    assert ANSI.sub("", coloured) == plain
+    assert coloured != plain
+
+
+def test_further_metrics_get_no_word_of_claim() -> None:
+    shown = verdict_text(some.weighing(others=(some.comparison(metric="cpu_s", verdict="slower"),)))
+    assert "CPU time" in shown
+    assert "slower" not in shown
+
+
+def test_medians_that_tell_another_story_than_the_effect_are_explained() -> None:
+    other_sign = some.comparison(ours=some.estimate(0.00182))
+    assert "the two medians alone differ by -1.1 %" in verdict_text(some.weighing(comparisons=(other_sign,)))
+    assert "medians alone" not in verdict_text(some.weighing())
+    unpaired = replace(other_sign, paired=False)
+    assert "the middle of all differences" in verdict_text(some.weighing(comparisons=(unpaired,))).replace("\n  ", " ")
+
+
+def test_too_few_trials_show_no_interval_and_say_why() -> None:
+    shown = verdict_text(some.too_few().weighing)
+    assert "n = 3: too small for 95 %" in shown
+    assert "[" not in shown
+
+
+def test_where_other_factors_vary_each_baseline_stands_before_its_levels() -> None:
+    pairs = [
+        some.comparison(f"docker, batch={batch}", against=f"bare, batch={batch}", effect=effect)
+        for batch, effect in ((16, 0.016), (64, 0.011))
+    ]
+    lines = verdict_text(some.weighing(comparisons=tuple(pairs), others=())).splitlines()
+    assert [line.split("  ")[0] for line in lines[2:6]] == [
+        "bare, batch=16",
+        "docker, batch=16",
+        "bare, batch=64",
+        "docker, batch=64",
+    ]
+
+
+def test_many_lost_trials_are_counted_and_not_all_listed() -> None:
+    left = some.tainted().weighing.left_out[0]
+    lost = tuple(replace(left, block=block) for block in range(25))
+    shown = verdict_text(some.weighing(left_out=lost))
+    assert "and 15 more, all of them in the report" in shown
+    assert shown.count("The machine swapped") == 10
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_hostile_labels_do_not_steer_the_terminal(payload: str) -> None:
+    shown = verdict_text(hostile_sample(payload).weighing)
+    assert not any(sign in shown for sign in "\x1b\x00\x07\u202e\u2028\ud800")

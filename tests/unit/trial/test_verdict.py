@@ -1,0 +1,158 @@
+"""Every rule of the verdict, with an input that it passes and one that it fails."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tare.errors import TareError
+from tare.host import Exit
+from tare.parts.protocols import Mark
+from tare.testing import FakeClock
+from tare.trial.sampler import SamplerReport
+from tare.trial.seen import Seen
+from tare.trial.summary import steps_from
+from tare.trial.verdict import judge
+
+
+@dataclass
+class Planned:
+    """As much of a trial as the verdict looks at."""
+
+    planned_units: int | None = None
+    cell: Any = field(init=False)
+
+    def __post_init__(self):
+        self.cell = self
+        self.workload = self
+
+    def units(self):
+        return self.planned_units
+
+
+def seen(**changes):
+    quiet = {
+        "cpu.busy_s": [0.0, 1.02],
+        "cpu.idle_s": [0.0, 0.98],
+        "cpu.steal_s": [0.0, 0.0],
+        "cgroup.cpu_s": [0.0, 1.0],
+    }
+    base = Seen(FakeClock())
+    base.exit = Exit(code=0, seconds=1.0)
+    base.sampler = SamplerReport(ticks=100, missed=0, late_p99_s=0.0, cpu_s=0.01, seconds=10.0)
+    base.readings = quiet | changes.pop("readings", {})
+    for name, value in changes.items():
+        setattr(base, name, value)
+    return base
+
+
+def marks(step_ms):
+    t_ns, made = 1, []
+    for step, length in enumerate(step_ms):
+        made += [Mark(t_ns, "step", "begin", step), Mark(t_ns + round(length * 1e6), "step", "end", step)]
+        t_ns += round(length * 1e6)
+    return steps_from(made)
+
+
+def verdict_of(found, *, units=None, steps=None):
+    return judge(Planned(units), found, steps)
+
+
+def test_a_quiet_trial_is_ok():
+    verdict = verdict_of(seen(), units=40, steps=marks([1.0] * 40))
+    assert (verdict.state, verdict.reasons) == ("ok", ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "says"),
+    [
+        ({"interrupted": True}, "interrupted", "stopped during this trial"),
+        ({"error": TareError("the engine went away.")}, "failed", "the engine went away."),
+        ({"exit": None}, "failed", "never started"),
+        ({"exit": Exit(code=137, seconds=9.0, timed_out=True)}, "timeout", "stopped after 9 s"),
+        (
+            {"exit": Exit(code=3, seconds=1.0, err="Traceback\nValueError: no data\n")},
+            "failed",
+            "code 3: ValueError: no data",
+        ),
+        ({"exit": Exit(code=3, seconds=1.0)}, "failed", "code 3"),
+    ],
+)
+def test_how_a_trial_ended_comes_first(changes, state, says):
+    verdict = verdict_of(seen(**changes))
+    assert verdict.state == state
+    assert says in verdict.reasons[0]
+
+
+def test_an_end_for_want_of_memory_is_told_from_a_plain_failure():
+    readings = {"cgroup.oom_kills": [0.0, 1.0], "cgroup.memory_bytes": [0.0, 64 * 2**20]}
+    verdict = verdict_of(seen(exit=Exit(code=137, seconds=1.0), readings=readings))
+    assert verdict.state == "oom"
+    assert "64 MiB" in verdict.reasons[0]
+
+
+def test_half_of_the_work_is_not_faster_but_invalid():
+    verdict = verdict_of(seen(), units=100, steps=marks([1.0] * 50))
+    assert verdict.state == "invalid"
+    assert "50 of 100 steps" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("readings", "state", "says"),
+    [
+        ({"memory.pswpin": [5.0, 9.0]}, "invalid", "swapped 4 pages"),
+        ({"cpu.steal_s": [0.0, 0.02]}, "suspect", "steal"),
+        ({"cpu.steal_s": [0.0, 0.5]}, "invalid", "steal"),
+        ({"cpu.busy_s": [0.0, 1.2]}, "suspect", "other processes used"),
+        ({"cpu.busy_s": [0.0, 2.0], "cpu.idle_s": [0.0, 0.1]}, "invalid", "other processes used"),
+    ],
+)
+def test_a_disturbed_trial_says_by_what(readings, state, says):
+    verdict = verdict_of(seen(readings=readings))
+    assert verdict.state == state
+    assert says in " ".join(verdict.reasons)
+
+
+def test_lost_marks_make_a_trial_suspect():
+    assert verdict_of(seen(lost_marks=7)).state == "suspect"
+
+
+def test_a_sampler_that_costs_too_much_makes_its_trial_suspect():
+    report = SamplerReport(ticks=100, missed=0, late_p99_s=0.0, cpu_s=0.5, seconds=10.0)
+    verdict = verdict_of(seen(sampler=report))
+    assert verdict.state == "suspect"
+    assert "5.0%" in verdict.reasons[0]
+
+
+def test_a_gap_in_the_series_is_a_note_and_no_doubt_on_the_times():
+    report = SamplerReport(ticks=80, missed=20, late_p99_s=0.0, cpu_s=0.0, seconds=10.0, lost=["cgroup: gone at 3 s"])
+    verdict = verdict_of(seen(sampler=report))
+    assert verdict.state == "ok"
+    assert "80 of 100" in verdict.notes[0]
+    assert "cgroup: gone at 3 s" in verdict.notes
+
+
+def test_a_machine_that_slept_makes_the_trial_invalid():
+    found = seen()
+    found.clocks_before["boottime_s"] -= 300
+    verdict = verdict_of(found)
+    assert verdict.state == "invalid"
+    assert "slept 300 s" in verdict.reasons[0]
+
+
+def test_a_wall_clock_that_was_set_is_a_note():
+    found = seen()
+    found.clocks_before["realtime_s"] += 3600
+    verdict = verdict_of(found)
+    assert verdict.state == "ok"
+    assert "-3600" in verdict.notes[0]
+
+
+def test_steps_that_drift_are_noted():
+    assert "no steady state" in verdict_of(seen(), steps=marks([1.0] * 30 + [1.5] * 30)).notes[0]
+    assert not verdict_of(seen(), steps=marks([1.0] * 60)).notes
+
+
+def test_throttling_stands_next_to_every_time():
+    readings = {"cgroup.nr_throttled": [0.0, 12.0], "cgroup.throttled_s": [0.0, 0.8]}
+    assert "12 times, 0.80 s" in verdict_of(seen(readings=readings)).notes[0]
