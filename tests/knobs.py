@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-
-import pytest
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tare.host import Host
 from tare.parts import find as parts
@@ -15,6 +13,9 @@ from tare.parts.protocols import Control, Json, Part
 from tare.testing import FakeHost
 from tare.trial.journal import Journal
 from tare.trial.owner import Owner
+
+if TYPE_CHECKING:
+    import pytest  # the driver of the kill sweeps does without
 
 DEAD = Owner(4_194_304, 1)  # beyond the largest pid that Linux gives out
 DEVICE = "0123456789abcdef"
@@ -73,6 +74,12 @@ def make_findable(monkeypatch: pytest.MonkeyPatch, **more: type[Part]) -> None:
     """As if the knobs, and the parts in `more`, were installed."""
     real, known = parts.find, {**OURS, **more}
     monkeypatch.setattr(parts, "find", lambda kind, name: known[name] if name in known else real(kind, name))
+
+
+def make_findable_for_good() -> None:
+    """The same in a process that does nothing else."""
+    real = parts.find
+    parts.find = lambda kind, name: OURS[name] if name in OURS else real(kind, name)
 
 
 def knob_host(**values: str) -> FakeHost:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from tare.errors import StudyError
 from tare.host import Host, Job, Scope, Site
@@ -140,10 +140,15 @@ class PageCache(_Control):
     state: Literal["cold", "warm"]
 
 
+def _cores(value: Any) -> Any:
+    """As the real control does it: '0-1' is a list too, and the validator hands on a plain list."""
+    return [0, 1] if value == "0-1" else value
+
+
 class CpuControl(_Control):
     called = "cpu"
 
-    online: tuple[NonNegativeInt, ...]
+    online: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(_cores)]
 
 
 PARTS: dict[str, dict[str, type[Part]]] = {
@@ -166,7 +171,14 @@ def stand_ins() -> Iterator[None]:
             raise StudyError(f"there is no {name}")
         return PARTS[kind][name]
 
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, instead_of_find(stand_in):
         patch.setattr(find, "names", names)
-        patch.setattr(find, "find", stand_in)
+        yield
+
+
+@contextmanager
+def instead_of_find(finder: Callable[..., Any]) -> Iterator[None]:
+    """Its own patch, undone at once: a test's shared one would be undone after the stand-ins are gone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(find, "find", finder)
         yield

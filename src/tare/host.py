@@ -168,16 +168,15 @@ class _Tap:
         self._thread.start()
 
     def _drain(self) -> None:
-        while chunk := os.read(self._pipe.fileno(), 65536):
-            room = OUTPUT_LIMIT_BYTES - len(self._kept)
-            self._kept += chunk[:room]
-            self.truncated |= len(chunk) > room
+        with self._pipe:
+            while chunk := os.read(self._pipe.fileno(), 65536):
+                room = OUTPUT_LIMIT_BYTES - len(self._kept)
+                self._kept += chunk[:room]
+                self.truncated |= len(chunk) > room
 
     def text(self) -> str:
         # A daemon that the job left behind may hold the pipe open; it must not hold us.
         self._thread.join(timeout=2)
-        if not self._thread.is_alive():
-            self._pipe.close()
         return bytes(self._kept).decode("utf-8", "replace")
 
 

@@ -142,7 +142,9 @@ def _parallel(torch):
 
 def _gpu(torch):
     """The GPU in use. One that this process has not touched is left alone: asking would start a CUDA context."""
-    return torch.cuda.get_device_name() if torch.cuda.is_initialized() else None
+    if not torch.cuda.is_initialized():
+        return None
+    return {"name": torch.cuda.get_device_name(), "cudnn": torch.backends.cudnn.version()}
 
 
 _QUESTIONS = {
@@ -157,7 +159,6 @@ _QUESTIONS = {
     "mkl": lambda torch: torch.backends.mkl.is_available(),
     "cpu_capability": lambda torch: torch.backends.cpu.get_cpu_capability(),
     "optimiser": _optimiser_path,
-    "cudnn": lambda torch: torch.backends.cudnn.version(),
     "gpu": _gpu,
 }
 

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from stand_in_parts import stand_ins
 
+from stand_in_parts import stand_ins
 from tare.errors import StudyError
 from tare.study.load import loads
 
@@ -47,7 +47,7 @@ def test_no_complaint_is_written_for_programmers() -> None:
 
 def test_every_bad_file_has_its_words_and_every_word_its_file() -> None:
     assert CASES
-    assert CASES == sorted(path.stem for path in FOLDER.glob("*.txt"))
+    assert sorted(path.stem for path in FOLDER.glob("*.txt")) == CASES
 
 
 def test_a_tag_that_would_run_a_command_runs_nothing() -> None:

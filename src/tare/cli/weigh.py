@@ -56,25 +56,29 @@ def command(
     tare weigh -- python train.py --epochs 1
     """
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
-    from tare.study.model import Study
+    from tare.study.load import from_plain
 
+    work = _own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
     with ExitStack() as stack:
         platform = choose_platform(inside, stack)
         fields = {"image": image} if image else {}
-        study = Study.model_validate(
+        study = from_plain(
             {
                 "study": "weigh",
                 "platform": ["bare", {platform: fields} if fields else platform],
-                "workload": {"command": {"argv": list(command_line), "cwd": str(Path.cwd())}}
-                if command_line
-                else built_in_workload(workload or "lenet5"),
+                "workload": work,
                 "repeat": repeat or {"min": 6, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
                 "compare": {"against": {"platform": "bare"}, "margin": margin},
-            }
+            },
+            "tare weigh",
         )
         folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         outcome = run_into(study, json.dumps(study.as_plain(), indent=1), folder)
         finish(folder, outcome, as_json)
+
+
+def _own_command(words: tuple[str, ...]) -> dict[str, Any]:
+    return {"command": {"argv": list(words), "cwd": str(Path.cwd())}}
 
 
 def built_in_workload(name: str) -> dict[str, Any]:

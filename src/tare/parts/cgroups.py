@@ -173,14 +173,9 @@ def kill(host: Host, targets: Collection[int]) -> None:
 
 def remove(host: Host, folders: Mapping[str, str], *, within_s: float = EMPTY_WITHIN_S) -> None:
     """Empty the group and remove it; a folder that is not there is no error (faults.md D11p)."""
-    if left := empty(host, folders, within_s=within_s):
-        raise TrialError(
-            f"{len(left)} processes in {next(iter(folders.values()))} do not die: {sorted(left)}.\n"
-            "They hang in the kernel (state D in `ps`), mostly on a disk or a network drive that does not answer; "
-            "if they stay, only a reboot frees them. Then run `tare restore`."
-        )
     deadline_ns = host.clock.now_ns() + round(within_s * 1e9)
     while there := _existing(host, folders):
+        _empty_or_raise(host, folders, within_s)  # each time anew: a job may just have been on its way in
         done = host.run(["rmdir", "--", *there])
         if done.code == 0:
             break
@@ -188,6 +183,15 @@ def remove(host: Host, folders: Mapping[str, str], *, within_s: float = EMPTY_WI
             raise TrialError(f"the control group cannot be removed: {done.err.strip()}")
         host.clock.sleep_until(host.clock.now_ns() + 10_000_000)
     remove_parent(host)
+
+
+def _empty_or_raise(host: Host, folders: Mapping[str, str], within_s: float) -> None:
+    if left := empty(host, folders, within_s=within_s):
+        raise TrialError(
+            f"{len(left)} processes in {next(iter(folders.values()))} do not die: {sorted(left)}.\n"
+            "They hang in the kernel (state D in `ps`), mostly on a disk or a network drive that does not answer; "
+            "if they stay, only a reboot frees them. Then run `tare restore`."
+        )
 
 
 def remove_parent(host: Host) -> None:

@@ -17,6 +17,7 @@ from tare.parts.group import Group, with_oom_note
 _STDERR = 2
 _LOOK_EVERY_S = 0.2
 _GRACE_S = 5.0
+_LINGER_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -135,14 +136,24 @@ class _Frames:
 
     def texts(self) -> tuple[str, str]:
         """Standard output and error. What a left-over child still holds open is not waited for."""
-        if self.ended_within(2.0):
-            self._line.close()
+        plain = _socket(self._line)
+        if not self.ended_within(_LINGER_S):
+            with contextlib.suppress(OSError):
+                plain.shutdown(socket.SHUT_RDWR)
+            self.ended_within(_GRACE_S)
+        self._line.close()
+        plain.close()
         return bytes(self._out).decode("utf-8", "replace"), bytes(self._err).decode("utf-8", "replace")
+
+
+def _socket(line: Any) -> Any:
+    """The socket itself: the SDK hands out a file object around it, which does not close it."""
+    return getattr(line, "_sock", line)
 
 
 def _send(line: Any, data: bytes) -> None:
     """Write to the command and close that direction; one that does not read all of it is no error."""
-    plain = getattr(line, "_sock", line)
+    plain = _socket(line)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         plain.sendall(data)
         plain.shutdown(socket.SHUT_WR)

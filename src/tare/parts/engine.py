@@ -189,6 +189,7 @@ def stop(host: Host, place: str | None = None) -> bool:
         if host.clock.now_ns() >= deadline_ns:
             raise TareError(f"our Docker engine (pid {pid}) does not stop; its log is {at}/dockerd.log.")
         host.clock.sleep_until(host.clock.now_ns() + 50_000_000)
+    host.run(["umount", "--", f"{at}/data"])  # dockerd mounts its data folder onto itself, and forgets it
     return True
 
 

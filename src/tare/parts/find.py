@@ -38,11 +38,10 @@ def find(kind: Kind, name: str) -> type[Part]:
         if missing.name == f"tare.parts.{kind}.{name}":
             return _from_entry_point(kind, name)
         raise
-    return next(
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, KINDS[kind]) and value.__module__ == module.__name__
-    )
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, KINDS[kind]) and value.__module__ == module.__name__:
+            return value
+    raise StudyError(f"{module.__file__} holds no {KINDS[kind].__name__}: a part's file has one class of its kind.")
 
 
 def unknown(kind: Kind, name: str) -> str:

@@ -54,8 +54,8 @@ def cells(study: Study, *, most_trials: int = MOST_TRIALS) -> list[Cell]:
     found = [cell for cell, _ in kept.values()]
     if not found:
         raise StudyError(f"{study.source.at('exclude')}the exclusions leave no cell to run.")
-    twins = len(baseline(study, found)) if study.aa and len(found) > 1 else 0
-    _refuse_huge(study, len(found), most_trials, twins)
+    bases = baseline(study, found) if len(found) > 1 else []
+    _refuse_huge(study, len(found), most_trials, twins=len(bases) if study.aa else 0)
     return found
 
 
@@ -64,7 +64,10 @@ def baseline(study: Study, among: Sequence[Cell]) -> list[Cell]:
     found = [cell for cell in among if study.compare.baseline.picks(place(cell))]
     if not found:
         where = study.source.at("compare", "against")
-        raise StudyError(f"{where}every cell to compare with ({_levels(study.compare.against)}) is excluded.")
+        raise StudyError(
+            f"{where}every cell to compare with ({_worded(study.compare.against)}) is excluded.\n"
+            f"  Keep one, or name another level with 'compare: {{against: ...}}'."
+        )
     return found
 
 
@@ -77,19 +80,27 @@ def _factors(study: Study) -> list[list[_Level]]:
     """The levels of the platform, of the workload and of each control, each as parts."""
     several = len(study.platforms) > 1
     platforms = [
-        _Level(parts, ("platform", index) if several else ("platform",))
+        level
         for index, stack in enumerate(study.platforms)
-        for parts in itertools.product(*(choice.parts() for choice in stack))
+        for level in _levels(study, stack, ("platform", index) if several else ("platform",))
     ]
-    factors = [platforms, list(_single(study.workloads, ("workload",)))]
-    factors += [list(_single(levels, ("control", levels[0].name))) for levels in study.controls]
+    factors = [platforms, list(_single(study, study.workloads, ("workload",)))]
+    factors += [list(_single(study, levels, ("control", levels[0].name))) for levels in study.controls]
     return factors
 
 
-def _single(choices: Sequence[PartChoice], loc: Loc) -> Iterator[_Level]:
+def _single(study: Study, choices: Sequence[PartChoice], loc: Loc) -> Iterator[_Level]:
     for index, choice in enumerate(choices):
-        at = (*loc, index) if len(choices) > 1 else loc
-        yield from (_Level((part,), at) for part in choice.parts())
+        yield from _levels(study, (choice,), (*loc, index) if len(choices) > 1 else loc)
+
+
+def _levels(study: Study, stack: Sequence[PartChoice], loc: Loc) -> Iterator[_Level]:
+    """Every combination of the fields; one that a part refuses as a whole is said where the part is named."""
+    try:
+        for parts in itertools.product(*(choice.parts() for choice in stack)):
+            yield _Level(parts, loc)
+    except StudyError as error:
+        raise StudyError(f"{study.source.at(*loc)}{error}") from None
 
 
 def _cell(study: Study, levels: Sequence[_Level]) -> Cell:
@@ -133,7 +144,7 @@ def describe(cell: Cell) -> str:
 def _refuse_idle_exclusions(study: Study, hits: Sequence[int]) -> None:
     for index, count in enumerate(hits):
         if count == 0:
-            wanted = _levels(study.exclude[index].plain())
+            wanted = _worded(study.exclude[index].plain())
             raise StudyError(f"{study.source.at('exclude', index)}no cell has all of {wanted}: this excludes nothing.")
 
 
@@ -153,5 +164,5 @@ def _refuse_huge(study: Study, count: int, most: int, twins: int = 0) -> None:
     )
 
 
-def _levels(wanted: dict[str, Any]) -> str:
+def _worded(wanted: dict[str, Any]) -> str:
     return ", ".join(f"{key}: {value}" for key, value in wanted.items())

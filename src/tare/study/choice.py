@@ -5,19 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
-
-from pydantic import ValidationError
 
 from tare.errors import StudyError
 from tare.parts import find as parts
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
-from tare.study.source import Complaint
-from tare.study.wording import explain
+from tare.study.making import in_records, make
 
 
 @dataclass(frozen=True)
@@ -79,38 +75,6 @@ def part_class(kind: Kind, name: str) -> type[Part]:
 def part_names(kind: Kind) -> list[str]:
     """The parts of a kind that can be named here."""
     return _part_names(parts.names, kind)
-
-
-def make(part: type[Part], name: str, fields: Mapping[str, Json]) -> Part:
-    """The part with these fields; types are taken at their word, so `true` is no number and '16' is text."""
-    try:
-        return strictly(part, fields)
-    except ValidationError as error:
-        complaints = explain(error, fields, of=name, known={(): list(part.model_fields)})
-        raise StudyError("\n".join(complaint_text(one, fields) for one in complaints)) from None
-
-
-def strictly(part: type[Part], fields: Mapping[str, Json]) -> Part:
-    """Validate as JSON: strict about types, but a list may become a tuple and a text a path."""
-    return part.model_validate_json(json.dumps(fields), strict=True)
-
-
-def in_records(part: Part, field: str, value: Json) -> list[Json]:
-    """`value` as the part's records would have it ('2 GiB' is 2147483648); empty if the field cannot hold it."""
-    try:
-        return [strictly(type(part), part.fields() | {field: value}).fields()[field]]
-    except ValidationError:
-        return []
-
-
-def complaint_text(complaint: Complaint, data: Any) -> str:
-    """A complaint about data that no file holds."""
-    for step in complaint.loc:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            break
-    return complaint.text.replace("{given}", repr(data))
 
 
 # Keyed by the function itself, so that a test which replaces it gets its own answers. Asking for the names walks

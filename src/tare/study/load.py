@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tare.study.choice import complaint_text
 from tare.study.design import Compare, Order, Repeat
 from tare.study.file import decoded, read
+from tare.study.making import complaint_text
 from tare.study.model import Study
 from tare.study.source import Complaint, Fatal, Loc, Node, Problem, Source, show
 from tare.study.wording import explain
@@ -61,13 +61,13 @@ def from_plain(data: Mapping[str, Any], name: str = "") -> Study:
 
 def _complaints(error: ValidationError, data: dict[str, Any]) -> list[Complaint]:
     known: dict[Loc, Sequence[str]] = {(): keys()}
-    known |= {(key,): list(model.model_fields) for key, model in _NESTED.items()}
-    return explain(error, data, of="", known=known)
+    known |= {(key,): keys(model) for key, model in _NESTED.items()}
+    return explain(error.errors(include_url=False), data, of="", known=known)
 
 
-def keys() -> list[str]:
-    """The keys of a study file, in their usual order."""
-    return [field.alias or name for name, field in Study.model_fields.items()]
+def keys(of: type[BaseModel] = Study) -> list[str]:
+    """The keys of a study file, or of one of its mappings, in their usual order."""
+    return [field.alias or name for name, field in of.model_fields.items()]
 
 
 def _blanks(root: Node) -> list[Problem]:

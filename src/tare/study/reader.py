@@ -8,18 +8,18 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import ValidationError
-
 from tare.errors import StudyError
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
 from tare.study.annotations import levels_of, list_depth, unit_example
-from tare.study.choice import PartChoice, part_class, part_names, strictly
+from tare.study.choice import PartChoice, part_class, part_names
+from tare.study.making import tried
 from tare.study.source import Complaint, Loc, listed, show, suggestion
 from tare.study.wording import explain, unknown_field
 
 Stack = tuple[PartChoice, ...]
 
+MAX_STACKS = 1_000
 MAX_WORK = 200_000  # values that are looked at to try every level of one part once
 
 
@@ -50,7 +50,7 @@ class PartReader:
     def level(self, value: Json, loc: Loc) -> list[PartChoice]:
         """One level: a name, or a mapping from a name to its fields."""
         if value is None or isinstance(value, str):
-            return self.bodies(value or "null", None, loc)  # YAML reads the name null as nothing
+            return self.bodies("null" if value is None else value, None, loc)  # YAML reads the name null as nothing
         if not isinstance(value, dict) or not value:
             self._complain(loc, f"a {self._word} is a name or {{NAME: FIELDS}}, not {{given}}.{self._here()}")
             return []
@@ -93,7 +93,10 @@ class PartReader:
                 self._complain((*loc, index), f"a stack holds {self.kind}, not another stack.")
             else:
                 storeys.append(self.level(item, (*loc, index)))
-        yield from itertools.product(*storeys)
+        if math.prod(map(len, storeys)) > MAX_STACKS:
+            self._complain(loc, f"this stack stands for more than {MAX_STACKS:,} platforms. Take out levels.")
+        else:
+            yield from itertools.product(*storeys)
 
     def _class(self, name: str, loc: Loc) -> type[Part] | None:
         here = part_names(self.kind)
@@ -199,13 +202,10 @@ def _wrong(part: type[Part], name: str, fields: dict[str, Json], *, whole: bool)
     found = list(_unwritable(part, name, fields))
     refused = {one.loc for one in found}
     kept = {field: value for field, value in fields.items() if (field,) not in refused}
-    try:
-        strictly(part, kept)
-    except ValidationError as error:
-        missing = {detail["loc"] for detail in error.errors() if detail["type"] == "missing"}
-        said = explain(error, kept, of=name, known={(): list(part.model_fields)})
-        found += [one for one in said if one.loc not in missing or (whole and one.loc not in refused)]
-    return found
+    _, errors = tried(part, kept)
+    missing = {detail["loc"] for detail in errors if detail["type"] == "missing"}
+    said = explain(errors, kept, of=name, known={(): list(part.model_fields)})
+    return found + [one for one in said if one.loc not in missing or (whole and one.loc not in refused)]
 
 
 def _unwritable(part: type[Part], name: str, fields: dict[str, Json]) -> Iterator[Complaint]:

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
 from tare.study.annotations import levels_of
-from tare.study.choice import in_records
 from tare.study.factors import Factors, platform_prefix, whole_kind
+from tare.study.making import in_records
 from tare.study.reader import PartReader, Stack
 from tare.study.source import Complaint, Loc, listed, show
 

@@ -52,11 +52,13 @@ _SENTENCES = ("value_error", "assertion_error")  # the validator's own words
 _YES = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
 
 
-def explain(error: ValidationError, data: Any, *, of: str, known: Mapping[Loc, Sequence[str]]) -> list[Complaint]:
+def explain(
+    errors: Iterable[ErrorDetails], data: Any, *, of: str, known: Mapping[Loc, Sequence[str]]
+) -> list[Complaint]:
     """One complaint for each value that is wrong. `of` names the whole; `known` the keys that each mapping takes."""
     groups: dict[Loc, list[ErrorDetails]] = {}
     own: list[Complaint] = []
-    for detail in error.errors(include_url=False):
+    for detail in errors:
         if detail["type"] == _OURS:
             own.append(Complaint(detail["loc"], detail["ctx"]["text"], detail["ctx"]["of_key"]))
         elif detail["type"] == "missing":

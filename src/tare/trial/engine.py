@@ -153,7 +153,8 @@ def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
     metrics = job_metrics(seen.result, seen.outcome) | counter_metrics(seen.readings)
     if steps is not None:
         metrics |= step_metrics(steps)
-    facts = {**seen.facts, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
+    title = trial.cell.workload.title()
+    facts = {**seen.facts, "title": title, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
     if seen.sampler is not None:
         facts["sampler"] = seen.sampler.as_json()
     return replace(

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -70,7 +71,7 @@ class Sampler:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._line = Line(hears=self._child.stdout.fileno(), says=self._child.stdin.fileno())
-        self._line.say(self._spec.as_json())
+        self._line.say(replace(self._spec, runner=os.getpid()).as_json())
 
     def begin(self, scope: Scope) -> None:
         """Open every feed on `scope`; returns after the first tick."""

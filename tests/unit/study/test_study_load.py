@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stand_in_parts import stand_ins
 
+from stand_in_parts import instead_of_find, stand_ins
 from tare.errors import StudyError
 from tare.study import file
 from tare.study.load import from_plain, load, loads
@@ -144,7 +144,7 @@ def test_root_refuses_a_study_of_another_user(tmp_path: Path, monkeypatch: pytes
     path = tmp_path / "study.yaml"
     path.write_text(SMALL)
     path.chmod(0o600)
-    found = os.stat(path)
+    found = path.stat()
     other = os.stat_result([*found[:4], 54321, *found[5:]])
     monkeypatch.setattr(file.os, "fstat", lambda descriptor: other)
 
@@ -183,13 +183,12 @@ def test_a_program_gets_the_same_words_without_lines() -> None:
     ]
 
 
-def test_a_part_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tare.parts import find
-
+def test_a_part_that_cannot_be_imported_is_named() -> None:
     def broken(kind: str, name: str) -> type:
         raise ModuleNotFoundError("No module named 'docker'")
 
-    monkeypatch.setattr(find, "find", broken)
-
-    with pytest.raises(StudyError, match=r"study:2: the platform 'bare' cannot be used here: No module named 'docker'"):
+    with (
+        instead_of_find(broken),
+        pytest.raises(StudyError, match=r"study:2: the platform 'bare' cannot be used here: No module named 'docker'"),
+    ):
         loads(SMALL)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from stand_in_parts import Command, CpuControl, Docker, TorchTrain, stand_ins
 
+from stand_in_parts import Command, CpuControl, Docker, TorchTrain, stand_ins
 from tare.study.annotations import levels_of, unit_example
 from tare.study.design import Repeat
 from tare.study.model import Study
@@ -168,6 +168,20 @@ def test_the_factors_are_what_takes_several_values() -> None:
     made = study(workload={"torch_train": {"batch": [16, 64, 128], "epochs": [3]}})
 
     assert made.factors.varied() == {"platform": 2, "workload.batch": 3}
+
+
+def test_a_field_may_have_a_validator_of_its_own_that_takes_other_forms() -> None:
+    for online in ([0, 1], "0-1"):
+        made = study(control={"cpu": {"online": online}})
+        assert made.controls[0][0].samples[0].fields() == {"online": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"batch": "16"}, {"batch": True}, {"batch": 16.0}, {"phases": 1}, {"phases": "no"}, {"lr": "0.1"}]
+)
+def test_types_are_taken_at_their_word(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="must be"):
+        study(workload={"torch_train": fields})
 
 
 def test_a_time_without_a_unit_is_refused_in_code_too() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from stand_in_parts import PARTS, stand_ins
 
+from stand_in_parts import PARTS, instead_of_find, stand_ins
 from tare.study.load import keys
 from tare.study.schema import json_schema
 
@@ -124,16 +124,13 @@ def test_what_the_loader_refuses_the_schema_refuses(bad: dict[str, Any]) -> None
     assert not takes(schema, bad, schema)
 
 
-def test_a_part_that_cannot_be_imported_does_not_spoil_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tare.parts import find
-
-    whole = find.find
-
-    def broken(kind: Any, name: str) -> Any:
+def test_a_part_that_cannot_be_imported_does_not_spoil_the_schema() -> None:
+    def broken(kind: str, name: str) -> Any:
         if name == "docker":
             raise ModuleNotFoundError("No module named 'docker'")
-        return whole(kind, name)
+        return PARTS[kind][name]
 
-    monkeypatch.setattr(find, "find", broken)
+    with instead_of_find(broken):
+        schema = json_schema()
 
-    assert "No module named 'docker'" in json_schema()["$defs"]["platforms.docker"]["description"]
+    assert "No module named 'docker'" in schema["$defs"]["platforms.docker"]["description"]

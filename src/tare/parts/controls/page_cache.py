@@ -67,8 +67,8 @@ class PageCache(Control):
             _drop(files)
             if _share(seen := _measure(files)) <= COLD_SHARE:
                 return
+            os.sync()  # what is dirty stays, and an overlay does not pass an fsync on to the layer below
         if self.drop_all:
-            os.sync()  # dirty pages are not dropped
             host.write("/proc/sys/vm/drop_caches", "1")
             if _share(seen := _measure(files)) <= COLD_SHARE:
                 return

@@ -19,7 +19,7 @@ from tare.parts.oci import PATH, SLEEPER
 _PODMAN = ("podman", "--cgroup-manager=cgroupfs")
 _LABEL = "tare.run"
 _PROCESSES = 32768
-_MONITOR_ENDS_WITHIN_S = 1.0
+_MONITOR_ENDS_WITHIN_S = 0.5
 _CLIENT_ENV = {"PATH": PATH, "HOME": "/root"}  # of the podman command itself
 _ADDED = ("HOSTNAME", "TERM", "container", "PWD")  # what podman puts into the environment by itself
 

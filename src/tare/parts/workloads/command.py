@@ -42,7 +42,7 @@ print(json.dumps(said))
 def _words(value: Any) -> Any:
     """A command line given as one string is split as a shell would, but no shell runs it."""
     if not isinstance(value, str):
-        return value
+        return tuple(value) if isinstance(value, list) else value
     words = shlex.split(value)
     if found := [word for word in words if word in _SHELL_WORDS]:
         raise ValueError(f"no shell runs the command, so {found[0]!r} means nothing; write ['bash', '-c', '...']")

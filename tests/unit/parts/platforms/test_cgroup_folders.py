@@ -161,6 +161,24 @@ def test_a_group_that_stays_busy_for_a_moment_is_removed_a_moment_later():
     assert host.left_over()["groups"] == []
 
 
+def test_a_job_that_was_just_on_its_way_into_the_group_is_killed_too():
+    host = SmallLinux(version=1)
+    folders = cgroups.make(host, "one")
+    really = host._rmdir
+    late: list[int] = []
+
+    def enter_first(words):
+        if not late:
+            late.append(host.start_process(folders["cpu"]))
+        return really(words)
+
+    host._rmdir = enter_first
+    cgroups.remove(host, folders)
+
+    assert not host.alive(late[0])
+    assert host.left_over()["groups"] == []
+
+
 def test_the_parent_stays_while_another_run_has_a_group_in_it():
     host = SmallLinux(version=1)
     other = cgroups.make(host, "other")

@@ -1,0 +1,173 @@
+"""From the command line to the verdict, on real platforms; killed in the middle, and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SLEEPY = """\
+study: sleepy
+platform: [bare, {platform}]
+workload: {{command: [sh, -c, "sleep 1.5"]}}
+repeat: 2
+aa: false
+"""
+
+
+def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tare.cli", *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+def records(store: Path) -> list[dict]:
+    shown = tare("show", str(store), "--json", cwd=store.parent)
+    assert shown.returncode == 0, shown.stderr
+    return json.loads(shown.stdout)["trials"]
+
+
+def left_on_the_device() -> list[str]:
+    """Everything with our name on it: containers, mounts, cgroups, processes, folders."""
+    found = [
+        line for line in Path("/proc/self/mounts").read_text().splitlines() if "tare-" in line and "overlay" in line
+    ]
+    found += [str(path) for path in Path("/sys/fs/cgroup").glob("**/tare-*") if path.is_dir()]
+    found += [str(path) for path in Path("/dev/shm").glob("tare-*")]
+    return found + containers() + workloads()
+
+
+def containers() -> list[str]:
+    from tare.parts import engine
+
+    if engine.find() is None:
+        return []
+    import docker
+
+    client = docker.DockerClient(base_url=engine.find().address)
+    try:
+        return [c.name for c in client.containers.list(all=True, filters={"label": "tare.run"})]
+    finally:
+        client.close()
+
+
+def workloads() -> list[str]:
+    done = subprocess.run(["pgrep", "-fa", "tare-.*-desk"], check=False, capture_output=True, text=True)
+    return [line for line in done.stdout.splitlines() if "pgrep" not in line]
+
+
+PLATFORMS = [pytest.param(name, marks=pytest.mark.machine("root", name)) for name in ("docker", "runc")]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_weigh_runs_both_sides_on_the_same_software_and_reports(tmp_path, platform):
+    done = tare("weigh", "--in", platform, "--repeat", "1", "-o", "store", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert [c["level"] for c in said["comparisons"]] == [platform]
+    assert "<svg" in (tmp_path / "store" / "report.html").read_text()
+    found = records(tmp_path / "store")
+    inside = {record["settings"]["platform"]: record["facts"]["inside"] for record in found}
+    assert inside["bare"]["torch"] == inside[platform]["torch"]
+    assert inside["bare"]["libraries"] == inside[platform]["libraries"]
+    outcomes = {record["facts"]["outcome"]["loss_digest"] for record in found}
+    assert len(outcomes) == 1, "the same computation on both sides, bit for bit"
+    for record in found:
+        assert record["metrics"]["step_s"] > 0
+        assert record["metrics"]["cgroup_cpu_s"] > 0
+    assert left_on_the_device() == []
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_run_killed_in_the_middle_loses_nothing_and_the_next_one_goes_on(tmp_path, platform):
+    (tmp_path / "sleepy.yaml").write_text(SLEEPY.format(platform=platform))
+    store = tmp_path / "store"
+    run = ("run", "sleepy.yaml", "-o", "store")
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "tare.cli", *run], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _wait_until(lambda: len(list((store / "trials").glob("*"))) >= 1 and _is_running(store, platform), runner)
+    runner.send_signal(signal.SIGKILL)
+    runner.wait()
+    finished = {(r["trial"], r["attempt"]) for r in records(store)}
+    assert finished
+
+    again = tare(*run, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "ended without putting it back" in again.stderr
+    found = records(store)
+    assert finished <= {(r["trial"], r["attempt"]) for r in found}
+    assert "interrupted" in {r["state"] for r in found}
+    usable = [r for r in found if r["state"] in ("ok", "suspect", "invalid")]
+    assert len({r["trial"] for r in usable}) == 4
+    assert left_on_the_device() == []
+
+
+@pytest.mark.machine("root", "docker")
+def test_ctrl_c_twice_stops_at_once_and_leaves_the_device_as_it_was(tmp_path):
+    (tmp_path / "sleepy.yaml").write_text(SLEEPY.format(platform="docker").replace("sleep 1.5", "sleep 60"))
+    runner = subprocess.Popen(
+        [sys.executable, "-m", "tare.cli", "run", "sleepy.yaml", "-o", "store"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    _wait_until(lambda: workloads() != [], runner)
+    os.kill(runner.pid, signal.SIGINT)
+    time.sleep(0.5)
+    os.kill(runner.pid, signal.SIGINT)
+    _, said = runner.communicate(timeout=60)
+    assert runner.returncode == 130
+    assert "press Ctrl-C again" in said
+    assert [r["state"] for r in records(tmp_path / "store")] == ["interrupted"]
+    assert left_on_the_device() == []
+
+
+@pytest.mark.machine("root", "docker")
+def test_a_script_of_ones_own_is_marked_in_the_container_without_a_change_to_it(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "data = TensorDataset(torch.randn(160, 8), torch.randint(0, 2, (160,)))\n"
+        "model = torch.nn.Linear(8, 2)\n"
+        "optimiser = torch.optim.AdamW(model.parameters())\n"
+        "for x, y in DataLoader(data, batch_size=8):\n"
+        "    optimiser.zero_grad()\n"
+        "    torch.nn.functional.cross_entropy(model(x), y).backward()\n"
+        "    optimiser.step()\n"
+        "print('done')\n"
+    )
+    done = tare(
+        "weigh", "--in", "docker", "--repeat", "1", "-o", "store", "--", sys.executable, "mine.py", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    for record in records(tmp_path / "store"):
+        assert record["metrics"]["steps"] == 20
+        assert record["metrics"]["stall_s"] > 0
+        assert record["metrics"]["optimiser_s"] > 0
+
+
+@pytest.mark.machine("tracefs")
+def test_check_says_that_the_kernel_can_be_traced(tmp_path):
+    said = json.loads(tare("check", "--json", cwd=tmp_path).stdout)
+    assert {"name": "tracefs", "yes": True}.items() <= next(
+        a for a in said["abilities"] if a["name"] == "tracefs"
+    ).items()
+
+
+def _is_running(store: Path, platform: str) -> bool:
+    """Whether a trial of the container is in the middle of its workload."""
+    drafts = [json.loads(path.read_text()) for path in (store / "spool").glob("*/draft.json")]
+    text = json.dumps(drafts)
+    return f'"platform": "{platform}"' in text and any("sleep 1.5" in line for line in workloads())
+
+
+def _wait_until(happened, runner: subprocess.Popen, limit_s: float = 90) -> None:
+    deadline = time.monotonic() + limit_s
+    while not happened():
+        assert runner.poll() is None, f"the run ended early, with code {runner.returncode}"
+        assert time.monotonic() < deadline, "it never got so far"
+        time.sleep(0.05)

@@ -1,0 +1,204 @@
+"""A trial as a log of lines, whole and broken at each step: what was opened is closed, and the record says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from tare.errors import NotRestoredError, TrialError
+from tare.host import Exit, Host, Job, Scope, Site
+from tare.parts.protocols import Control, Platform, Workload
+from tare.plan.model import Cell, Trial
+from tare.records.store import Store
+from tare.testing import FakeHost, FakeProcess
+from tare.trial import engine
+from tare.trial.engine import Bench, run_trial
+from tare.trial.journal import Journal
+from tare.trial.sampler import SamplerReport
+
+WHOLE = [
+    "prepare",
+    "sampler started",
+    "write knob new",
+    "open box",
+    "job",
+    "sampler began",
+    "spawn work",
+    "sampler ended",
+    "close box",
+    "write knob old",
+    "sampler stopped",
+]
+
+
+class Broken(Exception):
+    """Not one of ours: the trial is cut off by something that nobody foresaw."""
+
+
+class Log(list[str]):
+    """Lines, one of which may raise when it is written."""
+
+    def __init__(self, break_at: str = "", error: BaseException | None = None) -> None:
+        self._break_at, self._error = break_at, error
+
+    def append(self, line: str) -> None:
+        super().append(line)
+        if line == self._break_at and self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+
+class Device(FakeHost):
+    """One knob, and a log that everything writes to."""
+
+    lines: ClassVar[Log]
+
+    def write(self, path: Any, text: str) -> None:
+        self.files[str(path)] = text
+        Device.lines.append(f"write knob {text}")
+
+
+class Knob(Control):
+    def obstacles(self, host: Host) -> list[str]:
+        return []
+
+    def target(self, inputs: Any) -> Any:
+        return "new"
+
+    def read(self, host: Host) -> Any:
+        return host.read("knob")
+
+    def write(self, host: Host, state: Any) -> None:
+        host.write("knob", state)
+
+
+class Box(Platform):
+    def obstacles(self, host: Host) -> list[str]:
+        return []
+
+    def open(self, host: Host, site: Site) -> Host:
+        assert site.scratch.is_dir()
+        assert (site.writes[0] / "inside" / "tare_inside" / "marks.py").exists()
+        Device.lines.append("open box")
+        return Inside()
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        Device.lines.append("sweep box")
+
+
+class Inside(FakeHost):
+    def spawn(self, job: Job) -> Any:
+        Device.lines.append(f"spawn {job.argv[0]}")
+        return super().spawn(job)
+
+    def close(self) -> None:
+        Device.lines.append("close box")
+
+
+class Work(Workload):
+    def obstacles(self, host: Host) -> list[str]:
+        return []
+
+    def title(self) -> str:
+        return "work"
+
+    def prepare(self, host: Host) -> None:
+        Device.lines.append("prepare")
+
+    def job(self, place: Host, desk: Path, seed: int) -> Job:
+        Device.lines.append("job")
+        return Job(("work",))
+
+
+class QuietSampler:
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __enter__(self) -> QuietSampler:
+        Device.lines.append("sampler started")
+        return self
+
+    def begin(self, scope: Scope) -> None:
+        Device.lines.append("sampler began")
+
+    def end(self) -> SamplerReport:
+        Device.lines.append("sampler ended")
+        return SamplerReport(ticks=1, missed=0, late_p99_s=0.0, cpu_s=0.0, seconds=0.0)
+
+    def __exit__(self, *_: object) -> None:
+        Device.lines.append("sampler stopped")
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "Sampler", QuietSampler)
+    monkeypatch.setattr("tare.trial.desk.SHARED_MEMORY", tmp_path / "shm")
+    (tmp_path / "shm").mkdir()
+    with Store.create(tmp_path / "store", {"study": "s"}, "study: s") as store:
+        host = Device(files={"knob": "old"})
+        yield Bench(host, store, Journal(tmp_path / "state" / "devices" / "here"), tmp_path / "scratch")
+
+
+def a_trial() -> Trial:
+    cell = Cell(platforms=(Box(),), workload=Work(), controls=(Knob(),))
+    return Trial(study="s", cell=cell, block=0, position=0, seed=1, limit_s=5.0)
+
+
+def run(bench: Bench, log: Log) -> Any:
+    Device.lines = log
+    return run_trial(a_trial(), bench)
+
+
+def left_behind(bench: Bench, tmp_path: Path) -> list[str]:
+    """Everything that a trial must not leave: pending journal lines, folders, a changed knob."""
+    found = [str(entry) for entry in bench.journal.pending()]
+    found += [str(path) for folder in ("shm", "scratch") for path in (tmp_path / folder).glob("*")]
+    return found + ([] if bench.host.files["knob"] == "old" else ["the knob"])
+
+
+def test_a_whole_trial_opens_everything_once_and_closes_it_in_reverse(bench, tmp_path):
+    log = Log()
+    record = run(bench, log)
+    assert log == WHOLE
+    assert record.state == "ok"
+    assert left_behind(bench, tmp_path) == []
+    assert set(record.phases) >= {"prepare", "open", "run", "close", "sampler"}
+
+
+@pytest.mark.parametrize("line", [line for line in WHOLE if line != "write knob old"])
+def test_a_trial_that_fails_at_any_step_leaves_the_device_as_it_was(bench, tmp_path, line):
+    record = run(bench, Log(line, TrialError("it broke here")))
+    assert record.state == "failed"
+    assert "it broke here" in record.reasons[0]
+    assert left_behind(bench, tmp_path) == []
+    assert bench.store.find(record.trial).state == "failed"
+
+
+def test_a_knob_that_cannot_be_put_back_stops_everything_and_stays_in_the_journal(bench, tmp_path):
+    with pytest.raises(NotRestoredError):
+        run(bench, Log("write knob old", TrialError("it broke here")))
+    assert len(left_behind(bench, tmp_path)) == 1
+    (record,) = bench.store.records()
+    assert record.state == "failed"
+
+
+@pytest.mark.parametrize("line", [line for line in WHOLE if line != "write knob old"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Broken()])
+def test_a_trial_that_is_cut_off_at_any_step_is_kept_as_interrupted(bench, tmp_path, line, error):
+    with pytest.raises(type(error)):
+        run(bench, Log(line, error))
+    assert left_behind(bench, tmp_path) == []
+    (record,) = bench.store.records()
+    assert record.state == "interrupted"
+
+
+def test_an_early_end_of_the_workload_is_in_the_record_with_its_last_words(bench, monkeypatch):
+    died = Exit(code=3, seconds=0.1, err="no such data set")
+    monkeypatch.setattr(Inside, "spawn", lambda self, job: FakeProcess(died))
+    record = run(bench, Log())
+    assert record.state == "failed"
+    assert "no such data set" in record.reasons[0]
+    assert bench.store.output(record.trial, record.attempt)[1] == "no such data set"

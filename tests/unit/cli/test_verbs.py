@@ -1,0 +1,162 @@
+"""The verbs as a user types them: data on stdout, talk on stderr, exit codes as documented."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STUDY = """\
+study: tiny
+platform: bare
+workload: {command: [sh, -c, "exit 0"]}
+probes: [cpu, cgroup]
+repeat: 1
+"""
+
+
+def tare(*words: str, cwd: Path | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tare.cli", *words]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=120)
+    assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def write_table(path: Path, effect: float, blocks: int = 10) -> Path:
+    chance = random.Random(3)
+    rows = ["platform,block,step_s"]
+    for block in range(blocks):
+        drift = 1 + 0.1 * chance.random()
+        rows += [f"bare,{block},{drift * chance.gauss(1, 0.005):.6f}"]
+        rows += [f"docker,{block},{drift * (1 + effect) * chance.gauss(1, 0.005):.6f}"]
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_help_names_every_verb():
+    said = tare("--help").stdout
+    for verb in ("weigh", "check", "plan", "run", "show", "compare", "report", "restore", "parts"):
+        assert verb in said
+
+
+def test_an_unknown_verb_is_answered_with_the_verbs_there_are():
+    assert "The verbs are: weigh, check" in tare("wiegh", code=2).stderr
+
+
+def test_parts_lists_every_part_with_its_fields():
+    parts = json.loads(tare("parts", "--json").stdout)
+    docker = next(part for part in parts if part["name"] == "docker")
+    assert docker["kind"] == "platforms"
+    assert "image" in docker["fields"]
+
+
+def test_a_table_of_ones_own_is_compared_without_a_store(tmp_path):
+    table = write_table(tmp_path / "mine.csv", 0.10)
+    words = ("compare", str(table), "--by", "platform", "--value", "step_s", "--block", "block", "--json")
+    (found,) = json.loads(tare(*words).stdout)["comparisons"]
+    assert found["verdict"] == "slower"
+    assert found["effect"] == pytest.approx(0.10, abs=0.01)
+    assert found["low"] < 0.10 < found["high"]
+    assert found["n"] == 10
+    assert set(found) >= {"level", "against", "effect", "low", "high", "verdict", "margin", "n", "mde", "notes"}
+
+
+def test_fail_over_fails_on_a_level_that_is_slower_by_more_and_only_then(tmp_path):
+    words = ("--by", "platform", "--value", "step_s", "--block", "block", "--fail-over", "5%")
+    tare("compare", str(write_table(tmp_path / "slow.csv", 0.10)), *words, code=1)
+    tare("compare", str(write_table(tmp_path / "same.csv", 0.01)), *words, code=0)
+
+
+def test_fewer_than_six_blocks_get_no_interval_and_no_claim(tmp_path):
+    table = write_table(tmp_path / "few.csv", 0.0, blocks=5)
+    words = ("compare", str(table), "--by", "platform", "--value", "step_s", "--block", "block", "--json")
+    (found,) = json.loads(tare(*words).stdout)["comparisons"]
+    assert found["low"] is None
+    assert found["verdict"] == "cannot_tell"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("compare", "no-such.csv", "--value", "x"), 2, "no-such.csv"),
+        (("compare", "TABLE", "--value", "stp_s"), 2, "step_s"),
+        (("compare", "TABLE"), 2, "--value"),
+        (("compare", "TABLE", "--value", "step_s", "--against", "podmam"), 2, "podmam"),
+        (("show", "no-such-store"), 4, "no-such-store"),
+        (("run", "no-such-study.yaml"), 2, "no such study"),
+        (("plan", "BAD"), 2, "bad.yaml:2:"),
+        (("weigh", "--workload", "lenet6"), 2, "lenet5"),
+        (("weigh", "--in", "dokcer"), 2, "docker"),
+        (("report", "no-such-store", "-o", "x.html"), 4, "no-such-store"),
+    ],
+)
+def test_bad_input_gets_a_clear_error_and_its_exit_code(tmp_path, words, code, says):
+    table = write_table(tmp_path / "mine.csv", 0.0)
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("study: x\nplatfrom: bare\nworkload: null_\n")
+    given = [{"TABLE": str(table), "BAD": str(bad)}.get(word, word) for word in words]
+    assert says in tare(*given, cwd=tmp_path, code=code).stderr
+
+
+def test_plan_lists_the_trials_and_runs_nothing(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(STUDY.replace("repeat: 1", "repeat: 3"))
+    planned = json.loads(tare("plan", "tiny.yaml", "--json", cwd=tmp_path).stdout)
+    assert len(planned["trials"]) == 3
+    assert planned["seconds"] > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.yaml"]
+
+
+def test_a_study_is_run_shown_reported_and_not_run_again(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(STUDY)
+    tare("run", "tiny.yaml", "-o", "store", cwd=tmp_path)
+    trial = json.loads(tare("show", "store", "--json", cwd=tmp_path).stdout)["trials"][-1]  # noisy: maybe run again
+    assert trial["state"] in ("ok", "suspect", "invalid")
+    assert trial["metrics"]["wall_s"] > 0
+    one = json.loads(tare("show", "store", trial["trial"][:6], "--json", cwd=tmp_path).stdout)
+    assert any(series["channel"] == "cpu.busy_s" for series in one["series"])
+    assert "block 0" in tare("show", "store", trial["trial"][:6], cwd=tmp_path).stdout
+    tare("report", "store", "-o", "page.html", cwd=tmp_path)
+    assert "<html" in (tmp_path / "page.html").read_text()
+    again = tare("run", "tiny.yaml", "-o", "store", cwd=tmp_path)
+    assert "[1/" not in again.stderr
+    changed = STUDY.replace("exit 0", "exit 0 # changed")
+    (tmp_path / "tiny.yaml").write_text(changed)
+    assert "--accept-changes" in tare("run", "tiny.yaml", "-o", "store", cwd=tmp_path, code=2).stderr
+
+
+def test_a_command_that_fails_is_said_with_its_own_words_and_exit_1(tmp_path):
+    (tmp_path / "bad.yaml").write_text(STUDY.replace("exit 0", "echo out of cheese >&2; exit 3"))
+    tare("run", "bad.yaml", "-o", "store", cwd=tmp_path, code=1)
+    (trial,) = json.loads(tare("show", "store", "--json", cwd=tmp_path).stdout)["trials"]
+    assert trial["state"] == "failed"
+    assert "code 3: out of cheese" in trial["reasons"][0]
+
+
+def test_restore_with_nothing_to_do_says_so():
+    assert "as it was found" in tare("restore").stderr
+    assert json.loads(tare("restore", "--plan", "--json").stdout)["clean"] is True
+
+
+def test_check_answers_in_sentences():
+    found = json.loads(tare("check", "--json").stdout)
+    assert all(ability["why"].endswith(".") for ability in found["abilities"])
+    assert {"kind", "name", "obstacles"} <= found["parts"][0].keys()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_there_for_each_shell(shell):
+    assert "_TARE_COMPLETE" in tare("completion", shell).stdout
+
+
+def test_a_closed_pipe_is_no_traceback():
+    done = subprocess.run(
+        f"{sys.executable} -m tare.cli parts | head -n 1", check=False, shell=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith("controls")
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

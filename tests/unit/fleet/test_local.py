@@ -1,0 +1,170 @@
+"""The loop over a plan: what it skips, when it stops, what it runs again. No machine is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from stand_in_parts import stand_ins
+from tare.errors import BusyError, TareError
+from tare.fleet import local
+from tare.fleet.local import run_study
+from tare.plan.matrix import cells
+from tare.plan.order import trials
+from tare.records.model import Record
+from tare.records.store import Store
+from tare.study.model import Study
+from tare.testing import FakeHost
+from tare.trial.device import DeviceLock, device_id, state_dir
+
+
+@dataclass
+class Told:
+    """A watcher that remembers."""
+
+    notes: list[str] = field(default_factory=list)
+    began: list[str] = field(default_factory=list)
+    total: int = 0
+
+    def started(self, total: int) -> None:
+        self.total = total
+
+    def trial_began(self, label: str) -> None:
+        self.began.append(label)
+
+    def trial_ended(self, state: str, seconds: float) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def finished(self) -> None:
+        pass
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch):
+    with stand_ins():
+        yield Scene(tmp_path, monkeypatch)
+
+
+class Scene:
+    """A study of two platforms, a store, and trials that end as the test says."""
+
+    def __init__(self, tmp_path: Any, monkeypatch: Any) -> None:
+        self.host = FakeHost(files={"/etc/machine-id": "0123456789abcdef0123456789abcdef\n"})
+        self.root = tmp_path / "store"
+        self.told = Told()
+        self.ran: list[Any] = []
+        self.endings: dict[int, str] = {}  # the nth trial to be run -> its state
+        self.spread = 0.001
+        monkeypatch.setattr(local, "run_trial", self._run_trial)
+
+    def study(self, **changes: Any) -> Study:
+        keys = {"study": "s", "platform": ["bare", "docker"], "workload": "null", "repeat": 2, "aa": False}
+        return Study.model_validate(keys | changes)
+
+    def run(self, **changes: Any) -> Any:
+        study = self.study(**changes)
+        planned = trials(study, cells(study))
+        exists = (self.root / "store.json").exists()
+        opened = Store.open(self.root, write=True) if exists else Store.create(self.root, study.as_plain(), "")
+        with opened as store:
+            return run_study(study, planned, store, self.host, self.told)
+
+    def _run_trial(self, trial: Any, bench: Any) -> Record:
+        number = len(self.ran)
+        self.ran.append(trial)
+        state = self.endings.get(number, "ok")
+        if state == "ctrl-c":
+            raise KeyboardInterrupt
+        draft = Record(
+            trial.id,
+            0,
+            "s",
+            trial.block,
+            trial.position,
+            trial.twin,
+            dict(trial.settings),
+            "running",
+            start_ns=1,
+            end_ns=2,
+        )
+        writer = bench.store.begin(draft)
+        slow = 1.02 if trial.settings["platform"] == "docker" else 1.0
+        metrics = {"step_s": slow + self.spread * (trial.block % 3)}
+        reasons = () if state == "ok" else (f"it {state}.",)
+        record = replace(draft, attempt=writer.attempt, state=state, reasons=reasons, metrics=metrics)
+        writer.seal(record, [], "", "")
+        self.host.clock.advance(10)
+        return record
+
+
+def test_every_planned_trial_is_run_once_in_the_order_of_the_plan(scene):
+    outcome = scene.run()
+    assert outcome.why == "all planned trials are done"
+    assert [(t.block, t.position) for t in scene.ran] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert scene.told.total == 4
+
+
+def test_a_second_run_does_only_what_is_missing(scene):
+    scene.endings = {1: "ctrl-c"}
+    assert scene.run().interrupted
+    scene.endings = {}
+    scene.ran.clear()
+    scene.run()
+    assert len(scene.ran) == 3
+
+
+def test_an_invalid_trial_is_run_again_and_every_attempt_is_kept(scene):
+    scene.endings = {0: "invalid", 1: "invalid"}
+    scene.run(repeat=1)
+    assert [t.id for t in scene.ran[:3]] == [scene.ran[0].id] * 3
+    with Store.open(scene.root) as store:
+        assert [r.state for r in store.records() if r.trial == scene.ran[0].id] == ["invalid", "invalid", "ok"]
+
+
+def test_an_invalid_trial_is_not_run_for_ever(scene):
+    scene.endings = dict.fromkeys(range(100), "invalid")
+    scene.run(repeat=1)
+    assert len(scene.ran) == 6
+
+
+def test_the_same_failure_three_times_in_a_row_stops_the_study(scene):
+    scene.endings = dict.fromkeys(range(100), "failed")
+    with pytest.raises(TareError, match="3 trials in a row failed in the same way"):
+        scene.run()
+    assert len(scene.ran) == 3
+
+
+def test_a_failure_now_and_then_does_not_stop_the_study(scene):
+    scene.endings = {0: "failed", 2: "failed"}
+    assert scene.run().why == "all planned trials are done"
+
+
+def test_blocks_stop_when_the_declared_interval_is_reached_and_not_before_the_floor(scene):
+    outcome = scene.run(repeat={"min": 6, "max": 20, "until": "2%"})
+    assert "tight enough after 6 blocks" in outcome.why
+    assert len(scene.ran) == 12
+
+
+def test_blocks_go_on_to_the_cap_while_the_noise_is_too_large(scene):
+    scene.spread = 0.5
+    outcome = scene.run(repeat={"min": 6, "max": 8, "until": "0.1%"})
+    assert outcome.why == "all planned trials are done"
+    assert len(scene.ran) == 16
+
+
+def test_no_block_is_begun_that_would_not_fit_into_the_time(scene):
+    scene.spread = 0.5
+    outcome = scene.run(repeat={"min": 6, "max": 20, "until": "0.1%", "within": "150 s"})
+    assert "would not fit" in outcome.why
+    assert len(scene.ran) == 14  # seven blocks of 20 s; an eighth would end after 160 s
+
+
+def test_a_device_that_another_run_owns_is_left_alone(scene):
+    with DeviceLock(state_dir(), device_id(scene.host), "the other"), pytest.raises(BusyError, match="the other"):
+        scene.run()
+    assert scene.ran == []

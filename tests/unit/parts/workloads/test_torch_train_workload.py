@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tare.errors import TareError
+from tare.host import Completed, LocalHost
+from tare.parts.find import find
+from tare.parts.workloads.torch_train import TorchTrain, data_dir
+from tare.testing import FakeHost
+from tare_inside.data import mnist
+
+
+def answering(code: int, err: str = "") -> FakeHost:
+    return FakeHost(answer=lambda argv: Completed(tuple(argv), code, "", err), python="/opt/python")
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TARE_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def test_the_defaults_are_lenet5_on_mnist() -> None:
+    workload = TorchTrain()
+
+    assert find("workloads", "torch_train") is TorchTrain
+    assert workload.title() == "LeNet-5 training, batch 16"
+    assert (workload.batch, workload.epochs, workload.malloc, workload.device) == (16, 3, "fixed", "cpu")
+    assert hash(workload) == hash(TorchTrain.model_validate(workload.fields()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "units"),
+    [
+        ({"epochs": 2, "steps_per_epoch": 7}, 14),
+        ({"epochs": 1, "steps_per_epoch": None}, 3750),
+        ({"epochs": 2, "steps_per_epoch": None, "items": 33, "batch": 16}, 4),
+        ({"steps_per_epoch": None, "data_path": "/my/mnist"}, None),
+    ],
+)
+def test_units_are_all_the_steps_where_they_are_known(fields: dict[str, Any], units: int | None) -> None:
+    assert TorchTrain.model_validate(fields).units() == units
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model": "lenet"}, "there is no model 'lenet'. There is: lenet5. Did you mean 'lenet5'?"),
+        ({"data": "imagenet"}, "there is no data 'imagenet'. There is: mnist."),
+        ({"batch": 0}, "greater than 0"),
+        ({"workers": -1}, "greater than or equal to 0"),
+        ({"lr": float("inf")}, "finite"),
+        ({"momentum": 1.0}, "less than 1"),
+        ({"device": "tpu"}, "'cpu' or 'cuda'"),
+        ({"prefetch": 2}, "`prefetch` is for loader workers"),
+        ({"items": 100}, "an epoch of 100 mini-batches of 16 needs 1600 items and there are 100"),
+        ({"data_path": "mnist"}, "`data_path` is an absolute path"),
+        ({"data_path": "/mnist", "items": 5}, "`items` is the size of synthetic data"),
+        ({"epoch": 3}, "Extra inputs are not permitted"),
+    ],
+)
+def test_impossible_values_are_refused_with_a_sentence(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        TorchTrain.model_validate(fields)
+
+    assert said in str(refused.value)
+
+
+def test_data_lie_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARE_DATA", "/big/disk")
+    assert data_dir() == Path("/big/disk")
+    monkeypatch.delenv("TARE_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert data_dir() == Path("/cache/tare/data")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert data_dir() == Path("/home/ada/.cache/tare/data")
+
+
+def test_inputs_are_the_data_set(data: Path) -> None:
+    assert TorchTrain().inputs() == (data / "mnist-60000-0",)
+    assert TorchTrain(data_path=Path("/my/mnist")).inputs() == (Path("/my/mnist"),)
+
+
+def test_data_are_made_once_through_the_host(data: Path) -> None:
+    workload = TorchTrain(items=32, batch=4, steps_per_epoch=8)
+    workload.prepare(LocalHost())
+    (folder,) = workload.inputs()
+    before = (folder / mnist.IMAGES).stat().st_mtime_ns
+    workload.prepare(LocalHost())
+
+    assert mnist.obstacle(str(folder), 32) is None
+    assert (folder / mnist.IMAGES).stat().st_mtime_ns == before
+
+
+def test_data_of_ones_own_are_not_made(tmp_path: Path) -> None:
+    host = FakeHost()
+    TorchTrain(data_path=tmp_path).prepare(host)
+
+    assert host.asked == []
+
+
+def test_data_that_cannot_be_made_say_where_and_what_to_do(data: Path) -> None:
+    data.write_text("a file is in the way")
+
+    with pytest.raises(TareError, match="Set TARE_DATA to a folder with room for it") as failed:
+        TorchTrain().prepare(LocalHost())
+
+    assert f"{data}/mnist-60000-0: Not a directory" in str(failed.value)
+
+
+def test_an_interpreter_with_torch_has_no_obstacle() -> None:
+    assert TorchTrain().obstacles(LocalHost()) == []
+
+
+def test_an_interpreter_without_torch_says_how_to_get_it() -> None:
+    assert TorchTrain().obstacles(answering(3)) == [
+        "/opt/python has no PyTorch: `/opt/python -m pip install torch` puts it there, "
+        "or set `python` of torch_train to an interpreter that has it."
+    ]
+
+
+def test_torch_is_looked_for_in_the_interpreter_that_will_run() -> None:
+    host = answering(0)
+    TorchTrain(python="/conda/bin/python").obstacles(host)
+
+    assert host.asked[0][0] == "/conda/bin/python"
+
+
+def test_an_interpreter_that_cannot_be_asked_is_quoted() -> None:
+    assert TorchTrain().obstacles(answering(127, "/opt/python: there is no such command on this machine")) == [
+        "/opt/python could not be asked whether it has PyTorch: /opt/python: there is no such command on this machine."
+    ]
+
+
+def test_a_gpu_that_torch_does_not_see_is_an_obstacle_only_where_it_is_asked_for() -> None:
+    def no_gpu(argv: Sequence[str]) -> Completed:
+        return Completed(tuple(argv), 3 if "cuda" in argv[2] else 0, "", "")
+
+    assert TorchTrain().obstacles(FakeHost(answer=no_gpu)) == []
+    (sentence,) = TorchTrain(device="cuda").obstacles(FakeHost(answer=no_gpu))
+    assert "sees no GPU" in sentence
+
+
+def test_a_folder_without_ones_own_data_is_an_obstacle(tmp_path: Path) -> None:
+    (sentence,) = TorchTrain(data_path=tmp_path).obstacles(answering(0))
+
+    assert sentence.startswith(f"{tmp_path}: there is no train-images-idx3-ubyte")
+
+
+def test_the_job_says_everything_and_touches_nothing(data: Path) -> None:
+    workload = TorchTrain(batch=8, workers=2, prefetch=4, threads=1, phases=True, python="/conda/bin/python")
+    job = workload.job(FakeHost(python="/opt/python"), Path("/no/such/desk"), seed=5)
+    asked = json.loads(job.argv[-1])
+
+    assert job.argv[0] == "/opt/python"
+    assert job.argv[-4:-1] == ("/conda/bin/python", "-m", "tare_inside.train")
+    assert {name: asked[name] for name in ("batch", "workers", "prefetch", "threads", "phases", "seed")} == {
+        "batch": 8, "workers": 2, "prefetch": 4, "threads": 1, "phases": True, "seed": 5,
+    }  # fmt: skip
+    assert asked["data_path"] == str(data / "mnist-60000-0")
+    assert asked["marks"] == "/no/such/desk/marks.bin"
+    assert job.env["OMP_NUM_THREADS"] == "1"
+    assert job.env["MALLOC_TRIM_THRESHOLD_"] == "4294967296"
+    assert job.cwd == "/no/such/desk"
+
+
+def test_threads_and_malloc_are_left_alone_where_the_study_says_so() -> None:
+    job = TorchTrain(malloc="default").job(FakeHost(python=sys.executable), Path("/desk"), seed=5)
+
+    assert not {name for name in job.env if name.startswith(("OMP_", "MALLOC_"))}
+
+
+def test_two_platforms_get_the_same_job_but_for_the_interpreter() -> None:
+    here, there = (TorchTrain().job(FakeHost(name=name), Path("/desk"), seed=5) for name in ("bare", "docker"))
+
+    assert here == there

@@ -1,0 +1,116 @@
+"""What `tare check` and `tare plan` are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stand_in_parts import Docker, stand_ins
+from tare.errors import TareError
+from tare.plan.check import Check, check
+from tare.plan.estimate import GUESSED_TRIAL_S
+from tare.plan.matrix import cells
+from tare.study.load import from_plain
+from tare.testing import FakeHost
+
+
+@pytest.fixture(autouse=True)
+def parts() -> Iterator[None]:
+    with stand_ins():
+        yield
+
+
+def checked(host: FakeHost | None = None, trial_s: float | None = None, **keys: Any) -> Check:
+    made = from_plain({"study": "s", "platform": ["bare", "docker"], "workload": "torch_train"} | keys)
+    return check(made, cells(made), host or FakeHost(), trial_s=trial_s)
+
+
+def obstructed(**sentences: str) -> FakeHost:
+    return FakeHost(files={f"/obstacles/{part}": text for part, text in sentences.items()})
+
+
+def test_a_device_that_can_do_it_has_no_obstacles() -> None:
+    assert checked().blocked == []
+
+
+def test_each_part_says_in_its_own_words_why_it_cannot_work() -> None:
+    host = obstructed(
+        docker="the engine does not answer.\nstart it.", page_cache="this needs root.", cgroup="no cgroups."
+    )
+
+    assert checked(host, control={"page_cache": "cold"}).blocked == [
+        "control page_cache: this needs root.",
+        "probe cgroup: no cgroups.",
+        "platform docker: the engine does not answer.",
+        "platform docker: start it.",
+    ]
+
+
+def test_a_workload_is_asked_too() -> None:
+    assert checked(obstructed(torch_train="there is no torch here.")).blocked == [
+        "workload torch_train: there is no torch here."
+    ]
+
+
+def test_each_distinct_part_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Docker] = []
+    monkeypatch.setattr(Docker, "obstacles", lambda self, host: asked.append(self) or [])
+
+    checked(platform=["bare", {"docker": {"cpus": [1, 2]}}], workload={"torch_train": {"batch": [16, 64]}})
+
+    assert [part.cpus for part in asked] == [1.0, 2.0]
+
+
+def test_only_the_outermost_platform_of_a_stack_is_asked_and_that_is_said() -> None:
+    found = checked(obstructed(docker="there is no engine."), platform=["bare", ["qemu", "docker"]])
+
+    assert found.blocked == []
+    assert found.unasked == ("Whether docker works inside qemu shows only once qemu is open.",)
+
+
+def test_a_part_that_fails_while_it_looks_is_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Docker, host: object) -> list[str]:
+        raise TareError("`docker info` failed with code 1")
+
+    monkeypatch.setattr(Docker, "obstacles", fails)
+
+    assert checked().blocked == ["platform docker: `docker info` failed with code 1"]
+
+
+def test_time_is_a_guess_until_someone_has_measured() -> None:
+    guess = checked(repeat={"min": 6, "max": 20, "until": "2%"})
+
+    assert (guess.cells, len(guess.trials), guess.least_trials) == (2, 60, 18)
+    assert not guess.measured
+    assert (guess.seconds, guess.least_seconds) == (60 * GUESSED_TRIAL_S, 18 * GUESSED_TRIAL_S)
+    known = checked(trial_s=4.0, repeat=6)
+    assert known.measured
+    assert known.seconds == known.least_seconds == 18 * 4.0
+
+
+def test_no_trial_is_thought_to_outlive_its_limit() -> None:
+    assert checked(limit="2 s").trial_s == 2.0
+
+
+def test_disk_grows_with_trials_probes_and_rate() -> None:
+    base = checked(repeat=6).disk_bytes
+
+    assert 0 < base < 100e6
+    assert checked(repeat=12).disk_bytes == 2 * base
+    assert checked(probes=[]).disk_bytes < base
+    assert checked(period="10 ms").disk_bytes > 3 * base
+    assert checked(workload={"torch_train": {"epochs": 300}}).disk_bytes > base
+
+
+def test_too_few_repeats_and_a_lone_cell_are_noted() -> None:
+    assert checked(repeat=6).notes == ()
+    assert "too few for a 95 % interval" in checked(repeat=5).notes[0]
+    assert "one cell only" in checked(platform="bare").notes[0]
+
+
+def test_the_trials_come_in_the_order_in_which_they_would_run() -> None:
+    found = checked().trials
+
+    assert [(trial.block, trial.position) for trial in found] == [(b, p) for b in range(6) for p in range(3)]
