@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -169,9 +170,28 @@ def _estimate(values: tuple[float, ...] | list[float]) -> dict[str, float | None
     return {"value": found.value, "low": found.low, "high": found.high, "n": found.n}
 
 
+def text(result: dict[str, Any]) -> str:
+    def shown(name: str, form: str) -> str:
+        figure = result[name]
+        return f"{figure['value']:{form}} [{figure['low']:{form}}, {figure['high']:{form}}]"
+
+    return "\n".join(
+        [
+            f"  begin or end       {shown('ours_ns', '.0f')} ns a mark",
+            f"  grouped, as in our train loop  {shown('ours_grouped_ns', '.0f')} ns a mark",
+            f"  record_function    {shown('record_function_ns', '.0f')} ns; "
+            f"{shown('record_function_over_ours', '.1f')} x ours",
+            f"  while profiling    {shown('record_function_profiling_ns', '.0f')} ns; "
+            f"{shown('record_function_profiling_over_ours', '.1f')} x ours",
+            f"  a script with attach, against without: {shown('attached_over_plain_loop', '.3f')} x (CPU time)",
+        ]
+    )
+
+
 def main() -> None:
     torch.set_num_threads(1)
-    print(json.dumps(measure(), indent=1))
+    result = measure()
+    print(json.dumps(result, indent=1) if "--json" in sys.argv else text(result))
 
 
 if __name__ == "__main__":

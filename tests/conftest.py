@@ -55,3 +55,4 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test touches the state of the person who runs it."""
     monkeypatch.setenv("TARE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("TARE_LOCK_DIR", str(tmp_path / "lock"))

@@ -11,7 +11,9 @@ import re
 import resource
 import sys
 
-_ENV = re.compile(r"^(OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|MALLOC_|CUDA_|PYTORCH_|TORCH_|ATEN_|ONEDNN_|DNNL_)")
+_ENV = re.compile(
+    r"^(OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|MALLOC_|MIMALLOC_|CUDA_|PYTORCH_|TORCH_|ATEN_|ONEDNN_|DNNL_)"
+)
 _ENV_NAMES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "GLIBC_TUNABLES", "PYTHONHASHSEED")
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|COOKIE|AUTH|SESSION", re.IGNORECASE)
 _STATUS = ("Seccomp", "Speculation_Store_Bypass", "NoNewPrivs", "CapEff", "Cpus_allowed_list", "Mems_allowed_list")

@@ -19,7 +19,6 @@ from pathlib import Path, PurePath
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from knobs import DEVICE, FileKnob, make_findable_for_good
-
 from tare.errors import TareError
 from tare.host import LocalHost
 from tare.trial.device import DeviceLock

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from knobs import DEVICE, make_findable
 
+from knobs import DEVICE, make_findable
 from tare.host import LocalHost
 from tare.trial.journal import Journal
 from tare.trial.restoration import restore

@@ -202,3 +202,14 @@ def test_an_early_end_of_the_workload_is_in_the_record_with_its_last_words(bench
     assert record.state == "failed"
     assert "no such data set" in record.reasons[0]
     assert bench.store.output(record.trial, record.attempt)[1] == "no such data set"
+
+
+def test_a_platform_that_cannot_be_closed_stays_in_the_journal_for_restore(bench, tmp_path):
+    def stuck(self):
+        raise TrialError("the container does not stop")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Inside, "close", stuck)
+        record = run(bench, Log())
+    assert record.state == "failed"
+    assert [entry.platform for entry in bench.journal.pending()] == ["test_trial_order"]

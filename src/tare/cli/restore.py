@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
 import click
 
 from tare.cli.engines import stop_left_over_engine
-from tare.cli.options import json_option, print_json, say
+from tare.cli.options import json_option, print_json, say, width
 from tare.errors import NotRestoredError
+
+if TYPE_CHECKING:
+    from tare.trial.restoration import Restoration, StatusRow
 
 
 @click.command("restore")
@@ -16,23 +22,42 @@ from tare.errors import NotRestoredError
 def command(plan_only: bool, force: bool, as_json: bool) -> None:
     """Put back every knob, and remove every container, that an interrupted run left behind."""
     from tare.host import LocalHost
-    from tare.trial.device import DeviceLock, device_id, state_dir
+    from tare.trial.device import DeviceLock, device_id, out_of_sight, state_dir
     from tare.trial.journal import Journal
-    from tare.trial.restoration import restore
+    from tare.trial.restoration import restore, status
 
     host = LocalHost()
     state, device = state_dir(), device_id(host)
-    with DeviceLock(state, device, "restore"):
-        journal = Journal(state / "devices" / device)
-        report = restore(host, journal, scratch=state / "scratch", plan_only=plan_only, force=force)
-        if not plan_only and (stopped := stop_left_over_engine()):
+    journal, scratch = Journal(state / "devices" / device), state / "scratch"
+    if plan_only:
+        report = restore(host, journal, scratch=scratch, plan_only=True)
+        rows = status(host, journal)
+    else:
+        with DeviceLock(state, device, "restore"):
+            report = restore(host, journal, scratch=scratch, force=force)
+            stopped = stop_left_over_engine()
+        rows = []
+        if stopped:
             say(stopped)
     if as_json:
-        print_json(report.as_json())
+        print_json({**report.as_json(), "knobs": [asdict(row) for row in rows]})
     else:
-        for sentence in report.sentences():
-            say(sentence)
-        if not report.sentences():
-            say("nothing to put back: the device is as it was found.")
+        _tell(report, rows, out_of_sight())
     if not plan_only and not report.clean:
         raise NotRestoredError("not everything could be put back; see above.")
+
+
+def _tell(report: Restoration, rows: list[StatusRow], unseen: str | None) -> None:
+    """What there is to put back as a table, then what was done about it; the bad news last."""
+    from tare.report.terminal import table
+    from tare.report.words import duration_text
+
+    if rows:
+        body = [[r.knob, str(r.baseline), str(r.now), r.owner, duration_text(r.age_s)] for r in rows]
+        click.echo(table(body, ["knob or place", "as found", "now", "owner", "age"], width()))
+    for sentence in report.sentences():
+        say(sentence)
+    if unseen:
+        say(unseen)
+    elif not report.sentences():
+        say("nothing to put back: the device is as it was found.")

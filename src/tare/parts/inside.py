@@ -19,12 +19,14 @@ Malloc: TypeAlias = Literal["fixed", "default"]
 SOURCE = Path(tare_inside.__file__).parent
 """Where `tare_inside` lies on this device."""
 
-# glibc decides at run time whether to give the top of the heap back, and the choice flips between identical runs:
-# page faults move by four orders of magnitude and step time with them. Fixed thresholds end the lottery.
+# An allocator decides at run time whether to give freed memory back, and the choice flips between identical runs:
+# page faults move by four orders of magnitude and step time with them. glibc goes by the size of what is free,
+# mimalloc (in torch's builds for ARM) by a clock: what stays free for 10 ms goes. Fixed, both keep what they have.
 FIXED_MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": "4294967296",
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
     "MALLOC_TOP_PAD_": "67108864",
+    "MIMALLOC_PURGE_DELAY": "-1",
 }
 
 _STEADY = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
@@ -36,7 +38,7 @@ _USERS_OWN = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR"
     r"|VIRTUAL_ENV|CONDA_PREFIX|CONDA_DEFAULT_ENV|PYTHONPATH|PYTHONHOME|PYTHONUNBUFFERED|PYTHONHASHSEED"
     r"|LD_LIBRARY_PATH|LD_PRELOAD|GLIBC_TUNABLES"
-    r"|(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|MALLOC|ONEDNN|DNNL|ATEN)_\w+"
+    r"|(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|MALLOC|MIMALLOC|ONEDNN|DNNL|ATEN)_\w+"
     r"|(CUDA|CUDNN|NVIDIA|NCCL|HIP|ROCM|ROCR|HSA)_\w+"
     r"|(TORCH|PYTORCH|TORCHINDUCTOR|TF|XLA|JAX|HF|TRANSFORMERS|ACCELERATE|XDG)_\w+"
 )

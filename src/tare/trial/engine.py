@@ -69,7 +69,7 @@ def _observe(trial: Trial, bench: Bench, name: str, spool: Path, stack: ExitStac
     with seen.timed("prepare"):
         seen.facts["device"] = device_facts(host)
         workload.prepare(host)
-        desk, site = _make_site(trial, bench, name, stack)
+        desk, site = _make_site(trial, bench, name, stack, seen)
         sampler = stack.enter_context(Sampler(trial.cell.probes, spool, bench.period_s))
         hold_controls(stack, host, trial.cell.controls, workload.inputs(), bench.journal)
     place = _open_platforms(stack, host, trial.cell.platforms, site, seen)
@@ -85,16 +85,23 @@ def _observe(trial: Trial, bench: Bench, name: str, spool: Path, stack: ExitStac
         seen.facts["inside"] = _fingerprint(place, desk)
 
 
-def _make_site(trial: Trial, bench: Bench, name: str, stack: ExitStack) -> tuple[Path, Site]:
+def _make_site(trial: Trial, bench: Bench, name: str, stack: ExitStack, seen: Seen) -> tuple[Path, Site]:
     """Folders of the trial's own, noted in the journal before anything exists under this name."""
-    for platform in trial.cell.platforms:
-        seq = bench.journal.note_site(platform.part_name(), name)
-        stack.callback(bench.journal.retire, seq, "removed")
-    stack.callback(remove_folders, name, bench.scratch)
+    noted = [bench.journal.note_site(platform.part_name(), name) for platform in trial.cell.platforms]
+    stack.callback(_leave_site, name, noted, bench, seen)
     scratch = bench.scratch / name
     scratch.mkdir(mode=0o700, parents=True)
     desk = make_desk(name, scratch)
     return desk, Site(name=name, scratch=scratch, reads=trial.cell.workload.inputs(), writes=(desk,))
+
+
+def _leave_site(name: str, noted: list[int], bench: Bench, seen: Seen) -> None:
+    """Remove the folders and forget the name; what could not be closed stays in the journal, for `tare restore`."""
+    if seen.unclosed:
+        return
+    remove_folders(name, bench.scratch)
+    for seq in noted:
+        bench.journal.retire(seq, "removed")
 
 
 def _open_platforms(stack: ExitStack, host: Host, platforms: tuple[Platform, ...], site: Site, seen: Seen) -> Host:
@@ -108,8 +115,10 @@ def _open_platforms(stack: ExitStack, host: Host, platforms: tuple[Platform, ...
 
 
 def _close(place: Host, seen: Seen) -> None:
+    seen.unclosed += 1
     with seen.timed("close"):
         place.close()
+    seen.unclosed -= 1
 
 
 def _fingerprint(place: Host, desk: Path) -> dict[str, Any]:

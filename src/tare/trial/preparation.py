@@ -73,9 +73,8 @@ class _Holding:
         try:
             return plain(control.read(self._host))
         except OSError as error:
-            raise TrialError(
-                f"{control.part_name()}: its state cannot be read ({why(error)}), so it is not touched."
-            ) from error
+            unread = f"{control.part_name()}: its state cannot be read: {why(error)}."
+            raise TrialError(f"{unread} What cannot be read is not held.") from error
 
     def _journaled(self, control: Control, before: Json, target: Json) -> Knob:
         """On disk first. An older pending record of the same knob holds the true baseline; both end together."""

@@ -32,6 +32,7 @@ class Seen:
     readings: dict[str, list[float]] = field(default_factory=dict)  # channel -> values in order
     error: TareError | None = None
     interrupted: bool = False
+    unclosed: int = 0  # platforms that could not be closed
     clocks_before: dict[str, float] = field(default_factory=clocks)
 
     def __post_init__(self) -> None:

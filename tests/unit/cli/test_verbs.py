@@ -155,7 +155,12 @@ def test_completion_is_there_for_each_shell(shell):
 
 def test_a_closed_pipe_is_no_traceback():
     done = subprocess.run(
-        f"{sys.executable} -m tare.cli parts | head -n 1", check=False, shell=True, capture_output=True, text=True, timeout=60
+        f"{sys.executable} -m tare.cli parts | head -n 1",
+        check=False,
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout.startswith("controls")
     assert "Traceback" not in done.stderr

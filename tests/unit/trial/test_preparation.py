@@ -81,7 +81,7 @@ def test_what_has_no_inverse_is_written_and_neither_journaled_nor_read_back(tmp_
 
 def test_a_knob_that_cannot_be_read_is_not_touched(tmp_path: Path):
     host, journal = knob_host(a="old"), journal_in(tmp_path)
-    with pytest.raises(TrialError, match=r"cannot be read.*not touched"):
+    with pytest.raises(TrialError, match=r"cannot be read.*not held"):
         hold(host, KNOBS, journal)
     assert host.log == ["write /sys/knobs/a new", "write /sys/knobs/a old"]
 

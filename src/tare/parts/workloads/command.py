@@ -73,7 +73,7 @@ class Command(Workload):
     attach: bool = True
     """Mark the steps of a PyTorch script."""
     malloc: Malloc = "default"
-    """`fixed` pins glibc's thresholds, which else flip between identical runs; `default` leaves them as they are."""
+    """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
     reads: tuple[Path, ...] = ()
     """Files and folders that it reads, beside those that its command line names."""
 

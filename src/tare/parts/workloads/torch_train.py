@@ -63,7 +63,7 @@ class TorchTrain(Workload):
     threads: PositiveInt | None = None
     """Threads of torch and OpenMP; their own choice unless said."""
     malloc: Malloc = "fixed"
-    """`fixed` pins glibc's thresholds, which else flip between identical runs; `default` leaves them alone."""
+    """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
     phases: bool = False
     """Mark forward, backward and optimiser apart as well."""
     device: Literal["cpu", "cuda"] = "cpu"

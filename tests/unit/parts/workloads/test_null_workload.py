@@ -21,7 +21,7 @@ def test_it_launches_a_program_that_does_nothing() -> None:
 
     assert job.argv[0] == "/opt/python"
     assert job.argv[-2:] == ("--", "true")
-    assert not [name for name in job.env if name.startswith("MALLOC_")]
+    assert not [name for name in job.env if "MALLOC_" in name]
 
 
 def test_it_runs_and_says_what_it_cost(desk: Path) -> None:

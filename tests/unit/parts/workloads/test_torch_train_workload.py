@@ -169,13 +169,14 @@ def test_the_job_says_everything_and_touches_nothing(data: Path) -> None:
     assert asked["marks"] == "/no/such/desk/marks.bin"
     assert job.env["OMP_NUM_THREADS"] == "1"
     assert job.env["MALLOC_TRIM_THRESHOLD_"] == "4294967296"
+    assert job.env["MIMALLOC_PURGE_DELAY"] == "-1"
     assert job.cwd == "/no/such/desk"
 
 
 def test_threads_and_malloc_are_left_alone_where_the_study_says_so() -> None:
     job = TorchTrain(malloc="default").job(FakeHost(python=sys.executable), Path("/desk"), seed=5)
 
-    assert not {name for name in job.env if name.startswith(("OMP_", "MALLOC_"))}
+    assert not {name for name in job.env if name.startswith(("OMP_", "MALLOC_", "MIMALLOC_"))}
 
 
 def test_two_platforms_get_the_same_job_but_for_the_interpreter() -> None:

@@ -1,0 +1,28 @@
+"""`make bench`: what tare itself costs, as figures measured side by side in this run.
+
+Each part runs in a process of its own, so that one part's imports do not weigh on the next.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PARTS = {
+    "benchmarks.sampler": "The sampler, against a psutil loop and against iostat and free",
+    "benchmarks.marks": "A mark, against torch.profiler.record_function",
+    "benchmarks.observer": "LeNet-5 with the probes on, against off",
+    "benchmarks.trial_cost": "A trial, beyond its workload",
+}
+
+
+def main() -> int:
+    worst = 0
+    for module, title in PARTS.items():
+        print(f"\n{title}  (python -m {module})", flush=True)
+        worst = max(worst, subprocess.run([sys.executable, "-m", module], check=False).returncode)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())
