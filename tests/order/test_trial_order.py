@@ -33,6 +33,10 @@ WHOLE = [
 ]
 
 
+# A failure to close or to put back has a test of its own: it stays in the journal.
+BREAKABLE = [line for line in WHOLE if line not in ("close box", "write knob old")]
+
+
 class Broken(Exception):
     """Not one of ours: the trial is cut off by something that nobody foresaw."""
 
@@ -168,7 +172,7 @@ def test_a_whole_trial_opens_everything_once_and_closes_it_in_reverse(bench, tmp
     assert set(record.phases) >= {"prepare", "open", "run", "close", "sampler"}
 
 
-@pytest.mark.parametrize("line", [line for line in WHOLE if line != "write knob old"])
+@pytest.mark.parametrize("line", BREAKABLE)
 def test_a_trial_that_fails_at_any_step_leaves_the_device_as_it_was(bench, tmp_path, line):
     record = run(bench, Log(line, TrialError("it broke here")))
     assert record.state == "failed"
@@ -185,7 +189,7 @@ def test_a_knob_that_cannot_be_put_back_stops_everything_and_stays_in_the_journa
     assert record.state == "failed"
 
 
-@pytest.mark.parametrize("line", [line for line in WHOLE if line != "write knob old"])
+@pytest.mark.parametrize("line", BREAKABLE)
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), Broken()])
 def test_a_trial_that_is_cut_off_at_any_step_is_kept_as_interrupted(bench, tmp_path, line, error):
     with pytest.raises(type(error)):

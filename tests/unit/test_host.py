@@ -1,4 +1,3 @@
-import os
 import time
 from pathlib import Path
 
@@ -70,5 +69,5 @@ def test_the_watching_host_reads_one_open_file_again_and_again(tmp_path):
 
 
 def _open_files(path: Path) -> int:
-    links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
-    return sum(link.is_symlink() and os.readlink(link) == str(path) for link in links)
+    links = list(Path("/proc/self/fd").iterdir())
+    return sum(link.is_symlink() and link.readlink() == path for link in links)
