@@ -4,6 +4,7 @@ Whatever cannot be found is left out. Without torch, numpy or a cgroup the rest 
 """
 
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -23,6 +24,7 @@ _LIBRARY = re.compile(
     r"|tcmalloc|jemalloc|mimalloc)[-_.0-9a-z]*|(c|m|pthread|stdc\+\+)(-[0-9.]+)?)\.so",
     re.IGNORECASE,
 )
+_VERSION = re.compile(r"^(?:__)?version(?:__)?\b[^=]*= *['\"]([^'\"]+)", re.MULTILINE)
 _PIECE_BYTES = 1 << 20
 
 
@@ -80,11 +82,14 @@ def cgroup_limits():
 
 
 def torch_said():
-    """Version, build, thread pools and code paths of torch; nothing if there is none."""
-    try:
-        import torch
-    except Exception:  # a torch that is there but broken raises anything from OSError to RuntimeError
-        return None
+    """Version, build, thread pools and code paths of the torch in this process; else the version that lies here.
+
+    It is not imported for this: that takes seconds, and a job that did without it has nothing to say of it.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        version = installed_version("torch")
+        return {"version": version} if version else None
     said = {"version": str(torch.__version__)}
     for name, ask in _QUESTIONS.items():
         try:
@@ -97,11 +102,21 @@ def torch_said():
 
 
 def numpy_said():
+    numpy = sys.modules.get("numpy")
+    version = installed_version("numpy") if numpy is None else numpy.__version__
+    return {"version": version} if version else None
+
+
+def installed_version(package):
+    """The version of a package that lies here, read from its own version file."""
     try:
-        import numpy
-    except Exception:
+        found = importlib.util.find_spec(package)
+    except Exception:  # a finder of somebody else's may raise anything
         return None
-    return {"version": numpy.__version__}
+    if found is None or not found.origin:
+        return None
+    match = _VERSION.search(_read(os.path.join(os.path.dirname(found.origin), "version.py")))
+    return match.group(1) if match else None
 
 
 def libraries():

@@ -100,7 +100,7 @@ def opened(name: str, site: Site, **fields: Any) -> Host:
 
 
 def said_inside(place: Host, script: str, *arguments: str) -> str:
-    done = place.run([place.python, "-c", script, *arguments], limit_s=120).checked()
+    done = place.run([place.python, "-I", "-c", script, *arguments], limit_s=120).checked()
     return done.out
 
 

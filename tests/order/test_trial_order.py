@@ -27,6 +27,7 @@ WHOLE = [
     "sampler began",
     "spawn work",
     "sampler ended",
+    "spawn fingerprint.py",
     "close box",
     "write knob old",
     "sampler stopped",
@@ -95,7 +96,7 @@ class Box(Platform):
 
 class Inside(FakeHost):
     def spawn(self, job: Job) -> Any:
-        Device.lines.append(f"spawn {job.argv[0]}")
+        Device.lines.append(f"spawn {Path(job.argv[-1]).name}")
         return super().spawn(job)
 
     def close(self) -> None:

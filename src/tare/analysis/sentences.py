@@ -95,6 +95,12 @@ def suspects_kept(count: int) -> str:
     return f"{counted(count, 'suspect trial')} {'is' if count == 1 else 'are'} used all the same; the report says why."
 
 
+def run_again(count: int) -> str:
+    return (
+        f"{counted(count, 'attempt')} could not be used and {'was' if count == 1 else 'were'} run again; all are kept."
+    )
+
+
 def stop_rule(until: float, most: int | None, blocks: int, met: bool) -> str:
     cap = f", at most {most} blocks" if most is not None else ""
     how = f"met after {counted(blocks, 'block')}" if met else f"not met after {counted(blocks, 'block')}"

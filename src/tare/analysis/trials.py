@@ -23,6 +23,7 @@ class Trials:
 
     used: tuple[Record, ...]
     left_out: tuple[Left, ...]
+    repeated: int = 0  # attempts that a later one of the same trial has made up for
 
 
 def pick_metric(records: Sequence[Record], asked: str | None) -> str:
@@ -45,12 +46,13 @@ def sort_out(records: Sequence[Record], label: Cells, metric: str) -> Trials:
     for record in records:
         if why_not(record, metric) is None:
             chosen[record.trial] = record
-    left = []
-    for record in records:
-        if chosen.get(record.trial) is not record:
-            reasons = why_not(record, metric) or ("a later attempt at the same trial is used.",)
-            left.append(Left(record.trial, label.label(record), record.block, record.state, reasons))
-    return Trials(tuple(chosen.values()), tuple(left))
+    newest = {record.trial: record for record in records}
+    left = [
+        Left(record.trial, label.label(record), record.block, record.state, why_not(record, metric) or ())
+        for trial, record in newest.items()
+        if trial not in chosen
+    ]
+    return Trials(tuple(chosen.values()), tuple(left), repeated=len(records) - len(newest))
 
 
 def why_not(record: Record, metric: str) -> tuple[str, ...] | None:

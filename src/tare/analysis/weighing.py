@@ -149,7 +149,7 @@ def _scene(records: Sequence[Record], asked: Request) -> Scene:
         for record in records
         if by not in record.settings
     )
-    trials = Trials(trials.used, (*trials.left_out, *without))
+    trials = replace(trials, left_out=(*trials.left_out, *without))
     return Scene(replace(asked, by=by), label, _baseline(having, label, asked), metric, having, trials)
 
 
@@ -228,6 +228,8 @@ def _notes(scene: Scene, values: Sequence[Measurement]) -> list[str]:
         notes.append(sentences.baseline_chosen(scene.against))
     if suspects := sum(record.state == "suspect" for record in scene.trials.used):
         notes.append(sentences.suspects_kept(suspects))
+    if scene.trials.repeated:
+        notes.append(sentences.run_again(scene.trials.repeated))
     levels: dict[str, list[Record]] = {}
     for record in scene.trials.used:
         levels.setdefault(scene.label.label(record), []).append(record)

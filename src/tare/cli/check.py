@@ -19,6 +19,7 @@ from tare.errors import ObstacleError
 def command(study: Path | None, trust: bool, as_json: bool) -> None:
     """Say what this device can and cannot do, and why; with STUDY, whether it can run that study."""
     from tare.host import LocalHost
+    from tare.parts.advisories import advice
     from tare.trial.facts import abilities, device_facts
 
     host = LocalHost()
@@ -29,6 +30,7 @@ def command(study: Path | None, trust: bool, as_json: bool) -> None:
         "device": device_facts(host),
         "abilities": [{"name": name, "yes": yes, "why": why} for name, yes, why in abilities(host)],
         "parts": _parts(host),
+        "advice": advice(host),
     }
     if as_json:
         print_json(found)

@@ -21,7 +21,7 @@ CONTAINERS = ("docker", "podman", "runc")  # tried in this order where none is n
 
 WORKLOADS: dict[str, dict[str, Any]] = {
     # Sized so that a trial takes a few seconds on a small machine: epoch 0 apart, then two epochs that count.
-    "lenet5": {"torch_train": {"model": "lenet5", "batch": 16, "epochs": 3, "steps_per_epoch": 100, "threads": 1}},
+    "lenet5": {"torch_train": {"model": "lenet5", "batch": 16, "epochs": 3, "steps_per_epoch": 60, "threads": 1}},
     "null": {"null": {}},
 }
 

@@ -28,6 +28,7 @@ class Watcher(Protocol):
     """Whoever wants to know how far it is."""
 
     def started(self, total: int) -> None: ...
+    def grown(self, by: int) -> None: ...
     def trial_began(self, label: str) -> None: ...
     def trial_ended(self, state: str, seconds: float) -> None: ...
     def note(self, text: str) -> None: ...
@@ -78,30 +79,37 @@ class _Runner:
         self._bench = bench
         self._watcher = watcher
         self._interruption = interruption
+        self._done = 0
         self._same_failure: list[str] = []
         self._start_ns = bench.host.clock.now_ns()
 
     def run(self, trials: list[Trial]) -> Outcome:
+        """Block by block. The watcher hears of the blocks that are sure to run, and of more when they are begun."""
         states = self._bench.store.states()
-        left = [trial for trial in trials if states.get(trial.id) not in FINISHED]
-        self._watcher.started(len(left))
-        done = 0
+        blocks = {
+            block: [trial for trial in members if states.get(trial.id) not in FINISHED]
+            for block, members in groupby(trials, key=lambda trial: trial.block)
+        }
+        floor = self._study.repeat.min
+        self._watcher.started(sum(len(left) for block, left in blocks.items() if block < floor))
         try:
-            for block, members in groupby(trials, key=lambda trial: trial.block):
+            for block, left in blocks.items():
                 if why := self._stop_before(block):
-                    return Outcome(done, len(left) - done, why)
-                for trial in members:
-                    if states.get(trial.id) in FINISHED:
-                        continue
+                    return self._outcome(blocks, why)
+                self._watcher.grown(len(left) if block >= floor else 0)
+                for trial in left:
                     self._run_until_valid(trial)
-                    done += 1
+                    self._done += 1
                     if self._interruption.asked:
-                        return Outcome(done, len(left) - done, "stopped by you", interrupted=True)
-            return Outcome(done, 0, "all planned trials are done")
+                        return self._outcome(blocks, "stopped by you", interrupted=True)
+            return self._outcome(blocks, "all planned trials are done")
         except KeyboardInterrupt:
-            return Outcome(done, len(left) - done, "stopped by you", interrupted=True)
+            return self._outcome(blocks, "stopped by you", interrupted=True)
         finally:
             self._watcher.finished()
+
+    def _outcome(self, blocks: dict[int, list[Trial]], why: str, *, interrupted: bool = False) -> Outcome:
+        return Outcome(self._done, sum(map(len, blocks.values())) - self._done, why, interrupted)
 
     def _stop_before(self, block: int) -> str | None:
         """The stop rule, as the study declared it before the run: only whole blocks, only past the floor."""
@@ -117,14 +125,16 @@ class _Runner:
 
     def _run_until_valid(self, trial: Trial) -> None:
         """An invalid trial is run again, a few times; every attempt is kept."""
-        for _ in range(1 + THRESHOLDS.rerun_limit):
+        for attempt in range(1 + THRESHOLDS.rerun_limit):
             self._watcher.trial_began(label(trial))
             record = run_trial(trial, self._bench)
             self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
             self._break_if_hopeless(record)
             if record.state != "invalid" or self._interruption.asked:
                 return
-            self._watcher.note(f"invalid, to be run again: {record.reasons[0]}")
+            if attempt < THRESHOLDS.rerun_limit:
+                self._watcher.note(f"invalid, and run again: {record.reasons[0]}")
+                self._watcher.grown(1)
 
     def _break_if_hopeless(self, record: Record) -> None:
         """The same failure again and again is not worth a night."""

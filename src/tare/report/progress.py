@@ -22,6 +22,7 @@ class Progress(Protocol):
     """What a runner tells whoever watches it."""
 
     def started(self, total: int) -> None: ...
+    def grown(self, by: int) -> None: ...
     def trial_began(self, label: str) -> None: ...
     def trial_ended(self, state: str, seconds: float) -> None: ...
     def note(self, text: str) -> None: ...
@@ -76,6 +77,9 @@ class PlainProgress:
         self._pace = Pace(total, self._now)
         self._say(f"{count_text(total, 'trial')} to run")
 
+    def grown(self, by: int) -> None:
+        self._pace.total += by
+
     def trial_began(self, label: str) -> None:
         self._label = safe_text(label)
         self._pace.begin()
@@ -114,6 +118,10 @@ class BarProgress:
             self._bar = _rich_bar(self._stream, lambda: _left(self._pace).removeprefix(", "))
             self._task = self._bar.add_task("", total=total)
             self._bar.start()
+
+    def grown(self, by: int) -> None:
+        self._pace.total += by
+        self._update(total=self._pace.total)
 
     def trial_began(self, label: str) -> None:
         self._pace.begin()

@@ -10,7 +10,7 @@ from typing import Any
 
 from tare import __version__
 from tare.errors import NotRestoredError, TareError
-from tare.host import Host, Site
+from tare.host import Host, Job, Site
 from tare.parts.protocols import Mark, Platform
 from tare.plan.model import Trial
 from tare.records.model import Record
@@ -82,12 +82,16 @@ def _observe(trial: Trial, bench: Bench, name: str, spool: Path, stack: ExitStac
         seen.sampler = sampler.end()
     _collect(desk, spool, seen)
     with seen.timed("fingerprint"):
-        seen.facts["inside"] = _fingerprint(place, desk)
+        seen.facts["inside"] = _fingerprint(place, desk, job)
+    seen.facts["place"] = dict(getattr(place, "facts", {}))
 
 
 def _make_site(trial: Trial, bench: Bench, name: str, stack: ExitStack, seen: Seen) -> tuple[Path, Site]:
     """Folders of the trial's own, noted in the journal before anything exists under this name."""
-    noted = [bench.journal.note_site(platform.part_name(), name) for platform in trial.cell.platforms]
+    noted = [
+        bench.journal.note_site(platform.part_name(), storey(name, depth))
+        for depth, platform in enumerate(trial.cell.platforms)
+    ]
     stack.callback(_leave_site, name, noted, bench, seen)
     scratch = bench.scratch / name
     scratch.mkdir(mode=0o700, parents=True)
@@ -107,11 +111,16 @@ def _leave_site(name: str, noted: list[int], bench: Bench, seen: Seen) -> None:
 def _open_platforms(stack: ExitStack, host: Host, platforms: tuple[Platform, ...], site: Site, seen: Seen) -> Host:
     """Each platform turns the host into the one inside it; the last one is where the workload runs."""
     place = host
-    for platform in platforms:
+    for depth, platform in enumerate(platforms):
         with seen.timed("open"):
-            place = platform.open(place, site)
+            place = platform.open(place, replace(site, name=storey(site.name, depth)))
         stack.callback(_close, place, seen)
     return place
+
+
+def storey(name: str, depth: int) -> str:
+    """The site name of a platform in a stack: what two of them make must not meet under one name."""
+    return name if depth == 0 else f"{name}-{depth}"
 
 
 def _close(place: Host, seen: Seen) -> None:
@@ -121,12 +130,12 @@ def _close(place: Host, seen: Seen) -> None:
     seen.unclosed -= 1
 
 
-def _fingerprint(place: Host, desk: Path) -> dict[str, Any]:
-    """The software that the job ran with: as the job itself said, when torch was in it; else asked for at the place."""
+def _fingerprint(place: Host, desk: Path, job: Job) -> dict[str, Any]:
+    """The software that the job ran with: as the job itself said, when torch was in it; else asked for in its stead."""
     if said := read_json_file(desk / "fingerprint.json"):
         return said
     script = desk / "inside" / "tare_inside" / "fingerprint.py"
-    return read_json(place.run([place.python, str(script)], limit_s=120).out)
+    return read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
 
 
 def _collect(desk: Path, spool: Path, seen: Seen) -> None:

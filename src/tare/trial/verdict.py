@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tare.parts.group import OOM_NOTE
 from tare.plan.model import Trial
 from tare.records.model import State
 from tare.trial.facts import clocks
@@ -61,7 +62,7 @@ def _how_it_ended(seen: Seen) -> Verdict | None:
         return Verdict("failed", ("the workload was never started.",))
     if seen.exit.timed_out:
         return Verdict("timeout", (f"no end within the limit; stopped after {seen.exit.seconds:.0f} s.",))
-    if _grew(seen, "cgroup.oom_kills"):
+    if OOM_NOTE in seen.exit.err or _grew(seen, "cgroup.oom_kills"):
         return Verdict("oom", (f"the kernel ended the workload for want of memory{_peak(seen)}.",))
     if seen.exit.code != 0:
         last = [line for line in seen.exit.err.strip().splitlines() if line.strip()][-1:]

@@ -112,7 +112,8 @@ def test_a_rerun_replaces_nothing_but_only_one_attempt_counts():
     found = weigh(FakeStore(records))
 
     assert found.comparisons[0].theirs.n == 8
-    assert [left.state for left in found.left_out] == ["invalid"]
+    assert found.left_out == ()
+    assert "1 attempt could not be used and was run again; all are kept." in found.notes
 
 
 def test_a_trial_without_the_figure_is_left_out_with_why():

@@ -31,6 +31,9 @@ class Told:
     def started(self, total: int) -> None:
         self.total = total
 
+    def grown(self, by: int) -> None:
+        self.total += by
+
     def trial_began(self, label: str) -> None:
         self.began.append(label)
 
@@ -121,6 +124,7 @@ def test_a_second_run_does_only_what_is_missing(scene):
 def test_an_invalid_trial_is_run_again_and_every_attempt_is_kept(scene):
     scene.endings = {0: "invalid", 1: "invalid"}
     scene.run(repeat=1)
+    assert scene.told.total == len(scene.ran) == 4
     assert [t.id for t in scene.ran[:3]] == [scene.ran[0].id] * 3
     with Store.open(scene.root) as store:
         assert [r.state for r in store.records() if r.trial == scene.ran[0].id] == ["invalid", "invalid", "ok"]
@@ -147,7 +151,7 @@ def test_a_failure_now_and_then_does_not_stop_the_study(scene):
 def test_blocks_stop_when_the_declared_interval_is_reached_and_not_before_the_floor(scene):
     outcome = scene.run(repeat={"min": 6, "max": 20, "until": "2%"})
     assert "tight enough after 6 blocks" in outcome.why
-    assert len(scene.ran) == 12
+    assert scene.told.total == len(scene.ran) == 12
 
 
 def test_blocks_go_on_to_the_cap_while_the_noise_is_too_large(scene):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -42,8 +42,10 @@ class Docker(Container):
         sentences = [*engine.obstacles(host), *limits.limit_obstacles(host, self)]
         if self.dockerfile is not None and not self.dockerfile.is_file():
             sentences.append(f"there is no {self.dockerfile} to build the image from.")
-        if not sentences and self.image is not None and images.missing(engine.connect(host), self.image):
-            sentences.append(f"the engine has no image {self.image}: `docker pull {self.image}` brings it.")
+        if not sentences and self.image is not None:
+            with closing(engine.connect(host)) as client:
+                if images.missing(client, self.image):
+                    sentences.append(f"the engine has no image {self.image}: `docker pull {self.image}` brings it.")
         return sentences
 
     def open(self, host: Host, site: Site) -> Host:
