@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from tare.report.words import count_text, duration_text, safe_text, time_text
 
@@ -18,18 +18,7 @@ NARROWEST_BAR = 50  # columns; a bar in less says nothing
 Now = Callable[[], float]  # monotonic seconds
 
 
-class Progress(Protocol):
-    """What a runner tells whoever watches it."""
-
-    def started(self, total: int) -> None: ...
-    def grown(self, by: int) -> None: ...
-    def trial_began(self, label: str) -> None: ...
-    def trial_ended(self, state: str, seconds: float) -> None: ...
-    def note(self, text: str) -> None: ...
-    def finished(self) -> None: ...
-
-
-def progress_on(stream: TextIO | None = None, environ: Mapping[str, str] | None = None) -> Progress:
+def progress_on(stream: TextIO | None = None, environ: Mapping[str, str] | None = None) -> PlainProgress | BarProgress:
     """The progress that suits `stream`: a bar on a real terminal, plain lines elsewhere."""
     stream = sys.stderr if stream is None else stream
     environ = os.environ if environ is None else environ

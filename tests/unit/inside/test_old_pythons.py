@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 CANDIDATES = [
-    *sorted(Path("/root/.pyenv/versions").glob("3.*/bin/python3")),
+    *sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3")),
     *(Path(folder) / f"python3.{minor}" for folder in ("/usr/bin", "/usr/local/bin") for minor in range(6, 15)),
 ]
 
