@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from tare.cli.options import say
 from tare.errors import ObstacleError
 from tare.host import LocalHost
+
+if TYPE_CHECKING:
+    from tare.study.model import Study
+
+
+def engine_for(study: Study) -> AbstractContextManager[None]:
+    """An engine where the study names docker, nothing where it does not."""
+    named = any(choice.name == "docker" for level in study.platforms for choice in level)
+    return engine_if_possible() if named else nullcontext()
 
 
 @contextmanager

@@ -21,8 +21,9 @@ def command(study: Path, trust: bool, as_json: bool) -> None:
     from tare.plan.check import check
     from tare.plan.matrix import cells
     from tare.plan.order import trials
+    from tare.report.listing import varied
     from tare.report.terminal import table
-    from tare.report.words import size_text, time_text
+    from tare.report.words import count_text, duration_text, size_text
 
     loaded = load_study(study, trust)
     its_cells = cells(loaded)
@@ -43,20 +44,21 @@ def command(study: Path, trust: bool, as_json: bool) -> None:
             }
         )
         return
-    varying = sorted({key for row in rows for key in row["settings"] if _varies(key, rows)})
+    varying = varied([row["settings"] for row in rows])
     headers = ["block", "trial", *varying]
     body = [[str(row["block"]), row["trial"][:8], *(_cell(row, key) for key in varying)] for row in rows]
     click.echo(table(body, headers, width()))
+    say(f"stop rule: {loaded.repeat.sentence()}")
+    if checked.least_trials < len(rows):
+        say(f"at the least {count_text(checked.least_trials, 'trial')}, about {duration_text(checked.least_seconds)}")
     say(
-        f"{len(rows)} trials in {planned[-1].block + 1} blocks, about {time_text(checked.seconds)} "
-        f"and {size_text(checked.disk_bytes)}; stop rule: {loaded.repeat.sentence()}"
+        f"at the most {count_text(len(rows), 'trial')}, about {duration_text(checked.seconds)} "
+        f"and {size_text(checked.disk_bytes)}; times are {'measured' if checked.measured else 'guesses'}"
     )
+    for sentence in checked.notes:
+        say(f"note: {sentence}")
     for sentence in checked.blocked:
         say(f"obstacle: {sentence}")
-
-
-def _varies(key: str, rows: list[dict[str, Any]]) -> bool:
-    return key == "platform" or len({repr(row["settings"].get(key)) for row in rows}) > 1
 
 
 def _cell(row: dict[str, Any], key: str) -> str:

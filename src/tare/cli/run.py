@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.engines import engine_if_possible
+from tare.cli.engines import engine_for
 from tare.cli.options import color, json_option, print_json, say, width
 from tare.cli.studies import load_study, study_path
 from tare.errors import ObstacleError, StudyError
@@ -31,9 +30,7 @@ def command(study: Path, output: Path | None, accept_changes: bool, trust: bool,
     loaded = load_study(study, trust)
     text = study_path(study).read_text(encoding="utf-8-sig")
     folder = output or Path("out") / loaded.study
-    with ExitStack() as stack:
-        if any(choice.name == "docker" for level in loaded.platforms for choice in level):
-            stack.enter_context(engine_if_possible())
+    with engine_for(loaded):
         outcome = run_into(loaded, text, folder, accept_changes)
     finish(folder, outcome, as_json)
 

@@ -109,9 +109,9 @@ def _no_engine() -> str:
         return f"DOCKER_HOST={named} is not on this device: tare measures here, and needs a unix:// socket."
     tried = "; ".join(f"{path}: {_why_silent(path)}" for path in candidates())
     return (
-        f"no Docker engine answers ({tried}). `apt-get install docker.io` brings one, "
-        "`python -m tare.parts.engine start` (as root) starts a private one; "
-        "where permission is denied, your user is not in the group docker."
+        f"no Docker engine answers ({tried}). `apt-get install docker.io` brings one; as root, `tare run` and "
+        "`tare weigh` then start a private one where none runs. "
+        "Where permission is denied, your user is not in the group docker."
     )
 
 

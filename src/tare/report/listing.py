@@ -55,12 +55,24 @@ def record_text(record: Record, width: int = 80) -> str:
 
 def varied_settings(records: Iterable[Record]) -> list[str]:
     """The platform, and every setting that is not the same in all records."""
-    seen: dict[str, set[str]] = {"platform": set()}
-    settings = [record.settings for record in records]
-    for name in dict.fromkeys(name for each in settings for name in each):
-        seen[name] = {str(each.get(name)) for each in settings}
+    return varied([record.settings for record in records])
+
+
+def varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The platform, and what tells these settings apart beyond it.
+
+    `platform.image` of a container is no factor because bare metal has none: it is one if it differs between
+    containers of the same platform. The same goes for the fields of a workload.
+    """
+    seen: dict[str, dict[str, set[str]]] = {"platform": {}}
+    for each in settings:
+        for name, value in each.items():
+            of = str(each.get(name.partition(".")[0], "")) if "." in name else ""
+            seen.setdefault(name, {}).setdefault(of, set()).add(str(value))
     return [
-        name for name, values in seen.items() if name == "platform" or (len(values) > 1 and name not in _NO_FACTORS)
+        name
+        for name, values in seen.items()
+        if name == "platform" or (name not in _NO_FACTORS and any(len(of_one) > 1 for of_one in values.values()))
     ]
 
 
