@@ -84,7 +84,7 @@ def test_something_else_at_the_socket_is_no_engine(monkeypatch, tmp_path):
 def test_without_an_engine_the_sentence_says_where_it_was_looked_for_and_what_to_do():
     (sentence,) = engine.obstacles(LocalHost())
 
-    for part in ("none.sock", "engine/docker.sock", "apt-get install docker.io", "tare.parts.engine start"):
+    for part in ("none.sock", "engine/docker.sock", "apt-get install docker.io", "`tare run`"):
         assert part in sentence
     with pytest.raises(ObstacleError, match="no Docker engine answers"):
         engine.connect(LocalHost())
