@@ -63,6 +63,10 @@ class BusyError(TareError):
 
 
 class NotRestoredError(TareError):
-    """The device was not left as it was found."""
+    """The device was not left as it was found. `force`: someone else has changed it since, and must be overruled."""
 
     exit_code = 70
+
+    def __init__(self, what: str, *, force: bool = False) -> None:
+        self.force = force
+        super().__init__(what)

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 
 from tare.analysis import sentences
 from tare.analysis.model import Comparison, Measurement, Word
-from tare.analysis.power import MOST, mde, trials_for
+from tare.analysis.power import MOST, mde, t_mde, trials_for
 from tare.analysis.shift import Shift
 from tare.analysis.sides import Sides, line_up
 from tare.analysis.stats import ALPHA, FLOOR, RESAMPLES, holm_levels, median_estimate, ratio_of_medians
 from tare.errors import StudyError
 
 USUAL_BASELINE = "bare"
+TIE = 1e-11  # logs are rounded to 1e-12: an interval that ends on the margin must not pass it by that
 
 
 @dataclass(frozen=True)
@@ -138,12 +139,23 @@ class Tested:
         low, high = self.shift.interval(1 - self.level)
         return math.expm1(low), math.expm1(high)
 
+    def standard_error(self) -> float:
+        """From the interval itself, so that a spike which does not widen it does not blind the power either."""
+        return self.shift.standard_error(1 - self.level)
+
+    def mde(self, side: Sides) -> float | None:
+        """The smallest effect that such a run sees with 80 % power, if its noise is roughly normal."""
+        error = self.standard_error()
+        if self.shift.ranks:
+            return mde(side.deviation(error), side.effective_n, self.level, paired=side.paired)
+        return t_mde(error, self.shift.freedom, self.level)
+
 
 def tested(sides: Sequence[Sides], alpha: float) -> list[Tested | None]:
     """Ranks where they can reach the strictest confidence that Holm may ask for, else t; None below the floor."""
     able = [side for side in sides if side.n >= FLOOR]
     strictest = 1 - alpha / max(1, len(able))
-    shifts = [side.by_ranks if side.by_ranks.can_reach(strictest) else side.by_t() for side in able]
+    shifts = [side.shift(strictest) for side in able]
     found = map(Tested, shifts, holm_levels([shift.p() for shift in shifts], alpha))
     return [next(found) if side.n >= FLOOR else None for side in sides]
 
@@ -181,7 +193,9 @@ def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[s
     """The effect with its interval, and the word that follows from it."""
     shift, level, (low, high) = test.shift, test.level, test.interval()
     notes = [*plain.notes, *shared]
-    if not shift.ranks:
+    if side.unlike and shift.can_reach(1 - level):
+        notes.append(sentences.about(plain.level, sentences.UNLIKE_SIDES))
+    elif not shift.ranks:
         notes.append(sentences.about(plain.level, sentences.few_ranks(side.n, side.paired, 1 - level)))
     found = replace(
         plain,
@@ -189,7 +203,7 @@ def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[s
         low=low,
         high=high,
         verdict=word(low, high, plain.margin, rises_when_faster(plain.metric)),
-        mde=mde(side.deviation, side.effective_n, level, paired=side.paired, ranks=shift.ranks),
+        mde=test.mde(side),
         notes=tuple(notes),
         method=f"{shift.method} ({sentences.percent(shift.attained(1 - level))})",
         p=shift.p(),
@@ -197,12 +211,12 @@ def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[s
         confidence=1 - level,
         more_trials=None,
     )
-    return _with_more_trials(_held_to_floor(found), side, level)
+    return _held_to_floor(found) or _with_more_trials(found, side, test)
 
 
 def word(low: float, high: float, margin: float, rises: bool = False) -> Word:
     """The word for an interval of the effect; with `rises`, a metric of which more is better."""
-    if -margin <= low and high <= margin:
+    if -margin - TIE <= low and high <= margin + TIE:
         return "equivalent"
     if low > 0:
         return "faster" if rises else "slower"
@@ -216,26 +230,32 @@ def rises_when_faster(metric: str) -> bool:
     return metric.endswith("_per_s")
 
 
-def _held_to_floor(found: Comparison) -> Comparison:
-    """A difference that is no larger than the same thing's from itself is not claimed."""
+def _held_to_floor(found: Comparison) -> Comparison | None:
+    """A difference that is no larger than the same thing's from itself is not claimed; None where it is larger."""
     if found.verdict not in ("slower", "faster") or found.aa_floor is None or found.effect is None:
-        return found
+        return None
     if abs(found.effect) > found.aa_floor:
-        return found
-    more = math.ceil(found.n * (found.aa_floor / abs(found.effect)) ** 2) - found.n  # chance shrinks with root n
+        return None
+    needed = math.ceil(found.n * (found.aa_floor / abs(found.effect)) ** 2)  # chance shrinks with root n
     note = sentences.about(found.level, sentences.below_floor(found.effect, found.aa_floor))
-    return replace(found, verdict="cannot_tell", notes=(*found.notes, note), more_trials=max(1, more))
+    held = replace(found, verdict="cannot_tell", notes=(*found.notes, note))
+    return _out_of_reach(held) if needed > MOST else replace(held, more_trials=max(1, needed - found.n))
 
 
-def _with_more_trials(found: Comparison, side: Sides, level: float) -> Comparison:
+def _out_of_reach(found: Comparison) -> Comparison:
+    return replace(found, notes=(*found.notes, sentences.about(found.level, sentences.out_of_reach(MOST))))
+
+
+def _with_more_trials(found: Comparison, side: Sides, test: Tested) -> Comparison:
     """About how many more would settle it: seeing the effect as it is now, or fitting inside the margin."""
-    if found.verdict != "cannot_tell" or found.more_trials is not None or found.effect is None:
+    if found.verdict != "cannot_tell" or found.effect is None:
         return found
     shift = abs(math.log1p(found.effect))
     target = math.expm1(max(shift, math.log1p(found.margin) - shift))
-    needed = trials_for(target, side.deviation, level, paired=side.paired, start=side.effective_n + 1)
+    deviation = side.deviation(test.standard_error())
+    needed = trials_for(target, deviation, test.level, paired=side.paired, start=side.effective_n + 1)
     if needed is None:
-        return replace(found, notes=(*found.notes, sentences.about(found.level, sentences.out_of_reach(MOST))))
+        return _out_of_reach(found)
     return replace(found, more_trials=needed - side.effective_n)
 
 

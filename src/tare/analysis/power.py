@@ -27,10 +27,13 @@ def t_detectable(n: int, alpha: float = ALPHA, *, paired: bool) -> float:
     Paired: of a block's log-ratio, over n blocks. Unpaired: of a single trial, with n trials a side (the table of
     validity.md M6: 1.80 at n = 6).
     """
-    freedom = n - 1 if paired else 2 * n - 2
+    return _noncentrality(n - 1 if paired else 2 * n - 2, alpha) * math.sqrt((1 if paired else 2) / n)
+
+
+def _noncentrality(freedom: float, alpha: float) -> float:
+    """The shift, in standard errors, that a two-sided t test at `alpha` sees with 80 % power."""
     threshold = -float(special.stdtrit(freedom, alpha / 2))
-    needed = float(special.nctdtrinc(freedom, 1 - POWER, threshold))
-    return needed * math.sqrt((1 if paired else 2) / n)
+    return float(special.nctdtrinc(freedom, 1 - POWER, threshold))
 
 
 @lru_cache(maxsize=4096)
@@ -46,15 +49,17 @@ def detectable(n: int, alpha: float = ALPHA, *, paired: bool) -> float:
     return t_detectable(n, 2 * null.at_most(k), paired=paired) * cost
 
 
-def mde(deviation: float, n: int, alpha: float = ALPHA, *, paired: bool, ranks: bool = True) -> float | None:
+def mde(deviation: float, n: int, alpha: float = ALPHA, *, paired: bool) -> float | None:
     """The smallest effect, as a share, that n blocks (or trials a side) see with 80 % power; None below the floor.
 
     `deviation` is the standard deviation of block log-ratios (paired) or of a side's log values (unpaired).
     """
-    if n < FLOOR:
-        return None
-    factor = (detectable if ranks else t_detectable)(n, alpha, paired=paired)
-    return math.expm1(factor * deviation)
+    return math.expm1(detectable(n, alpha, paired=paired) * deviation) if n >= FLOOR else None
+
+
+def t_mde(standard_error: float, freedom: float, alpha: float = ALPHA) -> float:
+    """The same for a t interval, of which the standard error is known."""
+    return math.expm1(_noncentrality(freedom, alpha) * standard_error * _unbiased(freedom))
 
 
 def expected_mde(cv: float, n: int, *, paired: bool = True, alpha: float = ALPHA) -> float | None:
@@ -85,6 +90,6 @@ def trials_for(
     return high
 
 
-def unbiased_deviation(deviation: float, freedom: float) -> float:
+def _unbiased(freedom: float) -> float:
     """A sample's standard deviation is a little small on average; this makes up for it (5 % at n = 6)."""
-    return deviation * (1 + 1 / (4 * freedom))
+    return 1 + 1 / (4 * freedom)

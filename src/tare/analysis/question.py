@@ -21,7 +21,7 @@ def question(levels: Sequence[str], against: str, by: str, records: Sequence[Rec
     spoken = [_spoken(level, by) for level in levels[:LISTED]]
     if len(levels) > LISTED:
         spoken.append(f"{len(levels) - LISTED} more")
-    sides = f"{', '.join(spoken)} vs {_spoken(against, by)}" if levels else _spoken(against, by)
+    sides = " vs ".join(filter(None, (", ".join(spoken), _spoken(against, by))))
     prefix = "" if by == "platform" else f"{by}: "
     return ", ".join(part for part in (f"{prefix}{sides}", workload(records, by)) if part)
 

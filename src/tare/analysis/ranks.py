@@ -23,6 +23,8 @@ EXACT_BLOCKS = 200  # signed rank: beyond this the normal approximation is right
 EXACT_PAIRS = 10_000  # Mann-Whitney: trials of one side times trials of the other
 WRITTEN_OUT = 2_000_000  # pairwise values kept as an array; a longer list is searched without being made
 BISECTIONS = 40
+DIGITS = 12  # of a pairwise value: 0.1 * 3 and 0.3 must tie, and their logs differ by some 1e-16
+_HALF = 0.5 * 10**-DIGITS
 
 
 class Null(Protocol):
@@ -99,23 +101,23 @@ def mann_whitney_null(n: int, m: int) -> Null:
 
 
 class PairValues(ABC):
-    """A list of pairwise values in ascending order, asked for counts and for its k-th entry."""
+    """A list of pairwise values in ascending order, each to 12 digits, asked for counts and for its k-th entry."""
 
     def __init__(self, size: int, write_out: Callable[[], Floats]) -> None:
         self.size = size
-        self._sorted = np.sort(write_out()) if size <= WRITTEN_OUT else None
+        self._sorted = np.sort(np.round(write_out(), DIGITS)) if size <= WRITTEN_OUT else None
 
     def at_most(self, bound: float) -> int:
         """How many values are `bound` or less."""
         if self._sorted is not None:
             return int(np.searchsorted(self._sorted, bound, side="right"))
-        return self._count(bound)
+        return self._count(bound + _HALF)
 
     def at_least(self, bound: float) -> int:
         """How many values are `bound` or more."""
         if self._sorted is not None:
             return self.size - int(np.searchsorted(self._sorted, bound, side="left"))
-        return self.size - self._count(math.nextafter(bound, -math.inf))
+        return self.size - self._count(bound - _HALF)
 
     def kth(self, k: int) -> float:
         """The k-th smallest value, counted from 0."""
@@ -125,7 +127,7 @@ class PairValues(ABC):
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             low, high = (low, middle) if self._count(middle) > k else (middle, high)
-        return self._snap(high)
+        return round(self._snap(high), DIGITS)
 
     def median(self) -> float:
         return (self.kth((self.size - 1) // 2) + self.kth(self.size // 2)) / 2

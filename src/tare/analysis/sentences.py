@@ -71,6 +71,19 @@ def few_ranks(n: int, paired: bool, confidence: float) -> str:
     )
 
 
+UNLIKE_SIDES = (
+    "The two samples differ much in size or in spread, which ranks alone would take for a shift too often: "
+    "the interval is the wider of theirs and Welch's t on the logarithms. Blocks with both sides avoid that."
+)
+
+
+def stands_out(metric: str) -> str:
+    return (
+        f"its {metric} is more than ten robust standard deviations from the median of its level "
+        "(where most trials tie: more than 10 % off it)."
+    )
+
+
 def out_of_reach(most: int) -> str:
     return f"At this noise a verdict would take more than {most:,} trials: lower the noise or widen the margin."
 

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import special
 
 from tare.analysis.ranks import (
+    DIGITS,
     Floats,
     Null,
     PairDifferences,
@@ -29,6 +30,7 @@ class Shift(ABC):
 
     centre: float
     method: str
+    freedom: float  # of the t distribution that its standard error goes with
     ranks: ClassVar[bool]  # by ranks, with no assumption of normal noise
 
     @abstractmethod
@@ -50,14 +52,19 @@ class Shift(ABC):
         """Whether an interval of this confidence exists at this number of trials."""
         return True
 
+    def standard_error(self, confidence: float) -> float:
+        """How far normal noise of this interval's width would scatter the centre; 0 where nothing varies."""
+        low, high = self.interval(confidence)
+        return (high - low) / 2 / -float(special.stdtrit(self.freedom, (1 - self.attained(confidence)) / 2))
+
     def p(self) -> float:
         """Two-sided, against no difference."""
         return min(1.0, 2 * min(self.p_above(0.0), self.p_below(0.0)))
 
     def p_equivalence(self, margin: float) -> float:
         """The larger of two one-sided tests, against an effect of -margin or less and of +margin or more."""
-        low = math.log1p(-margin) if margin < 1 else -math.inf
-        return max(self.p_above(low), self.p_below(math.log1p(margin)))
+        low = round(math.log1p(-margin), DIGITS) if margin < 1 else -math.inf
+        return max(self.p_above(low), self.p_below(round(math.log1p(margin), DIGITS)))
 
 
 class RankShift(Shift):
@@ -65,8 +72,8 @@ class RankShift(Shift):
 
     ranks = True
 
-    def __init__(self, values: PairValues, null: Null, method: str) -> None:
-        self._values, self._null = values, null
+    def __init__(self, values: PairValues, null: Null, freedom: float, method: str) -> None:
+        self._values, self._null, self.freedom = values, null, freedom
         self.centre, self.method = values.median(), method
 
     def can_reach(self, confidence: float) -> bool:
@@ -112,28 +119,64 @@ class StudentShift(Shift):
         return StudentShift(-self.centre, self.error, self.freedom, self.method).p_above(-bound)
 
 
+@dataclass(frozen=True)
+class WiderShift(Shift):
+    """Ranks' estimate with the wider of two intervals: it leaves out only what both tests reject."""
+
+    ranks: ClassVar[bool] = False
+    by_ranks: Shift
+    by_t: Shift
+    method: str
+
+    @property
+    def centre(self) -> float:  # type: ignore[override]
+        return self.by_ranks.centre
+
+    @property
+    def freedom(self) -> float:  # type: ignore[override]
+        return self.by_t.freedom
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        (low, high), (other_low, other_high) = (each.interval(confidence) for each in (self.by_ranks, self.by_t))
+        return min(low, other_low), max(high, other_high)
+
+    def attained(self, confidence: float) -> float:
+        return confidence
+
+    def can_reach(self, confidence: float) -> bool:
+        return self.by_ranks.can_reach(confidence)
+
+    def p_above(self, bound: float) -> float:
+        return max(self.by_ranks.p_above(bound), self.by_t.p_above(bound))
+
+    def p_below(self, bound: float) -> float:
+        return max(self.by_ranks.p_below(bound), self.by_t.p_below(bound))
+
+
 def signed_rank(differences: Floats) -> Shift:
     """Paired: the pseudo-median of the block differences."""
-    null = signed_rank_null(len(differences))
-    return RankShift(WalshAverages(differences), null, f"Hodges-Lehmann over blocks, {null.word} signed-rank interval")
+    n = len(differences)
+    null = signed_rank_null(n)
+    method = f"Hodges-Lehmann over blocks, {null.word} signed-rank interval"
+    return RankShift(WalshAverages(differences), null, n - 1, method)
 
 
 def mann_whitney(ours: Floats, theirs: Floats) -> Shift:
     """Unpaired: the median of all pairwise differences."""
     null = mann_whitney_null(len(ours), len(theirs))
     method = f"Hodges-Lehmann of two samples, {null.word} Mann-Whitney interval"
-    return RankShift(PairDifferences(ours, theirs), null, method)
+    return RankShift(PairDifferences(ours, theirs), null, len(ours) + len(theirs) - 2, method)
 
 
 def paired_t(differences: Floats) -> Shift:
     """Paired: the mean of the block differences."""
     error = _deviation(differences) / math.sqrt(len(differences))
-    return StudentShift(float(differences.mean()), error, len(differences) - 1, "mean log-ratio of blocks, t interval")
+    return StudentShift(_rounded_mean(differences), error, len(differences) - 1, "mean log-ratio of blocks, t interval")
 
 
 def welch_t(ours: Floats, theirs: Floats) -> Shift:
     """Unpaired: the difference of the means, with unequal spreads allowed."""
-    centre = float(ours.mean() - theirs.mean())
+    centre = round(_rounded_mean(ours) - _rounded_mean(theirs), DIGITS)
     parts = [_deviation(side) ** 2 / len(side) for side in (ours, theirs)]
     error = math.sqrt(sum(parts))
     spread = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (ours, theirs), strict=True))
@@ -141,5 +184,16 @@ def welch_t(ours: Floats, theirs: Floats) -> Shift:
     return StudentShift(centre, error, freedom, "difference of mean logs, Welch t interval")
 
 
+def wider(ours: Floats, theirs: Floats) -> Shift:
+    """Unpaired: for sides so unlike that ranks alone would claim too much, and t alone would trust to normal noise."""
+    method = "Hodges-Lehmann of two samples, the wider of the Mann-Whitney and the Welch t interval"
+    return WiderShift(mann_whitney(ours, theirs), welch_t(ours, theirs), method)
+
+
+def _rounded_mean(values: Floats) -> float:
+    return round(float(values.mean()), DIGITS)
+
+
 def _deviation(values: Floats) -> float:
-    return float(np.std(values, ddof=1)) if np.ptp(values) > 0 else 0.0  # exactly 0 where nothing varies
+    """Exactly 0 where nothing varies by more than rounding."""
+    return float(np.std(values, ddof=1)) if round(float(np.ptp(values)), DIGITS) > 0 else 0.0

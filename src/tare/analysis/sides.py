@@ -12,10 +12,14 @@ import numpy as np
 
 from tare.analysis import sentences
 from tare.analysis.model import Measurement
-from tare.analysis.power import unbiased_deviation
 from tare.analysis.ranks import Floats
-from tare.analysis.shift import Shift, mann_whitney, paired_t, signed_rank, welch_t
-from tare.analysis.stats import floats
+from tare.analysis.shift import Shift, mann_whitney, paired_t, signed_rank, welch_t, wider
+from tare.analysis.stats import floats, median_deviation
+from tare.errors import StudyError
+
+UNLIKE_SPREADS = 2.0  # two samples whose spreads, or sizes, differ by this much: ranks alone would claim too much
+UNLIKE_SIZES = 1.2
+WIDEST_RATIO = 1e30  # between the least and the greatest value: beyond this no unit can be right
 
 
 @dataclass(frozen=True)
@@ -41,12 +45,26 @@ class Sides:
         ours, theirs = np.log(self.ours), np.log(self.theirs)
         return paired_t(ours - theirs) if self.paired else welch_t(ours, theirs)
 
-    @property
-    def deviation(self) -> float:
-        """Spread of the block log-ratios, or of one side's log values, as the power calculation wants it."""
+    def shift(self, confidence: float) -> Shift:
+        """By ranks, with Welch's t beside them where the sides are unlike; by t alone where ranks cannot reach."""
+        if not self.by_ranks.can_reach(confidence):
+            return self.by_t()
+        return wider(np.log(self.ours), np.log(self.theirs)) if self.unlike else self.by_ranks
+
+    @cached_property
+    def unlike(self) -> bool:
+        """Whether these are two samples that differ in spread or in size, which a rank test takes for a shift."""
         if self.paired:
-            return _deviation([np.log(self.ours) - np.log(self.theirs)])
-        return _deviation([np.log(self.ours), np.log(self.theirs)])
+            return False
+        few, many = sorted((len(self.ours), len(self.theirs)))
+        small, large = sorted(map(median_deviation, (np.log(self.ours), np.log(self.theirs))))
+        return many >= UNLIKE_SIZES * few or round(large - UNLIKE_SPREADS * small, 9) > 0
+
+    def deviation(self, standard_error: float) -> float:
+        """Spread of block log-ratios, or of one side's log values, that a standard error of the shift speaks of."""
+        if self.paired:
+            return standard_error * math.sqrt(self.n)
+        return standard_error / math.sqrt(1 / len(self.ours) + 1 / len(self.theirs))
 
     @property
     def effective_n(self) -> int:
@@ -58,6 +76,7 @@ class Sides:
 
 def line_up(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> Sides:
     """Pair by block where every trial has one; blocks that miss a side are left out and said so."""
+    check_span([m.value for m in (*ours, *theirs)], " and ".join({repr(m.level): None for m in (*ours, *theirs)}))
     if not all(m.block is not None for m in (*ours, *theirs)):
         some = any(m.block is not None for m in (*ours, *theirs))
         return _two_samples(ours, theirs, (sentences.SOME_WITHOUT_BLOCK,) if some else ())
@@ -97,10 +116,8 @@ def _pairing_notes(
         yield sentences.SEVERAL_IN_A_BLOCK
 
 
-def _deviation(samples: Sequence[Floats]) -> float:
-    """Pooled standard deviation, made up for its bias; 0 where there is too little to tell."""
-    freedom = sum(len(sample) - 1 for sample in samples)
-    if freedom < 1 or all(np.ptp(sample) == 0 for sample in samples):
-        return 0.0
-    squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples)
-    return unbiased_deviation(math.sqrt(squares / freedom), freedom)
+def check_span(values: Sequence[float], where: str) -> None:
+    """Refuse values so far apart that no ratio of them means anything (and that no float could hold)."""
+    if values and math.log(max(values)) - math.log(min(values)) > math.log(WIDEST_RATIO):
+        span = f"the values run from {min(values):.3g} to {max(values):.3g}"
+        raise StudyError(f"{where}: {span}, too far apart for a ratio. Check their units.")

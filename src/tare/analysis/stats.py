@@ -15,6 +15,7 @@ FLOOR = 6  # trials a side: the fewest whose extremes hold the median with 95 % 
 ALPHA = 0.05
 RESAMPLES = 9_999
 OUTLIER_Z = 14.826  # ten robust standard deviations, in median absolute deviations (validity.md M16)
+TIED_SHARE = 0.10  # where most values tie there is no deviation to count in: this far from the median
 _SEED = 20_240_229  # fixed: the same figures give the same interval, on every machine
 _CHUNK = 1_000_000  # resampled values held at a time
 _BUDGET = 4_000_000  # resampled values in all: a long table gets fewer resamples, and its method says so
@@ -101,17 +102,25 @@ def holm_levels(ps: Sequence[float], alpha: float = ALPHA) -> list[float]:
 
 
 def outliers(values: Sequence[float]) -> list[int]:
-    """Positions of the values more than ten robust standard deviations from the median. To be marked, never dropped."""
+    """Positions of values over ten robust standard deviations from the median (10 % where most tie): marked, kept."""
     array = floats(values)
     if len(array) < 3:
         return []
-    away = np.abs(array - np.median(array))
-    # Where more than half the values are equal the median deviation is zero: the mean deviation stands in for it.
-    unit = float(np.median(away)) or float(away.mean()) * math.sqrt(math.pi / 2) / 1.4826
-    return [] if unit == 0 else [int(i) for i in np.flatnonzero(away / unit > OUTLIER_Z)]
+    centre = float(np.median(array))
+    unit = median_deviation(array)
+    far = OUTLIER_Z * unit if unit > 0 else TIED_SHARE * abs(centre)
+    return [int(place) for place in np.flatnonzero(np.abs(array - centre) > far)]
+
+
+def median_deviation(values: Floats) -> float:
+    """The median distance from the median: a spread that a few far values do not move."""
+    return float(np.median(np.abs(values - np.median(values))))
 
 
 def variation(values: Sequence[float]) -> float | None:
     """Coefficient of variation between trials: standard deviation over mean, as a share."""
     array = floats(values)
-    return float(array.std(ddof=1) / array.mean()) if len(array) > 1 else None
+    if len(array) < 2:
+        return None
+    shares = array / array.max()  # so that no square can overflow
+    return float(shares.std(ddof=1) / shares.mean())

@@ -1,6 +1,6 @@
 """A user's own measurements: CSV, TSV, Parquet or JSON lines, without a store.
 
-Every cell arrives as text, exactly as written, so that a level may be called `1`, `true` or `docker`; only the value
+Every cell arrives as text, as written, so that a level may be called `1`, `true` or `docker`; only the value
 column is turned into numbers, here, so that an error can name the row.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from tare.analysis.compare import unknown_name
 from tare.analysis.model import Measurement
+from tare.analysis.sides import check_span
 from tare.errors import StudyError
 
 _FIELD_BYTES = 10_000_000  # one cell of a table: more is not a table
@@ -77,7 +78,7 @@ def _labels(table: Table, column: str) -> list[str]:
     for row, cell in enumerate(table.column(column), start=1):
         if cell is None or not cell.strip():
             raise table.error(row, column, "it is empty; every row needs one, or leave the row out.")
-        labels.append(cell)
+        labels.append(cell.strip())  # as the header is: `bare, docker` holds no level called " docker"
     return labels
 
 
@@ -93,6 +94,7 @@ def _positive_numbers(table: Table, column: str) -> list[float]:
         if not (math.isfinite(number) and number > 0) or "_" in cell:
             raise table.error(row, column, f"{cell!r} cannot be compared; values must be finite and more than zero.")
         numbers.append(number)
+    check_span(numbers, f"{table.path}, column {column!r}")
     return numbers
 
 

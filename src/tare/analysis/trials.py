@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tare.analysis.cells import Cells
 from tare.analysis.compare import unknown_name
 from tare.analysis.model import Estimate, Left, Measurement
+from tare.analysis.sentences import stands_out
 from tare.analysis.stats import median_estimate, outliers
 from tare.errors import StudyError
 from tare.records.model import USABLE, Record
@@ -27,11 +28,12 @@ class Trials:
 
 
 def pick_metric(records: Sequence[Record], asked: str | None) -> str:
-    """The metric that was asked for, else the step time if every usable trial has one, else the whole run's time."""
+    """The metric that was asked for, else the step time if any usable trial has one, else the whole run's time."""
     usable = [record for record in records if record.state in USABLE]
     if asked is None:
-        everywhere = [name for name in HEADLINES if all(name in record.metrics for record in usable)]
-        return everywhere[0] if everywhere else HEADLINES[-1]
+        # One trial without marks must not change what all the others are compared by: it is left out, and said.
+        known = {name for record in usable for name in record.metrics}
+        return next((name for name in HEADLINES if name in known), HEADLINES[-1])
     if asked.startswith(APART):
         raise StudyError(f"{asked!r} is of epoch 0, which is kept apart: it is shown, but never compared as a claim.")
     known = sorted({name for record in usable for name in record.metrics if not name.startswith(APART)})
@@ -83,8 +85,8 @@ def marked_outliers(records: Sequence[Record], label: Cells, metric: str) -> lis
     for level, trials in levels.items():
         for place in outliers([record.metrics[metric] for record in trials]):
             record = trials[place]
-            why = f"its {metric} is more than ten robust standard deviations from the median of its level."
-            found.append(Left(record.trial, level, record.block, record.state, (why, *record.reasons, *record.notes)))
+            reasons = (stands_out(metric), *record.reasons, *record.notes)
+            found.append(Left(record.trial, level, record.block, record.state, reasons))
     return found
 
 

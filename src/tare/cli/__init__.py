@@ -75,7 +75,10 @@ def main() -> None:
         sys.exit(error.exit_code)
     except NotRestoredError as error:
         click.echo(f"tare: {error}", err=True)
-        click.echo("tare: THE DEVICE WAS NOT RESTORED. Run `tare restore` (as root) to put it back.", err=True)
+        from tare.trial.device import restore_command
+
+        how = restore_command(force=error.force)
+        click.echo(f"tare: THE DEVICE WAS NOT RESTORED. `{how}` puts it back.", err=True)
         sys.exit(error.exit_code)
     except TareError as error:
         click.echo(f"tare: {error}", err=True)

@@ -37,28 +37,26 @@ def command(study: Path | None, trust: bool, as_json: bool) -> None:
         print_json(found)
         return
     device = found["device"]
-    click.echo(
-        f"{device.get('os', '')}, kernel {device['kernel']}, {device['cores']} cores, cgroups {device['cgroups']}"
-    )
+    groups = f"cgroups {device['cgroups']}" if "cgroups" in device else "no cgroups"
+    click.echo(f"{device.get('os', 'Linux')}, kernel {device['kernel']}, {device['cores']} cores, {groups}")
     for ability in found["abilities"]:
-        _line(ability["yes"], ability["name"], ability["why"])
+        _line("yes" if ability["yes"] else "no", ability["name"], ability["why"])
     for part in found["parts"]:
-        _line(
-            not part["obstacles"], f"{part['kind'][:-1]} {part['name']}", " ".join(part["obstacles"]) or "works here."
-        )
+        why = " ".join(part["obstacles"])
+        _line("no" if why else "yes", f"{part['kind'][:-1]} {part['name']}", why or "works here.")
+    for sentence in found["advice"]:
+        _line("note", "advice", sentence)
 
 
 def _parts(host: Any) -> list[dict[str, Any]]:
-    """Every part with its obstacles here; one that needs fields cannot be asked without a study."""
+    """Every part with its obstacles here; one that needs fields is asked with those of its example."""
     from tare.parts.find import KINDS, find, names
 
     rows = []
     for kind in KINDS:
         for name in names(kind):
             part = find(kind, name)
-            if any(field.is_required() for field in part.model_fields.values()):
-                continue
-            obstacles = part().obstacles(host)  # type: ignore[attr-defined]
+            obstacles = part.model_validate(part.example).obstacles(host)  # type: ignore[attr-defined]
             rows.append({"kind": kind, "name": name, "obstacles": obstacles})
     return rows
 
@@ -79,6 +77,5 @@ def _check_study(path: Path, trust: bool, as_json: bool) -> None:
         click.echo(f"{path}: this device can run it.")
 
 
-def _line(good: bool, name: str, why: str) -> None:
-    mark = "yes" if good else "no "
-    click.echo(click.wrap_text(f"{mark}  {name}: {why}", width(), "", "     ", preserve_paragraphs=False))
+def _line(mark: str, name: str, why: str) -> None:
+    click.echo(click.wrap_text(f"{mark:4} {name}: {why}", width(), "", "     "))

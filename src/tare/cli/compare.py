@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tare.cli.options import SHARE, color, json_option, print_json, say, width
+from tare.cli.options import SHARE, color, json_option, need, print_json, say, width
 from tare.errors import StudyError
 
 if TYPE_CHECKING:
-    from tare.analysis.model import Weighing
+    from tare.analysis.model import Comparison, Weighing
 
 
 @click.command("compare")
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--metric", help="Of a store: the figure to compare.  [default: as in the study, step_s or wall_s]")
 @click.option("--value", help="Of a table: the column with the figure; more is slower.")
 @click.option("--block", help="Of a table: the column that says which rows belong together; they are paired.")
-@click.option("--fail-over", type=SHARE, help="Exit 1 if a level is slower by more than this.")
+@click.option("--fail-over", type=SHARE, help="Exit 1 if a level is slower by more than this, and surely slower.")
 @json_option
 def command(
     source: Path,
@@ -46,8 +47,10 @@ def command(
     from tare.report.terminal import verdict_text
 
     if source.is_dir():
-        weighing = _of_store(source, by, against, margin, metric or value)
+        need(not (value or block), "--value and --block are for tables; of a store, --metric names the figure.")
+        weighing = _of_store(source, by, against, margin, metric)
     else:
+        need(metric is None, "--metric is for stores; of a table, --value names the column.")
         weighing = _of_table(source, by, against, margin, value, block)
     if as_json:
         print_json({"comparisons": [comparison.as_json() for comparison in weighing.comparisons]})
@@ -78,9 +81,30 @@ def _of_table(
 
 
 def _too_slow(weighing: Weighing, limit: float) -> bool:
-    """A claim needs its interval: an effect over the limit that may be noise is said, but does not fail."""
-    slow = [c for c in weighing.comparisons if c.effect is not None and c.effect > limit]
-    for comparison in slow:
-        sure = "" if comparison.verdict == "slower" else ", but that may be noise, so it is not counted"
-        say(f"{comparison.level} is {comparison.effect:+.1%} against {comparison.against}, over {limit:.1%}{sure}.")
-    return any(comparison.verdict == "slower" for comparison in slow)
+    """Whether a level is worse than the limit, and surely worse than nothing, whatever the margin calls it."""
+    worse = [found for found in map(_harm, weighing.comparisons) if found is not None and found.harm > limit]
+    for found in worse:
+        sure = "" if found.sure else ", but its interval holds zero, so that may be noise and is not counted"
+        say(f"{found.level} is {found.harm:.1%} slower than {found.against}, over {limit:.1%}{sure}.")
+    return any(found.sure for found in worse)
+
+
+@dataclass(frozen=True)
+class Harm:
+    """How much worse a level is, positive where it is worse, and whether its interval leaves out zero."""
+
+    level: str
+    against: str
+    harm: float
+    sure: bool
+
+
+def _harm(found: Comparison) -> Harm | None:
+    from tare.analysis.compare import rises_when_faster
+
+    if found.effect is None:
+        return None
+    harm = -found.effect if rises_when_faster(found.metric) else found.effect
+    apart = found.low is not None and found.high is not None and (found.low > 0 or found.high < 0)
+    above_noise = found.aa_floor is None or abs(found.effect) > found.aa_floor
+    return Harm(found.level, found.against, harm, sure=apart and above_noise)

@@ -25,8 +25,9 @@ class ShareOption(click.ParamType):  # type: ignore[type-arg]  # generic only si
             share = parse_share(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if not 0 < share < 10:
-            self.fail(f"{value} is outside of what makes sense; write it like 5%", param, ctx)
+        if not 0 < share < 1:
+            hint = f"; did you mean {value}%?" if share >= 1 and "%" not in str(value) else ""
+            self.fail(f"{value} is not between 0 % and 100 %{hint}", param, ctx)
         return share
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tare.cli.options import json_option, print_json, say, width
+from tare.cli.run import sensitivity
 from tare.cli.studies import load_study
 
 
@@ -55,6 +56,7 @@ def command(study: Path, trust: bool, as_json: bool) -> None:
         f"at the most {count_text(len(rows), 'trial')}, about {duration_text(checked.seconds)} "
         f"and {size_text(checked.disk_bytes)}; times are {'measured' if checked.measured else 'guesses'}"
     )
+    say(sensitivity(loaded))
     for sentence in checked.notes:
         say(f"note: {sentence}")
     for sentence in checked.blocked:

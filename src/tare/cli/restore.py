@@ -44,7 +44,7 @@ def command(plan_only: bool, force: bool, as_json: bool) -> None:
     else:
         _tell(report, rows, out_of_sight())
     if not plan_only and not report.clean:
-        raise NotRestoredError("not everything could be put back; see above.")
+        raise NotRestoredError("not everything could be put back; see above.", force=bool(report.foreign))
 
 
 def _tell(report: Restoration, rows: list[StatusRow], unseen: str | None) -> None:

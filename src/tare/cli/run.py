@@ -19,23 +19,31 @@ if TYPE_CHECKING:
     from tare.study.model import Study
 
 
+TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud one has five times as much
+
+
 @click.command("run")
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The store's folder; else out/NAME.")
 @click.option("--accept-changes", is_flag=True, help="Go on although the study file has changed since.")
+@click.option("--retry-failed", is_flag=True, help="Run trials again that failed, ran out of time or of memory.")
 @click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
 @json_option
-def command(study: Path, output: Path | None, accept_changes: bool, trust: bool, as_json: bool) -> None:
+def command(
+    study: Path, output: Path | None, accept_changes: bool, retry_failed: bool, trust: bool, as_json: bool
+) -> None:
     """Run STUDY, a file or a built-in name; a second run goes on where the first one stopped."""
     loaded = load_study(study, trust)
     text = study_path(study).read_text(encoding="utf-8-sig")
     folder = output or Path("out") / loaded.study
     with engine_for(loaded):
-        outcome = run_into(loaded, text, folder, accept_changes)
+        outcome = run_into(loaded, text, folder, accept_changes, retry_failed)
     finish(folder, outcome, as_json)
 
 
-def run_into(study: Study, text: str, folder: Path, accept_changes: bool = False) -> Outcome:
+def run_into(
+    study: Study, text: str, folder: Path, accept_changes: bool = False, retry_failed: bool = False
+) -> Outcome:
     """Plan, check, then run into the store at `folder`, which is made if it is not there."""
     from tare.fleet.local import run_study
     from tare.host import LocalHost
@@ -50,9 +58,23 @@ def run_into(study: Study, text: str, folder: Path, accept_changes: bool = False
     if obstacles := check(study, its_cells, host).blocked:
         raise ObstacleError("this device cannot run the study, and nothing was run:", obstacles)
     with open_store(study, text, folder) as store:
-        _refuse_silent_changes(store, planned, accept_changes)
+        _refuse_silent_changes(store, study, planned, accept_changes)
         store.plan([_row(trial) for trial in planned])
-        return run_study(study, planned, store, host, progress_on())
+        say(sensitivity(study))
+        return run_study(study, planned, store, host, progress_on(), retry_failed=retry_failed)
+
+
+def sensitivity(study: Study) -> str:
+    """What the run can see at all, said before it: the smallest effect, at a quiet machine's scatter."""
+    from tare.analysis.power import expected_mde
+
+    seen = expected_mde(TYPICAL_SCATTER, study.repeat.min)
+    if seen is None:
+        return f"{study.repeat.min} blocks have no 95 % interval: figures are shown, and nothing is claimed."
+    return (
+        f"before the run: {study.repeat.min} blocks can see about {seen:.1%} "
+        f"where trials scatter by {TYPICAL_SCATTER:.0%}; more scatter needs more blocks."
+    )
 
 
 def open_store(study: Study, text: str, folder: Path) -> Store:
@@ -70,6 +92,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool) -> None:
     from tare.cli.report import write_report
     from tare.records.store import Store
     from tare.report.terminal import verdict_text
+    from tare.report.words import count_text
 
     with Store.open(folder) as store:
         weighing = weigh(store)
@@ -84,23 +107,34 @@ def finish(folder: Path, outcome: Outcome, as_json: bool) -> None:
         click.echo(f"report: {report}")
     say(f"{outcome.why}.")
     if outcome.interrupted:
-        say(f"{outcome.left} trials are left; the same command goes on with them. The device is as it was found.")
+        say(f"{count_text(outcome.left, 'trial')} left; the same command goes on. The device is as it was found.")
         raise SystemExit(130)
     if failed:
-        say(f"{len(failed)} trials failed; `tare show {folder}` lists them.")
+        what = count_text(len(failed), "trial")
+        say(f"{what} failed: `tare show {folder}` lists them, `tare run --retry-failed` runs them again.")
         raise SystemExit(1)
 
 
-def _refuse_silent_changes(store: Store, planned: list[Trial], accept: bool) -> None:
+DECLARED = ("repeat", "compare", "order", "aa")  # what must not be changed once a result has been seen
+
+
+def _refuse_silent_changes(store: Store, study: Study, planned: list[Trial], accept: bool) -> None:
+    """An edited study is not gone on with by accident; its rules for stopping and judging not at all."""
     from tare.plan.order import changes
 
+    now = study.as_plain()
+    if edited := [key for key in DECLARED if store.study.get(key) != now[key]]:
+        raise StudyError(
+            f"{', '.join(edited)} in the study differs from what {store.root} was begun with. How a run stops and is "
+            "judged is declared before it; give another folder with -o."
+        )
     known = store.states()
     changed = changes(known, planned)
     if known and (changed.new or changed.gone) and not accept:
         raise StudyError(
             f"the study has changed since {store.root} was begun: {len(changed.new)} new trials, "
             f"{len(changed.gone)} gone, {len(changed.unchanged)} unchanged.\n"
-            "Add --accept-changes to go on (old results stay), or give another folder with -o."
+            "`tare run --accept-changes` goes on (old results stay); or give another folder with -o."
         )
 
 

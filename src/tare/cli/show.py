@@ -25,6 +25,7 @@ def command(store: Path, trial: str | None, as_json: bool) -> None:
     """Show the trials of STORE, or all about TRIAL (the first letters of its id are enough)."""
     from tare.records.store import Store
     from tare.report.terminal import records_table
+    from tare.report.words import count_text
 
     with Store.open(store) as opened:
         for problem in opened.problems:
@@ -39,7 +40,7 @@ def command(store: Path, trial: str | None, as_json: bool) -> None:
         return
     click.echo(records_table(records, width()))
     if waiting:
-        say(f"{waiting} planned trials have not been run.")
+        say(f"{count_text(waiting, 'planned trial')} not run.")
 
 
 def _show_one(store: Store, record: Record, as_json: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,7 +15,7 @@ from tare.errors import NotRestoredError, TareError
 from tare.fleet.signals import Interruption
 from tare.host import Host
 from tare.plan.model import Trial
-from tare.records.model import FINISHED, Record
+from tare.records.model import FINISHED, Record, State
 from tare.records.store import Store
 from tare.study.model import Study
 from tare.trial.device import DeviceLock, device_id, state_dir
@@ -47,54 +48,71 @@ class Outcome:
 
 @contextmanager
 def owned_device(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journal, Path]]:
-    """This device, ours alone, with whatever a dead run left on it put back first."""
+    """This device, ours alone: what a dead run left on it is put back first, and what we left at the end."""
     state, device = state_dir(), device_id(host)
     with DeviceLock(state, device, run):
-        journal = Journal(state / "devices" / device)
-        scratch = state / "scratch"
-        report = restore(host, journal, scratch=scratch)
-        for sentence in report.sentences():
-            watcher.note(sentence)
-        if not report.clean:
-            raise NotRestoredError("an earlier run's changes could not be put back; see `tare restore --plan`.")
-        yield journal, scratch
+        journal, scratch = Journal(state / "devices" / device, run), state / "scratch"
+        put_back_all(host, journal, scratch, watcher)
+        try:
+            yield journal, scratch
+        finally:
+            put_back_all(host, journal, scratch, watcher)
 
 
-def run_study(study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher) -> Outcome:
+def put_back_all(host: Host, journal: Journal, scratch: Path, watcher: Watcher) -> None:
+    """The journal is the truth about what is left on the device; if it cannot be emptied, nothing more may run."""
+    if not journal.pending():
+        return
+    report = restore(host, journal, scratch=scratch)
+    for sentence in report.sentences():
+        watcher.note(sentence)
+    if not report.clean:
+        raise NotRestoredError("\n".join([*report.foreign, *report.failed]), force=bool(report.foreign))
+
+
+def run_study(
+    study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher, *, retry_failed: bool = False
+) -> Outcome:
     """Run what the store does not have yet, block by block, until the declared stop rule is met."""
     interruption = Interruption(watcher.note)
-    with owned_device(host, watcher, str(store.root)) as (journal, scratch), interruption.watching():
+    with interruption.watching(), owned_device(host, watcher, str(store.root)) as (journal, scratch):
         for record in store.recover():
             watcher.note(f"trial {record.trial[:8]} was cut off in an earlier run; its series are kept as interrupted.")
         bench = Bench(host, store, journal, scratch, period_s=study.period_s)
-        runner = _Runner(study, bench, watcher, interruption)
-        return runner.run(trials)
+        done = ("ok", "suspect", "invalid") if retry_failed else FINISHED
+        return _Runner(study, bench, watcher, interruption, done).run(trials)
 
 
 class _Runner:
     """The loop over blocks, with its three reasons to stop before the plan's end."""
 
-    def __init__(self, study: Study, bench: Bench, watcher: Watcher, interruption: Interruption) -> None:
+    def __init__(
+        self, study: Study, bench: Bench, watcher: Watcher, interruption: Interruption, done: Sequence[State]
+    ) -> None:
         self._study = study
+        self._finished = done
         self._bench = bench
         self._watcher = watcher
         self._interruption = interruption
         self._done = 0
         self._same_failure: list[str] = []
+        self._states = bench.store.states()
+        self._invalid = Counter(record.trial for record in bench.store.records() if record.state == "invalid")
         self._start_ns = bench.host.clock.now_ns()
 
     def run(self, trials: list[Trial]) -> Outcome:
         """Block by block. The watcher hears of the blocks that are sure to run, and of more when they are begun."""
-        states = self._bench.store.states()
         blocks = {
-            block: [trial for trial in members if states.get(trial.id) not in FINISHED]
+            block: [trial for trial in members if not self._is_done(trial)]
             for block, members in groupby(trials, key=lambda trial: trial.block)
         }
         floor = self._study.repeat.min
         self._watcher.started(sum(len(left) for block, left in blocks.items() if block < floor))
         try:
             for block, left in blocks.items():
-                if why := self._stop_before(block):
+                if not left:
+                    continue  # an earlier run did it, and asked the stop rule before
+                if why := self._stop_before(block, len(left)):
                     return self._outcome(blocks, why)
                 self._watcher.grown(len(left) if block >= floor else 0)
                 for trial in left:
@@ -108,10 +126,15 @@ class _Runner:
         finally:
             self._watcher.finished()
 
+    def _is_done(self, trial: Trial) -> bool:
+        """Finished, and not one whose runs after an invalid attempt were cut off."""
+        state = self._states.get(trial.id)
+        return state in self._finished and (state != "invalid" or self._invalid[trial.id] > THRESHOLDS.rerun_limit)
+
     def _outcome(self, blocks: dict[int, list[Trial]], why: str, *, interrupted: bool = False) -> Outcome:
         return Outcome(self._done, sum(map(len, blocks.values())) - self._done, why, interrupted)
 
-    def _stop_before(self, block: int) -> str | None:
+    def _stop_before(self, block: int, trials: int) -> str | None:
         """The stop rule, as the study declared it before the run: only whole blocks, only past the floor."""
         repeat = self._study.repeat
         if block < repeat.min:
@@ -119,15 +142,17 @@ class _Runner:
         if repeat.until is not None and is_enough(self._bench.store, until=repeat.until):
             return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
         spent_s = (self._bench.host.clock.now_ns() - self._start_ns) / 1e9
-        if repeat.within_s is not None and spent_s * (block + 1) / max(block, 1) > repeat.within_s:
+        per_trial_s = spent_s / max(self._done, 1)
+        if repeat.within_s is not None and spent_s + trials * per_trial_s > repeat.within_s:
             return f"another block would not fit into the {repeat.within_s:.0f} s that the study allows"
         return None
 
     def _run_until_valid(self, trial: Trial) -> None:
         """An invalid trial is run again, a few times; every attempt is kept."""
-        for attempt in range(1 + THRESHOLDS.rerun_limit):
+        for attempt in range(self._invalid[trial.id], 1 + THRESHOLDS.rerun_limit):
             self._watcher.trial_began(label(trial))
             record = run_trial(trial, self._bench)
+            put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
             self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
             self._break_if_hopeless(record)
             if record.state != "invalid" or self._interruption.asked:

@@ -9,20 +9,22 @@ from types import FrameType
 
 
 class Interruption:
-    """Asked for between trials; a second request raises `KeyboardInterrupt` in the middle of one."""
+    """Ctrl-C once is heeded between trials; twice, or a request to end, raises `KeyboardInterrupt`: once, not again."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.asked = 0
         self._say = say
+        self._raised = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.asked += 1
+        if self._raised:
+            self._say("the device is being put back; this takes a moment.")
+            return  # the restore that the first one began must not be broken off
         if self.asked == 1 and number == signal.SIGINT:
             self._say("finishing this trial; press Ctrl-C again to stop it now.")
             return
-        if self.asked > 2:
-            self._say("the device is being put back; this takes a moment.")
-            return  # the restore that the second request began must not be broken off
+        self._raised = True
         raise KeyboardInterrupt
 
     @contextmanager

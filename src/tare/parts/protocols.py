@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -28,6 +28,8 @@ class Part(BaseModel):
 
     short: ClassVar[str | None] = None
     """The field that a plain value fills: with short = "state", `page_cache: cold` means `{state: cold}`."""
+    example: ClassVar[Mapping[str, Json]] = {}
+    """Fields for a part that has required ones, so that it can be asked what keeps it from working here."""
 
     @classmethod
     def part_name(cls) -> str:

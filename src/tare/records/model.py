@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 Json: TypeAlias = Any
 State: TypeAlias = Literal["planned", "running", "ok", "suspect", "invalid", "failed", "timeout", "oom", "interrupted"]
 USABLE: tuple[State, ...] = ("ok", "suspect")  # their times may be compared; a suspect one is marked
-FINISHED: tuple[State, ...] = ("ok", "suspect", "invalid", "failed", "timeout", "oom")  # not run again by a resume
+# What a resume does not run again, but for an invalid one that has reruns left.
+FINISHED: tuple[State, ...] = ("ok", "suspect", "invalid", "failed", "timeout", "oom")
 
 
 @dataclass(frozen=True, slots=True)

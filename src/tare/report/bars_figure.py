@@ -102,6 +102,6 @@ def _step_reading(parts: Parts) -> str:
 def _phases_reading(parts: Parts) -> str:
     told = []
     for level, known in parts.items():
-        around = sum(seconds for phase, seconds in known.items() if phase != "run")
+        around = sum(seconds for phase, seconds in known.items() if phase in ("open", "close"))
         told.append(f"{safe_text(level)} {time_text(around)}")
-    return f"Beside the run itself the platform takes: {', '.join(told)} (medians of the trials)."
+    return f"To be made and removed the platform takes: {', '.join(told)}; the rest beside the run is tare's own."

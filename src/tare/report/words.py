@@ -64,7 +64,6 @@ _METRIC_NAMES: Mapping[str, str] = {
     "backward_s": "backward pass",
     "optimiser_s": "optimiser step",
     "step_p90_s": "step time, 90th percentile",
-    "step_p99_s": "step time, 99th percentile",
     "wall_s": "whole run",
     "cpu_s": "CPU time",
     "cpu_step_s": "CPU time a step",
@@ -159,16 +158,6 @@ def safe_text(text: object) -> str:
         _written_out(sign) if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") else sign
         for sign in str(text)
     )
-
-
-def csv_cell(value: object) -> str:
-    """A cell that no spreadsheet takes for a formula; numbers stay numbers, a missing value stays empty."""
-    if value is None:
-        return ""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return repr(value)
-    text = safe_text(value)
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 def _unit_for(size: float, ladder: Sequence[_Unit]) -> _Unit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tare import __version__
-from tare.errors import NotRestoredError, TareError
+from tare.errors import TareError, TrialError
 from tare.host import Host, Job, Site
 from tare.parts.protocols import Mark, Platform
 from tare.plan.model import Trial
 from tare.records.model import Record
 from tare.records.spool import read_spool
 from tare.records.store import Store
+from tare.records.writer import Writer
 from tare.trial.desk import make_desk, read_json, read_json_file, remove_folders
 from tare.trial.facts import device_facts
 from tare.trial.journal import Journal
@@ -40,19 +42,23 @@ class Bench:
 
 
 def run_trial(trial: Trial, bench: Bench) -> Record:
-    """Run one trial; whatever happens, the device is left as it was found and the record is sealed."""
+    """Run one trial; whatever happens, everything it opened is closed and the record is sealed.
+
+    Whether the device really is as it was found is not for this function to say: what could not be put back is
+    pending in the journal, and whoever runs trials looks there (`fleet.local`).
+    """
     seen = Seen(bench.host.clock)
     draft = _draft(trial, seen)
     writer = bench.store.begin(draft)
     name = f"tare-{trial.id[:8]}-{writer.attempt}-{seen.start_ns:x}"
     try:
         with ExitStack() as stack:
-            _observe(trial, bench, name, writer.spool, stack, seen)
-    except NotRestoredError as error:  # nothing more may be run on this device
-        seen.error = error
-        raise
+            _observe(trial, bench, name, writer, stack, seen)
     except TareError as error:
         seen.error = error
+    except Exception as error:  # a part may raise anything; one trial is lost, not the night
+        seen.error = TrialError(f"{type(error).__name__}: {error}")
+        seen.facts["traceback"] = traceback.format_exc(limit=-8)
     except BaseException:
         seen.interrupted = True
         raise
@@ -63,15 +69,16 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     return record
 
 
-def _observe(trial: Trial, bench: Bench, name: str, spool: Path, stack: ExitStack, seen: Seen) -> None:
+def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitStack, seen: Seen) -> None:
     """The trial itself, as a list of what is opened; the stack closes it in reverse, also after a failure."""
     host, workload = bench.host, trial.cell.workload
     with seen.timed("prepare"):
         seen.facts["device"] = device_facts(host)
+        writer.keep(replace(_draft(trial, seen), facts=seen.facts))  # for whoever finds this trial cut off
         workload.prepare(host)
         desk, site = _make_site(trial, bench, name, stack, seen)
-        sampler = stack.enter_context(Sampler(trial.cell.probes, spool, bench.period_s))
-        hold_controls(stack, host, trial.cell.controls, workload.inputs(), bench.journal)
+        sampler = stack.enter_context(Sampler(trial.cell.probes, writer.spool, bench.period_s))
+        seen.facts["controls"] = hold_controls(stack, host, trial.cell.controls, workload.inputs(), bench.journal)
     place = _open_platforms(stack, host, trial.cell.platforms, site, seen)
     job = workload.job(place, desk, trial.seed)
     with seen.timed("sampler"):
@@ -80,7 +87,7 @@ def _observe(trial: Trial, bench: Bench, name: str, spool: Path, stack: ExitStac
         seen.exit = place.spawn(job).wait(trial.limit_s)
     with seen.timed("sampler"):
         seen.sampler = sampler.end()
-    _collect(desk, spool, seen)
+    _collect(desk, writer.spool, seen)
     with seen.timed("fingerprint"):
         seen.facts["inside"] = _fingerprint(place, desk, job)
     seen.facts["place"] = dict(getattr(place, "facts", {}))

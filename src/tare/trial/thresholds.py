@@ -18,9 +18,10 @@ class Thresholds:
     foreign_suspect_share: float = 0.02  # M25: CPU time of neither the workload nor tare
     foreign_invalid_share: float = 0.25
     coverage_share: float = 0.95  # M27: samples taken of those planned
+    gap_periods: float = 3  # M27: the longest pause between two samples
     observer_share: float = 0.02  # M32: of one core
     wall_step_s: float = 0.1  # M26: the wall clock was set during the trial
-    sleep_s: float = 0.01  # M26: BOOTTIME - MONOTONIC grew, so the machine slept
+    sleep_s: float = 0.5  # M26: BOOTTIME - MONOTONIC grew, so the machine slept
     steady_share: float = 0.10  # M13: the halves of the measured steps differ by more than this
     rerun_limit: int = 2  # of an invalid trial
     breaker: int = 3  # the same failure so many times in a row stops the study

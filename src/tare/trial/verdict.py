@@ -117,6 +117,8 @@ def sampling_was_complete(trial: Trial, seen: Seen, steps: Steps | None, limits:
     planned = report.ticks + report.missed
     if planned and report.ticks / planned < limits.coverage_share:
         yield Ruling("note", f"the series are partial: {report.ticks} of {planned} samples were taken.")
+    if planned and report.longest_gap_s > limits.gap_periods * report.seconds / planned:
+        yield Ruling("note", f"the series have a gap of {report.longest_gap_s:.1f} s.")
     if report.seconds >= 1 and report.cpu_s / report.seconds > limits.observer_share:
         yield Ruling("suspect", f"the sampler itself used {report.cpu_s / report.seconds:.1%} of a core.")
     yield from (Ruling("note", sentence) for sentence in report.lost)

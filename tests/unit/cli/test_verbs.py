@@ -72,6 +72,25 @@ def test_fail_over_fails_on_a_level_that_is_slower_by_more_and_only_then(tmp_pat
     tare("compare", str(write_table(tmp_path / "same.csv", 0.01)), *words, code=0)
 
 
+def test_fail_over_does_not_ask_the_margin_and_knows_that_a_rate_is_worse_when_it_falls(tmp_path):
+    words = ("--by", "platform", "--value", "step_s", "--block", "block", "--fail-over", "2%")
+    inside_the_margin = write_table(tmp_path / "little.csv", 0.03)
+    tare("compare", str(inside_the_margin), *words, code=1)
+    rate = tmp_path / "rate.csv"
+    rate.write_text(write_table(tmp_path / "r.csv", -0.2).read_text().replace("step_s", "images_per_s"))
+    words = ("--by", "platform", "--value", "images_per_s", "--block", "block", "--fail-over", "5%")
+    tare("compare", str(rate), *words, code=1)
+    rate.write_text(write_table(tmp_path / "r.csv", 0.2).read_text().replace("step_s", "images_per_s"))
+    tare("compare", str(rate), *words, code=0)
+
+
+@pytest.mark.parametrize("option", ["--margin", "--fail-over"])
+def test_five_is_not_taken_for_five_per_cent(tmp_path, option):
+    table = write_table(tmp_path / "mine.csv", 0.1)
+    words = ("compare", str(table), "--by", "platform", "--value", "step_s", option, "5")
+    assert "did you mean 5%?" in tare(*words, code=2).stderr
+
+
 def test_fewer_than_six_blocks_get_no_interval_and_no_claim(tmp_path):
     table = write_table(tmp_path / "few.csv", 0.0, blocks=5)
     words = ("compare", str(table), "--by", "platform", "--value", "step_s", "--block", "block", "--json")
@@ -124,6 +143,8 @@ def test_a_study_is_run_shown_reported_and_not_run_again(tmp_path):
     assert "<html" in (tmp_path / "page.html").read_text()
     again = tare("run", "tiny.yaml", "-o", "store", cwd=tmp_path)
     assert "[1/" not in again.stderr
+    (tmp_path / "tiny.yaml").write_text(STUDY.replace("repeat: 1", "repeat: 2"))
+    assert "declared before it" in tare("run", "tiny.yaml", "-o", "store", cwd=tmp_path, code=2).stderr
     changed = STUDY.replace("exit 0", "exit 0 # changed")
     (tmp_path / "tiny.yaml").write_text(changed)
     assert "--accept-changes" in tare("run", "tiny.yaml", "-o", "store", cwd=tmp_path, code=2).stderr

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from stand_in_parts import stand_ins
-from tare.errors import BusyError, TareError
+from stand_in_parts import PARTS, stand_ins
+from tare.errors import BusyError, NotRestoredError, TareError
 from tare.fleet import local
 from tare.fleet.local import run_study
+from tare.fleet.signals import Interruption
 from tare.plan.matrix import cells
 from tare.plan.order import trials
 from tare.records.model import Record
@@ -69,13 +71,13 @@ class Scene:
         keys = {"study": "s", "platform": ["bare", "docker"], "workload": "null", "repeat": 2, "aa": False}
         return Study.model_validate(keys | changes)
 
-    def run(self, **changes: Any) -> Any:
+    def run(self, *, retry_failed: bool = False, **changes: Any) -> Any:
         study = self.study(**changes)
         planned = trials(study, cells(study))
         exists = (self.root / "store.json").exists()
         opened = Store.open(self.root, write=True) if exists else Store.create(self.root, study.as_plain(), "")
         with opened as store:
-            return run_study(study, planned, store, self.host, self.told)
+            return run_study(study, planned, store, self.host, self.told, retry_failed=retry_failed)
 
     def _run_trial(self, trial: Any, bench: Any) -> Record:
         number = len(self.ran)
@@ -130,6 +132,22 @@ def test_an_invalid_trial_is_run_again_and_every_attempt_is_kept(scene):
         assert [r.state for r in store.records() if r.trial == scene.ran[0].id] == ["invalid", "invalid", "ok"]
 
 
+def test_an_invalid_trial_whose_rerun_was_cut_off_is_run_again_by_the_next_run(scene):
+    scene.endings = {0: "invalid", 1: "ctrl-c"}
+    assert scene.run(repeat=1).interrupted
+    scene.endings = {}
+    scene.run(repeat=1)
+    with Store.open(scene.root) as store:
+        assert set(store.states().values()) == {"ok"}
+
+
+def test_a_resumed_run_asks_the_stop_rule_only_before_a_block_that_is_left(scene):
+    scene.run(repeat={"min": 6, "max": 6, "until": "0.01%"})
+    scene.ran.clear()
+    assert scene.run(repeat={"min": 6, "max": 6, "until": "0.01%"}).why == "all planned trials are done"
+    assert scene.ran == []
+
+
 def test_an_invalid_trial_is_not_run_for_ever(scene):
     scene.endings = dict.fromkeys(range(100), "invalid")
     scene.run(repeat=1)
@@ -166,6 +184,66 @@ def test_no_block_is_begun_that_would_not_fit_into_the_time(scene):
     outcome = scene.run(repeat={"min": 6, "max": 20, "until": "0.1%", "within": "150 s"})
     assert "would not fit" in outcome.why
     assert len(scene.ran) == 14  # seven blocks of 20 s; an eighth would end after 160 s
+
+
+def test_failed_trials_are_run_again_only_when_asked_to(scene):
+    scene.endings = {0: "failed"}
+    scene.run(repeat=1)
+    scene.endings = {}
+    scene.ran.clear()
+    scene.run(repeat=1)
+    assert scene.ran == []
+    scene.run(repeat=1, retry_failed=True)
+    assert len(scene.ran) == 1
+
+
+class Stuck:
+    """A platform whose leftovers go away only after so many tries."""
+
+    tries = 0
+
+    @classmethod
+    def sweep(cls, host: Any, name: str) -> None:
+        cls.tries -= 1
+        if cls.tries >= 0:
+            raise TareError("the container does not stop")
+
+
+def leaves_something_behind(scene: Any, monkeypatch: Any, tries: int) -> None:
+    """The first trial cannot close its container."""
+    plain = scene._run_trial
+
+    def run_trial(trial: Any, bench: Any) -> Record:
+        if not scene.ran:
+            bench.journal.note_site("bare", "tare-left-behind")
+        return plain(trial, bench)
+
+    Stuck.tries = tries
+    monkeypatch.setattr(local, "run_trial", run_trial)
+    monkeypatch.setattr(PARTS["platforms"]["bare"], "sweep", Stuck.sweep)
+
+
+def test_what_a_trial_left_is_removed_before_the_next_one_begins(scene, monkeypatch):
+    leaves_something_behind(scene, monkeypatch, tries=0)
+    assert scene.run().why == "all planned trials are done"
+    assert any("tare-left-behind" in note and "gone" in note for note in scene.told.notes)
+
+
+def test_no_trial_is_run_on_a_device_that_could_not_be_put_back(scene, monkeypatch):
+    leaves_something_behind(scene, monkeypatch, tries=100)
+    with pytest.raises(NotRestoredError, match="does not stop"):
+        scene.run()
+    assert len(scene.ran) == 1
+
+
+def test_a_second_request_to_end_does_not_break_off_the_restore(scene):
+    said: list[str] = []
+    interruption = Interruption(said.append)
+    with pytest.raises(KeyboardInterrupt):
+        interruption(signal.SIGTERM, None)
+    interruption(signal.SIGTERM, None)
+    interruption(signal.SIGHUP, None)
+    assert said == ["the device is being put back; this takes a moment."] * 2
 
 
 def test_a_device_that_another_run_owns_is_left_alone(scene):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tare.report.words import (
     count_text,
-    csv_cell,
     duration_text,
     effect_text,
     interval_text,
@@ -127,21 +126,3 @@ def test_safe_text_can_always_be_printed_and_never_steers(text: str) -> None:
     shown = safe_text(text)
     shown.encode("utf-8")
     assert not any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in shown)
-
-
-@pytest.mark.parametrize(
-    ("value", "cell"),
-    [
-        ("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"),
-        ("+1", "'+1"),
-        ("-rf", "'-rf"),
-        ("@SUM(A1)", "'@SUM(A1)"),
-        ("  =1+1", "'  =1+1"),
-        ("\t=1", "\\t=1"),
-        ("docker", "docker"),
-        (-0.016, "-0.016"),
-        (None, ""),
-    ],
-)
-def test_no_spreadsheet_takes_a_cell_for_a_formula(value: object, cell: str) -> None:
-    assert csv_cell(value) == cell

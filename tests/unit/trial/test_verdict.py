@@ -132,6 +132,11 @@ def test_a_gap_in_the_series_is_a_note_and_no_doubt_on_the_times():
     assert "cgroup: gone at 3 s" in verdict.notes
 
 
+def test_a_pause_of_the_sampler_is_a_note():
+    report = SamplerReport(ticks=99, missed=1, late_p99_s=0.0, cpu_s=0.0, seconds=10.0, longest_gap_s=1.2)
+    assert "a gap of 1.2 s" in verdict_of(seen(sampler=report)).notes[0]
+
+
 def test_a_machine_that_slept_makes_the_trial_invalid():
     found = seen()
     found.clocks_before["boottime_s"] -= 300

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -45,6 +45,7 @@ Core = Annotated[int, Field(ge=0, lt=_MOST_CORES)]
 class Cpu(Control):
     """Keeps the named cores online and takes the others offline, for the time of a trial."""
 
+    example: ClassVar[Mapping[str, Json]] = {"online": "0"}
     restore_rank: ClassVar[int] = 10  # cores come back before anything that may need them
 
     online: Annotated[tuple[Core, ...], Field(min_length=1), BeforeValidator(_cores)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -32,6 +32,7 @@ class PageCache(Control):
     """Puts the workload's data set into the page cache (warm) or out of it (cold), and checks that it is there."""
 
     short: ClassVar[str | None] = "state"
+    example: ClassVar[Mapping[str, Json]] = {"state": "warm"}
 
     state: Literal["cold", "warm"]
     """cold: nothing of the data set is in memory; warm: all of it is."""

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from tare.host import Host, Job
 from tare.parts.inside import Malloc, launched, users_env
-from tare.parts.protocols import Workload
+from tare.parts.protocols import Json, Workload
 
 TITLE_LENGTH = 60
 _SHELL_WORDS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"})
@@ -63,6 +63,7 @@ class Command(Workload):
     """Run a command of yours. Where it is a PyTorch script, its steps are marked without a change to it."""
 
     short: ClassVar[str | None] = "argv"
+    example: ClassVar[Mapping[str, Json]] = {"argv": ("true",)}
 
     argv: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)]
     """The command and its arguments. No shell runs it."""
