@@ -15,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from tare.analysis.compare import compare
+from tare.analysis.model import Measurement
 from tare.analysis.power import detectable, t_detectable
 from tare.analysis.ranks import mann_whitney_null, signed_rank_null
+from tare.analysis.sides import UNLIKE_SIZES, UNLIKE_SPREADS
 from tare.analysis.stopping import LOOKING_ALPHA
 
 Floats = NDArray[np.float64]
@@ -157,6 +160,37 @@ def power_table(count: int) -> None:
         print(f"| {n} | {' | '.join(paired)} | {two} | {t_detectable(n, paired=False):.2f} |", flush=True)
 
 
+UNLIKE = ((10, 10, 1), (10, 10, 3), (20, 20, 3), (9, 6, 3), (14, 10, 3), (30, 6, 1), (30, 6, 2), (30, 6, 3), (60, 6, 3))
+
+
+def unlike_table(count: int) -> None:
+    """Two samples of one true time: how often each test takes a difference in size and spread for a shift."""
+    print("\nFalse claims in % of two samples unlike in size and spread (5 % is promised)\n")
+    print(
+        "| sizes | spreads | noise | Mann-Whitney | Welch t | by ranks unless spreads seem over 2x apart | **tare** |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    noises = {"normal": lambda shape: RNG.normal(0, 0.01, shape), "t, 3 degrees": heavy}
+    for many, few, spread in UNLIKE:
+        for name, noise in noises.items():
+            ours, theirs = noise((count, many)), spread * noise((count, few))
+            rates = " | ".join(f"{100 * np.mean(claims):.1f}" for claims in _claims(ours, theirs))
+            print(f"| {many}, {few} | 1 : {spread} | {name} | {rates} |", flush=True)
+
+
+def _claims(ours: Floats, theirs: Floats) -> tuple[Floats, ...]:
+    many, few = ours.shape[1], theirs.shape[1]
+    below = (ours[:, :, None] < theirs[:, None, :]).sum((1, 2))
+    by_ranks = np.minimum(below, many * few - below) <= mann_whitney_null(many, few).critical(0.025)
+    parts = [side.var(1, ddof=1) / side.shape[1] for side in (ours, theirs)]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (many - 1) + parts[1] ** 2 / (few - 1))
+    by_t = np.abs(ours.mean(1) - theirs.mean(1)) / np.sqrt(sum(parts)) > -special.stdtrit(freedom, 0.025)
+    spreads = np.sort([np.median(np.abs(x - np.median(x, 1, keepdims=True)), 1) for x in (ours, theirs)], axis=0)
+    apart = spreads[1] > UNLIKE_SPREADS * spreads[0]
+    unlike = apart | (max(many, few) >= UNLIKE_SIZES * min(many, few))
+    return by_ranks, by_t, np.where(apart, by_t, by_ranks), np.where(unlike, by_ranks & by_t, by_ranks)
+
+
 LEVELS = (0.05, 0.05 / 3)
 
 
@@ -164,8 +198,32 @@ def _power(averages: Floats, k: int, shift: float) -> str:
     return f"{100 * np.mean(averages[:, k] + shift > 0):.1f}" if k >= 0 else "(by t)"
 
 
+def reported_table(count: int) -> None:
+    """The smallest effect that a run prints comes from its own interval: an effect of the median of these is planted."""
+    print(
+        "\nPower in % at the smallest effect that runs report of themselves, in the median (80 % if noise is normal)\n"
+    )
+    print("| n | noise | reported, in % | power |\n|---|---|---|---|")
+    for n in (6, 8, 10, 20):
+        for noise in NOISES:
+            logs = studies(noise, count, n)
+            effect = float(np.median([_compared(each, 0.0)[0] for each in logs]))
+            power = np.mean([_compared(each, effect)[1] for each in logs])
+            print(f"| {n} | {noise} | {100 * effect:.1f} | {100 * power:.1f} |", flush=True)
+
+
+def _compared(logs: Floats, effect: float) -> tuple[float, bool]:
+    """What one study says of its smallest effect, and whether it finds one of this size."""
+    times = np.exp(logs) * np.array([1, 1 + effect])[:, None]
+    rows = [Measurement(str(side), float(v), str(block)) for side in (0, 1) for block, v in enumerate(times[side])]
+    (found,) = compare(rows, against="0", margin=0.0, resamples=0)
+    return found.mde or 0.0, found.verdict == "slower"
+
+
 if __name__ == "__main__":
     scale = 10 if "--quick" in sys.argv[1:] else 1
     coverage_table(10_000 // scale)
     stop_table(20_000 // scale)
     power_table(20_000 // scale)
+    unlike_table(10_000 // scale)
+    reported_table(1_000 // scale)

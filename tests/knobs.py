@@ -12,7 +12,7 @@ from tare.parts import find as parts
 from tare.parts.protocols import Control, Json, Part
 from tare.testing import FakeHost
 from tare.trial.journal import Journal
-from tare.trial.owner import Owner
+from tare.parts.owner import Owner
 
 if TYPE_CHECKING:
     import pytest  # the driver of the kill sweeps does without

@@ -16,7 +16,8 @@ MADE = "<!-- made by `make docs`; change the code, not this page -->\n\n"
 
 
 def verbs() -> str:
-    root = click.Context(tare, info_name="tare", max_content_width=100)
+    names_of_help = ["-h", "--help"]
+    root = click.Context(tare, info_name="tare", max_content_width=100, help_option_names=names_of_help)
     pages = ["# The verbs\n", "```text", tare.get_help(root), "```\n"]
     for name in VERBS:
         command = tare.get_command(root, name)

@@ -20,6 +20,7 @@ from typing import IO, Protocol
 from tare.clock import Clock, MonotonicClock
 from tare.errors import TareError
 
+_LINGER_S = 2.0  # how long the output of something that has ended is waited for
 OUTPUT_LIMIT_BYTES = 1 << 20  # a workload that prints gigabytes must not fill the disk or our memory
 
 
@@ -176,8 +177,30 @@ class _Tap:
 
     def text(self) -> str:
         # A daemon that the job left behind may hold the pipe open; it must not hold us.
-        self._thread.join(timeout=2)
+        self._thread.join(timeout=_LINGER_S)
         return bytes(self._kept).decode("utf-8", "replace")
+
+
+def _ended_late(child: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Kill the child's group and take what it said; what left its group may hold the pipes open, but not us."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    try:
+        return child.communicate(timeout=_LINGER_S)
+    except subprocess.TimeoutExpired as silent:
+        return silent.stdout or b"", silent.stderr or b""
+
+
+def _close_pipes(child: subprocess.Popen[bytes]) -> None:
+    for pipe in (child.stdin, child.stdout, child.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what it never read cannot be delivered any more
+                pipe.close()
+
+
+def _text(data: bytes) -> str:
+    """What a command said, with the line breaks that text has."""
+    return data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 class LocalHost:
@@ -194,23 +217,22 @@ class LocalHost:
         """Run a short command: no shell, no terminal, a deadline, and the whole group dies at it."""
         if shutil.which(argv[0]) is None:
             return Completed(tuple(argv), 127, "", f"{argv[0]}: there is no such command on this machine")
-        with subprocess.Popen(
+        child = subprocess.Popen(
             list(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            text=True,
-            errors="replace",
-        ) as child:
-            try:
-                out, err = child.communicate(stdin, timeout=limit_s)
-            except subprocess.TimeoutExpired:
-                os.killpg(child.pid, signal.SIGKILL)
-                out, err = child.communicate()
-                err += f"\nended by tare: no answer within {limit_s:g} s"
-                return Completed(tuple(argv), 124, out, err)
-        return Completed(tuple(argv), child.returncode, out, err)
+        )
+        try:
+            out, err = child.communicate(stdin.encode(), timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            out, err = _ended_late(child)
+            note = f"\nended by tare: no answer within {limit_s:g} s"
+            return Completed(tuple(argv), 124, _text(out), _text(err) + note)
+        finally:
+            _close_pipes(child)
+        return Completed(tuple(argv), child.returncode, _text(out), _text(err))
 
     def spawn(self, job: Job) -> Process:
         return LocalProcess(job.argv, job.env, job.cwd, self.clock)

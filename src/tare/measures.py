@@ -53,7 +53,10 @@ def parse_share(value: Any) -> float:
     """`5 %` or `0.05` as 0.05."""
     if isinstance(value, str) and "%" in value:
         return parse_quantity(value, _SHARE, "share")
-    return parse_quantity(value, {"": 1.0}, "share", bare_unit="")
+    try:
+        return parse_quantity(value, {"": 1.0}, "share", bare_unit="")
+    except ValueError:
+        raise ValueError(f"{value!r} is not a share; write it like 5% or 0.05") from None
 
 
 def _positive(value: float) -> float:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tare.analysis.compare import compare, word
+from tare.analysis.compare import compare
 from tare.analysis.model import Measurement
 from tare.analysis.power import detectable, mde
 from tare.analysis.stopping import LOOKING_ALPHA, enough
@@ -57,8 +57,8 @@ def study(rng, n, noise=normal, effects=(0.0,), drift=DRIFT, blocks=True):
     ]
 
 
-def quick(measurements, margin=0.0, alpha=0.05):
-    return compare(measurements, against="bare", margin=margin, alpha=alpha, resamples=0)
+def quick(measurements, margin=0.0, alpha=0.05, against="bare"):
+    return compare(measurements, against=against, margin=margin, alpha=alpha, resamples=0)
 
 
 @cache
@@ -77,6 +77,23 @@ def test_a_95_percent_interval_of_paired_blocks_covers_93_to_97_percent(noise):
     assert 0.93 <= covered(noise, True) <= 0.97
 
 
+# What the exact interval has at each n, since the levels of a rank test come in steps. Over 1,000 studies a count
+# scatters about that by half a point and more, so at six blocks (96.9 %) it may well come out above 97 %.
+PROMISED = {6: 0.96875, 8: 0.9609, 10: 0.9512, 15: 0.9521}
+
+
+@pytest.mark.parametrize(("n", "promised"), PROMISED.items())
+@pytest.mark.parametrize("noise", ["normal", "heavy tails"])
+def test_at_each_number_of_blocks_the_interval_covers_what_its_method_says(n, promised, noise):
+    rng = np.random.default_rng(n)
+    found = [quick(study(rng, n, NOISES[noise], (0.05,)))[0] for _ in range(STUDIES)]
+    covering = sum(each.low <= 0.05 <= each.high for each in found) / STUDIES
+
+    assert all(f"({100 * promised:.1f} %)" in each.method for each in found)
+    assert abs(covering - promised) <= slack(promised)
+    assert covering >= 0.95 - slack(0.95)
+
+
 @pytest.mark.parametrize("noise", ["normal", "heavy tails"])
 def test_a_95_percent_interval_of_two_samples_covers_93_to_97_percent(noise):
     assert 0.93 <= covered(noise, False) <= 0.97
@@ -93,16 +110,52 @@ def test_the_same_thing_twice_is_called_slower_or_faster_in_at_most_5_percent(no
     assert claims / STUDIES <= 0.05 + slack(0.05)
 
 
-def test_with_a_margin_and_a_noise_floor_the_same_thing_twice_is_hardly_ever_called_different():
+def with_a_twin(values):
+    """The second level becomes the baseline's A/A twin."""
+    return [Measurement("bare", m.value, m.block, twin=1) if m.level == "level 1" else m for m in values]
+
+
+def test_with_a_margin_the_same_thing_twice_is_hardly_ever_called_different():
     rng = np.random.default_rng(13)
-    claims = 0
-    for number in range(STUDIES):
-        values = study(rng, 6 + number % 15, effects=(0.0, 0.0))
-        twins = [Measurement("bare", m.value, m.block, twin=1) if m.level == "level 1" else m for m in values]
-        (found,) = quick(twins, margin=0.05)
-        claims += found.verdict in ("slower", "faster")
+    claims = sum(
+        quick(study(rng, 6 + number % 15), margin=0.05)[0].verdict in ("slower", "faster") for number in range(STUDIES)
+    )
 
     assert claims / STUDIES <= 0.01
+
+
+def test_a_noise_floor_takes_back_false_claims_also_without_a_margin():
+    rng = np.random.default_rng(13)
+    with_floor = without = 0
+    for number in range(STUDIES):
+        values = study(rng, 6 + number % 15, effects=(0.0, 0.0))
+        with_floor += quick(with_a_twin(values))[0].verdict in ("slower", "faster")
+        without += quick([m for m in values if m.level != "level 1"])[0].verdict in ("slower", "faster")
+
+    assert with_floor <= 0.9 * without
+
+
+def test_a_baseline_that_differs_from_itself_lets_no_smaller_difference_be_claimed():
+    rng = np.random.default_rng(18)
+    found = [quick(with_a_twin(study(rng, 12, effects=(0.05, 0.10))))[0] for _ in range(STUDIES // 10)]
+
+    assert sum(each.low > 0 for each in found) >= 0.9 * len(found)  # without the floor these would be claims
+    assert sum(each.verdict in ("slower", "faster") for each in found) == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "spreads"),
+    [((30, 6), (0.01, 0.03)), ((30, 6), (0.01, 0.02)), ((9, 6), (0.01, 0.03)), ((10, 10), (0.01, 0.03))],
+)
+def test_two_samples_unlike_in_size_and_spread_are_called_different_in_at_most_5_percent(sizes, spreads):
+    rng = np.random.default_rng(19)
+    claims = 0
+    for _ in range(STUDIES):
+        sides = [np.exp(rng.normal(0, spread, size)) for size, spread in zip(sizes, spreads, strict=True)]
+        (found,) = quick([Measurement(f"{n}", float(v)) for n, side in enumerate(sides) for v in side], against="0")
+        claims += found.verdict in ("slower", "faster")
+
+    assert claims / STUDIES <= 0.05 + slack(0.05)
 
 
 @pytest.mark.parametrize("n", [6, 8, 10, 14, 20])
@@ -222,7 +275,9 @@ def test_the_estimate_lies_in_its_interval_and_the_word_follows_from_it(values, 
     (found,) = compare(two_sides(values, blocks), against="bare", margin=margin, resamples=0)
 
     assert found.low <= found.effect <= found.high
-    assert found.verdict == word(found.low, found.high, margin)
+    inside, apart = -margin <= found.low and found.high <= margin, found.low > 0 or found.high < 0
+    expected = "equivalent" if inside else "cannot_tell" if not apart else "slower" if found.low > 0 else "faster"
+    assert found.verdict == expected
     assert (found.low > 0 or found.high < 0) == (found.p <= 0.05)
     assert found.mde >= 0
 

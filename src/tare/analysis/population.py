@@ -29,18 +29,30 @@ def mixed_populations(label: str, records: Sequence[Record]) -> list[str]:
 
 def other_computation(ours: Sequence[Record], theirs: Sequence[Record], *, level: str, against: str) -> list[str]:
     """Sentences where the two sides of a block did not compute the same: another loss, or other counts of steps."""
-    found = []
+    return [
+        f"Not the same computation: {level} {what} than {against} in {where}, with the same seed."
+        for what, where in _apart(ours, theirs)
+    ]
+
+
+def not_deterministic(level: str, records: Sequence[Record]) -> list[str]:
+    """Sentences where a level's A/A twin, the very same trial run again, did not compute the same."""
+    twins, firsts = [each for each in records if each.twin], [each for each in records if not each.twin]
+    return [
+        f"{level} is not deterministic: its A/A twin {what} than itself in {where}, with the same seed."
+        for what, where in _apart(twins, firsts)
+    ]
+
+
+def _apart(ours: Sequence[Record], theirs: Sequence[Record]) -> Iterable[tuple[str, str]]:
+    """What the outcomes of two sides do not share, and in which blocks."""
     for key, what in (("loss_digest", "ended with another loss"), ("steps", "did another number of steps")):
         left, right = _by_block(ours, key), _by_block(theirs, key)
         both = left.keys() & right.keys()
         apart = sorted(block for block in both if left[block] != right[block])
         if apart:
             blocks = ", ".join(str(block) for block in apart[:NAMED]) + (" ..." if len(apart) > NAMED else "")
-            found.append(
-                f"Not the same computation: {level} {what} than {against} in {len(apart)} of {len(both)} blocks "
-                f"(block {blocks}), with the same seed."
-            )
-    return found
+            yield what, f"{len(apart)} of {len(both)} blocks (block {blocks})"
 
 
 def _population(record: Record) -> dict[str, object]:

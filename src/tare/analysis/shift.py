@@ -124,17 +124,11 @@ class WiderShift(Shift):
     """Ranks' estimate with the wider of two intervals: it leaves out only what both tests reject."""
 
     ranks: ClassVar[bool] = False
+    centre: float
+    freedom: float
     by_ranks: Shift
     by_t: Shift
     method: str
-
-    @property
-    def centre(self) -> float:  # type: ignore[override]
-        return self.by_ranks.centre
-
-    @property
-    def freedom(self) -> float:  # type: ignore[override]
-        return self.by_t.freedom
 
     def interval(self, confidence: float) -> tuple[float, float]:
         (low, high), (other_low, other_high) = (each.interval(confidence) for each in (self.by_ranks, self.by_t))
@@ -187,7 +181,8 @@ def welch_t(ours: Floats, theirs: Floats) -> Shift:
 def wider(ours: Floats, theirs: Floats) -> Shift:
     """Unpaired: for sides so unlike that ranks alone would claim too much, and t alone would trust to normal noise."""
     method = "Hodges-Lehmann of two samples, the wider of the Mann-Whitney and the Welch t interval"
-    return WiderShift(mann_whitney(ours, theirs), welch_t(ours, theirs), method)
+    by_ranks, by_t = mann_whitney(ours, theirs), welch_t(ours, theirs)
+    return WiderShift(by_ranks.centre, by_t.freedom, by_ranks, by_t, method)
 
 
 def _rounded_mean(values: Floats) -> float:

@@ -32,8 +32,8 @@ def pick_metric(records: Sequence[Record], asked: str | None) -> str:
     usable = [record for record in records if record.state in USABLE]
     if asked is None:
         # One trial without marks must not change what all the others are compared by: it is left out, and said.
-        known = {name for record in usable for name in record.metrics}
-        return next((name for name in HEADLINES if name in known), HEADLINES[-1])
+        anywhere = [name for name in HEADLINES if any(name in record.metrics for record in usable)]
+        return anywhere[0] if anywhere else HEADLINES[-1]
     if asked.startswith(APART):
         raise StudyError(f"{asked!r} is of epoch 0, which is kept apart: it is shown, but never compared as a claim.")
     known = sorted({name for record in usable for name in record.metrics if not name.startswith(APART)})

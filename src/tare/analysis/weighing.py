@@ -14,7 +14,7 @@ from tare.analysis.compare import Contest, compare, contests, judge, pick_baseli
 from tare.analysis.model import Comparison, Difference, Estimate, Left, Measurement, Weighing
 from tare.analysis.noise import drift, loud_levels, malloc_lottery
 from tare.analysis.parity import differences, taints
-from tare.analysis.population import mixed_populations, other_computation
+from tare.analysis.population import mixed_populations, not_deterministic, other_computation
 from tare.analysis.question import question
 from tare.analysis.request import DEFAULT_MARGIN, Request, request
 from tare.analysis.stats import FLOOR, median_estimate, outliers
@@ -67,8 +67,9 @@ def weigh(
     metric: str | None = None,
 ) -> Weighing:
     """Everything that a report says about a store; what the caller leaves open the study decides."""
-    asked = request(store.study, by=by, against=against, margin=margin, metric=metric)
-    scene = _scene(store.records(), asked)
+    records = store.records()
+    asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric)
+    scene = _scene(records, asked)
     family = _family(scene, scene.metric, scene.trials.used)
     judged = judge(family, margin=asked.margin, metric=scene.metric, alpha=asked.alpha)
     found = {(each.level, each.against): _differences(scene, each) for each in judged}
@@ -76,7 +77,7 @@ def weigh(
     used, values = scene.trials.used, measurements(scene.trials.used, scene.label, scene.metric)
     levels = list(dict.fromkeys(scene.label.level(record) for record in scene.records))
     others, skipped = _beside(scene)
-    stop_note, met = _stop_rule(asked, comparisons)
+    stop_note, met = _stop_rule(scene, comparisons)
     return Weighing(
         study=_study_name(store.study, scene.records),
         question=question(
@@ -101,7 +102,8 @@ def weigh(
 
 def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
     """The stop rule on a store, as the runner asks it after each block."""
-    scene = _scene(store.records(), request(store.study))
+    records = store.records()
+    scene = _scene(records, request(store.study, records))
     return family_enough(_family(scene, scene.metric, scene.trials.used), until=until, floor=floor)
 
 
@@ -190,14 +192,16 @@ def _differences(scene: Scene, found: Comparison) -> list[Difference]:
 
 
 def _tainted(scene: Scene, found: Comparison, differing: Sequence[Difference]) -> Comparison:
-    words = taints(differing)
+    ours, theirs = _sides(scene, found)
+    words = [*taints(differing), *mixed_populations(found.level, ours), *mixed_populations(found.against, theirs)]
     if not scene.label.by.startswith("workload"):  # another workload is another computation by intent
-        words += other_computation(*_sides(scene, found), level=found.level, against=found.against)
+        words += other_computation(ours, theirs, level=found.level, against=found.against)
     return replace(found, tainted=tuple(words))
 
 
 def _sides(scene: Scene, found: Comparison) -> tuple[list[Record], list[Record]]:
-    labels = [(scene.label.label(record), record) for record in scene.trials.used]
+    """The records behind a comparison; a twin only makes the noise floor, and speaks for neither side."""
+    labels = [(scene.label.label(record), record) for record in scene.trials.used if not record.twin]
     ours = [record for label, record in labels if label == found.level]
     return ours, [record for label, record in labels if label == found.against]
 
@@ -234,13 +238,17 @@ def _notes(scene: Scene, values: Sequence[Measurement]) -> list[str]:
     for record in scene.trials.used:
         levels.setdefault(scene.label.label(record), []).append(record)
     for level, records in levels.items():
-        notes += mixed_populations(level, records)
+        notes += not_deterministic(level, records)
+        if scene.against is None:  # else it taints the comparison itself
+            notes += mixed_populations(level, records)
     found = [malloc_lottery(scene.records), drift(values)]
     return [*notes, *(note for note in found if note), *loud_levels(values)]
 
 
-def _stop_rule(asked: Request, comparisons: Sequence[Comparison]) -> tuple[list[str], bool]:
-    if asked.until is None or not asked.declared or not comparisons:
+def _stop_rule(scene: Scene, comparisons: Sequence[Comparison]) -> tuple[list[str], bool]:
+    asked = scene.asked
+    looked_at = asked.declared and scene.metric == (asked.its_metric or pick_metric(scene.records, None))
+    if asked.until is None or not looked_at or not comparisons:
         return [], False
     met = reached(comparisons, until=asked.until, floor=max(FLOOR, asked.least_blocks or 0))
     return [sentences.stop_rule(asked.until, asked.most_blocks, max(each.n for each in comparisons), met)], met
@@ -260,7 +268,7 @@ def _table_outliers(values: Sequence[Measurement], metric: str) -> list[Left]:
     levels: dict[str, list[Measurement]] = {}
     for m in values:
         levels.setdefault(m.level, []).append(m)
-    why = f"its {metric} is more than ten robust standard deviations from the median of its level."
+    why = sentences.stands_out(metric)
     return [
         Left(trials[place].trial, level, _block_number(trials[place]), USABLE[0], (why,))
         for level, trials in levels.items()

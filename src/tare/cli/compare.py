@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
-    SOURCE is a store (a folder), or any table with one row a trial: CSV, Parquet or JSON lines.
+    The source is a store (a folder), or any table with one row a trial: CSV, TSV, Parquet or JSON lines.
 
     tare compare out/weigh-1 --by platform --fail-over 5%
 

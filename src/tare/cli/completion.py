@@ -11,7 +11,8 @@ from click.shell_completion import get_completion_class
 def command(shell: str) -> None:
     """Print the completion script for SHELL.
 
-    For bash: tare completion bash > ~/.local/share/bash-completion/completions/tare
+    \b
+    tare completion bash > ~/.local/share/bash-completion/completions/tare
     """
     from tare.cli import tare
 

@@ -22,7 +22,7 @@ def command(study: Path, trust: bool, as_json: bool) -> None:
     from tare.plan.check import check
     from tare.plan.matrix import cells
     from tare.plan.order import trials
-    from tare.report.listing import varied
+    from tare.records.settings import varied
     from tare.report.terminal import table
     from tare.report.words import count_text, duration_text, size_text
 

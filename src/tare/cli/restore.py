@@ -53,7 +53,10 @@ def _tell(report: Restoration, rows: list[StatusRow], unseen: str | None) -> Non
     from tare.report.words import duration_text
 
     if rows:
-        body = [[r.knob, str(r.baseline), str(r.now), r.owner, duration_text(r.age_s)] for r in rows]
+        body = [
+            [r.knob, _shown(r.baseline), _shown(r.now), f"pid {r.owner.partition(':')[0]}", duration_text(r.age_s)]
+            for r in rows
+        ]
         click.echo(table(body, ["knob or place", "as found", "now", "owner", "age"], width()))
     for sentence in report.sentences():
         say(sentence)
@@ -61,3 +64,7 @@ def _tell(report: Restoration, rows: list[StatusRow], unseen: str | None) -> Non
         say(unseen)
     elif not report.sentences():
         say("nothing to put back: the device is as it was found.")
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)

@@ -38,7 +38,7 @@ def command(
     folder = output or Path("out") / loaded.study
     with engine_for(loaded):
         outcome = run_into(loaded, text, folder, accept_changes, retry_failed)
-    finish(folder, outcome, as_json)
+    finish(folder, outcome, as_json, f"tare run {study} -o {folder}")
 
 
 def run_into(
@@ -86,7 +86,7 @@ def open_store(study: Study, text: str, folder: Path) -> Store:
     return Store.create(folder, study.as_plain(), text)
 
 
-def finish(folder: Path, outcome: Outcome, as_json: bool) -> None:
+def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
     """Say what came of it: the verdict, the report, and how to go on."""
     from tare.analysis.weighing import weigh
     from tare.cli.report import write_report
@@ -107,11 +107,14 @@ def finish(folder: Path, outcome: Outcome, as_json: bool) -> None:
         click.echo(f"report: {report}")
     say(f"{outcome.why}.")
     if outcome.interrupted:
-        say(f"{count_text(outcome.left, 'trial')} left; the same command goes on. The device is as it was found.")
+        say(f"{count_text(outcome.left, 'trial')} left; `{again}` goes on. The device is as it was found.")
         raise SystemExit(130)
     if failed:
         what = count_text(len(failed), "trial")
         say(f"{what} failed: `tare show {folder}` lists them, `tare run --retry-failed` runs them again.")
+        raise SystemExit(1)
+    if weighing.comparisons and all(comparison.effect is None for comparison in weighing.comparisons):
+        say("no trial of one side could be used, so nothing was compared.")
         raise SystemExit(1)
 
 

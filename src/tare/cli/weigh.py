@@ -34,7 +34,13 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 )
 @click.option("--margin", type=SHARE, default="5%", show_default=True, help="What counts as equivalent.")
 @click.option("--image", help="The container's image; else the host's own root file system, read-only.")
-@click.option("--seconds", type=click.IntRange(1), default=140, show_default=True, help="Begin no block past this.")
+@click.option(
+    "--seconds",
+    type=click.IntRange(1),
+    default=140,
+    show_default=True,
+    help="After the sixth block, begin none that would end later.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The store's folder; else out/weigh-TIME.")
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -74,7 +80,7 @@ def command(
         )
         folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         outcome = run_into(study, json.dumps(study.as_plain(), indent=1), folder)
-        finish(folder, outcome, as_json)
+        finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
 
 
 def _own_command(words: tuple[str, ...]) -> dict[str, Any]:
@@ -91,6 +97,7 @@ def built_in_workload(name: str) -> dict[str, Any]:
 
 def choose_platform(asked: str | None, stack: ExitStack) -> str:
     """The platform that was asked for, or the first container that works here; says what it passed over."""
+    need(asked != "bare", "bare metal is what the others are weighed against; name a container platform.")
     refused: list[str] = []
     for name in (asked,) if asked else CONTAINERS:
         obstacles = _obstacles(name, stack)
@@ -101,7 +108,8 @@ def choose_platform(asked: str | None, stack: ExitStack) -> str:
                     say(f"  - {sentence}")
             return name
         refused += obstacles
-    raise ObstacleError(f"{asked or 'no container platform'} cannot be used here, and nothing was run:", refused)
+    what = f"{asked} cannot" if asked else "none of " + ", ".join(CONTAINERS) + " can"
+    raise ObstacleError(f"{what} be used here, and nothing was run:", refused)
 
 
 def _obstacles(name: str, stack: ExitStack) -> list[str]:

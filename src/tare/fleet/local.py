@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,6 +16,7 @@ from tare.fleet.signals import Interruption
 from tare.host import Host
 from tare.plan.model import Trial
 from tare.records.model import FINISHED, Record, State
+from tare.records.settings import varied
 from tare.records.store import Store
 from tare.study.model import Study
 from tare.trial.device import DeviceLock, device_id, state_dir
@@ -95,13 +96,15 @@ class _Runner:
         self._watcher = watcher
         self._interruption = interruption
         self._done = 0
+        self._label: Callable[[Trial], str] = labels([])
         self._same_failure: list[str] = []
         self._states = bench.store.states()
         self._invalid = Counter(record.trial for record in bench.store.records() if record.state == "invalid")
         self._start_ns = bench.host.clock.now_ns()
 
     def run(self, trials: list[Trial]) -> Outcome:
-        """Block by block. The watcher hears of the blocks that are sure to run, and of more when they are begun."""
+        """Block by block; the watcher hears of the blocks that are sure to run, and of more when they are begun."""
+        self._label = labels(trials)
         blocks = {
             block: [trial for trial in members if not self._is_done(trial)]
             for block, members in groupby(trials, key=lambda trial: trial.block)
@@ -150,7 +153,7 @@ class _Runner:
     def _run_until_valid(self, trial: Trial) -> None:
         """An invalid trial is run again, a few times; every attempt is kept."""
         for attempt in range(self._invalid[trial.id], 1 + THRESHOLDS.rerun_limit):
-            self._watcher.trial_began(label(trial))
+            self._watcher.trial_began(self._label(trial))
             record = run_trial(trial, self._bench)
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
             self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
@@ -178,7 +181,13 @@ class _Runner:
             )
 
 
-def label(trial: Trial) -> str:
-    """A few words for the progress bar."""
-    twin = " (again)" if trial.twin else ""
-    return f"block {trial.block}: {trial.settings['platform']}{twin}"
+def labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:
+    """A few words for each trial: its block, its platform, and whatever else sets it apart in this plan."""
+    told = [name for name in varied([trial.settings for trial in trials]) if name != "platform"]
+
+    def label(trial: Trial) -> str:
+        rest = [f"{name.rpartition('.')[2]} {trial.settings[name]}" for name in told if name in trial.settings]
+        twin = " (again)" if trial.twin else ""
+        return f"block {trial.block}: {', '.join([str(trial.settings['platform']), *rest])}{twin}"
+
+    return label

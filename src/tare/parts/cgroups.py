@@ -101,7 +101,7 @@ def _hand_down_controllers(host: Host, folder: str) -> None:
     """Version 2 gives a group only the controllers that every group above hands down (runc and docker do the same).
 
     In a container this may be refused; the group then counts what it can, and a limit that is asked for is missed
-    when it is written.
+    when it is written. It is not taken back (docs/decisions/0007-journal-before-knob.md says why).
     """
     parent = folder.rpartition("/")[0]
     for above in (parent.rpartition("/")[0], parent):

@@ -81,20 +81,13 @@ class ExecProcess:
             if clock.now_ns() >= deadline_ns:
                 return False
             pid = pid or self._pid()
-            if pid is not None and not self._alive(pid):
+            if pid is not None and not self._inside.group.alive(pid):
                 return True
         return True
 
     def _pid(self) -> int | None:
         with errors("look at a command in the container"):
             return self._inside.api.exec_inspect(self._id).get("Pid") or None
-
-    def _alive(self, pid: int) -> bool:
-        try:
-            self._inside.host.read(f"/proc/{pid}/stat")
-        except OSError:
-            return False
-        return True
 
     def _code(self) -> int:
         """The engine notes the code a moment after the output has ended."""

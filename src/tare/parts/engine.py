@@ -17,6 +17,7 @@ from typing import Any
 from tare.errors import ObstacleError, TareError, TrialError
 from tare.host import Host, LocalHost
 from tare.parts.identity import is_root
+from tare.parts.state import state_dir
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
 _LONGEST_SOCKET_PATH = 107  # the kernel's limit for a UNIX socket
@@ -51,7 +52,7 @@ class Engine:
 
 def folder() -> Path:
     """Where our own engine keeps everything."""
-    return Path(os.environ.get("TARE_STATE") or "/var/lib/tare") / "engine"
+    return state_dir() / "engine"
 
 
 def own_socket() -> str:
@@ -158,6 +159,46 @@ def start(host: Host) -> Engine:
     if len(own_socket()) > _LONGEST_SOCKET_PATH:
         raise ObstacleError(f"{own_socket()} is too long for a socket; set TARE_STATE to a shorter folder.")
     return _launch(host, str(folder()))
+
+
+@contextlib.contextmanager
+def for_removal(host: Host) -> Iterator[Any | None]:
+    """A client to remove a dead run's containers with; None where no engine is left that could have any.
+
+    Our own engine is started for it where its data are still there, and stopped again: after a power cut nobody else
+    does. A container of an engine that was taken off the device can neither run nor come back.
+    """
+    started = False
+    if find() is None:
+        if not _could_hold_containers(host):
+            yield None
+            return
+        started = _started_for_removal(host)
+    try:
+        with contextlib.closing(connect(host)) as client:
+            yield client
+    finally:
+        if started:
+            stop(host)
+
+
+def _could_hold_containers(host: Host) -> bool:
+    """Whether our own engine has been here, and can be started again."""
+    return (
+        is_root(host)
+        and host.run(["test", "-d", str(folder() / "data")]).code == 0
+        and host.run(["dockerd", "--version"]).code == 0
+    )
+
+
+def _started_for_removal(host: Host) -> bool:
+    try:
+        return start(host).ours
+    except ObstacleError as error:
+        raise ObstacleError(
+            f"{error}\nA container of a dead run may be left in {folder()}/data. If that engine cannot be mended, "
+            "remove the folder, and with it all that it holds; then run `tare restore` again."
+        ) from error
 
 
 def _launch(host: Host, place: str) -> Engine:

@@ -36,12 +36,21 @@ def find(kind: Kind, name: str) -> type[Part]:
         module = importlib.import_module(f"tare.parts.{kind}.{name}")
     except ModuleNotFoundError as missing:
         if missing.name == f"tare.parts.{kind}.{name}":
-            return _from_entry_point(kind, name)
+            return _called(name, _from_entry_point(kind, name))
         raise
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, KINDS[kind]) and value.__module__ == module.__name__:
-            return value
+            return _called(name, value)
     raise StudyError(f"{module.__file__} holds no {KINDS[kind].__name__}: a part's file has one class of its kind.")
+
+
+def _called(name: str, part: type[Part]) -> type[Part]:
+    """The class, which from now on knows its name: records, the sampler and the journal ask it."""
+    before = vars(part).get("called")
+    if before not in (None, name):
+        raise StudyError(f"{before!r} and {name!r} are the same class {part.__qualname__}; give each one of its own.")
+    part.called = name
+    return part
 
 
 def unknown(kind: Kind, name: str) -> str:

@@ -41,14 +41,6 @@ def is_root(host: Host) -> bool:
     return who.uid == 0 and who.can_mount
 
 
-def owner(host: Host) -> str:
-    """`pid:starttime` of the runner. The start time tells it from a later process with the same pid."""
-    text = host.read("/proc/self/stat")
-    pid, _, rest = text.partition(" ")
-    # The second field is the command in brackets, which may hold blanks: count from the last bracket.
-    return f"{pid}:{rest.rpartition(')')[2].split()[19]}"
-
-
 def ulimit(host: Host, label: str) -> tuple[int, int] | None:
     """A soft and hard limit as /proc/self/limits names it, or None where there is none or it cannot be read."""
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import tare_inside
+from tare.parts import secrets
 
 Malloc: TypeAlias = Literal["fixed", "default"]
 
@@ -42,7 +43,6 @@ _USERS_OWN = re.compile(
     r"|(CUDA|CUDNN|NVIDIA|NCCL|HIP|ROCM|ROCR|HSA)_\w+"
     r"|(TORCH|PYTORCH|TORCHINDUCTOR|TF|XLA|JAX|HF|TRANSFORMERS|ACCELERATE|XDG)_\w+"
 )
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|COOKIE|AUTH|SESSION", re.IGNORECASE)
 
 
 def launched(python: str, desk: Path, argv: Sequence[str]) -> tuple[str, ...]:
@@ -69,7 +69,9 @@ def users_env(desk: Path, malloc: Malloc, *, attach: bool, environ: Mapping[str,
     A variable whose name speaks of a secret is not passed on, since jobs are recorded; `env` in the study can say it.
     """
     ours = os.environ if environ is None else environ
-    kept = {name: value for name, value in ours.items() if _USERS_OWN.fullmatch(name) and not _SECRET.search(name)}
+    kept = {
+        name: value for name, value in ours.items() if _USERS_OWN.fullmatch(name) and not secrets.NAMES.search(name)
+    }
     env = {**_DEFAULTS, **_STEADY, **kept, **_malloc(malloc)}
     if attach:
         inside = desk / "inside"

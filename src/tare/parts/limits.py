@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, NamedTuple, TypeAlias
 
@@ -12,12 +11,12 @@ from tare.errors import ControlNotHeld
 from tare.host import Host
 from tare.measures import SizeBytes
 from tare.parts.cgroups import hierarchies, locate, offered
+from tare.parts.core_list import cores
 from tare.parts.protocols import Platform
 
 PERIOD_US = 100_000
 _LEAST_MEMORY_BYTES = 6 << 20  # docker refuses less; and no interpreter starts in it
 _LARGEST_PAGE_BYTES = 1 << 16  # the kernel rounds a memory limit down to whole pages
-_RANGES = re.compile(r"^\d+(-\d+)?(,\d+(-\d+)?)*$")
 
 
 class Limits(Platform):
@@ -37,8 +36,8 @@ class Limits(Platform):
     def _ranges(cls, value: object) -> object:
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
-        if isinstance(value, str):
-            cores(value)
+        if isinstance(value, str) and not cores(value):
+            raise ValueError(f"{value!r} names no core; write them like '0-1' or '0,2'")
         return value
 
     def asked(self) -> bool:
@@ -48,19 +47,6 @@ class Limits(Platform):
     def quota_us(self) -> int | None:
         """CPU time in each period of `PERIOD_US`."""
         return None if self.quota is None else round(self.quota * PERIOD_US)
-
-
-def cores(text: str) -> set[int]:
-    """The cores that a list like `0-1,4` names."""
-    if not _RANGES.match(text.strip()):
-        raise ValueError(f"{text!r} does not name cores; write them like '0-1' or '0,2'")
-    named: set[int] = set()
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        if int(last or first) < int(first):
-            raise ValueError(f"{part!r} counts backwards; write the lower core first")
-        named |= set(range(int(first), int(last or first) + 1))
-    return named
 
 
 _CONTROLLERS = {"quota": "cpu", "cpuset": "cpuset", "memory": "memory"}
@@ -75,14 +61,14 @@ def limit_obstacles(host: Host, limits: Limits) -> list[str]:
         for field, controller in _CONTROLLERS.items()
         if getattr(limits, field) is not None and controller not in have
     ]
-    if limits.cpuset is not None and (missing := cores(limits.cpuset) - _online(host)):
+    if limits.cpuset is not None and (missing := set(cores(limits.cpuset)) - _online(host)):
         sentences.append(f"`cpuset: {limits.cpuset}` names cores that are not online: {sorted(missing)}.")
     return sentences
 
 
 def _online(host: Host) -> set[int]:
     try:
-        return cores(host.read("/sys/devices/system/cpu/online"))
+        return set(cores(host.read("/sys/devices/system/cpu/online")))
     except (OSError, ValueError):
         return set()
 

@@ -26,7 +26,7 @@ class Mount:
 def mounts(host: Host) -> list[Mount]:
     """Everything that is mounted, in the order of mounting; nothing where there is no /proc."""
     try:
-        lines = host.read("/proc/self/mountinfo").splitlines()
+        lines = host.read("/proc/self/mountinfo").split("\n")
     except OSError:
         return []
     return [mount for line in lines if (mount := _parsed(line)) is not None]
@@ -35,7 +35,7 @@ def mounts(host: Host) -> list[Mount]:
 def _parsed(line: str) -> Mount | None:
     """`36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/vda rw`: the optional fields end at the dash."""
     before, dash, after = line.partition(" - ")
-    left, right = before.split(), after.split()
+    left, right = before.split(" "), after.split(" ")  # a path may hold any other kind of blank
     if not dash or len(left) < 5 or len(right) < 3:
         return None
     return Mount(
@@ -48,7 +48,7 @@ def _parsed(line: str) -> Mount | None:
 
 
 def _plain(field: str) -> str:
-    """Without the kernel's escapes: a blank in a path is written `\\040`."""
+    """Without the kernel's escapes: a blank in a path is written `\\040`; what is not ASCII is written as it is."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
 
 

@@ -31,14 +31,26 @@ class Part(BaseModel):
     example: ClassVar[Mapping[str, Json]] = {}
     """Fields for a part that has required ones, so that it can be asked what keeps it from working here."""
 
+    called: ClassVar[str | None] = None
+    """The name that a study knows this very class by; `find` sets it, for an entry point can have any name."""
+
     @classmethod
     def part_name(cls) -> str:
-        """The name in the study: the name of the part's file."""
-        return cls.__module__.rpartition(".")[2]
+        """The name in the study: the one that it was found by, else the name of the part's file."""
+        return vars(cls).get("called") or cls.__module__.rpartition(".")[2]
+
+    @classmethod
+    def masked(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
+        """Some fields as plain data, without what must not be written down; a part with secrets says what that is.
+
+        Controls and probes are made again from their `fields()` (by `tare restore`, in the sampler), so that none
+        of theirs can be hidden.
+        """
+        return dict(fields)
 
     def fields(self) -> dict[str, Json]:
-        """The fields as plain data, for records and ids."""
-        return self.model_dump(mode="json")
+        """The fields as plain data, for records and ids; a secret is there as its hash alone."""
+        return self.masked(self.model_dump(mode="json"))
 
 
 class Reading(NamedTuple):

@@ -51,7 +51,11 @@ class Check:
     @property
     def blocked(self) -> list[str]:
         """Every reason not to run, in sentences; empty means that it can."""
-        return [f"{one.kind} {one.part}: {text}" for one in self.obstacles for text in one.sentences]
+        return [
+            f"{one.kind} {text}" if text.startswith(f"{one.part}:") else f"{one.kind} {one.part}: {text}"
+            for one in self.obstacles
+            for text in one.sentences
+        ]
 
 
 def check(study: Study, cells: Sequence[Cell], host: Host, *, trial_s: float | None = None) -> Check:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tare.errors import StoreError
+from tare.errors import StoreError, StudyError
 from tare.records import recovery, strict
 from tare.records.catalogue import Catalogue, CatalogueDamaged
 from tare.records.creation import lay_out
@@ -109,8 +109,8 @@ class Store:
             return found[-1]
         among = ", ".join(names[:6] or list(dict.fromkeys(r.trial for r in records))[:6]) or "none"
         if names:
-            raise StoreError(f"{self.root}: {len(names)} trials begin with {prefix!r}: {among}. Write more of the id.")
-        raise StoreError(f"{self.root}: no trial begins with {prefix!r}. Trials here: {among}.")
+            raise StudyError(f"{self.root}: {len(names)} trials begin with {prefix!r}: {among}. Write more of the id.")
+        raise StudyError(f"{self.root}: no trial begins with {prefix!r}. Trials here: {among}.")
 
     def readings(self, trial: str, attempt: int) -> dict[str, tuple[Times, Values]]:
         """Channel to (t_ns, value); of a trial that runs, what there is so far."""

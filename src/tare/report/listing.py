@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tare.records.model import Record
+from tare.records.settings import varied
 from tare.report.columns import table, wrap
 from tare.report.words import has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text
 
 SHORT_ID = 8  # enough to find a trial by; `Store.find` takes a prefix
 SHOWN_METRICS = ("step_s", "wall_s", "cpu_s")  # what everyone asks for first; the rest is in the report
-_NO_FACTORS = ("probes",)
 
 
 def records_table(records: Sequence[Record], width: int = 80) -> str:
@@ -32,7 +32,12 @@ def records_table(records: Sequence[Record], width: int = 80) -> str:
         ]
         for place, record in enumerate(records)
     ]
-    return table(rows, headers, width)
+    lines = [table(rows, headers, width)]
+    for record in records:
+        if record.reasons:
+            why = f"{safe_text(record.trial)[:SHORT_ID]} {record.state}: {safe_text(record.reasons[0])}"
+            lines += wrap(why, width, indent="  ")
+    return "\n".join(lines)
 
 
 def record_text(record: Record, width: int = 80) -> str:
@@ -56,24 +61,6 @@ def record_text(record: Record, width: int = 80) -> str:
 def varied_settings(records: Iterable[Record]) -> list[str]:
     """The platform, and every setting that is not the same in all records."""
     return varied([record.settings for record in records])
-
-
-def varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The platform, and what tells these settings apart beyond it.
-
-    `platform.image` of a container is no factor because bare metal has none: it is one if it differs between
-    containers of the same platform. The same goes for the fields of a workload.
-    """
-    seen: dict[str, dict[str, set[str]]] = {"platform": {}}
-    for each in settings:
-        for name, value in each.items():
-            of = str(each.get(name.partition(".")[0], "")) if "." in name else ""
-            seen.setdefault(name, {}).setdefault(of, set()).add(str(value))
-    return [
-        name
-        for name, values in seen.items()
-        if name == "platform" or (name not in _NO_FACTORS and any(len(of_one) > 1 for of_one in values.values()))
-    ]
 
 
 def flat_pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -111,7 +98,7 @@ def _column(records: Sequence[Record], metric: str) -> list[str]:
 
 def _setting(record: Record, factor: str) -> str:
     text = plain_text(record.settings[factor]) if factor in record.settings else ""
-    return f"{text} (twin)" if factor == "platform" and record.twin else text
+    return f"{text} (again)" if factor == "platform" and record.twin else text
 
 
 def _short(factor: str) -> str:

@@ -58,9 +58,18 @@ class PartChoice:
         fields = part.fields()
         return all(any(fields[key] in in_records(part, key, level) for level in levels) for key, levels in self.levels)
 
+    @property
+    def hides(self) -> bool:
+        """Whether a level holds a secret, so that the study's own text must not be kept as it was written."""
+        return any(part.fields() != part.model_dump(mode="json") for part in self.samples)
+
     def body(self) -> dict[str, Json]:
-        """The fields as a study file has them."""
-        return {key: levels[0] if len(levels) == 1 else list(levels) for key, levels in self.levels}
+        """The fields as a study file has them, but for secrets: they are masked, as in records.
+
+        A study that is read back from this is equal to the first one except where there was a secret.
+        """
+        shown = {key: [self.part.masked({key: level})[key] for level in levels] for key, levels in self.levels}
+        return {key: levels[0] if len(levels) == 1 else levels for key, levels in shown.items()}
 
     def plain(self) -> Json:
         """Itself as a study file has it: `docker`, or `{docker: {cpus: [1, 2]}}`."""

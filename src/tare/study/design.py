@@ -95,7 +95,7 @@ class Repeat(BaseModel):
     def sentence(self) -> str:
         """The stop rule in words, for plans and reports."""
         if self.min == self.max:
-            return f"exactly {self.min} blocks."
+            return f"exactly {self.min} block{'' if self.min == 1 else 's'}."
         text = f"at least {self.min} and at most {self.max} blocks"
         text += "" if self.until is None else f", until every interval is within ±{self.until * 100:g} %"
         return text + ("." if self.within_s is None else f"; no block that would end after {self.within_s:g} s.")

@@ -10,6 +10,8 @@ from typing import Any
 
 import tare_inside
 from tare.errors import TareError
+from tare.host import LocalHost
+from tare.parts.mounts import mounts
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -30,16 +32,21 @@ def make_desk(name: str, scratch: Path) -> Path:
 def remove_folders(name: str, scratch_root: Path) -> None:
     """Remove the desk and the scratch folder of the trial called `name`; nothing there is no error."""
     scratch = scratch_root / name
-    if mounted := [point for point in _mount_points() if point.is_relative_to(scratch)]:
+    if mounted := _mounted_in(scratch):
         # What is mounted there may be the device's own root: never delete through it.
         raise TareError(f"{mounted[0]} is still mounted, so {scratch} was left alone; `umount {mounted[0]}` frees it.")
     shutil.rmtree(SHARED_MEMORY / f"{name}-desk", ignore_errors=True)
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _mount_points() -> list[Path]:
-    lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-    return [Path(line.split()[4].encode().decode("unicode_escape")) for line in lines]
+def _mounted_in(folder: Path) -> list[str]:
+    """Where something is mounted in this folder; who cannot tell must not delete."""
+    mounted = mounts(LocalHost())
+    if not mounted:
+        raise TareError(f"/proc/self/mountinfo does not say what is mounted, so {folder} was left alone.")
+    # The table is read as text, where a byte that is no text has become the replacement character: so here too.
+    legible = os.fsencode(folder.absolute()).decode("utf-8", "replace")
+    return [mount.point for mount in mounted if Path(mount.point).is_relative_to(legible)]
 
 
 def read_json(text: str) -> dict[str, Any]:

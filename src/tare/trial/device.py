@@ -17,9 +17,14 @@ from typing import Any, Self
 
 from tare.errors import BusyError, TareError
 from tare.host import Host
-from tare.trial.owner import Owner
+from tare.parts.owner import Owner
+from tare.parts.state import ROOT_STATE, state_dir
 
-ROOT_STATE = Path("/var/lib/tare")
+__all__ = [
+    "DeviceLock", "device_id", "lock_dir", "out_of_sight", "private_folder", "restore_command", "state_dir",
+    "trusted_owners",
+]  # fmt: skip
+
 ROOT_LOCKS = Path("/run/lock/tare")
 _PLACEHOLDERS = frozenset(
     {"none", "notspecified", "unknown", "uninitialized", "defaultstring", "systemserialnumber", "tobefilledbyo.e.m."}
@@ -31,15 +36,6 @@ _SOURCES = (
 )
 
 
-def state_dir() -> Path:
-    """Where tare keeps what must outlive a run: $TARE_STATE, the system's place for root, the user's for others."""
-    if named := os.environ.get("TARE_STATE"):
-        return Path(named).absolute()
-    if os.geteuid() == 0:
-        return ROOT_STATE
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "tare"
-
-
 def lock_dir(state: Path) -> Path:
     """Where the device's lock lies: one place for all of root's runs, whatever their state folder is."""
     if named := os.environ.get("TARE_LOCK_DIR"):
@@ -47,21 +43,26 @@ def lock_dir(state: Path) -> Path:
     return ROOT_LOCKS if os.geteuid() == 0 else state
 
 
-def restore_command(force: bool = False) -> str:
-    """The one command that puts this device back, as the user can paste it."""
-    words = ["tare", "restore", *(["--force"] if force else [])]
-    if named := os.environ.get("TARE_STATE"):
-        words = ["env", f"TARE_STATE={named}", *words]
-    return shlex.join(words if os.geteuid() == 0 else ["sudo", *words])
+def restore_command(force: bool = False, *, as_root: bool = False) -> str:
+    """The one command that puts back what this user's journal holds, from any folder, as the user can paste it.
+
+    What a user could change, the same user can put back; `as_root` is for where that was refused. Root has a journal
+    of its own, and has to be told of the user's.
+    """
+    through_sudo = as_root and os.geteuid() != 0
+    state, locks = os.environ.get("TARE_STATE"), os.environ.get("TARE_LOCK_DIR")
+    settings = [f"TARE_STATE={state_dir()}"] if state or through_sudo else []
+    settings += [f"TARE_LOCK_DIR={Path(locks).absolute()}"] if locks else []
+    words = ["env", *settings] if settings else []
+    words += ["tare", "restore", *(["--force"] if force else [])]
+    return shlex.join(["sudo", *words] if through_sudo else words)
 
 
 def out_of_sight() -> str | None:
     """What to tell an ordinary user for whom there is nothing to restore: root's journal may say otherwise."""
     if os.geteuid() == 0 or os.environ.get("TARE_STATE") or not ROOT_STATE.exists():
         return None
-    return (
-        f"what root's runs left is noted in {ROOT_STATE}, which only root can read: `{restore_command()}` looks there."
-    )
+    return f"what root's runs left is noted in {ROOT_STATE}, which only root can read: `sudo tare restore` looks there."
 
 
 def device_id(host: Host, state: Path | None = None) -> str:
@@ -70,6 +71,12 @@ def device_id(host: Host, state: Path | None = None) -> str:
         if (value := _identity(host, path)) is not None:
             return _hashed(source, value)
     return _hashed("random", _kept_random(state or state_dir()))
+
+
+def trusted_owners() -> set[int]:
+    """Whose files may steer us: root's, our own, and those of the user who had sudo show us their state folder."""
+    named = os.environ.get("SUDO_UID", "") if os.geteuid() == 0 and os.environ.get("TARE_STATE") else ""
+    return {0, os.geteuid(), *([int(named)] if named.isdecimal() else [])}
 
 
 def private_folder(path: Path) -> Path:
@@ -82,7 +89,7 @@ def private_folder(path: Path) -> Path:
                 f"{missing} cannot be made: {error.strerror}. Set TARE_STATE to a folder of yours."
             ) from error
     found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in trusted_owners() or found.st_mode & 0o022:
         raise TareError(
             f"{path} is not a folder that only its owner can write to, so tare does not trust it.\n"
             f"Look at it with `ls -ld {path}`; remove it, or `chmod 700` it if it is yours."

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tare.errors import TareError
+from tare.parts.owner import Owner, boot_id
 from tare.parts.protocols import Control, Json
-from tare.trial.device import private_folder, restore_command
+from tare.trial.device import private_folder, restore_command, trusted_owners
 from tare.trial.journal_lines import NAME, Entry, KnobEntry, Retirement, entry_from, seal, unseal
-from tare.trial.owner import Owner, boot_id
 
 FILE = "undo.jsonl"
 RESERVE_BYTES = 16 << 10  # kept free after each note, so that a full disk cannot stop the lines that retire it
@@ -117,7 +117,9 @@ class Journal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            advice = f" Root can read it: `{restore_command()}`." if isinstance(error, PermissionError) else ""
+            advice = (
+                f" Root can read it: `{restore_command(as_root=True)}`." if isinstance(error, PermissionError) else ""
+            )
             raise TareError(f"the undo journal {self.path} cannot be read: {error.strerror}.{advice}") from error
         try:
             self._refuse_strangers(descriptor)
@@ -154,7 +156,7 @@ class Journal:
     def _refuse_strangers(self, descriptor: int) -> None:
         """A journal that someone else could have written must not steer what root writes."""
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in trusted_owners() or found.st_mode & 0o022:
             raise TareError(
                 f"the undo journal {self.path} is not a file that only its owner can write, so it is not trusted.\n"
                 f"If its lines are yours, `chmod 600 {self.path}` and try again; otherwise remove it."

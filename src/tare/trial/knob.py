@@ -154,5 +154,6 @@ def _foreign(knob: Knob, now: Json) -> Outcome:
 
 def _not_put_back(knob: Knob, error: Exception) -> str:
     if isinstance(error, PermissionError):
-        return f"{knob.name}: would be put back to {show(knob.old)}, but root is needed: `{restore_command()}`."
+        needed = f"but root is needed: `{restore_command(as_root=True)}`"
+        return f"{knob.name}: would be put back to {show(knob.old)}, {needed}."
     return f"{knob.name}: NOT put back to {show(knob.old)}: {why(error)}."

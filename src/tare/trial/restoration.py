@@ -16,12 +16,12 @@ from typing import Any
 from tare.errors import BusyError, TareError
 from tare.host import Host
 from tare.parts import find as parts
+from tare.parts.owner import Owner
 from tare.parts.protocols import Control, Json, Platform
 from tare.trial.desk import remove_folders
 from tare.trial.journal import FILE, Journal
 from tare.trial.journal_lines import Entry, KnobEntry, SiteEntry, Stamp
 from tare.trial.knob import Knob, Outcome, in_restore_order, put_back, read_state, retired, show, why
-from tare.trial.owner import Owner
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _clock(stamp: Stamp) -> str:
 
 
 def _run(stamp: Stamp) -> str:
-    return f", run {stamp.run!r}" if stamp.run else ""
+    return f" (run {stamp.run!r})" if stamp.run else ""
 
 
 def _knob_row(host: Host, knob: Knob, journal: Journal, stamp: Stamp) -> StatusRow:

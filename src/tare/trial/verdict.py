@@ -38,7 +38,7 @@ class Verdict:
 
 def judge(trial: Trial, seen: Seen, steps: Steps | None) -> Verdict:
     """First how it ended, then whether the conditions were such that its numbers mean something."""
-    if (ended := _how_it_ended(seen)) is not None:
+    if (ended := _how_it_ended(trial, seen)) is not None:
         return ended
     rulings = [ruling for rule in RULES for ruling in rule(trial, seen, steps, THRESHOLDS)]
     notes = tuple(r.sentence for r in rulings if r.weight == "note")
@@ -53,7 +53,7 @@ _STATES: dict[Weight, State] = {"invalid": "invalid", "suspect": "suspect"}
 Rule: TypeAlias = Callable[[Trial, Seen, Steps | None, Thresholds], Iterable[Ruling]]
 
 
-def _how_it_ended(seen: Seen) -> Verdict | None:
+def _how_it_ended(trial: Trial, seen: Seen) -> Verdict | None:
     if seen.interrupted:
         return Verdict("interrupted", ("the run was stopped during this trial.",))
     if seen.error is not None:
@@ -63,12 +63,25 @@ def _how_it_ended(seen: Seen) -> Verdict | None:
     if seen.exit.timed_out:
         return Verdict("timeout", (f"no end within the limit; stopped after {seen.exit.seconds:.0f} s.",))
     if OOM_NOTE in seen.exit.err or _grew(seen, "cgroup.oom_kills"):
-        return Verdict("oom", (f"the kernel ended the workload for want of memory{_peak(seen)}.",))
+        return Verdict("oom", (f"the kernel ended the workload for want of memory{_limit(trial)}.",))
     if seen.exit.code != 0:
         last = [line for line in seen.exit.err.strip().splitlines() if line.strip()][-1:]
         said = f": {last[0].strip()[:300]}" if last else ""
-        return Verdict("failed", (f"the workload ended with code {seen.exit.code}{said}",))
+        hints = tuple(hint for words, hint in _HINTS.items() if words in seen.exit.err and not _is_bare(trial))
+        return Verdict("failed", (f"the workload ended with code {seen.exit.code}{said}", *hints))
     return None
+
+
+_HINTS = {  # what a container does to a program that runs on bare metal
+    "Read-only file system": "Inside a container everything is read-only but /tmp: write there.",
+    "No such file or directory": "Inside a container /tmp is its own, and of other files only those under the "
+    "program's folder and on its command line are there; `reads:` in a study shows it more.",
+    "Bus error": "Data loader workers pass batches through /dev/shm: give the platform a larger `shm:`.",
+}
+
+
+def _is_bare(trial: Trial) -> bool:
+    return [platform.part_name() for platform in trial.cell.platforms] == ["bare"]
 
 
 def work_is_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
@@ -177,6 +190,6 @@ def _capacity_s(seen: Seen) -> float:
     return sum(_grew(seen, f"cpu.{kind}_s") for kind in kinds) or float("inf")
 
 
-def _peak(seen: Seen) -> str:
-    values = seen.readings.get("cgroup.memory_bytes", [])
-    return f" (it had {max(values) / 2**20:.0f} MiB)" if values else ""
+def _limit(trial: Trial) -> str:
+    limits = [platform.fields().get("memory") for platform in trial.cell.platforms]
+    return "".join(f" (its limit is {limit / 2**20:.0f} MiB)" for limit in limits if limit)

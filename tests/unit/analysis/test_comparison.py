@@ -1,6 +1,7 @@
 """Four words, and what each takes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from figures import noisy, side
 
 from tare.analysis.compare import compare, word
 from tare.analysis.model import Measurement
+from tare.analysis.shift import mann_whitney, welch_t
 from tare.errors import StudyError
 
 STEADY = [1.00, 1.01, 0.99, 1.02, 0.98, 1.00, 1.01, 0.99]
@@ -90,6 +92,7 @@ def test_sides_of_unequal_size_are_compared_by_the_smaller():
 
     assert found.n == 8
     assert found.verdict == "slower"
+    assert found.effect == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("blocks", [True, False])
@@ -251,6 +254,104 @@ def test_the_noise_of_the_run_sets_the_smallest_effect_it_could_see():
     quiet, loud = only(noisy(8, cv=0.005)), only(noisy(8, cv=0.05))
 
     assert 0 < quiet.mde < 0.02 < loud.mde
+
+
+def test_one_spike_that_does_not_move_the_interval_does_not_blind_the_smallest_effect_either():
+    plain = noisy(20, effect=0.03, cv=0.005)
+    spiked = [replace(m, value=m.value * 10) if m.level == "docker" and m.block == "3" else m for m in plain]
+
+    found = only(spiked, margin=0.01)
+
+    assert found.high - found.low < 0.01
+    assert found.mde < 1.5 * only(plain, margin=0.01).mde < 0.01
+
+
+def test_one_spike_does_not_multiply_the_trials_that_are_asked_for():
+    plain = noisy(20, effect=0.002, cv=0.005)
+    spiked = [replace(m, value=m.value * 10) if m.level == "docker" and m.block == "3" else m for m in plain]
+
+    found, without = only(spiked, margin=0.003), only(plain, margin=0.003)
+
+    assert found.verdict == without.verdict == "cannot_tell"
+    assert found.more_trials is not None and found.more_trials <= without.more_trials < 200
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_trials_without_any_spread_could_see_everything(blocks):
+    found = only(side("bare", [1.0] * 7, blocks=blocks) + side("docker", [1.07] * 7, blocks=blocks))
+
+    assert found.mde == 0.0
+
+
+UNLIKE = {
+    "spreads": ([1.000, 1.001, 0.999, 1.002, 0.998, 1.000], [1.03, 1.00, 1.06, 1.04, 1.01, 1.09]),
+    "sizes": (STEADY[:6], times(1.03, STEADY)),
+}
+
+
+@pytest.mark.parametrize(("bare", "docker"), UNLIKE.values(), ids=UNLIKE.keys())
+def test_two_samples_unlike_in_size_or_spread_get_the_wider_interval_and_it_is_said(bare, docker):
+    found = only(side("bare", bare, blocks=False) + side("docker", docker, blocks=False))
+
+    each = [make(np.log(docker), np.log(bare)).interval(0.95) for make in (mann_whitney, welch_t)]
+    assert found.low == pytest.approx(math.expm1(min(low for low, _ in each)))
+    assert found.high == pytest.approx(math.expm1(max(high for _, high in each)))
+    assert "the wider of the Mann-Whitney and the Welch t interval" in found.method
+    assert any(note.startswith("docker: the two samples differ much in size or in spread") for note in found.notes)
+
+
+def test_two_samples_that_are_alike_are_compared_by_ranks_alone():
+    found = only(side("bare", STEADY, blocks=False) + side("docker", times(1.3), blocks=False))
+
+    assert "Welch" not in found.method
+    assert not any("differ much" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_values_that_are_equal_but_for_rounding_tie(blocks):
+    tenths = [3 * 0.1, 0.1 + 0.2, 0.3 * 7 / 7, 0.6 / 2, 0.9 / 3, 1.2 - 0.9, 3 * 0.1, 0.1 + 0.2]
+    found = only(side("bare", [0.3] * 8, blocks=blocks) + side("docker", tenths, blocks=blocks), margin=0.0)
+
+    assert len(set(tenths)) > 1
+    assert (found.effect, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
+    assert found.verdict == "equivalent"
+
+
+@pytest.mark.parametrize("scale", [1, 3, 7, 0.1])
+def test_the_scale_of_a_block_does_not_turn_a_tie_into_a_claim(scale):
+    bare, docker = [10, 11, 12, 13, 10, 11, 12, 13], [11, 10, 13, 14, 11, 12, 13, 14]
+    scales = [scale if block % 2 else 1 for block in range(8)]
+
+    found = only(
+        side("bare", [b * s for b, s in zip(bare, scales, strict=True)])
+        + side("docker", [d * s for d, s in zip(docker, scales, strict=True)]),
+        margin=0.0,
+    )
+
+    plain = only(side("bare", bare) + side("docker", docker), margin=0.0)
+    assert (found.verdict, found.low, found.high, found.p) == (plain.verdict, plain.low, plain.high, plain.p)
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.03, 0.07, 0.2])
+def test_an_interval_that_ends_on_the_margin_is_inside_it(margin):
+    found = only(side("bare", [0.2] * 6) + side("docker", [0.2 * (1 + margin)] * 6), margin=margin)
+
+    assert found.verdict == "equivalent"
+
+
+def test_an_effect_far_below_the_noise_floor_does_not_ask_for_millions_of_trials():
+    base = noisy(8, effect=0.0002, cv=1e-6)
+
+    found = only(base + side("bare", [m.value * 1.5 for m in base[:8]], twin=1), margin=0.0)
+
+    assert (found.verdict, found.more_trials) == ("cannot_tell", None)
+    assert any("does not exceed the A/A noise floor" in note for note in found.notes)
+    assert any("more than 10,000 trials" in note for note in found.notes)
+
+
+def test_values_too_far_apart_for_any_ratio_are_refused():
+    with pytest.raises(StudyError, match=r"'docker' and 'bare': the values run from 1e-200 to 1e\+200, too far apart"):
+        only(side("bare", [1e-200] * 8) + side("docker", [1e200] * 8))
 
 
 def test_an_unreachable_verdict_is_said_to_be_out_of_reach():

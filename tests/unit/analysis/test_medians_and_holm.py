@@ -131,6 +131,14 @@ def test_equal_values_have_no_outlier_and_one_other_among_many_is_one():
     assert outliers([1.0, 50.0]) == []
 
 
+@pytest.mark.parametrize("n", [3, 6, 10, 12, 13])
+def test_among_values_that_tie_one_more_than_a_tenth_off_is_an_outlier_at_any_size(n):
+    assert outliers([2.0] * (n - 1) + [2.3]) == [n - 1]
+    assert outliers([2.0] * (n - 1) + [1.7]) == [n - 1]
+    assert outliers([2.0] * (n - 1) + [2.1]) == []
+
+
 def test_variation_is_deviation_over_mean():
     assert variation([1.0, 3.0]) == pytest.approx(np.sqrt(2) / 2)
     assert variation([1.0]) is None
+    assert variation([1e200, 3e200]) == pytest.approx(np.sqrt(2) / 2)

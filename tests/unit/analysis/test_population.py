@@ -2,7 +2,7 @@
 
 from figures import record
 
-from tare.analysis.population import mixed_populations, other_computation
+from tare.analysis.population import mixed_populations, not_deterministic, other_computation
 
 
 def with_outcome(platform, block, **outcome):
@@ -57,3 +57,14 @@ def test_another_number_of_steps_is_not_the_same_computation():
 
 def test_a_program_that_says_nothing_of_its_loss_is_not_blamed():
     assert other_computation([record("docker")], [record("bare")], level="docker", against="bare") == []
+
+
+def test_a_twin_that_ended_with_another_loss_shows_that_the_level_is_not_deterministic():
+    firsts = [with_outcome("bare", block, loss_digest="a") for block in range(2)]
+    twins = [record("bare", block, twin=1, facts={"outcome": {"loss_digest": "b"}}) for block in range(2)]
+    same = [record("bare", block, twin=1, facts={"outcome": {"loss_digest": "a"}}) for block in range(2)]
+
+    (sentence,) = not_deterministic("bare", [*firsts, *twins])
+
+    assert sentence.startswith("bare is not deterministic: its A/A twin ended with another loss than itself in 2 of 2")
+    assert not_deterministic("bare", [*firsts, *same]) == []

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from tare.analysis.shift import mann_whitney, paired_t, signed_rank, welch_t
+from tare.analysis.shift import mann_whitney, paired_t, signed_rank, welch_t, wider
 
 RNG = np.random.default_rng(5)
 D = RNG.normal(0.05, 0.04, 9)
 A, B = RNG.normal(0.0, 0.1, 7), RNG.normal(0.08, 0.2, 9)
-ALL = {"signed rank": signed_rank(D), "Mann-Whitney": mann_whitney(B, A), "t": paired_t(D), "Welch": welch_t(B, A)}
+ALL = {"signed rank": signed_rank(D), "Mann-Whitney": mann_whitney(B, A), "t": paired_t(D), "Welch": welch_t(B, A)} | {
+    "wider": wider(B, A)
+}
 
 
 def test_the_signed_rank_test_agrees_with_the_reference():
@@ -79,3 +81,24 @@ def test_no_spread_and_a_difference_is_an_interval_of_nothing_at_the_difference(
 
     assert shift.interval(0.95) == pytest.approx((0.07, 0.07), abs=1e-12)
     assert shift.p() <= 0.05
+
+
+def test_the_wider_interval_holds_both():
+    both, parts = wider(B, A).interval(0.95), [mann_whitney(B, A).interval(0.95), welch_t(B, A).interval(0.95)]
+
+    assert both == (min(low for low, _ in parts), max(high for _, high in parts))
+    assert wider(B, A).p() == max(mann_whitney(B, A).p(), welch_t(B, A).p())
+
+
+@pytest.mark.parametrize("shift", [paired_t(D), welch_t(B, A)])
+def test_the_standard_error_of_a_t_interval_is_its_own(shift):
+    assert shift.standard_error(0.95) == pytest.approx(shift.error)
+
+
+def test_the_standard_error_by_ranks_is_near_the_usual_one_and_blind_to_a_spike():
+    values = np.random.default_rng(8).normal(0, 0.01, 20)
+    spiked = np.where(np.arange(20) == 3, values + 2.0, values)
+
+    usual = paired_t(values).error
+    assert signed_rank(values).standard_error(0.95) == pytest.approx(usual, rel=0.15)
+    assert signed_rank(spiked).standard_error(0.95) < 1.5 * usual < paired_t(spiked).error / 10

@@ -38,6 +38,7 @@ FORMS = {
     "quoted": ("t.CSV", '"platform","step_s","block"\n"bare","1.5","1"\n"docker",1.75,"1"\nbare,1.25,2'),
     "blank lines": ("t.csv", csv_text().replace("\ndocker", "\n\ndocker") + "\n\n"),
     "spaces in the header": ("t.csv", csv_text().replace("platform,step_s", "platform , step_s")),
+    "spaces in the cells": ("t.csv", csv_text([(f" {a}", f"\t{b} ", f"{c}  ") for a, b, c in ROWS])),
     "JSON lines": (
         "t.jsonl",
         '{"platform": "bare", "step_s": 1.5, "block": 1}\n{"block": "1", "platform": "docker", "step_s": "1.75"}\n'
@@ -66,8 +67,8 @@ def test_without_a_block_column_measurements_have_no_block(tmp_path):
     assert plain(written(tmp_path, "t.csv", csv_text()), block=None)[0] == ("bare", 1.5, None)
 
 
-def test_labels_are_text_exactly_as_written(tmp_path):
-    labels = ["1", "1.50", "true", "007", " padded", "a, b", 'say "x"', "naïve", "None"]
+def test_labels_are_text_as_written(tmp_path):
+    labels = ["1", "1.50", "true", "007", "a, b", 'say "x"', "naïve", "None"]
     rows = ["level,v", *('"' + label.replace('"', '""') + '",1' for label in labels)]
 
     found = measurements_from_table(written(tmp_path, "t.csv", "\n".join(rows)), "level", "v")
@@ -139,6 +140,13 @@ def test_a_row_of_json_without_the_column_is_refused_by_row(tmp_path):
     )
 
     with pytest.raises(StudyError, match="row 2, column 'step_s': it is empty"):
+        plain(path)
+
+
+def test_values_too_far_apart_are_refused_by_file_and_column(tmp_path):
+    path = written(tmp_path, "t.csv", csv_text([("bare", "1e-200", "1"), ("docker", "1e200", "1")]))
+
+    with pytest.raises(StudyError, match=r"t\.csv, column 'step_s': the values run from 1e-200 to 1e\+200"):
         plain(path)
 
 

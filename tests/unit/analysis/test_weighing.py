@@ -1,5 +1,6 @@
 """From a store, or a table, to everything that a report says."""
 
+import json
 import math
 
 import pytest
@@ -55,10 +56,23 @@ def test_a_metric_that_is_zero_somewhere_is_said_and_not_compared():
 
 
 def test_without_marked_steps_the_whole_run_is_compared():
+    records = [
+        record(each.settings["platform"], each.block, None, twin=each.twin, metrics={"wall_s": 1000 * step})
+        for each in weighed_records()
+        for step in [each.metrics["step_s"]]
+    ]
+
+    assert weigh(FakeStore(records)).metric == "wall_s"
+
+
+def test_one_trial_without_marked_steps_is_left_out_and_does_not_change_the_metric_of_all():
     records = weighed_records()
     records[3] = record("bare", 1, None, metrics={"wall_s": 3.0})
 
-    assert weigh(FakeStore(records)).metric == "wall_s"
+    found = weigh(FakeStore(records))
+
+    assert (found.metric, found.comparisons[0].n) == ("step_s", 7)
+    assert [(left.trial, left.reasons) for left in found.left_out] == [(records[3].trial, ("it has no step_s.",))]
 
 
 def test_the_study_declares_metric_margin_and_baseline_and_the_caller_overrides():
@@ -164,6 +178,44 @@ def test_another_factor_may_be_asked_about():
     assert found.question.startswith("workload.batch: 64 vs 16")
 
 
+BY_BATCH = {
+    "study": "s",
+    "compare": {"by": "workload.batch", "against": {"workload.batch": 64}},
+    "repeat": {"min": 6, "max": 20, "until": 0.1},
+}
+
+
+@pytest.mark.parametrize("by", [None, "workload.batch", "batch"])
+def test_the_declared_baseline_holds_however_its_factor_is_named(by):
+    found = weigh(FakeStore(two_batches(), BY_BATCH), by=by)
+
+    assert (found.by, found.against) == ("workload.batch", "64")
+    assert any(note.startswith("Stop rule") for note in found.notes)
+
+
+def test_a_study_may_declare_its_factor_by_the_short_name_too():
+    study = {"compare": {"by": "batch", "against": 64}}
+
+    assert weigh(FakeStore(two_batches(), study), by="workload.batch").against == "64"
+    assert weigh(FakeStore(two_batches(), study)).against == "64"
+
+
+def test_asking_for_what_would_be_asked_anyway_is_the_declared_question():
+    store = FakeStore(weighed_records(8), UNTIL)
+
+    same = weigh(store, by="platform", against="bare", metric="step_s")
+    other = weigh(store, metric="wall_s")
+
+    assert any(note.startswith("Stop rule") for note in same.notes)
+    assert not any(note.startswith("Stop rule") for note in other.notes)
+
+
+def test_a_baseline_named_as_text_is_the_number_that_the_study_declares():
+    found = weigh(FakeStore(two_batches(), BY_BATCH), against="64")
+
+    assert any(note.startswith("Stop rule") for note in found.notes)
+
+
 def test_a_level_whose_trials_all_failed_does_not_vanish():
     records = [each for each in weighed_records() if each.settings["platform"] == "bare"]
     records += [record("docker", block, None, state="failed", reasons=("no such image.",)) for block in range(8)]
@@ -192,6 +244,7 @@ def test_an_empty_store_and_one_level_are_no_error():
     assert (empty.comparisons, empty.counts) == ((), {"planned": 12})
     assert alone.comparisons == ()
     assert any("only one level of platform ('bare')" in note for note in alone.notes)
+    assert alone.question == "bare metal, torch_train (lenet5, batch 16)"
 
 
 def test_a_platform_run_in_two_ways_must_be_named_in_full_as_a_baseline():
@@ -290,6 +343,60 @@ def test_another_loss_taints_the_verdict_but_not_where_the_workload_is_what_is_c
 
     assert "Not the same computation" in weigh(FakeStore(records)).comparisons[0].tainted[0]
     assert weigh(FakeStore(batches), by="workload.batch").comparisons[0].tainted == ()
+
+
+def with_facts(make):
+    """The usual records, each with the facts that `make` gives for its platform, block and twin."""
+    return [
+        record(
+            each.settings["platform"],
+            each.block,
+            each.metrics["step_s"],
+            twin=each.twin,
+            facts=make(each.settings["platform"], each.block, each.twin),
+        )
+        for each in weighed_records()
+    ]
+
+
+def test_a_twin_with_another_loss_taints_no_level_and_is_said_of_the_baseline():
+    records = with_facts(lambda platform, block, twin: {"outcome": {"loss_digest": "B" if twin else "A"}})
+
+    found = weigh(FakeStore(records))
+
+    assert found.comparisons[0].tainted == ()
+    assert any(note.startswith("bare is not deterministic: its A/A twin") for note in found.notes)
+
+
+def test_a_twin_with_other_software_taints_no_level():
+    records = with_facts(lambda platform, block, twin: {"inside": {"torch": {"version": "1" if twin else "2"}}})
+
+    found = weigh(FakeStore(records))
+
+    assert (found.comparisons[0].tainted, found.differences) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("facts", "key"),
+    [({"device": {"kernel": "{}"}}, "kernel"), ({"inside": {"torch": {"version": "{}"}}}, "inside torch.version")],
+)
+def test_two_kernels_or_builds_of_torch_in_one_level_taint_its_comparison(facts, key):
+    def make(platform, block, twin):
+        return json.loads(json.dumps(facts).replace("{}", "old" if block < 4 else "new"))
+
+    found = weigh(FakeStore(with_facts(make)))
+
+    tainted = found.comparisons[0].tainted
+    assert [sentence.partition(";")[0] for sentence in tainted] == [
+        f"docker: its trials do not share one {key} (old, new)",
+        f"bare: its trials do not share one {key} (old, new)",
+    ]
+
+
+def test_two_kernels_in_the_only_level_are_said_of_the_run():
+    records = [record("bare", block, facts={"device": {"kernel": str(block % 2)}}) for block in range(6)]
+
+    assert any("do not share one kernel" in note for note in weigh(FakeStore(records)).notes)
 
 
 def test_outliers_are_marked_and_used():

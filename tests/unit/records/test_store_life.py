@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from some_records import MARKS, draft, ended, run_one
-from tare.errors import StoreError
+from tare.errors import StoreError, StudyError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 
@@ -93,9 +93,9 @@ def test_a_trial_is_found_by_the_beginning_of_its_id(store: Store) -> None:
     run_one(store, "ab34")
 
     assert store.find("ab3").trial == "ab34"
-    with pytest.raises(StoreError, match="2 trials begin with 'ab': ab12, ab34"):
+    with pytest.raises(StudyError, match="2 trials begin with 'ab': ab12, ab34"):
         store.find("ab")
-    with pytest.raises(StoreError, match=r"no trial begins with 'x'\. Trials here: ab12, ab34"):
+    with pytest.raises(StudyError, match=r"no trial begins with 'x'\. Trials here: ab12, ab34"):
         store.find("x")
 
 

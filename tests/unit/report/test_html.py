@@ -170,7 +170,7 @@ def test_a_lost_trial_is_linked_listed_and_drawn_as_missing() -> None:
 def test_of_two_attempts_at_a_trial_only_the_newest_usable_one_counts() -> None:
     sample = some.normal()
     first = replace(sample.records[0], metrics={**sample.records[0].metrics, "step_s": 1.0})
-    again = replace(sample.records[0], attempt=1)
+    again = replace(sample.records[0], attempt=2)
     tree = read_page(page_of(some.Sample(sample.weighing, [first, again, *sample.records[1:]])))
     rows = [row for row in tree.all("table", class_="trials")[0].all("tr") if row.text().startswith(first.trial[:8])]
     assert [row.holds("class", "unused") for row in rows] == [True, False]

@@ -11,10 +11,10 @@ def test_a_table_of_records_shows_what_sets_them_apart_and_their_first_figures()
     other_batch = replace(third, settings={**third.settings, "workload.batch": 64})
     failed = replace(second, state="failed", metrics={})
     assert records_table([first, failed, other_batch]).splitlines() == [
-        "trial     block  platform     batch  state   step time  whole run  CPU time",
-        "5feceb66      0  bare (twin)     16  ok        1.83 ms     4.19 s    3.09 s",
-        "6b86b273      0  bare            16  failed",
-        "d4735e3a      0  docker          64  ok        1.86 ms     4.25 s    3.13 s",
+        "trial     block  platform      batch  state   step time  whole run  CPU time",
+        "5feceb66      0  bare (again)     16  ok        1.83 ms     4.19 s    3.09 s",
+        "6b86b273      0  bare             16  failed",
+        "d4735e3a      0  docker           64  ok        1.86 ms     4.25 s    3.13 s",
     ]
 
 

@@ -16,7 +16,7 @@ from tare.parts.protocols import Platform
 from tare.testing import FakeHost
 from tare.trial.journal import Journal
 from tare.trial.journal_lines import seal
-from tare.trial.owner import Owner
+from tare.parts.owner import Owner
 from tare.trial.restoration import Restoration, restore, status
 
 A, B, C = (FileKnob(file=name) for name in "abc")
@@ -97,7 +97,7 @@ def test_nothing_pending_is_nothing_to_say(tmp_path: Path):
 
 def test_the_run_that_died_is_named(tmp_path: Path):
     report = restore(knob_host(a="new"), crashed(tmp_path, A))
-    assert any("pid 4194304, run '7f3' changed this device at 1970-01-01" in note for note in report.notes)
+    assert any("pid 4194304 (run '7f3') changed this device at 1970-01-01" in note for note in report.notes)
     assert any("ended without putting it back" in note for note in report.notes)
 
 

@@ -25,6 +25,13 @@ class Planned:
     def __post_init__(self):
         self.cell = self
         self.workload = self
+        self.platforms = (self,)
+
+    def part_name(self):
+        return "docker"
+
+    def fields(self):
+        return {"memory": 64 * 2**20}
 
     def units(self):
         return self.planned_units
@@ -85,10 +92,15 @@ def test_how_a_trial_ended_comes_first(changes, state, says):
 
 
 def test_an_end_for_want_of_memory_is_told_from_a_plain_failure():
-    readings = {"cgroup.oom_kills": [0.0, 1.0], "cgroup.memory_bytes": [0.0, 64 * 2**20]}
+    readings = {"cgroup.oom_kills": [0.0, 1.0]}
     verdict = verdict_of(seen(exit=Exit(code=137, seconds=1.0), readings=readings))
     assert verdict.state == "oom"
-    assert "64 MiB" in verdict.reasons[0]
+    assert "its limit is 64 MiB" in verdict.reasons[0]
+
+
+def test_a_program_that_wrote_where_a_container_lets_it_not_is_told_where_it_may():
+    verdict = verdict_of(seen(exit=Exit(code=1, seconds=1.0, err="OSError: [Errno 30] Read-only file system: 'x'")))
+    assert "/tmp: write there" in verdict.reasons[1]
 
 
 def test_half_of_the_work_is_not_faster_but_invalid():

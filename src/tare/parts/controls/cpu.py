@@ -11,35 +11,23 @@ from pydantic import BeforeValidator, Field
 
 from tare.errors import ControlNotHeld, TareError
 from tare.host import Host, LocalHost
+from tare.parts.cgroups import hierarchies
+from tare.parts.core_list import MOST_CORES, cores
 from tare.parts.protocols import Control, Json
 
 _FOLDER = "/sys/devices/system/cpu"
-_MOST_CORES = 8192  # the largest that Linux is built for
-
-
-def parse_cores(text: str) -> list[int]:
-    """The kernel's way to write a set of cores, `0-2,5`, as numbers in order."""
-    cores: set[int] = set()
-    for piece in filter(None, text.strip().split(",")):
-        first, dash, last = piece.partition("-")
-        if not (first.strip().isdecimal() and (not dash or last.strip().isdecimal())):
-            raise ValueError(f"{text!r} is not a list of cores; write it like [0, 1] or '0-2,5'")
-        if max(int(first), int(last or first)) >= _MOST_CORES:
-            raise ValueError(f"{text!r} names a core that no machine has")
-        cores |= set(range(int(first), int(last or first) + 1))
-    return sorted(cores)
 
 
 def _cores(value: Any) -> Any:
     """A list, or the kernel's way to write one; in order, each once."""
     if isinstance(value, str):
-        value = parse_cores(value)
+        value = cores(value)
     if not isinstance(value, list | tuple | set | frozenset) or any(type(core) is not int for core in value):
         raise ValueError(f"{value!r} is not a list of cores; write it like [0, 1] or '0-2,5'")
     return sorted(set(value))
 
 
-Core = Annotated[int, Field(ge=0, lt=_MOST_CORES)]
+Core = Annotated[int, Field(ge=0, lt=MOST_CORES)]
 
 
 class Cpu(Control):
@@ -56,16 +44,16 @@ class Cpu(Control):
 
     def obstacles(self, host: Host) -> list[str]:
         try:
-            present = parse_cores(host.read(f"{_FOLDER}/present"))
-            now = parse_cores(host.read(f"{_FOLDER}/online"))
+            present = cores(host.read(f"{_FOLDER}/present"))
+            now = cores(host.read(f"{_FOLDER}/online"))
         except OSError:
             return [f"cpu: this machine does not list its cores in {_FOLDER}."]
         if set(now) == set(self.online):
             return []
         sentences = _impossible(host, present, now, self.online)
-        if hierarchy := _cpuset_v1(host):
+        if cpusets := hierarchies(host).get("cpuset"):
             sentences.append(
-                f"cpu: cpusets of cgroup v1 are mounted at {hierarchy}: a core that goes offline is lost to every "
+                f"cpu: cpusets of cgroup v1 are mounted at {cpusets.point}: a core that goes offline is lost to every "
                 "group in it, also after it is online again. Limit the platform's cores (cpuset) instead."
             )
         if isinstance(host, LocalHost) and not os.access(
@@ -78,12 +66,12 @@ class Cpu(Control):
         return {"online": list(self.online)}
 
     def read(self, host: Host) -> Json | None:
-        return {"online": parse_cores(host.read(f"{_FOLDER}/online"))}
+        return {"online": cores(host.read(f"{_FOLDER}/online"))}
 
     def write(self, host: Host, state: Json) -> None:
         """Online before offline, so that there is always a core to run on; what stands right is not touched."""
         wanted = _checked(state)
-        now = set(parse_cores(host.read(f"{_FOLDER}/online")))
+        now = set(cores(host.read(f"{_FOLDER}/online")))
         for core in sorted(wanted - now):
             _switch(host, core, "1")
         for core in sorted(now - wanted, reverse=True):
@@ -112,18 +100,6 @@ def _has_switch(host: Host, core: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _cpuset_v1(host: Host) -> str | None:
-    """Where a cgroup v1 hierarchy with cpusets is mounted, if there is one."""
-    try:
-        mounts = host.read("/proc/mounts")
-    except OSError:
-        return None
-    for _, where, kind, options, *_ in (line.split() for line in mounts.splitlines()):
-        if kind == "cgroup" and "cpuset" in options.split(","):
-            return where
-    return None
 
 
 def _checked(state: Json) -> set[int]:

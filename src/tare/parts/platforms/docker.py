@@ -17,10 +17,13 @@ from tare.parts.container import Container, Place
 from tare.parts.docker_exec import ExecProcess, Inside, environment
 from tare.parts.group import Group
 from tare.parts.hostroot import Bind
-from tare.parts.identity import identity, open_files, owner
+from tare.parts.identity import identity, open_files
+from tare.parts.mounts import Mount, holding, mounts
 from tare.parts.oci import PATH
+from tare.parts.owner import Owner, boot_id
 
 _LABEL = "tare.run"
+_PARENTS = (cgroups.PARENT, f"{cgroups.PARENT}.slice")
 
 
 class Docker(Container):
@@ -87,10 +90,11 @@ class Docker(Container):
             limits=self,
             shm_bytes=self.shm,
             cgroup_parent=_cgroup_parent(client),
-            binds=root.binds,
-            hidden=_socket_folders(host, root),
-            env=root.env,
-            labels={_LABEL: site.name, "tare.owner": owner(host), "tare.boot": _boot(host)},
+            binds=[*root.binds, *_covers(host, root)],
+            hidden=_own_engine(host, root),
+            # The name also on what keeps the container open: if its engine is lost, that is how it is found.
+            env={**root.env, strays.VARIABLE: site.name},
+            labels={_LABEL: site.name, "tare.owner": str(Owner.me()), "tare.boot": boot_id()},
             seccomp=self.seccomp,
             open_files=open_files(host),
         )
@@ -111,9 +115,11 @@ class Docker(Container):
         with ExitStack() as stack:
             stack.callback(cgroups.remove_parent, host)
             stack.callback(hostroot.remove_overlay, host, name)
-            client = engine.connect(host)
-            stack.callback(client.close)
-            _remove(client, name)
+            client = stack.enter_context(engine.for_removal(host))
+            if client is None:
+                _end_without_engine(host, name)
+            else:
+                _remove(client, name)
 
 
 @dataclass(frozen=True)
@@ -126,24 +132,49 @@ class Root:
     env: Mapping[str, str]
 
 
-def _boot(host: Host) -> str:
-    return host.read("/proc/sys/kernel/random/boot_id").strip()
-
-
 def _cgroup_parent(client: Any) -> str:
     """The same parent as on bare metal, so that both sides lie equally deep; under systemd it has to be a slice."""
     with engine.errors("say which control groups it uses"):
         driver = client.info()["CgroupDriver"]
-    return f"{cgroups.PARENT}.slice" if driver == "systemd" else f"/{cgroups.PARENT}"
+    return _PARENTS[1] if driver == "systemd" else f"/{_PARENTS[0]}"
 
 
-def _socket_folders(host: Host, root: Root) -> list[str]:
-    """Folders of the host's root that hold an engine's socket: whoever reaches it is root (faults.md S15)."""
-    if root.kind == "image":
-        return []
-    folders = sorted({PurePosixPath(path).parent for path in engine.candidates()})
-    shown = [str(folder) for folder in folders if folder.parts[1:2] and folder.parts[1] not in hostroot.OWN]
-    return [folder for folder in shown if host.run(["test", "-d", folder]).code == 0]
+def _own_engine(host: Host, root: Root) -> list[str]:
+    """The folder of our own engine, where the container would see it: all of it is covered."""
+    folder = str(engine.folder())
+    seen = _is_seen(mounts(host), root, folder) and host.run(["test", "-d", folder]).code == 0
+    return [folder] if seen else []
+
+
+def _covers(host: Host, root: Root) -> list[Bind]:
+    """Nothing over each engine's socket that the container would see: whoever reaches one is root (faults.md S15).
+
+    The socket alone, for there is no telling what else its folder holds; where it lies is asked through all links.
+    """
+    found = [host.run(["readlink", "-f", "--", path]).out.removesuffix("\n") for path in engine.candidates()]
+    mounted, own = mounts(host), engine.folder()
+    shown = [path for path in found if _is_seen(mounted, root, path) and not PurePosixPath(path).is_relative_to(own)]
+    there = [path for path in dict.fromkeys(shown) if host.run(["test", "-S", path]).code == 0]
+    return [Bind("/dev/null", path) for path in there]
+
+
+def _is_seen(mounted: list[Mount], root: Root, path: str) -> bool:
+    """Whether a folder that is shown inside shows this path too: binds do not show what is mounted further down."""
+    if root.kind == "image" or not path:
+        return False
+    above = [bind.target for bind in root.binds if PurePosixPath(path).is_relative_to(bind.target)]
+    return any(holding(mounted, path) == holding(mounted, target) for target in above)
+
+
+def _end_without_engine(host: Host, name: str) -> None:
+    """End what an engine that is no more has left running: its groups, found by the name that every process carries."""
+    for pid in sorted(strays.carrying(host, name)):
+        folders = cgroups.folders_of_pid(host, pid)
+        ours = {key: folder for key, folder in folders.items() if PurePosixPath(folder).parent.name in _PARENTS}
+        if ours:
+            cgroups.remove(host, ours)
+    strays.end(host, name)
+    cgroups.remove(host, cgroups.own_folders(host, name))
 
 
 def _remove(client: Any, name: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from tare.errors import TrialError
@@ -12,8 +13,9 @@ from tare.parts import cgroups, hostroot, limits, strays
 from tare.parts.container import Container, Place
 from tare.parts.group import Group, GroupProcess, run_in_group
 from tare.parts.hostroot import Bind
-from tare.parts.identity import identity, is_root, open_files, owner
+from tare.parts.identity import identity, is_root, open_files
 from tare.parts.oci import PATH, SLEEPER
+from tare.parts.owner import Owner
 
 # Without systemd there is no systemd manager; and one manager everywhere gives the same folders everywhere.
 _PODMAN = ("podman", "--cgroup-manager=cgroupfs")
@@ -22,6 +24,11 @@ _PROCESSES = 32768
 _MONITOR_ENDS_WITHIN_S = 0.5
 _CLIENT_ENV = {"PATH": PATH, "HOME": "/root"}  # of the podman command itself
 _ADDED = ("HOSTNAME", "TERM", "container", "PWD")  # what podman puts into the environment by itself
+# What podman, the Go runtime or the loader would heed if it were in podman's own environment.
+_CLIENTS_OWN = re.compile(
+    r"PATH|HOME|TMPDIR|TERM|USER|LOGNAME|SHELL|PWD|GLIBC_TUNABLES|NOTIFY_SOCKET|TARE_NAME|\w+_proxy|\w+_PROXY"
+    r"|(LD|XDG|GO|LISTEN|CONTAINERS?|PODMAN|STORAGE|REGISTRY|BUILDAH|DBUS)_\w+|GO(DEBUG|GC|MAXPROCS|MEMLIMIT|TRACEBACK)"
+)
 
 
 class Podman(Container):
@@ -60,7 +67,7 @@ class Podman(Container):
         return [
             f"--name={site.name}",
             f"--label={_LABEL}={site.name}",
-            f"--label=tare.owner={owner(host)}",
+            f"--label=tare.owner={Owner.me()}",
             "--hostname=tare",
             "--network=none",
             "--cap-drop=ALL",
@@ -155,13 +162,19 @@ class PodmanPlace(Place):
 
     def spawn(self, job: Job) -> Process:
         before = self._group.oom_kills()
-        command = (*_PODMAN, "exec", f"--workdir={job.cwd}", self.name, *self._environment(job), *job.argv)
-        return GroupProcess(self._host.spawn(Job(command, env=_CLIENT_ENV)), self._group, before)
+        env = {name: value for name, value in job.env.items() if not (self._in_image and name == "PATH")}
+        lent = {name: value for name, value in env.items() if not _CLIENTS_OWN.fullmatch(name)}
+        passed = [f"--env={name}" for name in lent]
+        command = (*_PODMAN, "exec", f"--workdir={job.cwd}", *passed, self.name, *self._environment(env), *job.argv)
+        return GroupProcess(self._host.spawn(Job(command, env={**lent, **_CLIENT_ENV})), self._group, before)
 
-    def _environment(self, job: Job) -> list[str]:
-        """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""
-        env = {**job.env, strays.VARIABLE: self.name}
-        if not self._in_image:
-            return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in env.items())]
-        given = [f"{name}={value}" for name, value in env.items() if name != "PATH"]
-        return ["/usr/bin/env", *(part for name in _ADDED for part in ("-u", name)), *given]
+    def _environment(self, env: Mapping[str, str]) -> list[str]:
+        """The job's own variables and nothing else; in an image the image's stay too, and its PATH wins.
+
+        Anyone can read a command line, so that values come by podman's own environment; but not those that podman
+        itself would heed, nor the name by which leftovers are found, for podman's process is none.
+        """
+        away = [part for name in _ADDED if name not in env for part in ("-u", name)]
+        said = {name: value for name, value in env.items() if _CLIENTS_OWN.fullmatch(name)}
+        said[strays.VARIABLE] = self.name
+        return ["/usr/bin/env", *away, *(f"{name}={value}" for name, value in said.items())]

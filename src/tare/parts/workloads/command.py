@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from tare.host import Host, Job
 from tare.parts.inside import Malloc, launched, users_env
 from tare.parts.protocols import Json, Workload
+from tare.parts.secrets import masked_env, masked_words
 
 TITLE_LENGTH = 60
 _SHELL_WORDS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"})
@@ -70,7 +71,9 @@ class Command(Workload):
     cwd: Path | None = None
     """The folder to run it in; the one that tare was started in unless said."""
     env: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
-    """Variables for it, beside those of yours that any command gets (PATH, HOME, PYTHONPATH, OMP_*, CUDA_*, ...)."""
+    """Variables for it, beside those of yours that any command gets (PATH, HOME, PYTHONPATH, OMP_*, CUDA_*, ...).
+
+    The value of one whose name speaks of a secret (HF_TOKEN, AWS_SECRET_ACCESS_KEY) is recorded as its hash."""
     attach: bool = True
     """Mark the steps of a PyTorch script."""
     malloc: Malloc = "default"
@@ -80,6 +83,16 @@ class Command(Workload):
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.fields(), sort_keys=True))  # the default cannot hash `env`
+
+    @classmethod
+    def masked(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
+        """Without the values of secret variables, and of options such as `--token`: jobs are recorded."""
+        shown = dict(fields)
+        if isinstance(shown.get("env"), Mapping):
+            shown["env"] = masked_env(shown["env"])
+        if "argv" in shown:
+            shown["argv"] = _without_secrets(shown["argv"])
+        return shown
 
     @field_validator("argv")
     @classmethod
@@ -121,17 +134,19 @@ class Command(Workload):
             yield f"there is no file {script!r} in {self._folder()}; give its whole path, or set `cwd`."
 
     def title(self) -> str:
-        words = (Path(self.argv[0]).name, *self.argv[1:])
+        program, *others = masked_words(self.argv)
+        words = (Path(program).name, *others)
         line = shlex.join(words)
         return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
 
     def inputs(self) -> tuple[Path, ...]:
         """The working folder; the folder of each file, and each folder, that a word of the command line names (also
-        after `=`); what `reads` says. The system's own folders are left out, unless `reads` says so.
+        after `=`); what `reads` says. The system's own folders are left out, unless `reads` says so, and so are the
+        shared ones such as /tmp, which every platform has of its own: of these only the files that are named.
         """
         folder = self._folder()
         named = [folder, *(found for word in self.argv[1:] for found in _folders_named(word, folder))]
-        wanted = [path for path in named if not _is_system(path)] + list(self.reads)
+        wanted = [path for path in named if not _is_system(path) and path not in _SHARED] + list(self.reads)
         return tuple(dict.fromkeys(path for path in wanted if not _is_in_another(path, wanted)))
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:
@@ -162,6 +177,16 @@ def _folders_named(word: str, folder: Path) -> Iterator[Path]:
                 yield path if path.parent in _SHARED else path.parent
         except (OSError, ValueError):  # not every word can be a path
             continue
+
+
+def _without_secrets(line: Json) -> Json:
+    """A command line, as words or as one string; one string that holds a secret becomes words."""
+    try:
+        words = [str(word) for word in _words(line)]
+    except (TypeError, ValueError):  # what is no command line is refused elsewhere
+        return line
+    shown = masked_words(words)
+    return line if shown == words else shown
 
 
 def _is_system(path: Path) -> bool:

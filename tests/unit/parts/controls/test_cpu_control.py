@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from knobs import journal_in
 from tare.errors import ControlNotHeld
 from tare.host import LocalHost
-from tare.parts.controls.cpu import Cpu, parse_cores
+from tare.parts.controls.cpu import Cpu
+from tare.parts.core_list import cores
 from tare.testing import FakeHost
 from tare.trial.preparation import hold_controls
 
@@ -22,7 +23,7 @@ class Cores(FakeHost):
     def __init__(self, mounts: str = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n") -> None:
         switches = {f"{FOLDER}/cpu{core}/online": "1\n" for core in (1, 2, 3)}
         super().__init__(
-            files={f"{FOLDER}/present": "0-3\n", f"{FOLDER}/online": "", "/proc/mounts": mounts, **switches}
+            files={f"{FOLDER}/present": "0-3\n", f"{FOLDER}/online": "", "/proc/self/mountinfo": mounts, **switches}
         )
 
     def read(self, path: object) -> str:
@@ -33,14 +34,14 @@ class Cores(FakeHost):
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"),
+    ("text", "named"),
     [("0-3", [0, 1, 2, 3]), ("0,2-3\n", [0, 2, 3]), ("5", [5]), ("\n", []), ("1,1,0", [0, 1])],
 )
-def test_the_kernels_list_of_cores_is_read(text: str, cores: list[int]):
-    assert parse_cores(text) == cores
+def test_the_kernels_list_of_cores_is_read(text: str, named: list[int]):
+    assert cores(text) == named
 
 
-@pytest.mark.parametrize("value", ["0-", "a", "0;1", "99999", [-1], [], [True], 0, [0.5], None, ["0"]])
+@pytest.mark.parametrize("value", ["0-", "a", "0;1", "99999", "3-1", "0,,1", [-1], [], [True], 0, [0.5], None, ["0"]])
 def test_what_is_not_a_list_of_cores_is_refused(value: object):
     with pytest.raises(ValidationError):
         Cpu.model_validate({"online": value})
@@ -99,7 +100,7 @@ def test_a_core_that_is_not_there_is_said_with_those_that_are():
 
 
 def test_cpusets_of_cgroup_v1_are_an_obstacle_because_they_lose_the_core_for_good():
-    host = Cores("tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n")
+    host = Cores("30 24 0:26 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n")
     (sentence,) = Cpu(online=(0, 1)).obstacles(host)
     assert "/sys/fs/cgroup/cpuset" in sentence
     assert "lost to every group" in sentence
@@ -107,7 +108,7 @@ def test_cpusets_of_cgroup_v1_are_an_obstacle_because_they_lose_the_core_for_goo
 
 
 def test_other_hierarchies_of_cgroup_v1_are_none():
-    assert Cpu(online=(0,)).obstacles(Cores("cgroup /sys/fs/cgroup/cpuacct cgroup rw,cpuacct 0 0\n")) == []
+    assert Cpu(online=(0,)).obstacles(Cores("30 24 0:26 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n")) == []
 
 
 def test_a_machine_that_does_not_list_its_cores_is_said():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.trial.owner import Owner, boot_id
+from tare.parts.owner import Owner, boot_id
 
 
 def test_the_process_that_asks_is_alive():
