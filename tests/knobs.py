@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tare.host import Host
 from tare.parts import find as parts
+from tare.parts.owner import Owner
 from tare.parts.protocols import Control, Json, Part
 from tare.testing import FakeHost
 from tare.trial.journal import Journal
-from tare.parts.owner import Owner
 
 if TYPE_CHECKING:
     import pytest  # the driver of the kill sweeps does without

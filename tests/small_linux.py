@@ -64,6 +64,7 @@ class SmallLinux(FakeHost):
     stdins: list[str] = field(default_factory=list)
     group_paths: dict[int, str] = field(default_factory=dict)  # of containers, by pid
     next_pid: int = 500
+    links: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         caps = "000001ffffffffff" if self.uid == 0 else "0000000000000000"
@@ -232,6 +233,9 @@ class SmallLinux(FakeHost):
     def _dd(self, words: list[str], stdin: str) -> tuple[int, str, str]:
         self.files[words[0].removeprefix("of=")] = stdin
         return 0, "", ""
+
+    def _readlink(self, words: list[str]) -> tuple[int, str, str]:
+        return 0, self.links.get(words[-1], words[-1]) + "\n", ""
 
     def _test(self, words: list[str]) -> tuple[int, str, str]:
         return (0 if words[1] in self.folders else 1), "", ""

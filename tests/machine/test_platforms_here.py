@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -331,3 +332,19 @@ def test_a_private_engine_is_started_used_and_stopped(private_state, site):
     assert engine.stop(device) is True
     assert engine.stop(device) is False
     assert engine.find() is None
+
+
+@pytest.mark.machine("docker")
+def test_an_engines_socket_is_covered_and_the_rest_of_its_folder_is_not(tmp_path, monkeypatch):
+    with tempfile.TemporaryDirectory(dir=Path.home()) as folder, socket.socket(socket.AF_UNIX) as listening:
+        beside = Path(folder) / "beside.txt"
+        beside.write_text("seen")
+        listening.bind(f"{folder}/docker.sock")
+        listening.listen()
+        known = engine.candidates()
+        monkeypatch.setattr(engine, "candidates", lambda: [*known, f"{folder}/docker.sock"])
+        site = Site(name=f"tare-cover-{secrets.token_hex(4)}", scratch=tmp_path)
+        with contextlib.closing(Docker().open(LocalHost(), site)) as place:
+            assert place.run(["cat", str(beside)]).out == "seen"
+            assert place.run(["test", "-S", f"{folder}/docker.sock"]).code == 1
+            assert place.run(["cat", f"{folder}/docker.sock"]).code == 0  # it is /dev/null

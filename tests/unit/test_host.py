@@ -26,6 +26,25 @@ def test_a_command_past_its_limit_dies_with_its_whole_group():
     assert time.monotonic() - begin < 10
 
 
+def test_a_command_that_left_its_group_does_not_hold_us_past_the_limit():
+    begin = time.monotonic()
+    done = LocalHost().run(["sh", "-c", "echo said; setsid sleep 8 & sleep 8"], limit_s=0.3)
+    assert (done.code, done.out) == (124, "said\n")
+    assert time.monotonic() - begin < 5
+
+
+def test_a_command_that_ended_while_its_child_holds_the_output_is_no_error_of_ours():
+    begin = time.monotonic()
+    done = LocalHost().run(["sh", "-c", "setsid sleep 8 & exit 0"], limit_s=0.3)
+    assert done.code == 124
+    assert time.monotonic() - begin < 5
+
+
+def test_input_that_nobody_reads_is_no_error():
+    assert LocalHost().run(["true"], stdin="x" * 300_000).code == 0
+    assert LocalHost().run(["sleep", "8"], stdin="x" * 300_000, limit_s=0.2).code == 124
+
+
 def test_a_job_gets_its_own_environment_and_nothing_of_ours(monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_RUNNER", "1")
     ended = LocalHost().spawn(Job(("/usr/bin/env",), {"ONLY": "this"})).wait(10)

@@ -193,7 +193,7 @@ def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[s
     """The effect with its interval, and the word that follows from it."""
     shift, level, (low, high) = test.shift, test.level, test.interval()
     notes = [*plain.notes, *shared]
-    if side.unlike and shift.can_reach(1 - level):
+    if shift.for_unlike:
         notes.append(sentences.about(plain.level, sentences.UNLIKE_SIDES))
     elif not shift.ranks:
         notes.append(sentences.about(plain.level, sentences.few_ranks(side.n, side.paired, 1 - level)))

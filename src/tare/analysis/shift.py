@@ -32,6 +32,7 @@ class Shift(ABC):
     method: str
     freedom: float  # of the t distribution that its standard error goes with
     ranks: ClassVar[bool]  # by ranks, with no assumption of normal noise
+    for_unlike: ClassVar[bool] = False  # meant for two samples that differ in size or spread
 
     @abstractmethod
     def interval(self, confidence: float) -> tuple[float, float]: ...
@@ -124,6 +125,7 @@ class WiderShift(Shift):
     """Ranks' estimate with the wider of two intervals: it leaves out only what both tests reject."""
 
     ranks: ClassVar[bool] = False
+    for_unlike: ClassVar[bool] = True
     centre: float
     freedom: float
     by_ranks: Shift

@@ -204,6 +204,7 @@ def _started_for_removal(host: Host) -> bool:
 def _launch(host: Host, place: str) -> Engine:
     """Start dockerd in a session of its own and wait until it answers."""
     host.run(["mkdir", "-p", "-m", "0711", "--", place]).checked()
+    _forget_dead(host, place)
     command = ["dockerd", "-H", f"{_UNIX}{place}/docker.sock", "--data-root", f"{place}/data"]
     command += ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/dockerd.pid", *_FLAGS]
     script = 'log=$1; shift; setsid "$@" < /dev/null > "$log" 2>&1 &'
@@ -216,6 +217,15 @@ def _launch(host: Host, place: str) -> Engine:
             raise ObstacleError(f"a private Docker engine was started but did not answer; its log ends:\n{said}")
         host.clock.sleep_until(host.clock.now_ns() + 50_000_000)
     return Engine(f"{place}/docker.sock", ours=True)
+
+
+def _forget_dead(host: Host, place: str) -> None:
+    """Remove pid files that a power cut left: their numbers may be someone else's by now, and dockerd would not start."""
+    containerd = f"{place}/exec/containerd/containerd"
+    if _own_pid(host, place) is None:
+        host.run(["rm", "-f", "--", f"{place}/dockerd.pid"]).checked()
+    if _pid_in(host, f"{containerd}.pid", f"{containerd}.toml") is None:
+        host.run(["rm", "-f", "--", f"{containerd}.pid"]).checked()
 
 
 def stop(host: Host, place: str | None = None) -> bool:
@@ -235,13 +245,18 @@ def stop(host: Host, place: str | None = None) -> bool:
 
 
 def _own_pid(host: Host, place: str) -> int | None:
-    """The pid of our engine; a pid file alone proves nothing, for the number may be someone else's by now."""
+    """The pid of our engine."""
+    return _pid_in(host, f"{place}/dockerd.pid", f"{place}/dockerd.pid")
+
+
+def _pid_in(host: Host, file: str, argument: str) -> int | None:
+    """The pid in a file, if that process has this argument: the number alone may be someone else's by now."""
     try:
-        pid = int(host.read(f"{place}/dockerd.pid"))
+        pid = int(host.read(file))
         arguments = host.read(f"/proc/{pid}/cmdline").split("\0")
     except (OSError, ValueError):
         return None
-    return pid if f"{place}/dockerd.pid" in arguments else None
+    return pid if argument in arguments else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,8 @@ from tare.host import Host
 from tare.parts.cgroups import kill
 from tare.parts.identity import identity
 
-VARIABLE = "TARE_NAME"
+VARIABLE = "TARE_NAME"  # of every job
+KEEPER = "TARE_KEEPER"  # of what keeps a container open, which is no job
 
 
 def end(host: Host, name: str, *, within_s: float = 5.0) -> None:
@@ -19,11 +20,11 @@ def end(host: Host, name: str, *, within_s: float = 5.0) -> None:
         host.clock.sleep_until(host.clock.now_ns() + 10_000_000)
 
 
-def carrying(host: Host, name: str) -> set[int]:
+def carrying(host: Host, name: str, variable: str = VARIABLE) -> set[int]:
     """The living processes of our own user that were started with `TARE_NAME=<name>`, ourselves left out."""
     found = host.run(
         ["find", "/proc", "-mindepth", "2", "-maxdepth", "2", "-path", "/proc/[0-9]*/environ",
-         "-exec", "grep", "-lszxF", "-e", f"{VARIABLE}={name}", "--", "{}", "+"]
+         "-exec", "grep", "-lszxF", "-e", f"{variable}={name}", "--", "{}", "+"]
     )  # fmt: skip
     pids = {int(path.split("/")[2]) for path in found.out.splitlines() if path.count("/") == 3}
     if not pids:

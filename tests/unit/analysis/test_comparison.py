@@ -300,6 +300,15 @@ def test_two_samples_unlike_in_size_or_spread_get_the_wider_interval_and_it_is_s
     assert any(note.startswith("docker: the two samples differ much in size or in spread") for note in found.notes)
 
 
+def test_unlike_samples_whose_ranks_cannot_reach_the_confidence_are_compared_by_t_alone_and_that_is_said():
+    bare, docker = UNLIKE["sizes"]
+    found = only(side("bare", bare, blocks=False) + side("docker", docker, blocks=False), alpha=0.0005)
+
+    assert found.method.startswith("difference of mean logs, Welch t interval")
+    assert any("cannot reach" in note for note in found.notes)
+    assert not any("differ much" in note for note in found.notes)
+
+
 def test_two_samples_that_are_alike_are_compared_by_ranks_alone():
     found = only(side("bare", STEADY, blocks=False) + side("docker", times(1.3), blocks=False))
 

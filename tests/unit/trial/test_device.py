@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from tare.errors import BusyError, TareError
+from tare.parts import engine
 from tare.testing import FakeHost
 from tare.trial import device
 from tare.trial.device import DeviceLock, device_id, lock_dir, out_of_sight, private_folder, restore_command, state_dir
+from tare.trial.journal import Journal
 
 
 @pytest.fixture(autouse=True)
@@ -58,12 +60,58 @@ def test_all_of_roots_runs_share_one_lock_whatever_their_state_folder(monkeypatc
 
 def test_the_command_that_restores_can_be_pasted(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("TARE_STATE")
+    monkeypatch.delenv("TARE_LOCK_DIR")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/ada")
     as_user(monkeypatch, 0)
-    assert restore_command() == "tare restore"
+    assert restore_command() == restore_command(as_root=True) == "tare restore"
     as_user(monkeypatch)
-    assert restore_command(force=True) == "sudo tare restore --force"
-    monkeypatch.setenv("TARE_STATE", "/my state")
-    assert restore_command() == "sudo env 'TARE_STATE=/my state' tare restore"
+    assert restore_command(force=True) == "tare restore --force"  # what they could change they can put back
+    assert restore_command(as_root=True) == "sudo env TARE_STATE=/home/ada/.local/state/tare tare restore"
+
+
+def test_the_command_that_restores_works_from_another_folder_and_with_the_same_lock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TARE_STATE", "my state")
+    monkeypatch.setenv("TARE_LOCK_DIR", "locks")
+    settings = f"env 'TARE_STATE={tmp_path}/my state' TARE_LOCK_DIR={tmp_path}/locks"
+    as_user(monkeypatch)
+    assert restore_command() == f"{settings} tare restore"
+    assert restore_command(as_root=True) == f"sudo {settings} tare restore"
+    as_user(monkeypatch, 0)
+    assert restore_command(as_root=True) == f"{settings} tare restore"
+
+
+def test_the_engine_lies_in_the_state_folder_whoever_runs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TARE_STATE", "relative")
+    assert engine.folder() == state_dir() / "engine" == tmp_path / "relative/engine"
+    monkeypatch.delenv("TARE_STATE")
+    as_user(monkeypatch)
+    assert engine.folder() == state_dir() / "engine"
+
+
+@pytest.mark.machine("root")
+def test_root_trusts_a_users_state_folder_only_if_that_user_shows_it_by_sudo(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    theirs = private_folder(tmp_path / "state" / "devices" / "here")
+    for path in (tmp_path / "state", theirs):
+        os.chown(path, 1000, 1000)
+    monkeypatch.delenv("TARE_STATE")
+    monkeypatch.setenv("SUDO_UID", "1000")
+    with pytest.raises(TareError, match="does not trust it"):
+        private_folder(theirs)
+    monkeypatch.setenv("TARE_STATE", str(tmp_path / "state"))
+    journal = Journal(theirs)
+    journal.retire(journal.note_site("bare", "tare-1"), "swept")
+    os.chown(journal.path, 1000, 1000)
+    assert journal.pending() == []
+    monkeypatch.setenv("SUDO_UID", "1001")
+    with pytest.raises(TareError, match="not trusted"):
+        journal.pending()
 
 
 def test_a_user_is_told_that_roots_journal_is_out_of_sight(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

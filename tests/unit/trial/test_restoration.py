@@ -12,11 +12,12 @@ from knobs import DEAD, DEVICE, EarlyKnob, FileKnob, LastingKnob, journal_in, kn
 from tare.errors import BusyError, TareError
 from tare.host import Host, Site
 from tare.parts.controls.cpu import Cpu
+from tare.parts.owner import Owner
 from tare.parts.protocols import Platform
 from tare.testing import FakeHost
+from tare.trial.device import restore_command
 from tare.trial.journal import Journal
 from tare.trial.journal_lines import seal
-from tare.parts.owner import Owner
 from tare.trial.restoration import Restoration, restore, status
 
 A, B, C = (FileKnob(file=name) for name in "abc")
@@ -216,7 +217,9 @@ def test_without_root_it_says_what_it_would_do_and_that_root_is_needed(tmp_path:
     monkeypatch.setattr(os, "geteuid", lambda: journal.path.stat().st_uid or 1000)
     os.chown(journal.path, os.geteuid(), -1)
     report = restore(host, journal)
-    assert report.failed == ("file_knob: would be put back to old, but root is needed: `sudo tare restore`.",)
+    needed = f"`{restore_command(as_root=True)}`"
+    assert report.failed == (f"file_knob: would be put back to old, but root is needed: {needed}.",)
+    assert needed.startswith("`sudo env TARE_STATE=")  # root has a journal of its own
     assert not report.clean
 
 

@@ -23,6 +23,7 @@ from tare.parts.oci import PATH
 from tare.parts.owner import Owner, boot_id
 
 _LABEL = "tare.run"
+_ADDED = ("HOSTNAME", strays.KEEPER)  # what the container has and a command inside does not get
 _PARENTS = (cgroups.PARENT, f"{cgroups.PARENT}.slice")
 
 
@@ -92,8 +93,7 @@ class Docker(Container):
             cgroup_parent=_cgroup_parent(client),
             binds=[*root.binds, *_covers(host, root)],
             hidden=_own_engine(host, root),
-            # The name also on what keeps the container open: if its engine is lost, that is how it is found.
-            env={**root.env, strays.VARIABLE: site.name},
+            env={**root.env, strays.KEEPER: site.name},
             labels={_LABEL: site.name, "tare.owner": str(Owner.me()), "tare.boot": boot_id()},
             seccomp=self.seccomp,
             open_files=open_files(host),
@@ -167,8 +167,8 @@ def _is_seen(mounted: list[Mount], root: Root, path: str) -> bool:
 
 
 def _end_without_engine(host: Host, name: str) -> None:
-    """End what an engine that is no more has left running: its groups, found by the name that every process carries."""
-    for pid in sorted(strays.carrying(host, name)):
+    """End what an engine that is no more has left running: the group of what kept the container open, and its jobs."""
+    for pid in sorted(strays.carrying(host, name, strays.KEEPER)):
         folders = cgroups.folders_of_pid(host, pid)
         ours = {key: folder for key, folder in folders.items() if PurePosixPath(folder).parent.name in _PARENTS}
         if ours:
@@ -199,7 +199,7 @@ class DockerPlace(Place):
         self._root = root
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
-        ended = ExecProcess(self._inside, argv, env=["HOSTNAME"], stdin=stdin).wait(limit_s)
+        ended = ExecProcess(self._inside, argv, env=list(_ADDED), stdin=stdin).wait(limit_s)
         if ended.timed_out:
             err = f"{ended.err}\nended by tare: no answer within {limit_s:g} s"
             return Completed(tuple(argv), 124, ended.out, err)
@@ -211,7 +211,8 @@ class DockerPlace(Place):
     def _environment(self, job: Job) -> list[str]:
         """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""
         env = {**job.env, strays.VARIABLE: self.name}
+        added = dict.fromkeys(_ADDED, "")
         if self._root.kind != "image":
-            return environment(env, present={"HOSTNAME": "", **self._root.env})
+            return environment(env, present={**added, **self._root.env})
         own_path = {"PATH": self._root.env["PATH"]} if "PATH" in self._root.env else {}
-        return environment({**env, **own_path}, present={"HOSTNAME": ""})
+        return environment({**env, **own_path}, present=added)

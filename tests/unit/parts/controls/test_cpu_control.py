@@ -20,7 +20,7 @@ FOLDER = "/sys/devices/system/cpu"
 class Cores(FakeHost):
     """A machine with four cores, of which the first has no switch; what is switched shows in the list."""
 
-    def __init__(self, mounts: str = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n") -> None:
+    def __init__(self, mounts: str = "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n") -> None:
         switches = {f"{FOLDER}/cpu{core}/online": "1\n" for core in (1, 2, 3)}
         super().__init__(
             files={f"{FOLDER}/present": "0-3\n", f"{FOLDER}/online": "", "/proc/self/mountinfo": mounts, **switches}
@@ -108,7 +108,9 @@ def test_cpusets_of_cgroup_v1_are_an_obstacle_because_they_lose_the_core_for_goo
 
 
 def test_other_hierarchies_of_cgroup_v1_are_none():
-    assert Cpu(online=(0,)).obstacles(Cores("30 24 0:26 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n")) == []
+    assert (
+        Cpu(online=(0,)).obstacles(Cores("30 24 0:26 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n")) == []
+    )
 
 
 def test_a_machine_that_does_not_list_its_cores_is_said():

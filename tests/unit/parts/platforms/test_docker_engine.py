@@ -166,6 +166,27 @@ def test_an_engine_that_does_not_answer_in_time_is_stopped_and_its_log_is_quoted
     assert ("kill", "-TERM", "600") in host.asked
 
 
+def test_pid_files_that_a_power_cut_left_do_not_keep_our_engine_from_starting(tmp_path):
+    place = str(tmp_path / "engine")
+    stale, ours = f"{place}/dockerd.pid", f"{place}/exec/containerd/containerd.pid"
+    host = SmallLinux(
+        files={
+            stale: "600",
+            "/proc/600/cmdline": f"vim\0{place}/dockerd.log\0",
+            ours: "601",
+            "/proc/601/cmdline": f"containerd\0--config\0{place}/exec/containerd/containerd.toml\0",
+        }
+    )
+    host.answer = lambda argv: Completed((), 0, "", "") if argv[0] in ("dockerd", "tail") else None
+
+    with pytest.raises(ObstacleError):  # it never answers here
+        engine.start(host)
+
+    assert ("rm", "-f", "--", stale) in host.asked
+    assert ("rm", "-f", "--", ours) not in host.asked
+    assert not any(command[0] == "kill" for command in host.asked)
+
+
 def test_stopping_never_touches_a_process_that_is_not_our_engine():
     host = FakeHost(files={"/e/dockerd.pid": "600", "/proc/600/cmdline": "vim\0notes"})
 

@@ -10,8 +10,9 @@ import pytest
 from pretend_engine import PretendEngine, frame
 from small_linux import SmallLinux
 from tare.errors import ControlNotHeld, ObstacleError, TareError, TrialError
-from tare.host import Job, LocalHost, Scope, Site
+from tare.host import Completed, Job, LocalHost, Scope, Site
 from tare.parts import engine
+from tare.parts.owner import Owner, boot_id
 from tare.parts.platforms.docker import Docker
 from tare.testing import FakeHost
 
@@ -28,6 +29,7 @@ def docker(linux: SmallLinux, monkeypatch: pytest.MonkeyPatch) -> PretendEngine:
     pretend = PretendEngine(linux)
     monkeypatch.setattr(engine, "connect", lambda host: pretend)
     monkeypatch.setattr(engine, "candidates", lambda: ["/var/run/docker.sock"])
+    monkeypatch.setattr(engine, "find", lambda: engine.Engine("/var/run/docker.sock", ours=False))
     return pretend
 
 
@@ -79,15 +81,20 @@ def test_a_root_folder_on_its_own_disk_is_bound_once(linux, docker):
 
 
 def test_an_engines_socket_is_covered(linux, docker, monkeypatch):
-    monkeypatch.setattr(
-        engine, "candidates", lambda: ["/var/run/docker.sock", "/work/engine/docker.sock", "/run/d.sock"]
-    )
-    linux.folders.add("/work/engine")
+    paths = ["/work/docker.sock", "/var/run/docker.sock", "/run/d.sock", "/work/gone.sock", "/work/disk/d.sock"]
+    monkeypatch.setattr(engine, "candidates", lambda: [*paths, engine.own_socket()])
+    monkeypatch.setenv("TARE_STATE", "/work/tare")
+    linux.folders |= {*paths, "/work/tare/engine", engine.own_socket()} - {"/work/gone.sock"}
+    linux.links = {"/var/run/docker.sock": "/run/docker.sock"}
+    linux.table.append("50 29 8:1 / /work/disk rw - ext4 /dev/sdb rw")  # and so it is not shown inside
+    linux._show_table()
 
     Docker().open(linux, SITE)
 
-    covered = set(docker.configs["tare-1"]["HostConfig"]["Tmpfs"])
-    assert covered == {"/tmp", "/run", "/work/engine"}
+    asked = docker.configs["tare-1"]["HostConfig"]
+    over = [mount for mount in asked["Mounts"] if mount["Source"] == "/dev/null"]
+    assert [(mount["Target"], mount["ReadOnly"]) for mount in over] == [("/work/docker.sock", True)]
+    assert set(asked["Tmpfs"]) == {"/tmp", "/run", "/work/tare/engine"}  # of other folders nothing else is hidden
 
 
 def test_a_container_carries_our_labels(linux, docker):
@@ -95,8 +102,8 @@ def test_a_container_carries_our_labels(linux, docker):
 
     labels = docker.configs["tare-1"]["Labels"]
     assert labels["tare.run"] == "tare-1"
-    assert labels["tare.owner"] == "42:777"
-    assert labels["tare.boot"] == "6a0f8a0e-0000-4000-8000-000000000000"
+    assert labels["tare.owner"] == str(Owner.me())
+    assert labels["tare.boot"] == boot_id()
 
 
 def test_its_scope_is_its_first_process_and_its_folders_on_the_device(linux, docker):
@@ -165,18 +172,74 @@ def test_sweeping_after_a_crash_removes_everything_and_is_idempotent(linux, dock
     assert (linux.left_over(), docker.configs) == (before, {})
 
 
-def test_sweeping_without_an_engine_unmounts_and_says_that_a_container_may_be_left(linux, docker, monkeypatch):
-    before = linux.left_over()["mounts"]
+@pytest.mark.parametrize("version", [1, 2])
+def test_sweeping_once_docker_is_gone_ends_what_it_left_running_and_unmounts(version, monkeypatch):
+    linux = SmallLinux(version=version)
+    before = linux.left_over()
+    pretend = PretendEngine(linux)
+    monkeypatch.setattr(engine, "candidates", lambda: ["/var/run/docker.sock"])
+    monkeypatch.setattr(engine, "connect", lambda host: pretend)
     Docker().open(linux, SITE)
+    (pid,) = pretend.running.values()
+    (carried,) = [each for each in pretend.configs["tare-1"]["Env"] if each.startswith("TARE_KEEPER=")]
+    linux.files[f"/proc/{pid}/environ"] = f"PATH=/bin\0{carried}\0"
+    bystander = linux.start_process(environ="TARE_KEEPER=tare-10\0")
+    monkeypatch.setattr(engine, "connect", _no_engine)
+    monkeypatch.setattr(engine, "find", lambda: None)
 
-    def silent(host):
-        raise ObstacleError("docker cannot be used here.", ["no engine."])
+    Docker.sweep(linux, "tare-1")
+    Docker.sweep(linux, "tare-1")
 
-    monkeypatch.setattr(engine, "connect", silent)
-    with pytest.raises(ObstacleError):
+    assert linux.left_over() == before
+    assert not linux.alive(pid)
+    assert linux.alive(bystander)
+
+
+def test_sweeping_where_our_own_engine_is_down_starts_it_and_stops_it_again(linux, docker, monkeypatch):
+    Docker().open(linux, SITE)  # and the power goes
+    said = _private_engine(linux, monkeypatch)
+
+    Docker.sweep(linux, "tare-1")
+
+    assert said == ["start", "stop"]
+    assert docker.configs == {}
+
+
+def test_an_engine_of_ours_that_does_not_start_is_said_with_the_folder_that_may_go(linux, docker, monkeypatch):
+    _private_engine(linux, monkeypatch)
+    monkeypatch.setattr(engine, "start", _no_engine)
+
+    with pytest.raises(ObstacleError, match="remove the folder"):
         Docker.sweep(linux, "tare-1")
 
-    assert linux.left_over()["mounts"] == before
+
+def test_a_user_who_may_not_start_our_engine_sweeps_without_it(docker, monkeypatch):
+    user = SmallLinux(uid=1000)
+    said = _private_engine(user, monkeypatch)
+
+    Docker.sweep(user, "tare-1")
+
+    assert said == []
+
+
+def _no_engine(host):
+    raise ObstacleError("docker cannot be used here.", ["no engine."])
+
+
+def _private_engine(linux: SmallLinux, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Our own engine is installed and has data, but does not run; the list tells when it is started and stopped."""
+    said: list[str] = []
+
+    def start(host):
+        said.append("start")
+        return engine.Engine(engine.own_socket(), ours=True)
+
+    monkeypatch.setattr(engine, "find", lambda: None)
+    monkeypatch.setattr(engine, "start", start)
+    monkeypatch.setattr(engine, "stop", lambda host: said.append("stop"))
+    linux.folders.add(f"{engine.folder()}/data")
+    linux.answer = lambda argv: Completed((), 0, "", "") if argv[0] == "dockerd" else None
+    return said
 
 
 def test_a_limit_that_the_engine_dropped_closes_the_container_again(linux, docker):
@@ -203,7 +266,7 @@ def test_a_job_gets_its_own_environment_and_no_other(linux, docker):
     asked = docker.execs[-1]
     assert (asked["cmd"], asked["workdir"]) == (["python", "train.py"], "/work")
     # A name without a value takes away what the engine or the container would add.
-    assert asked["environment"] == ["A=1", "HOME=/root", "TARE_NAME=tare-1", "HOSTNAME", "PATH"]
+    assert asked["environment"] == ["A=1", "HOME=/root", "TARE_NAME=tare-1", "HOSTNAME", "TARE_KEEPER", "PATH"]
     assert ended.code == 0
 
 
@@ -217,7 +280,7 @@ def test_an_image_is_pinned_by_its_id_and_keeps_its_variables(linux, docker):
 
     assert docker.configs["tare-1"]["Image"] == "sha256:77"
     assert place.python == "/opt/bin/python3"
-    assert docker.execs[-1]["environment"] == ["PATH=/opt/bin", "A=1", "TARE_NAME=tare-1", "HOSTNAME"]
+    assert docker.execs[-1]["environment"] == ["PATH=/opt/bin", "A=1", "TARE_NAME=tare-1", "HOSTNAME", "TARE_KEEPER"]
     mounts = docker.configs["tare-1"]["HostConfig"]["Mounts"]
     assert [mount["Target"] for mount in mounts] == ["/dev/shm/desk", "/tmp/set"]
     assert place.facts == {"root": "image", "image_id": "sha256:77"}

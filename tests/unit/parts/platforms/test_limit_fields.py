@@ -102,7 +102,11 @@ def test_no_limit_no_obstacle():
 
 @pytest.mark.parametrize(("text", "named"), [("0", {0}), ("0-2", {0, 1, 2}), ("0,2-3", {0, 2, 3})])
 def test_cores_are_named_singly_or_as_ranges(text, named):
-    assert limits.cores(text) == named
+    every = Bare(cpuset=text)
+    (sentence,) = limits.limit_obstacles(SmallLinux(files={"/sys/devices/system/cpu/online": ""}), every) or [""]
+
+    assert every.cpuset == text
+    assert sentence in ("", f"`cpuset: {text}` names cores that are not online: {sorted(named)}.")
 
 
 @pytest.mark.parametrize(

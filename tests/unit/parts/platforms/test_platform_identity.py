@@ -8,7 +8,7 @@ from small_linux import SmallLinux
 from tare.host import Completed
 from tare.parts import strays
 from tare.parts.advisories import advice, runc_advice
-from tare.parts.identity import identity, is_root, open_files, owner
+from tare.parts.identity import identity, is_root, open_files
 from tare.testing import FakeHost
 
 
@@ -25,12 +25,6 @@ def test_root_without_the_right_to_mount_is_not_root_enough():
     host.files["/proc/self/status"] = host.files["/proc/self/status"].replace("000001ffffffffff", "00000000a80425fb")
     assert not is_root(host)
     assert not is_root(FakeHost())
-
-
-def test_an_owner_is_told_from_a_later_process_with_the_same_pid():
-    stat = "42 (a (strange) name) S 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 98765 0 0"
-
-    assert owner(FakeHost(files={"/proc/self/stat": stat})) == "42:98765"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import pytest
 from small_linux import SmallLinux, broken_openings
 from tare.errors import ControlNotHeld
 from tare.host import Completed, Job, Site
+from tare.parts.oci import PATH
+from tare.parts.owner import Owner
 from tare.parts.platforms.podman import Podman
 from tare.testing import FakeHost
 
@@ -29,7 +31,7 @@ def test_a_container_is_made_with_the_walls_of_the_house():
     walls = {
         "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--pids-limit=4096",
         "--user=0:0", "--cgroup-parent=/tare", f"--shm-size={64 << 20}b", "--label=tare.run=tare-1",
-        "--label=tare.owner=42:777", "--log-driver=none", "--ulimit=nofile=1024:4096",
+        f"--label=tare.owner={Owner.me()}", "--log-driver=none", "--ulimit=nofile=1024:4096",
     }  # fmt: skip
     assert walls <= set(flags)
     assert flags[:3] == ("podman", "--cgroup-manager=cgroupfs", "--runtime=runc")
@@ -64,12 +66,28 @@ def test_a_job_gets_its_own_environment_and_no_other():
     host = SmallLinux()
     place = Podman().open(host, SITE)
 
-    place.spawn(Job(("python", "train.py"), env={"A": "1"}, cwd="/work"))
+    place.spawn(Job(("python", "train.py"), env={"HF_TOKEN": "hush", "HOME": "/ada"}, cwd="/work"))
 
-    assert host.spawned[0].argv == (
-        "podman", "--cgroup-manager=cgroupfs", "exec", "--workdir=/work", "tare-1",
-        "/usr/bin/env", "-i", "A=1", "TARE_NAME=tare-1", "python", "train.py",
+    (job,) = host.spawned
+    assert job.argv == (
+        "podman", "--cgroup-manager=cgroupfs", "exec", "--workdir=/work", "--env=HF_TOKEN", "tare-1",
+        "/usr/bin/env", "-u", "HOSTNAME", "-u", "TERM", "-u", "container", "-u", "PWD",
+        "HOME=/ada", "TARE_NAME=tare-1", "python", "train.py",
     )  # fmt: skip
+    assert job.env == {"HF_TOKEN": "hush", "PATH": PATH, "HOME": "/root"}  # podman's own: a command line is public
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "PATH", "TMPDIR", "XDG_RUNTIME_DIR", "https_proxy", "GODEBUG", "TERM"])
+def test_what_podman_itself_would_heed_is_not_in_its_environment(name):
+    host = SmallLinux()
+    place = Podman().open(host, SITE)
+
+    place.spawn(Job(("true",), env={name: "for the job"}))
+
+    (job,) = host.spawned
+    assert f"{name}=for the job" in job.argv
+    assert "for the job" not in job.env.values()
+    assert ("-u", name) not in zip(job.argv, job.argv[1:], strict=False)
 
 
 def test_in_an_image_the_images_own_variables_stay_and_its_path_wins():
@@ -83,7 +101,8 @@ def test_in_an_image_the_images_own_variables_stay_and_its_path_wins():
     assert place.python == "/opt/python3"
     assert "-i" not in argv
     assert "PATH=/host" not in argv
-    assert {"A=1", "TARE_NAME=tare-1"} <= set(argv)
+    assert {"--env=A", "TARE_NAME=tare-1"} <= set(argv)
+    assert host.spawned[0].env["A"] == "1"
     assert created(host)[-3:] == ("pt:1", "sleep", "2147483647")
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from pydantic import ValidationError
 
 from tare.host import Completed, LocalHost
 from tare.parts.find import find
+from tare.parts.secrets import mask
 from tare.parts.workloads.command import Command
 from tare.testing import FakeHost
 
@@ -35,6 +38,29 @@ def test_a_command_is_a_value_that_can_be_hashed_and_stored() -> None:
     assert hash(one) == hash(again)
     assert len({one, again, command("python", "y.py")}) == 2
     assert one.fields()["env"] == {"B": "2", "A": "1"}
+
+
+def test_secrets_reach_the_job_but_no_record() -> None:
+    one = command("train", "--api-key=CANARY1", "--token", "CANARY2", env={"HF_TOKEN": "CANARY3", "A": "1"})
+    other = command("train", "--api-key=CANARY1", "--token", "CANARY2", env={"HF_TOKEN": "CANARY4", "A": "1"})
+
+    assert "CANARY" not in json.dumps(one.fields()) + one.title()
+    assert one.fields()["env"] == {"HF_TOKEN": mask("CANARY3"), "A": "1"}
+    assert one.fields() != other.fields()
+    assert Command.model_validate(one.fields()).fields() == one.fields()  # masked twice is masked once
+    job = one.job(FakeHost(), Path("/desk"), 1)
+    assert job.env["HF_TOKEN"] == "CANARY3"
+    assert job.argv[-4:] == ("train", "--api-key=CANARY1", "--token", "CANARY2")
+
+
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp"])
+def test_a_shared_folder_is_never_shown_whole(folder: str) -> None:
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".sh") as script:
+        here = command("sh", Path(script.name).name, folder, f"--out={folder}", cwd=folder)
+
+        assert here.inputs() == (Path(script.name),)
+        assert here.job(FakeHost(), Path("/desk"), 1).cwd == folder
+        assert command("ls", cwd=folder, reads=[folder]).inputs() == (Path(folder),)
 
 
 def test_a_line_is_split_into_words_and_no_shell_reads_it() -> None:
