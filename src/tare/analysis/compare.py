@@ -184,8 +184,10 @@ def _without_interval(contest: Contest, side: Sides, margin: float, metric: str)
         notes=tuple(notes),
         paired=side.paired,
         method="Hodges-Lehmann, no interval",
-        more_trials=max(FLOOR - side.n, 0) or None,
+        more_trials=None if side.empty else max(FLOOR - side.n, 0) or None,
         aa_floor=contest.floor,
+        ours=median_estimate([m.value for m in contest.ours]) if contest.ours else None,
+        theirs=median_estimate([m.value for m in contest.theirs]) if contest.theirs else None,
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 import numpy as np
 
@@ -34,6 +34,20 @@ _COUNTS = (
     FaultCount("minor_faults_training", "in training", lambda least, most: most > 5_000 and most > 20 * least),
     FaultCount("minor_faults", "in the whole job", lambda least, most: most - least > 50_000 and most > 1.5 * least),
 )
+
+
+def throttled(levels: Mapping[str, Sequence[Record]]) -> list[str]:
+    """Levels that a CPU quota stopped: a median step falls between the stops, and hides them."""
+    notes = []
+    for level, records in levels.items():
+        spent = [record.metrics.get("cgroup_throttled_s", 0.0) for record in records]
+        times = [record.metrics.get("cgroup_nr_throttled", 0.0) for record in records]
+        if any(times):
+            notes.append(
+                f"{level!r} was stopped by its CPU quota {median(times):.0f} times a trial, "
+                f"{median(spent):.2f} s in all: look at the whole run, the median step hides it."
+            )
+    return notes
 
 
 def malloc_lottery(records: Sequence[Record]) -> str | None:

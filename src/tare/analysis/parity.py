@@ -21,7 +21,7 @@ class Rule:
     pattern: str
     matters: bool
     why: str
-    factor: str = ""  # a factor whose levels differ in this by intent: then it is no taint
+    factors: tuple[str, ...] = ()  # settings that the sides may differ in by intent: then it is no taint
 
     def fits(self, key: str) -> bool:
         return re.search(self.pattern, key, re.IGNORECASE) is not None
@@ -35,14 +35,14 @@ RULES: tuple[Rule, ...] = (
     Rule(r"speculation|store_bypass", False, "part of what the platform is: seccomp can switch this mitigation on"),
     Rule(r"(^|[._])(hash|sha256|libraries|libs)([._]|$)", True, "another build of a library that does the work"),
     Rule(r"torch.*parallel_?info", True, "another set-up of torch's threads or libraries"),
-    Rule(r"threads?([._]|$)|OMP_|MKL_.*THREADS|OPENBLAS_.*THREADS", True, "another number of threads", "threads"),
+    Rule(r"threads?([._]|$)|OMP_|MKL_.*THREADS|OPENBLAS_.*THREADS", True, "another number of threads", ("threads",)),
     Rule(r"optimi[sz]er|foreach|fused", True, "another optimiser path: it changes the optimiser step alone"),
     Rule(r"blas|mkldnn|onednn|(^|[._])mkl|capability", True, "another linear-algebra library or code path"),
     Rule(r"cudnn|cuda|driver|tensorrt", True, "another GPU stack"),
     Rule(r"(^|[._])torch([._]|$)", True, "another build of torch"),
-    Rule(r"MALLOC_|LD_PRELOAD|tcmalloc|jemalloc", True, "another memory allocator or its thresholds", "malloc"),
+    Rule(r"MALLOC_|LD_PRELOAD|tcmalloc|jemalloc", True, "another memory allocator or its thresholds", ("malloc",)),
     Rule(r"LD_LIBRARY_PATH|PYTORCH_", True, "an environment variable that steers the libraries"),
-    Rule(r"quota|cpu_?max|cpus_?allowed|cpuset|cores|affinity", True, "another share of the CPUs", "cpu"),
+    Rule(r"quota|cpu_?max|cpus_?allowed|cpuset|cores|affinity", True, "another share of the CPUs", ("quota", "cpuset")),
     Rule(r"numpy", True, "another numpy"),
     Rule(r"python(_?version|[._]version|$)|implementation", True, "another Python"),
     Rule(r"libc|glibc|musl", True, "another C library"),
@@ -60,8 +60,15 @@ def differences(
     if not left or not right:
         return []
     keys = [key for key in dict.fromkeys((*left, *right)) if left.get(key) != right.get(key)]
-    found = [_difference(key, left.get(key), right.get(key), level, against, by) for key in keys]
+    declared = _declared(ours, theirs) | {by.rpartition(".")[2]}
+    found = [_difference(key, left.get(key), right.get(key), level, against, declared) for key in keys]
     return sorted(found, key=lambda difference: not difference.matters)
+
+
+def _declared(ours: Sequence[Record], theirs: Sequence[Record]) -> set[str]:
+    """The settings that the study itself gave the sides differently, by their last names."""
+    one, other = ours[0].settings, theirs[0].settings
+    return {name.rpartition(".")[2] for name in {*one, *other} if one.get(name) != other.get(name)}
 
 
 def taints(found: Iterable[Difference]) -> list[str]:
@@ -97,10 +104,10 @@ def rule_for(key: str) -> Rule:
 
 
 def _difference(
-    key: str, ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None, level: str, against: str, by: str
+    key: str, ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None, level: str, against: str, declared: set[str]
 ) -> Difference:
     rule = rule_for(key)
-    intended = bool(rule.factor) and rule.factor in by.rpartition(".")[2]
+    intended = not declared.isdisjoint(rule.factors)
     why = f"{rule.why}; it is what is compared" if intended else rule.why
     return Difference(key, level, against, _shown(ours), _shown(theirs), rule.matters and not intended, why)
 

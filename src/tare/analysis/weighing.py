@@ -12,7 +12,7 @@ from tare.analysis import sentences
 from tare.analysis.cells import Cells, baseline_level, cells, join, resolve_factor
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline, unknown_name
 from tare.analysis.model import Comparison, Difference, Estimate, Left, Measurement, Weighing
-from tare.analysis.noise import drift, loud_levels, malloc_lottery
+from tare.analysis.noise import drift, loud_levels, malloc_lottery, throttled
 from tare.analysis.parity import differences, taints
 from tare.analysis.population import mixed_populations, not_deterministic, other_computation
 from tare.analysis.question import question
@@ -96,7 +96,7 @@ def weigh(
         measurements=tuple(values),
         medians=level_medians(used, scene.label),
         phases=level_phases(used, scene.label),
-        facts=dict(scene.records[0].facts.get("device") or {}) if scene.records else {},
+        facts=next((dict(record.facts["device"]) for record in scene.records if record.facts.get("device")), {}),
     )
 
 
@@ -237,6 +237,7 @@ def _notes(scene: Scene, values: Sequence[Measurement]) -> list[str]:
     levels: dict[str, list[Record]] = {}
     for record in scene.trials.used:
         levels.setdefault(scene.label.label(record), []).append(record)
+    notes += throttled(levels)
     for level, records in levels.items():
         notes += not_deterministic(level, records)
         if scene.against is None:  # else it taints the comparison itself

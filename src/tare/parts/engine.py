@@ -220,7 +220,7 @@ def _launch(host: Host, place: str) -> Engine:
 
 
 def _forget_dead(host: Host, place: str) -> None:
-    """Remove pid files that a power cut left: their numbers may be someone else's by now, and dockerd would not start."""
+    """Remove pid files that a power cut left: dockerd does not start where their numbers are someone else's by now."""
     containerd = f"{place}/exec/containerd/containerd"
     if _own_pid(host, place) is None:
         host.run(["rm", "-f", "--", f"{place}/dockerd.pid"]).checked()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from figures import noisy, record, side
 
-from tare.analysis.noise import drift, loud_levels, malloc_lottery
+from tare.analysis.noise import drift, loud_levels, malloc_lottery, throttled
+from tare.records.model import Record
 
 
 def with_faults(counts, metric="minor_faults_training", **settings):
@@ -75,3 +76,12 @@ def test_a_level_that_varies_by_more_than_a_tenth_is_said_to_be_noisy(cv, loud):
     values = np.exp(np.random.default_rng(1).normal(0, cv, 30)).tolist()
 
     assert bool(loud_levels(side("bare", values))) is loud
+
+
+def test_a_level_that_its_quota_stopped_is_named_because_a_median_step_hides_it() -> None:
+    def trial(times: float) -> Record:
+        metrics = {"cgroup_nr_throttled": times, "cgroup_throttled_s": times / 10}
+        return Record("t", 1, "s", 0, 0, 0, {}, "ok", metrics=metrics)
+
+    (note,) = throttled({"bare": [trial(0)], "docker": [trial(12), trial(14), trial(16)]})
+    assert "'docker' was stopped by its CPU quota 14 times a trial, 1.40 s in all" in note

@@ -1,9 +1,12 @@
 """What differs between the software of two sides, and what of it matters."""
 
+from dataclasses import replace
+
 import pytest
 from figures import record
 
 from tare.analysis.parity import differences, rule_for, taints
+from tare.records.model import Record
 
 FINGERPRINT = {
     "kernel": "6.18",
@@ -128,3 +131,20 @@ def test_differences_that_matter_come_first():
     both = differences(ours, [record(facts={"inside": FINGERPRINT})], level="docker", against="bare", by="platform")
 
     assert [each.matters for each in both] == [True, False]
+
+
+def test_a_quota_that_the_study_gave_is_what_is_compared_and_no_taint() -> None:
+    def side(quota: float | None) -> list[Record]:
+        settings = {"platform": "bare", "platform.quota": quota}
+        inside = {"cgroup": {"cpu_quota_cores": quota}} if quota else {"cgroup": {"memory_limit_bytes": 1}}
+        return [Record("t", 1, "s", 0, 0, 0, settings, "ok", facts={"inside": inside})]
+
+    def matter(ours: list[Record], theirs: list[Record]) -> list[str]:
+        found = differences(ours, theirs, level="a", against="b", by="platform")
+        return [each.key for each in found if each.matters]
+
+    assert matter(side(0.5), side(None)) == []
+    surprise = [replace(record, settings={"platform": "bare"}) for record in side(0.5)]
+    assert matter(surprise, [replace(record, settings={"platform": "bare"}) for record in side(None)]) == [
+        "cgroup.cpu_quota_cores"
+    ]

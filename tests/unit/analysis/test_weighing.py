@@ -234,7 +234,8 @@ def test_a_baseline_whose_trials_all_failed_does_not_vanish_either():
 
     (comparison,) = weigh(FakeStore(records)).comparisons
 
-    assert (comparison.effect, comparison.ours, comparison.theirs) == (None, None, None)
+    assert (comparison.effect, comparison.theirs) == (None, None)
+    assert comparison.ours is not None
 
 
 def test_an_empty_store_and_one_level_are_no_error():
