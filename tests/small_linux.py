@@ -7,7 +7,7 @@ It understands just the commands that platforms give, and refuses all others, so
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath, PurePosixPath
 from typing import Any
@@ -274,6 +274,12 @@ class SmallLinux(FakeHost):
         self._kill(["-KILL", str(pid)])
         for controller in CONTROLLERS if self.version == 1 else ("",):
             self._forget(self.point(controller) + self.group_paths[pid])
+
+    def _env(self, words: list[str]) -> tuple[int, str, str]:
+        """`env -C FOLDER COMMAND...`, and no other form of it."""
+        assert words[0] == "-C"
+        doing: Callable[[list[str]], tuple[int, str, str]] = getattr(self, f"_{words[2]}")
+        return doing(words[3:])
 
     def _podman(self, words: list[str]) -> tuple[int, str, str]:
         if "podman" not in self.installed:

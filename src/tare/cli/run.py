@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,14 @@ def open_store(study: Study, text: str, folder: Path) -> Store:
 
     if (folder / "store.json").exists():
         return Store.open(folder, write=True)
-    return Store.create(folder, study.as_plain(), text)
+    # A study that holds a secret is kept without it: the file as written stays with its owner.
+    kept = study_text(study) if any(choice.hides for choice in study.workloads) else text
+    return Store.create(folder, study.as_plain(), kept)
+
+
+def study_text(study: Study) -> str:
+    """The study as a file that `tare run` takes (JSON is YAML), with every secret masked."""
+    return json.dumps(study.as_plain(), indent=1)
 
 
 def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import secrets
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ import click
 
 from tare.cli.engines import engine_if_possible
 from tare.cli.options import SHARE, json_option, need, say
-from tare.cli.run import finish, run_into
+from tare.cli.run import finish, run_into, study_text
 from tare.errors import ObstacleError, StudyError
 
 CONTAINERS = ("docker", "podman", "runc")  # tried in this order where none is named
@@ -79,7 +78,7 @@ def command(
             "tare weigh",
         )
         folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-        outcome = run_into(study, json.dumps(study.as_plain(), indent=1), folder)
+        outcome = run_into(study, study_text(study), folder)
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
 
 

@@ -49,7 +49,8 @@ class Podman(Container):
             stack.callback(_remove_groups, host)
             stack.callback(_remove, host, site.name)
             host.run([*_podman(host), "create", *self._options(host, site), *self._root(), *SLEEPER]).checked()
-            host.run([*_PODMAN, "start", site.name]).checked()
+            # Its monitor leaves a file where it was started when a container runs out of memory.
+            host.run(["env", "-C", str(site.scratch), *_PODMAN, "start", site.name]).checked()
             pid = _pid(host, site.name)
             folders = cgroups.folders_of_pid(host, pid)
             limits.check_held(host, self, folders)
