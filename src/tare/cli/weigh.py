@@ -87,11 +87,16 @@ def _own_command(words: tuple[str, ...]) -> dict[str, Any]:
 
 
 def built_in_workload(name: str) -> dict[str, Any]:
-    if name in WORKLOADS:
-        return WORKLOADS[name]
-    close = difflib.get_close_matches(name, WORKLOADS, n=1)
+    """One of ours by its short name, or any workload part that needs no fields."""
+    from tare.parts.find import find, names
+
+    plain = [part for part in names("workloads") if not find("workloads", part).example]
+    known = list(dict.fromkeys([*WORKLOADS, *plain]))
+    if name in known:
+        return WORKLOADS.get(name, {name: {}})
+    close = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise StudyError(f"there is no built-in workload {name!r}. There are: {', '.join(WORKLOADS)}.{hint}")
+    raise StudyError(f"there is no built-in workload {name!r}. There are: {', '.join(known)}.{hint}")
 
 
 def choose_platform(asked: str | None, stack: ExitStack) -> str:

@@ -124,10 +124,15 @@ def _ordered(readable: Iterable[str], site: Site) -> list[Bind]:
     return sorted(binds.values(), key=lambda bind: PurePosixPath(bind.target).parts)
 
 
+def own_interpreter() -> list[str]:
+    """Where this very interpreter finds its modules."""
+    return [sys.prefix, sys.base_prefix, *sys.path]
+
+
 def python_paths(host: Host) -> list[str]:
     """The folders that the host's own interpreter lives on, wherever they are mounted."""
     if host.python == sys.executable:
-        return _folders([sys.prefix, sys.base_prefix, *sys.path])
+        return _folders(own_interpreter())
     script = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix] + sys.path))"
     asked = host.run([host.python, "-c", script])
     return _folders(json.loads(asked.out)) if asked.code == 0 else []
