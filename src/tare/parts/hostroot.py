@@ -112,6 +112,13 @@ def binds(host: Host, site: Site) -> list[Bind]:
     return _ordered(readable, site)
 
 
+def needed_below(host: Host, site: Site, folders: Iterable[str]) -> list[Bind]:
+    """What the site and the interpreter need of folders that cannot be shown whole."""
+    wanted = _existing(host, [*(str(path) for path in site.reads), *python_paths(host)])
+    below = [path for path in wanted if any(PurePosixPath(path).is_relative_to(folder) for folder in folders)]
+    return [Bind(path, path) for path in dict.fromkeys(below)]
+
+
 def image_binds(site: Site) -> list[Bind]:
     """What an image does not have: all that the site reads and writes."""
     return _ordered([str(path) for path in site.reads], site)

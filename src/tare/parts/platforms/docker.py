@@ -76,6 +76,10 @@ class Docker(Container):
             below, kind = hostroot.overlay(host, site, stack), "overlay"
         on_top = hostroot.binds(host, site)
         folders = {f"/{top.name}" for top in tops if not top.link} - {bind.target for bind in on_top}
+        if kind == "binds":
+            left_out = _holding_the_engine(client, folders)
+            folders -= left_out
+            on_top += hostroot.needed_below(host, site, left_out)
         shown = [Bind(f"{below}{folder}", folder) for folder in sorted(folders)]
         return Root(kind, images.skeleton(client, tops), [*shown, *on_top], {"PATH": PATH})
 
@@ -137,6 +141,13 @@ def _cgroup_parent(client: Any) -> str:
     with engine.errors("say which control groups it uses"):
         driver = client.info()["CgroupDriver"]
     return _PARENTS[1] if driver == "systemd" else f"/{_PARENTS[0]}"
+
+
+def _holding_the_engine(client: Any, folders: set[str]) -> set[str]:
+    """Folders that an engine refuses to bind because its own data lie in them: /var as a rule, and no software."""
+    with engine.errors("say where its data are"):
+        data = PurePosixPath(client.info().get("DockerRootDir") or "/var/lib/docker")
+    return {folder for folder in folders if data.is_relative_to(folder)}
 
 
 def _own_engine(host: Host, root: Root) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,22 @@ def test_without_the_right_to_mount_the_root_folders_are_bound_as_they_are(docke
     assert docker.configs["tare-1"]["User"] == "1000:1000"
     assert place.facts["root"] == "binds"
     assert not any("overlay" in line for line in user.table)
+
+
+def test_a_folder_that_holds_the_engines_data_is_left_out_of_plain_binds_but_for_what_is_read(docker, monkeypatch):
+    """Docker refuses such a bind; with an overlay it is not the same folder, and no matter."""
+    monkeypatch.setattr(
+        type(docker), "info", lambda self: {"CgroupDriver": "cgroupfs", "DockerRootDir": "/work/docker"}
+    )
+    user = SmallLinux(uid=1000)
+    monkeypatch.setattr("tare.parts.hostroot._existing", lambda host, paths: [path for path in paths if "set" in path])
+    docker.host = user
+
+    Docker().open(user, replace(SITE, reads=(Path("/work/set"),)))
+
+    shown = [mount["Target"] for mount in docker.configs["tare-1"]["HostConfig"]["Mounts"]]
+    assert "/work" not in shown
+    assert "/work/set" in shown
 
 
 def test_a_root_folder_on_its_own_disk_is_bound_once(linux, docker):
