@@ -68,10 +68,12 @@ def run_into(
 def sensitivity(study: Study) -> str:
     """What the run can see at all, said before it: the smallest effect, at a quiet machine's scatter."""
     from tare.analysis.power import expected_mde
+    from tare.report.words import count_text
 
     seen = expected_mde(TYPICAL_SCATTER, study.repeat.min)
     if seen is None:
-        return f"{study.repeat.min} blocks have no 95 % interval: figures are shown, and nothing is claimed."
+        blocks = count_text(study.repeat.min, "block")
+        return f"with {blocks} there is no 95 % interval: figures are shown, and nothing is claimed."
     return (
         f"before the run: {study.repeat.min} blocks can see about {seen:.1%} "
         f"where trials scatter by {TYPICAL_SCATTER:.0%}; more scatter needs more blocks."
