@@ -77,7 +77,6 @@ def _unless_number(parse: Any) -> Any:
 Seconds = Annotated[float, BeforeValidator(_unless_number(_seconds))]
 PositiveSeconds = Annotated[float, BeforeValidator(lambda value: _positive(_unless_number(_seconds)(value)))]
 SizeBytes = Annotated[int, BeforeValidator(lambda value: value if type(value) is int else _size(value))]
-Share = Annotated[float, BeforeValidator(parse_share)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,13 @@ import math
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from tare.measures import PositiveSeconds, Seconds, Share, SizeBytes, parse_share
+from tare.measures import PositiveSeconds, Seconds, SizeBytes, parse_share
 
 
 class Sample(BaseModel):
     period_s: Seconds = 0.0
     limit_s: PositiveSeconds = 1.0
     size_bytes: SizeBytes = 0
-    share: Share = 0.0
 
 
 @pytest.mark.parametrize(
@@ -42,9 +41,13 @@ def test_a_share_may_be_written_in_per_cent(text, share):
         ("period_s", True, "True"),
         ("limit_s", "0 s", "more than zero"),
         ("size_bytes", "12", "no unit"),
-        ("share", "five", "not a share"),
     ],
 )
 def test_what_is_not_a_quantity_is_refused_in_words(field, bad, says):
     with pytest.raises(ValidationError, match=says):
         Sample(**{field: bad})
+
+
+def test_what_is_not_a_share_is_answered_with_how_to_write_one():
+    with pytest.raises(ValueError, match=r"'five' is not a share; write it like 5% or 0\.05"):
+        parse_share("five")

@@ -57,7 +57,7 @@ def command(study: Path, trust: bool, as_json: bool) -> None:
         f"and {size_text(checked.disk_bytes)}; times are {'measured' if checked.measured else 'guesses'}"
     )
     say(sensitivity(loaded))
-    for sentence in checked.notes:
+    for sentence in (*checked.unasked, *checked.notes):
         say(f"note: {sentence}")
     for sentence in checked.blocked:
         say(f"obstacle: {sentence}")

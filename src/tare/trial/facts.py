@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import time
 from collections.abc import Callable
 from typing import Any
 
 from tare.host import Host
+from tare.parts.cgroups import hierarchies
 
 _SYSCTLS = {
     "vm.dirty_ratio": "/proc/sys/vm/dirty_ratio",
@@ -54,13 +54,13 @@ def clocks() -> dict[str, float]:
 
 def cgroup_layout(host: Host) -> str | None:
     """`v1`, `v2` or `hybrid`, by what is mounted."""
-    mounts = _line(host, "/proc/self/mounts", whole=True)
-    if mounts is None:
+    try:
+        found = set(hierarchies(host))
+    except OSError:
         return None
-    kinds = {line.split()[2] for line in mounts.splitlines() if len(line.split()) > 2}
-    if {"cgroup", "cgroup2"} <= kinds:
-        return "hybrid"
-    return "v2" if "cgroup2" in kinds else "v1" if "cgroup" in kinds else None
+    if not found:
+        return None
+    return "v2" if found == {""} else "hybrid" if "" in found else "v1"
 
 
 def abilities(host: Host) -> list[tuple[str, bool, str]]:
@@ -164,8 +164,3 @@ def _os_name(host: Host) -> str | None:
         if line.startswith("PRETTY_NAME="):
             return line.partition("=")[2].strip().strip('"')
     return None
-
-
-def free_bytes(path: str) -> int:
-    """Room on the disk under `path`."""
-    return shutil.disk_usage(path).free

@@ -1,0 +1,24 @@
+"""What the device says of itself."""
+
+import pytest
+
+from tare.testing import FakeHost
+from tare.trial.facts import abilities, cgroup_layout, device_facts
+
+V1 = "30 20 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+V2 = "31 20 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+
+
+@pytest.mark.parametrize(("mounted", "layout"), [(V1, "v1"), (V2, "v2"), (V1 + V2, "hybrid"), ("", None)])
+def test_the_cgroups_are_told_by_what_is_mounted(mounted, layout):
+    assert cgroup_layout(FakeHost(files={"/proc/self/mountinfo": mounted})) == layout
+
+
+def test_a_device_that_tells_nothing_has_no_facts_rather_than_empty_ones():
+    facts = device_facts(FakeHost())
+    assert None not in facts.values()
+    assert "cgroups" not in facts
+
+
+def test_every_ability_is_answered_in_a_sentence():
+    assert all(why.endswith(".") for _, _, why in abilities(FakeHost()))
