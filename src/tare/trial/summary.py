@@ -77,6 +77,12 @@ _NAMES = {  # what the marks call it -> what the definitions call it (docs/expla
     "forward": "forward_s",
     "backward": "backward_s",
     "optimiser": "optimiser_s",
+    "pre_process": "pre_process_s",
+    "inference": "inference_s",
+    "post_process": "post_process_s",
+    "evaluate": "evaluate_s",
+    "gpu_step": "gpu_step_s",
+    "gpu_idle": "gpu_idle_s",
 }
 
 

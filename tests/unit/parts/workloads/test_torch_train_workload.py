@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from tare.errors import TareError
 from tare.host import Completed, LocalHost
+from tare.parts.data_folder import data_dir
 from tare.parts.find import find
-from tare.parts.workloads.torch_train import TorchTrain, data_dir
+from tare.parts.workloads.torch_train import TorchTrain
 from tare.testing import FakeHost
 from tare_inside.data import mnist
 

@@ -1,0 +1,70 @@
+"""What every built-in PyTorch program shares: its fields, what keeps it from running here, and how its job is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from tare.host import Completed, Host, Job
+from tare.parts.inside import Malloc, built_in_env, launched
+from tare.parts.protocols import Json, Workload
+
+_LOOK_FOR_TORCH = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 3)"
+_LOOK_FOR_CUDA = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 3)"
+_ABSENT = 3  # the exit code by which the two above say no
+
+
+class TorchWorkload(Workload):
+    """A program of ours in `tare_inside` that needs PyTorch."""
+
+    threads: PositiveInt | None = None
+    """Threads of torch and OpenMP; their own choice unless said."""
+    malloc: Malloc = "fixed"
+    """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where to compute."""
+    python: str | None = None
+    """The interpreter that has torch, if it is not the platform's own."""
+
+    def torch_obstacles(self, host: Host) -> list[str]:
+        """Why the interpreter cannot run it: no PyTorch there, or one that sees no GPU."""
+        python = self.python or host.python
+        sentence = _without_torch(python, host.run([python, "-c", _LOOK_FOR_TORCH]), self.part_name())
+        if sentence is None and self.device == "cuda":
+            sentence = _without_cuda(python, host.run([python, "-c", _LOOK_FOR_CUDA], limit_s=120))
+        return [] if sentence is None else [sentence]
+
+    def program(self, place: Host, desk: Path, module: str, asked: Mapping[str, Json]) -> Job:
+        """The job that runs `tare_inside.<module>` with `asked` as its order, and where to leave what it finds."""
+        files = {name: str(desk / f"{name}.json") for name in ("outcome", "fingerprint")}
+        order = {**asked, **files, "marks": str(desk / "marks.bin")}
+        env = built_in_env(desk, self.malloc)
+        if self.threads is not None:
+            env["OMP_NUM_THREADS"] = str(self.threads)  # some of torch's libraries do not ask torch
+        argv = (self.python or place.python, "-m", f"tare_inside.{module}", json.dumps(order, sort_keys=True))
+        return Job(launched(place.python, desk, argv), env, str(desk))
+
+
+def _without_torch(python: str, asked: Completed, part: str) -> str | None:
+    if asked.code == 0:
+        return None
+    if asked.code == _ABSENT:
+        return (
+            f"{python} has no PyTorch: `{python} -m pip install torch` puts it there, "
+            f"or set `python` of {part} to an interpreter that has it."
+        )
+    said = (asked.err or asked.out).strip().splitlines()[-1:]
+    return f"{python} could not be asked whether it has PyTorch{': ' + said[0] if said else ''}."
+
+
+def _without_cuda(python: str, asked: Completed) -> str | None:
+    if asked.code == 0:
+        return None
+    return (
+        f"the PyTorch of {python} sees no GPU: check the driver with `nvidia-smi` and that torch was built for CUDA, "
+        "or set `device: cpu`."
+    )
