@@ -27,6 +27,8 @@ class Rule:
         return re.search(self.pattern, key, re.IGNORECASE) is not None
 
 
+PLACEMENT = ("quota", "cpuset", "cores", "pin", "numa", "leave_idle")
+
 # The first rule that fits decides. A key that no rule knows is reported and taints nothing.
 RULES: tuple[Rule, ...] = (
     Rule(r"(^|[._])(pid|ppid|hostname|cgroup(_path)?s?|boot_id|time|uptime|cwd|tmpdir)$", False, "differs by itself"),
@@ -42,7 +44,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"(^|[._])torch([._]|$)", True, "another build of torch"),
     Rule(r"MALLOC_|LD_PRELOAD|tcmalloc|jemalloc", True, "another memory allocator or its thresholds", ("malloc",)),
     Rule(r"LD_LIBRARY_PATH|PYTORCH_", True, "an environment variable that steers the libraries"),
-    Rule(r"quota|cpu_?max|cpus_?allowed|cpuset|cores|affinity", True, "another share of the CPUs", ("quota", "cpuset")),
+    Rule(r"quota|cpu_?max|cpus_?allowed|cpuset|cores|affinity", True, "another share of the CPUs", PLACEMENT),
     Rule(r"numpy", True, "another numpy"),
     Rule(r"python(_?version|[._]version|$)|implementation", True, "another Python"),
     Rule(r"libc|glibc|musl", True, "another C library"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 MOST_CORES = 8192  # the largest that Linux is built for
 _PIECE = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
@@ -22,3 +23,14 @@ def cores(text: str) -> list[int]:
             raise ValueError(f"{text!r} names a core that no machine has")
         named |= set(range(first, last + 1))
     return sorted(named)
+
+
+def core_text(numbers: Iterable[int]) -> str:
+    """Cores as the kernel writes them: 0, 1, 2, 5 as `0-2,5`."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = runs[-1][0], number
+        else:
+            runs.append((number, number))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -94,6 +94,8 @@ def _resources(limits: Limits) -> dict[str, Json]:
         resources |= {"CpuQuota": limits.quota_us(), "CpuPeriod": PERIOD_US}
     if limits.cpuset is not None:
         resources["CpusetCpus"] = limits.cpuset
+    if limits.mems is not None:
+        resources["CpusetMems"] = limits.mems
     if limits.memory is not None:
         resources |= {"Memory": limits.memory, "MemorySwap": limits.memory}  # together: no swap
     return resources

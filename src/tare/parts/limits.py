@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, Self, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from tare.errors import ControlNotHeld
-from tare.host import Host
+from tare.host import Host, Site
 from tare.measures import SizeBytes
+from tare.parts import placement
 from tare.parts.cgroups import hierarchies, locate, offered
 from tare.parts.core_list import cores
 from tare.parts.protocols import Platform
@@ -31,6 +33,28 @@ class Limits(Platform):
     memory: Annotated[SizeBytes, Field(ge=_LEAST_MEMORY_BYTES)] | None = None
     """Memory limit, like 2 GiB; swap is not given beyond it."""
 
+    cores: PositiveInt | None = None
+    """How many cores it may use. Vanilla: a quota, and the scheduler picks the cores; with `pin`, always the same."""
+
+    pin: bool = False
+    """Pin it to the cores it may use: a cpuset instead of a quota."""
+
+    numa: NonNegativeInt | None = None
+    """Only cores and memory of this node."""
+
+    leave_idle: NonNegativeInt = 0
+    """So many cores of the device are left to others."""
+
+    _mems: str | None = PrivateAttr(None)  # memory nodes, once the device is known
+
+    @model_validator(mode="after")
+    def _said_once(self) -> Self:
+        if self._wish().asked() and (self.cpuset is not None or (self.quota is not None and self.cores is not None)):
+            raise ValueError(
+                "say which cores in one way: a `cpuset` (and a `quota`), or `cores` with `pin`, `numa`, `leave_idle`"
+            )
+        return self
+
     @field_validator("cpuset", mode="before")
     @classmethod
     def _ranges(cls, value: object) -> object:
@@ -40,9 +64,40 @@ class Limits(Platform):
             raise ValueError(f"{value!r} names no core; write them like '0-1' or '0,2'")
         return value
 
+    def _wish(self) -> placement.Wish:
+        return placement.Wish(self.cores, self.pin, self.numa, self.leave_idle)
+
+    def open(self, host: Host, site: Site) -> Host:
+        """Make the place on the cores that this very device has for it."""
+        placed = self.placed(host)
+        place = placed.make(host, site)
+        if (facts := getattr(place, "facts", None)) is not None:
+            facts.update(placement.facts(host, placed.quota, placed.cpuset))
+        return place
+
+    @abstractmethod
+    def make(self, host: Host, site: Site) -> Host:
+        """Make the place; `quota` and `cpuset` are what the device is to hold. Otherwise as `Platform.open`."""
+
+    def placed(self, host: Host) -> Self:
+        """The same with the quota and the cores that meet `cores`, `pin`, `numa` and `leave_idle` on this device."""
+        if not self._wish().asked():
+            return self
+        found = placement.resolved(host, self._wish())
+        quota = self.quota if found.quota is None else found.quota
+        copy = self.model_copy(update={"quota": quota, "cpuset": found.cpuset})
+        copy._mems = found.mems
+        return copy
+
+    @property
+    def mems(self) -> str | None:
+        """The memory nodes that may be used; None for all."""
+        return self._mems
+
     def asked(self) -> bool:
         """Whether any limit was asked for."""
-        return self.quota is not None or self.cpuset is not None or self.memory is not None
+        plain = self.quota is not None or self.cpuset is not None or self.memory is not None
+        return plain or self._wish().asked()
 
     def quota_us(self) -> int | None:
         """CPU time in each period of `PERIOD_US`."""
@@ -55,22 +110,19 @@ _CONTROLLERS = {"quota": "cpu", "cpuset": "cpuset", "memory": "memory"}
 def limit_obstacles(host: Host, limits: Limits) -> list[str]:
     """Why a limit cannot be held here. A limit that is quietly not there would make every number a lie."""
     have = offered(host) if limits.asked() else set()
+    sentences = placement.obstacles(host, limits._wish())
+    if sentences:
+        return sentences
+    limits = limits.placed(host)
     sentences = [
         f"`{field}` needs the cgroup controller {controller!r}, and this kernel offers none "
         f"(here: {', '.join(sorted(have)) or 'no control groups'})."
         for field, controller in _CONTROLLERS.items()
         if getattr(limits, field) is not None and controller not in have
     ]
-    if limits.cpuset is not None and (missing := set(cores(limits.cpuset)) - _online(host)):
+    if limits.cpuset is not None and (missing := set(cores(limits.cpuset)) - set(placement.online(host))):
         sentences.append(f"`cpuset: {limits.cpuset}` names cores that are not online: {sorted(missing)}.")
     return sentences
-
-
-def _online(host: Host) -> set[int]:
-    try:
-        return set(cores(host.read("/sys/devices/system/cpu/online")))
-    except (OSError, ValueError):
-        return set()
 
 
 def swap_is_counted(host: Host) -> bool:
@@ -108,6 +160,11 @@ def knobs(host: Host, limits: Limits, folders: Mapping[str, str]) -> list[Knob]:
     return made
 
 
+def _cpuset_files(limits: Limits) -> list[tuple[str, str, bool]]:
+    mems = [] if limits.mems is None else [("cpuset.mems", limits.mems, False)]
+    return [*mems, ("cpuset.cpus", str(limits.cpuset), False)]
+
+
 _Files: TypeAlias = Callable[[Limits], list[tuple[str, str, bool]]]
 _FILES: dict[tuple[str, int], _Files] = {
     ("quota", 1): lambda limits: [
@@ -115,8 +172,8 @@ _FILES: dict[tuple[str, int], _Files] = {
         ("cpu.cfs_quota_us", str(limits.quota_us()), False),
     ],
     ("quota", 2): lambda limits: [("cpu.max", f"{limits.quota_us()} {PERIOD_US}", False)],
-    ("cpuset", 1): lambda limits: [("cpuset.cpus", str(limits.cpuset), False)],
-    ("cpuset", 2): lambda limits: [("cpuset.cpus", str(limits.cpuset), False)],
+    ("cpuset", 1): _cpuset_files,
+    ("cpuset", 2): _cpuset_files,
     ("memory", 1): lambda limits: [
         ("memory.limit_in_bytes", str(limits.memory), False),
         ("memory.memsw.limit_in_bytes", str(limits.memory), True),

@@ -103,6 +103,8 @@ def _resources(limits: Limits, swap_is_counted: bool) -> dict[str, Json]:
         cpu |= {"quota": limits.quota_us(), "period": PERIOD_US}
     if limits.cpuset is not None:
         cpu |= {"cpus": limits.cpuset}
+    if limits.mems is not None:
+        cpu |= {"mems": limits.mems}
     if cpu:
         resources["cpu"] = cpu
     if limits.memory is not None:

@@ -11,6 +11,7 @@ from tare.errors import ObstacleError
 from tare.host import Completed, Host, Job, Process, Scope, Site
 from tare.parts import cgroups, limits, strays
 from tare.parts.group import Group, GroupProcess
+from tare.parts.protocols import Json
 
 # Each file gets our pid, then the job takes our place. The shell's own variables must not reach it: the
 # environment of a job is the same on every platform, to the byte.
@@ -28,11 +29,11 @@ class Bare(limits.Limits):
         if self.asked() and not sentences and not _may_make_groups(host):
             sentences.append(
                 "a limit on bare metal needs a control group, and we may not make one here: run as root, "
-                "or leave `quota`, `cpuset` and `memory` away."
+                "or leave the limits away."
             )
         return sentences
 
-    def open(self, host: Host, site: Site) -> Host:
+    def make(self, host: Host, site: Site) -> Host:
         with ExitStack() as stack:
             folders = self._group(host, site.name, stack)
             if not folders:
@@ -73,6 +74,7 @@ class BareHost:
         self.name = name
         self.clock = host.clock
         self.python = host.python
+        self.facts: dict[str, Json] = {}
         self._host = host
         self._group = group
         self._made = made

@@ -52,7 +52,7 @@ class Docker(Container):
                     sentences.append(f"the engine has no image {self.image}: `docker pull {self.image}` brings it.")
         return sentences
 
-    def open(self, host: Host, site: Site) -> Host:
+    def make(self, host: Host, site: Site) -> Host:
         with ExitStack() as stack:
             client = engine.connect(host)
             stack.callback(client.close)

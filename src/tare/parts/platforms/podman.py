@@ -44,7 +44,7 @@ class Podman(Container):
             sentences.append("podman is used as root here: without it there is no control group of a known place.")
         return sentences
 
-    def open(self, host: Host, site: Site) -> Host:
+    def make(self, host: Host, site: Site) -> Host:
         with ExitStack() as stack:
             stack.callback(_remove_groups, host)
             stack.callback(_remove, host, site.name)
@@ -98,6 +98,8 @@ class Podman(Container):
             flags += [f"--cpu-quota={self.quota_us()}", f"--cpu-period={limits.PERIOD_US}"]
         if self.cpuset is not None:
             flags.append(f"--cpuset-cpus={self.cpuset}")
+        if self.mems is not None:
+            flags.append(f"--cpuset-mems={self.mems}")
         if self.memory is not None:
             flags += [f"--memory={self.memory}b", f"--memory-swap={self.memory}b"]
         return flags

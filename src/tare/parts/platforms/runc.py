@@ -34,7 +34,7 @@ class Runc(Container):
             sentences.append(f"there is no folder {self.image}: runc's `image` is an unpacked root file system.")
         return sentences
 
-    def open(self, host: Host, site: Site) -> Host:
+    def make(self, host: Host, site: Site) -> Host:
         with ExitStack() as stack:
             stack.callback(cgroups.remove, host, cgroups.own_folders(host, site.name))
             rootfs = hostroot.overlay(host, site, stack, lower=self.image or "/")
