@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -126,7 +127,7 @@ class QuietSampler:
         Device.lines.append("sampler started")
         return self
 
-    def begin(self, scope: Scope) -> None:
+    def begin(self, scope: Scope, neighbours: Sequence[Scope] = ()) -> None:
         Device.lines.append("sampler began")
 
     def end(self) -> SamplerReport:

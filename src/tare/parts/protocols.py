@@ -128,6 +128,9 @@ class Feed(Protocol):
 class Probe(Part):
     """Watches one aspect of the device. Its feed runs in the sampler's process."""
 
+    scoped: ClassVar[bool] = False
+    """Whether it watches one tenant, so that each gets a feed of its own."""
+
     @abstractmethod
     def obstacles(self, host: Host) -> list[str]: ...
 
@@ -137,6 +140,9 @@ class Probe(Part):
 
 class Workload(Part):
     """What is run and watched."""
+
+    meets: ClassVar[Literal["ready", "launch"]] = "launch"
+    """Where it waits for others that run beside it: by itself once it is ready, or before it is started."""
 
     @abstractmethod
     def obstacles(self, host: Host) -> list[str]: ...

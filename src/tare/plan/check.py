@@ -79,11 +79,11 @@ def _obstacles(cells: Sequence[Cell], host: Host) -> Iterator[Obstacle]:
     """Each distinct part once. Of a stack only the outermost platform stands on this host."""
     seen: set[tuple[str, str, str]] = set()
     for cell in cells:
-        outermost = cell.platforms[:1]
-        asked: list[tuple[str, Part]] = [("platform", part) for part in outermost]
+        everyone = cell.everyone()
+        asked: list[tuple[str, Part]] = [("platform", part) for tenant in everyone for part in tenant.platforms[:1]]
         asked += [("control", part) for part in cell.controls]
         asked += [("probe", part) for part in cell.probes]
-        asked += [("workload", cell.workload)]
+        asked += [("workload", tenant.workload) for tenant in everyone]
         for kind, part in asked:
             key = (kind, part.part_name(), json.dumps(part.fields(), sort_keys=True))
             if key not in seen:
@@ -101,7 +101,8 @@ def _ask(kind: str, part: Part, host: Host) -> Iterator[Obstacle]:
 
 
 def _unasked(cells: Sequence[Cell]) -> Iterator[str]:
-    stacks = dict.fromkeys(tuple(part.part_name() for part in cell.platforms) for cell in cells)
+    everyone = [tenant for cell in cells for tenant in cell.everyone()]
+    stacks = dict.fromkeys(tuple(part.part_name() for part in tenant.platforms) for tenant in everyone)
     for outer, *inner in stacks:
         if inner:
             yield f"Whether {' in '.join(reversed(inner))} works inside {outer} shows only once {outer} is open."

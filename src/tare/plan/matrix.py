@@ -6,17 +6,18 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tare.errors import StudyError
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
 from tare.plan.estimate import guessed_trial_s
-from tare.plan.model import Cell
+from tare.plan.model import Cell, Tenant
 from tare.study.choice import PartChoice
 from tare.study.model import Study
 from tare.study.select import Place
 from tare.study.source import Loc
+from tare.study.tenancy import Tenancy
 
 MOST_TRIALS = 10_000
 _SLACK = 10  # how much larger than the limit a matrix may be before its exclusions are looked at
@@ -35,7 +36,7 @@ def size(study: Study) -> int:
     platforms = sum(math.prod(choice.count() for choice in stack) for stack in study.platforms)
     workloads = sum(choice.count() for choice in study.workloads)
     controls = math.prod(sum(choice.count() for choice in levels) for levels in study.controls)
-    return platforms * workloads * controls
+    return platforms * workloads * controls * len(study.tenancies)
 
 
 def cells(study: Study, *, most_trials: int = MOST_TRIALS) -> list[Cell]:
@@ -43,8 +44,8 @@ def cells(study: Study, *, most_trials: int = MOST_TRIALS) -> list[Cell]:
     _refuse_huge(study, size(study), most_trials * (_SLACK if study.exclude else 1))
     kept: dict[str, tuple[Cell, Sequence[_Level]]] = {}
     hits = [0] * len(study.exclude)
-    for levels in itertools.product(*_factors(study)):
-        cell = _cell(study, levels)
+    for tenancy, levels in itertools.product(study.tenancies, itertools.product(*_factors(study))):
+        cell = _shared(_cell(study, levels), tenancy)
         excluded = [index for index, selector in enumerate(study.exclude) if selector.picks(place(cell))]
         for index in excluded:
             hits[index] += 1
@@ -73,7 +74,7 @@ def baseline(study: Study, among: Sequence[Cell]) -> list[Cell]:
 
 def place(cell: Cell) -> Place:
     """The cell as selectors see it."""
-    return Place(cell.platforms, cell.workload, cell.controls)
+    return Place(cell.platforms, cell.workload, cell.controls, cell.tenants)
 
 
 def _factors(study: Study) -> list[list[_Level]]:
@@ -112,6 +113,21 @@ def _cell(study: Study, levels: Sequence[_Level]) -> Cell:
         controls=cast(tuple[Control, ...], tuple(part for parts in controls for part in parts)),
         probes=cast(tuple[Probe, ...], tuple(part for choice in study.probes for part in choice.parts())),
     )
+
+
+def _shared(cell: Cell, tenancy: Tenancy) -> Cell:
+    """The cell with those who run beside it: as many of itself, or others."""
+    own = Tenant(cell.platforms, cell.workload)
+    neighbours = (own,) * (tenancy.count - 1)
+    if tenancy.beside:
+        stack = tenancy.stack
+        platforms = cell.platforms if stack is None else tuple(cast(Platform, _only(choice)) for choice in stack)
+        neighbours = tuple(Tenant(platforms, cast(Workload, _only(choice))) for choice in tenancy.beside)
+    return replace(cell, neighbours=neighbours, tenants=tenancy.label)
+
+
+def _only(choice: PartChoice) -> Part:
+    return next(choice.parts())
 
 
 def _keep(study: Study, kept: dict[str, tuple[Cell, Sequence[_Level]]], cell: Cell, levels: Sequence[_Level]) -> None:

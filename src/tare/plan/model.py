@@ -13,6 +13,14 @@ from tare.parts.protocols import Control, Part, Platform, Probe, Workload
 
 
 @dataclass(frozen=True)
+class Tenant:
+    """A workload on its own platforms, beside others on the same device."""
+
+    platforms: tuple[Platform, ...]
+    workload: Workload
+
+
+@dataclass(frozen=True)
 class Cell:
     """One combination of the study's factors: everything about a trial but its repetition."""
 
@@ -20,6 +28,12 @@ class Cell:
     workload: Workload
     controls: tuple[Control, ...] = ()
     probes: tuple[Probe, ...] = ()
+    neighbours: tuple[Tenant, ...] = ()  # who runs beside it, in the same trial
+    tenants: Any = 1  # the level, as records have it: 4, or `beside torch_infer`
+
+    def everyone(self) -> tuple[Tenant, ...]:
+        """The workload that is measured, and those beside it."""
+        return Tenant(self.platforms, self.workload), *self.neighbours
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -32,6 +46,7 @@ class Cell:
         flat |= _flat("workload", self.workload)
         for control in self.controls:
             flat |= _flat(f"control.{control.part_name()}", control)
+        flat["tenants"] = self.tenants
         flat["probes"] = ",".join(p.part_name() for p in self.probes)
         return flat
 

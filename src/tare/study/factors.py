@@ -11,6 +11,7 @@ from tare.parts.protocols import Json, Part
 from tare.study.choice import PartChoice
 from tare.study.reader import Stack
 from tare.study.source import listed, show, suggestion
+from tare.study.tenancy import ALONE, Tenancy
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Factors:
     platforms: tuple[Stack, ...]
     workloads: tuple[PartChoice, ...]
     controls: tuple[tuple[PartChoice, ...], ...]
+    tenancies: tuple[Tenancy, ...] = (ALONE,)
 
     @cached_property
     def values(self) -> dict[str, list[Json]]:
@@ -31,6 +33,7 @@ class Factors:
         for prefix, part in self._parts():
             for field, value in part.fields().items():
                 found.setdefault(f"{prefix}.{field}", {}).setdefault(repr(value), value)
+        found["tenants"] = {repr(level.label): level.label for level in self.tenancies}
         return {key: list(values.values()) for key, values in found.items()}
 
     @cached_property

@@ -27,6 +27,7 @@ from tare.study.factors import Factors
 from tare.study.reader import PartReader, Stack
 from tare.study.select import Selector
 from tare.study.source import Complaint, Source
+from tare.study.tenancy import ALONE, Tenancy, read_tenancies
 from tare.study.times import time_between, written
 from tare.study.wording import as_validation_error
 
@@ -74,6 +75,12 @@ def _controls(value: Json) -> tuple[tuple[PartChoice, ...], ...]:
     controls = reader.named(value)
     _raise_if(reader.complaints)
     return controls
+
+
+def _tenancies(value: Json) -> tuple[Tenancy, ...]:
+    found, complaints = read_tenancies(value)
+    _raise_if(complaints)
+    return found
 
 
 def _probes(value: Json) -> tuple[PartChoice, ...]:
@@ -134,6 +141,7 @@ class Study(BaseModel):
     probes: Annotated[tuple[PartChoice, ...], PlainValidator(_probes)] = Field(
         default_factory=lambda: list(DEFAULT_PROBES), validate_default=True
     )
+    tenancies: Annotated[tuple[Tenancy, ...], PlainValidator(_tenancies)] = Field((ALONE,), alias="tenants")
     repeat: Repeat = Repeat()
     order: Order = Order()
     compare: Compare = Field(Compare(), validate_default=True)
@@ -178,7 +186,7 @@ class Study(BaseModel):
     @cached_property
     def factors(self) -> Factors:
         """What the study varies and fixes, by the names that records use."""
-        return Factors(self.platforms, self.workloads, self.controls)
+        return Factors(self.platforms, self.workloads, self.controls, self.tenancies)
 
     def as_plain(self) -> dict[str, Json]:
         """Strict JSON with the keys of the file; `model_validate` makes an equal study of it."""
@@ -189,6 +197,7 @@ class Study(BaseModel):
             "workload": [choice.plain() for choice in self.workloads],
             "control": {levels[0].name: [choice.body() for choice in levels] for levels in self.controls},
             "probes": [choice.plain() for choice in self.probes],
+            "tenants": [level.plain() for level in self.tenancies],
             "repeat": self.repeat.as_plain(),
             "order": self.order.model_dump(),
             "compare": self.compare.model_dump(exclude_none=True),
@@ -207,9 +216,9 @@ class Study(BaseModel):
 
 def _factors(data: dict[str, Any]) -> Factors | None:
     """The levels that were read; None if one of them was wrong, which is complained about elsewhere."""
-    if not all(data.get(name) for name in ("platforms", "workloads")) or "controls" not in data:
+    if not all(data.get(name) for name in ("platforms", "workloads")) or not {"controls", "tenancies"} <= set(data):
         return None
-    return Factors(data["platforms"], data["workloads"], data["controls"])
+    return Factors(data["platforms"], data["workloads"], data["controls"], data["tenancies"])
 
 
 def _stack(stack: Stack) -> Json:

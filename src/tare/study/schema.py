@@ -42,6 +42,7 @@ def json_schema() -> Schema:
             "platform": _or_list(level, {"anyOf": [level, stack]}),
             "workload": _or_list(workload, workload),
             "control": _controls(),
+            "tenants": _or_list(_tenancy(level, workload), _tenancy(level, workload)),
             "probes": {**_or_list(probe, probe, least=0), "default": list(DEFAULT_PROBES)},
             **_design(),
             "limit": {**_TIME, "default": "10 min", "description": "The longest that one trial may take."},
@@ -49,6 +50,12 @@ def json_schema() -> Schema:
         },
         "$defs": defs,
     }
+
+
+def _tenancy(level: Schema, workload: Schema) -> Schema:
+    """How many share the device, or who is beside the workload."""
+    beside = {**_object({"beside": _or_list(workload, workload), "platform": _or_list(level, level)})}
+    return {"anyOf": [_COUNT, {**beside, "required": ["beside"]}], "description": "How many run side by side."}
 
 
 def _design() -> Schema:

@@ -22,6 +22,7 @@ class Place(NamedTuple):
     platforms: tuple[Part, ...]
     workload: Part
     controls: tuple[Part, ...] = ()
+    tenants: Json = 1
 
     def whole(self, key: str) -> tuple[Part, ...]:
         """The parts that a key such as `platform` names."""
@@ -141,7 +142,26 @@ class _FieldIs:
         return [value for level in levels for value in in_records(part, name, level)]
 
 
+@dataclass(frozen=True)
+class _TenantsAre:
+    """`tenants: 4`, or one of several: `tenants: [2, 4]`."""
+
+    value: Json
+
+    def holds(self, place: Place) -> bool:
+        return place.tenants in self._meant()
+
+    def complaints(self, factors: Factors, loc: Loc) -> list[Complaint]:
+        there = any(level in factors.values["tenants"] for level in self._meant())
+        return [] if there else [_no_cell(loc, "tenants", factors)]
+
+    def _meant(self) -> list[Json]:
+        return self.value if isinstance(self.value, list) else [self.value]
+
+
 def _test(key: str, value: Json) -> Test:
+    if key == "tenants":
+        return _TenantsAre(value)
     kind = whole_kind(key)
     return _FieldIs(key, value) if kind is None else _PartIs(key, kind, value)
 

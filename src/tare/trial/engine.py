@@ -13,7 +13,7 @@ from tare import __version__
 from tare.errors import TareError, TrialError
 from tare.host import Host, Job, Site
 from tare.parts.protocols import Mark, Platform
-from tare.plan.model import Trial
+from tare.plan.model import Tenant, Trial
 from tare.records.model import Record
 from tare.records.spool import read_spool
 from tare.records.store import Store
@@ -25,6 +25,8 @@ from tare.trial.preparation import hold_controls
 from tare.trial.sampler import Sampler
 from tare.trial.seen import Seen
 from tare.trial.summary import counter_metrics, job_metrics, step_metrics, steps_from
+from tare.trial.tenant_metrics import shared_metrics
+from tare.trial.tenants import Lodger, renamed, run_together
 from tare.trial.thresholds import THRESHOLDS
 from tare.trial.verdict import judge
 from tare_inside.marks import load as load_marks
@@ -65,45 +67,60 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     finally:
         record = replace(_conclude(trial, seen, draft), attempt=writer.attempt)
         out, err = (seen.exit.out, seen.exit.err) if seen.exit else ("", "")
-        writer.seal(record, seen.marks, out, err, lost_marks=seen.lost_marks)
+        beside = [mark for index, lodger in enumerate(seen.neighbours, 1) for mark in renamed(lodger.marks, index)]
+        writer.seal(record, [*seen.marks, *beside], out, err, lost_marks=seen.lost_marks)
     return record
 
 
 def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitStack, seen: Seen) -> None:
     """The trial itself, as a list of what is opened; the stack closes it in reverse, also after a failure."""
-    host, workload = bench.host, trial.cell.workload
+    host, everyone = bench.host, trial.cell.everyone()
     with seen.timed("prepare"):
         seen.facts["device"] = device_facts(host)
         writer.keep(replace(_draft(trial, seen), facts=seen.facts))  # for whoever finds this trial cut off
-        workload.prepare(host)
-        desk, site = _make_site(trial, bench, name, stack, seen)
+        for tenant in everyone:
+            tenant.workload.prepare(host)
+        homes = [_make_site(tenant, bench, home(name, index), stack, seen) for index, tenant in enumerate(everyone)]
         sampler = stack.enter_context(Sampler(trial.cell.probes, writer.spool, bench.period_s))
-        seen.facts["controls"] = hold_controls(stack, host, trial.cell.controls, workload.inputs(), bench.journal)
-    place = _open_platforms(stack, host, trial.cell.platforms, site, seen)
-    job = workload.job(place, desk, trial.seed)
+        inputs = [path for tenant in everyone for path in tenant.workload.inputs()]
+        seen.facts["controls"] = hold_controls(stack, host, trial.cell.controls, inputs, bench.journal)
+    lodgers = [
+        _lodge(tenant, desk, _open_platforms(stack, host, tenant.platforms, site, seen), trial.seed + index)
+        for index, (tenant, (desk, site)) in enumerate(zip(everyone, homes, strict=True))
+    ]
+    measured, *seen.neighbours = lodgers
     with seen.timed("sampler"):
-        sampler.begin(place.scope())
+        sampler.begin(measured.place.scope(), [lodger.place.scope() for lodger in seen.neighbours])
     with seen.timed("run"):
-        seen.exit = place.spawn(job).wait(trial.limit_s)
+        run_together(lodgers, trial.limit_s, host.clock)
     with seen.timed("sampler"):
         seen.sampler = sampler.end()
-    _collect(desk, writer.spool, seen)
+    _collect(lodgers, writer.spool, seen)
     with seen.timed("fingerprint"):
-        seen.facts["inside"] = _fingerprint(place, desk, job)
-    seen.facts["place"] = dict(getattr(place, "facts", {}))
+        seen.facts["inside"] = _fingerprint(measured.place, measured.desk, measured.job)
+    seen.facts["place"] = dict(getattr(measured.place, "facts", {}))
 
 
-def _make_site(trial: Trial, bench: Bench, name: str, stack: ExitStack, seen: Seen) -> tuple[Path, Site]:
+def _lodge(tenant: Tenant, desk: Path, place: Host, seed: int) -> Lodger:
+    return Lodger(tenant.workload, place, desk, tenant.workload.job(place, desk, seed))
+
+
+def _make_site(tenant: Tenant, bench: Bench, name: str, stack: ExitStack, seen: Seen) -> tuple[Path, Site]:
     """Folders of the trial's own, noted in the journal before anything exists under this name."""
     noted = [
         bench.journal.note_site(platform.part_name(), storey(name, depth))
-        for depth, platform in enumerate(trial.cell.platforms)
+        for depth, platform in enumerate(tenant.platforms)
     ]
     stack.callback(_leave_site, name, noted, bench, seen)
     scratch = bench.scratch / name
     scratch.mkdir(mode=0o700, parents=True)
     desk = make_desk(name, scratch)
-    return desk, Site(name=name, scratch=scratch, reads=trial.cell.workload.inputs(), writes=(desk,))
+    return desk, Site(name=name, scratch=scratch, reads=tenant.workload.inputs(), writes=(desk,))
+
+
+def home(name: str, tenant: int) -> str:
+    """The site name of a tenant: the measured workload has the trial's own."""
+    return name if tenant == 0 else f"{name}-t{tenant}"
 
 
 def _leave_site(name: str, noted: list[int], bench: Bench, seen: Seen) -> None:
@@ -145,13 +162,18 @@ def _fingerprint(place: Host, desk: Path, job: Job) -> dict[str, Any]:
     return read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
 
 
-def _collect(desk: Path, spool: Path, seen: Seen) -> None:
-    """Read what the workload left on the desk, before the desk goes."""
-    seen.result = read_json_file(desk / "result.json")
-    seen.outcome = read_json_file(desk / "outcome.json")
-    if (marks_file := desk / "marks.bin").exists():
-        rows, seen.lost_marks = load_marks(str(marks_file))
-        seen.marks = [Mark(*row) for row in rows]
+def _collect(lodgers: list[Lodger], spool: Path, seen: Seen) -> None:
+    """Read what the workloads left on their desks, before the desks go."""
+    for lodger in lodgers:
+        lodger.result = read_json_file(lodger.desk / "result.json")
+        lodger.outcome = read_json_file(lodger.desk / "outcome.json")
+        if (marks_file := lodger.desk / "marks.bin").exists():
+            rows, lost = load_marks(str(marks_file))
+            seen.lost_marks += lost
+            lodger.marks = [Mark(*row) for row in rows]
+    measured = lodgers[0]
+    seen.exit, seen.died = measured.exit, measured.died
+    seen.result, seen.outcome, seen.marks = measured.result, measured.outcome, measured.marks
     seen.readings = {channel: list(values) for channel, (_, values) in read_spool(spool).items()}
 
 
@@ -177,7 +199,7 @@ def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
     verdict = judge(trial, seen, steps)
     metrics = job_metrics(seen.result, seen.outcome) | counter_metrics(seen.readings)
     if steps is not None:
-        metrics |= step_metrics(steps)
+        metrics |= shared_metrics(seen.marks, seen.neighbours) if seen.neighbours else step_metrics(steps)
     title = trial.cell.workload.title()
     facts = {**seen.facts, "title": title, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
     if seen.sampler is not None:

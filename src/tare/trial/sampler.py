@@ -73,11 +73,11 @@ class Sampler:
         self._line = Line(hears=self._child.stdout.fileno(), says=self._child.stdin.fileno())
         self._line.say(replace(self._spec, runner=os.getpid()).as_json())
 
-    def begin(self, scope: Scope) -> None:
-        """Open every feed on `scope`; returns after the first tick."""
+    def begin(self, scope: Scope, neighbours: Sequence[Scope] = ()) -> None:
+        """Open every feed on `scope`, and those that watch one tenant on each neighbour; returns after a first tick."""
         line = self._started()
         self._expect("ready", START_LIMIT_S)
-        line.say({"pid": scope.pid, "cgroups": dict(scope.cgroups)})
+        line.say({"scopes": [{"pid": one.pid, "cgroups": dict(one.cgroups)} for one in (scope, *neighbours)]})
         self._expect("watching", START_LIMIT_S)
         self._begin_ns = self._clock.now_ns()
 

@@ -18,6 +18,7 @@ from tare.measures import Channel
 from tare.parts.find import find
 from tare.parts.protocols import Feed, Probe, Reading
 from tare.records.spool import SpoolWriter
+from tare.trial.renamed_feed import Renamed
 from tare.trial.sampler_messages import Line, SamplerReport, SamplerSpec
 from tare.trial.sampler_tally import Tally
 from tare.trial.ticks import Tick, ticks
@@ -58,11 +59,18 @@ class Watch:
         self._flush_due_ns = 0
         spool.channels(Tally.channels)
 
-    def open(self, probes: Iterable[Probe], scope: Scope) -> None:
+    def open_all(self, probes: Sequence[Probe], scopes: Sequence[Scope]) -> None:
+        """Every probe on the first tenant; on its neighbours those that watch one tenant, under names of their own."""
+        self.open(probes, scopes[0])
+        for number, scope in enumerate(scopes[1:], start=1):
+            self.open([probe for probe in probes if probe.scoped], scope, f"tenant{number}.")
+
+    def open(self, probes: Iterable[Probe], scope: Scope, prefix: str = "") -> None:
         for probe in probes:
-            name = probe.part_name()
+            name = f"{prefix}{probe.part_name()}"
             try:
                 feed = probe.open(self._host, scope)
+                feed = Renamed(feed, prefix) if prefix else feed
                 self._spool.channels(feed.channels)
             except Exception as error:
                 self.tally.fail(name, "could not start", error)
@@ -130,13 +138,13 @@ def watch(line: Line, spec: SamplerSpec, probes: Sequence[Probe]) -> None:
     line.say({"state": "ready"})
     while not clock.called:
         clock.sleep_until(clock.now_ns() + 1_000_000_000)
-    scope = line.hear() if line.waiting(0) else None
-    if scope is None:  # the runner is gone, or had no use for us
+    told = line.hear() if line.waiting(0) else None
+    if told is None:  # the runner is gone, or had no use for us
         spool.close()
         return
     watching = Watch(spool, host, spec.period_ns)
     core = pinned(spec.core, watching.tally)
-    watching.open(probes, Scope(scope["pid"], scope["cgroups"]))
+    watching.open_all(probes, [Scope(one["pid"], one["cgroups"]) for one in told["scopes"]])
     grid = ticks(clock, spec.period_ns)
     watching.take(next(grid))
     gc.freeze()  # what was imported lives until the end: no need to look through it again

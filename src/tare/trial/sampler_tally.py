@@ -11,6 +11,7 @@ from tare.clock import Clock
 from tare.measures import Channel
 from tare.parts.file_feed import FileFeed
 from tare.parts.protocols import Feed, Reading
+from tare.trial.renamed_feed import Renamed
 from tare.trial.sampler_messages import SamplerReport
 from tare.trial.ticks import Tick
 
@@ -62,9 +63,10 @@ class Tally:
     def report(self, feeds: Iterable[tuple[str, Feed]], core: int | None) -> SamplerReport:
         errors, lost = self._errors.copy(), list(self._lost.values())
         for name, feed in feeds:
-            if isinstance(feed, FileFeed):
-                errors[name] += feed.errors.total()
-                lost += feed.lost + [_left_out(name, file, count) for file, count in feed.errors.items()]
+            read = feed.feed if isinstance(feed, Renamed) else feed
+            if isinstance(read, FileFeed):
+                errors[name] += read.errors.total()
+                lost += read.lost + [_left_out(name, file, count) for file, count in read.errors.items()]
         return SamplerReport(
             ticks=len(self._late_ns),
             missed=self._missed,

@@ -13,6 +13,7 @@ from tare.host import Exit
 from tare.parts.protocols import Mark
 from tare.trial.facts import clocks
 from tare.trial.sampler import SamplerReport
+from tare.trial.tenants import Lodger
 
 
 @dataclass
@@ -28,6 +29,8 @@ class Seen:
     outcome: dict[str, Any] = field(default_factory=dict)  # what a built-in program said of itself
     marks: list[Mark] = field(default_factory=list)
     lost_marks: int = 0
+    neighbours: list[Lodger] = field(default_factory=list)  # the tenants beside the workload that is measured
+    died: bool = False  # the workload ended while others were to run on, and not by our hand
     sampler: SamplerReport | None = None
     readings: dict[str, list[float]] = field(default_factory=dict)  # channel -> values in order
     error: TareError | None = None

@@ -83,7 +83,10 @@ _NAMES = {  # what the marks call it -> what the definitions call it (docs/expla
     "evaluate": "evaluate_s",
     "gpu_step": "gpu_step_s",
     "gpu_idle": "gpu_idle_s",
+    "host_step": "host_step_s",
+    "host_fetch": "host_fetch_s",
 }
+PARTS = ("fetch", "copy", "compute")  # of a step; what is left of it is overhead, so that the four add up to it
 
 
 def step_metrics(steps: Steps) -> dict[str, float]:
@@ -96,14 +99,25 @@ def step_metrics(steps: Steps) -> dict[str, float]:
             metrics[metric] = float(np.median(values))
         if (early := steps.apart(mark_name)).size:
             metrics[f"epoch0_{metric}"] = float(np.median(early))
-    if {"fetch", "compute"} <= steps.seconds.keys():
-        rest = (steps.seconds["step"] - steps.seconds["fetch"] - steps.seconds["compute"])[steps.warm_up :]
-        if (known := rest[~np.isnan(rest)]).size:
-            metrics["overhead_s"] = float(np.median(known))
     whole = steps.measured("step")
     if whole.size >= ENOUGH_FOR_P90:
         metrics["step_p90_s"] = float(np.quantile(whole, 0.9))
-    return metrics
+    return metrics | _what_a_step_is_made_of(steps)
+
+
+def _what_a_step_is_made_of(steps: Steps) -> dict[str, float]:
+    """The overhead, and the means of all parts: medians do not add up, and a stall every fourth step has none."""
+    if not {"fetch", "compute"} <= steps.seconds.keys():
+        return {}
+    marked = {name: steps.seconds[name][steps.warm_up :] for name in ("step", *PARTS) if name in steps.seconds}
+    rest = marked["step"] - sum(values for name, values in marked.items() if name != "step")
+    whole = ~np.isnan(rest)
+    if not whole.any():
+        return {}
+    means = {
+        f"{_NAMES[name].removesuffix('_s')}_mean_s": float(np.mean(values[whole])) for name, values in marked.items()
+    }
+    return {"overhead_s": float(np.median(rest[whole])), "overhead_mean_s": float(np.mean(rest[whole])), **means}
 
 
 _COUNTED = {  # from launch.py's result, counted by the kernel for the whole job
@@ -121,13 +135,26 @@ def job_metrics(result: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[s
     metrics = {name: float(result[key]) for key, name in _COUNTED.items() if isinstance(result.get(key), int | float)}
     if {"cpu_user_s", "cpu_system_s"} <= result.keys():
         metrics["cpu_s"] = float(result["cpu_user_s"]) + float(result["cpu_system_s"])
-    for key in ("minor_faults_training", "major_faults_training"):
+    for key in ("minor_faults_training", "major_faults_training", "observer_s"):
         if isinstance(outcome.get(key), int | float):
             metrics[key] = float(outcome[key])
     steps, cpu_s = outcome.get("steps"), outcome.get("cpu_train_s")
     if isinstance(steps, int) and steps > 0 and isinstance(cpu_s, int | float):
         metrics["cpu_step_s"] = float(cpu_s) / steps
-    return metrics
+    return metrics | _mean_step(outcome)
+
+
+def _mean_step(outcome: Mapping[str, Any]) -> dict[str, float]:
+    """A step without its marks: the training's own clock, over the steps; epoch 0 is left out where there are more."""
+    steps, early = outcome.get("steps"), outcome.get("steps_per_epoch")
+    train_s, epoch0_s = outcome.get("train_s"), outcome.get("epoch0_s")
+    if not (isinstance(steps, int) and isinstance(early, int)):
+        return {}
+    if not (isinstance(train_s, int | float) and isinstance(epoch0_s, int | float)):
+        return {}
+    if steps > early:
+        return {"mean_step_s": (train_s - epoch0_s) / (steps - early)}
+    return {"mean_step_s": train_s / steps} if steps > 0 else {}
 
 
 def counter_metrics(readings: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -23,6 +23,8 @@ class Thresholds:
     wall_step_s: float = 0.1  # M26: the wall clock was set during the trial
     sleep_s: float = 0.5  # M26: BOOTTIME - MONOTONIC grew, so the machine slept
     steady_share: float = 0.10  # M13: the halves of the measured steps differ by more than this
+    overlap_steps: int = 10  # of the measured workload, in the time in which all tenants worked
+    marks_share: float = 0.01  # stall + copy + compute may exceed the step by so much
     rerun_limit: int = 2  # of an invalid trial
     breaker: int = 3  # the same failure so many times in a row stops the study
 

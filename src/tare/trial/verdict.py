@@ -8,12 +8,14 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tare.host import Exit
 from tare.parts.group import OOM_NOTE
 from tare.plan.model import Trial
 from tare.records.model import State
 from tare.trial.facts import clocks
 from tare.trial.seen import Seen
-from tare.trial.summary import Steps
+from tare.trial.summary import PARTS, Steps, steps_from
+from tare.trial.tenant_metrics import overlap_ns, within
 from tare.trial.thresholds import THRESHOLDS, Thresholds
 
 Weight: TypeAlias = Literal["invalid", "suspect", "note"]
@@ -38,6 +40,8 @@ class Verdict:
 
 def judge(trial: Trial, seen: Seen, steps: Steps | None) -> Verdict:
     """First how it ended, then whether the conditions were such that its numbers mean something."""
+    if (dead := _who_died(seen)) is not None:
+        return dead
     if (ended := _how_it_ended(trial, seen)) is not None:
         return ended
     rulings = [ruling for rule in RULES for ruling in rule(trial, seen, steps, THRESHOLDS)]
@@ -51,6 +55,27 @@ def judge(trial: Trial, seen: Seen, steps: Steps | None) -> Verdict:
 
 _STATES: dict[Weight, State] = {"invalid": "invalid", "suspect": "suspect"}
 Rule: TypeAlias = Callable[[Trial, Seen, Steps | None, Thresholds], Iterable[Ruling]]
+
+
+def _who_died(seen: Seen) -> Verdict | None:
+    """A tenant that dies takes the pressure off the others: their figures are not those of the full house."""
+    sentences = [
+        f"tenant {number} ({lodger.workload.title()}) ended early{_last_words(lodger.exit)}; the others were stopped."
+        for number, lodger in enumerate(seen.neighbours, start=1)
+        if lodger.died
+    ]
+    if not sentences or seen.interrupted or seen.error is not None or seen.died:
+        return None
+    return Verdict("invalid", tuple(sentences))
+
+
+def _last_words(found: Exit | None) -> str:
+    if found is None:
+        return ""
+    if found.timed_out:
+        return " at the limit"
+    last = [line for line in found.err.strip().splitlines() if line.strip()][-1:]
+    return f" with code {found.code}" + (f": {last[0].strip()[:300]}" if last else "")
 
 
 def _how_it_ended(trial: Trial, seen: Seen) -> Verdict | None:
@@ -92,9 +117,32 @@ def work_is_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thre
         yield Ruling("invalid", f"{done} of {planned} steps were done.")
 
 
+def tenants_met(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """Only the time in which all tenants worked counts, and there must be some of it."""
+    if not seen.neighbours or steps is None:
+        return
+    if (window_ns := overlap_ns(seen.marks, seen.neighbours)) is None:
+        yield Ruling("invalid", "the tenants never worked at the same time: give the shorter ones more to do.")
+    else:
+        inside = steps_from(within(seen.marks, window_ns))
+        count = 0 if inside is None else len(inside.numbers)
+        if count < limits.overlap_steps:
+            yield Ruling("invalid", f"only {count} steps lie in the time in which all tenants worked.")
+
+
 def marks_are_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     if seen.lost_marks:
         yield Ruling("suspect", f"the mark buffer was full: {seen.lost_marks} marks are missing.")
+
+
+def marks_add_up(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """Stall, copy and compute lie in the step and do not overlap: together they are no longer than it is."""
+    if steps is None:
+        return
+    parts_s = sum(float(np.nansum(steps.seconds[name])) for name in PARTS if name in steps.seconds)
+    whole_s = float(np.nansum(steps.seconds["step"]))
+    if parts_s > whole_s * (1 + limits.marks_share):
+        yield Ruling("suspect", f"the marks do not add up: {parts_s:.3f} s of parts in {whole_s:.3f} s of steps.")
 
 
 def nothing_was_swapped(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
@@ -116,7 +164,9 @@ def nobody_else_worked(trial: Trial, seen: Seen, steps: Steps | None, limits: Th
     """M25: CPU time of neither the workload's cgroup nor the sampler."""
     if "cgroup.cpu_s" not in seen.readings or seen.sampler is None:
         return
-    foreign_s = _grew(seen, "cpu.busy_s") - _grew(seen, "cgroup.cpu_s") - seen.sampler.cpu_s
+    tenants = ["cgroup.cpu_s", *(f"tenant{number}.cgroup.cpu_s" for number in range(1, len(seen.neighbours) + 1))]
+    ours_s = sum(_grew(seen, channel) for channel in tenants) + seen.sampler.cpu_s
+    foreign_s = _grew(seen, "cpu.busy_s") - ours_s
     share = foreign_s / _capacity_s(seen)
     if share > limits.foreign_suspect_share:
         weight: Weight = "invalid" if share > limits.foreign_invalid_share else "suspect"
@@ -169,7 +219,9 @@ def throttling_is_seen(trial: Trial, seen: Seen, steps: Steps | None, limits: Th
 
 RULES: tuple[Rule, ...] = (
     work_is_complete,
+    tenants_met,
     marks_are_complete,
+    marks_add_up,
     nothing_was_swapped,
     nothing_was_stolen,
     nobody_else_worked,

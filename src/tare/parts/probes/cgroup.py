@@ -18,6 +18,8 @@ from tare.parts.thread_switches import ThreadSwitches
 class Cgroup(Probe):
     """The workload's cgroup, versions 1 and 2, and hybrids of them."""
 
+    scoped = True
+
     switches: bool = True
     """Context switches of its threads."""
     threads: PositiveInt = 64

@@ -1,0 +1,58 @@
+"""What tenants did to each other, from the time in which all of them worked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tare.parts.protocols import Mark
+from tare.trial.summary import step_metrics, steps_from
+from tare.trial.tenants import Lodger
+
+
+def shared_metrics(marks: Sequence[Mark], neighbours: Sequence[Lodger]) -> dict[str, float]:
+    """The measured workload's figures in the overlap, and the step time of each tenant (tenant 0 is the measured one).
+
+    Nothing where the tenants never worked at the same time: figures of a workload alone would carry the wrong name.
+    """
+    window_ns = overlap_ns(marks, neighbours)
+    if window_ns is None:
+        return {}
+    metrics: dict[str, float] = {"overlap_s": (window_ns[1] - window_ns[0]) / 1e9}
+    for number, own in enumerate([marks, *(lodger.marks for lodger in neighbours)]):
+        steps = steps_from(within(own, window_ns))
+        if steps is None:
+            continue
+        found = step_metrics(steps)
+        metrics |= found if number == 0 else {}
+        if "step_s" in found:
+            metrics[f"tenant{number}_step_s"] = found["step_s"]
+    return metrics
+
+
+def overlap_ns(marks: Sequence[Mark], neighbours: Sequence[Lodger]) -> tuple[int, int] | None:
+    """From when all had begun to when the first was done; None where they never met, or one says nothing of itself."""
+    spans = [_of_steps(marks), *(_of_steps(lodger.marks) or _of_run(lodger) for lodger in neighbours)]
+    known = [span for span in spans if span is not None]
+    if len(known) < len(spans):
+        return None
+    begin_ns, end_ns = max(first for first, _ in known), min(last for _, last in known)
+    return (begin_ns, end_ns) if begin_ns < end_ns else None
+
+
+def _of_steps(marks: Sequence[Mark]) -> tuple[int, int] | None:
+    times_ns = [mark.t_ns for mark in marks if mark.name == "step"]
+    return (min(times_ns), max(times_ns)) if times_ns else None
+
+
+def _of_run(lodger: Lodger) -> tuple[int, int] | None:
+    """A neighbour that marks nothing worked as long as it ran."""
+    begin_ns, end_ns = lodger.result.get("start_ns"), lodger.result.get("end_ns")
+    return (begin_ns, end_ns) if isinstance(begin_ns, int) and isinstance(end_ns, int) else None
+
+
+def within(marks: Iterable[Mark], window_ns: tuple[int, int]) -> list[Mark]:
+    """The marks without the steps that are not wholly in the window; what belongs to no step stays."""
+    begin_ns, end_ns = window_ns
+    kept = list(marks)
+    outside = {mark.step for mark in kept if mark.name == "step" and not begin_ns <= mark.t_ns <= end_ns}
+    return [mark for mark in kept if mark.name == "epoch" or mark.step < 0 or mark.step not in outside]

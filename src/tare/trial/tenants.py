@@ -1,0 +1,147 @@
+"""Several workloads on one device at once: opened side by side, started together, and ended together if one dies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tare.clock import Clock
+from tare.errors import TrialError
+from tare.host import Exit, Host, Job, Process
+from tare.parts.protocols import Mark, Workload
+
+_LOOK_EVERY_NS = 20_000_000
+
+
+@dataclass
+class Lodger:
+    """One tenant of a trial: where it runs, and what came of it."""
+
+    workload: Workload
+    place: Host
+    desk: Path
+    job: Job
+    exit: Exit | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    outcome: dict[str, Any] = field(default_factory=dict)
+    marks: list[Mark] = field(default_factory=list)
+    died: bool = False  # before the others were done, and not because we ended it
+
+    def waiting_job(self) -> Job:
+        """The job, held at the barrier."""
+        env = {**self.job.env, "TARE_BARRIER": str(self.desk), "TARE_BARRIER_AT": self.workload.meets}
+        return replace(self.job, env=env)
+
+
+def run_together(lodgers: Sequence[Lodger], limit_s: float, clock: Clock) -> None:
+    """Start all, let them go at one moment, and wait; whoever dies takes the others with it."""
+    if len(lodgers) == 1:
+        lodgers[0].exit = lodgers[0].place.spawn(lodgers[0].job).wait(limit_s)
+        return
+    runs = [_Run(lodger, limit_s) for lodger in lodgers]
+    try:
+        for run in runs:
+            run.start()
+        if _until_ready(runs, clock):
+            for run in runs:
+                run.let_go()
+            _until_ended(runs, clock)
+    finally:
+        for run in runs:
+            run.end()
+
+
+class _Run:
+    """One tenant's process, waited for in a thread of its own."""
+
+    def __init__(self, lodger: Lodger, limit_s: float) -> None:
+        self.lodger = lodger
+        self._limit_s = limit_s
+        self._process: Process | None = None
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        self._process = self.lodger.place.spawn(self.lodger.waiting_job())
+        self._thread.start()
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        try:
+            self.lodger.exit = self._process.wait(self._limit_s)
+        except BaseException as error:  # it is raised again where the trial is run
+            self._error = error
+
+    @property
+    def ended(self) -> bool:
+        return self._process is not None and not self._thread.is_alive()
+
+    @property
+    def failed(self) -> bool:
+        found = self.lodger.exit
+        return self.ended and (found is None or found.code != 0 or found.timed_out)
+
+    def is_ready(self) -> bool:
+        return _is_there(self.lodger.place, self.lodger.desk / "ready")
+
+    def let_go(self) -> None:
+        _make(self.lodger.place, self.lodger.desk / "go")
+
+    def end(self) -> None:
+        """End it if it still runs; what kept it from being waited for is said now."""
+        if self._process is None:
+            return
+        if self._thread.is_alive():
+            with suppress(OSError, TrialError):
+                self._process.kill()
+        self._thread.join(60)
+        if self._error is not None:
+            raise self._error
+
+
+def _until_ready(runs: Sequence[_Run], clock: Clock) -> bool:
+    """Wait until all are at the barrier; False if one ended before, by itself or at its limit."""
+    waiting = list(runs)
+    while waiting:
+        if any(run.ended for run in runs):
+            _blame(runs)
+            return False
+        waiting = [run for run in waiting if not run.is_ready()]
+        clock.sleep_until(clock.now_ns() + _LOOK_EVERY_NS)
+    return True
+
+
+def _until_ended(runs: Sequence[_Run], clock: Clock) -> None:
+    while not all(run.ended for run in runs):
+        if any(run.failed for run in runs):
+            _blame(runs)
+            return
+        clock.sleep_until(clock.now_ns() + _LOOK_EVERY_NS)
+    _blame(runs)
+
+
+def _blame(runs: Iterable[_Run]) -> None:
+    for run in runs:
+        run.lodger.died = run.failed or (run.ended and not (run.lodger.desk / "go").exists())
+
+
+def _is_there(place: Host, path: Path) -> bool:
+    """Whether the file is there: on the device, where the desk is one with it, otherwise asked for inside."""
+    if getattr(place, "desk_is_the_devices", True):
+        return path.exists()
+    return place.run(["test", "-e", str(path)]).code == 0
+
+
+def _make(place: Host, path: Path) -> None:
+    path.touch()
+    if not getattr(place, "desk_is_the_devices", True):
+        place.run(["touch", str(path)]).checked()
+
+
+def renamed(marks: Iterable[Mark], tenant: int) -> list[Mark]:
+    """A neighbour's marks as the record keeps them, beside those of the workload that is measured."""
+    return [mark._replace(name=f"tenant{tenant}.{mark.name}") for mark in marks]

@@ -1,0 +1,146 @@
+"""Tenants on fake places: the barrier, the overlap, and what happens when one of them dies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tare_inside
+from tare.clock import MonotonicClock
+from tare.host import Exit, Job, LocalHost
+from tare.parts.protocols import Mark
+from tare.parts.workloads.null import Null
+from tare.trial.tenant_metrics import overlap_ns, shared_metrics, within
+from tare.trial.tenants import Lodger, renamed, run_together
+
+LAUNCH = Path(tare_inside.__file__).parent / "launch.py"
+
+
+def lodger(desk: Path, *argv: str) -> Lodger:
+    """A tenant whose command waits at the launcher, as a user's own does."""
+    desk.mkdir()
+    line = (sys.executable, "-I", "-S", str(LAUNCH), str(desk / "result.json"), "--", *argv)
+    return Lodger(Null(), LocalHost(), desk, Job(line, {"PATH": "/usr/bin:/bin"}, str(desk)))
+
+
+def steps(begin_ms: int, count: int, length_ms: int = 10) -> list[Mark]:
+    made = []
+    for number in range(count):
+        at_ns = (begin_ms + number * length_ms) * 1_000_000
+        made += [Mark(at_ns, "step", "begin", number), Mark(at_ns + length_ms * 1_000_000, "step", "end", number)]
+    return made
+
+
+def beside(marks: list[Mark], **result: Any) -> Lodger:
+    return Lodger(Null(), LocalHost(), Path("/nowhere"), Job(("true",)), marks=marks, result=result)
+
+
+def test_nobody_starts_before_all_are_ready(tmp_path: Path) -> None:
+    both = [lodger(tmp_path / name, "true") for name in "ab"]
+
+    run_together(both, 30, MonotonicClock())
+
+    assert [one.exit.code for one in both if one.exit is not None] == [0, 0]
+    assert not any(one.died for one in both)
+    assert all((one.desk / "go").exists() for one in both)
+
+
+def test_one_that_dies_ends_the_others_and_is_named(tmp_path: Path) -> None:
+    patient, dying = lodger(tmp_path / "a", "sleep", "30"), lodger(tmp_path / "b", "false")
+
+    run_together([patient, dying], 60, MonotonicClock())
+
+    assert (patient.died, dying.died) == (False, True)
+    assert patient.exit is not None
+    assert patient.exit.code != 0
+    assert patient.exit.seconds < 20
+
+
+def test_one_that_ends_before_the_start_is_blamed_even_if_it_says_that_all_is_well(tmp_path: Path) -> None:
+    waiting = lodger(tmp_path / "a", "true")
+    (tmp_path / "b").mkdir()
+    gone = Lodger(Null(), LocalHost(), tmp_path / "b", Job(("/bin/true",), {}, "/"))
+
+    run_together([waiting, gone], 30, MonotonicClock())
+
+    assert (waiting.died, gone.died) == (False, True)
+
+
+def test_tenants_that_never_get_ready_are_ended_at_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    deaf = [Lodger(Null(), LocalHost(), tmp_path / name, Job(("/bin/sleep", "60"), {}, "/")) for name in "ab"]
+
+    run_together(deaf, 0.2, MonotonicClock())
+
+    assert all(one.exit is not None and one.exit.seconds < 30 for one in deaf)
+    assert any(one.died and one.exit is not None and one.exit.timed_out for one in deaf)
+
+
+def test_a_single_tenant_waits_for_nobody(tmp_path: Path) -> None:
+    alone = lodger(tmp_path / "a", "true")
+
+    run_together([alone], 30, MonotonicClock())
+
+    assert alone.exit is not None
+    assert alone.exit.code == 0
+    assert not (alone.desk / "ready").exists()
+
+
+def test_the_barrier_leaves_no_trace_in_the_commands_environment(tmp_path: Path) -> None:
+    env = {"PATH": "/usr/bin:/bin", "TARE_BARRIER": str(tmp_path), "TARE_BARRIER_AT": "launch"}
+    (tmp_path / "go").touch()
+    line = [sys.executable, "-I", "-S", str(LAUNCH), str(tmp_path / "result.json"), "--", "env"]
+
+    said = subprocess.run(line, env=env, capture_output=True, text=True, check=True).stdout
+
+    assert "TARE_BARRIER" not in said
+
+
+def test_the_overlap_is_from_the_last_start_to_the_first_end() -> None:
+    assert overlap_ns(steps(0, 10), [beside(steps(35, 30))]) == (35_000_000, 100_000_000)
+
+
+def test_a_neighbour_that_marks_nothing_worked_as_long_as_it_ran() -> None:
+    load = beside([], start_ns=20_000_000, end_ns=50_000_000)
+
+    assert overlap_ns(steps(0, 10), [load]) == (20_000_000, 50_000_000)
+
+
+@pytest.mark.parametrize("neighbour", [beside(steps(200, 5)), beside([])])
+def test_tenants_that_never_met_have_no_figures(neighbour: Lodger) -> None:
+    assert overlap_ns(steps(0, 10), [neighbour]) is None
+    assert shared_metrics(steps(0, 10), [neighbour]) == {}
+
+
+def test_only_steps_wholly_in_the_overlap_count() -> None:
+    kept = within([*steps(0, 10), Mark(1, "epoch", "begin", 0)], (15_000_000, 60_000_000))
+
+    assert sorted({mark.step for mark in kept if mark.name == "step"}) == [2, 3, 4, 5]
+    assert any(mark.name == "epoch" for mark in kept)
+
+
+def test_each_tenants_step_time_is_its_own() -> None:
+    metrics = shared_metrics(steps(0, 40, 10), [beside(steps(0, 20, 20)), beside(steps(0, 80, 5))])
+
+    assert metrics["step_s"] == metrics["tenant0_step_s"] == pytest.approx(0.010)
+    assert metrics["tenant1_step_s"] == pytest.approx(0.020)
+    assert metrics["tenant2_step_s"] == pytest.approx(0.005)
+    assert metrics["overlap_s"] == pytest.approx(0.4)
+
+
+def test_a_neighbours_marks_carry_its_number() -> None:
+    assert {mark.name for mark in renamed(steps(0, 2), 3)} == {"tenant3.step"}
+
+
+def test_an_exit_is_kept_for_each(tmp_path: Path) -> None:
+    both = [lodger(tmp_path / "a", "true"), lodger(tmp_path / "b", "sh", "-c", "echo here")]
+
+    run_together(both, 30, MonotonicClock())
+
+    assert isinstance(both[1].exit, Exit)
+    assert both[1].exit.out.strip() == "here"
