@@ -1,0 +1,115 @@
+"""What sharing the device cost: each tenant against the workload alone, and how fairly the cost was spread."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tare.analysis.compare import compare
+from tare.analysis.model import Comparison, Estimate, Measurement
+from tare.analysis.stats import median_estimate
+from tare.errors import StudyError
+from tare.records.model import USABLE, Record
+
+METRIC = "step_s"
+ALONE = "alone"
+_TENANT = re.compile(r"tenant(\d+)_step_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """One level of tenants in one surrounding: who slowed down by how much against the measured workload alone."""
+
+    tenants: str  # the level: "4", or "beside torch_infer"
+    where: str  # what else the cell is: "docker", or "" where nothing else is varied
+    slowdowns: tuple[Comparison, ...]  # one for each tenant that does the same work; the first is the measured one
+    fairness: Estimate | None  # Jain's index over the speeds: 1 is equal, 1/n is one tenant having it all
+    overlap_s: Estimate | None
+
+
+def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]:
+    """Every level of tenants against one tenant in the same surroundings, paired by block."""
+    usable = [record for record in _newest(records) if record.state in USABLE and METRIC in record.metrics]
+    levels: dict[str, dict[str, list[Record]]] = {}
+    for record in usable:
+        levels.setdefault(_surroundings(record), {}).setdefault(str(record.settings.get("tenants", 1)), []).append(
+            record
+        )
+    found = []
+    names = _shown(list(levels))
+    for where, cells in levels.items():
+        alone = [record for record in cells.get("1", []) if not record.twin]
+        for level, shared in cells.items():
+            if level != "1":
+                found.append(_sharing(level, names[where], shared, alone, margin))
+    if not found:
+        raise StudyError(
+            "no usable trial of this store had more than one tenant; `tenants: [1, 4]` in a study asks for it."
+        )
+    return found
+
+
+def _sharing(level: str, where: str, shared: list[Record], alone: list[Record], margin: float) -> Sharing:
+    same = level.isdigit()
+    numbers = sorted({number for record in shared for number in _step_times(record)}) if same else [0]
+    base = [Measurement(ALONE, record.metrics[METRIC], str(record.block), trial=record.trial) for record in alone]
+    theirs = [
+        Measurement(f"tenant {number}", times[number], str(record.block), trial=record.trial)
+        for record in shared
+        for times in (_step_times(record),)
+        for number in numbers
+        if number in times
+    ]
+    slowdowns = tuple(compare(base + theirs, against=ALONE, margin=margin, metric=METRIC)) if base and theirs else ()
+    fair = [jain([1 / time for time in times.values()]) for times in map(_step_times, shared) if len(times) > 1]
+    overlaps = [record.metrics["overlap_s"] for record in shared if "overlap_s" in record.metrics]
+    return Sharing(
+        tenants=level,
+        where=where,
+        slowdowns=slowdowns,
+        fairness=median_estimate(fair) if fair and same else None,
+        overlap_s=median_estimate(overlaps) if overlaps else None,
+    )
+
+
+def jain(speeds: Sequence[float]) -> float:
+    """Jain's fairness index."""
+    values = np.asarray(speeds, dtype=float)
+    return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
+
+
+def _step_times(record: Record) -> dict[int, float]:
+    found = {int(match[1]): value for name, value in record.metrics.items() if (match := _TENANT.fullmatch(name))}
+    return found or {0: record.metrics[METRIC]}
+
+
+def _newest(records: Iterable[Record]) -> list[Record]:
+    """One attempt of each trial: the newest that is usable, else the newest."""
+    chosen: dict[str, Record] = {}
+    for record in records:
+        if record.trial not in chosen or record.state in USABLE:
+            chosen[record.trial] = record
+    return list(chosen.values())
+
+
+def _surroundings(record: Record) -> str:
+    """Everything about the cell but its tenants, as one key."""
+    return "\n".join(f"{key}={value}" for key, value in sorted(record.settings.items()) if key != "tenants")
+
+
+def _shown(keys: Sequence[str]) -> Mapping[str, str]:
+    """What tells the surroundings apart, in a few words."""
+    split = [key.split("\n") for key in keys]
+    common = set(split[0]).intersection(*split[1:]) if split else set()
+    return {
+        key: ", ".join(_short(line) for line in lines if line not in common)
+        for key, lines in zip(keys, split, strict=True)
+    }
+
+
+def _short(line: str) -> str:
+    name, _, value = line.partition("=")
+    return value if name in ("platform", "workload") else f"{name.rpartition('.')[2]} {value}"

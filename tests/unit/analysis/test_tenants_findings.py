@@ -1,0 +1,79 @@
+"""What sharing cost, from records made to order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from figures import record
+
+from tare.analysis.tenants import jain, sharing
+from tare.errors import StudyError
+from tare.records.model import Record
+from tare.report.tenants import sharing_text
+
+
+def blocks(tenants: object, factors: tuple[float, ...], n: int = 8, platform: str = "bare") -> list[Record]:
+    """Trials in which tenant i takes 2 ms x its factor, with 1 % of noise."""
+    rng = np.random.default_rng(len(factors))
+    made = []
+    for block in range(n):
+        times = [0.002 * factor * float(np.exp(rng.normal(0, 0.01))) for factor in factors]
+        metrics = {f"tenant{number}_step_s": time for number, time in enumerate(times)} | {"overlap_s": 5.0}
+        more = {} if tenants == 1 else metrics
+        made.append(record(platform, block, times[0], settings={"tenants": tenants}, metrics=more))
+    return made
+
+
+def test_each_tenant_is_compared_with_the_workload_alone() -> None:
+    (found,) = sharing([*blocks(1, (1.0,)), *blocks(2, (1.5, 2.0))])
+
+    assert found.tenants == "2"
+    assert [one.level for one in found.slowdowns] == ["tenant 0", "tenant 1"]
+    assert [one.effect for one in found.slowdowns] == pytest.approx([0.5, 1.0], abs=0.05)
+    assert {one.verdict for one in found.slowdowns} == {"slower"}
+
+
+def test_fairness_is_one_for_equals_and_falls_with_inequality() -> None:
+    assert jain([3.0, 3.0, 3.0]) == pytest.approx(1.0)
+    assert jain([1.0, 0.0, 0.0]) == pytest.approx(1 / 3)
+    (found,) = sharing([*blocks(1, (1.0,)), *blocks(2, (1.0, 3.0))])
+
+    assert found.fairness is not None
+    assert found.fairness.value == pytest.approx(0.8, abs=0.02)
+
+
+def test_of_different_workloads_only_the_measured_one_is_compared_with_itself() -> None:
+    (found,) = sharing([*blocks(1, (1.0,)), *blocks("beside torch_infer", (1.2, 9.0))])
+
+    assert [one.level for one in found.slowdowns] == ["tenant 0"]
+    assert found.fairness is None
+
+
+def test_platforms_are_kept_apart() -> None:
+    both = [
+        each
+        for name in ("bare", "docker")
+        for each in (*blocks(1, (1.0,), platform=name), *blocks(2, (2, 2), platform=name))
+    ]
+
+    assert [one.where for one in sharing(both)] == ["bare", "docker"]
+
+
+def test_without_the_workload_alone_nothing_is_compared_and_that_is_said() -> None:
+    found = sharing(blocks(4, (2.0, 2.0, 2.0, 2.0)))
+
+    assert found[0].slowdowns == ()
+    assert "no usable trial of one tenant alone" in sharing_text(found, 80)
+
+
+def test_a_store_without_tenants_is_told_how_to_ask_for_them() -> None:
+    with pytest.raises(StudyError, match="more than one tenant"):
+        sharing(blocks(1, (1.0,)))
+
+
+def test_the_text_fits_the_terminal_and_names_every_tenant() -> None:
+    text = sharing_text(sharing([*blocks(1, (1.0,)), *blocks(2, (1.5, 2.0))]), 80)
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert "tenant 1" in text
+    assert "fairness" in text
