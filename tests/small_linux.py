@@ -69,7 +69,7 @@ class SmallLinux(FakeHost):
     def __post_init__(self) -> None:
         caps = "000001ffffffffff" if self.uid == 0 else "0000000000000000"
         self.files |= {
-            "/proc/self/status": _ROOT_STATUS.format(uid=self.uid) + f"CapEff:\t{caps}\n",
+            "/proc/self/status": _ROOT_STATUS.format(uid=self.uid) + f"CapEff:\t{caps}\nCapBnd:\t{caps}\n",
             "/proc/self/stat": "42 (a name) S 1 42 42 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0",
             "/proc/self/limits": "Max processes  9000  9000  processes\nMax open files  1024  4096  files\n",
             "/proc/sys/kernel/random/boot_id": BOOT_ID,
@@ -146,6 +146,9 @@ class SmallLinux(FakeHost):
         return doing(argv[1:], stdin) if argv[0] == "dd" else doing(argv[1:])
 
     # commands ------------------------------------------------------------------------------------------------------
+
+    def _uname(self, words: list[str]) -> tuple[int, str, str]:
+        return 0, "aarch64\n", ""
 
     def _mkdir(self, words: list[str]) -> tuple[int, str, str]:
         for path in words[words.index("--") + 1 :]:

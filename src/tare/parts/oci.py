@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from tare.parts import isolation
 from tare.parts.cgroups import PARENT, PIDS_LIMIT
 from tare.parts.hostroot import Bind
 from tare.parts.identity import Identity
+from tare.parts.isolation import USUAL
 from tare.parts.limits import PERIOD_US, Limits
 from tare.parts.protocols import Json
 
@@ -15,13 +17,6 @@ SLEEPER = ("sleep", "2147483647")  # keeps the place open; the jobs come by exec
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _QUIET = ["nosuid", "noexec", "nodev"]
-_CAPABILITY_SETS = ("bounding", "effective", "inheritable", "permitted", "ambient")
-# What a container must not see or change of the kernel; the same lists as Docker's.
-_MASKED = [
-    "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-    "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/firmware",
-]  # fmt: skip
-_READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +30,37 @@ class Bundle:
     binds: Sequence[Bind]
     shm_bytes: int
     swap_is_counted: bool = True
+    layers: Collection[str] = USUAL
+    seccomp: Json | None = None
+    held: Collection[str] = ()  # the runner's own capabilities, for a container that keeps them
 
 
 def config(bundle: Bundle) -> dict[str, Json]:
-    """config.json of a long-lived container: no network, no capabilities, a read-only root."""
+    """config.json of a long-lived container with a read-only root, and with the layers that were asked for."""
     return {
         "ociVersion": "1.0.2",
-        "hostname": "tare",
-        "process": process(bundle.user, SLEEPER, {"PATH": PATH}, "/"),
+        **({"hostname": "tare"} if "uts" in bundle.layers else {}),
+        "process": process(bundle, SLEEPER, {"PATH": PATH}, "/"),
         "root": {"path": bundle.rootfs, "readonly": True},
         "mounts": [*_own_mounts(bundle.shm_bytes), *(_bind(bind) for bind in bundle.binds)],
         "linux": {
             "cgroupsPath": f"/{PARENT}/{bundle.name}",
-            "resources": _resources(bundle.limits, bundle.swap_is_counted),
-            "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],
-            "maskedPaths": _MASKED,
-            "readonlyPaths": _READ_ONLY,
+            "resources": _resources(bundle.limits, bundle.swap_is_counted, bundle.layers),
+            **isolation.linux(bundle.layers),
+            **({} if bundle.seccomp is None else {"seccomp": bundle.seccomp}),
         },
     }
 
 
-def process(user: Identity, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> dict[str, Json]:
-    """One process inside: this environment and no other, no capability, none to be gained."""
+def process(bundle: Bundle, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> dict[str, Json]:
+    """One process inside: this environment and no other, and the rights that the layers leave it."""
     return {
         "terminal": False,
-        "user": {"uid": user.uid, "gid": user.gid},
+        "user": {"uid": bundle.user.uid, "gid": bundle.user.gid},
         "args": list(argv),
         "env": [f"{name}={value}" for name, value in env.items()],
         "cwd": cwd,
-        "capabilities": {each: [] for each in _CAPABILITY_SETS},
-        "noNewPrivileges": True,
+        **isolation.process(bundle.layers, bundle.held),
     }
 
 
@@ -93,11 +89,10 @@ def _bind(bind: Bind) -> dict[str, Json]:
     return {"destination": bind.target, "type": "bind", "source": bind.source, "options": options}
 
 
-def _resources(limits: Limits, swap_is_counted: bool) -> dict[str, Json]:
-    resources: dict[str, Json] = {
-        "devices": [{"allow": False, "access": "rwm"}],
-        "pids": {"limit": PIDS_LIMIT},
-    }
+def _resources(limits: Limits, swap_is_counted: bool, layers: Collection[str]) -> dict[str, Json]:
+    resources: dict[str, Json] = {"devices": [{"allow": False, "access": "rwm"}]}
+    if "pids" in layers:
+        resources["pids"] = {"limit": PIDS_LIMIT}
     cpu: dict[str, Json] = {}
     if limits.quota is not None:
         cpu |= {"quota": limits.quota_us(), "period": PERIOD_US}

@@ -6,13 +6,18 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
+
+from pydantic import field_validator
 
 from tare.errors import TrialError
 from tare.host import Completed, Host, Job, Process, Site
-from tare.parts import cgroups, hostroot, limits, oci, strays
+from tare.parts import cgroups, hostroot, limits, oci, seccomp, strays
 from tare.parts.container import Container, Place
 from tare.parts.group import Group, GroupProcess, run_in_group
 from tare.parts.identity import Identity, identity, is_root
+from tare.parts.isolation import LAYERS, USUAL, Layer, held_capabilities
+from tare.parts.protocols import Json
 
 _STATE = "/run/tare/runc"
 _RUNC = ("runc", "--root", _STATE)
@@ -23,6 +28,17 @@ class Runc(Container):
 
     `image` is the folder of an unpacked root file system here (for one: `docker export NAME | tar -x -C FOLDER`).
     """
+
+    isolation: tuple[Layer, ...] = USUAL
+    """The layers of isolation beyond the mount namespace; fewer to see what each costs (then trust the workload)."""
+
+    seccomp_profile: Path | None = None
+    """A system-call filter of your own, as Docker writes them; else Docker's default one."""
+
+    @field_validator("isolation", mode="after")
+    @classmethod
+    def _in_order(cls, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        return tuple(layer for layer in LAYERS if layer in layers)
 
     def obstacles(self, host: Host) -> list[str]:
         sentences = limits.limit_obstacles(host, self)
@@ -40,12 +56,13 @@ class Runc(Container):
             rootfs = hostroot.overlay(host, site, stack, lower=self.image or "/")
             bundle = rootfs.removesuffix("/root")
             user = identity(host)
-            config = oci.config(self._bundle(host, site, rootfs, user))
+            made = self._bundle(host, site, rootfs, user)
+            config = oci.config(made)
             _make_file(host, f"{bundle}/config.json", json.dumps(config))
             pid = _start(host, site.name, bundle, stack)
             folders = cgroups.folders_of_pid(host, pid)
-            limits.check_held(host, self, folders)
-            place = RuncPlace(host, site.name, Group(host, folders, pid), bundle, user)
+            limits.check_held(host, made.limits, folders)
+            place = RuncPlace(host, site.name, Group(host, folders, pid), bundle, made)
             if self.image is not None:
                 place.find_python(self.python)
             return place.keep(stack.pop_all())
@@ -56,11 +73,34 @@ class Runc(Container):
             name=site.name,
             rootfs=rootfs,
             user=user,
-            limits=self,
+            limits=self._held_limits(),
             binds=binds,
             shm_bytes=self.shm,
             swap_is_counted=limits.swap_is_counted(host),
+            layers=self.isolation,
+            seccomp=self._filter(host),
+            held=held_capabilities(host),
         )
+
+    def _held_limits(self) -> Runc:
+        """The limits whose layer is switched on."""
+        off = {
+            field: None
+            for field, layer in {"quota": "cpu", "cpuset": "cpuset", "memory": "memory"}.items()
+            if layer not in self.isolation
+        }
+        copy = self.model_copy(update=off)
+        copy._mems = self.mems if "cpuset" in self.isolation else None
+        return copy
+
+    def _filter(self, host: Host) -> Json | None:
+        if "seccomp" not in self.isolation:
+            return None
+        machine = host.run(["uname", "-m"]).checked().out.strip()
+        held = [] if "capabilities" in self.isolation else held_capabilities(host)
+        if self.seccomp_profile is not None:
+            return seccomp.from_file(self.seccomp_profile, machine, held)
+        return seccomp.docker_default(machine)
 
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
@@ -105,11 +145,11 @@ def _delete(host: Host, name: str) -> None:
 class RuncPlace(Place):
     """A running runc container; each command comes in by `runc exec`, with an environment of its own."""
 
-    def __init__(self, host: Host, name: str, group: Group, bundle: str, user: Identity) -> None:
+    def __init__(self, host: Host, name: str, group: Group, bundle: str, made: oci.Bundle) -> None:
         super().__init__(host, name, group)
-        self.facts |= {"root": "overlay"}
+        self.facts |= {"root": "overlay", "isolation": list(made.layers)}
         self._bundle = bundle
-        self._user = user
+        self._made_of = made
         self._numbers = itertools.count()
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
@@ -125,7 +165,7 @@ class RuncPlace(Place):
     def _exec(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
         """The whole process is in a file: on the command line its environment could be read by anyone."""
         file = f"{self._bundle}/process-{number}.json"
-        _make_file(self._host, file, json.dumps(oci.process(self._user, argv, env, cwd)))
+        _make_file(self._host, file, json.dumps(oci.process(self._made_of, argv, env, cwd)))
         return [*_RUNC, "exec", "--process", file, "--pid-file", self._pid_file(number), self.name]
 
     def _pid_file(self, number: int) -> str:

@@ -8,7 +8,7 @@ from tare.parts.identity import Identity
 from tare.parts.platforms.runc import Runc
 
 
-def config(runc: Runc | None = None, **changes):
+def bundle(runc: Runc | None = None, **changes):
     fields = {
         "name": "tare-1",
         "rootfs": "/scratch/tare-1/root",
@@ -17,7 +17,11 @@ def config(runc: Runc | None = None, **changes):
         "binds": [Bind("/data", "/data"), Bind("/desk", "/desk", writable=True)],
         "shm_bytes": 1 << 30,
     }
-    return oci.config(oci.Bundle(**{**fields, **changes}))
+    return oci.Bundle(**{**fields, **changes})
+
+
+def config(runc: Runc | None = None, **changes):
+    return oci.config(bundle(runc, **changes))
 
 
 def test_a_container_has_no_capability_no_network_and_a_read_only_root():
@@ -65,6 +69,32 @@ def test_where_swap_is_not_counted_it_is_not_limited():
 
 
 def test_a_process_gets_its_environment_and_no_other():
-    made = oci.process(Identity(0, 0, True), ["true"], {"A": "1"}, "/work")
+    made = oci.process(bundle(), ["true"], {"A": "1"}, "/work")
 
     assert (made["args"], made["env"], made["cwd"]) == (["true"], ["A=1"], "/work")
+
+
+def test_each_layer_is_a_wall_of_its_own():
+    namespaces = {each["type"] for each in config(layers=["uts"])["linux"]["namespaces"]}
+    open_house = config(layers=[], held=["CAP_CHOWN"])
+
+    assert namespaces == {"mount", "uts"}
+    assert "maskedPaths" not in open_house["linux"]
+    assert open_house["linux"]["namespaces"] == [{"type": "mount"}]
+    assert open_house["process"]["noNewPrivileges"] is False
+    assert open_house["process"]["capabilities"]["effective"] == ["CAP_CHOWN"]
+    assert "pids" not in open_house["linux"]["resources"]
+
+
+def test_a_user_namespace_maps_each_id_to_itself():
+    made = config(layers=["user"])["linux"]
+
+    assert {"type": "user"} in made["namespaces"]
+    assert made["uidMappings"] == made["gidMappings"] == [{"containerID": 0, "hostID": 0, "size": 65536}]
+
+
+def test_a_filter_is_there_only_where_it_is_given():
+    assert "seccomp" not in config()["linux"]
+    assert config(seccomp={"defaultAction": "SCMP_ACT_ALLOW"})["linux"]["seccomp"] == {
+        "defaultAction": "SCMP_ACT_ALLOW"
+    }

@@ -33,7 +33,9 @@ def test_the_defaults_are_lenet5_on_mnist() -> None:
 
     assert find("workloads", "torch_train") is TorchTrain
     assert workload.title() == "LeNet-5 training, batch 16"
-    assert (workload.batch, workload.epochs, workload.malloc, workload.device) == (16, 3, "fixed", "cpu")
+    assert (workload.batch, workload.workers, workload.prefetch) == (16, 4, 2)
+    assert (workload.lr, workload.momentum) == (0.01, 0.9)
+    assert (workload.epochs, workload.malloc, workload.device, workload.timing) == (3, "fixed", "cpu", "sync")
     assert hash(workload) == hash(TorchTrain.model_validate(workload.fields()))
 
 
@@ -44,6 +46,7 @@ def test_the_defaults_are_lenet5_on_mnist() -> None:
         ({"epochs": 1, "steps_per_epoch": None}, 3750),
         ({"epochs": 2, "steps_per_epoch": None, "items": 33, "batch": 16}, 4),
         ({"steps_per_epoch": None, "data_path": "/my/mnist"}, None),
+        ({"epochs": 2, "steps_per_epoch": 7, "marks": False}, 0),
     ],
 )
 def test_units_are_all_the_steps_where_they_are_known(fields: dict[str, Any], units: int | None) -> None:
@@ -53,14 +56,23 @@ def test_units_are_all_the_steps_where_they_are_known(fields: dict[str, Any], un
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"model": "lenet"}, "there is no model 'lenet'. There is: lenet5. Did you mean 'lenet5'?"),
-        ({"data": "imagenet"}, "there is no data 'imagenet'. There is: mnist."),
+        ({"model": "lenet"}, "there is no model 'lenet'. There is: alexnet, "),
+        ({"model": "lenet"}, "Did you mean 'lenet5'?"),
+        ({"data": "mnits"}, "Did you mean 'mnist'?"),
+        ({"model": "lstm"}, "lstm learns from text data and mnist is image; use wikipedia"),
+        ({"model": "dlrm"}, "dlrm is for inference"),
+        ({"length": 9}, "`length` is for text and lenet5 takes images; set `pixels`"),
+        ({"model": "lstm", "data": "wikipedia", "pixels": 9}, "`pixels` is for images and lstm takes text"),
+        ({"scale": 0}, "greater than 0"),
+        ({"timing": "async"}, "`timing: async` is for a GPU"),
+        ({"pin": True}, "`pin` is for a GPU"),
+        ({"phases": True, "marks": False}, "`phases` are marks, and `marks` is false"),
         ({"batch": 0}, "greater than 0"),
         ({"workers": -1}, "greater than or equal to 0"),
         ({"lr": float("inf")}, "finite"),
         ({"momentum": 1.0}, "less than 1"),
         ({"device": "tpu"}, "'cpu' or 'cuda'"),
-        ({"prefetch": 2}, "`prefetch` is for loader workers"),
+        ({"prefetch": 0}, "greater than 0"),
         ({"items": 100}, "an epoch of 100 mini-batches of 16 needs 1600 items and there are 100"),
         ({"data_path": "mnist"}, "`data_path` is an absolute path"),
         ({"data_path": "/mnist", "items": 5}, "`items` is the size of synthetic data"),
