@@ -87,7 +87,8 @@ def open_store(study: Study, text: str, folder: Path) -> Store:
     if (folder / "store.json").exists():
         return Store.open(folder, write=True)
     # A study that holds a secret is kept without it: the file as written stays with its owner.
-    kept = study_text(study) if any(choice.hides for choice in study.workloads) else text
+    beside = [choice for level in study.tenancies for choice in level.beside]
+    kept = study_text(study) if any(choice.hides for choice in (*study.workloads, *beside)) else text
     return Store.create(folder, study.as_plain(), kept)
 
 

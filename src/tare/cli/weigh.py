@@ -18,16 +18,10 @@ from tare.errors import ObstacleError, StudyError
 
 CONTAINERS = ("docker", "podman", "runc")  # tried in this order where none is named
 
-WORKLOADS: dict[str, dict[str, Any]] = {
-    # Sized so that a trial takes a few seconds on a small machine: epoch 0 apart, then two epochs that count.
-    "lenet5": {"torch_train": {"model": "lenet5", "batch": 16, "epochs": 3, "steps_per_epoch": 60, "threads": 1}},
-    "null": {"null": {}},
-}
-
 
 @click.command("weigh")
 @click.option("--in", "inside", metavar="PLATFORM", help="The platform to weigh.  [default: the first that works]")
-@click.option("--workload", metavar="NAME", help=f"A built-in workload: {', '.join(WORKLOADS)}.  [default: lenet5]")
+@click.option("--workload", metavar="NAME", help="A built-in workload: see `tare workloads`.  [default: lenet5]")
 @click.option(
     "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 6 to 20, by the noise]"
 )
@@ -63,7 +57,7 @@ def command(
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     from tare.study.load import from_plain
 
-    work = _own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
+    work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
     with ExitStack() as stack:
         platform = choose_platform(inside, stack)
         fields = {"image": image} if image else {}
@@ -82,21 +76,24 @@ def command(
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
 
 
-def _own_command(words: tuple[str, ...]) -> dict[str, Any]:
+def own_command(words: tuple[str, ...]) -> dict[str, Any]:
+    """A command line of the user's as a workload, run where we are."""
     return {"command": {"argv": list(words), "cwd": str(Path.cwd())}}
 
 
 def built_in_workload(name: str) -> dict[str, Any]:
-    """One of ours by its short name, or any workload part that needs no fields."""
+    """A workload of the papers, in a size for a few seconds a trial, or any workload part that needs no fields."""
     from tare.parts.find import find, names
+    from tare.parts.presets import PRESETS
 
+    presets = {preset.name: preset.workload(quick=True) for preset in PRESETS}
     plain = [part for part in names("workloads") if not find("workloads", part).example]
-    known = list(dict.fromkeys([*WORKLOADS, *plain]))
+    known = {**{part: {part: {}} for part in plain}, **presets}
     if name in known:
-        return WORKLOADS.get(name, {name: {}})
+        return known[name]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise StudyError(f"there is no built-in workload {name!r}. There are: {', '.join(known)}.{hint}")
+    raise StudyError(f"there is no built-in workload {name!r}. There are: {', '.join([*presets, *plain])}.{hint}")
 
 
 def choose_platform(asked: str | None, stack: ExitStack) -> str:

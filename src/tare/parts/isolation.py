@@ -12,15 +12,19 @@ from tare.host import Host
 from tare.parts.protocols import Json
 
 Layer: TypeAlias = Literal[
-    "pid", "ipc", "uts", "network", "user",
+    "pid", "ipc", "uts", "network",
     "cpu", "cpuset", "memory", "pids",
     "masked_paths", "capabilities", "no_new_privileges", "seccomp",
+    "user",
 ]  # fmt: skip
 LAYERS: tuple[Layer, ...] = get_args(Layer)
 USUAL: tuple[Layer, ...] = tuple(layer for layer in LAYERS if layer != "user")
 """Those of a container as Docker makes it."""
 
 NAMESPACES: tuple[Layer, ...] = ("pid", "ipc", "uts", "network", "user")
+NEEDED_BY_USER = frozenset({"pid", "ipc", "network"})
+"""What is mounted inside a user namespace (/proc, /sys, /dev/mqueue) must belong to it."""
+
 _CAPABILITY_SETS = ("bounding", "effective", "inheritable", "permitted", "ambient")
 _IDS = 65536
 

@@ -16,7 +16,7 @@ from tare.parts import cgroups, hostroot, limits, oci, seccomp, strays
 from tare.parts.container import Container, Place
 from tare.parts.group import Group, GroupProcess, run_in_group
 from tare.parts.identity import Identity, identity, is_root
-from tare.parts.isolation import LAYERS, USUAL, Layer, held_capabilities
+from tare.parts.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
 from tare.parts.protocols import Json
 
 _STATE = "/run/tare/runc"
@@ -38,6 +38,8 @@ class Runc(Container):
     @field_validator("isolation", mode="after")
     @classmethod
     def _in_order(cls, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        if "user" in layers and not set(layers) >= NEEDED_BY_USER:
+            raise ValueError(f"the layer `user` needs {', '.join(sorted(NEEDED_BY_USER))} with it")
         return tuple(layer for layer in LAYERS if layer in layers)
 
     def obstacles(self, host: Host) -> list[str]:

@@ -1,0 +1,160 @@
+"""A container's weight, layer by layer: what each adds to those before it, and what the whole loses without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tare.analysis.compare import Contest, judge, noise_floor
+from tare.analysis.counters import Moved, moved
+from tare.analysis.model import Comparison, Measurement
+from tare.analysis.trials import pick_metric
+from tare.errors import StudyError
+from tare.records.model import USABLE, Record
+
+BARE = "bare"
+ROOT = "mounts"  # the mount namespace with an overlay root: the first thing that makes it a container
+ASIDE = "user"  # Docker's containers have no user namespace: it is put on last, beside the engine
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One make of container: its layers in order, on a platform."""
+
+    platform: str
+    layers: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        if self.platform != "runc":
+            return self.platform
+        return "+".join((ROOT, *self.layers))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """What one layer costs, seen from both ends."""
+
+    layer: str
+    added: Comparison | None  # with it against all those before it
+    kept: Comparison | None  # the whole container against the same without it
+    moved: tuple[Moved, ...] = ()  # counters that changed when it was added
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """The whole, and what it is made of."""
+
+    metric: str
+    total: Comparison  # the last stage against bare metal
+    layers: tuple[LayerCost, ...]
+    noise_floor: float | None
+    left_out: int = 0  # trials that could not be used
+
+    @property
+    def guilty(self) -> tuple[LayerCost, ...]:
+        """The layers that are surely slower, the dearest first; seen from either end."""
+        found = [layer for layer in self.layers if _slower(layer.added) or _slower(layer.kept)]
+        return tuple(sorted(found, key=_cost, reverse=True))
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "guilty": [layer.layer for layer in self.guilty]}
+
+
+def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = None) -> Waterfall:
+    """From the trials of bare metal and of every stage; layers in the order in which they were added."""
+    name = pick_metric(records, metric)
+    newest = _newest(records, name)
+    stages: dict[Stage, list[Record]] = {}
+    for record in newest:
+        stages.setdefault(stage_of(record.settings), []).append(record)
+    bare = Stage(BARE)
+    if bare not in stages or len(stages) < 2:
+        raise StudyError("a waterfall needs usable trials of bare metal and of at least one container.")
+    chain = _chain(stages)
+    floor = _floor(stages.values(), name)
+    pairs = [*zip(chain[1:], chain, strict=False), *_aside(stages)]
+    whole = max((stage for stage in chain if stage.platform == "runc"), key=lambda s: len(s.layers), default=chain[-1])
+    without = {layer: Stage("runc", tuple(each for each in whole.layers if each != layer)) for layer in whole.layers}
+    ends = [(layer, stage) for layer, stage in without.items() if stage in stages]
+    family = [_contest(stages, ours, theirs, name, floor) for ours, theirs in [(chain[-1], bare), *pairs]]
+    family += [_contest(stages, whole, theirs, name, floor) for _, theirs in ends]
+    total, *found = judge(family, margin=margin, metric=name, resamples=0)
+    added = {_new(ours, theirs): each for (ours, theirs), each in zip(pairs, found, strict=False)}
+    kept = {layer: each for (layer, _), each in zip(ends, found[len(pairs) :], strict=True)}
+    changed = {_new(ours, theirs): moved(stages[ours], stages[theirs]) for ours, theirs in pairs}
+    layers = tuple(
+        LayerCost(layer, added.get(layer), kept.get(layer), changed.get(layer, ())) for layer in {**added, **kept}
+    )
+    return Waterfall(name, total, layers, floor, left_out=len({record.trial for record in records}) - len(newest))
+
+
+def stage_of(settings: Mapping[str, Any]) -> Stage:
+    layers = settings.get("platform.isolation") or ()
+    if isinstance(layers, str):
+        layers = json.loads(layers)
+    return Stage(str(settings["platform"]), tuple(layers))
+
+
+def _chain(stages: Iterable[Stage]) -> list[Stage]:
+    """Bare metal, then containers each of which has the layers of the one before and one more, then other engines."""
+    found = list(stages)
+    plain = [stage for stage in found if stage.platform == "runc" and ASIDE not in stage.layers]
+    ours = sorted(plain, key=lambda stage: len(stage.layers))
+    chain = [Stage(BARE)]
+    longest = ours[-1].layers if ours else ()
+    chain += [stage for stage in ours if stage.layers == longest[: len(stage.layers)]]
+    return chain + [stage for stage in found if stage.platform not in (BARE, "runc")]
+
+
+def _aside(stages: Iterable[Stage]) -> list[tuple[Stage, Stage]]:
+    found = list(stages)
+    with_it = [stage for stage in found if ASIDE in stage.layers]
+    pairs = [(stage, Stage("runc", tuple(each for each in stage.layers if each != ASIDE))) for stage in with_it]
+    return [(ours, theirs) for ours, theirs in pairs if theirs in found]
+
+
+def _new(ours: Stage, theirs: Stage) -> str:
+    """The layer that the one has and the other has not; several are named together."""
+    if ours.platform != "runc":
+        return ours.platform
+    if theirs.platform == BARE:
+        return "+".join((ROOT, *ours.layers))
+    return "+".join(layer for layer in ours.layers if layer not in theirs.layers)
+
+
+def _contest(
+    stages: Mapping[Stage, Sequence[Record]], ours: Stage, theirs: Stage, metric: str, floor: float | None
+) -> Contest:
+    return Contest(ours.name, theirs.name, _values(stages[ours], metric), _values(stages[theirs], metric), floor)
+
+
+def _values(records: Iterable[Record], metric: str, twin: bool = False) -> list[Measurement]:
+    return [
+        Measurement("", record.metrics[metric], str(record.block), trial=record.trial)
+        for record in records
+        if bool(record.twin) == twin
+    ]
+
+
+def _floor(groups: Iterable[Sequence[Record]], metric: str) -> float | None:
+    found = [noise_floor(_values(group, metric, twin=True), _values(group, metric)) for group in groups]
+    return max((each for each in found if each is not None), default=None)
+
+
+def _newest(records: Iterable[Record], metric: str) -> list[Record]:
+    chosen = {
+        record.trial: record for record in records if record.state in USABLE and record.metrics.get(metric, 0) > 0
+    }
+    return list(chosen.values())
+
+
+def _slower(found: Comparison | None) -> bool:
+    return found is not None and found.verdict == "slower"
+
+
+def _cost(layer: LayerCost) -> float:
+    effects = [found.effect for found in (layer.added, layer.kept) if _slower(found) and found is not None]
+    return max((effect for effect in effects if effect is not None), default=0.0)

@@ -1,0 +1,172 @@
+"""`tare why`: the container's weight, layer by layer."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tare.cli.engines import engine_if_possible
+from tare.cli.options import SHARE, json_option, need, print_json, say, width
+from tare.cli.run import run_into, study_text
+from tare.cli.weigh import built_in_workload, own_command
+from tare.errors import ObstacleError
+
+if TYPE_CHECKING:
+    from tare.analysis.model import Comparison
+    from tare.analysis.why import Waterfall
+
+
+@click.command("why")
+@click.option("--workload", metavar="NAME", help="A built-in workload (see `tare workloads`).  [default: lenet5]")
+@click.option("--quota", type=float, help="The container's CPU quota, in cores.")
+@click.option("--cpuset", help="The container's cores, like 0-1.")
+@click.option("--memory", help="The container's memory limit, like 2GiB.")
+@click.option("--seccomp-profile", type=click.Path(path_type=Path, exists=True), help="The container's own filter.")
+@click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
+@click.option("--margin", type=SHARE, default="5%", show_default=True, help="What counts as no cost.")
+@click.option("--layers", is_flag=True, help="Take it apart even if the whole costs nothing.")
+@click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder of both stores; else out/why-TIME.")
+@json_option
+@click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+def command(
+    workload: str | None,
+    quota: float | None,
+    cpuset: str | None,
+    memory: str | None,
+    seccomp_profile: Path | None,
+    repeat: int,
+    margin: float,
+    layers: bool,
+    cumulative: bool,
+    output: Path | None,
+    as_json: bool,
+    command_line: tuple[str, ...],
+) -> None:
+    """Say which layer of a container costs what: namespaces, cgroups, seccomp, capabilities, the engine.
+
+    First the whole container against bare metal. If that costs something, a runc container is built up layer by layer,
+    and the whole is run with each layer taken off, all in interleaved blocks.
+
+    tare why --quota 1 -- python train.py
+    """
+    need(not (workload and command_line), "give either --workload or a command after --, not both.")
+    work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
+    limits = {"quota": quota, "cpuset": cpuset, "memory": memory}
+    fields = {name: value for name, value in limits.items() if value is not None}
+    profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
+    folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    with ExitStack() as stack:
+        stack.enter_context(engine_if_possible())
+        skipped = _skipped(fields)
+        stages = _stages({**fields, **profile}, fields, skipped)
+        run = _Run(folder, work, repeat, margin)
+        total = run.waterfall("total", [stages.whole, *stages.engines])
+        if total.total.verdict == "equivalent" and not layers:
+            _tell_nothing(total.total, folder, as_json)
+            return
+        built = [*stages.chain, *stages.aside, *([] if cumulative else stages.without), *stages.engines]
+        found = run.waterfall("layers", built)
+    _tell(found, skipped, folder, as_json)
+
+
+class _Run:
+    """The two studies of a `why`, which differ in their platforms alone."""
+
+    def __init__(self, folder: Path, work: dict[str, Any], repeat: int, margin: float) -> None:
+        self._folder, self._work, self._repeat, self._margin = folder, work, repeat, margin
+
+    def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
+        from tare.analysis.why import waterfall
+        from tare.records.store import Store
+        from tare.study.load import from_plain
+
+        plain = {
+            "study": f"why-{stage}",
+            "platform": ["bare", *platforms],
+            "workload": self._work,
+            "repeat": self._repeat,
+            "compare": {"against": {"platform": "bare"}, "margin": self._margin},
+        }
+        study = from_plain(plain, "tare why")
+        outcome = run_into(study, study_text(study), self._folder / stage)
+        if outcome.interrupted:
+            say(f"{outcome.why}. `tare why -o {self._folder}` with the same options goes on.")
+            raise SystemExit(130)
+        with Store.open(self._folder / stage) as store:
+            return waterfall(store.records(), margin=self._margin)
+
+
+class _Stages:
+    """The containers to run: the whole, the way up to it, the whole less one layer each, and the engines' own."""
+
+    def __init__(self, fields: dict[str, Any], order: tuple[str, ...], engines: list[Any]) -> None:
+        self._fields = fields
+        self.whole = self._runc(order)
+        self.chain = [self._runc(order[:count]) for count in range(len(order) + 1)]
+        self.without = [self._runc(tuple(each for each in order if each != layer)) for layer in order[:-1]]
+        self.aside = [self._runc((*order, "user"))]
+        self.engines = engines
+
+    def _runc(self, layers: tuple[str, ...]) -> dict[str, Any]:
+        # A profile is no limit: without its layer it is not there, and must not make a level of its own.
+        kept = {name: value for name, value in self._fields.items() if name != "seccomp_profile" or "seccomp" in layers}
+        return {"runc": {**kept, "isolation": [list(layers)]}}
+
+
+def _stages(runc: dict[str, Any], shared: dict[str, Any], skipped: dict[str, str]) -> _Stages:
+    from tare.host import LocalHost
+    from tare.parts.find import find
+    from tare.parts.isolation import USUAL
+
+    host = LocalHost()
+    whole = find("platforms", "runc").model_validate(runc)
+    if obstacles := whole.obstacles(host):  # type: ignore[attr-defined]
+        raise ObstacleError("a container cannot be taken apart here, and nothing was run:", obstacles)
+    engines = []
+    if why := find("platforms", "docker").model_validate(shared).obstacles(host):  # type: ignore[attr-defined]
+        skipped["docker"] = " ".join(why)
+    elif "seccomp_profile" not in runc:
+        engines.append({"docker": shared} if shared else "docker")
+    return _Stages(runc, tuple(layer for layer in USUAL if layer not in skipped), engines)
+
+
+def _skipped(limits: dict[str, Any]) -> dict[str, str]:
+    """Layers that have nothing to switch here, and why."""
+    asked = {"cpu": "quota", "cpuset": "cpuset", "memory": "memory"}
+    skipped = {
+        layer: f"the container has no limit of that kind (--{option} gives it one)."
+        for layer, option in asked.items()
+        if option not in limits
+    }
+    return skipped
+
+
+def _tell_nothing(total: Comparison, folder: Path, as_json: bool) -> None:
+    from tare.report.why import nothing_text
+
+    if as_json:
+        print_json({"store": str(folder), "total": total.as_json(), "layers": [], "guilty": []})
+    else:
+        click.echo(nothing_text(total, width()))
+
+
+def _tell(found: Waterfall, skipped: dict[str, str], folder: Path, as_json: bool) -> None:
+    from tare.analysis.weighing import weigh
+    from tare.cli.report import write_report
+    from tare.records.store import Store
+    from tare.report.why import waterfall_text
+
+    report = folder / "report.html"
+    with Store.open(folder / "layers") as store:
+        write_report(store, weigh(store), report)
+    if as_json:
+        print_json({"store": str(folder), "report": str(report), **found.as_json(), "skipped": skipped})
+    else:
+        click.echo(waterfall_text(found, skipped, width()))
+        click.echo(f"report: {report}")

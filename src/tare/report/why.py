@@ -1,0 +1,95 @@
+"""The container's weight as text: one line a layer, with its interval, its word and the counters that moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tare.analysis.counters import Moved
+from tare.analysis.model import Comparison
+from tare.analysis.why import LayerCost, Waterfall
+from tare.report.columns import table, wrap
+from tare.report.figure import in_words
+from tare.report.verdicts import effect_of, interval_of, medians_of, verdict_phrase, verdict_word
+from tare.report.words import metric_name, quantity_text, share_text
+
+_HEADS = ("layer", "adds", "interval", "verdict", "without it", "counters that moved")
+
+_ABOUT = {
+    "mounts": "mount namespace, overlay root",
+    "pid": "pid namespace",
+    "ipc": "ipc namespace",
+    "uts": "uts namespace",
+    "network": "network namespace",
+    "user": "user namespace",
+    "cpu": "cpu cgroup (quota)",
+    "cpuset": "cpuset cgroup",
+    "memory": "memory cgroup (limit)",
+    "pids": "pids cgroup",
+    "masked_paths": "masked and read-only /proc, /sys",
+    "capabilities": "no capabilities",
+    "no_new_privileges": "no new privileges",
+    "seccomp": "seccomp filter",
+    "docker": "Docker's engine",
+    "podman": "Podman",
+}
+
+
+def waterfall_text(found: Waterfall, skipped: Mapping[str, str], width: int) -> str:
+    """The whole first, then its layers in the order in which they were put on."""
+    bare, whole = medians_of(found.total)
+    head = f"{metric_name(found.metric)}: bare {bare}, whole container {whole}: {effect_of(found.total)}"
+    lines = wrap(f"{head} {interval_of(found.total)} {verdict_phrase(found.total)}", width, indent="  ")
+    lines += ["", table([_row(layer) for layer in found.layers], _HEADS, width), ""]
+    for sentence in (*_answer(found), *(f"not looked at: {layer_name(name)}: {why}" for name, why in skipped.items())):
+        lines += wrap(sentence, width, indent="  ")
+    return "\n".join(lines)
+
+
+def layer_name(layer: str) -> str:
+    """A layer for people; several that were put on together are named together."""
+    return " + ".join(_ABOUT.get(part, part) for part in layer.split("+"))
+
+
+def nothing_text(total: Comparison, width: int) -> str:
+    """Said when the whole weighs nothing: there is no layer to look for."""
+    sentence = (
+        f"The whole container is {verdict_phrase(total)} to bare metal ({effect_of(total)} {interval_of(total)}): "
+        "there is no cost to take apart, so the layers were not run. --layers runs them all the same."
+    )
+    return "\n".join(wrap(sentence, width))
+
+
+def moved_text(one: Moved) -> str:
+    if isinstance(one.before, str) or isinstance(one.after, str):
+        return f"{one.name} {one.before} to {one.after}"
+    before, after = quantity_text(one.name, one.before), quantity_text(one.name, one.after)
+    change = "" if one.share is None else f" ({share_text(one.share)})"
+    return f"{metric_name(one.name)} {before} to {after}{change}"
+
+
+def _row(layer: LayerCost) -> tuple[str, ...]:
+    moved = "; ".join(moved_text(one) for one in layer.moved)
+    return layer_name(layer.layer), *_cells(layer.added), _kept(layer.kept), moved
+
+
+def _cells(found: Comparison | None) -> tuple[str, str, str]:
+    return ("", "", "") if found is None else (effect_of(found), interval_of(found), verdict_word(found))
+
+
+def _kept(found: Comparison | None) -> str:
+    """What the whole has more than the same without the layer."""
+    return "" if found is None else f"{effect_of(found)} {verdict_word(found)}"
+
+
+def _answer(found: Waterfall) -> Iterator[str]:
+    if found.guilty:
+        named = in_words([layer_name(layer.layer) for layer in found.guilty])
+        yield f"It is the {named} that costs: surely slower with it than without."
+    elif found.total.verdict == "slower":
+        yield "The whole is slower, but no single layer is surely so: run more blocks (--repeat)."
+    else:
+        yield "No layer is surely slower than the ones before it."
+    if found.noise_floor is not None:
+        yield f"A/A noise floor: {share_text(found.noise_floor)}; less than that is noise."
+    if found.left_out:
+        yield f"{found.left_out} trials could not be used and were left out."

@@ -1,0 +1,119 @@
+"""The waterfall, from records made to order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from figures import record
+
+from tare.analysis.counters import moved
+from tare.analysis.why import waterfall
+from tare.errors import StudyError
+from tare.records.model import Record
+from tare.report.why import nothing_text, waterfall_text
+
+ORDER = ("pid", "network", "cpu", "seccomp")
+
+
+def stage(
+    platform: str, layers: tuple[str, ...], factor: float, seed: int, n: int = 10, **metrics: float
+) -> list[Record]:
+    rng = np.random.default_rng(seed)
+    settings = {"platform.isolation": list(layers)} if platform == "runc" else {}
+    noise = np.exp(rng.normal(0, 0.004, n))
+    return [
+        record(platform, block, 0.002 * factor * float(noise[block]), settings=settings, metrics=metrics)
+        for block in range(n)
+    ]
+
+
+def container(costs: dict[str, float], *, leave_one_out: bool = True, docker: float | None = None) -> list[Record]:
+    """Trials of a container whose layers cost these shares, each whatever the others."""
+
+    def factor(layers: tuple[str, ...]) -> float:
+        return float(np.prod([1 + costs.get(layer, 0.0) for layer in ("mounts", *layers)]))
+
+    made = stage("bare", (), 1.0, 0)
+    for count in range(len(ORDER) + 1):
+        made += stage("runc", ORDER[:count], factor(ORDER[:count]), 10 + count)
+    for layer in ORDER[:-1] if leave_one_out else ():
+        rest = tuple(each for each in ORDER if each != layer)
+        made += stage("runc", rest, factor(rest), 30 + ORDER.index(layer))
+    if docker is not None:
+        made += stage("docker", (), factor(ORDER) * (1 + docker), 50)
+    return made
+
+
+@pytest.mark.parametrize("guilty", ["mounts", "pid", "cpu", "seccomp"])
+def test_the_layer_that_costs_is_named_and_no_other(guilty: str) -> None:
+    found = waterfall(container({guilty: 0.20}), margin=0.05)
+
+    assert [layer.layer for layer in found.guilty] == [guilty]
+    assert found.total.verdict == "slower"
+
+
+def test_the_engine_on_top_is_a_layer_too() -> None:
+    found = waterfall(container({}, docker=0.15), margin=0.05)
+
+    assert [layer.layer for layer in found.guilty] == ["docker"]
+
+
+def test_each_layer_is_seen_from_both_ends() -> None:
+    layers = {layer.layer: layer for layer in waterfall(container({"cpu": 0.3}), margin=0.05).layers}
+
+    assert layers["cpu"].added is not None
+    assert layers["cpu"].kept is not None
+    assert layers["cpu"].added.effect == pytest.approx(0.3, abs=0.02)
+    assert layers["cpu"].kept.effect == pytest.approx(0.3, abs=0.02)
+    assert list(layers) == ["mounts", *ORDER]
+
+
+def test_two_guilty_layers_come_the_dearest_first() -> None:
+    found = waterfall(container({"pid": 0.10, "seccomp": 0.30}), margin=0.05)
+
+    assert [layer.layer for layer in found.guilty] == ["seccomp", "pid"]
+
+
+def test_a_container_that_costs_nothing_accuses_nobody() -> None:
+    found = waterfall(container({}), margin=0.05)
+
+    assert found.total.verdict == "equivalent"
+    assert found.guilty == ()
+    assert "no cost to take apart" in nothing_text(found.total, 80).replace("\n", " ")
+
+
+def test_the_user_namespace_is_put_on_beside_the_engine() -> None:
+    extra = stage("runc", (*ORDER, "user"), 1.25, 70)
+    found = waterfall([*container({}, docker=0.0), *extra], margin=0.05)
+
+    assert [layer.layer for layer in found.guilty] == ["user"]
+    assert found.total.level == "docker"
+
+
+def test_without_bare_metal_there_is_no_waterfall() -> None:
+    with pytest.raises(StudyError, match="bare metal"):
+        waterfall(stage("runc", ORDER, 1.0, 1), margin=0.05)
+
+
+def test_counters_that_moved_stand_beside_the_layer() -> None:
+    before = stage("runc", (), 1.0, 1, cgroup_nr_throttled=0.0, minor_faults=1000.0)
+    after = stage("runc", ("cpu",), 2.0, 2, cgroup_nr_throttled=80.0, minor_faults=1001.0)
+
+    (found,) = moved(after, before)
+
+    assert (found.name, found.before, found.after) == ("cgroup_nr_throttled", 0.0, 80.0)
+
+
+def test_words_that_changed_are_told() -> None:
+    before = [record("bare", 0, facts={"inside": {"process": {"Seccomp": "0"}}})]
+    after = [record("runc", 0, facts={"inside": {"process": {"Seccomp": "2"}}})]
+
+    assert [(one.name, one.before, one.after) for one in moved(after, before)] == [("Seccomp", "0", "2")]
+
+
+def test_the_text_names_the_guilty_and_what_was_not_looked_at() -> None:
+    text = waterfall_text(waterfall(container({"seccomp": 0.2}), margin=0.05), {"memory": "no limit."}, 100)
+
+    assert "It is the seccomp filter that costs" in text
+    assert "not looked at: memory cgroup (limit): no limit." in text
+    assert max(map(len, text.splitlines())) <= 100
