@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tare.analysis import sentences
+from tare.analysis.blame import where_it_lies
 from tare.analysis.cells import Cells, baseline_level, cells, join, resolve_factor
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline, unknown_name
 from tare.analysis.model import Comparison, Difference, Estimate, Left, Measurement, Weighing
@@ -17,6 +18,7 @@ from tare.analysis.parity import differences, taints
 from tare.analysis.population import mixed_populations, not_deterministic, other_computation
 from tare.analysis.question import question
 from tare.analysis.request import DEFAULT_MARGIN, Request, request
+from tare.analysis.stall_parts import stall_parts
 from tare.analysis.stats import FLOOR, median_estimate, outliers
 from tare.analysis.stopping import family_enough, reached
 from tare.analysis.table import measurements_from_table
@@ -91,7 +93,7 @@ def weigh(
         differences=tuple(dict.fromkeys(each for several in found.values() for each in several)),
         left_out=scene.trials.left_out,
         outliers=tuple(marked_outliers(used, scene.label, scene.metric)),
-        notes=(*_notes(scene, values), *skipped, *stop_note),
+        notes=(*_blamed(scene, judged), *_notes(scene, values), *skipped, *stop_note),
         counts=_counts(store.states(), met),
         measurements=tuple(values),
         medians=level_medians(used, scene.label),
@@ -206,6 +208,12 @@ def _sides(scene: Scene, found: Comparison) -> tuple[list[Record], list[Record]]
     return ours, [record for label, record in labels if label == found.against]
 
 
+def _blamed(scene: Scene, judged: Sequence[Comparison]) -> list[str]:
+    """For each difference that is there, the part of a step that holds most of it."""
+    found = [where_it_lies(each, *_sides(scene, each)) for each in judged]
+    return [sentence for sentence in found if sentence is not None]
+
+
 def _beside(scene: Scene) -> tuple[tuple[Comparison, ...], list[str]]:
     """The other metrics, each a family of its own; one that is zero somewhere cannot be a ratio, and is said."""
     made: list[Comparison] = []
@@ -242,7 +250,7 @@ def _notes(scene: Scene, values: Sequence[Measurement]) -> list[str]:
         notes += not_deterministic(level, records)
         if scene.against is None:  # else it taints the comparison itself
             notes += mixed_populations(level, records)
-    found = [malloc_lottery(scene.records), drift(values)]
+    found = [stall_parts(scene.trials.used), malloc_lottery(scene.records), drift(values)]
     return [*notes, *(note for note in found if note), *loud_levels(values)]
 
 
