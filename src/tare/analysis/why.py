@@ -15,6 +15,7 @@ from tare.errors import StudyError
 from tare.records.model import USABLE, Record
 
 BARE = "bare"
+MEAN_STEP = "step_mean_s"
 ROOT = "mounts"  # the mount namespace with an overlay root: the first thing that makes it a container
 ASIDE = "user"  # Docker's containers have no user namespace: it is put on last, beside the engine
 
@@ -65,7 +66,7 @@ class Waterfall:
 
 def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = None) -> Waterfall:
     """From the trials of bare metal and of every stage; layers in the order in which they were added."""
-    name = pick_metric(records, metric)
+    name = metric or _whole_time(records)
     newest = _newest(records, name)
     stages: dict[Stage, list[Record]] = {}
     for record in newest:
@@ -89,6 +90,12 @@ def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = 
         LayerCost(layer, added.get(layer), kept.get(layer), changed.get(layer, ())) for layer in {**added, **kept}
     )
     return Waterfall(name, total, layers, floor, left_out=len({record.trial for record in records}) - len(newest))
+
+
+def _whole_time(records: Sequence[Record]) -> str:
+    """The mean step where there is one: a quota or a reclaim stops a few steps for long, and a median hides them."""
+    known = {name for record in records if record.state in USABLE for name in record.metrics}
+    return MEAN_STEP if MEAN_STEP in known else pick_metric(records, None)
 
 
 def stage_of(settings: Mapping[str, Any]) -> Stage:

@@ -15,6 +15,7 @@ from tare.cli.options import SHARE, json_option, need, print_json, say, width
 from tare.cli.run import run_into, study_text
 from tare.cli.weigh import built_in_workload, own_command
 from tare.errors import ObstacleError
+from tare.parts.isolation import NEEDED_BY_USER, USUAL
 
 if TYPE_CHECKING:
     from tare.analysis.model import Comparison
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 @click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
 @click.option("--margin", type=SHARE, default="5%", show_default=True, help="What counts as no cost.")
 @click.option("--layers", is_flag=True, help="Take it apart even if the whole costs nothing.")
+@click.option("--only", metavar="LAYERS", help="Only these layers, like cpu,seccomp.  [default: all of them]")
+@click.option("--writable", is_flag=True, help="The workload may write to the container's root.")
 @click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder of both stores; else out/why-TIME.")
 @json_option
@@ -43,6 +46,8 @@ def command(
     repeat: int,
     margin: float,
     layers: bool,
+    only: str | None,
+    writable: bool,
     cumulative: bool,
     output: Path | None,
     as_json: bool,
@@ -59,11 +64,13 @@ def command(
     work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
     limits = {"quota": quota, "cpuset": cpuset, "memory": memory}
     fields = {name: value for name, value in limits.items() if value is not None}
+    if writable:
+        fields["writable"] = True
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
     folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with ExitStack() as stack:
         stack.enter_context(engine_if_possible())
-        skipped = _skipped(fields)
+        skipped = _skipped(fields, _chosen(only))
         stages = _stages({**fields, **profile}, fields, skipped)
         run = _Run(folder, work, repeat, margin)
         total = run.waterfall("total", [stages.whole, *stages.engines])
@@ -110,7 +117,7 @@ class _Stages:
         self.whole = self._runc(order)
         self.chain = [self._runc(order[:count]) for count in range(len(order) + 1)]
         self.without = [self._runc(tuple(each for each in order if each != layer)) for layer in order[:-1]]
-        self.aside = [self._runc((*order, "user"))]
+        self.aside = [self._runc((*order, "user"))] if set(order) >= NEEDED_BY_USER else []
         self.engines = engines
 
     def _runc(self, layers: tuple[str, ...]) -> dict[str, Any]:
@@ -122,7 +129,6 @@ class _Stages:
 def _stages(runc: dict[str, Any], shared: dict[str, Any], skipped: dict[str, str]) -> _Stages:
     from tare.host import LocalHost
     from tare.parts.find import find
-    from tare.parts.isolation import USUAL
 
     host = LocalHost()
     whole = find("platforms", "runc").model_validate(runc)
@@ -136,7 +142,17 @@ def _stages(runc: dict[str, Any], shared: dict[str, Any], skipped: dict[str, str
     return _Stages(runc, tuple(layer for layer in USUAL if layer not in skipped), engines)
 
 
-def _skipped(limits: dict[str, Any]) -> dict[str, str]:
+def _chosen(only: str | None) -> list[str]:
+    """The layers that were asked for; all where none was named."""
+    if only is None:
+        return list(USUAL)
+    named = [name.strip() for name in only.split(",")]
+    unknown = [name for name in named if name not in USUAL]
+    need(not unknown, f"there is no layer {', '.join(map(repr, unknown))}. There is: {', '.join(USUAL)}.")
+    return named
+
+
+def _skipped(limits: dict[str, Any], chosen: list[str]) -> dict[str, str]:
     """Layers that have nothing to switch here, and why."""
     asked = {"cpu": "quota", "cpuset": "cpuset", "memory": "memory"}
     skipped = {
@@ -144,7 +160,7 @@ def _skipped(limits: dict[str, Any]) -> dict[str, str]:
         for layer, option in asked.items()
         if option not in limits
     }
-    return skipped
+    return skipped | {layer: "it was not asked for (--only)." for layer in USUAL if layer not in chosen}
 
 
 def _tell_nothing(total: Comparison, folder: Path, as_json: bool) -> None:

@@ -14,8 +14,8 @@ from tare.errors import TrialError
 from tare.host import OUTPUT_LIMIT_BYTES, Completed, Host, Job, LocalHost, Process, Scope
 from tare.measures import SizeBytes
 from tare.parts.group import Group
+from tare.parts.inherited import desk_is_the_devices, outer_clock, outer_facts
 from tare.parts.limits import Limits
-from tare.parts.protocols import Json
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NO_SUCH_FILE = 66
@@ -36,6 +36,9 @@ class Container(Limits):
 
     shm: SizeBytes = 1 << 30
     """Size of /dev/shm inside, where data loader workers pass their batches; 1 GiB unless told."""
+
+    writable: bool = False
+    """Let the workload write to its root: to the overlay's upper layer, which goes with the container."""
 
     @model_validator(mode="before")
     @classmethod
@@ -62,7 +65,9 @@ class Place(ABC):
         self.name = name
         self.clock = host.clock
         self.python = host.python
-        self.facts: dict[str, Json] = {}  # what a record should say about this place
+        self.facts = outer_facts(host)  # what a record should say about this place
+        self.guest_clock = outer_clock(host)
+        self.desk_is_the_devices = desk_is_the_devices(host)
         self._host = host
         self._group = group
         self._made = ExitStack()

@@ -29,7 +29,7 @@ def synthetic_folder(data: str, count: int) -> Path:
 def make_synthetic(host: Host, data: str, count: int) -> None:
     """Make the data set unless it is there, whole."""
     folder = synthetic_folder(data, count)
-    argv = [host.python, str(SOURCE / "data" / f"{data}.py"), str(folder), str(count), str(DATA_SEED)]
+    argv = [host.python, str(SOURCE / "making.py"), data, str(folder), str(count), str(DATA_SEED)]
     made = host.run(argv, limit_s=_LONGEST_S)
     if made.code != 0:
         raise TareError(

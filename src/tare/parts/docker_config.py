@@ -26,6 +26,7 @@ class Wanted:
     env: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     seccomp: bool = True
+    writable: bool = False
     open_files: tuple[int, int] | None = None
 
 
@@ -52,7 +53,7 @@ def _host_config(wanted: Wanted) -> dict[str, Json]:
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges", *([] if wanted.seccomp else ["seccomp=unconfined"])],
         "Privileged": False,
-        "ReadonlyRootfs": True,
+        "ReadonlyRootfs": not wanted.writable,
         "PidsLimit": PIDS_LIMIT,
         "ShmSize": wanted.shm_bytes,
         "CgroupParent": wanted.cgroup_parent,

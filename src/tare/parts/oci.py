@@ -32,16 +32,17 @@ class Bundle:
     swap_is_counted: bool = True
     layers: Collection[str] = USUAL
     seccomp: Json | None = None
+    writable: bool = False
     held: Collection[str] = ()  # the runner's own capabilities, for a container that keeps them
 
 
 def config(bundle: Bundle) -> dict[str, Json]:
-    """config.json of a long-lived container with a read-only root, and with the layers that were asked for."""
+    """config.json of a long-lived container with its root, and with the layers that were asked for."""
     return {
         "ociVersion": "1.0.2",
         **({"hostname": "tare"} if "uts" in bundle.layers else {}),
         "process": process(bundle, SLEEPER, {"PATH": PATH}, "/"),
-        "root": {"path": bundle.rootfs, "readonly": True},
+        "root": {"path": bundle.rootfs, "readonly": not bundle.writable},
         "mounts": [*_own_mounts(bundle.shm_bytes), *(_bind(bind) for bind in bundle.binds)],
         "linux": {
             "cgroupsPath": f"/{PARENT}/{bundle.name}",

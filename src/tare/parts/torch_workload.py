@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +14,16 @@ from tare.parts.inside import Malloc, built_in_env, launched
 from tare.parts.protocols import Json, Workload
 
 _LOOK_FOR_TORCH = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 3)"
+_LOOK_FOR_OTHERS = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
 _LOOK_FOR_CUDA = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 3)"
-_ABSENT = 3  # the exit code by which the two above say no
+_ABSENT = 3  # the exit code by which the two for torch and CUDA say no
+_PACKAGES = {"PIL": "pillow"}  # what to install, where it is not called as it is imported
 
 
 class TorchWorkload(Workload):
     """A program of ours in `tare_inside` that needs PyTorch."""
+
+    meets = "ready"
 
     threads: PositiveInt | None = None
     """Threads of torch and OpenMP; their own choice unless said."""
@@ -37,6 +41,18 @@ class TorchWorkload(Workload):
         if sentence is None and self.device == "cuda":
             sentence = _without_cuda(python, host.run([python, "-c", _LOOK_FOR_CUDA], limit_s=120))
         return [] if sentence is None else [sentence]
+
+    def module_obstacles(self, host: Host, modules: Sequence[str]) -> list[str]:
+        """Which modules beside torch the interpreter lacks: `PIL`, where pictures are decoded."""
+        if not modules:
+            return []
+        python = self.python or host.python
+        asked = host.run([python, "-c", _LOOK_FOR_OTHERS, *modules])
+        missing = [_PACKAGES.get(name, name) for name in asked.out.split()] if asked.code == 0 else []
+        return [
+            f"{python} has no {name}, which {self.part_name()} needs here: `{python} -m pip install {name}` puts it there."
+            for name in missing
+        ]
 
     def program(self, place: Host, desk: Path, module: str, asked: Mapping[str, Json]) -> Job:
         """The job that runs `tare_inside.<module>` with `asked` as its order, and where to leave what it finds."""

@@ -11,7 +11,7 @@ from tare.errors import ObstacleError
 from tare.host import Completed, Host, Job, Process, Scope, Site
 from tare.parts import cgroups, limits, strays
 from tare.parts.group import Group, GroupProcess
-from tare.parts.protocols import Json
+from tare.parts.inherited import desk_is_the_devices, outer_clock, outer_facts
 
 # Each file gets our pid, then the job takes our place. The shell's own variables must not reach it: the
 # environment of a job is the same on every platform, to the byte.
@@ -74,7 +74,9 @@ class BareHost:
         self.name = name
         self.clock = host.clock
         self.python = host.python
-        self.facts: dict[str, Json] = {}
+        self.facts = outer_facts(host)
+        self.guest_clock = outer_clock(host)
+        self.desk_is_the_devices = desk_is_the_devices(host)
         self._host = host
         self._group = group
         self._made = made

@@ -100,6 +100,7 @@ class Docker(Container):
             env={**root.env, strays.KEEPER: site.name},
             labels={_LABEL: site.name, "tare.owner": str(Owner.me()), "tare.boot": boot_id()},
             seccomp=self.seccomp,
+            writable=self.writable,
             open_files=open_files(host),
         )
         stack.callback(_remove, client, site.name)

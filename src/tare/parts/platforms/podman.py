@@ -73,7 +73,7 @@ class Podman(Container):
             "--network=none",
             "--cap-drop=ALL",
             "--security-opt=no-new-privileges",
-            "--read-only",
+            *([] if self.writable else ["--read-only"]),
             "--read-only-tmpfs=false",
             # Podman would fill them with what the root has there: the host's sockets.
             "--tmpfs=/tmp:rw,nosuid,nodev,exec,mode=1777,notmpcopyup",

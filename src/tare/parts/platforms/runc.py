@@ -80,6 +80,7 @@ class Runc(Container):
             shm_bytes=self.shm,
             swap_is_counted=limits.swap_is_counted(host),
             layers=self.isolation,
+            writable=self.writable,
             seccomp=self._filter(host),
             held=held_capabilities(host),
         )

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -15,6 +15,8 @@ from tare.host import Host, Job
 from tare.parts.inside import Malloc, launched, users_env
 from tare.parts.protocols import Json, Workload
 from tare.parts.secrets import masked_env, masked_words
+
+Attach: TypeAlias = Literal["torch", "none"]
 
 TITLE_LENGTH = 60
 _SHELL_WORDS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"})
@@ -60,6 +62,11 @@ def _texts(value: Any) -> Any:
     return {str(name): str(text) for name, text in value.items()}
 
 
+def _attach(value: Any) -> Any:
+    """What it was called before it had names: true and false."""
+    return {True: "torch", False: "none"}[value] if isinstance(value, bool) else value
+
+
 class Command(Workload):
     """Run a command of yours. Where it is a PyTorch script, its steps are marked without a change to it."""
 
@@ -74,8 +81,9 @@ class Command(Workload):
     """Variables for it, beside those of yours that any command gets (PATH, HOME, PYTHONPATH, OMP_*, CUDA_*, ...).
 
     The value of one whose name speaks of a secret (HF_TOKEN, AWS_SECRET_ACCESS_KEY) is recorded as its hash."""
-    attach: bool = True
-    """Mark the steps of a PyTorch script."""
+    attach: Annotated[Attach, BeforeValidator(_attach)] = "torch"
+    """`torch`: mark the steps of a PyTorch script, and take the marks that a program makes itself; `none`: the
+    program knows nothing of us. (`true` and `false`, as older studies say it, mean the same.)"""
     malloc: Malloc = "default"
     """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
     reads: tuple[Path, ...] = ()
@@ -150,7 +158,7 @@ class Command(Workload):
         return tuple(dict.fromkeys(path for path in wanted if not _is_in_another(path, wanted)))
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:
-        env = {**users_env(desk, self.malloc, attach=self.attach), **self.env}
+        env = {**users_env(desk, self.malloc, attach=self.attach == "torch"), **self.env}
         return Job(launched(place.python, desk, self.argv), env, str(self._folder()))
 
     def _folder(self) -> Path:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -19,9 +21,11 @@ from tare.parts.data_folder import make_synthetic, synthetic_folder
 from tare.parts.torch_workload import TorchWorkload
 from tare_inside import named
 
+_FED_WITH = {"image": "image", "tokens": "text"}  # the KIND of a network -> the KIND of the data that it learns from
+
 
 class TorchTrain(TorchWorkload):
-    """Train a network with SGD on images that lie on disk, and mark each mini-batch."""
+    """Train a network with SGD and cross-entropy on data that lie on disk, and mark each mini-batch."""
 
     model: str = "lenet5"
     """The network: a file in tare_inside/models."""
@@ -31,12 +35,25 @@ class TorchTrain(TorchWorkload):
     """A folder of your own with the real files."""
     items: PositiveInt | None = None
     """How many items the synthetic data set has; as many as the real one unless said."""
+    source: Literal["disk", "memory"] = "disk"
+    """`memory`: some items are made ready once, before anything is timed, and used again and again: no fetching from
+    disk and no decoding is left in the loop, which is what `stall-anatomy` takes the difference to."""
+    pixels: PositiveInt | None = None
+    """Side of the images after they are resized; what the network was made for unless said."""
+    length: PositiveInt | None = None
+    """Tokens in a text; what the network was made for unless said."""
+    classes: PositiveInt | None = None
+    """Classes that the network tells apart; as many as the data have unless said (for text: its vocabulary)."""
+    scale: float = Field(default=1.0, gt=0, le=1)
+    """Shrinks the network, where it can be shrunk, for a small machine."""
     batch: PositiveInt = 16
     """Items in a mini-batch."""
-    workers: NonNegativeInt = 0
+    workers: NonNegativeInt = 4
     """Loader processes; 0 loads in the training process."""
-    prefetch: PositiveInt | None = None
-    """Mini-batches that each worker loads ahead; torch's default unless said."""
+    prefetch: PositiveInt = 2
+    """Mini-batches that each worker loads ahead; without workers nothing is."""
+    pin: bool = False
+    """Loads into pinned memory, from which a GPU copies while it computes (with `timing: async`)."""
     epochs: PositiveInt = 3
     """Passes over the data. The first is kept apart in every figure."""
     steps_per_epoch: PositiveInt | None = 100
@@ -45,8 +62,12 @@ class TorchTrain(TorchWorkload):
     """Learning rate."""
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Momentum of SGD."""
+    timing: Literal["sync", "async"] = "sync"
+    """On a GPU. `sync`: wait for it after each step, as papers do; `async`: wait for nothing, read its events later."""
     phases: bool = False
     """Mark forward, backward and optimiser apart as well."""
+    marks: bool = True
+    """Without marks there is only `mean_step_s`: the other side of what marking costs."""
 
     @field_validator("model", "data")
     @classmethod
@@ -61,25 +82,53 @@ class TorchTrain(TorchWorkload):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.prefetch is not None and self.workers == 0:
-            raise ValueError("`prefetch` is for loader workers: set `workers` to 1 or more, or leave it out")
-        if self.data_path is not None and self.items is not None:
-            raise ValueError("`items` is the size of synthetic data; with `data_path` the files say it")
-        if self.data_path is not None and not self.data_path.is_absolute():
-            raise ValueError(f"`data_path` is an absolute path, not {str(self.data_path)!r}")
-        if self.data_path is None and self._item_count() < self._items_an_epoch():
-            raise ValueError(
+        for sentence in (*self._network_and_data(), *self._data_and_their_size(), *self._how_it_is_timed()):
+            raise ValueError(sentence)
+        return self
+
+    def _network_and_data(self) -> Iterator[str]:
+        """Why this network cannot learn from these data, or cannot be made in this size."""
+        model, data = named.find("models", self.model), named.find("data", self.data)
+        wanted = _FED_WITH.get(model.KIND)
+        if wanted is None:
+            yield f"{self.model} is for inference; here only networks for images and text are trained"
+        elif wanted != data.KIND:
+            fitting = [name for name in named.names("data") if wanted == named.find("data", name).KIND]
+            yield f"{self.model} learns from {wanted} data and {self.data} is {data.KIND}; use {', '.join(fitting)}"
+        if self.pixels is not None and model.KIND != "image":
+            yield f"`pixels` is for images and {self.model} takes text; set `length`"
+        if self.length is not None and model.KIND == "image":
+            yield f"`length` is for text and {self.model} takes images; set `pixels`"
+        if self.scale != 1 and "scale" not in inspect.signature(model.build).parameters:
+            yield f"{self.model} cannot be scaled: leave `scale` out"
+
+    def _data_and_their_size(self) -> Iterator[str]:
+        if self.data_path is not None:
+            if self.items is not None:
+                yield "`items` is the size of synthetic data; with `data_path` the files say it"
+            if not self.data_path.is_absolute():
+                yield f"`data_path` is an absolute path, not {str(self.data_path)!r}"
+        elif self._item_count() < self._items_an_epoch():
+            yield (
                 f"an epoch of {self.steps_per_epoch or 1} mini-batches of {self.batch} needs "
                 f"{self._items_an_epoch()} items and there are {self._item_count()}"
             )
-        return self
+
+    def _how_it_is_timed(self) -> Iterator[str]:
+        if self.device == "cpu" and self.timing == "async":
+            yield "`timing: async` is for a GPU: on a CPU a step is over when it returns. Set `device: cuda`"
+        if self.device == "cpu" and self.pin:
+            yield "`pin` is for a GPU: leave it out, or set `device: cuda`"
+        if self.phases and not self.marks:
+            yield "`phases` are marks, and `marks` is false: set one of them"
 
     def obstacles(self, host: Host) -> list[str]:
-        if sentences := self.torch_obstacles(host):
+        data = named.find("data", self.data)
+        if sentences := self.torch_obstacles(host) + self.module_obstacles(host, getattr(data, "NEEDS", ())):
             return sentences
         if self.data_path is None:
             return []
-        sentence = named.find("data", self.data).obstacle(str(self.data_path), self._items_an_epoch())
+        sentence = data.obstacle(str(self.data_path), self._items_an_epoch())
         return [] if sentence is None else [sentence]
 
     def title(self) -> str:
@@ -93,13 +142,15 @@ class TorchTrain(TorchWorkload):
         return (self._folder(),)
 
     def units(self) -> int | None:
+        if not self.marks:
+            return 0
         if self.steps_per_epoch is not None:
             return self.epochs * self.steps_per_epoch
         return None if self.data_path is not None else self.epochs * (self._item_count() // self.batch)
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:
-        asked = self.model_dump(mode="json", exclude={"items", "malloc", "python"})
-        asked |= {"data_path": str(self._folder()), "seed": seed}
+        asked = self.model_dump(mode="json", exclude={"items", "malloc", "python", "marks"})
+        asked |= {"data_path": str(self._folder()), "seed": seed, "marked": self.marks}
         return self.program(place, desk, "train", asked)
 
     def _item_count(self) -> int:

@@ -1,0 +1,168 @@
+"""The one line to a guest's agent: questions and answers as frames, and jobs that answer several times.
+
+`tare_inside.guest_agent` is the other end and says what a frame is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import queue
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+from tare.errors import TareError
+
+_HEAD = struct.Struct(">II")
+_LONGEST_FRAME_BYTES = 64 << 20  # the guest is not to be trusted with our memory
+
+
+class Wire(Protocol):
+    """A stream of bytes: a socket has these methods, and so has `Terminal`."""
+
+    def recv(self, size: int, /) -> bytes: ...
+    def sendall(self, data: bytes, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class Terminal:
+    """The near end of a pseudo-terminal as a wire."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def recv(self, size: int, /) -> bytes:
+        return os.read(self._descriptor, size)
+
+    def sendall(self, data: bytes, /) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class Frame(NamedTuple):
+    """One answer."""
+
+    header: dict[str, Any]
+    data: bytes
+
+
+class GuestGone(TareError):
+    """The line is dead: the guest, or whoever ran it, has ended."""
+
+
+class GuestSilent(TareError):
+    """No answer in time: the guest hangs, or is stopped."""
+
+
+class Link:
+    """Frames by id: who asked gets the answer, whichever thread it was."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, queue.SimpleQueue[Frame | None]] = {0: queue.SimpleQueue()}
+        self._lock = threading.Lock()
+        self._gone = False
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
+
+    def hello(self, within_s: float) -> dict[str, Any]:
+        """What the agent says first, once it is up."""
+        return self.next(0, within_s).header
+
+    def ask(self, do: str, data: bytes = b"", *, within_s: float = 60.0, **fields: Any) -> Frame:
+        """One question, one answer; an error there is raised here, as the OSError that it was."""
+        with self.asking(do, data, **fields) as number:
+            return checked(self.next(number, within_s))
+
+    @contextlib.contextmanager
+    def asking(self, do: str, data: bytes = b"", **fields: Any) -> Iterator[int]:
+        """A question whose answers are taken with `next` as long as the block lasts."""
+        number = next(self._numbers)
+        self.begin(number, do, data, **fields)
+        try:
+            yield number
+        finally:
+            self.forget(number)
+
+    def number(self) -> int:
+        """A new id, for answers that outlive a block."""
+        return next(self._numbers)
+
+    def begin(self, number: int, do: str, data: bytes = b"", **fields: Any) -> None:
+        text = json.dumps({"id": number, "do": do, **fields}).encode()
+        with self._lock:
+            self._waiting[number] = queue.SimpleQueue()
+            if self._gone:
+                self._waiting[number].put(None)
+                return
+            try:
+                self._wire.sendall(_HEAD.pack(len(text), len(data)) + text + data)
+            except OSError:
+                self._waiting[number].put(None)
+
+    def forget(self, number: int) -> None:
+        with self._lock:
+            self._waiting.pop(number, None)
+
+    def next(self, number: int, within_s: float) -> Frame:
+        """The next answer with this id."""
+        try:
+            frame = self._waiting[number].get(timeout=max(0.0, within_s))
+        except queue.Empty:
+            raise GuestSilent(f"no answer within {within_s:g} s") from None
+        if frame is None:
+            self._waiting[number].put(None)  # gone once is gone for whoever asks next
+            raise GuestGone("the line to it is dead")
+        return frame
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wire.close()
+
+    def _take(self) -> None:
+        """Read frames until the line ends, and then tell everyone who waits."""
+        try:
+            while True:
+                head, body = _HEAD.unpack(self._exactly(_HEAD.size))
+                if head + body > _LONGEST_FRAME_BYTES:
+                    return
+                header = json.loads(self._exactly(head))
+                self._deliver(Frame(header, self._exactly(body)))
+        except (OSError, EOFError, ValueError, AttributeError):
+            return
+        finally:
+            with self._lock:
+                self._gone = True
+                for waiting in self._waiting.values():
+                    waiting.put(None)
+
+    def _deliver(self, frame: Frame) -> None:
+        with self._lock:
+            waiting = self._waiting.get(frame.header.get("id", -1))
+        if waiting is not None:
+            waiting.put(frame)
+
+    def _exactly(self, size: int) -> bytes:
+        kept = bytearray()
+        while len(kept) < size:
+            chunk = self._wire.recv(min(size - len(kept), 1 << 20))
+            if not chunk:
+                raise EOFError
+            kept += chunk
+        return bytes(kept)
+
+
+def checked(frame: Frame) -> Frame:
+    """The answer, or the error that it is."""
+    if "error" in frame.header:
+        raise OSError(frame.header.get("errno"), frame.header["error"])
+    return frame

@@ -1,0 +1,76 @@
+"""An application from its files to its answers: the built-in program `tare_inside/infer.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import PositiveInt, field_validator
+
+from tare.host import Host, Job
+from tare.parts.serving_workload import ApplicationData, Rate, ServingWorkload, data_complaints, named_or_hint
+from tare_inside import named
+
+
+class Application(ServingWorkload):
+    """Answer requests end to end: pre-process files from disk, run the network, post-process to an answer."""
+
+    short: ClassVar[str | None] = "name"
+
+    name: str = "image"
+    """The application: image (classification, ResNet-50), speech (recognition, RNN-T), question (answering,
+    BERT-large), recommendation (DLRM). A file in tare_inside/applications."""
+    batch: PositiveInt = 1
+    """Items in a request, which are computed together."""
+    requests: PositiveInt = 100
+    """Requests, each of `batch` items."""
+    rate: Rate | None = None
+    """Requests arrive at random, so many a second on average (`50/s`), and wait where all threads are busy; each comes
+    when the one before is done unless said."""
+    data_path: Path | None = None
+    """A folder of your own with the real files."""
+    items: PositiveInt | None = None
+    """How many items the synthetic data set has; as many as are asked for, at most the paper's number, unless said."""
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_there(cls, name: str) -> str:
+        return named_or_hint("applications", "application", name)
+
+    def _complaints(self) -> Iterator[str]:
+        yield from super()._complaints()
+        yield from data_complaints(self.data_path, self.items, self.batch)
+
+    def _network(self) -> str:
+        return str(named.find("applications", self.name).MODEL)
+
+    def _data(self) -> ApplicationData:
+        most = max(self.batch, int(named.find("applications", self.name).ITEMS))
+        asked = max(self.requests, self.warm_up) * self.batch
+        count = self.batch if self.data_path else self.items or min(asked, most)
+        return ApplicationData(self.name, self.data_path, count)
+
+    def obstacles(self, host: Host) -> list[str]:
+        data = self._data()
+        found = self.torch_obstacles(host) or self.module_obstacles(host, data.needs) or self.backend_obstacles(host)
+        return found or data.obstacles()
+
+    def title(self) -> str:
+        application = named.find("applications", self.name)
+        network = named.find("models", application.MODEL).TITLE
+        return f"{application.TITLE} ({network}), batch {self.batch}"
+
+    def prepare(self, host: Host) -> None:
+        self._data().make(host)
+
+    def inputs(self) -> tuple[Path, ...]:
+        return (self._data().folder,)
+
+    def units(self) -> int | None:
+        return self.requests
+
+    def job(self, place: Host, desk: Path, seed: int) -> Job:
+        asked = self.model_dump(mode="json", exclude={"name", "items", "rate", "malloc", "python"})
+        asked |= {"application": self.name, "data_path": str(self._data().folder)}
+        return self.program(place, desk, "infer", asked | {"rate_per_s": self.rate, "seed": seed})

@@ -1,0 +1,118 @@
+"""Applications and networks driven by MLCommons LoadGen: the built-in program `tare_inside/loadgen.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, PositiveInt, field_validator
+
+from tare.host import Host, Job
+from tare.measures import PositiveSeconds
+from tare.parts.serving_workload import ApplicationData, Rate, ServingWorkload, data_complaints, named_or_hint
+from tare_inside import named
+
+_LOOK_FOR_LOADGEN = "import sys\ntry:\n import mlperf_loadgen\nexcept ImportError:\n sys.exit(3)"
+_ABSENT = 3
+_ITEMS = 64  # of synthetic data, unless said
+
+
+class LoadGen(ServingWorkload):
+    """Let MLCommons LoadGen ask, as in MLPerf, and set its figures beside ours from end to end."""
+
+    application: str | None = "image"
+    """The application that answers: image, speech, question, recommendation."""
+    model: str | None = None
+    """A network alone on images in memory, in place of an application."""
+    scenario: Literal["SingleStream", "MultiStream", "Server", "Offline"] = "SingleStream"
+    """How LoadGen asks: the next query when one is done; the same with several samples; at random; all at once."""
+    batch: PositiveInt = 1
+    """The most samples that are computed together, of those that have been asked for."""
+    target_qps: Rate = 10.0
+    """Queries a second (`10/s`): Server's rate, Offline's guess of how many samples make the time full, and for the
+    streams the guess of how quick they are."""
+    target_latency: PositiveSeconds = 0.1
+    """Server: within which a query must be answered."""
+    latency_percentile: float | None = Field(default=None, gt=0, lt=1)
+    """The share of queries that the latency is stated for; LoadGen's own unless said."""
+    min_duration: PositiveSeconds = 10.0
+    """LoadGen asks at least so long. MLPerf wants 600 s."""
+    min_queries: PositiveInt = 100
+    """LoadGen asks at least so many queries."""
+    max_queries: PositiveInt | None = None
+    """LoadGen stops after so many queries, whatever the time; without it two runs differ in how much they answer."""
+    samples_per_query: PositiveInt = 8
+    """MultiStream: samples in a query."""
+    pre_process: Literal["untimed", "timed"] = "untimed"
+    """`untimed`: when samples are loaded, before LoadGen's clock runs, as MLPerf does; `timed`: in the query."""
+    data_path: Path | None = None
+    """A folder of your own with the real files."""
+    items: PositiveInt | None = None
+    """How many samples the synthetic data set has; 64 unless said."""
+
+    @field_validator("application")
+    @classmethod
+    def _application_is_there(cls, name: str | None) -> str | None:
+        return None if name is None else named_or_hint("applications", "application", name)
+
+    @field_validator("model")
+    @classmethod
+    def _model_is_there(cls, name: str | None) -> str | None:
+        return None if name is None else named_or_hint("models", "model", name)
+
+    def _complaints(self) -> Iterator[str]:
+        if (self.application is None) == (self.model is None):
+            yield "either an `application` or a `model` answers: with `model`, set `application: null`"
+            return
+        yield from super()._complaints()
+        yield from data_complaints(self.data_path, self.items, self.batch)
+        if self.model is not None and (self.data_path is not None or self.items is not None):
+            yield "a `model` alone takes data in memory: leave `data_path` and `items` out"
+
+    def _network(self) -> str:
+        return self.model or str(named.find("applications", self.application or "").MODEL)
+
+    def _data(self) -> ApplicationData | None:
+        if self.application is None:
+            return None
+        count = self.batch if self.data_path else self.items or max(_ITEMS, self.batch)
+        return ApplicationData(self.application, self.data_path, count)
+
+    def obstacles(self, host: Host) -> list[str]:
+        data = self._data()
+        found = self.torch_obstacles(host) or self._without_loadgen(host)
+        found = found or self.module_obstacles(host, data.needs if data else ()) or self.backend_obstacles(host)
+        return found or (data.obstacles() if data else [])
+
+    def _without_loadgen(self, host: Host) -> list[str]:
+        python = self.python or host.python
+        if host.run([python, "-c", _LOOK_FOR_LOADGEN]).code != _ABSENT:
+            return []
+        return [
+            f"{python} has no MLCommons LoadGen: `{python} -m pip install mlcommons-loadgen` puts it there "
+            "(ready-made for x86-64; elsewhere pip builds it with a C++ compiler)."
+        ]
+
+    def title(self) -> str:
+        network = named.find("models", self._network()).TITLE
+        what = (
+            network if self.application is None else f"{named.find('applications', self.application).TITLE} ({network})"
+        )
+        return f"LoadGen {self.scenario}: {what}"
+
+    def prepare(self, host: Host) -> None:
+        if (data := self._data()) is not None:
+            data.make(host)
+
+    def inputs(self) -> tuple[Path, ...]:
+        data = self._data()
+        return () if data is None else (data.folder,)
+
+    def job(self, place: Host, desk: Path, seed: int) -> Job:
+        renamed = {"target_latency", "min_duration"}
+        asked = self.model_dump(mode="json", exclude={"items", "malloc", "python", *renamed})
+        asked |= {f"{name}_s": getattr(self, name) for name in renamed} | {"seed": seed}
+        if (data := self._data()) is not None:
+            asked["data_path"] = str(data.folder)
+        return self.program(place, desk, "loadgen", asked)

@@ -1,0 +1,170 @@
+"""Causes planted in a container are found: the layer that carries them is named, and no other.
+
+Each is a study of a few stages on runc, run for real; what `tare why` itself adds is tested at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.analysis.why import Waterfall, waterfall
+from tare.records.store import Store
+
+WORK = Path(__file__).parent / "steps_of_work.py"
+DEAD_RULES = 1_200  # with their arguments about as many as one filter of the kernel's holds (4,096 instructions)
+
+
+def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tare.cli", *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=400)
+
+
+def taken_apart(folder: Path, stages: list[dict[str, Any]], *work: str, attach: str = "none") -> Waterfall:
+    """Bare metal and these containers, in six blocks."""
+    study = {
+        "study": "planted",
+        "platform": ["bare", *({"runc": stage} for stage in stages)],
+        "workload": {"command": {"argv": [sys.executable, str(WORK), *work], "attach": attach, "malloc": "fixed"}},
+        "repeat": 6,
+        "aa": False,
+    }
+    (folder / "study.yaml").write_text(json.dumps(study))
+    done = tare("run", "study.yaml", "-o", "store", cwd=folder)
+    with Store.open(folder / "store") as store:
+        records = store.records()
+    assert records, done.stderr
+    return waterfall(records, margin=0.05)
+
+
+@pytest.mark.machine("runc", "root")
+def test_a_quota_below_what_the_workload_needs_is_the_cpu_cgroup(tmp_path: Path) -> None:
+    stages = [{"quota": 0.4, "isolation": [layers]} for layers in ([], ["cpu"], ["cpu", "pids"])]
+
+    found = taken_apart(tmp_path, stages, "120")
+
+    assert [layer.layer for layer in found.guilty] == ["cpu"]
+    (cpu,) = [layer for layer in found.layers if layer.layer == "cpu"]
+    assert "cgroup_nr_throttled" in [one.name for one in cpu.moved]
+
+
+@pytest.mark.machine("runc", "root")
+def test_a_filter_full_of_dead_rules_is_seccomp(tmp_path: Path) -> None:
+    dead = [
+        {"names": ["getppid"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 0, "value": number, "op": "SCMP_CMP_EQ"}]}
+        for number in range(1, DEAD_RULES)
+    ]
+    profile = tmp_path / "dead.json"
+    profile.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": dead}))
+    stages: list[dict[str, Any]] = [{"isolation": [layers]} for layers in ([], ["pids"])]
+    stages.append({"isolation": [["pids", "seccomp"]], "seccomp_profile": str(profile)})
+
+    found = taken_apart(tmp_path, stages, "60", "--calls", "3000")
+
+    assert [layer.layer for layer in found.guilty] == ["seccomp"]
+
+
+@pytest.mark.machine("runc", "root")
+def test_a_memory_limit_that_forces_reclaim_is_the_memory_cgroup(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    with (data / "large").open("wb") as file:
+        for _ in range(160):
+            file.write(os.urandom(1 << 20))
+    stages = [{"memory": "96 MiB", "isolation": [layers]} for layers in ([], ["memory"], ["memory", "pids"])]
+
+    found = taken_apart(tmp_path, stages, "6", "--read", str(data / "large"))
+
+    assert [layer.layer for layer in found.guilty] == ["memory"]
+
+
+@pytest.fixture
+def slow_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The state folder on a file system that writes at once: the overlay's upper layer lies there."""
+    image, point = tmp_path / "slow.img", tmp_path / "slow"
+    point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(256 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop,sync,dirsync", str(image), str(point)], check=True)
+    monkeypatch.setenv("TARE_STATE", str(point / "state"))
+    yield point
+    subprocess.run(["umount", str(point)], check=True)
+
+
+@pytest.mark.machine("runc", "root")
+def test_a_slow_upper_layer_is_the_overlay(tmp_path: Path, slow_state: Path) -> None:
+    written = Path("/var/tmp/tare-test-written")
+    stages = [{"writable": True, "isolation": [layers]} for layers in ([], ["pids"])]
+    try:
+        found = taken_apart(tmp_path, stages, "60", "--write", str(written))
+    finally:
+        written.unlink(missing_ok=True)
+
+    assert [layer.layer for layer in found.guilty] == ["mounts"]
+
+
+SCRIPT = """\
+import socket, time, torch
+inside = socket.gethostname() == "tare"
+if inside and {threads}:
+    torch.set_num_threads(2)
+else:
+    torch.set_num_threads(1)
+torch.manual_seed(0)
+model = torch.nn.Linear(64, 64)
+class Lazy(torch.optim.SGD):
+    def step(self, closure=None):
+        if inside and {sleep}:
+            time.sleep(0.003)
+        return super().step(closure)
+optimiser = Lazy(model.parameters(), lr=0.01)
+data = torch.utils.data.TensorDataset(torch.randn(320, 64))
+for epoch in range(2):
+    for (batch,) in torch.utils.data.DataLoader(data, batch_size=8):
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+"""
+
+
+def compared(folder: Path, **planted: bool) -> str:
+    """What `tare weigh` prints of a script that does something else in the container."""
+    script = folder / "train.py"
+    script.write_text(SCRIPT.format(**{"sleep": False, "threads": False} | planted))
+    words = ("weigh", "--in", "runc", "--repeat", "6", "-o", "store", "--", sys.executable, str(script))
+    done = tare(*words, cwd=folder)
+    return " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.machine("runc", "root")
+def test_a_sleep_in_the_optimiser_step_is_named(tmp_path: Path) -> None:
+    said = compared(tmp_path, sleep=True)
+
+    assert "is in the optimiser step" in said
+
+
+@pytest.mark.machine("runc", "root")
+def test_another_thread_count_is_named_and_taints_the_comparison(tmp_path: Path) -> None:
+    said = compared(tmp_path, threads=True)
+
+    assert "another number of threads" in said
+
+
+@pytest.mark.machine("runc", "root")
+def test_a_container_that_costs_nothing_is_not_taken_apart(tmp_path: Path) -> None:
+    done = tare("why", "--margin", "40%", "--json", "-o", "why", "--", sys.executable, str(WORK), "40", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["total"]["verdict"] == "equivalent"
+    assert said["layers"] == []
+    assert not (tmp_path / "why" / "layers").exists()
