@@ -22,6 +22,17 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """One statement, the figure that it rests on, and where else it was found."""
+
+    statement: str  # a sentence without its figure: "one worker hides most of the stall"
+    estimate: Estimate | None = None
+    unit: str = "share"  # of the estimate: "share", or the unit that a metric's name ends in ("s", "j", "w")
+    trials: tuple[str, ...] = ()  # what it rests on
+    source: str = ""  # the paper and section that say the same: "S3 5.6.1"
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """One trial's figure: what every comparison is made of. The trial is the unit, never the mini-batch."""
 

@@ -33,6 +33,7 @@ PLACEMENT = ("quota", "cpuset", "cores", "pin", "numa", "leave_idle")
 RULES: tuple[Rule, ...] = (
     Rule(r"(^|[._])(pid|ppid|hostname|cgroup(_path)?s?|boot_id|time|uptime|cwd|tmpdir)$", False, "differs by itself"),
     Rule(r"(^|[._])executable$|(^|\.)path$", False, "where the program lies; its version is compared apart"),
+    Rule(r"^place\.accel$", True, "one is emulated: its times say nothing about virtualisation"),
     Rule(r"seccomp|no_?new_?privs|cap_?(eff|bnd|prm|inh|amb)|apparmor", False, "part of what the platform is"),
     Rule(r"speculation|store_bypass", False, "part of what the platform is: seccomp can switch this mitigation on"),
     Rule(r"(^|[._])(hash|sha256|libraries|libs)([._]|$)", True, "another build of a library that does the work"),
@@ -51,6 +52,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"kernel", False, "part of what the platform is: a virtual machine has a kernel of its own"),
     Rule(r"machine|arch", True, "another kind of machine"),
 )
+ACCEL, EMULATED = "place.accel", "tcg"
 UNKNOWN = Rule("", False, "not known to change times")
 
 
@@ -62,6 +64,8 @@ def differences(
     if not left or not right:
         return []
     keys = [key for key in dict.fromkeys((*left, *right)) if left.get(key) != right.get(key)]
+    if EMULATED not in (*left.get(ACCEL, ()), *right.get(ACCEL, ())):
+        keys = [key for key in keys if key != ACCEL]  # a virtual machine against bare metal is what is compared
     declared = _declared(ours, theirs) | {by.rpartition(".")[2]}
     found = [_difference(key, left.get(key), right.get(key), level, against, declared) for key in keys]
     return sorted(found, key=lambda difference: not difference.matters)
@@ -89,6 +93,8 @@ def inside(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     for record in records:
         for key, value in flat(record.facts.get("inside") or {}).items():
             seen.setdefault(key, set()).add(text(value))
+        if accel := (record.facts.get("place") or {}).get("accel"):
+            seen.setdefault(ACCEL, set()).add(text(accel))
     return {key: tuple(sorted(values)) for key, values in seen.items()}
 
 

@@ -10,6 +10,12 @@ from tare.records.model import Record
 
 # Of the device: what makes two records of one level two populations. (A boot id changes with each reboot: no matter.)
 DEVICE_KEYS = ("kernel", "machine", "cpu", "board", "os", "cpu.governor", "cores", "transparent_hugepage")
+# Of what a built-in program says of itself: what is the same wherever the same was computed.
+_SAME_WORK = {
+    "loss_digest": "ended with another loss",
+    "answers_digest": "gave other answers",
+    "steps": "did another number of steps",
+}
 NAMED = 3
 
 
@@ -46,7 +52,7 @@ def not_deterministic(level: str, records: Sequence[Record]) -> list[str]:
 
 def _apart(ours: Sequence[Record], theirs: Sequence[Record]) -> Iterable[tuple[str, str]]:
     """What the outcomes of two sides do not share, and in which blocks."""
-    for key, what in (("loss_digest", "ended with another loss"), ("steps", "did another number of steps")):
+    for key, what in _SAME_WORK.items():
         left, right = _by_block(ours, key), _by_block(theirs, key)
         both = left.keys() & right.keys()
         apart = sorted(block for block in both if left[block] != right[block])

@@ -101,11 +101,16 @@ def level_medians(records: Iterable[Record], label: Cells) -> dict[str, Mapping[
 
 def level_phases(records: Iterable[Record], label: Cells) -> dict[str, Mapping[str, float]]:
     """Level -> phase of the trial -> median seconds."""
-    values = _collected((label.label(record), record.phases) for record in records)
+    values = _collected((label.label(record), _whole(record.phases)) for record in records)
     return {
         level: {name: median_estimate(figures).value for name, figures in phases.items()}
         for level, phases in values.items()
     }
+
+
+def _whole(phases: Mapping[str, float]) -> dict[str, float]:
+    """Without the parts of a phase (`open.boot`), which are in it already."""
+    return {name: seconds for name, seconds in phases.items() if "." not in name}
 
 
 def _collected(pairs: Iterable[tuple[str, Mapping[str, float]]]) -> dict[str, dict[str, list[float]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import secrets
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -84,16 +83,14 @@ def own_command(words: tuple[str, ...]) -> dict[str, Any]:
 def built_in_workload(name: str) -> dict[str, Any]:
     """A workload of the papers, in a size for a few seconds a trial, or any workload part that needs no fields."""
     from tare.parts.find import find, names
-    from tare.parts.presets import PRESETS
+    from tare.parts.presets import PRESETS, unknown
 
     presets = {preset.name: preset.workload(quick=True) for preset in PRESETS}
     plain = [part for part in names("workloads") if not find("workloads", part).example]
     known = {**{part: {part: {}} for part in plain}, **presets}
     if name in known:
         return known[name]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise StudyError(f"there is no built-in workload {name!r}. There are: {', '.join([*presets, *plain])}.{hint}")
+    raise StudyError(unknown(name, [*presets, *plain]))
 
 
 def choose_platform(asked: str | None, stack: ExitStack) -> str:

@@ -13,7 +13,7 @@ from tare.report.figure import NARROW, WIDE, Cell, Drawing, Figure, Key, drawn, 
 from tare.report.svg import Scale, box, key, text
 from tare.report.words import metric_name, safe_text, share_text, time_text
 
-STEP_PARTS = ("stall_s", "compute_s", "overhead_s")
+STEP_PARTS = ("stall_s", "copy_s", "compute_s", "overhead_s")
 ROW = 46.0
 BAR = 18.0
 EDGE = 4.0
@@ -24,7 +24,7 @@ Parts = Mapping[str, Mapping[str, float]]  # level -> part -> seconds
 
 
 def step_figure(weighing: Weighing, level_hrefs: Mapping[str, str]) -> Figure | None:
-    """Stall, compute and overhead of a step, by level; None where they were not measured."""
+    """Stall, copy, compute and overhead of a step, by level; None where they were not measured."""
     parts = {
         level: {part: estimates[part].value for part in STEP_PARTS if part in estimates}
         for level, estimates in _in_order(weighing.medians, level_hrefs).items()

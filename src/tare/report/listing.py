@@ -8,6 +8,7 @@ from typing import Any
 from tare.records.model import Record
 from tare.records.settings import varied
 from tare.report.columns import table, wrap
+from tare.report.loadgen import loadgen_sentences
 from tare.report.words import has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text
 
 SHORT_ID = 8  # enough to find a trial by; `Store.find` takes a prefix
@@ -48,6 +49,7 @@ def record_text(record: Record, width: int = 80) -> str:
     lines = [*wrap(head, width), *wrap(place + begun, width)]
     lines += [line for reason in record.reasons for line in wrap(f"because: {safe_text(reason)}", width, indent="  ")]
     lines += [line for note in record.notes for line in wrap(f"note: {safe_text(note)}", width, indent="  ")]
+    lines += [line for sentence in loadgen_sentences(record) for line in wrap(sentence, width, indent="  ")]
     metrics = [(metric_name(name), quantity_text(name, value)) for name, value in record.metrics.items()]
     phases = [(name, time_text(seconds)) for name, seconds in record.phases.items()]
     sections = {"metrics": metrics, "phases": phases, "settings": flat_pairs(record.settings)}

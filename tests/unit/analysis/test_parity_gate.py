@@ -148,3 +148,23 @@ def test_a_quota_that_the_study_gave_is_what_is_compared_and_no_taint() -> None:
     assert matter(surprise, [replace(record, settings={"platform": "bare"}) for record in side(None)]) == [
         "cgroup.cpu_quota_cores"
     ]
+
+
+def accelerated(level: str, accel: str | None) -> Record:
+    place = {} if accel is None else {"place": {"accel": accel}}
+    return record(level, facts={"inside": FINGERPRINT, **place})
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("tcg", None), ("tcg", "kvm"), (None, "tcg")])
+def test_emulation_against_anything_else_is_a_taint(ours, theirs):
+    sides = [accelerated("qemu", ours)], [accelerated("bare", theirs)]
+    (sentence,) = taints(differences(*sides, level="qemu", against="bare", by="platform"))
+
+    assert sentence.startswith("place.accel differs (one is emulated")
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("kvm", None), ("tcg", "tcg"), ("kvm", "kvm")])
+def test_a_virtual_machine_that_the_processor_runs_may_be_compared(ours, theirs):
+    sides = [accelerated("qemu", ours)], [accelerated("bare", theirs)]
+
+    assert differences(*sides, level="qemu", against="bare", by="platform") == []

@@ -1,0 +1,113 @@
+"""Trials of the same settings, together: what is placed on a front, recommended, or compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from tare.analysis.compare import unknown_name
+from tare.analysis.observations import Observation, Setting, number
+from tare.analysis.ranks import Floats
+from tare.errors import StudyError
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One set of settings and every trial of it that has all the figures that are asked about."""
+
+    settings: Mapping[str, Setting]
+    trials: tuple[Observation, ...]
+    group: str | None = None
+
+    @property
+    def n(self) -> int:
+        return len(self.trials)
+
+    @property
+    def label(self) -> str:
+        return settings_text(self.settings)
+
+    def values(self, figure: str) -> Floats:
+        return np.array([trial.values[figure] for trial in self.trials], dtype=np.float64)
+
+    def centre(self, figure: str) -> float:
+        """The median over the trials: the trial is the unit (validity.md M1)."""
+        return median([trial.values[figure] for trial in self.trials])  # numpy costs ten times as much for a few
+
+
+def configurations(rows: Iterable[Observation], figures: Sequence[str]) -> list[Configuration]:
+    """The rows by group and settings, in the order in which they appear; rows that lack a figure are left out."""
+    held: dict[tuple[str | None, tuple[tuple[str, Setting], ...]], list[Observation]] = {}
+    for row in rows:
+        if all(figure in row.values for figure in figures):
+            held.setdefault((row.group, tuple(sorted(row.settings.items()))), []).append(row)
+    return [Configuration(trials[0].settings, tuple(trials), group) for (group, _), trials in held.items()]
+
+
+def by_group(found: Iterable[Configuration]) -> dict[str | None, list[Configuration]]:
+    """The configurations of each group, in the order in which the groups appear."""
+    groups: dict[str | None, list[Configuration]] = {}
+    for each in found:
+        groups.setdefault(each.group, []).append(each)
+    return groups
+
+
+def centres(found: Sequence[Configuration], figures: Sequence[str]) -> Floats:
+    """Configurations x figures: the median of each."""
+    return np.array([[each.centre(figure) for figure in figures] for each in found], dtype=np.float64).reshape(
+        len(found), len(figures)
+    )
+
+
+def settings_text(settings: Mapping[str, Setting]) -> str:
+    """`gpu_mhz=1980, cores=8`."""
+    return ", ".join(f"{name}={setting_text(value)}" for name, value in settings.items()) or "the only configuration"
+
+
+def setting_text(value: Setting) -> str:
+    return value if isinstance(value, str) else f"{value:.12g}"
+
+
+def assignments(written: str) -> dict[str, Setting]:
+    """`gpu_mhz=1980,cores=8` as settings; numbers where they are numbers."""
+    found: dict[str, Setting] = {}
+    for part in written.split(","):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        if not (name and sign and value):
+            raise StudyError(f"{written!r} is not a list of settings; write it like 'gpu_mhz=1980,cores=8'.")
+        parsed = number(value)
+        found[name] = value if parsed is None else parsed
+    return found
+
+
+def find_configuration(
+    found: Sequence[Configuration], wanted: Mapping[str, Setting], source: Path | str
+) -> Configuration:
+    """The one configuration that has these settings; a sentence where there is none, or more than one."""
+    known = list(dict.fromkeys(name for each in found for name in each.settings))
+    for name in wanted:
+        if name not in known:
+            raise StudyError(f"{source}: {unknown_name('setting', name, known)}")
+    fitting = [each for each in found if all(_same(each.settings.get(name), value) for name, value in wanted.items())]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        among = "; ".join(each.label for each in fitting[:4]) + (" ..." if len(fitting) > 4 else "")
+        raise StudyError(f"{source}: {settings_text(wanted)} fits {len(fitting)} configurations ({among}). Name more.")
+    nearest = max(found, key=lambda each: sum(_same(each.settings.get(name), v) for name, v in wanted.items()))
+    raise StudyError(
+        f"{source}: {settings_text(wanted)} was not measured{_of(nearest.group)}. The nearest is {nearest.label}."
+    )
+
+
+def _of(group: str | None) -> str:
+    return "" if group is None else f" for {group}"
+
+
+def _same(ours: Setting | None, theirs: Setting) -> bool:
+    """A number that was written in a column of text is still that text."""
+    return ours is not None and (ours == theirs or setting_text(ours) == setting_text(theirs))

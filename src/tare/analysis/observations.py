@@ -1,0 +1,248 @@
+"""Rows to decide from: the trials of a store, or the rows of any table, each with its settings and its figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tare.analysis.cells import resolve_factor, text
+from tare.analysis.compare import unknown_name
+from tare.analysis.table import Table, read_table
+from tare.errors import StudyError
+from tare.records.model import USABLE, Record
+from tare.records.settings import varied
+from tare.records.store import Store
+
+Setting = str | float
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One trial's settings and figures; a setting or a figure that it does not have is absent."""
+
+    settings: Mapping[str, Setting]  # as the caller names them; numbers where every row has a number
+    values: Mapping[str, float]
+    trial: str  # the trial's id, or "row 12"
+    group: str | None = None
+    block: str | None = None  # of a store: what was run together
+    device: str | None = None  # of a store: the board or processor that it ran on
+    when_s: float | None = None  # of a store: when it began, in seconds since 1970
+
+
+def observations(
+    source: Path,
+    *,
+    settings: Sequence[str] | None,
+    values: Sequence[str],
+    group: str | None = None,
+    signed: Collection[str] = (),
+) -> list[Observation]:
+    """The usable trials of a store, or the rows of a table; `settings` None with a store means all that vary.
+
+    Figures are finite and not negative, but for those in `signed`; every asked one is there in at least one row.
+    """
+    if source.is_dir():
+        with Store.open(source) as store:
+            rows = record_observations(store.records(), settings=settings, values=values, group=group)
+    else:
+        rows = table_observations(read_table(source), settings=settings, values=values, group=group)
+    _check_figures(source, rows, values, signed)
+    return rows
+
+
+def columns_of(source: Path) -> list[str]:
+    """The figures and settings that a store's usable trials have, or the columns of a table."""
+    if not source.is_dir():
+        return list(read_table(source).columns)
+    with Store.open(source) as store:
+        usable = [record for record in store.records() if record.state in USABLE]
+    return list(dict.fromkeys(name for record in usable for name in (*record.metrics, *record.settings)))
+
+
+def source_notes(source: Path) -> list[str]:
+    """What a store has that is not used, in sentences: damaged trials, and those that ended badly."""
+    if not source.is_dir():
+        return []
+    with Store.open(source) as store:
+        newest = {record.trial: record for record in store.records()}
+        usable = {record.trial for record in store.records() if record.state in USABLE}
+        left_out = [record for trial, record in newest.items() if trial not in usable]
+        doubted = sum(record.state == "suspect" for record in newest.values())
+        notes = list(store.problems)
+    if left_out:
+        notes.append(
+            f"{len(left_out)} of {len(newest)} trials did not end well and are left out; `tare show` says why."
+        )
+    if doubted:
+        notes.append(f"{doubted} of {len(newest)} trials are suspect and are used all the same; `tare show` says why.")
+    return notes
+
+
+# Tables
+
+
+def table_observations(
+    table: Table, *, settings: Sequence[str] | None, values: Sequence[str], group: str | None = None
+) -> list[Observation]:
+    """One observation a row. Settings are numbers where the whole column is numeric, else text."""
+    if settings is None:
+        others = [name for name in table.columns if name not in values and name != group]
+        raise StudyError(
+            f"{table.path}: say which columns are the settings: --settings with some of {', '.join(others)}."
+        )
+    setting_columns = {name: setting_column(table, name) for name in settings}
+    value_columns = {name: figure_column(table, name) for name in values}
+    groups = label_column(table, group) if group is not None else [None] * len(table)
+    return [
+        Observation(
+            {name: cell for name, column in setting_columns.items() if (cell := column[place]) is not None},
+            {name: cell for name, column in value_columns.items() if (cell := column[place]) is not None},
+            f"row {place + 1}",
+            groups[place],
+        )
+        for place in range(len(table))
+    ]
+
+
+def figure_column(table: Table, name: str) -> list[float | None]:
+    """A column of finite numbers; an empty cell is None, anything else is refused with its row."""
+    return [
+        None if cell is None or not cell.strip() else _figure(table, row, name, cell)
+        for row, cell in enumerate(table.column(name), start=1)
+    ]
+
+
+def label_column(table: Table, name: str) -> list[str]:
+    """A column that says where each row belongs, so that no cell of it may be empty."""
+    labels = []
+    for row, cell in enumerate(table.column(name), start=1):
+        if cell is None or not cell.strip():
+            raise table.error(row, name, "it is empty; every row needs one, or leave the row out.")
+        labels.append(cell.strip())
+    return labels
+
+
+def setting_column(table: Table, name: str) -> list[Setting | None]:
+    """A column as numbers where each of its cells is one, else as text."""
+    cells = [cell.strip() if cell is not None and cell.strip() else None for cell in table.column(name)]
+    numbers = [number(cell) if cell is not None else None for cell in cells]
+    if any(parsed is None for cell, parsed in zip(cells, numbers, strict=True) if cell is not None):
+        return list(cells)
+    for row, parsed in enumerate(numbers, start=1):
+        if parsed is not None and not math.isfinite(parsed):
+            raise table.error(row, name, f"{cells[row - 1]!r} is not a finite number.")
+    return list(numbers)
+
+
+def number(cell: str) -> float | None:
+    """The number that a text is; None where it is none (`1_000` is none, although Python would read it)."""
+    try:
+        return float(cell) if "_" not in cell else None
+    except ValueError:
+        return None
+
+
+def _figure(table: Table, row: int, name: str, cell: str) -> float:
+    parsed = number(cell)
+    if parsed is None:
+        with_point = cell.strip().replace(",", ".")
+        hint = f" Did you mean {with_point}?" if with_point != cell and number(with_point) is not None else ""
+        raise table.error(row, name, f"{cell!r} is not a number.{hint}")
+    if not math.isfinite(parsed):
+        raise table.error(
+            row, name, f"{cell!r} is not a finite number; leave the cell empty where nothing was measured."
+        )
+    return parsed
+
+
+# Stores
+
+
+def record_observations(
+    records: Sequence[Record], *, settings: Sequence[str] | None, values: Sequence[str], group: str | None = None
+) -> list[Observation]:
+    """One observation a trial: its newest usable attempt that has most of the figures. A/A twins are not pooled in."""
+    used = usable_attempts(records, values)
+    if not used:
+        raise StudyError("There is no usable trial to decide from: `tare show` says how each one ended.")
+    group_name = resolve_factor(used, group) if group is not None else None
+    names = _setting_names(used, settings, group_name)
+    numeric = {name for name, factor in names.items() if _is_numeric(used, factor)}
+    return [
+        Observation(
+            {
+                name: float(record.settings[factor]) if name in numeric else text(record.settings[factor])
+                for name, factor in names.items()
+                if factor in record.settings
+            },
+            {name: float(record.metrics[name]) for name in values if name in record.metrics},
+            record.trial,
+            text(record.settings[group_name]) if group_name is not None and group_name in record.settings else None,
+            str(record.block),
+            device_of(record),
+            started_s(record),
+        )
+        for record in used
+    ]
+
+
+def usable_attempts(records: Iterable[Record], values: Sequence[str]) -> list[Record]:
+    """Of each trial one attempt: usable, with the most of these figures, the newest of such."""
+    chosen: dict[str, Record] = {}
+    for record in records:  # of a trial all attempts, the newest last
+        if record.state not in USABLE or record.twin:
+            continue
+        before = chosen.get(record.trial)
+        if before is None or _held(record, values) >= _held(before, values):
+            chosen[record.trial] = record
+    return list(chosen.values())
+
+
+def device_of(record: Record) -> str | None:
+    """What tells this device from others: its name or serial where the facts have one, else the board or processor."""
+    facts = record.facts.get("device")
+    known = facts if isinstance(facts, Mapping) else {}
+    found = next((known[key] for key in ("id", "serial", "name", "board", "cpu") if known.get(key)), None)
+    return None if found is None else str(found)
+
+
+def started_s(record: Record) -> float | None:
+    """When the trial began, in seconds since 1970; None where the record does not say."""
+    try:
+        return datetime.fromisoformat(record.started_utc.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+def _held(record: Record, values: Sequence[str]) -> int:
+    return sum(name in record.metrics for name in values)
+
+
+def _setting_names(records: Sequence[Record], asked: Sequence[str] | None, group: str | None) -> dict[str, str]:
+    """What the caller calls a setting -> what the records call it."""
+    if asked is not None:
+        return {name: resolve_factor(records, name) for name in asked}
+    found = [name for name in varied([record.settings for record in records]) if name != group]
+    return {name: name for name in found if any(name in record.settings for record in records)}
+
+
+def _is_numeric(records: Iterable[Record], factor: str) -> bool:
+    found = [record.settings[factor] for record in records if factor in record.settings]
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in found)
+
+
+def _check_figures(source: Path, rows: Sequence[Observation], values: Sequence[str], signed: Collection[str]) -> None:
+    for name in values:
+        if not any(name in row.values for row in rows):
+            known = [column for column in columns_of(source) if column != name]
+            if name in columns_of(source):
+                raise StudyError(f"{source}: {name!r} has no figure in any row.")
+            raise StudyError(f"{source}: {unknown_name('figure', name, known)}")
+        below = next((row for row in rows if name not in signed and row.values.get(name, 0.0) < 0), None)
+        if below is not None:
+            raise StudyError(
+                f"{source}, {below.trial}: {name} is {below.values[name]:g}, and cannot be less than zero."
+            )

@@ -1,0 +1,242 @@
+"""How far each method is off: random splits into measured and held-out modes, the same for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tare.analysis.predict.design import adaptive_choice
+from tare.analysis.predict.fit import fit
+from tare.analysis.predict.law import Law
+from tare.analysis.predict.linear import PAPER_MODES, Regression, energy_at, papers_choice, regress, universal_energy
+from tare.analysis.predict.modes import ModeTable, Workload
+from tare.analysis.predict.resources import Array, Rows, coordinates, resources
+from tare.analysis.predict.surface import centre
+from tare.analysis.predict.transfer import FEWEST_MODES, Lesson, lesson
+from tare.errors import StudyError
+
+COUNTS = (4, 6, 8, 12)  # measured modes
+SPLITS = 50
+MOST_HELD_OUT = 400  # modes of a split that are predicted: more would not make a median surer
+MOST_FITTED = 400  # modes of one workload that teach
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One workload, one method: the median over splits of the mean absolute error, as a share of what was measured."""
+
+    group: str | None
+    k: int
+    method: str
+    design: str  # how the measured modes were chosen: random, ours, paper
+    splits: int
+    time_mape: float
+    power_mape: float
+    energy_mape: float
+    rank: float | None = None  # of a regression for time: medians over the splits
+    unknowns: int | None = None
+    condition: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Time and energy (splits, held-out) as a method has them; for a regression also how it was determined."""
+
+    time: Array
+    energy: Array
+    regression: Regression | None = None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All workloads, and which of the modes of each are measured in each split."""
+
+    workloads: tuple[Workload, ...]
+    law: Law
+    chosen: tuple[Rows, ...]  # of each workload (splits, k)
+    lessons: Mapping[int, Lesson]
+
+    @cached_property
+    def universal(self) -> Regression:
+        """The paper's energy model of each split."""
+        return universal_energy(self.workloads, self.chosen)
+
+
+Method = Callable[[Bench, int, Rows], Answer]
+
+
+def evaluate(
+    table: ModeTable,
+    methods: Sequence[str],
+    counts: Sequence[int] = COUNTS,
+    splits: int = SPLITS,
+    seed: int = 0,
+    step: Callable[[], None] = lambda: None,
+) -> list[Outcome]:
+    """Every workload, count and method on random splits; `step` is called after each of them."""
+    law = Law(resources(table.columns.features, table.modes))
+    lessons = _lessons(table.workloads, law) if "tare+transfer" in methods else {}
+    outcomes = []
+    for k in counts:
+        able = tuple(each for each in table.workloads if len(each.modes) > k)
+        drawn = tuple(_draw(len(each.modes), k, splits, seed) for each in able)
+        bench = Bench(able, law, tuple(chosen for chosen, _ in drawn), _kept(lessons, table.workloads, able))
+        for place, (_, held) in enumerate(drawn):
+            for method in methods:
+                if method != "tare+transfer" or place in bench.lessons:
+                    outcomes.append(_outcome(bench, place, held, method, "random"))
+                step()
+    return outcomes
+
+
+def evaluate_designs(
+    table: ModeTable, counts: Sequence[int], seed: int = 0, step: Callable[[], None] = lambda: None
+) -> list[Outcome]:
+    """Our choice of modes, and the paper's where its search can be made: all workloads measured in the same modes."""
+    law = Law(resources(table.columns.features, table.modes))
+    outcomes = []
+    for workload in table.workloads:
+        able = [k for k in counts if k < len(workload.modes)]
+        order = adaptive_choice(law, workload, max(able, default=0)) if len(workload.modes) <= MOST_FITTED else []
+        for k in able if order else ():
+            outcomes.append(_alone(law, workload, np.array(order[:k]), "tare", "ours"))
+        step()
+    return outcomes + _papers(table, law, seed)
+
+
+def count_steps(table: ModeTable, methods: Sequence[str], counts: Sequence[int]) -> int:
+    """How often `step` is called in all."""
+    return len(table.workloads) + sum(len(each.modes) > k for each in table.workloads for k in counts) * len(methods)
+
+
+def possible_counts(table: ModeTable, counts: Sequence[int]) -> list[int]:
+    """The counts that leave something to predict in one workload or more."""
+    most = max(len(each.modes) for each in table.workloads)
+    possible = sorted({k for k in counts if k < most})
+    if not possible:
+        raise StudyError(
+            f"{table.source}: {most} modes are measured at most; an evaluation with {min(counts)} of them measured and"
+            " some held out needs more."
+        )
+    return possible
+
+
+def _papers(table: ModeTable, law: Law, seed: int) -> list[Outcome]:
+    first = table.workloads[0].modes
+    same = all(each.modes.shape == first.shape and np.array_equal(each.modes, first) for each in table.workloads)
+    if not same or len(table.workloads) < 2 or not PAPER_MODES < len(first) <= MOST_FITTED:
+        return []
+    chosen = papers_choice(first, [each.time for each in table.workloads], seed)
+    found = []
+    for place, rows in enumerate(chosen):
+        bench = Bench(table.workloads, law, tuple(rows[None] for _ in table.workloads), {})
+        held = np.setdiff1d(np.arange(len(first)), rows)[None]
+        found += [_outcome(bench, place, held, method, "paper") for method in ("tare", "linear")]
+    return found
+
+
+def _alone(law: Law, workload: Workload, rows: Rows, method: str, design: str) -> Outcome:
+    held = np.setdiff1d(np.arange(len(workload.modes)), rows)[None]
+    return _outcome(Bench((workload,), law, (rows[None],), {}), 0, held, method, design)
+
+
+def _outcome(bench: Bench, place: int, held: Rows, method: str, design: str) -> Outcome:
+    answer = METHODS[method](bench, place, held)
+    workload, chosen = bench.workloads[place], bench.chosen[place]
+    time, energy = workload.time[held], workload.energy[held]
+    regression = answer.regression
+    return Outcome(
+        workload.name,
+        chosen.shape[1],
+        method,
+        design,
+        len(chosen),
+        _median_error(answer.time, time),
+        _median_error(answer.energy / answer.time, energy / time),
+        _median_error(answer.energy, energy),
+        rank=float(np.median(regression.rank)) if regression else None,
+        unknowns=regression.unknowns if regression else None,
+        condition=float(np.median(regression.condition)) if regression else None,
+    )
+
+
+def _median_error(predicted: Array, measured: Array) -> float:
+    return float(np.median(np.mean(np.abs(predicted / measured - 1), axis=1)))
+
+
+def _draw(modes: int, k: int, splits: int, seed: int) -> tuple[Rows, Rows]:
+    """Measured (splits, k) and held-out rows; workloads with as many modes have the same splits."""
+    rng = np.random.default_rng([seed, modes, k])
+    orders = np.stack([rng.permutation(modes) for _ in range(splits)])
+    return orders[:, :k], orders[:, k : k + MOST_HELD_OUT]
+
+
+def _by_tare(bench: Bench, place: int, held: Rows) -> Answer:
+    """The law on the workload's own measured modes, and on nothing else."""
+    return _by_law(bench, place, held, bench.law, None)
+
+
+def _by_transfer(bench: Bench, place: int, held: Rows) -> Answer:
+    """The same, taught by the other workloads with all of their modes."""
+    taught = bench.lessons[place]
+    return _by_law(bench, place, held, taught.law, taught)
+
+
+def _by_law(bench: Bench, place: int, held: Rows, law: Law, taught: Lesson | None) -> Answer:
+    workload, chosen = bench.workloads[place], bench.chosen[place]
+    modes = coordinates(law.resources, workload.modes)
+    off = taught.departure(modes) if taught else np.zeros((3, len(modes)))
+    time, power = workload.log_time - off[0], workload.log_power - off[1]
+    fitted = fit(law, modes[chosen], time[chosen], power[chosen])
+    log_time, _, log_energy = np.moveaxis(centre(fitted, modes[held]), 1, 0)
+    return Answer(np.exp(log_time + off[0][held]), np.exp(log_energy + off[2][held]))
+
+
+def _by_linear(bench: Bench, place: int, held: Rows) -> Answer:
+    workload, chosen = bench.workloads[place], bench.chosen[place]
+    regression = regress(workload.modes[chosen], workload.time[chosen])
+    time = regression.at(workload.modes[held])
+    return Answer(time, energy_at(bench.universal, workload.modes[held], time), regression)
+
+
+def _by_own_linear(bench: Bench, place: int, held: Rows) -> Answer:
+    workload, chosen = bench.workloads[place], bench.chosen[place]
+    regression = regress(workload.modes[chosen], workload.time[chosen])
+    energy = regress(workload.modes[chosen], workload.energy[chosen]).at(workload.modes[held])
+    return Answer(regression.at(workload.modes[held]), energy, regression)
+
+
+METHODS: Mapping[str, Method] = {
+    "tare": _by_tare,
+    "linear": _by_linear,
+    "linear-own": _by_own_linear,
+    "tare+transfer": _by_transfer,
+}
+
+
+def _lessons(workloads: Sequence[Workload], law: Law) -> dict[int, Lesson]:
+    """What the others teach each workload; none where no other has enough modes."""
+    found = {}
+    for place in range(len(workloads)):
+        others = teachers([*workloads[:place], *workloads[place + 1 :]], law)
+        if others:
+            found[place] = lesson(law, others)
+    return found
+
+
+def teachers(workloads: Sequence[Workload], law: Law) -> list[tuple[Array, Array, Array]]:
+    """The workloads that have enough modes to teach: coordinates, log time, log power."""
+    return [
+        (coordinates(law.resources, each.modes[rows]), each.log_time[rows], each.log_power[rows])
+        for each in workloads
+        if len(each.modes) >= FEWEST_MODES
+        for rows in [np.unique(np.linspace(0, len(each.modes) - 1, MOST_FITTED).astype(int))]
+    ]
+
+
+def _kept(lessons: Mapping[int, Lesson], all_of: Sequence[Workload], able: Sequence[Workload]) -> dict[int, Lesson]:
+    by_name = {all_of[place].name: found for place, found in lessons.items()}
+    return {place: by_name[each.name] for place, each in enumerate(able) if each.name in by_name}

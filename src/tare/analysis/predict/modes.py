@@ -1,0 +1,218 @@
+"""Rows in, modes out: of each workload the modes that were measured, and those that are wanted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tare.analysis.observations import Observation, number, observations
+from tare.analysis.predict.resources import Array
+from tare.analysis.quantities import base_factor
+from tare.errors import StudyError
+
+_ALIKE = 1 - 1e-9  # of a correlation: the two features are one
+MOST_MODES = 100_000  # of a grid: more is not a list for people
+DERIVED_ENERGY = "energy_j"
+
+Mode = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold what, and so in which units the figures are."""
+
+    features: tuple[str, ...]
+    time: str
+    energy: str | None
+    power: str | None = None
+    group: str | None = None
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Time, and what tells the energy."""
+        return (self.time, self.energy) if self.energy else (self.time, str(self.power))
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What each figure is called, in the units in which it is given."""
+        return {"time": self.time, "power": self.power or "power_w", "energy": self.energy or DERIVED_ENERGY}
+
+    @property
+    def power_unit(self) -> float:
+        """One unit of energy over one of time, in units of power."""
+        energy = base_factor(self.energy or DERIVED_ENERGY)
+        return energy / base_factor(self.time) / base_factor(self.names["power"])
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One group of rows: its measured modes in order, one figure each, and the modes without figures."""
+
+    name: str | None
+    modes: Array  # (measured, features)
+    time: Array
+    energy: Array
+    wanted: Array  # (wanted, features)
+
+    @property
+    def log_time(self) -> Array:
+        """As the laws have it."""
+        return np.log(self.time)
+
+    @property
+    def log_power(self) -> Array:
+        """In units of energy over units of time: only ratios matter."""
+        return np.log(self.energy / self.time)
+
+
+@dataclass(frozen=True)
+class ModeTable:
+    """The whole source: workloads by name, and what was noticed on the way."""
+
+    source: Path
+    columns: Columns
+    workloads: tuple[Workload, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def modes(self) -> Array:
+        """Every mode that is in it, measured or not."""
+        return np.concatenate([part for each in self.workloads for part in (each.modes, each.wanted)])
+
+
+def read_modes(source: Path, columns: Columns) -> ModeTable:
+    """The modes of a table or of a store; whatever cannot be predicted from is refused with a sentence."""
+    if columns.energy is None and columns.power is None:
+        raise StudyError("--energy COLUMN says which column holds the energy (or --power, the power).")
+    rows = observations(source, settings=columns.features, values=columns.figures, group=columns.group)
+    varying, notes = _varying(source, rows, columns)
+    columns = Columns(varying, columns.time, columns.energy, columns.power, columns.group)
+    groups: dict[str | None, list[Observation]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    workloads = []
+    for name in sorted(groups, key=str):
+        workload, said = _workload(source, name, groups[name], columns)
+        workloads.append(workload)
+        notes += said
+    table = ModeTable(source, columns, tuple(workloads), tuple(notes))
+    _refuse_twins(table)
+    return table
+
+
+def grid(table: ModeTable) -> Array:
+    """Every combination of the features' levels."""
+    levels = [np.unique(column) for column in table.modes.T]
+    if math.prod(map(len, levels)) > MOST_MODES:
+        raise StudyError(f"{table.source}: the features have more than {MOST_MODES} combinations; name some with --at.")
+    return np.array(list(itertools.product(*levels)))
+
+
+def unmeasured(workload: Workload, modes: Array) -> Array:
+    """Those of the modes that this workload was not measured in."""
+    known = {tuple(mode) for mode in workload.modes}
+    left = [mode for mode in modes if tuple(mode) not in known]
+    return np.array(left).reshape(-1, modes.shape[1])
+
+
+def _varying(source: Path, rows: Sequence[Observation], columns: Columns) -> tuple[tuple[str, ...], list[str]]:
+    """The features that have more than one value; the others are said, and left out."""
+    for name in columns.features:
+        _refuse_text(source, rows, name)
+    levels = {name: {_number(source, row, name) for row in rows} for name in columns.features}
+    constant = [name for name, values in levels.items() if len(values) == 1]
+    if len(constant) == len(levels):
+        raise StudyError(f"{source}: there is one mode only; to predict others, two or more must have been measured.")
+    notes = [f"{name} is {next(iter(levels[name])):g} in every row, so it says nothing and is left out."
+             for name in constant]  # fmt: skip
+    return tuple(name for name in columns.features if name not in constant), notes
+
+
+def _refuse_text(source: Path, rows: Sequence[Observation], name: str) -> None:
+    """A column with one text in it arrives as texts: the one that is no number is the one to name."""
+    for row in rows:
+        value = row.settings.get(name)
+        if isinstance(value, str) and number(value) is None:
+            where = f"{source}, {row.trial}, column {name!r}"
+            raise StudyError(f"{where}: {value!r} is not a number; features are numbers.")
+
+
+def _number(source: Path, row: Observation, name: str) -> float:
+    value = row.settings.get(name)
+    if value is None:
+        raise StudyError(f"{source}, {row.trial}, column {name!r}: it is empty; every mode needs all its features.")
+    return float(value)
+
+
+def _workload(
+    source: Path, name: str | None, rows: Sequence[Observation], columns: Columns
+) -> tuple[Workload, list[str]]:
+    trials: dict[Mode, list[tuple[float, float]]] = {}
+    wanted: set[Mode] = set()
+    partial = 0
+    for row in rows:
+        mode = tuple(_number(source, row, feature) for feature in columns.features)
+        if all(figure in row.values for figure in columns.figures):
+            trials.setdefault(mode, []).append(_figures(source, row, columns))
+        else:
+            wanted.add(mode)
+            partial += bool(row.values)
+    where = f"{source}, {name}" if name is not None else str(source)
+    _refuse_few(where, trials, columns)
+    modes = sorted(trials)
+    typical = [np.exp(np.median(np.log(trials[mode]), axis=0)) for mode in modes]
+    time, energy = np.array(typical).T
+    workload = Workload(name, np.array(modes), time, energy, _as_array(wanted - set(modes), len(columns.features)))
+    return workload, _notes(where, trials, partial)
+
+
+def _figures(source: Path, row: Observation, columns: Columns) -> tuple[float, float]:
+    for figure in columns.figures:
+        if row.values[figure] <= 0:
+            value = f"{row.values[figure]:g}"
+            raise StudyError(f"{source}, {row.trial}, column {figure!r}: {value} cannot be; it must be more than zero.")
+    time, second = (row.values[figure] for figure in columns.figures)
+    return time, second if columns.energy else second * time / columns.power_unit
+
+
+def _refuse_few(where: str, trials: Mapping[Mode, Sequence[tuple[float, float]]], columns: Columns) -> None:
+    if len(trials) < 2:
+        count = "no mode was" if not trials else "one mode only was"
+        raise StudyError(f"{where}: {count} measured; to predict others, measure two or more (four are a good start).")
+    times = {time for each in trials.values() for time, _ in each}
+    if len(times) == 1:
+        raise StudyError(
+            f"{where}: {columns.time} is {times.pop():g} in every mode. Real times differ a little: is it the column?"
+        )
+
+
+def _notes(where: str, trials: Mapping[Mode, Sequence[object]], partial: int) -> list[str]:
+    notes = []
+    repeated = sum(len(each) > 1 for each in trials.values())
+    if repeated:
+        notes.append(f"{where}: {repeated} modes were measured more than once; the median of each is used.")
+    if partial:
+        notes.append(f"{where}: {partial} rows have time or energy but not both; they count as not measured.")
+    return notes
+
+
+def _refuse_twins(table: ModeTable) -> None:
+    """Two features that rise and fall together cannot be told apart."""
+    names = table.columns.features
+    modes = np.unique(table.modes, axis=0)
+    related = np.atleast_2d(np.corrcoef(modes, rowvar=False))
+    for one, other in itertools.combinations(range(len(names)), 2):
+        if abs(related[one, other]) > _ALIKE:
+            raise StudyError(
+                f"{table.source}: {names[one]} and {names[other]} are collinear: they change together in every mode, so"
+                f" their effects cannot be told apart. Leave one of them out of --features."
+            )
+
+
+def _as_array(modes: set[Mode], features: int) -> Array:
+    return np.array(sorted(modes)).reshape(-1, features)

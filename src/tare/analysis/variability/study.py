@@ -1,0 +1,215 @@
+"""All about how a figure varies, as one answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tare.analysis.model import Estimate
+from tare.analysis.ranks import Floats
+from tare.analysis.stats import FLOOR, median_estimate
+from tare.analysis.variability.components import Nested, nested, redrawn, variances
+from tare.analysis.variability.drift import over_epochs, over_time
+from tare.analysis.variability.enough import Plan, cheapest, plans
+from tare.analysis.variability.samples import Sample
+from tare.analysis.variability.worst import Worst, worst
+from tare.errors import StudyError
+
+RESAMPLES = 1_999
+TARGET = 0.02  # half-width, as a share
+LEVELS: Mapping[str, Callable[[Sample], object]] = {  # highest first
+    "device": lambda sample: sample.device,
+    "day": lambda sample: sample.day,
+    "trial": lambda sample: sample.trial,
+}
+METHOD = "nested analysis of variance of logs, method of moments"
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """How much one level varies within the one above it."""
+
+    level: str  # "between trials"
+    deviation: Estimate  # of one group, as a share; its n is the number of groups
+    share: float | None  # of the whole variance; None where there is none at all
+
+
+@dataclass(frozen=True, slots=True)
+class Variability:
+    """What varies, from where, whether it drifts, and how many repeats are enough."""
+
+    figure: str
+    samples: int
+    cells: int
+    components: tuple[Component, ...]  # highest level first
+    first_epoch: Estimate | None  # share by which the first epoch lies above the others; it is kept apart
+    drift_in_trial: Estimate | None  # from a trial's first epoch to its last
+    drift_in_study: Estimate | None  # from the first trial to the last
+    worst: tuple[Worst, ...]
+    target: float
+    plans: tuple[Plan, ...]
+    cheapest: Plan | None
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def variability(
+    samples: Sequence[Sample], figure: str, *, target: float = TARGET, keep_first: bool = False
+) -> Variability:
+    """Components of variance, drift, worst deviation, and what would be enough."""
+    later, first = (list(samples), []) if keep_first else _first_apart(samples)
+    if len(later) < 3:
+        raise StudyError(f"{figure}: {len(later)} values after the first epochs are too few to say how they vary.")
+    names, notes = _levels(later)
+    components, floor_notes = _components(later, names)
+    device = _deviation(components, "between devices")
+    trial, epoch = (_deviation(components, f"between {each}") for each in ("trials", "epochs"))
+    found = plans(trial, epoch or 0.0, target) if trial is not None else []
+    return Variability(
+        figure,
+        len(later),
+        len({sample.cell for sample in later}),
+        components,
+        _first_epoch(first, later),
+        over_epochs(_by_trial(later)),
+        over_time(_trial_medians(later)),
+        tuple(worst(later)),
+        target,
+        tuple(found),
+        cheapest(found),
+        (*notes, *floor_notes, *_plan_notes(trial, found, target), *_device_notes(device)),
+    )
+
+
+def _levels(samples: Sequence[Sample]) -> tuple[list[str], list[str]]:
+    """The levels that can be told apart here, and sentences about those that cannot."""
+    known = {name: [label(sample) for sample in samples] for name, label in LEVELS.items()}
+    notes: list[str] = []
+    kept: list[str] = []
+    cells: list[tuple[object, ...]] = [(sample.cell,) for sample in samples]
+    groups = len(set(cells))
+    for name, labels in known.items():
+        if None in labels:
+            continue
+        finer = [(*above, label) for above, label in zip(cells, labels, strict=True)]
+        if len(set(finer)) == groups:
+            what = kept[-1] if kept else "configuration"
+            if len(set(labels)) > 1 or name == "trial":
+                notes.append(f"Each {what} has one {name}: what varies between {name}s cannot be told apart.")
+            continue
+        cells, groups = finer, len(set(finer))
+        kept.append(name)
+    if kept and groups == len(samples):
+        kept.pop()  # one value each: they are the lowest level themselves
+    return kept, notes
+
+
+def _components(samples: Sequence[Sample], names: Sequence[str]) -> tuple[tuple[Component, ...], list[str]]:
+    values = np.log(np.array([sample.value for sample in samples]))
+    lowest = _lowest(samples, names)
+    labels = [[LEVELS[name](sample) for sample in samples] for name in names]
+    sums = nested(values, [sample.cell for sample in samples], labels or [list(range(len(samples)))])
+    if not labels:  # samples stand alone: each is a unit of its own, and the level below it is empty
+        return _described(sums, [f"between {lowest}"], drop_last=True)
+    return _described(sums, [*(f"between {name}s" for name in names), f"between {lowest}"], drop_last=False)
+
+
+def _described(sums: Nested, names: Sequence[str], *, drop_last: bool) -> tuple[tuple[Component, ...], list[str]]:
+    found = variances(sums, np.ones((1, sums.units)))[0]
+    found = found[:-1] if drop_last else found
+    enough = sums.units >= FLOOR
+    drawn = variances(sums, redrawn(sums, RESAMPLES)) if enough else np.empty((0, len(names)))
+    total = float(np.nansum(found))
+    counts = sums.groups.sum(axis=1)
+    made = []
+    for place, name in enumerate(names):
+        if math.isnan(found[place]):
+            continue
+        share = float(found[place]) / total if total > 0 else None
+        estimate = _estimate(float(found[place]), drawn[:, place], int(counts[place]))
+        made.append(Component(name, estimate, share))
+    few = [f"{sums.units} {names[0].removeprefix('between ')} are too few for intervals; {FLOOR} are enough."]
+    return tuple(made), [] if enough else few
+
+
+def _estimate(variance: float, drawn: Floats, n: int) -> Estimate:
+    """The deviation, with the percentiles of its resamples."""
+    known = drawn[~np.isnan(drawn)]
+    value = math.sqrt(variance)
+    if not len(known):
+        return Estimate(value, None, None, n, METHOD)
+    low, high = np.sqrt(np.quantile(known, [0.025, 0.975]))
+    return Estimate(value, float(low), float(high), n, f"{METHOD}, bootstrap over the highest groups ({len(known)})")
+
+
+def _lowest(samples: Sequence[Sample], names: Sequence[str]) -> str:
+    """What one sample is."""
+    if any(sample.epoch is not None for sample in samples) and _several_a_trial(samples):
+        return "epochs"
+    if "trial" in names:
+        return "values of a trial"
+    return "trials"
+
+
+def _several_a_trial(samples: Sequence[Sample]) -> bool:
+    return len({(sample.cell, sample.device, sample.day, sample.trial) for sample in samples}) < len(samples)
+
+
+def _deviation(components: Sequence[Component], level: str) -> float | None:
+    return next((each.deviation.value for each in components if each.level == level), None)
+
+
+def _by_trial(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+    trials: dict[str, list[Sample]] = {}
+    for sample in samples:
+        key = "|".join(str(part) for part in (sample.cell, sample.device, sample.day, sample.trial))
+        trials.setdefault(key, []).append(sample)
+    return trials
+
+
+def _trial_medians(samples: Sequence[Sample]) -> list[Sample]:
+    medians = []
+    for of_one in _by_trial(samples).values():
+        value = float(np.median([sample.value for sample in of_one]))
+        medians.append(Sample(value, of_one[0].cell, when_s=of_one[0].when_s))
+    return medians
+
+
+def _first_apart(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
+    """Epoch 0 is measured and kept apart (validity.md M12): the lowest epoch of each trial that has several."""
+    later: list[Sample] = []
+    first: list[Sample] = []
+    for of_one in _by_trial(samples).values():
+        numbers = [sample.epoch for sample in of_one if sample.epoch is not None]
+        lowest = min(numbers) if len(set(numbers)) > 1 else None
+        for sample in of_one:
+            (first if lowest is not None and sample.epoch == lowest else later).append(sample)
+    return later, first
+
+
+def _first_epoch(first: Sequence[Sample], later: Sequence[Sample]) -> Estimate | None:
+    rest = {key: float(np.median([s.value for s in of_one])) for key, of_one in _by_trial(later).items()}
+    shares = [of_one[0].value / rest[key] - 1 for key, of_one in _by_trial(first).items() if key in rest]
+    return median_estimate(shares) if shares else None
+
+
+def _plan_notes(trial: float | None, found: Sequence[Plan], target: float) -> list[str]:
+    if trial is None:
+        return ["How much trials differ is not known here, so neither is how many would be enough: run more trials."]
+    if not found:
+        return [f"No number of trials up to 1,000 holds the half-width below {target * 100:g} %."]
+    if min(plan.trials for plan in found) < FLOOR:
+        return [f"An interval of the median takes {FLOOR} trials, however little they differ."]
+    return []
+
+
+def _device_notes(device: float | None) -> list[str]:
+    if not device:
+        return []
+    return [f"That is for one device; others differ from it by about {device * 100:.1f} %, whatever is repeated on it."]

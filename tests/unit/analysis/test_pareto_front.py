@@ -1,0 +1,181 @@
+"""The front of configurations worth choosing from, how sure it is, and what a default loses."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from tare.analysis.configurations import assignments
+from tare.analysis.observations import Observation
+from tare.analysis.pareto import pareto
+from tare.errors import StudyError
+
+
+def rows(points, trials=1, noise=0.0, group=None, blocks=False, seed=1):
+    """Observations of modes 0, 1 ... at these (ms, joules), each a few times."""
+    chance = np.random.default_rng(seed)
+    made = []
+    for mode, (ms, joules) in enumerate(points):
+        for trial in range(trials):
+            factor = float(np.exp(chance.normal(0, noise)))
+            values = {"ms": ms * factor, "joules": joules * factor}
+            block = str(trial) if blocks else None
+            made.append(Observation({"mode": float(mode)}, values, f"{mode}.{trial}", group, block))
+    return made
+
+
+def modes(points):
+    return [point.settings["mode"] for point in points if point.on_front]
+
+
+def test_the_papers_rule_keeps_a_point_whose_time_is_below_the_last_kept():
+    points = [(10.0, 1.0), (9.0, 2.0), (9.5, 3.0), (5.0, 4.0), (5.0, 5.0)]
+
+    (front,) = pareto(rows(points), ["joules", "ms"])
+
+    assert modes(front.points) == [0.0, 1.0, 3.0]
+    assert front.configurations == 5
+
+
+def test_points_that_are_equal_in_all_figures_stay_together():
+    (front,) = pareto(rows([(1.0, 1.0), (1.0, 1.0), (2.0, 2.0)]), ["ms", "joules"])
+
+    assert modes(front.points) == [0.0, 1.0]
+
+
+def test_each_group_has_a_front_of_its_own():
+    both = [*rows([(1.0, 2.0), (2.0, 3.0)], group="lenet"), *rows([(5.0, 5.0)], group="vgg")]
+
+    lenet, vgg = pareto(both, ["ms", "joules"])
+
+    assert (lenet.group, modes(lenet.points)) == ("lenet", [0.0])
+    assert (vgg.group, modes(vgg.points)) == ("vgg", [0.0])
+
+
+def test_what_was_measured_once_has_no_uncertainty_and_says_so():
+    (front,) = pareto(rows([(1.0, 2.0), (2.0, 1.0)]), ["ms", "joules"])
+
+    assert [point.front_share for point in front.points] == [None, None]
+    assert front.resamples == 0
+    assert "measured once" in front.notes[0]
+
+
+def test_a_clear_front_is_on_the_front_in_every_resample():
+    points = [(1.0, 4.0), (2.0, 2.0), (4.0, 1.0), (8.0, 8.0)]
+
+    (front,) = pareto(rows(points, trials=8, noise=0.01), ["ms", "joules"])
+
+    assert [point.front_share for point in front.points] == [1.0, 1.0, 1.0]
+    assert [point.n for point in front.points] == [8, 8, 8]
+    assert front.points[0].figures["ms"].low is not None
+
+
+def test_two_modes_that_noise_cannot_tell_apart_share_the_front():
+    points = [(1.0, 1.0), (1.003, 1.003)]
+
+    (front,) = pareto(rows(points, trials=8, noise=0.02), ["ms", "joules"])
+
+    shares = [point.front_share for point in front.points]
+    assert len(shares) == 2 and all(0.05 < share < 0.95 for share in shares)
+
+
+def test_blocks_that_move_all_modes_alike_do_not_blur_the_front():
+    chance = np.random.default_rng(5)
+    made = []
+    for block in range(8):
+        weather = float(np.exp(chance.normal(0, 0.2)))
+        for mode, (ms, joules) in enumerate([(1.0, 1.0), (1.01, 1.01)]):
+            values = {"ms": ms * weather, "joules": joules * weather}
+            made.append(Observation({"mode": float(mode)}, values, f"{mode}.{block}", None, str(block)))
+
+    (front,) = pareto(made, ["ms", "joules"])
+
+    assert [(point.settings["mode"], point.front_share) for point in front.points] == [(0.0, 1.0)]
+
+
+def test_a_default_that_is_beaten_is_told_by_what_and_how_much_it_loses():
+    points = [(1.0, 1.0), (1.2, 1.5), (0.5, 3.0)]
+
+    (front,) = pareto(rows(points, trials=8, noise=0.01), ["ms", "joules"], defaults=[assignments("mode=1")])
+
+    (default,) = front.defaults
+    assert default.dominated_by is not None and default.dominated_by.settings == {"mode": 0.0}
+    assert default.dominated_share == 1.0
+    assert default.loss["joules"].value == pytest.approx(0.5, abs=0.03)
+    assert default.loss["ms"].low < 0.2 < default.loss["ms"].high
+
+
+def test_a_default_on_the_front_loses_nothing():
+    (front,) = pareto(rows([(1.0, 2.0), (2.0, 1.0)], trials=6), ["ms", "joules"], defaults=[{"mode": 1.0}])
+
+    (default,) = front.defaults
+    assert default.dominated_by is None
+    assert default.loss == {}
+    assert default.dominated_share == 0.0
+
+
+def test_a_default_that_was_not_measured_is_answered_with_the_nearest():
+    with pytest.raises(StudyError, match=r"mode=7 was not measured. The nearest is mode=0"):
+        pareto(rows([(1.0, 2.0), (2.0, 1.0)]), ["ms", "joules"], defaults=[{"mode": 7.0}])
+
+
+def test_a_default_that_fits_several_configurations_must_be_named_whole():
+    made = [Observation({"mhz": 1.0, "cores": float(n)}, {"ms": 1.0, "joules": 1.0}, f"row {n}") for n in range(3)]
+
+    with pytest.raises(StudyError, match="fits 3 configurations"):
+        pareto(made, ["ms", "joules"], defaults=[{"mhz": 1.0}])
+
+
+@pytest.mark.parametrize("written", ["mode", "mode=", "=3", "mode=1,,"])
+def test_a_default_that_is_not_a_list_of_settings_is_refused(written):
+    with pytest.raises(StudyError, match="write it like"):
+        assignments(written)
+
+
+def test_one_figure_is_no_front():
+    with pytest.raises(StudyError, match="two figures or more"):
+        pareto(rows([(1.0, 2.0)]), ["ms", "ms"])
+
+
+def test_rows_that_lack_a_figure_are_left_out_and_counted():
+    made = [*rows([(1.0, 2.0)]), Observation({"mode": 9.0}, {"ms": 0.1}, "row 9")]
+
+    (front,) = pareto(made, ["ms", "joules"])
+
+    assert front.configurations == 1
+    assert "1 of 2 rows lack one of the figures" in front.notes[0]
+
+
+def test_three_figures_at_once():
+    chance = np.random.default_rng(2)
+    made = [
+        Observation({"mode": float(n)}, dict(zip("abc", chance.random(3).tolist(), strict=True)), f"row {n}")
+        for n in range(200)
+    ]
+
+    (front,) = pareto(made, ["a", "b", "c"])
+
+    figures = np.array([[row.values[name] for name in "abc"] for row in made])
+    on_it = {n for n, mine in enumerate(figures) if not (figures < mine).all(axis=1).any()}
+    assert {point.settings["mode"] for point in front.points} == on_it
+
+
+def test_a_hundred_thousand_modes_take_seconds():
+    chance = np.random.default_rng(4)
+    figures = chance.random((100_000, 2)).tolist()
+    made = [Observation({"mode": float(n)}, {"ms": a, "joules": b}, f"row {n}") for n, (a, b) in enumerate(figures)]
+
+    begun = time.process_time()
+    (front,) = pareto(made, ["ms", "joules"])
+
+    assert time.process_time() - begun < 20
+    assert front.configurations == 100_000
+
+
+@pytest.mark.parametrize("trials", [1, 8])
+def test_a_loss_against_nothing_is_not_a_share(trials):
+    (front,) = pareto(rows([(1.0, 0.0), (2.0, 1.0)], trials), ["ms", "joules"], defaults=[{"mode": 1.0}])
+
+    assert set(front.defaults[0].loss) == {"ms"}
+    json.dumps(front.as_json(), allow_nan=False)

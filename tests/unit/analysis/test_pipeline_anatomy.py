@@ -1,0 +1,166 @@
+"""What binds a pipeline, and how many workers or how slow a medium hide its stall."""
+
+import numpy as np
+import pytest
+
+from tare.analysis.anatomy import anatomy, pipeline_rows
+from tare.analysis.anatomy.hiding import predicted_stall, predicted_workers
+from tare.analysis.observations import Observation
+from tare.errors import StudyError
+
+
+def loader(fetch_s, rest_s=0.025, workers=(0, 1, 2, 4), trials=8, noise=0.01, seed=1, **settings):
+    """Trials of a pipeline that behaves as the prediction says, with a little noise and a rest of stall."""
+    chance = np.random.default_rng(seed)
+    made = []
+    for count in workers:
+        for trial in range(trials):
+            fetch, rest = (each * float(np.exp(chance.normal(0, noise))) for each in (fetch_s, rest_s))
+            stall = max(predicted_stall(fetch, rest, count), 0.0002)
+            values = {"step": rest + stall, "stall": stall, "compute": rest * 0.9}
+            label = ".".join(str(each) for each in (count, trial, *settings.values()))
+            made.append(Observation({"workers": float(count), **settings}, values, label))
+    return made
+
+
+def one(found):
+    (only,) = found.pipelines
+    return only
+
+
+def test_a_pipeline_needs_as_many_workers_as_its_fetch_is_longer_than_the_rest():
+    found = one(anatomy(loader(0.060)))
+
+    assert found.fetch_s.value == pytest.approx(0.060, rel=0.02)
+    assert found.workers_predicted.value == 3
+    assert found.workers_predicted.low <= 3 <= found.workers_predicted.high
+    assert (found.workers_measured, found.workers_by_median) == (4.0, 4.0)  # 3 was not measured
+    assert [part.hidden for part in found.parts] == ["not hidden", "not hidden", "not hidden", "hidden"]
+    assert [part.binds for part in found.parts] == ["input", "input", "input", "compute"]
+    assert found.parts[1].predicted_stall_s == pytest.approx(0.035, rel=0.03)
+    assert found.parts[3].shares["compute"] == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_fetch_that_is_a_small_part_of_the_step_needs_no_worker():
+    found = one(anatomy(loader(0.0005)))
+
+    assert found.workers_predicted.value == 0
+    assert found.workers_measured == 0.0
+
+
+def test_a_share_that_is_stricter_calls_less_of_a_stall_hidden():
+    rows = loader(0.0012, workers=(0,))
+
+    assert one(anatomy(rows, share=0.10)).parts[0].hidden == "hidden"
+    assert one(anatomy(rows, share=0.01)).parts[0].hidden == "not hidden"
+
+
+def test_few_trials_cannot_tell_and_their_median_is_said_to_be_one():
+    found = anatomy(loader(0.060, trials=3))
+
+    parts = one(found).parts
+    assert {part.hidden for part in parts} == {"cannot tell"}
+    assert [part.by_median for part in parts] == [False, False, False, True]
+    assert one(found).workers_measured is None and one(found).workers_by_median == 4.0
+    assert one(found).workers_predicted.low is None
+    assert any("Fewer than 6 trials" in note for note in found.notes)
+
+
+def test_without_trials_at_no_workers_nothing_is_predicted():
+    found = anatomy(loader(0.060, workers=(1, 2)))
+
+    assert one(found).fetch_s is None and one(found).workers_predicted is None
+    assert one(found).parts[0].predicted_stall_s is None
+    assert any("0 workers" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("cold", "warm", "binds"), [(0.060, 0.010, "disk"), (0.060, 0.050, "cpu")])
+def test_a_warm_cache_tells_the_disk_from_the_cpu(cold, warm, binds):
+    found = anatomy([*loader(cold, cache="cold"), *loader(warm, cache="warm", seed=2)])
+
+    first, second = found.pipelines
+    assert (first.cache, first.parts[0].binds) == ("cold", binds)
+    assert first.disk_s == pytest.approx(cold - warm, rel=0.1) and not first.disk_at_least
+    assert second.disk_s == 0.0 and second.parts[0].binds == "cpu"
+
+
+def test_a_faster_medium_tells_at_least_how_much_the_disk_takes():
+    found = anatomy([*loader(0.080, storage="hdd"), *loader(0.030, storage="ssd", seed=2)])
+
+    hdd, ssd = found.pipelines
+    assert hdd.disk_at_least and hdd.disk_s == pytest.approx(0.050, rel=0.1)
+    assert hdd.parts[0].binds == "disk"
+    assert ssd.disk_s is None and ssd.parts[0].binds == "input"
+
+
+def test_the_slowest_medium_that_hides_the_stall_depends_on_the_workers():
+    found = anatomy(
+        [*loader(0.060, storage="hdd"), *loader(0.040, storage="sd", seed=2), *loader(0.020, storage="ssd")]
+    )
+
+    by_workers = {each.workers: each for each in found.media}
+    assert by_workers[0.0].slowest_measured is None
+    assert (by_workers[1.0].slowest_predicted, by_workers[1.0].slowest_measured) == ("ssd", "ssd")
+    assert (by_workers[2.0].slowest_predicted, by_workers[2.0].slowest_measured) == ("sd", "sd")
+    assert by_workers[4.0].slowest_by_median == "hdd"
+
+
+def test_other_settings_make_pipelines_of_their_own():
+    found = anatomy([*loader(0.060, model="lenet"), *loader(0.020, model="vgg")])
+
+    assert [each.cell for each in found.pipelines] == ["model=lenet", "model=vgg"]
+
+
+@pytest.mark.parametrize(
+    ("fetch", "rest", "workers"), [(0.1, 0.1, 1), (0.1, 0.05, 2), (0.104, 0.1, 1), (0.2, 0.1, 2), (0.001, 0.1, 0)]
+)
+def test_the_predicted_number_is_the_smallest_that_hides(fetch, rest, workers):
+    assert predicted_workers(fetch, rest, 0.05) == workers
+
+
+def test_rows_are_read_in_seconds_whatever_their_columns_are_called(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("w,disk,net,epoch_ms,wait_ms,overhead_s\n2,ssd,lenet,100,10,-0.001\n")
+
+    (row,) = pipeline_rows(
+        path,
+        settings=["net"],
+        columns={"step": "epoch_ms", "stall": "wait_ms"},
+        factors={"workers": "w"},
+    )
+
+    assert row.settings == {"workers": 2.0, "storage": "ssd", "net": "lenet"}
+    assert row.values == pytest.approx({"step": 0.1, "stall": 0.01, "overhead": -0.001})
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "said"),
+    [
+        ({"cores": 1.0}, {"step": 1.0, "stall": 0.1}, "no setting is called workers"),
+        ({"workers": "many"}, {"step": 1.0, "stall": 0.1}, "'many' is not a number of workers"),
+        ({"workers": 1.0}, {"step": 1.0, "stall": 2.0}, "its stall is not below its step"),
+    ],
+)
+def test_what_is_no_pipeline_is_refused(settings, values, said):
+    with pytest.raises(StudyError, match=said):
+        anatomy([Observation(settings, values, "row 1")])
+
+
+def test_the_papers_own_figures_without_workers_predict_those_with_one():
+    # S1, table of stall and E2E on an Xavier NX: HDD 704 -> 173 s of stall, SD 502 -> 18.4 s; two workers hide the HDD.
+    epochs = {
+        ("hdd", 0): (1226.0, 704.0),
+        ("hdd", 1): (713.0, 173.0),
+        ("sd", 0): (1027.0, 502.0),
+        ("sd", 1): (599.0, 18.4),
+    }
+    rows = [
+        Observation({"workers": float(workers), "storage": disk}, {"step": step, "stall": stall}, f"{disk} {workers}")
+        for (disk, workers), (step, stall) in epochs.items()
+    ]
+
+    hdd, sd = anatomy(rows).pipelines
+
+    assert hdd.parts[1].predicted_stall_s == pytest.approx(173, rel=0.06)
+    assert hdd.workers_predicted.value == 2
+    assert sd.workers_predicted.value == 1 and sd.workers_by_median == 1.0

@@ -1,0 +1,147 @@
+"""What the deciding verbs print: it fits the terminal, says what is unknown, and nothing in a label can steer it."""
+
+import numpy as np
+import pytest
+
+from tare.analysis.anatomy import anatomy
+from tare.analysis.observations import Observation
+from tare.analysis.pareto import pareto
+from tare.analysis.recommend import Job, Limit, recommend
+from tare.analysis.variability import Sample, variability
+from tare.report.anatomy import anatomy_text
+from tare.report.columns import display_width
+from tare.report.deciding import chance_text
+from tare.report.pareto import fronts_text
+from tare.report.recommend import recommendations_text
+from tare.report.variability import variability_text
+
+
+def modes(trials=6, name="mode"):
+    chance = np.random.default_rng(1)
+    return [
+        Observation(
+            {name: float(mode), "platform": "docker"},
+            {"time": time * f, "energy": energy * f, "power": energy / time},
+            f"{mode}.{trial}",
+            "resnet18",
+        )
+        for mode, (time, energy) in enumerate([(10.0, 500.0), (20.0, 300.0), (25.0, 400.0)])
+        for trial in range(trials)
+        for f in [float(np.exp(chance.normal(0, 0.01)))]
+    ]
+
+
+def front(trials=6, name="mode"):
+    return pareto(modes(trials, name), ["time", "energy"], defaults=[{name: 2.0}])
+
+
+def choice(trials=6, name="mode", deadline=22.0):
+    job = Job("energy", (Limit("deadline", "time", deadline),))
+    return recommend(modes(trials, name), job, default={name: 0.0})
+
+
+def pipelines():
+    return anatomy(
+        [
+            Observation(
+                {"workers": float(workers), "storage": disk},
+                {"step": 0.1 + stall * (1 + trial / 1000), "stall": stall * (1 + trial / 1000)},
+                f"{workers}.{disk}.{trial}",
+            )
+            for workers, stall in ((0, 0.2), (2, 0.001))
+            for disk in ("ssd", "hdd")
+            for trial in range(6)
+        ]
+    )
+
+
+def varied():
+    chance = np.random.default_rng(1)
+    return variability(
+        [
+            Sample(float(np.exp(chance.normal(0, 0.01))), "", f"board {d}", None, f"{d}.{t}", float(e))
+            for d in range(6)
+            for t in range(3)
+            for e in range(4)
+        ],
+        "epoch_s",
+    )
+
+
+TEXTS = {
+    "pareto": lambda width: fronts_text(front(), width),
+    "recommend": lambda width: recommendations_text(choice(), width),
+    "nothing fits": lambda width: recommendations_text(choice(deadline=1.0), width),
+    "variability": lambda width: variability_text(varied(), width),
+    "anatomy": lambda width: anatomy_text(pipelines(), width),
+}
+
+
+@pytest.mark.parametrize("width", [24, 40, 80, 200])
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_line_is_wider_than_the_terminal(name, width):
+    assert max(map(display_width, TEXTS[name](width).splitlines())) <= width
+
+
+def test_the_front_says_how_sure_each_place_is():
+    said = fronts_text(front())
+
+    assert "2 of 3 configurations are on the time and energy front" in said
+    assert "yes, 100 %" in said
+    assert "default mode=2, platform=docker: beaten by mode=1" in said.replace("\n  ", " ")
+
+
+def test_what_was_measured_once_is_said_to_be_unknown():
+    assert "how sure is unknown" in fronts_text(front(trials=1))
+    said = recommendations_text(choice(trials=1), 200)
+    assert "chance that the next run keeps the deadline, 22.0 s: unknown, measured once" in said
+    assert "1 trial, no interval" in said
+
+
+def test_a_recommendation_says_gain_chance_and_practice():
+    said = recommendations_text(choice(), 200)
+
+    assert "resnet18: use mode=1, platform=docker: energy 30" in said
+    assert "against the default (mode=0, platform=docker): energy -4" in said
+    assert "the lowest energy of those that fit in: 100 % of resamples" in said
+    assert "(S3 5.6.3)" in said
+
+
+def test_nothing_fits_is_said_with_the_nearest():
+    said = recommendations_text(choice(deadline=1.0), 200)
+
+    assert "nothing fits: none of 3 configurations keeps deadline 1.00 s with 95 % probability" in said
+    assert "nearest: mode=0, platform=docker" in said
+    assert "% over the deadline" in said
+
+
+def test_a_label_cannot_steer_the_terminal():
+    wicked = "mo\x1b[2Jde"
+
+    for said in (fronts_text(front(name=wicked)), recommendations_text(choice(name=wicked))):
+        assert "\x1b" not in said
+
+
+def test_what_is_nearly_sure_is_not_called_sure():
+    assert [chance_text(each) for each in (1.0, 0.9999, 0.5, 0.0)] == [
+        "over 99.9 %",
+        "over 99.9 %",
+        "50 %",
+        "below 0.1 %",
+    ]
+
+
+def test_variability_says_where_it_comes_from_and_what_is_enough():
+    said = variability_text(varied())
+
+    assert "between devices" in said and "between epochs" in said
+    assert "enough for a mean known to ±2 %" in said
+    assert "fewest epochs in all" in said
+
+
+def test_an_anatomy_says_what_binds_and_what_hides_the_stall():
+    said = anatomy_text(pipelines())
+
+    assert "on ssd" in said and "compute" in said
+    assert "predicted 2" in said.replace("\n  ", " ")
+    assert "2 workers: slowest medium that hides the stall: predicted" in said.replace("\n  ", " ")
