@@ -11,6 +11,7 @@ from tare.cli.engines import engine_for
 from tare.cli.options import json_option, print_json, width
 from tare.cli.studies import load_study
 from tare.errors import ObstacleError
+from tare.parts.find import KINDS, Kind, find, names
 
 
 @click.command("check")
@@ -30,7 +31,7 @@ def command(study: Path | None, trust: bool, as_json: bool) -> None:
     found: dict[str, Any] = {
         "device": device_facts(host),
         "abilities": [{"name": name, "yes": yes, "why": why} for name, yes, why in abilities(host)],
-        "parts": _parts(host),
+        **_parts(host),
         "advice": advice(host),
     }
     if as_json:
@@ -41,24 +42,29 @@ def command(study: Path | None, trust: bool, as_json: bool) -> None:
     click.echo(f"{device.get('os', 'Linux')}, kernel {device['kernel']}, {device['cores']} cores, {groups}")
     for ability in found["abilities"]:
         _line("yes" if ability["yes"] else "no", ability["name"], ability["why"])
-    for part in found["parts"]:
-        why = " ".join(part["obstacles"])
-        _line("no" if why else "yes", f"{part['kind'][:-1]} {part['name']}", why or "works here.")
+    for kind in KINDS:
+        for part in found[kind]:
+            why = " ".join(part["obstacles"])
+            _line("no" if why else "yes", f"{kind[:-1]} {part['name']}", why or _worded(part["facts"]))
     for sentence in found["advice"]:
         _line("note", "advice", sentence)
 
 
-def _parts(host: Any) -> list[dict[str, Any]]:
-    """Every part with its obstacles here; one that needs fields is asked with those of its example."""
-    from tare.parts.find import KINDS, find, names
+def _parts(host: Any) -> dict[str, list[dict[str, Any]]]:
+    """Every part of every kind: whether it works here, else why not, and what is worth knowing about it."""
+    return {kind: [_part(kind, name, host) for name in names(kind)] for kind in KINDS}
 
-    rows = []
-    for kind in KINDS:
-        for name in names(kind):
-            part = find(kind, name)
-            obstacles = part.model_validate(part.example).obstacles(host)  # type: ignore[attr-defined]
-            rows.append({"kind": kind, "name": name, "obstacles": obstacles})
-    return rows
+
+def _part(kind: Kind, name: str, host: Any) -> dict[str, Any]:
+    """One that needs fields is asked with those of its example."""
+    part: Any = find(kind, name).model_validate(find(kind, name).example)
+    obstacles = part.obstacles(host)
+    facts = part.here(host) if kind == "platforms" and not obstacles else {}
+    return {"name": name, "ok": not obstacles, "obstacles": obstacles, "facts": facts}
+
+
+def _worded(facts: dict[str, Any]) -> str:
+    return f"works here ({', '.join(f'{name} {value}' for name, value in facts.items())})." if facts else "works here."
 
 
 def _check_study(path: Path, trust: bool, as_json: bool) -> None:

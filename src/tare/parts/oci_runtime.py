@@ -16,6 +16,7 @@ from tare.parts.container import Container, Place
 from tare.parts.group import Group, GroupProcess, run_in_group
 from tare.parts.identity import Identity, identity, is_root
 from tare.parts.phases import Phases
+from tare.parts.protocols import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class OciContainer(Container):
     @abstractmethod
     def runtime(cls) -> Runtime: ...
 
-    def called(self) -> Runtime:
+    def own_runtime(self) -> Runtime:
         """The runtime as this very container calls it."""
         return self.runtime()
 
@@ -60,6 +61,10 @@ class OciContainer(Container):
             sentences.append(f"there is no folder {self.image}: here `image` is an unpacked root file system.")
         return sentences
 
+    def here(self, host: Host) -> dict[str, Json]:
+        said = host.run([self.runtime().program, "--version"]).out.split("\n")[0]
+        return {"version": said.rpartition(" ")[2]}
+
     def make(self, host: Host, site: Site) -> Host:
         with ExitStack() as stack:
             stack.callback(cgroups.remove, host, cgroups.own_folders(host, site.name))
@@ -72,10 +77,10 @@ class OciContainer(Container):
             config = oci.config(made)
             _make_file(host, f"{bundle}/config.json", json.dumps(config))
             with phases.timed("open.start"):
-                pid = _start(host, self.called(), site.name, bundle, stack)
+                pid = _start(host, self.own_runtime(), site.name, bundle, stack)
             folders = cgroups.folders_of_pid(host, pid)
             limits.check_held(host, made.limits, folders)
-            place = RuntimePlace(host, site.name, Group(host, folders, pid), bundle, made, self.called())
+            place = RuntimePlace(host, site.name, Group(host, folders, pid), bundle, made, self.own_runtime())
             if self.image is not None:
                 place.find_python(self.python)
             return place.keep(stack.pop_all(), phases)

@@ -76,6 +76,10 @@ class Platform(Part):
     @abstractmethod
     def obstacles(self, host: Host) -> list[str]: ...
 
+    def here(self, host: Host) -> dict[str, Json]:
+        """What is worth knowing about it on this host, where it works: versions, how it is set up."""
+        return {}
+
     @abstractmethod
     def open(self, host: Host, site: Site) -> Host:
         """Make the place. If this raises, it has cleaned up after itself. Closing the place removes it."""

@@ -45,7 +45,7 @@ def test_help_names_every_verb():
 
 
 def test_an_unknown_verb_is_answered_with_the_verbs_there_are():
-    assert "The verbs are: weigh, check" in tare("wiegh", code=2).stderr
+    assert "The verbs are: weigh, why" in tare("wiegh", code=2).stderr
 
 
 def test_parts_lists_every_part_with_its_fields():
@@ -166,7 +166,10 @@ def test_restore_with_nothing_to_do_says_so():
 def test_check_answers_in_sentences():
     found = json.loads(tare("check", "--json").stdout)
     assert all(ability["why"].endswith(".") for ability in found["abilities"])
-    assert {"kind", "name", "obstacles"} <= found["parts"][0].keys()
+    assert {"platforms", "workloads", "controls", "probes"} <= found.keys()
+    for platform in found["platforms"]:
+        assert {"name", "ok", "obstacles", "facts"} == platform.keys()
+        assert platform["ok"] == (platform["obstacles"] == [])
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -21,6 +21,8 @@ from tare.parts.identity import identity, open_files
 from tare.parts.mounts import Mount, holding, mounts
 from tare.parts.oci import PATH
 from tare.parts.owner import Owner, boot_id
+from tare.parts.phases import Phases
+from tare.parts.protocols import Json
 
 _LABEL = "tare.run"
 _ADDED = ("HOSTNAME", strays.KEEPER)  # what the container has and a command inside does not get
@@ -52,18 +54,27 @@ class Docker(Container):
                     sentences.append(f"the engine has no image {self.image}: `docker pull {self.image}` brings it.")
         return sentences
 
+    def here(self, host: Host) -> dict[str, Json]:
+        with closing(engine.connect(host)) as client, engine.errors("say what it is"):
+            said = client.info()
+        names = {"version": "ServerVersion", "storage": "Driver", "cgroup_driver": "CgroupDriver"}
+        return {name: said[key] for name, key in names.items() if said.get(key)}
+
     def make(self, host: Host, site: Site) -> Host:
         with ExitStack() as stack:
             client = engine.connect(host)
             stack.callback(client.close)
             stack.callback(cgroups.remove_parent, host)
-            root = self._root(host, client, site, stack)
-            inside = self._started(host, client, site, root, stack)
+            phases = Phases(host.clock)
+            with phases.timed("open.root"):
+                root = self._root(host, client, site, stack)
+            with phases.timed("open.start"):
+                inside = self._started(host, client, site, root, stack)
             limits.check_held(host, self, inside.group.folders)
             place = DockerPlace(host, site.name, inside, root)
             if self.rootfs is None:
                 place.find_python(self.python)
-            return place.keep(stack.pop_all())
+            return place.keep(stack.pop_all(), phases)
 
     def _root(self, host: Host, client: Any, site: Site, stack: ExitStack) -> Root:
         """What the container sees as its file system."""

@@ -26,7 +26,7 @@ class Gvisor(OciContainer):
         # Without a network of its own there is none; and the device's files are only read.
         return Runtime("runsc", "runsc", ("--network=none", "--overlay=false"))
 
-    def called(self) -> Runtime:
+    def own_runtime(self) -> Runtime:
         plain = self.runtime()
         return plain if self.intercept is None else replace(plain, flags=(*plain.flags, f"--platform={self.intercept}"))
 

@@ -16,6 +16,8 @@ from tare.parts.hostroot import Bind
 from tare.parts.identity import identity, is_root, open_files
 from tare.parts.oci import PATH, SLEEPER
 from tare.parts.owner import Owner
+from tare.parts.phases import Phases
+from tare.parts.protocols import Json
 
 # Without systemd there is no systemd manager; and one manager everywhere gives the same folders everywhere.
 _PODMAN = ("podman", "--cgroup-manager=cgroupfs")
@@ -44,20 +46,26 @@ class Podman(Container):
             sentences.append("podman is used as root here: without it there is no control group of a known place.")
         return sentences
 
+    def here(self, host: Host) -> dict[str, Json]:
+        return {"version": host.run(["podman", "--version"]).out.strip().rpartition(" ")[2]}
+
     def make(self, host: Host, site: Site) -> Host:
         with ExitStack() as stack:
             stack.callback(_remove_groups, host)
             stack.callback(_remove, host, site.name)
-            host.run([*_podman(host), "create", *self._options(host, site), *self._root(), *SLEEPER]).checked()
+            phases = Phases(host.clock)
+            with phases.timed("open.create"):
+                host.run([*_podman(host), "create", *self._options(host, site), *self._root(), *SLEEPER]).checked()
             # Its monitor leaves a file where it was started when a container runs out of memory.
-            host.run(["env", "-C", str(site.scratch), *_PODMAN, "start", site.name]).checked()
+            with phases.timed("open.start"):
+                host.run(["env", "-C", str(site.scratch), *_PODMAN, "start", site.name]).checked()
             pid = _pid(host, site.name)
             folders = cgroups.folders_of_pid(host, pid)
             limits.check_held(host, self, folders)
             place = PodmanPlace(host, site.name, Group(host, folders, pid), in_image=self.image is not None)
             if self.image is not None:
                 place.find_python(self.python)
-            return place.keep(stack.pop_all())
+            return place.keep(stack.pop_all(), phases)
 
     def _root(self) -> list[str]:
         return ["--rootfs", "/:O"] if self.image is None else [self.image]
