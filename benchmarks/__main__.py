@@ -11,7 +11,8 @@ import sys
 PARTS = {
     "benchmarks.sampler": "The sampler, against a psutil loop and against iostat and free",
     "benchmarks.marks": "A mark, against torch.profiler.record_function",
-    "benchmarks.observer": "LeNet-5 with the probes on, against off",
+    "benchmarks.observer": "LeNet-5 with probes, marks and phases on, against off",
+    "benchmarks.loaders": "Loading MNIST and JPEG, against torchvision's data sets and transforms",
     "benchmarks.trial_cost": "A trial, beyond its workload",
 }
 

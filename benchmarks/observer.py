@@ -1,14 +1,17 @@
-"""Does watching slow the workload down? LeNet-5 training with the default probes on against off, interleaved.
+"""Does watching slow the workload down? LeNet-5 training with each kind of watching on against off, interleaved.
 
 python -m benchmarks.observer [BLOCKS]
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,59 +20,75 @@ from tare.analysis.model import Measurement
 from tare.host import LocalHost, Site
 from tare.parts.find import find
 from tare.parts.platforms.bare import Bare
-from tare.parts.protocols import Mark
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.study.model import DEFAULT_PROBES
 from tare.trial.desk import make_desk, remove_folders
 from tare.trial.sampler import Sampler
-from tare.trial.summary import step_metrics, steps_from
-from tare_inside.marks import load as load_marks
+from tare.trial.summary import job_metrics
 
-WORKLOAD = TorchTrain(epochs=3, steps_per_epoch=100, threads=1)
+TRAINING = TorchTrain(epochs=3, steps_per_epoch=100, workers=0, threads=1)
+METRIC = "mean_step_s"  # by the clock of the whole training: a run without marks has no other
 MARGIN = 0.005
 
 
-def measure(blocks: int = 10) -> dict[str, Any]:
-    """Slowdown of a step with the sampler on, paired by block, with its interval."""
+@dataclass(frozen=True)
+class Side:
+    """One way to run the training."""
+
+    workload: TorchTrain = TRAINING
+    probes: bool = False
+
+
+QUESTIONS = {
+    "the default probes": {"off": Side(), "on": Side(probes=True)},
+    "marks": {"off": Side(TRAINING.model_copy(update={"marks": False})), "on": Side()},
+    "phases": {"off": Side(), "on": Side(TRAINING.model_copy(update={"phases": True}))},
+}
+
+
+def measure(blocks: int = 10) -> Iterator[tuple[str, dict[str, Any], float | None]]:
+    """For each kind of watching: the slowdown of a step, paired by block, and what the marks said that they cost."""
     host = LocalHost()
-    WORKLOAD.prepare(host)
-    order, found = random.Random(7), []
-    for block in range(blocks):
-        for watched in order.sample(["off", "on"], 2):
-            step_s = _step_s(host, block, watched == "on")
-            found.append(Measurement(level=watched, value=step_s, block=str(block)))
-    (slowdown,) = compare(found, against="off", margin=MARGIN, metric="step_s")
-    return slowdown.as_json()
+    TRAINING.prepare(host)
+    for question, sides in QUESTIONS.items():
+        order, found, said_s = random.Random(7), [], None
+        for block in range(blocks):
+            for level in order.sample(list(sides), 2):
+                metrics = _metrics(host, block, sides[level])
+                found.append(Measurement(level=level, value=metrics[METRIC], block=str(block)))
+                said_s = metrics.get("observer_s") if level == "on" else said_s
+        (slowdown,) = compare(found, against="off", margin=MARGIN, metric=METRIC)
+        yield question, slowdown.as_json(), said_s
 
 
-def _step_s(host: LocalHost, block: int, watched: bool) -> float:
-    name = f"tare-bench-{block}-{'on' if watched else 'off'}"
+def _metrics(host: LocalHost, block: int, side: Side) -> dict[str, float]:
+    name = f"tare-bench-{block}"
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         scratch = Path(folder) / name
         scratch.mkdir()
         stack.callback(remove_folders, name, Path(folder))
         desk = make_desk(name, scratch)
-        place = Bare().open(host, Site(name, scratch, reads=WORKLOAD.inputs(), writes=(desk,)))
+        place = Bare().open(host, Site(name, scratch, reads=side.workload.inputs(), writes=(desk,)))
         stack.callback(place.close)
-        if watched:
+        if side.probes:
             probes: list[Any] = [find("probes", probe)() for probe in DEFAULT_PROBES]
             sampler = stack.enter_context(Sampler(probes, Path(folder) / "spool.db"))
             sampler.begin(place.scope())
-        ended = place.spawn(WORKLOAD.job(place, desk, seed=block)).wait(600)
+        ended = place.spawn(side.workload.job(place, desk, seed=block)).wait(600)
         assert ended.code == 0, ended.err
-        rows, _ = load_marks(str(desk / "marks.bin"))
-        steps = steps_from(Mark(*row) for row in rows)
-        assert steps is not None
-        return step_metrics(steps)["step_s"]
+        return job_metrics({}, json.loads((desk / "outcome.json").read_text()))
 
 
-def text(result: dict[str, Any]) -> str:
+def text(question: str, result: dict[str, Any], said_s: float | None) -> str:
     interval = "no interval" if result["low"] is None else f"[{result['low']:+.2%}, {result['high']:+.2%}]"
+    own = "" if said_s is None else f"; marking timed by itself: {said_s * 1e6:.1f} us a step"
     return (
-        f"LeNet-5 step with the default probes on against off: {result['effect']:+.2%} {interval}, "
-        f"n = {result['n']} blocks: {result['verdict']} (margin {MARGIN:.1%})"
+        f"LeNet-5 step with {question} on against off: {result['effect']:+.2%} {interval}, "
+        f"n = {result['n']} blocks: {result['verdict']} (margin {MARGIN:.1%}){own}"
     )
 
 
 if __name__ == "__main__":
-    sys.stdout.write(text(measure(*map(int, sys.argv[1:]))) + "\n")
+    for found in measure(*map(int, sys.argv[1:])):
+        sys.stdout.write(text(*found) + "\n")
+        sys.stdout.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Callable
@@ -27,7 +28,28 @@ def _tracefs() -> list[str]:
     return _root() if known else ["this kernel has no tracefs."]
 
 
-_LOOKS = {"root": _root, "tracefs": _tracefs, "strace": _command("strace"), "chromium": _command("chromium")}
+def _module(name: str, package: str) -> Callable[[], list[str]]:
+    found = importlib.util.find_spec(name) is not None
+    return lambda: [] if found else [f"there is no {package} in this Python."]
+
+
+def _cuda() -> list[str]:
+    try:
+        import torch
+    except ImportError:
+        return ["there is no torch here."]
+    return [] if torch.cuda.is_available() else ["torch sees no GPU here."]
+
+
+_LOOKS = {
+    "cuda": _cuda,
+    "root": _root,
+    "tracefs": _tracefs,
+    "strace": _command("strace"),
+    "chromium": _command("chromium"),
+    "loadgen": _module("mlperf_loadgen", "mlcommons-loadgen"),
+    "onnxruntime": _module("onnxruntime", "onnxruntime"),
+}
 
 
 @cache

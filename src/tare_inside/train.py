@@ -5,6 +5,10 @@ step), and `step` (all of it, end to end); with `phases` also `forward`, `backwa
 pass, with the epoch as its step number. Points: `ready`, `train_begin`, `train_end`. The first fetch of an epoch
 holds what it takes to begin one: the shuffle and, in epoch 0, the start of the loader's workers.
 
+On a GPU `gpu_step` and `gpu_idle` come from CUDA events. `timing: sync` waits for the GPU after the copy, after each
+step and, with `phases`, after each phase; `timing: async` never waits, and the marks above are the events' own, placed
+on the host's clock after the run, beside the host's `host_fetch`, `host_copy`, `host_compute`, `host_step`.
+
 The same seed gives the same losses, bit for bit, on the same software; their digest shows that two runs did the same
 work. Nothing is printed, collected or written in the timed loop.
 """
@@ -13,147 +17,111 @@ import gc
 import hashlib
 import json
 import math
-import resource
 import struct
 import sys
+from functools import partial
 
 import torch
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader
 
-from tare_inside import fingerprint, marks, named
+from tare_inside import barrier, failures, fingerprint, gpu_marks, loading, marks, named, observer, spent, training_loop
+from tare_inside.gpu_clock import GpuClock
 from tare_inside.launch import write_whole
 
-MARKS_A_STEP = 14  # seven intervals, when phases are on
+MARKS_A_STEP = 26  # thirteen intervals: all that a step on a GPU can have
 MARKS_APART = 64
 
 
-class Shuffled(object):
-    """The indices of one epoch, in a new order each time: exactly as many as the epoch has room for."""
-
-    def __init__(self, items, taken, seed):
-        self._items, self._taken = items, taken
-        self._chance = torch.Generator()
-        self._chance.manual_seed(seed)
-
-    def __len__(self):
-        return self._taken
-
-    def __iter__(self):
-        return iter(torch.randperm(self._items, generator=self._chance)[: self._taken].tolist())
+def nothing():
+    """Where there is nothing to wait for, and nothing to record."""
 
 
-def make_loader(job, dataset, steps):
-    """The DataLoader; options that need workers are given only where there are some, as torch asks."""
-    options = {}
-    if job["workers"] > 0:
-        options["persistent_workers"] = True
-        if job.get("prefetch") is not None:
-            options["prefetch_factor"] = job["prefetch"]
-    chance = torch.Generator()
-    chance.manual_seed(job["seed"])
-    return DataLoader(
-        dataset,
-        batch_size=job["batch"],
-        sampler=Shuffled(len(dataset), steps * job["batch"], job["seed"]),
-        num_workers=job["workers"],
-        generator=chance,
-        drop_last=True,
-        **options,
-    )
+def mover(job):
+    """How to bring a tensor to the device."""
+    if job["device"] == "cpu":
+        return lambda tensor: tensor
+    device, at_once = torch.device(job["device"]), job["timing"] == "async"
+    return lambda tensor: tensor.to(device, non_blocking=at_once)
 
 
-def computing(model, optimiser, finish):
-    """A function that does forward, backward and optimiser step for one mini-batch; `finish` waits for the device."""
-
-    def compute(step, images, labels):
-        loss = cross_entropy(model(images), labels)
-        loss.backward()
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        finish()
-        return loss
-
-    return compute
-
-
-def computing_in_phases(model, optimiser, finish, steps):
-    """As `computing`, with each phase marked (and waited for) apart."""
-    write, now = marks.group(("forward", "backward", "optimiser"), steps), marks.now_ns
-
-    def compute(step, images, labels):
-        t0 = now()
-        loss = cross_entropy(model(images), labels)
-        finish()
-        t1 = now()
-        loss.backward()
-        finish()
-        t2 = now()
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        finish()
-        t3 = now()
-        write(step, t0, t1, t1, t2, t2, t3)
-        return loss
-
-    return compute
+def arranged(job, loader, parts, epochs, steps, marked):
+    """(what the loop needs, the GPU's clock or None where there is none); `parts` are forward, backward, optimise."""
+    on_gpu, is_async = job["device"] != "cpu", job["timing"] == "async"
+    by_events = job["phases"] and is_async
+    wait = torch.cuda.synchronize if on_gpu and not is_async else nothing
+    clock = None
+    if on_gpu and marked:
+        clock = GpuClock(torch.cuda, epochs * steps * gpu_marks.EVENTS_A_STEP[by_events])
+    tick = clock.tick if clock else nothing
+    if not (marked and job["phases"]):
+        compute = training_loop.computing(*parts)
+    elif is_async:
+        compute = training_loop.computing_between_ticks(*parts, tick=tick)
+    else:
+        compute = training_loop.computing_in_phases(*parts, wait=wait, steps=epochs * steps)
+    names = training_loop.BESIDE_GPU if is_async else training_loop.ON_HOST
+    return training_loop.Ready(loader, compute, mover(job), wait, tick, epochs, steps, names), clock
 
 
-def train(loader, compute, to_device, epochs, steps):
-    """The timed loop; the losses, still as tensors."""
-    write, now = marks.group(("fetch", "copy", "compute", "step"), epochs * steps), marks.now_ns
-    losses = []
-    keep = losses.append
-    step = 0
-    for epoch in range(epochs):
-        marks.begin("epoch", epoch)
-        t0 = now()
-        batches = iter(loader)
-        for _ in range(steps):
-            images, labels = next(batches)
-            t1 = now()
-            images, labels = to_device(images), to_device(labels)
-            t2 = now()
-            loss = compute(step, images, labels)
-            t3 = now()
-            write(step, t0, t1, t1, t2, t2, t3, t0, t3)
-            keep(loss.detach())
-            step += 1
-            t0 = now()
-        marks.end("epoch", epoch)
-    return losses
+def built(job, classes):
+    """The network on its device, with torch's default initialisation, and the three parts of a step."""
+    options = {} if classes is None else {"classes": classes}
+    if job.get("scale", 1) != 1:
+        options["scale"] = job["scale"]
+    model = named.find("models", job["model"]).build(**options).to(job["device"])
+    optimiser = torch.optim.SGD(model.parameters(), lr=job["lr"], momentum=job["momentum"])
+    return training_loop.parts_of(model, optimiser, cross_entropy)
 
 
-def on_device(name):
-    """How to bring a tensor to the device, and how to wait until the device has done its work."""
-    if name == "cpu":
-        return (lambda tensor: tensor), (lambda: None)
-    device, finish = torch.device(name), torch.cuda.synchronize
-
-    def to_device(tensor):
-        tensor = tensor.to(device)
-        finish()
-        return tensor
-
-    return to_device, finish
-
-
-def used():
-    """What this process has used so far."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "cpu_train_s": own.ru_utime + own.ru_stime,
-        "minor_faults_training": own.ru_minflt,
-        "major_faults_training": own.ru_majflt,
-        "voluntary_switches_training": own.ru_nvcsw,
-        "involuntary_switches_training": own.ru_nivcsw,
-    }
+def made_ready(job):
+    """What the loop needs and the GPU's clock; marks are open from here on, if there are to be any."""
+    if job.get("threads") is not None:
+        torch.set_num_threads(job["threads"])
+    torch.manual_seed(job["seed"])
+    torch.backends.cudnn.deterministic = True
+    dataset, steps, classes = loading.open_data(job)
+    if job["marked"]:
+        marks.open_marks(job["marks"], steps * job["epochs"] * MARKS_A_STEP + 2 * job["epochs"] + MARKS_APART)
+    else:
+        marks.close_marks()  # or the first mark would open a file by itself
+    loader = loading.make_loader(job, dataset, steps)
+    return arranged(job, loader, built(job, classes), job["epochs"], steps, job["marked"])
 
 
-def workers_cpu_s():
-    """CPU time of the loader workers that have ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return ended.ru_utime + ended.ru_stime
+def trained(job, ready, clock):
+    """Train; the loop's own answer, and what it took from the first fetch to the last kernel."""
+    loop = training_loop.train if job["marked"] else training_loop.train_unmarked
+    note_epoch = partial(marks.interval, "epoch") if job["timing"] == "sync" else _note_no_epoch
+    if clock is not None:
+        clock.start()
+    marks.point("train_begin")
+    begin_ns = marks.now_ns()
+    done = loop(ready, note_epoch)
+    if job["device"] != "cpu":
+        torch.cuda.synchronize()
+    end_ns = marks.now_ns()
+    marks.point("train_end")
+    said = {"train_s": (end_ns - begin_ns) / 1e9, "epoch0_s": (done.epoch0_end_ns - begin_ns) / 1e9}
+    if clock is not None:
+        clock.stop()
+        said["gpu_clock"] = mark_by_events(job, clock, done.waits, ready.steps)
+    return done.losses, said
+
+
+def _note_no_epoch(epoch, begin_ns, end_ns):
+    """With `timing: async` the host is ahead of the GPU, whose last kernel of a pass says when it was over."""
+
+
+def mark_by_events(job, clock, waits, steps_per_epoch):
+    """Write the marks that the GPU's events tell of; how well its clock could be placed on the host's."""
+    is_async = job["timing"] == "async"
+    times_ns, said = clock.place()
+    steps = gpu_marks.by_step(times_ns, job["phases"] and is_async)
+    gpu_marks.mark_gpu(steps)
+    if is_async:
+        gpu_marks.mark_steps(steps, waits, job["phases"])
+        gpu_marks.mark_epochs(steps, waits, steps_per_epoch)
+    return said
 
 
 def losses_said(losses):
@@ -166,53 +134,25 @@ def losses_said(losses):
     return said
 
 
-def opened(job):
-    """The data set and the number of mini-batches in an epoch; ValueError says why it cannot be trained on."""
-    data = named.find("data", job["data"])
-    asked = job.get("steps_per_epoch")
-    problem = data.obstacle(job["data_path"], job["batch"] * (asked or 1))
-    if problem is not None:
-        raise ValueError(problem)
-    dataset = data.Dataset(job["data_path"])
-    return dataset, asked or len(dataset) // job["batch"]
-
-
-def made_ready(job):
-    """Everything that training needs, as the arguments of `train`; marks are open from here on."""
-    if job.get("threads") is not None:
-        torch.set_num_threads(job["threads"])
-    torch.manual_seed(job["seed"])
-    torch.backends.cudnn.deterministic = True
-    dataset, steps = opened(job)
-    total = steps * job["epochs"]
-    marks.open_marks(job["marks"], total * MARKS_A_STEP + 2 * job["epochs"] + MARKS_APART)
-
-    to_device, finish = on_device(job["device"])
-    model = named.find("models", job["model"]).build().to(job["device"])
-    optimiser = torch.optim.SGD(model.parameters(), lr=job["lr"], momentum=job["momentum"])
-    if job["phases"]:
-        compute = computing_in_phases(model, optimiser, finish, total)
-    else:
-        compute = computing(model, optimiser, finish)
-    return make_loader(job, dataset, steps), compute, to_device, job["epochs"], steps
-
-
 def run(job):
     """Train as the job says; what came of it, as plain data."""
-    ready = made_ready(job)
+    job = dict({"timing": "sync", "marked": True}, **job)
+    ready, clock = made_ready(job)
     gc.collect()  # what the imports left behind: here, and not somewhere in the first epoch
     marks.point("ready")
-    before, workers_before_s = used(), workers_cpu_s()
-    marks.point("train_begin")
-    losses = train(*ready)
-    marks.point("train_end")
-    after = used()
+    barrier.wait()
+    before, workers_before_s = spent.used(), spent.workers_cpu_s()
+    losses, outcome = trained(job, ready, clock)
+    after = spent.used()
+    outcome["steps_per_epoch"] = ready.steps
     del ready  # ends the loader's workers, so that their CPU time can be counted
     gc.collect()
-    outcome = {name: after[name] - before[name] for name in after}
-    outcome["cpu_train_s"] += workers_cpu_s() - workers_before_s
+    outcome.update((name, after[name] - before[name]) for name in after)
+    outcome["cpu_train_s"] += spent.workers_cpu_s() - workers_before_s
     outcome.update(losses_said(losses))
     outcome.update(threads=torch.get_num_threads(), interop_threads=torch.get_num_interop_threads())
+    if job["marked"]:
+        outcome["observer_s"] = observer.marking_s(job["marks"] + ".scratch", partial(arranged, job))
     return outcome
 
 
@@ -228,8 +168,11 @@ def main(arguments):
     job = read_job(arguments[0])
     try:
         outcome = run(job)
-    except ValueError as problem:
-        sys.stderr.write("tare: {}\n".format(problem))
+    except Exception as problem:
+        sentence = failures.explained(problem, job)
+        if sentence is None:
+            raise
+        sys.stderr.write("tare: {}\n".format(sentence))
         return 1
     write_whole(job["outcome"], outcome)
     write_whole(job["fingerprint"], fingerprint.gather())

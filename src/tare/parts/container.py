@@ -16,6 +16,7 @@ from tare.measures import SizeBytes
 from tare.parts.group import Group
 from tare.parts.inherited import desk_is_the_devices, outer_clock, outer_facts
 from tare.parts.limits import Limits
+from tare.parts.phases import Phases
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NO_SUCH_FILE = 66
@@ -68,13 +69,15 @@ class Place(ABC):
         self.facts = outer_facts(host)  # what a record should say about this place
         self.guest_clock = outer_clock(host)
         self.desk_is_the_devices = desk_is_the_devices(host)
+        self.phases = Phases(host.clock)
         self._host = host
         self._group = group
         self._made = ExitStack()
 
-    def keep(self, made: ExitStack) -> Self:
-        """From here on, closing the place removes what was made for it."""
+    def keep(self, made: ExitStack, phases: Mapping[str, float]) -> Self:
+        """From here on, closing the place removes what was made for it; `phases` is what making it took."""
         self._made = made
+        self.phases.update(phases)
         return self
 
     def find_python(self, python: str) -> None:
@@ -107,7 +110,8 @@ class Place(ABC):
         return seen_from_device(self._host, Scope(pid=self._group.keeper, cgroups=self._group.folders))
 
     def close(self) -> None:
-        self._made.close()
+        with self.phases.timed("close.remove"):
+            self._made.close()
 
 
 def _check(path: PurePath | str, done: Completed) -> None:

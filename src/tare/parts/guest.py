@@ -25,6 +25,7 @@ from tare.parts.guest_place import GuestPlace, tail
 from tare.parts.guest_root import Export, export
 from tare.parts.identity import is_root
 from tare.parts.kernels import Kernel
+from tare.parts.mounts import mounts
 from tare.parts.oci import PATH
 from tare.parts.phases import Phases
 from tare.parts.platforms.bare import Bare
@@ -275,6 +276,8 @@ def _scope(room: Room) -> Scope:
 
 def remove_folder(folder: Path) -> None:
     """Remove what a machine had of files; its mounts lived in a namespace that went with its processes."""
+    if any(Path(mount.point).is_relative_to(folder) for mount in mounts(LocalHost())):
+        raise TareError(f"something is mounted in {folder}, so it was left alone: unmount it, then `tare restore`.")
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):  # others are in there, or it is gone already
         FOLDER.rmdir()

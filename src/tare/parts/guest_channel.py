@@ -12,12 +12,12 @@ import os
 import queue
 import struct
 import threading
-from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from tare.errors import TareError
 
 _HEAD = struct.Struct(">II")
+_ANSWER_WITHIN_S = 60.0
 _LONGEST_FRAME_BYTES = 64 << 20  # the guest is not to be trusted with our memory
 
 
@@ -70,6 +70,7 @@ class Link:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, queue.SimpleQueue[Frame | None]] = {0: queue.SimpleQueue()}
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._gone = False
         self._thread = threading.Thread(target=self._take, daemon=True)
         self._thread.start()
@@ -78,36 +79,31 @@ class Link:
         """What the agent says first, once it is up."""
         return self.next(0, within_s).header
 
-    def ask(self, do: str, data: bytes = b"", *, within_s: float = 60.0, **fields: Any) -> Frame:
+    def ask(self, do: str, data: bytes = b"", *, within_s: float = _ANSWER_WITHIN_S, **fields: Any) -> Frame:
         """One question, one answer; an error there is raised here, as the OSError that it was."""
-        with self.asking(do, data, **fields) as number:
-            return checked(self.next(number, within_s))
+        return self.answer(self.begin(do, data, **fields), within_s)
 
-    @contextlib.contextmanager
-    def asking(self, do: str, data: bytes = b"", **fields: Any) -> Iterator[int]:
-        """A question whose answers are taken with `next` as long as the block lasts."""
+    def begin(self, do: str, data: bytes = b"", **fields: Any) -> int:
+        """Ask, and do not wait; returns the id by which answers are taken."""
         number = next(self._numbers)
-        self.begin(number, do, data, **fields)
-        try:
-            yield number
-        finally:
-            self.forget(number)
-
-    def number(self) -> int:
-        """A new id, for answers that outlive a block."""
-        return next(self._numbers)
-
-    def begin(self, number: int, do: str, data: bytes = b"", **fields: Any) -> None:
         text = json.dumps({"id": number, "do": do, **fields}).encode()
         with self._lock:
             self._waiting[number] = queue.SimpleQueue()
             if self._gone:
                 self._waiting[number].put(None)
-                return
+        with self._sending:  # apart from the other lock: a guest that does not read must not keep us from reading
             try:
                 self._wire.sendall(_HEAD.pack(len(text), len(data)) + text + data)
             except OSError:
                 self._waiting[number].put(None)
+        return number
+
+    def answer(self, number: int, within_s: float = _ANSWER_WITHIN_S) -> Frame:
+        """The one answer to a question that was begun."""
+        try:
+            return checked(self.next(number, within_s))
+        finally:
+            self.forget(number)
 
     def forget(self, number: int) -> None:
         with self._lock:

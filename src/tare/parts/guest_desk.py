@@ -9,6 +9,7 @@ import os
 import shutil
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
@@ -37,10 +38,13 @@ class Desk:
     def push(self) -> None:
         """Send what is new or changed on the device."""
         with self._lock:
-            for name, looks in _scan(self.folder).items():
-                if self._known.get(name) != looks:
-                    self._send(name, looks)
-                    self._known[name] = looks
+            scanned = _scan(self.folder)
+            changed = {name: looks for name, looks in scanned.items() if self._known.get(name) != looks}
+            # All are on their way before the first answer is waited for: an emulated guest answers slowly.
+            asked = [number for name, looks in changed.items() for number in self._send(name, looks)]
+            for number in asked:
+                self._link.answer(number)
+            self._known |= changed
 
     def pull(self) -> None:
         """Fetch what is new or changed in the guest, and remove what is gone there."""
@@ -54,15 +58,15 @@ class Desk:
             for name in said["gone"]:
                 self._remove(str(name))
 
-    def _send(self, name: str, looks: _Looks) -> None:
+    def _send(self, name: str, looks: _Looks) -> Iterator[int]:
         mode, size, _ = looks
         common: dict[str, Any] = {"desk": str(self.folder), "name": name, "mode": stat.S_IMODE(mode)}
         if stat.S_ISDIR(mode):
-            self._link.ask("put", folder=True, **common)
+            yield self._link.begin("put", folder=True, **common)
             return
         with (self.folder / name).open("rb") as file:
             for at in range(0, max(size, 1), _CHUNK_BYTES):
-                self._link.ask("put", file.read(_CHUNK_BYTES), at=at, **common)
+                yield self._link.begin("put", file.read(_CHUNK_BYTES), at=at, **common)
 
     def _fetch(self, name: str, mode: int, size: int, *, folder: bool) -> None:
         path = self._inside(name)

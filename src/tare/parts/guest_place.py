@@ -104,8 +104,8 @@ class GuestPlace:
     def _start(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, stdin: bytes, *, clocked: bool = False
     ) -> GuestProcess:
-        number, start_ns = self._link.number(), self.clock.now_ns()
-        self._link.begin(number, "spawn", stdin, argv=list(argv), env=dict(env), cwd=cwd)
+        start_ns = self.clock.now_ns()
+        number = self._link.begin("spawn", stdin, argv=list(argv), env=dict(env), cwd=cwd)
         return GuestProcess(self, self._link, number, start_ns, clocked=clocked)
 
     @contextmanager

@@ -13,8 +13,14 @@ from tare.errors import ObstacleError
 from tare.host import Host
 from tare.parts.kernels import Kernel, closure
 
-AGENT = "/run/tare/agent.pyc"
-_COMPILE = "import py_compile, sys; py_compile.compile(*sys.argv[1:3], dfile='guest_agent.py', doraise=True)"
+AGENT = "/run/tare/agent"  # a folder that Python runs
+_MODULES = ("__init__", "guest_agent", "guest_files", "guest_frames", "guest_jobs", "guest_start")
+_MAIN = "from tare_inside.guest_agent import main\n\nmain()\n"
+_COMPILE = """import py_compile, sys
+for name in sys.argv[3:]:
+    file = "/" + name + ".py"
+    py_compile.compile(sys.argv[1] + file, sys.argv[2] + file + "c", dfile="tare_inside" + file, doraise=True)
+"""
 
 # The kernel's words say what the root is. Its writable places are in the guest's memory; of the device nothing can
 # be changed. What the trial reads beside the root comes as numbered folders of the same share.
@@ -44,7 +50,7 @@ while read -r number path; do
   if [ -d "/host/$number" ]; then $b mkdir -p "/new$path"; else $b mkdir -p "/new${path%/*}"; : >> "/new$path"; fi
   $b mount -o bind "/host/$number" "/new$path" || say "cannot show $path"
 done < /binds
-$b mkdir -p /new/run/tare; $b cp /agent.pyc /new""" + AGENT + """
+$b mkdir -p /new/run/tare; $b cp -r /agent /new""" + AGENT + """
 exec $b switch_root /new "$($b cat /python)" -I -S -B """ + AGENT + """
 """  # fmt: skip
 
@@ -62,11 +68,11 @@ def contents(host: Host, kernel: Kernel, modules: Sequence[str], shown: Sequence
     """Everything a guest boots into; `shown` are the paths of the share's numbered folders, in their order."""
     loaded = closure(kernel, modules)
     listed = "".join(f"{number} {path}\n" for number, path in enumerate(shown))
-    folders = ("bin", "dev", "proc", "sys", "host", "rw", "new", "modules")
+    folders = ("bin", "dev", "proc", "sys", "host", "rw", "new", "modules", "agent", "agent/tare_inside")
     return [
         *(Entry(name, stat.S_IFDIR | 0o755) for name in folders),
         Entry("init", stat.S_IFREG | 0o755, _INIT.encode()),
-        Entry("agent.pyc", stat.S_IFREG | 0o644, _agent(host)),
+        *_agent(host),
         Entry("python", stat.S_IFREG | 0o644, host.python.encode()),
         Entry("binds", stat.S_IFREG | 0o644, listed.encode()),
         Entry("modules/order", stat.S_IFREG | 0o644, "".join(f"{name}\n" for name, _ in loaded).encode()),
@@ -75,12 +81,14 @@ def contents(host: Host, kernel: Kernel, modules: Sequence[str], shown: Sequence
     ]
 
 
-def _agent(host: Host) -> bytes:
+def _agent(host: Host) -> list[Entry]:
     """The agent as byte code of the interpreter that will run it: an emulated one would compile for seconds."""
-    source = Path(tare_inside.__file__).parent / "guest_agent.py"
+    source = Path(tare_inside.__file__).parent
     with TemporaryDirectory() as folder:
-        host.run([host.python, "-I", "-S", "-c", _COMPILE, str(source), f"{folder}/agent.pyc"]).checked()
-        return Path(folder, "agent.pyc").read_bytes()
+        host.run([host.python, "-I", "-S", "-c", _COMPILE, str(source), folder, *_MODULES]).checked()
+        code = [Path(folder, f"{name}.pyc") for name in _MODULES]
+        modules = [Entry(f"agent/tare_inside/{path.name}", stat.S_IFREG | 0o644, path.read_bytes()) for path in code]
+    return [Entry("agent/__main__.py", stat.S_IFREG | 0o644, _MAIN.encode()), *modules]
 
 
 def _busybox(host: Host) -> list[Entry]:

@@ -20,6 +20,7 @@ from tare.records.store import Store
 from tare.records.writer import Writer
 from tare.trial.desk import make_desk, read_json, read_json_file, remove_folders
 from tare.trial.facts import device_facts
+from tare.trial.inside_time import in_device_time, place_facts
 from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls
 from tare.trial.sampler import Sampler
@@ -98,7 +99,6 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
     _collect(lodgers, writer.spool, seen)
     with seen.timed("fingerprint"):
         seen.facts["inside"] = _fingerprint(measured.place, measured.desk, measured.job)
-    seen.facts["place"] = dict(getattr(measured.place, "facts", {}))
 
 
 def _lodge(tenant: Tenant, desk: Path, place: Host, seed: int) -> Lodger:
@@ -152,6 +152,7 @@ def _close(place: Host, seen: Seen) -> None:
     with seen.timed("close"):
         place.close()
     seen.unclosed -= 1
+    seen.add_phases(getattr(place, "phases", {}))
 
 
 def _fingerprint(place: Host, desk: Path, job: Job) -> dict[str, Any]:
@@ -170,9 +171,12 @@ def _collect(lodgers: list[Lodger], spool: Path, seen: Seen) -> None:
         if (marks_file := lodger.desk / "marks.bin").exists():
             rows, lost = load_marks(str(marks_file))
             seen.lost_marks += lost
-            lodger.marks = [Mark(*row) for row in rows]
+            lodger.marks = in_device_time([Mark(*row) for row in rows], lodger.place)
     measured = lodgers[0]
     seen.exit, seen.died = measured.exit, measured.died
+    seen.facts["place"] = place_facts(measured.place)
+    if said := read_json_file(measured.desk / "attach.json"):
+        seen.facts["attach"] = said
     seen.result, seen.outcome, seen.marks = measured.result, measured.outcome, measured.marks
     seen.readings = {channel: list(values) for channel, (_, values) in read_spool(spool).items()}
 

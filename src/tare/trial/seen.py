@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,5 +48,9 @@ class Seen:
         try:
             yield
         finally:
-            spent_s = (self.clock.now_ns() - begin_ns) / 1e9
-            self.phases[phase] = self.phases.get(phase, 0.0) + spent_s
+            self.add_phases({phase: (self.clock.now_ns() - begin_ns) / 1e9})
+
+    def add_phases(self, spent_s: Mapping[str, float]) -> None:
+        """Seconds by phase, and of parts of a phase (`open.boot`); several places add up."""
+        for phase, seconds in spent_s.items():
+            self.phases[phase] = self.phases.get(phase, 0.0) + seconds

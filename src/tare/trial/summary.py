@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,8 @@ from tare.parts.protocols import Mark
 
 Durations = npt.NDArray[np.float64]
 
-ENOUGH_FOR_P90 = 100  # steps; a higher percentile would need far more of them than a trial has (validity.md M15)
+ENOUGH_FOR_P90 = 100  # steps; a higher percentile needs far more of them (validity.md M15)
+ENOUGH_FOR_P99 = 1000  # as requests to a quick network may have
 WARM_UP_SHARE = 0.1  # of the steps, where the workload marks no epochs
 
 
@@ -87,6 +89,7 @@ _NAMES = {  # what the marks call it -> what the definitions call it (docs/expla
     "host_fetch": "host_fetch_s",
 }
 PARTS = ("fetch", "copy", "compute")  # of a step; what is left of it is overhead, so that the four add up to it
+AROUND_INFERENCE = ("pre_process", "post_process")  # parts as well, where a request is answered from end to end
 
 
 def step_metrics(steps: Steps) -> dict[str, float]:
@@ -102,6 +105,8 @@ def step_metrics(steps: Steps) -> dict[str, float]:
     whole = steps.measured("step")
     if whole.size >= ENOUGH_FOR_P90:
         metrics["step_p90_s"] = float(np.quantile(whole, 0.9))
+    if whole.size >= ENOUGH_FOR_P99:
+        metrics["step_p99_s"] = float(np.quantile(whole, 0.99))
     return metrics | _what_a_step_is_made_of(steps)
 
 
@@ -109,7 +114,8 @@ def _what_a_step_is_made_of(steps: Steps) -> dict[str, float]:
     """The overhead, and the means of all parts: medians do not add up, and a stall every fourth step has none."""
     if not {"fetch", "compute"} <= steps.seconds.keys():
         return {}
-    marked = {name: steps.seconds[name][steps.warm_up :] for name in ("step", *PARTS) if name in steps.seconds}
+    parts = (*PARTS, *AROUND_INFERENCE) if "inference" in steps.seconds else PARTS
+    marked = {name: steps.seconds[name][steps.warm_up :] for name in ("step", *parts) if name in steps.seconds}
     rest = marked["step"] - sum(values for name, values in marked.items() if name != "step")
     whole = ~np.isnan(rest)
     if not whole.any():
@@ -141,7 +147,17 @@ def job_metrics(result: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[s
     steps, cpu_s = outcome.get("steps"), outcome.get("cpu_train_s")
     if isinstance(steps, int) and steps > 0 and isinstance(cpu_s, int | float):
         metrics["cpu_step_s"] = float(cpu_s) / steps
-    return metrics | _mean_step(outcome)
+    return metrics | _mean_step(outcome) | _said(outcome)
+
+
+def _said(outcome: Mapping[str, Any]) -> dict[str, float]:
+    """Figures that a built-in program already calls by their names: those of inference, and LoadGen's."""
+    said = outcome.get("metrics")
+    return {name: float(value) for name, value in said.items() if _is_figure(value)} if isinstance(said, dict) else {}
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _mean_step(outcome: Mapping[str, Any]) -> dict[str, float]:

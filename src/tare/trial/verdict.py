@@ -145,6 +145,16 @@ def marks_add_up(trial: Trial, seen: Seen, steps: Steps | None, limits: Threshol
         yield Ruling("suspect", f"the marks do not add up: {parts_s:.3f} s of parts in {whole_s:.3f} s of steps.")
 
 
+def script_was_marked(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """What `tare_inside.attach` says of itself; nothing, where the command imported no torch."""
+    said = seen.facts.get("attach", {})
+    if said.get("state") == "gave up":
+        upto = "no step of the script is marked" if steps is None else "the script is marked only in its first part"
+        yield Ruling("note", f"{upto}: a fault of tare's own ({said.get('why')}); the script ran on untouched by it.")
+    elif said and steps is None:
+        yield Ruling("note", "the script imports torch, but no training or inference loop was seen: it is timed whole.")
+
+
 def nothing_was_swapped(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M23."""
     pages = _grew(seen, "memory.pswpin") + _grew(seen, "memory.pswpout")
@@ -217,10 +227,17 @@ def throttling_is_seen(trial: Trial, seen: Seen, steps: Steps | None, limits: Th
         yield Ruling("note", f"throttled by the CPU quota {times:.0f} times, {spent_s:.2f} s in all.")
 
 
+def emulation_is_told(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """Nobody is to mistake emulation for virtualisation."""
+    if note := seen.facts.get("place", {}).get("accel_note"):
+        yield Ruling("note", str(note))
+
+
 RULES: tuple[Rule, ...] = (
     work_is_complete,
     tenants_met,
     marks_are_complete,
+    script_was_marked,
     marks_add_up,
     nothing_was_swapped,
     nothing_was_stolen,
@@ -229,6 +246,7 @@ RULES: tuple[Rule, ...] = (
     clocks_kept_step,
     steps_are_steady,
     throttling_is_seen,
+    emulation_is_told,
 )
 
 

@@ -106,7 +106,7 @@ def test_a_training_script_is_marked_and_prints_what_it_always_did(
     assert (ended.code, ended.err) == (0, "")
     assert ended.out == plainly(COMMON + USUAL, workers, optimiser)
     each = dict.fromkeys(("fetch", "compute", "step", "forward", "backward", "optimiser"), 8)
-    assert intervals(desk) == {**each, "epoch": 2}
+    assert intervals(desk) == {**each, "epoch": 2, "evaluate": 2}
     steps = [step for _, name, edge, step in marks.load(str(desk / "marks.bin"))[0] if (name, edge) == ("step", "end")]
     assert steps == list(range(8))
     assert json.loads((desk / "result.json").read_text())["exit"] == 0
@@ -220,7 +220,7 @@ def test_where_marks_cannot_be_written_the_script_runs_on_and_it_is_said_once(ru
 
 def test_without_attach_the_script_knows_nothing_of_us(run: Run, desk: Path) -> None:
     show = "import os, sys; print([name for name in os.environ if 'TARE' in name], sys.path)"
-    said = run(show, attach=False).out
+    said = run(show, attach="none").out
 
     assert said.startswith("[] ")
     assert str(desk) not in said

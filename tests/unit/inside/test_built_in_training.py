@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from tare.host import LocalHost
 from tare.parts.workloads.torch_train import TorchTrain
-from tare_inside import marks, named, train
+from tare_inside import loading, marks, named, spent, train, training_loop
 from tare_inside.data import mnist
 from tare_inside.models import lenet5
 
@@ -26,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def job(folder: Path, data: Path, **changes: Any) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     return {
-        "model": "lenet5", "data": "mnist", "data_path": str(data), "batch": 8, "workers": 0, "prefetch": None,
+        "model": "lenet5", "data": "mnist", "data_path": str(data), "batch": 8, "workers": 0, "prefetch": 2,
         "epochs": 2, "steps_per_epoch": 5, "lr": 0.05, "momentum": 0.9, "threads": None, "phases": False,
         "device": "cpu", "seed": 3, "marks": str(folder / "marks.bin"), "outcome": str(folder / "outcome.json"),
         "fingerprint": str(folder / "fingerprint.json"),
@@ -136,10 +137,78 @@ def test_the_cpu_time_of_workers_is_counted(tmp_path: Path, data: Path, monkeypa
 
     monkeypatch.setattr(mnist.Dataset, "__getitem__", laborious)
     asked = {"workers": 1, "epochs": 1, "steps_per_epoch": 20}
-    before_s = train.workers_cpu_s()
+    before_s = spent.workers_cpu_s()
     outcome, _ = trained(tmp_path, data, **asked)
 
-    assert 0.01 < train.workers_cpu_s() - before_s <= outcome["cpu_train_s"]
+    assert 0.01 < spent.workers_cpu_s() - before_s <= outcome["cpu_train_s"]
+
+
+def test_without_marks_there_are_none_and_the_work_is_the_same(tmp_path: Path, data: Path) -> None:
+    marked, _ = trained(tmp_path / "marked", data)
+    unmarked, loaded = trained(tmp_path / "unmarked", data, marked=False)
+
+    assert loaded == []
+    assert not (tmp_path / "unmarked" / "marks.bin").exists()
+    assert unmarked["loss_digest"] == marked["loss_digest"]
+    assert 0 < unmarked["epoch0_s"] < unmarked["train_s"]
+    assert "observer_s" not in unmarked
+
+
+def test_what_marking_costs_is_measured_and_phases_cost_more(tmp_path: Path, data: Path) -> None:
+    plain, _ = trained(tmp_path / "plain", data)
+    phases, _ = trained(tmp_path / "phases", data, phases=True)
+
+    assert 2e-7 < plain["observer_s"] < phases["observer_s"] < 2e-3
+    assert sorted(path.name for path in (tmp_path / "plain").iterdir()) == ["marks.bin"]
+
+
+def test_items_in_memory_are_the_first_ones_of_the_data_again_and_again(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "MOST_KEPT_ITEMS", 24)
+    stored = mnist.Dataset(str(data))
+    kept = loading.Kept(stored)
+
+    assert len(kept) == 400
+    assert torch.equal(kept[25][0], stored[1][0])
+    assert kept[25][1] == stored[1][1]
+    outcome, loaded = trained(tmp_path, data, source="memory")
+    assert outcome["steps"] == counted(loaded, "end")["step"] == 10
+
+
+def test_memory_is_kept_within_bounds_but_holds_an_item_at_least(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "MOST_KEPT_BYTES", 1)
+    kept, stored = loading.Kept(mnist.Dataset(str(data))), mnist.Dataset(str(data))
+
+    assert torch.equal(kept[7][0], stored[0][0])
+
+
+def test_a_text_has_a_loss_for_each_of_its_tokens() -> None:
+    logits, labels = torch.randn(2, 5, 7, requires_grad=True), torch.randint(0, 7, (2, 5))
+    forward, backward, _ = training_loop.parts_of(lambda inputs: logits, None, cross_entropy)
+    loss = forward(None, labels)
+    backward(loss)
+
+    each = torch.stack([cross_entropy(logits[n], labels[n], reduction="none") for n in range(2)])
+    assert torch.allclose(loss, each.mean())
+    assert logits.grad is not None
+
+
+def test_fewer_classes_than_the_labels_have_are_refused(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(ValueError, match=r"`classes` is 4, and .* has labels of 10 classes: make it 10 or more"):
+        trained(tmp_path, data, classes=4)
+
+
+def test_more_classes_than_the_labels_have_make_a_wider_network(tmp_path: Path, data: Path) -> None:
+    narrow, _ = trained(tmp_path / "narrow", data)
+    wide, _ = trained(tmp_path / "wide", data, classes=1000)
+
+    assert wide["loss"] > narrow["loss"]
+
+
+def test_images_of_another_number_of_colours_are_refused(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(ValueError, match=r"resnet18 takes images of 3 channel\(s\), and those in .* have 1"):
+        trained(tmp_path, data, model="resnet18", pixels=32)
 
 
 def test_a_loss_that_is_no_number_is_left_out() -> None:
@@ -158,12 +227,12 @@ def test_lenet5_has_its_five_layers_and_61706_parameters() -> None:
 
 def test_a_name_finds_a_file_and_a_wrong_one_is_told_what_there_is() -> None:
     assert named.find("models", "lenet5") is lenet5
-    with pytest.raises(ValueError, match=r"there is no 'lenet' in models; there is lenet5"):
+    with pytest.raises(ValueError, match=r"there is no 'lenet' in models; there is alexnet, .*lenet5"):
         named.find("models", "lenet")
 
 
 def test_a_job_runs_as_a_trial_runs_it(desk: Path, data: Path) -> None:
-    workload = TorchTrain(data_path=data, batch=8, epochs=2, steps_per_epoch=5, threads=1)
+    workload = TorchTrain(data_path=data, batch=8, workers=0, epochs=2, steps_per_epoch=5, threads=1)
     ended = LocalHost().spawn(workload.job(LocalHost(), desk, seed=3)).wait(120)
 
     assert (ended.code, ended.err) == (0, "")
@@ -178,6 +247,15 @@ def test_a_job_runs_as_a_trial_runs_it(desk: Path, data: Path) -> None:
     assert sorted(path.name for path in desk.iterdir()) == [
         "fingerprint.json", "inside", "marks.bin", "outcome.json", "result.json",
     ]  # fmt: skip
+
+
+def test_a_job_without_marks_leaves_no_file_of_them(desk: Path, data: Path) -> None:
+    workload = TorchTrain(data_path=data, batch=8, workers=0, epochs=1, steps_per_epoch=2, threads=1, marks=False)
+    ended = LocalHost().spawn(workload.job(LocalHost(), desk, seed=3)).wait(120)
+
+    assert (ended.code, ended.err) == (0, "")
+    assert not list(desk.glob("marks*"))
+    assert workload.units() == 0
 
 
 def test_data_that_are_too_few_end_the_program_with_a_sentence(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tare_inside import making, manifest
 from tare_inside.data import mnist
 
 
@@ -37,10 +38,10 @@ def test_images_are_as_sparse_as_handwriting(folder: Path) -> None:
 
 
 def test_the_manifest_says_count_seed_and_digests(folder: Path) -> None:
-    manifest = json.loads((folder / mnist.MANIFEST).read_text())
+    said = json.loads((folder / manifest.MANIFEST).read_text())
 
-    assert (manifest["count"], manifest["seed"]) == (200, 1)
-    assert set(manifest["sha256"]) == {mnist.IMAGES, mnist.LABELS}
+    assert (said["data"], said["count"], said["seed"], said["files"]) == ("mnist", 200, 1, 2)
+    assert set(manifest.listing(str(folder)) or {}) == {mnist.IMAGES, mnist.LABELS}
 
 
 def test_the_same_seed_makes_the_same_files_and_another_seed_others(folder: Path, tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_what_is_there_and_whole_is_not_made_again(tmp_path: Path) -> None:
     mnist.make(str(tmp_path), 20, 0)
 
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-    assert set(before) == {mnist.IMAGES, mnist.LABELS, mnist.MANIFEST}
+    assert set(before) == {mnist.IMAGES, mnist.LABELS, manifest.MANIFEST, manifest.LISTING}
 
 
 def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
 
 def test_a_run_that_was_killed_before_the_manifest_starts_over(tmp_path: Path) -> None:
     mnist.make(str(tmp_path), 20, 0)
-    (tmp_path / mnist.MANIFEST).unlink()
+    (tmp_path / manifest.MANIFEST).unlink()
     (tmp_path / mnist.LABELS).write_bytes(b"half")
     mnist.make(str(tmp_path), 20, 0)
 
@@ -141,7 +142,7 @@ def test_files_that_are_not_what_they_should_be_are_refused(
 def test_as_a_program_it_says_where_it_could_not_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = subprocess.run(
-        [sys.executable, str(mnist.__file__), str(tmp_path / "file" / "data"), "10", "0"],
+        [sys.executable, str(making.__file__), "mnist", str(tmp_path / "file" / "data"), "10", "0"],
         check=False,
         capture_output=True,
         text=True,

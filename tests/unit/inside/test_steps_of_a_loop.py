@@ -22,8 +22,8 @@ class Loop:
         self._now_ns += 20
         return self._now_ns - 10, self._now_ns
 
-    def iterate(self) -> Pass:
-        return self.steps.iterated(self.tick()[1])
+    def iterate(self, loader: str = "training", graded: bool = True) -> Pass:
+        return self.steps.iterated(self.tick()[1], loader, graded)
 
     def fetch(self, current: Pass) -> None:
         self.steps.finish()
@@ -49,6 +49,7 @@ class Loop:
         self.steps.close()
         begun: dict[tuple[str, int], int] = {}
         found = []
+        self.steps.close = lambda: None  # type: ignore[method-assign]
         for t_ns, name, edge, step in marks.load(str(self._path))[0]:
             if edge == "begin":
                 begun[name, step] = t_ns
@@ -182,13 +183,62 @@ def test_an_optimiser_inside_another_is_counted_once(loop: Loop) -> None:
 
 
 def test_two_loaders_side_by_side_are_fetched_in_the_same_step(loop: Loop) -> None:
-    first, second = loop.iterate(), loop.iterate()
+    first, second = loop.iterate("labelled"), loop.iterate("unlabelled")
     for _ in range(3):
         loop.fetch(first)
         loop.train(second)
 
-    assert [step for step, _, _ in loop.named("fetch")] == [0, 1, 1, 2, 2]
-    assert [step for step, _, _ in loop.named("step")] == [0, 1, 2]
+    seen = loop.seen()
+    assert [step for name, step, _, _ in seen if name == "fetch"] == [0, 0, 1, 1, 2, 2]
+    assert [step for name, step, _, _ in seen if name == "step"] == [0, 1, 2]
+    assert [name for name, *_ in seen if name in ("epoch", "evaluate")] == ["epoch"]
+
+
+def test_a_loader_that_is_asked_anew_in_every_step_belongs_to_the_step_from_the_second_on(loop: Loop) -> None:
+    first = loop.iterate("labelled")
+    for _ in range(4):
+        loop.fetch(first)
+        loop.train(loop.iterate("unlabelled"))
+
+    seen = loop.seen()
+    assert [step for name, step, _, _ in seen if name == "fetch"] == [0, 1, 1, 2, 2, 3, 3]
+    assert "evaluate" not in [name for name, *_ in seen]
+
+
+def test_a_pass_that_is_never_trained_on_is_an_evaluation(loop: Loop) -> None:
+    training = loop.iterate()
+    loop.train(training)
+    for graded in (True, False):
+        testing = loop.iterate("testing", graded)
+        loop.fetch(testing)
+        loop.fetch(testing)
+        loop.exhaust(testing)
+    loop.train(training)
+
+    assert [step for step, _, _ in loop.named("evaluate")] == [0, 0]  # both came after step 0
+    assert len(loop.named("fetch")) == 2
+
+
+def test_an_evaluation_that_is_left_early_ends_with_its_last_batch(loop: Loop) -> None:
+    testing = loop.iterate("testing")
+    loop.fetch(testing)
+    loop.fetch(testing)
+    training = loop.iterate()
+    for _ in range(3):
+        loop.train(training)
+
+    assert loop.named("evaluate") == [(-1, 120, 160)]  # before the first step
+    assert [step for step, _, _ in loop.named("fetch")] == [0, 1, 2]
+
+
+def test_a_test_batch_taken_with_gradients_off_between_two_steps_is_in_neither(loop: Loop) -> None:
+    training = loop.iterate()
+    for _ in range(3):
+        loop.train(training)
+        loop.fetch(loop.iterate("testing", graded=False))
+
+    assert [step for step, _, _ in loop.named("fetch")] == [0, 1, 2]
+    assert [step for step, _, _ in loop.named("evaluate")] == [0, 1, 2]
 
 
 def test_a_pass_that_is_left_early_ends_with_its_last_step(loop: Loop) -> None:
@@ -207,3 +257,20 @@ def test_the_last_step_of_a_program_is_not_forgotten(loop: Loop) -> None:
 
     assert marks.load(str(loop._path))[0] == []
     assert len(loop.named("step")) == 1
+
+
+def test_batches_that_are_taken_ahead_belong_to_the_step_in_which_they_were_waited_for(loop: Loop) -> None:
+    current = loop.iterate()
+    for taken in (3, 2, 0):  # as Hugging Face does: two batches a step, and one more to know whether it is the last
+        for _ in range(taken):
+            loop.fetch(current)
+        if taken == 2:
+            loop.exhaust(current)
+        for _ in range(2):
+            loop.backward()
+        loop.step()
+
+    seen = loop.seen()
+    assert [step for name, step, _, _ in seen if name == "fetch"] == [0, 0, 0, 1, 1]
+    assert [step for name, step, _, _ in seen if name == "step"] == [0, 1, 2]
+    assert [name for name, *_ in seen if name in ("epoch", "evaluate")] == ["epoch"]

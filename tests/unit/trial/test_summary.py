@@ -43,6 +43,34 @@ def test_stall_compute_and_overhead_are_parts_of_the_step():
     assert metrics["overhead_s"] == pytest.approx(0.0)
 
 
+def with_copies(copy_ms=1, stall_every=4):
+    """Steps of 10 ms: 2 ms of fetching in one of four, a copy, 5 ms of computing; the rest is overhead."""
+    t_ns, marks = 1, []
+    for step in range(40):
+        spans = {"fetch": 2 if step % stall_every == 0 else 0, "copy": copy_ms, "compute": 5}
+        at_ns = t_ns
+        for name, length_ms in spans.items():
+            marks += [Mark(at_ns, name, "begin", step), Mark(at_ns + length_ms * MS, name, "end", step)]
+            at_ns += length_ms * MS
+        marks += [Mark(t_ns, "step", "begin", step), Mark(t_ns + 10 * MS, "step", "end", step)]
+        t_ns += 10 * MS
+    return marks
+
+
+def test_the_copy_is_no_overhead_and_the_means_of_all_parts_add_up():
+    metrics = step_metrics(steps_from(with_copies()))
+    assert metrics["copy_s"] == pytest.approx(0.001)
+    assert metrics["overhead_s"] == pytest.approx(0.004)
+    parts = sum(metrics[f"{part}_mean_s"] for part in ("stall", "copy", "compute", "overhead"))
+    assert parts == pytest.approx(metrics["step_mean_s"], rel=1e-9)
+
+
+def test_a_stall_in_one_step_of_four_is_in_the_mean_and_not_in_the_median():
+    metrics = step_metrics(steps_from(with_copies()))
+    assert metrics["stall_s"] == 0
+    assert metrics["stall_mean_s"] == pytest.approx(0.0005)
+
+
 def test_a_percentile_is_given_only_with_enough_steps():
     assert "step_p90_s" not in step_metrics(steps_from(marked_steps(50)))
     assert "step_p90_s" in step_metrics(steps_from(marked_steps(200)))
@@ -64,6 +92,18 @@ def test_what_the_launcher_did_not_count_is_absent_and_not_zero():
 
 def test_cpu_time_per_step_is_of_the_training_alone():
     assert job_metrics({}, {"steps": 100, "cpu_train_s": 0.5})["cpu_step_s"] == pytest.approx(0.005)
+
+
+def test_the_clock_of_the_training_gives_a_step_without_marks():
+    outcome = {"steps": 30, "steps_per_epoch": 10, "train_s": 0.5, "epoch0_s": 0.3}
+    assert job_metrics({}, outcome) == {"mean_step_s": pytest.approx(0.01)}
+    only = {"steps": 10, "steps_per_epoch": 10, "train_s": 0.5, "epoch0_s": 0.5}
+    assert job_metrics({}, only) == {"mean_step_s": pytest.approx(0.05)}
+    assert job_metrics({}, {"steps": 0, "steps_per_epoch": 10, "train_s": 0.5, "epoch0_s": 0.5}) == {}
+
+
+def test_what_marking_cost_is_kept():
+    assert job_metrics({}, {"observer_s": 3e-6}) == {"observer_s": 3e-6}
 
 
 def test_a_counter_tells_by_how_much_it_grew():

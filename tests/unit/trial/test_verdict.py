@@ -173,3 +173,50 @@ def test_steps_that_drift_are_noted():
 def test_throttling_stands_next_to_every_time():
     readings = {"cgroup.nr_throttled": [0.0, 12.0], "cgroup.throttled_s": [0.0, 0.8]}
     assert "12 times, 0.80 s" in verdict_of(seen(readings=readings)).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "steps", "notes"),
+    [
+        ({"state": "gave up", "why": "KeyError('x')"}, [1.0] * 3, ["only in its first part", "KeyError('x')"]),
+        ({"state": "gave up", "why": "KeyError('x')"}, [], ["no step of the script is marked"]),
+        ({"state": "watched"}, [], ["timed whole"]),
+        ({"state": "marked"}, [1.0] * 3, []),
+        (None, [], []),
+    ],
+)
+def test_what_attaching_to_a_script_said_of_itself_is_a_note(said, steps, notes):
+    found = seen(facts={} if said is None else {"attach": said})
+    verdict = verdict_of(found, steps=marks(steps) if steps else None)
+
+    assert verdict.state == "ok"
+    assert len(verdict.notes) == bool(notes)
+    assert all(words in verdict.notes[0] for words in notes)
+
+
+def test_emulation_is_told_with_every_trial():
+    note = "there is no /dev/kvm: every instruction is emulated (TCG)."
+    verdict = judge(Planned(), seen(facts={"place": {"accel": "tcg", "accel_note": note}}), None)
+
+    assert verdict.state == "ok"
+    assert note in verdict.notes
+    assert note not in judge(Planned(), seen(facts={"place": {"accel": "kvm"}}), None).notes
+
+
+def parts_and_step(compute_ms):
+    """Twenty steps of 10 ms with 4 ms of fetching."""
+    found = []
+    for step in range(20):
+        t_ns = 1 + step * 10_000_000
+        for name, from_ms, to_ms in (("fetch", 0, 4), ("compute", 4, 4 + compute_ms), ("step", 0, 10)):
+            begin, end = (t_ns + int(at * 1e6) for at in (from_ms, to_ms))
+            found += [Mark(begin, name, "begin", step), Mark(end, name, "end", step)]
+    return steps_from(found)
+
+
+def test_parts_that_are_longer_than_their_steps_are_suspect():
+    assert verdict_of(seen(), steps=parts_and_step(6)).state == "ok"
+    assert verdict_of(seen(), steps=parts_and_step(6.05)).state == "ok"
+    verdict = verdict_of(seen(), steps=parts_and_step(7))
+    assert verdict.state == "suspect"
+    assert verdict.reasons == ("the marks do not add up: 0.220 s of parts in 0.200 s of steps.",)

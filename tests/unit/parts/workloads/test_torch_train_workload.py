@@ -162,6 +162,22 @@ def test_a_gpu_that_torch_does_not_see_is_an_obstacle_only_where_it_is_asked_for
     assert "sees no GPU" in sentence
 
 
+def test_an_interpreter_that_cannot_decode_pictures_says_how_to_get_it() -> None:
+    host = FakeHost(answer=lambda argv: Completed(tuple(argv), 0, "PIL\n" if "PIL" in argv else "", ""), python="/py")
+
+    assert TorchTrain().obstacles(host) == []
+    assert TorchTrain(model="resnet18", data="imagenet").obstacles(host) == [
+        "/py has no pillow, which torch_train needs here: `/py -m pip install pillow` puts it there."
+    ]
+
+
+def test_text_is_trained_on_by_networks_for_text(data: Path) -> None:
+    workload = TorchTrain(model="lstm", data="wikipedia", length=32, scale=0.5, items=2000)
+    asked = json.loads(workload.job(FakeHost(), Path("/desk"), seed=5).argv[-1])
+
+    assert (asked["length"], asked["scale"], asked["pixels"], asked["marked"]) == (32, 0.5, None, True)
+
+
 def test_a_folder_without_ones_own_data_is_an_obstacle(tmp_path: Path) -> None:
     (sentence,) = TorchTrain(data_path=tmp_path).obstacles(answering(0))
 

@@ -1,0 +1,115 @@
+"""Real virtual machines on this device: marks in device time, and LeNet in a container in a machine.
+
+Where everything is emulated, importing torch takes minutes: there is one such trial, and everything else is light.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tare_inside
+from tare.host import Job, LocalHost, Site
+from tare.parts.guest_place import GuestPlace
+from tare.parts.platforms.qemu import Qemu
+from tare.trial.inside_time import in_device_time, place_facts
+from tare_inside.marks import load
+
+pytestmark = pytest.mark.machine("root", "qemu")
+MARKING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tare_inside import marks
+marks.open_marks(sys.argv[2])
+for step in range(3):
+    marks.begin("step", step)
+    sum(range(1000))
+    marks.end("step", step)
+"""
+STUDY = """\
+study: nested
+platform: [[qemu, runc]]
+workload:
+  torch_train: {model: lenet5, epochs: 1, steps_per_epoch: 3, items: 64, workers: 0, threads: 1}
+repeat: 1
+limit: 20 min
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GuestPlace, Path]]:
+    folder = tmp_path_factory.mktemp("guest")
+    scratch, desk = folder / "scratch", folder / "desk"
+    scratch.mkdir()
+    desk.mkdir()
+    reads = (Path(tare_inside.__file__).parents[1],)
+    site = Site(name=f"tare-test-{secrets.token_hex(4)}", scratch=scratch, reads=reads, writes=(desk,))
+    opened = Qemu().open(LocalHost(), site)
+    assert isinstance(opened, GuestPlace)
+    yield opened, desk
+    opened.close()
+
+
+def test_marks_made_in_a_machine_come_back_in_device_time(place):
+    guest, desk = place
+    clock = LocalHost().clock
+    source = str(Path(tare_inside.__file__).parents[1])
+    job = Job((guest.python, "-I", "-S", "-c", MARKING, source, str(desk / "marks.bin")), env={"PATH": "/usr/bin:/bin"})
+    before_ns = clock.now_ns()
+    ended = guest.spawn(job).wait(300)
+    after_ns = clock.now_ns()
+
+    assert ended.code == 0, ended.err
+    marks, lost = load(str(desk / "marks.bin"))
+    assert (len(marks), lost) == (6, 0)
+    from tare.parts.protocols import Mark
+
+    moved = in_device_time([Mark(*mark) for mark in marks], guest)
+    bound_ns = place_facts(guest)["clock"]["bound_ns"]
+    assert before_ns - bound_ns <= moved[0].t_ns <= moved[-1].t_ns <= after_ns + bound_ns
+    assert not before_ns <= marks[0][0] <= after_ns, "the guest's own time is another, or nothing was shown"
+    assert bound_ns < 1_000_000_000
+
+
+def test_a_machine_says_what_it_is_and_how_long_it_took_to_boot(place):
+    guest, _ = place
+
+    assert guest.facts["accel"] in ("kvm", "tcg")
+    assert ("accel_note" in guest.facts) == (guest.facts["accel"] == "tcg")
+    assert guest.run(["uname", "-r"]).out.strip() == guest.facts["kernel"]
+    assert guest.phases["open.boot"] > 0
+
+
+def test_it_has_the_devices_software_and_cannot_change_it(place):
+    guest, _ = place
+    done = guest.run(["sh", "-c", "echo changed >> /etc/os-release; tail -n 1 /etc/os-release"])
+
+    assert done.out == "changed\n"  # in its own memory
+    assert "changed" not in Path("/etc/os-release").read_text()
+
+
+@pytest.mark.machine("runc")
+def test_lenet_trains_in_a_container_in_a_virtual_machine_and_its_marks_are_in_device_time(tmp_path):
+    (tmp_path / "nested.yaml").write_text(STUDY)
+    command = [sys.executable, "-m", "tare.cli", "run", "nested.yaml", "-o", "store", "--trust"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    shown = subprocess.run(
+        [sys.executable, "-m", "tare.cli", "show", "store", "--json"], check=True, capture_output=True, cwd=tmp_path
+    )
+    (record,) = json.loads(shown.stdout)["trials"]
+
+    assert record["state"] in ("ok", "suspect", "invalid"), record["reasons"]  # a loud device is not this test's matter
+    assert record["metrics"]["step_s"] > 0
+    place = record["facts"]["place"]
+    assert place["accel"] in ("kvm", "tcg")
+    assert place["root"] == "overlay"  # the container's
+    assert place["clock"]["bound_ns"] < 1_000_000_000
+    assert record["phases"]["open"] >= record["phases"]["open.boot"] > 0
+    assert not list(Path("/dev/shm").glob("tare-*nested*"))

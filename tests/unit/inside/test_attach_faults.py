@@ -1,0 +1,111 @@
+"""A fault of ours is never one of the script's: whatever breaks in here, the script prints what it did."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from forked_runs import SCRIPTS
+
+import tare_inside
+
+TRAINING = (
+    "steps.Steps.__init__",
+    "steps.Steps.iterated",
+    "steps.Steps.fetched",
+    "steps.Steps.exhausted",
+    "steps.Steps.went_backward",
+    "steps.Steps.optimised",
+    "steps.Steps.finish",
+    "steps.Steps.close",
+    "steps.Steps._mark",
+    "steps.Steps._credit",
+    "steps.Pass.__init__",
+    "marks.open_marks",
+    "marks.group",
+    "marks.interval",
+    "marks.room",
+    "attach.Watch.begin",
+    "attach.Watch._open",
+    "attach._is_first_rank",
+    "attach._write_fingerprint",
+    "attach.watch_loaders",
+    "attach.watch_backward",
+    "attach.watch_optimisers",
+    "attach.watch_models",
+    "attach_hooks._watch_steps_of",
+)
+INFERENCE = (
+    "inference_steps.InferenceSteps.iterated",
+    "inference_steps.InferenceSteps.fetched",
+    "inference_steps.InferenceSteps.exhausted",
+    "inference_steps.InferenceSteps.is_model",
+    "inference_steps.InferenceSteps.called",
+    "inference_steps.InferenceSteps.finish",
+    "inference_steps.InferenceSteps.close",
+    "inference_steps.InferenceSteps._may_write",
+    "marks.group",
+)
+EVALUATION = ("inference_steps.InferenceSteps.take_back", "steps.Steps._prove")
+CASES = [
+    *(("validation.py", broken) for broken in TRAINING),
+    *(("inference.py", broken) for broken in INFERENCE),
+    *(("evaluates_then_trains.py", broken) for broken in EVALUATION),
+]
+
+# Each case is a fork of one process that has torch: it breaks one function, attaches, and becomes the script.
+RUNNER = """
+import functools, importlib, json, os, sys
+import torch, torch._dynamo
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+import forked_runs
+from tare_inside import attach
+
+def broken(*arguments, **options):
+    raise RuntimeError("injected")
+
+def break_one(place):
+    module, *path = place.split(".")
+    owner = functools.reduce(getattr, path[:-1], importlib.import_module("tare_inside." + module))
+    setattr(owner, path[-1], broken)
+
+become = forked_runs.become
+def become_broken(line, desk, attached):
+    if attached:
+        break_one(line[1])
+    become(line[:1], desk, attached)
+forked_runs.become = become_broken
+for line in json.load(sys.stdin):
+    for side in ("plain", "attached"):
+        if side == "attached" or not (forked_runs.Path(sys.argv[2]) / line[0]).exists():
+            name = line[0] if side == "plain" else " ".join(line)
+            forked_runs.run(line, forked_runs.Path(sys.argv[2]) / name, side == "attached")
+"""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("broken")
+    env = {**os.environ, "PYTHONPATH": str(Path(tare_inside.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
+    runner = [sys.executable, "-c", RUNNER, str(SCRIPTS), str(folder)]
+    subprocess.run(runner, env=env, check=True, input=json.dumps(CASES).encode(), timeout=600)
+    return folder
+
+
+@pytest.mark.parametrize(("script", "broken"), CASES)
+def test_the_script_goes_on_and_the_record_says_so(ran: Path, script: str, broken: str) -> None:
+    plain, attached = ran / script, ran / f"{script} {broken}"
+
+    assert (attached / "code").read_text() == "0"
+    assert (attached / "out").read_text() == (plain / "out").read_text() != ""
+    said = (attached / "err").read_text()
+    assert said == "tare: the script runs unmarked from here on: RuntimeError('injected')\n"
+    assert json.loads((attached / "attach.json").read_text()) == {
+        "state": "gave up",
+        "why": "RuntimeError('injected')",
+        "pid": json.loads((attached / "attach.json").read_text())["pid"],
+    }

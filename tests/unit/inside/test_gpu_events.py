@@ -1,0 +1,190 @@
+"""A step as the GPU saw it, on a made-up GPU that works through its stream behind the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tare_inside import gpu_events, marks
+from tare_inside.steps import Steps
+
+US = 1_000
+
+
+class FakeGpu:
+    """As much of torch.cuda as is used. Work is queued with `work`."""
+
+    def __init__(self) -> None:
+        self.host_ns = 1_000_000
+        self.free_at_ns = 0  # when the GPU will have done what it was given, on the host's clock
+        self.capturing = self.started = False
+        self.synchronised = self.made = 0
+
+    def is_initialized(self) -> bool:
+        return self.started
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def work(self, for_ns: int) -> None:
+        self.free_at_ns = max(self.free_at_ns, self.host_ns) + for_ns
+
+    def Event(self, enable_timing: bool) -> FakeEvent:  # noqa: N802
+        assert enable_timing
+        self.made += 1
+        return FakeEvent(self)
+
+
+class FakeEvent:
+    def __init__(self, gpu: FakeGpu) -> None:
+        self._gpu = gpu
+        self._at_ns: int | None = None
+
+    def record(self) -> None:
+        self._at_ns = max(self._gpu.free_at_ns, self._gpu.host_ns)
+
+    def query(self) -> bool:
+        assert self._at_ns is not None
+        return self._at_ns <= self._gpu.host_ns
+
+    def synchronize(self) -> None:
+        assert self._at_ns is not None
+        self._gpu.synchronised += 1
+        self._gpu.host_ns = max(self._gpu.host_ns, self._at_ns)
+
+    def elapsed_time(self, later: FakeEvent) -> float:
+        assert self.query() and later.query(), "asked for an event that has not happened: that would wait"
+        assert self._at_ns is not None and later._at_ns is not None
+        return (later._at_ns - self._at_ns) / 1e6
+
+
+class Loop:
+    """A training loop on the made-up GPU: each step is 20 us of host work and `gpu_us` of kernels."""
+
+    def __init__(self, gpu: FakeGpu, path: Path) -> None:
+        self.gpu, self._path = gpu, path
+        self.steps = Steps(100, lambda: gpu_events.timeline(gpu))
+        self.current = self.steps.iterated(self.pass_us(1), 1, True)
+
+    def pass_us(self, us: int) -> int:
+        self.gpu.host_ns += us * US
+        return self.gpu.host_ns
+
+    def train(self, stall_us: int = 5, gpu_us: int = 60) -> None:
+        self.steps.finish()
+        self.steps.fetched(self.current, self.gpu.host_ns, self.pass_us(stall_us))
+        self.gpu.work(gpu_us * US // 3)
+        begin_ns = self.pass_us(5)
+        if self.steps.gpu is not None:
+            self.steps.gpu.stamp(begin_ns)
+        self.gpu.work(gpu_us * US // 3)
+        self.steps.went_backward(begin_ns, self.pass_us(5))
+        self.gpu.work(gpu_us * US // 3)
+        self.steps.optimised(1, self.gpu.host_ns, self.pass_us(5))
+
+    def seen(self) -> dict[str, list[tuple[int, int, int]]]:
+        self.steps.close()
+        begun: dict[tuple[str, int], int] = {}
+        found: dict[str, list[tuple[int, int, int]]] = {}
+        for t_ns, name, edge, step in marks.load(str(self._path))[0]:
+            if edge == "begin":
+                begun[name, step] = t_ns
+            else:
+                found.setdefault(name, []).append((step, begun[name, step], t_ns))
+        return found
+
+
+@pytest.fixture
+def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
+    gpu = FakeGpu()
+    monkeypatch.setattr(marks, "now_ns", lambda: gpu.host_ns)
+    marks.open_marks(str(tmp_path / "marks.bin"), 10_000)
+    yield Loop(gpu, tmp_path / "marks.bin")
+    marks.close_marks()
+
+
+def lengths_us(spans: list[tuple[int, int, int]]) -> list[float]:
+    return [round((end_ns - begin_ns) / US, 1) for _, begin_ns, end_ns in spans]
+
+
+def test_a_gpu_that_is_slower_than_the_host_is_never_idle(loop: Loop) -> None:
+    loop.gpu.started = True
+    for _ in range(8):
+        loop.train(gpu_us=60)
+
+    seen = loop.seen()
+    assert [step for step, _, _ in seen["gpu_step"]] == list(range(1, 8))  # the first one found the GPU
+    assert lengths_us(seen["gpu_step"])[2:] == [60.0] * 5
+    assert lengths_us(seen["gpu_idle"])[2:] == [0.0] * 4
+    assert lengths_us(seen["gpu_forward"])[2:] == lengths_us(seen["gpu_backward"])[2:] == [20.0] * 5
+
+
+def test_a_gpu_that_waits_for_data_is_idle_and_its_steps_lie_on_the_hosts_clock(loop: Loop) -> None:
+    loop.gpu.started = True
+    for _ in range(5):
+        loop.train(stall_us=100, gpu_us=9)
+
+    seen = loop.seen()
+    assert all(idle >= 99 for idle in lengths_us(seen["gpu_idle"]))
+    fetched = {step: end_ns for step, _, end_ns in seen["fetch"]}
+    for step, begin_ns, _ in seen["gpu_step"]:
+        assert abs(begin_ns - fetched[step]) <= 1 * US
+
+
+def test_nothing_waits_for_the_gpu_before_the_end(loop: Loop) -> None:
+    loop.gpu.started = True
+    for _ in range(20):
+        loop.train(gpu_us=3_000)
+    assert loop.gpu.synchronised == 0
+
+    assert len(loop.seen()["gpu_step"]) == 19
+    assert loop.gpu.synchronised == 1
+
+
+def test_events_are_used_again(loop: Loop) -> None:
+    loop.gpu.started = True
+    for _ in range(60):
+        loop.train(gpu_us=9)
+
+    assert loop.gpu.made < 20
+
+
+def test_what_a_test_pass_did_on_the_gpu_is_not_called_idle(loop: Loop) -> None:
+    loop.gpu.started = True
+    for _ in range(3):
+        loop.train()
+    testing = loop.steps.iterated(loop.pass_us(1), 2, False)
+    for _ in range(2):
+        loop.steps.finish()
+        loop.steps.fetched(testing, loop.gpu.host_ns, loop.pass_us(5))
+        loop.gpu.work(900 * US)
+    loop.steps.exhausted(testing, loop.pass_us(1))
+    for _ in range(3):
+        loop.train()
+
+    seen = loop.seen()
+    assert [step for step, _, _ in seen["gpu_step"]] == [1, 2, 3, 4, 5]
+    assert [step for step, _, _ in seen["gpu_idle"]] == [2, 4, 5]
+
+
+def test_a_script_that_never_uses_a_gpu_has_no_events(loop: Loop) -> None:
+    for _ in range(5):
+        loop.train()
+
+    assert not [name for name in loop.seen() if name.startswith("gpu")]
+    assert loop.gpu.made == 0
+
+
+def test_no_event_is_recorded_into_a_graph_that_is_being_captured(loop: Loop) -> None:
+    loop.gpu.started = True
+    loop.train()
+    loop.train()
+    made = loop.gpu.made
+    loop.gpu.capturing = True
+    loop.train()
+    loop.gpu.capturing = False
+
+    assert loop.gpu.made == made
+    assert 2 not in [step for step, _, _ in loop.seen().get("gpu_step", [])]

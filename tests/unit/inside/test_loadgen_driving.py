@@ -1,0 +1,182 @@
+"""LoadGen asks and our side answers: against a stand-in of its interface, and the real one where it is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference_jobs import application_job, make_data, network_job, spans_ns
+from pretend_loadgen import SCENARIOS, PretendLoadGen
+from tare.parts.inside import SOURCE
+from tare_inside import infer, loadgen, loadgen_log, marks
+
+RECORDED = Path(__file__).parents[2] / "recordings" / "loadgen"
+FIELDS = {
+    "scenario": "SingleStream", "target_qps": 50.0, "target_latency_s": 0.1, "latency_percentile": None,
+    "min_duration_s": 0.2, "min_queries": 3, "max_queries": 5, "samples_per_query": 2, "pre_process": "untimed",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("loadgen")
+    make_data(folder)
+    return folder
+
+
+def driven(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch, module: Any) -> tuple[dict[str, Any], list[Any]]:
+    monkeypatch.setitem(sys.modules, "mlperf_loadgen", module)
+    try:
+        outcome = loadgen.run(asked)
+    finally:
+        marks.close_marks()
+    return outcome, marks.load(asked["marks"])[0]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_sample_is_answered_and_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str) -> None:
+    module = PretendLoadGen(queries=6, samples=3)
+    asked = network_job(tmp_path, **{**FIELDS, "scenario": scenario, "batch": 2, "concurrency": 2})
+    outcome, loaded = driven(asked, monkeypatch, module)
+
+    samples = 6 if scenario == "Offline" else 18
+    assert outcome["metrics"]["samples"] == samples
+    assert len([mark for mark in loaded if mark[1:3] == ("step", "end")]) >= samples // 2
+    assert module.destroyed == ["QSL", "SUT"]
+    assert outcome["loadgen"]["result"] == "INVALID"
+    assert outcome["loadgen"]["scenario"] == scenario
+    assert outcome["loadgen"]["reasons"] == ["* Only processed 6 queries. * Need to process at least 64 queries."]
+    assert "Result is : INVALID" in outcome["loadgen"]["summary"]
+    assert "steps" not in outcome  # how many there are depends on the time
+
+
+def test_untimed_pre_processing_is_in_our_clock_and_not_in_loadgens(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = application_job(tmp_path, data, "image", **{**FIELDS, "batch": 1})
+    outcome, loaded = driven(asked, monkeypatch, PretendLoadGen(queries=6, samples=1))
+    spans, metrics = spans_ns(loaded), outcome["metrics"]
+
+    loads_s = [span / 1e9 for (name, _), span in spans.items() if name == "load"]
+    assert len(loads_s) == 6
+    assert metrics["loadgen_gap_s"] == pytest.approx(metrics["end_to_end_s"] - metrics["loadgen_mean_s"])
+    assert metrics["loadgen_gap_s"] == pytest.approx(sum(loads_s) / 6, rel=0.5, abs=2e-3)
+    assert ("pre_process", 0) not in spans
+    assert ("join", 0) in spans
+
+
+def test_timed_pre_processing_is_in_both_clocks(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = application_job(tmp_path, data, "image", **{**FIELDS, "batch": 1, "pre_process": "timed"})
+    outcome, loaded = driven(asked, monkeypatch, PretendLoadGen(queries=6, samples=1))
+    spans = spans_ns(loaded)
+
+    assert spans["pre_process", 0] > 0
+    assert abs(outcome["metrics"]["loadgen_gap_s"]) < min(
+        span / 1e9 for (name, _), span in spans.items() if name == "step"
+    )
+
+
+@pytest.mark.parametrize("name", ["speech", "question", "recommendation"])
+def test_samples_that_were_made_ready_one_by_one_are_joined(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    asked = application_job(tmp_path, data, name, **{**FIELDS, "scenario": "Offline", "batch": 3})
+    outcome, loaded = driven(asked, monkeypatch, PretendLoadGen(queries=6))
+
+    assert outcome["metrics"]["samples"] == 6
+    assert len([mark for mark in loaded if mark[1:3] == ("step", "end")]) == 2
+
+
+def test_joined_samples_have_the_answers_of_a_batch(tmp_path: Path, data: Path) -> None:
+    asked = application_job(tmp_path, data, "speech", any_batch=True)
+    task, _, _ = infer.made_ready(asked, 100)
+    loaded = loadgen.Loaded(task)
+    loaded.load([0, 1, 2])
+    marks.close_marks()
+    together, apart = task.pre([0, 1, 2]), loaded.pre([0, 1, 2])
+
+    assert task.post(task.infer(*together[0]), together[1]) == task.post(task.infer(*apart[0]), apart[1])
+
+
+def test_a_problem_in_a_thread_ends_the_run_with_its_sentence(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tare_inside.applications import image
+
+    def broken(self: Any, outputs: Any, known: Any) -> Any:
+        if marks.load(asked["marks"])[0] and any(mark[1] == "ready" for mark in marks.load(asked["marks"])[0]):
+            raise ValueError("0.JPEG: this is not a whole picture")
+        return [[0]] * len(known)
+
+    asked = application_job(tmp_path, data, "image", **FIELDS)
+    monkeypatch.setattr(image.Task, "post", broken)
+    with pytest.raises(ValueError, match=r"0\.JPEG: this is not a whole picture"):
+        driven(asked, monkeypatch, PretendLoadGen())
+
+
+def test_without_loadgen_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="MLCommons LoadGen is not installed: `pip install mlcommons-loadgen`"):
+        driven(network_job(tmp_path, **FIELDS), monkeypatch, None)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "expected"),
+    [
+        (
+            "SingleStream",
+            {"single_stream_expected_latency_ns": 20_000_000, "single_stream_target_latency_percentile": 0.9},
+        ),
+        ("MultiStream", {"multi_stream_samples_per_query": 2, "multi_stream_target_latency_percentile": 0.9}),
+        ("Server", {"server_target_qps": 50.0, "server_target_latency_ns": 100_000_000}),
+        ("Offline", {"offline_expected_qps": 50.0, "min_query_count": 3, "max_query_count": 5, "min_duration_ms": 200}),
+    ],
+)
+def test_fields_become_loadgens_settings(scenario: str, expected: dict[str, float]) -> None:
+    settings = loadgen.settings(PretendLoadGen(), {**FIELDS, "scenario": scenario, "latency_percentile": 0.9})
+
+    assert expected.items() <= vars(settings).items()
+
+
+def test_what_loadgen_wrote_is_read() -> None:
+    valid, invalid = loadgen_log.read(str(RECORDED / "single_stream")), loadgen_log.read(str(RECORDED / "offline"))
+
+    assert (valid["result"], valid["scenario"], valid["reasons"]) == ("VALID", "SingleStream", [])
+    assert valid["results"]["mean_latency_ns"] == 2233668
+    assert valid["settings"]["min_duration_ms"] == 500
+    assert "90.0th percentile latency (ns) : 2265272" in valid["summary"]
+    assert invalid["result"] == "INVALID"
+    assert invalid["reasons"] == ["Increase expected QPS so the loadgen pre-generates a larger (coalesced) query."]
+
+
+def test_a_log_without_a_result_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"LoadGen wrote no mlperf_log_summary\.txt"):
+        loadgen_log.read(str(tmp_path))
+    (tmp_path / "mlperf_log_summary.txt").write_text("")
+    (tmp_path / "mlperf_log_detail.txt").write_text(':::MLLOG {"key": "loadgen_version", "value": "6"}\n:::MLLOG {"ke')
+    with pytest.raises(ValueError, match="LoadGen left no result in"):
+        loadgen_log.read(str(tmp_path))
+
+
+@pytest.mark.machine("loadgen")
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_real_loadgen_drives_it(tmp_path: Path, scenario: str) -> None:
+    asked = network_job(tmp_path, **{**FIELDS, "scenario": scenario, "threads": 1})
+    command = [sys.executable, "-m", "tare_inside.loadgen", json.dumps(asked)]
+    ended = subprocess.run(
+        command, env={"PYTHONPATH": str(SOURCE.parent)}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    assert outcome["loadgen"]["result"] in ("VALID", "INVALID")
+    assert outcome["loadgen"]["scenario"] == scenario
+    assert outcome["metrics"]["samples"] >= 5
+    steps_s = [span / 1e9 for (name, _), span in spans_ns(marks.load(asked["marks"])[0]).items() if name == "step"]
+    assert steps_s
+    # One clock starts a little before the other; no sample takes longer on ours than on LoadGen's and that little.
+    assert outcome["metrics"]["loadgen_gap_s"] < 0.005
