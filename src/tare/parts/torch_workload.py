@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -25,8 +26,9 @@ class TorchWorkload(Workload):
 
     meets = "ready"
 
-    threads: PositiveInt | None = None
-    """Threads of torch and OpenMP; their own choice unless said."""
+    threads: PositiveInt | Literal["quota"] | None = None
+    """Threads of torch and OpenMP; their own choice (the machine's cores) unless said; `quota`: as many as cores that
+    the platform may use."""
     malloc: Malloc = "fixed"
     """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -50,19 +52,27 @@ class TorchWorkload(Workload):
         asked = host.run([python, "-c", _LOOK_FOR_OTHERS, *modules])
         missing = [_PACKAGES.get(name, name) for name in asked.out.split()] if asked.code == 0 else []
         return [
-            f"{python} has no {name}, which {self.part_name()} needs here: `{python} -m pip install {name}` puts it there."
+            f"{python} has no {name}, which {self.part_name()} needs here: "
+            f"`{python} -m pip install {name}` puts it there."
             for name in missing
         ]
 
     def program(self, place: Host, desk: Path, module: str, asked: Mapping[str, Json]) -> Job:
         """The job that runs `tare_inside.<module>` with `asked` as its order, and where to leave what it finds."""
         files = {name: str(desk / f"{name}.json") for name in ("outcome", "fingerprint")}
-        order = {**asked, **files, "marks": str(desk / "marks.bin")}
+        threads = _cores_of(place) if self.threads == "quota" else self.threads
+        order = {**asked, **files, "threads": threads, "marks": str(desk / "marks.bin")}
         env = built_in_env(desk, self.malloc)
-        if self.threads is not None:
-            env["OMP_NUM_THREADS"] = str(self.threads)  # some of torch's libraries do not ask torch
+        if threads is not None:
+            env["OMP_NUM_THREADS"] = str(threads)  # some of torch's libraries do not ask torch
         argv = (self.python or place.python, "-m", f"tare_inside.{module}", json.dumps(order, sort_keys=True))
         return Job(launched(place.python, desk, argv), env, str(desk))
+
+
+def _cores_of(place: Host) -> int | None:
+    """How many cores the place may use, in whole cores; None where that is not known."""
+    usable = getattr(place, "facts", {}).get("usable_cores")
+    return None if usable is None else max(1, math.ceil(usable))
 
 
 def _without_torch(python: str, asked: Completed, part: str) -> str | None:

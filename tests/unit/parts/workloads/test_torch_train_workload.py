@@ -212,3 +212,20 @@ def test_two_platforms_get_the_same_job_but_for_the_interpreter() -> None:
     here, there = (TorchTrain().job(FakeHost(name=name), Path("/desk"), seed=5) for name in ("bare", "docker"))
 
     assert here == there
+
+
+@pytest.mark.parametrize(("usable", "threads"), [(0.5, 1), (1.5, 2), (4.0, 4)])
+def test_threads_can_follow_the_cores_that_the_platform_may_use(tmp_path: Path, usable: float, threads: int) -> None:
+    place = FakeHost()
+    place.facts = {"usable_cores": usable}  # type: ignore[attr-defined]
+
+    job = TorchTrain(threads="quota").job(place, tmp_path, 1)
+
+    assert job.env["OMP_NUM_THREADS"] == str(threads)
+    assert json.loads(job.argv[-1])["threads"] == threads
+
+
+def test_threads_by_the_quota_of_a_place_that_says_nothing_are_torchs_own_choice(tmp_path: Path) -> None:
+    job = TorchTrain(threads="quota").job(FakeHost(), tmp_path, 1)
+
+    assert "OMP_NUM_THREADS" not in job.env
