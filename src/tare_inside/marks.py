@@ -1,7 +1,8 @@
 """The workload says what it does: `begin("fetch", step)`, `end("fetch", step)`, `point("ready")`.
 
 Marks go to a buffer that was made, and whose pages were touched, when it was opened: a mark costs no system call,
-no page fault and no I/O. Until `open_marks` is called, and in forked children, marks are dropped.
+no page fault and no I/O. The first mark opens the file that TARE_MARKS names (tare sets it), if nobody has opened one
+by then. Without that variable, where another process marks already, and in forked children, marks are dropped.
 
 The file is a header of 4096 bytes, then one record of 16 bytes a mark:
 
@@ -19,6 +20,7 @@ of one kernel.
 import mmap
 import os
 import struct
+import sys
 import time
 from _thread import allocate_lock
 from itertools import count as counter
@@ -27,6 +29,7 @@ from typing import Any, Dict, List, Tuple
 
 MAGIC = b"TAREMK1\0"
 CAPACITY = 1 << 17
+CAPACITY_WITH_TORCH = 1 << 20  # attach.py keeps room for the steps of a script in the same buffer
 EDGES = ("begin", "end", "point")
 
 _HEADER_BYTES = 4096
@@ -113,7 +116,7 @@ class _Buffer:
         at = next(islice(self._slots, room * count - 1, None)) - room * size + _RECORD.size
         end = min(at + room * size, self._end)
         pack, memory, lose = struct.Struct("<" + "qiHBx" * count).pack_into, self._memory, self._lose
-        owner = self._owner
+        owner, first = self._owner, at
 
         def write(step, *times_ns):
             nonlocal at
@@ -127,6 +130,13 @@ class _Buffer:
             pack(memory, at, *values)
             at += size
 
+        def withdraw():
+            nonlocal at
+            if _buffer is self and os.getpid() == owner:
+                memory[first:at] = bytes(at - first)  # a record whose time is zero was never written
+                at = first
+
+        write.withdraw = withdraw
         return write
 
     def interval(self, name, step, begin_ns, end_ns):
@@ -137,6 +147,9 @@ class _Buffer:
             name_id = self._names[name]
             _RECORD.pack_into(self._memory, begin_at, begin_ns, step, name_id, 0)
             _RECORD.pack_into(self._memory, end_at, end_ns, step, name_id, 1)
+
+    def room(self):
+        return max(0, (self._end - next(self._slots)) // _RECORD.size)
 
     def _lose(self, count):
         for _ in range(count):
@@ -163,8 +176,23 @@ def _drop(name, edge, step):
     """Where marks go while no buffer is open."""
 
 
+def _open_and_write(name, edge, step):
+    """Where the first mark goes: it opens the buffer, if this process is to have one."""
+    global _write
+    _write = _drop
+    path = os.environ.get("TARE_MARKS")
+    if path and os.environ.get("RANK", "0") == "0":
+        try:
+            open_marks(path, CAPACITY_WITH_TORCH if "torch" in sys.modules else CAPACITY)
+        except FileExistsError:
+            pass  # another process marks
+        except Exception as problem:  # never a fault of the program that only wants to say something
+            sys.stderr.write("tare: marks are dropped: {!r}\n".format(problem))
+    _write(name, edge, step)
+
+
 _buffer = None
-_write = _drop
+_write = _open_and_write
 
 
 def open_marks(path, capacity=CAPACITY):
@@ -172,6 +200,11 @@ def open_marks(path, capacity=CAPACITY):
     global _buffer, _write
     _buffer = _Buffer(path, capacity)
     _write = _buffer.write
+
+
+def room():
+    """How many marks have room still; None while no buffer is open."""
+    return None if _buffer is None else _buffer.room()
 
 
 def close_marks():
@@ -197,6 +230,21 @@ def end(name, step=-1):
 def point(name, step=-1):
     """Something called `name` happens now."""
     _write(name, 2, step)
+
+
+class during(object):  # noqa: N801  (it reads like a function: `with marks.during("load", step):`)
+    """The interval called `name` lasts as long as the block does."""
+
+    __slots__ = ("_name", "_step")
+
+    def __init__(self, name, step=-1):
+        self._name, self._step = name, step
+
+    def __enter__(self):
+        _write(self._name, 0, self._step)
+
+    def __exit__(self, *problem):
+        _write(self._name, 1, self._step)
 
 
 def interval(name, step, begin_ns, end_ns):

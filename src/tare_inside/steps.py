@@ -3,77 +3,124 @@
 A step ends with an optimiser step. It begins where the one before it ended, or, in a new pass over the data, with the
 first fetch. In it, `compute` is from the arrival of a batch to the end of the optimiser step (with several batches a
 step: to the next fetch), `forward` from the batch to the backward pass. A batch that no backward pass follows was not
-trained on (it was for evaluation) and is left out. Two different optimisers may step in one step; the same one twice
-makes two steps. A pass over the data that had steps is an `epoch`.
+trained on and is in no step. Two different optimisers may step in one step; the same one twice makes two steps. A pass
+over the data that had steps is an `epoch`; one that was never trained on is an `evaluate`.
 """
 
 from tare_inside import marks
 
 USUAL = ("fetch", "forward", "backward", "optimiser", "compute", "step")
+GPU_LOOKS = 3  # so many steps are enough to see whether the script has begun to use a GPU
 
 
 class Pass(object):
     """One iteration over a DataLoader."""
 
-    __slots__ = ("begin_ns", "steps", "closed", "started")
+    __slots__ = ("begin_ns", "loader", "graded", "steps", "closed", "started", "trained", "over", "came_ns", "came_in")
 
-    def __init__(self, begin_ns):
+    def __init__(self, begin_ns, loader, graded):
         self.begin_ns = begin_ns
+        self.loader = loader  # its identity only: nothing here keeps a loader alive
+        self.graded = graded  # gradients were on when it began
         self.steps = 0
         self.closed = False
         self.started = False
+        self.over = False  # it has no more batches, but those that it gave are still in use
+        self.trained = False  # a backward pass followed one of its batches
+        self.came_ns = begin_ns  # when its last batch came
+        self.came_in = 0  # the step that was going on then
 
 
 class Steps(object):
     """Turns events into marks. Marks are written when a step is known to be over: at the next fetch, or at the end."""
 
-    def __init__(self, room):
+    def __init__(self, room, find_gpu=None):
         self._write_usual = marks.group(USUAL, room)
+        self.gpu = None  # a gpu_events.Timeline, once the script is seen to use a GPU
+        self._find_gpu, self._gpu_looks = find_gpu, GPU_LOOKS if find_gpu else 0
         self._step = self._epoch = 0
         self._pass = None  # that gave the last batch
         self._trained = None  # the last one with a step in it
         self._trained_until_ns = 0
+        self._unproven = []  # passes that gave batches, none of which was trained on so far
         self._follows_ns = None  # end of the last step, while the next one follows directly
         self._since_ns = None  # end of the last event: where a forward pass would begin
         self._forget()
 
     def _forget(self):
         """Begin anew: nothing is known of a step that is going on."""
-        self._fetches, self._forwards, self._backwards, self._optimisers, self._stepped = [], [], [], [], []
+        self._fetches, self._forwards, self._backwards, self._optimisers = [], [], [], []
+        self._stepped, self._sources = [], []
 
-    def iterated(self, begin_ns):
+    def _leave_out(self):
+        """What was seen since the last step is in none."""
+        self._forget()
+        if self.gpu is not None:
+            self.gpu.forget()
+
+    def iterated(self, begin_ns, loader, graded):
         """A pass over a DataLoader begins."""
         self.finish()
         self._follows_ns = None
-        return Pass(begin_ns)
+        return Pass(begin_ns, loader, graded)
 
     def fetched(self, current, begin_ns, end_ns):
         """A batch of this pass was waited for."""
-        untrained = len(self._backwards) < len(self._fetches)
-        if untrained and (self._pass is current or not current.started):
-            self._forget()
+        if len(self._backwards) < len(self._fetches) and self._is_left_behind(current):
+            self._leave_out()
             self._follows_ns = None
         if not current.started:
             current.started = True
+            self._unproven.append(current)
             begin_ns, self._follows_ns = current.begin_ns, None
-        self._pass = current
+            if self._fetches:  # another loader's batch came after this one was begun
+                begin_ns = max(begin_ns, self._fetches[-1][1])
+        elif self._unproven and current.graded and current.came_in < self._step:
+            self._prove((current,))  # it gives batches on both sides of a step
+        self._pass, current.came_in = current, self._step
+        current.came_ns = self._since_ns = end_ns
         self._fetches.append((begin_ns, end_ns))
-        self._since_ns = end_ns
+        self._sources.append(current)
+        if self.gpu is not None:
+            self.gpu.stamp(end_ns)
+
+    def _is_left_behind(self, current):
+        """Was the last batch, which nobody trained on, for something else than what this one is for?"""
+        last = self._pass
+        if last is current:
+            return not current.graded  # several batches may be taken before the first of them is trained on
+        if last.graded != current.graded:
+            return True
+        if current.started:
+            return False  # two loaders side by side
+        if last.loader == current.loader:
+            return True  # it was left early, and here it is again
+        return not last.trained and current.begin_ns >= self._fetches[-1][1]
 
     def exhausted(self, current, now_ns):
         """The pass is over."""
         self.finish()
+        if current.trained and self._pass is current and len(self._backwards) < len(self._fetches):
+            current.over = True  # it was asked ahead: its last batches are still to be trained on
+            return
         self._follows_ns = None
         if self._pass is current:
-            self._forget()
+            self._leave_out()
+        if current in self._unproven:
+            self._unproven.remove(current)
+            self._mark_evaluation(current, now_ns)
         self._close(current, now_ns)
 
     def went_backward(self, begin_ns, end_ns):
         """A backward pass was done."""
+        if self._unproven:
+            self._prove(self._sources)
         if self._since_ns is not None:
             self._forwards.append((self._since_ns, begin_ns))
         self._backwards.append((begin_ns, end_ns))
         self._since_ns = end_ns
+        if self.gpu is not None:
+            self.gpu.stamp(end_ns)
 
     def optimised(self, which, begin_ns, end_ns):
         """An optimiser stepped."""
@@ -84,12 +131,18 @@ class Steps(object):
         self._stepped.append(which)
         self._optimisers.append((begin_ns, end_ns))
         self._since_ns = end_ns
+        if self.gpu is not None:
+            self.gpu.stamp(end_ns)
 
     def close(self):
         """The program ends."""
         self.finish()
+        for current in self._unproven:
+            self._mark_evaluation(current, current.came_ns)
         if self._trained is not None:
             self._close(self._trained, self._trained_until_ns)
+        if self.gpu is not None:
+            self.gpu.close()
 
     def finish(self):
         """If an optimiser has stepped, the step is over: mark it. Called before a fetch is timed."""
@@ -100,8 +153,11 @@ class Steps(object):
         begin_ns = self._begin_ns()
         if begin_ns is not None:
             self._mark(begin_ns, end_ns)
+            self._mark_on_gpu(end_ns)
             self._step += 1
             self._credit(end_ns)
+            if self._unproven:
+                self._settle()
         self._follows_ns = end_ns
         self._forget()
         self._forwards, self._backwards = later
@@ -136,18 +192,45 @@ class Steps(object):
             for event in events:
                 marks.interval(name, self._step, *event)
 
+    def _mark_on_gpu(self, end_ns):
+        """The same step as the GPU saw it; until one is in use, look for it after each of the first steps."""
+        if self.gpu is not None:
+            parts = (("forward", self._forwards), ("backward", self._backwards), ("optimiser", self._optimisers))
+            self.gpu.stepped(self._step, parts, end_ns)
+        elif self._gpu_looks:
+            self._gpu_looks -= 1
+            self.gpu = self._find_gpu()
+
     def _credit(self, end_ns):
         """Count the step for the pass that it belongs to; a pass that was left early ends with its last step."""
-        current = self._pass
+        current = self._sources[0] if self._sources else self._trained or self._pass
         if current is None:
             return
         if self._trained is not None and self._trained is not current:
             self._close(self._trained, self._trained_until_ns)
         current.steps += 1
         self._trained, self._trained_until_ns = current, end_ns
+        if current.over:
+            self._close(current, end_ns)
 
     def _close(self, current, end_ns):
         if current.steps and not current.closed:
             marks.interval("epoch", self._epoch, current.begin_ns, end_ns)
             self._epoch += 1
         current.closed = True
+
+    def _prove(self, passes):
+        """These are trained on."""
+        for current in passes:
+            current.trained = True
+        self._unproven = [current for current in self._unproven if not current.trained]
+
+    def _settle(self):
+        """A pass that gave no batch in the last two steps, and was never trained on, was left early by a test."""
+        for current in [current for current in self._unproven if current.came_in < self._step - 1]:
+            self._unproven.remove(current)
+            self._mark_evaluation(current, current.came_ns)
+
+    def _mark_evaluation(self, current, end_ns):
+        """Under the number of the step that it came after; -1 before the first."""
+        marks.interval("evaluate", current.came_in - 1, current.begin_ns, end_ns)

@@ -17,6 +17,7 @@ from tare.parts import find, strays
 from tare.parts.container import Container
 from tare.parts.guest_place import GuestPlace
 from tare.parts.mounts import mounts
+from tare.parts.platforms.gvisor import SandboxPlace
 from tare.parts.protocols import Platform
 from tare.testing import FakeHost
 
@@ -24,6 +25,7 @@ NAMES = find.names("platforms")
 EVERY = pytest.mark.parametrize("name", NAMES)
 PARAMS = [pytest.param(each, marks=pytest.mark.machine(each)) for each in NAMES]
 ON_THIS_MACHINE = pytest.mark.parametrize("name", PARAMS)
+OWN_KERNEL = (GuestPlace, SandboxPlace)  # their processes are none of the device's, which sees one for all of them
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 
 
@@ -91,7 +93,7 @@ def left_over(ground: Ground, place: Host) -> dict[str, object]:
 
 def jobs(ground: Ground, place: Host) -> set[int]:
     """The processes of its jobs: the device sees them, unless the place has a kernel of its own."""
-    return strays.carrying(place if isinstance(place, GuestPlace) else ground.device, ground.site.name)
+    return strays.carrying(place if isinstance(place, OWN_KERNEL) else ground.device, ground.site.name)
 
 
 NOTHING = {"mounts": [], "groups": [], "processes": set(), "scratch": []}
@@ -215,7 +217,7 @@ def _held_within(opened: Opened, folders, seconds: float) -> bool:
     end_ns = clock.now_ns() + round(seconds * 1e9)
     while clock.now_ns() < end_ns:
         found = jobs(opened.ground, opened.place)
-        if found and isinstance(opened.place, GuestPlace):
+        if found and isinstance(opened.place, OWN_KERNEL):
             found = {opened.place.scope().pid or 0}  # on the device they are the machine
         named = {str(pid) for pid in found}
         if named and all(named & set(Path(folder, "cgroup.procs").read_text().split()) for folder in folders):

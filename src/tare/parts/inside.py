@@ -73,11 +73,11 @@ def users_env(desk: Path, malloc: Malloc, *, attach: bool, environ: Mapping[str,
         name: value for name, value in ours.items() if _USERS_OWN.fullmatch(name) and not secrets.NAMES.search(name)
     }
     env = {**_DEFAULTS, **_STEADY, **kept, **_malloc(malloc)}
-    if attach:
-        inside = desk / "inside"
-        folders = [str(inside / "tare_inside" / "inside_site"), str(inside), kept.get("PYTHONPATH", "")]
-        env["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
-        env["TARE_MARKS"] = str(desk / "marks.bin")
+    inside = desk / "inside"
+    hooks = str(inside / "tare_inside" / "inside_site") if attach else ""
+    folders = [hooks, str(inside), kept.get("PYTHONPATH", "")]  # `from tare_inside import marks` works either way
+    env["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
+    env["TARE_MARKS"] = str(desk / "marks.bin")
     return env
 
 

@@ -18,6 +18,8 @@ from tare.parts.identity import Identity, identity, is_root
 from tare.parts.phases import Phases
 from tare.parts.protocols import Json
 
+STATE = "/run/tare"
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -27,13 +29,20 @@ class Runtime:
     package: str
     flags: tuple[str, ...] = ()
 
-    @property
-    def state(self) -> str:
-        return f"/run/tare/{self.program}"
+    own_root: bool = False  # each container has a state folder of its own: the runtime takes a name for any longer one
 
     @property
-    def argv(self) -> tuple[str, ...]:
-        return (self.program, "--root", self.state, *self.flags)
+    def state(self) -> str:
+        """The folder that holds one folder a container, called by its name."""
+        return f"{STATE}/{self.program}"
+
+    def root(self, name: str) -> str:
+        """The state folder that a container's calls name."""
+        return f"{self.state}/{name}" if self.own_root else self.state
+
+    def argv(self, name: str) -> tuple[str, ...]:
+        """How every call about this container begins."""
+        return (self.program, "--root", self.root(name), *self.flags)
 
 
 class OciContainer(Container):
@@ -80,10 +89,14 @@ class OciContainer(Container):
                 pid = _start(host, self.own_runtime(), site.name, bundle, stack)
             folders = cgroups.folders_of_pid(host, pid)
             limits.check_held(host, made.limits, folders)
-            place = RuntimePlace(host, site.name, Group(host, folders, pid), bundle, made, self.own_runtime())
+            place = self.place(host, site.name, Group(host, folders, pid), bundle, made)
             if self.image is not None:
                 place.find_python(self.python)
             return place.keep(stack.pop_all(), phases)
+
+    def place(self, host: Host, name: str, group: Group, bundle: str, made: oci.Bundle) -> RuntimePlace:
+        """What is opened: the container that runs."""
+        return RuntimePlace(host, name, group, bundle, made, self.own_runtime())
 
     def binds(self, host: Host, site: Site) -> list[hostroot.Bind]:
         return hostroot.binds(host, site) if self.image is None else hostroot.image_binds(site)
@@ -104,8 +117,8 @@ def _start(host: Host, runtime: Runtime, name: str, bundle: str, stack: ExitStac
     """Start the container; its first process would hold our pipes open, so that it gets files instead."""
     stack.callback(delete, host, runtime, name)
     script = 'log=$1; shift; exec "$@" < /dev/null > "$log" 2>&1'
-    start = [*runtime.argv, "run", "--detach", "--bundle", bundle, "--pid-file", f"{bundle}/pid", name]
-    host.run(["mkdir", "-p", "-m", "0700", "--", runtime.state]).checked()
+    start = [*runtime.argv(name), "run", "--detach", "--bundle", bundle, "--pid-file", f"{bundle}/pid", name]
+    host.run(["mkdir", "-p", "-m", "0700", "--", runtime.root(name)]).checked()
     done = host.run(["sh", "-c", script, "start", f"{bundle}/log", *start])
     if done.code != 0:
         said = _text(host, f"{bundle}/log") or done.err.strip()
@@ -123,10 +136,12 @@ def _text(host: Host, path: str) -> str:
 def delete(host: Host, runtime: Runtime, name: str) -> None:
     """Kill and remove; with --force, one that is not there is no error."""
     cgroups.empty(host, cgroups.own_folders(host, name))  # runc itself looks only ten times a second
-    done = host.run([*runtime.argv, "delete", "--force", name])
+    done = host.run([*runtime.argv(name), "delete", "--force", name])
     if done.code not in (0, 127):  # 127: without the program there is no container of its either
         said = done.err.strip()
         raise TrialError(f"{runtime.program} could not remove the container {name}: {said}\nRun `tare restore`.")
+    if runtime.own_root:
+        host.run(["rm", "-rf", "--one-file-system", "--", runtime.root(name)]).checked()
 
 
 class RuntimePlace(Place):
@@ -154,7 +169,8 @@ class RuntimePlace(Place):
         """The whole process is in a file: on the command line its environment could be read by anyone."""
         file = f"{self._bundle}/process-{number}.json"
         _make_file(self._host, file, json.dumps(oci.process(self._made_of, argv, env, cwd)))
-        return [*self._runtime.argv, "exec", "--process", file, "--pid-file", self._pid_file(number), self.name]
+        begun = [*self._runtime.argv(self.name), "exec", "--process", file]
+        return [*begun, "--pid-file", self._pid_file(number), self.name]
 
     def _pid_file(self, number: int) -> str:
         return f"{self._bundle}/process-{number}.pid"

@@ -1,4 +1,12 @@
 """One data set a file: its format on disk, how to make one like it, and how to read it item by item.
 
-Each has TITLE, ITEMS (how many the real one has), folder_name(), make(), obstacle() and Dataset.
+Each has TITLE, KIND (image, text, speech, questions, clicks), FORMAT in a few words, ITEMS and BYTES of the real one,
+CLASSES where there are some, NEEDS (modules that making and reading need beside torch), and
+
+    folder_name(count, seed)                          the folder of a synthetic one, wherever data sets are kept
+    make(folder, count, seed, processes, report)      makes a synthetic one unless it is there (see making.py)
+    maker(count, seed)                                from a unit to its files, as pairs of name and bytes
+    obstacle(folder, items)                           why it cannot be used, as a sentence; None if it can
+    recognise(folder), describe(folder)               for `tare data check`: looks at the files, not at a manifest
+    Dataset(folder, ...)                              items, each read and decoded at each read; len(), .classes
 """

@@ -4,21 +4,21 @@
     train-labels-idx1-ubyte    magic 2049, count, then one byte a label
 
 The synthetic images are about as sparse as handwriting and can be told apart, so that training on them learns.
-Run as a program it makes a folder: `python mnist.py FOLDER COUNT SEED`.
 """
 
-import hashlib
-import json
 import os
 import random
 import struct
-import sys
+
+from tare_inside import making, pictures
 
 TITLE = "MNIST"
 ITEMS = 60000
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
-MANIFEST = "manifest.json"
 CLASSES = 10
+KIND = "image"
+FORMAT = "idx"
+BYTES = 47100024
 
 _ROWS = _COLUMNS = 28
 _IMAGE_BYTES = _ROWS * _COLUMNS
@@ -33,24 +33,25 @@ def folder_name(count, seed):
     return "mnist-{}-{}".format(count, seed)
 
 
-def make(folder, count=ITEMS, seed=0):
-    """Make the data set unless it is there, whole. A killed run leaves nothing that looks finished: manifest last."""
-    asked = {"format": "idx", "count": count, "seed": seed}
-    if _is_whole(folder, asked):
-        return
-    os.makedirs(folder, exist_ok=True)
-    chance = random.Random(seed)
-    # Each class lights its own fifth of the pixels, as bright as chance has it.
-    lit = [_bytes_where(chance, 0.2) for _ in range(CLASSES)]
-    labels = bytearray(chance.randrange(CLASSES) for _ in range(count))
-    images = (chance.getrandbits(8 * _IMAGE_BYTES) & lit[label] for label in labels)
-    image_header = _IMAGE_HEADER.pack(_IMAGE_MAGIC, count, _ROWS, _COLUMNS)
-    digests = {
-        IMAGES: _write(folder, IMAGES, image_header, (image.to_bytes(_IMAGE_BYTES, "big") for image in images)),
-        LABELS: _write(folder, LABELS, _LABEL_HEADER.pack(_LABEL_MAGIC, count), [bytes(labels)]),
-    }
-    manifest = dict(asked, sha256=digests)
-    _write(folder, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode() + b"\n", [])
+def make(folder, count=ITEMS, seed=0, processes=None, report=None):
+    """Make the data set unless it is there, whole."""
+    making.make(making.Order("mnist", folder, count, seed, units=1), processes, report)
+
+
+def maker(count, seed):
+    """From the one unit there is to its two files."""
+
+    def files_of(unit):
+        chance = random.Random(seed)
+        # Each class lights its own fifth of the pixels, as bright as chance has it.
+        lit = [_bytes_where(chance, 0.2) for _ in range(CLASSES)]
+        labels = bytes(chance.randrange(CLASSES) for _ in range(count))
+        images = (chance.getrandbits(8 * _IMAGE_BYTES) & lit[label] for label in labels)
+        image_header = _IMAGE_HEADER.pack(_IMAGE_MAGIC, count, _ROWS, _COLUMNS)
+        yield IMAGES, image_header + b"".join(image.to_bytes(_IMAGE_BYTES, "big") for image in images)
+        yield LABELS, _LABEL_HEADER.pack(_LABEL_MAGIC, count) + labels
+
+    return files_of
 
 
 def obstacle(folder, items):
@@ -69,15 +70,37 @@ def obstacle(folder, items):
     return None
 
 
+def recognise(folder):
+    """Whether the folder looks like this data set."""
+    return any(os.path.exists(os.path.join(folder, layout, IMAGES)) for layout in _LAYOUTS)
+
+
+def describe(folder):
+    """What is there, for `tare data check`."""
+    said = {"classes": CLASSES, "problems": [problem for problem in [obstacle(folder, 0)] if problem]}
+    if not said["problems"]:
+        images, labels = _files(folder)
+        said["items"] = _count(images, _IMAGE_HEADER, _IMAGE_MAGIC, _IMAGE_BYTES)
+        said["bytes"] = os.path.getsize(images) + os.path.getsize(labels)
+        found = set(pictures.read(labels)[_LABEL_HEADER.size :])
+        said["classes"] = len(found)
+        if max(found) >= CLASSES:
+            said["problems"].append("{}: it has labels above {}.".format(labels, CLASSES - 1))
+    return said
+
+
 class Dataset(object):
     """Items (image, label) read from disk one by one, decoded and normalised at each read, as a real loader does."""
 
-    def __init__(self, folder):
-        self._folder = folder
+    def __init__(self, folder, pixels=None):
+        import torch
+
+        self._view = (folder, pixels)
+        self.classes = CLASSES
         images, labels = _files(folder)
         self._count = _count(images, _IMAGE_HEADER, _IMAGE_MAGIC, _IMAGE_BYTES)
         self._images, self._labels = os.open(images, os.O_RDONLY), os.open(labels, os.O_RDONLY)
-        self._decode = _decoder()
+        self._decode = pictures.plane_normaliser(torch, 1, _ROWS, (_MEAN,), (_DEVIATION,), pixels)
 
     def __len__(self):
         return self._count
@@ -89,24 +112,12 @@ class Dataset(object):
         return self._decode(image), label[0]
 
     def __reduce__(self):
-        return Dataset, (self._folder,)  # spawned loader workers open the files again
+        return Dataset, self._view  # spawned loader workers open the files again
 
     def __del__(self):
         for descriptor in (getattr(self, "_images", None), getattr(self, "_labels", None)):
             if descriptor is not None:
                 os.close(descriptor)
-
-
-def _decoder():
-    import torch
-
-    from_bytes, uint8 = torch.frombuffer, torch.uint8
-
-    def decode(image):
-        pixels = from_bytes(bytearray(image), dtype=uint8).float()
-        return pixels.div_(255).sub_(_MEAN).div_(_DEVIATION).view(1, _ROWS, _COLUMNS)
-
-    return decode
 
 
 def _files(folder):
@@ -133,52 +144,5 @@ def _count(path, header, magic, item_bytes):
     return count
 
 
-def _is_whole(folder, asked):
-    try:
-        with open(os.path.join(folder, MANIFEST)) as file:
-            manifest = json.load(file)
-        digests = {name: _digest(os.path.join(folder, name)) for name in (IMAGES, LABELS)}
-    except (OSError, ValueError):
-        return False
-    return manifest == dict(asked, sha256=digests)
-
-
-def _digest(path):
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _write(folder, name, header, blocks):
-    """Write a file under another name, make it durable, rename it; its sha256."""
-    digest = hashlib.sha256(header)
-    half = os.path.join(folder, "{}.{}.half".format(name, os.getpid()))
-    with open(half, "wb") as file:
-        file.write(header)
-        for block in blocks:
-            digest.update(block)
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(half, os.path.join(folder, name))
-    return digest.hexdigest()
-
-
 def _bytes_where(chance, share):
     return int.from_bytes(bytes(255 if chance.random() < share else 0 for _ in range(_IMAGE_BYTES)), "big")
-
-
-def main(arguments):
-    folder, count, seed = arguments
-    try:
-        make(folder, int(count), int(seed))
-    except OSError as problem:
-        sys.stderr.write("tare: cannot make the data set in {}: {}\n".format(folder, problem.strerror or problem))
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -15,6 +15,18 @@ def _attach(torch):
         attach.attach(torch, os.environ["TARE_MARKS"])
     except Exception as problem:
         sys.stderr.write("tare: the script runs unmarked: {!r}\n".format(problem))
+        _leave_word(problem)
+
+
+def _leave_word(problem):
+    """For the record; where there is no place for it, on we go."""
+    try:
+        import json
+
+        with open(os.path.join(os.path.dirname(os.environ["TARE_MARKS"]), "attach.json"), "w") as file:
+            json.dump({"state": "gave up", "pid": os.getpid(), "why": repr(problem)[:500]}, file)
+    except Exception:
+        pass
 
 
 class _WhenTorchComes(object):

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tare.host import Host, Site
+from tare.host import Completed, Exit, Host, Job, Process, Site
 from tare.parts import limits, oci
+from tare.parts.group import Group
 from tare.parts.identity import Identity
-from tare.parts.oci_runtime import OciContainer, Runtime
+from tare.parts.oci_runtime import OciContainer, Runtime, RuntimePlace
+
+_KILL_WITHIN_S = 5.0
+_RUNTIME_FAILED = 128  # what runsc says of itself; of a command it says the command's own code
+_NOT_STARTED = "executing processes for container"
+_NO_SUCH_COMMAND, _KILLED = 127, 137  # as a shell says it
+# -1 is everyone but the first process and the one that asks; again, for one may just have been forked.
+_KILL_ALL = "n=0; while kill -KILL -1 2> /dev/null && [ $n -lt 100 ]; do n=$((n + 1)); done"
 
 
 class Gvisor(OciContainer):
     """Run in gVisor (runsc): a kernel in user space between the workload and the device's.
 
-    Faults and switches that are counted inside are gVisor's; those of the device are seen from outside. `image` is the
-    folder of an unpacked root file system.
+    The device sees one process for all that runs inside: faults and switches that are counted inside are gVisor's, and
+    past its memory limit the whole container dies. `image` is the folder of an unpacked root file system.
     """
 
     intercept: Literal["ptrace", "systrap", "kvm"] | None = None
@@ -24,7 +33,7 @@ class Gvisor(OciContainer):
     @classmethod
     def runtime(cls) -> Runtime:
         # Without a network of its own there is none; and the device's files are only read.
-        return Runtime("runsc", "runsc", ("--network=none", "--overlay=false"))
+        return Runtime("runsc", "runsc", ("--network=none", "--overlay=false"), own_root=True)
 
     def own_runtime(self) -> Runtime:
         plain = self.runtime()
@@ -41,3 +50,64 @@ class Gvisor(OciContainer):
             swap_is_counted=limits.swap_is_counted(host),
             writable=self.writable,
         )
+
+    def place(self, host: Host, name: str, group: Group, bundle: str, made: oci.Bundle) -> RuntimePlace:
+        runtime = self.own_runtime()
+        kill = (*runtime.argv(name), "exec", name, "/bin/sh", "-c", _KILL_ALL)
+        sandbox = Sandbox(group.host, group.folders, group.keeper, kill)
+        return SandboxPlace(host, name, sandbox, bundle, made, runtime)
+
+
+@dataclass(frozen=True)
+class Sandbox(Group):
+    """The group of a container whose processes the device does not see: they are ended from inside."""
+
+    kill: Sequence[str] = field(default_factory=tuple)
+
+    def kill_jobs(self) -> None:
+        if self.lives():
+            self.host.run(self.kill, limit_s=_KILL_WITHIN_S)
+
+    def lives(self) -> bool:
+        return self.keeper is not None and self.alive(self.keeper)
+
+
+class SandboxPlace(RuntimePlace):
+    """A running container of gVisor: a host with a kernel of its own."""
+
+    def __init__(
+        self, host: Host, name: str, sandbox: Sandbox, bundle: str, made: oci.Bundle, runtime: Runtime
+    ) -> None:
+        super().__init__(host, name, sandbox, bundle, made, runtime)
+        self._sandbox = sandbox
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        done = super().run(argv, limit_s=limit_s, stdin=stdin)
+        return replace(done, code=_code(self._sandbox, done.code, done.err))
+
+    def spawn(self, job: Job) -> Process:
+        return SandboxProcess(super().spawn(job), self._sandbox)
+
+
+class SandboxProcess:
+    """A job in gVisor, whose ending is told as on the other platforms."""
+
+    def __init__(self, inner: Process, sandbox: Sandbox) -> None:
+        self._inner = inner
+        self._sandbox = sandbox
+
+    def wait(self, limit_s: float) -> Exit:
+        ended = self._inner.wait(limit_s)
+        return replace(ended, code=_code(self._sandbox, ended.code, ended.err))
+
+    def kill(self) -> None:
+        self._inner.kill()
+
+
+def _code(sandbox: Sandbox, code: int, err: str) -> int:
+    """runsc's own failure in a shell's words: a command that is not there, or one that died with its whole kernel."""
+    if code != _RUNTIME_FAILED:
+        return code
+    if not sandbox.lives():
+        return _KILLED
+    return _NO_SUCH_COMMAND if err.startswith(_NOT_STARTED) else code

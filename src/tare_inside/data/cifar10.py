@@ -1,0 +1,184 @@
+"""CIFAR-10 as it lies on disk: the Python version, or the binary one.
+
+    cifar-10-batches-py/data_batch_1 .. 5, test_batch, batches.meta    pickles: data (rows of 3 planes of 32x32), labels
+    cifar-10-batches-bin/data_batch_1.bin .. 5, test_batch.bin         a byte for the label, then the three planes
+
+The real one has 50,000 items to train on and 10,000 to test. The pickles are read without running anything in them.
+"""
+
+import os
+
+from tare_inside import making, pictures, plain_pickle
+
+TITLE = "CIFAR-10"
+KIND = "image"
+FORMAT = "cifar-10-batches-py"
+ITEMS = 50000
+BYTES = 184700000
+CLASSES = 10
+NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+PYTHON, BINARY = "cifar-10-batches-py", "cifar-10-batches-bin"
+MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+
+_SIDE = 32
+_ITEM_BYTES = 3 * _SIDE * _SIDE
+_BATCHES = 5
+_TRAIN = ["data_batch_{}".format(number) for number in range(1, _BATCHES + 1)]
+_TEST, _META = "test_batch", "batches.meta"
+
+
+def folder_name(count, seed):
+    """The folder that holds this synthetic data set, under wherever data sets are kept."""
+    return "cifar10-{}-{}".format(count, seed)
+
+
+def make(folder, count=ITEMS, seed=0, processes=None, report=None):
+    """Make the data set unless it is there, whole; a fifth as many items again to test with."""
+    making.make(making.Order("cifar10", folder, count, seed, _BATCHES + 1), processes, report)
+
+
+def maker(count, seed):
+    """From a unit to its files: five batches, then the one to test with and the names."""
+    patterns = [making.chance("cifar10", seed, "pattern", label).getrandbits(8 * _ITEM_BYTES) for label in range(10)]
+
+    def files_of(unit):
+        if unit < _BATCHES:
+            items = range(unit * count // _BATCHES, (unit + 1) * count // _BATCHES)
+            about = "training batch {} of {}".format(unit + 1, _BATCHES)
+            return [(os.path.join(PYTHON, _TRAIN[unit]), _batch(seed, patterns, items, about))]
+        test = _batch(seed, patterns, range(count, count + count // _BATCHES), "testing batch 1 of 1")
+        meta = {"num_cases_per_batch": count // _BATCHES, "label_names": list(NAMES), "num_vis": _ITEM_BYTES}
+        return [(os.path.join(PYTHON, _TEST), test), (os.path.join(PYTHON, _META), plain_pickle.write(meta))]
+
+    return files_of
+
+
+def _batch(seed, patterns, items, about):
+    half = int.from_bytes(b"\x7f" * _ITEM_BYTES, "big")
+    images, labels, names = [], [], []
+    for index in items:
+        luck = making.chance("cifar10", seed, index)
+        label = luck.randrange(CLASSES)
+        # Half of each byte is the pattern of the class, half is chance.
+        mixed = ((patterns[label] >> 1) & half) + ((luck.getrandbits(8 * _ITEM_BYTES) >> 1) & half)
+        images.append(mixed.to_bytes(_ITEM_BYTES, "big"))
+        labels.append(label)
+        names.append("{}_s_{:06d}.png".format(NAMES[label], index))
+    rows = plain_pickle.array(len(labels), _ITEM_BYTES, b"".join(images))
+    return plain_pickle.write({"batch_label": about, "labels": labels, "data": rows, "filenames": names})
+
+
+def obstacle(folder, items):
+    """Why this folder cannot be trained on, as a sentence; None if it can."""
+    try:
+        count = len(Dataset(folder))
+    except (OSError, ValueError) as problem:
+        return str(problem)
+    if count < items:
+        return "{}: an epoch needs {} images and there are {}; ask for fewer steps_per_epoch.".format(
+            folder, items, count
+        )
+    return None
+
+
+def recognise(folder):
+    """Whether the folder looks like this data set."""
+    return _version(folder) is not None
+
+
+def describe(folder):
+    """What is there, for `tare data check`."""
+    problems, items, size, labels = [], 0, 0, set()
+    paths, opened = _version(folder)
+    for path in paths:
+        try:
+            size += os.path.getsize(path)
+            batch = opened(path)
+            items += len(batch.labels)
+            labels |= set(batch.labels)
+        except (OSError, ValueError) as problem:
+            problems.append(str(problem))
+    return {"items": items, "bytes": size, "classes": len(labels), "problems": problems}
+
+
+class Dataset(object):
+    """Items (image, label) read from disk one by one, decoded, resized and normalised at each read."""
+
+    def __init__(self, folder, pixels=None):
+        import torch
+
+        self._view = (folder, pixels)
+        self.classes = CLASSES
+        version = _version(folder)
+        if version is None:
+            raise FileNotFoundError(
+                "{}: there is neither {}/{} nor {}/{}.bin. Unpack cifar-10-python.tar.gz there, or leave data_path out "
+                "for synthetic data.".format(folder, PYTHON, _TRAIN[0], BINARY, _TRAIN[0])
+            )
+        self._batches = [version[1](path) for path in version[0]]
+        self._items = [(batch, row) for batch in self._batches for row in range(len(batch.labels))]
+        self._decode = pictures.plane_normaliser(torch, 3, _SIDE, MEAN, DEVIATION, pixels)
+
+    def __len__(self):
+        return len(self._items)
+
+    def __getitem__(self, index):
+        batch, row = self._items[index]
+        return self._decode(batch.read(row)), batch.labels[row]
+
+    def __reduce__(self):
+        return Dataset, self._view  # spawned loader workers open the files again
+
+
+class Batch(object):
+    """One open file: its labels, and where in it the images lie."""
+
+    def __init__(self, path, labels, first, stride, loose=None):
+        if any(not 0 <= label < CLASSES for label in labels):
+            raise ValueError("{}: it has labels that are not 0 to {}.".format(path, CLASSES - 1))
+        self.labels = labels
+        self._first, self._stride, self._loose = first, stride, loose
+        self._file = os.open(path, os.O_RDONLY)
+
+    def read(self, row):
+        """The three planes of an image; pread moves no file position, so forked workers can share the file."""
+        if self._loose is not None:
+            return self._loose[row * _ITEM_BYTES : (row + 1) * _ITEM_BYTES]
+        return os.pread(self._file, _ITEM_BYTES, self._first + row * self._stride)
+
+    def __del__(self):
+        if hasattr(self, "_file"):
+            os.close(self._file)
+
+
+def _version(folder):
+    """The paths of the batches to train on and how to open one, in whichever version is there; None if none is."""
+    for name, ending, opened in ((PYTHON, "", _open_pickle), (BINARY, ".bin", _open_binary)):
+        for top in (os.path.join(folder, name), folder):
+            paths = [os.path.join(top, batch + ending) for batch in _TRAIN]
+            if os.path.exists(paths[0]):
+                return paths, opened
+    return None
+
+
+def _open_pickle(path):
+    content = pictures.read(path)
+    held = plain_pickle.read(content, path)
+    rows, labels = (held.get(key) for key in (b"data", b"labels")) if isinstance(held, dict) else (None, None)
+    fits = isinstance(rows, plain_pickle.Array) and isinstance(labels, list)
+    if not fits or rows.shape != (len(labels), _ITEM_BYTES):
+        raise ValueError(
+            "{}: this is not a batch of CIFAR-10 (a label and {} bytes an item).".format(path, _ITEM_BYTES)
+        )
+    first = content.find(rows.content[:_ITEM_BYTES])
+    as_they_lie = first >= 0 and content[first : first + len(rows.content)] == rows.content
+    # A pickle that was written by Python 3 for Python 2 has the bytes in another form: those stay in memory.
+    return Batch(path, labels, first, _ITEM_BYTES, None if as_they_lie else rows.content)
+
+
+def _open_binary(path):
+    content, stride = pictures.read(path), 1 + _ITEM_BYTES
+    if not content or len(content) % stride:
+        raise ValueError("{}: {} bytes are not whole items of {}.".format(path, len(content), stride))
+    return Batch(path, list(content[::stride]), 1, stride)

@@ -1,0 +1,47 @@
+"""Frames between the device and the first process of a virtual machine.
+
+A frame is two u32 (big-endian: length of the header, length of the data), a header in JSON, and data. The device asks
+with `{"id": 7, "do": "read", ...}`; an answer carries the same id, and an error is `{"id", "error", "errno"}`. A job
+(`do: spawn`) answers several times: `stream` with output, `ended` with its code, then `closed`.
+"""
+
+import json
+import os
+import struct
+
+_HEAD = struct.Struct(">II")
+
+
+class Channel:
+    """Frames to and from the device; a write blocks until the device has taken it, and the device always does."""
+
+    def __init__(self, descriptor):
+        self._descriptor = descriptor
+        self._kept = bytearray()
+
+    def fileno(self):
+        return self._descriptor
+
+    def send(self, header, data=b""):
+        text = json.dumps(header).encode("utf-8")
+        left = memoryview(_HEAD.pack(len(text), len(data)) + text + bytes(data))
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+
+    def receive(self):
+        """The frames that are whole now; None when the device has gone."""
+        chunk = os.read(self._descriptor, 1 << 20)
+        if not chunk:
+            return None
+        self._kept += chunk
+        return list(self._frames())
+
+    def _frames(self):
+        while len(self._kept) >= _HEAD.size:
+            head, body = _HEAD.unpack_from(self._kept)
+            end = _HEAD.size + head + body
+            if len(self._kept) < end:
+                return
+            header = json.loads(self._kept[_HEAD.size : _HEAD.size + head].decode("utf-8"))
+            yield header, bytes(self._kept[_HEAD.size + head : end])
+            del self._kept[:end]

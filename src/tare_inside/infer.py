@@ -1,0 +1,195 @@
+"""The built-in inference program: `python -m tare_inside.infer JOB`, JOB being JSON or the path of a file of it.
+
+A job names a `model`, which runs on data that lie in memory, or an `application`, which goes from files to answers.
+Marks, per request (a batch of items): `fetch` (the wait for a thread, and for a network taking the data), `copy` (to
+the device), `inference` and, meaning the same, `compute`, and `step`: from its arrival to its end, which is its
+latency; an application also has `pre_process` and `post_process`. Requests in flight have step numbers of their own.
+On a GPU `gpu_step` and `gpu_idle` come from CUDA events, and with `timing: async` nobody waits for it: the marks above
+are the events' own, beside the host's `host_fetch`, `host_copy`, `host_inference`, `host_step`.
+
+The same seed gives the same weights and so the same answers; their digest shows that two runs did the same work.
+Making the network ready (export, compilation) and the warm-up come before the first step and are marked apart.
+"""
+
+import gc
+import hashlib
+import json
+import sys
+
+import torch
+
+from tare_inside import (
+    barrier,
+    failures,
+    fingerprint,
+    gpu_marks,
+    inference_place,
+    marks,
+    request_phases,
+    serving,
+    spent,
+    tasks,
+)
+from tare_inside.gpu_clock import GpuClock
+from tare_inside.launch import write_whole
+from tare_inside.train import read_job
+
+EVENTS_A_STEP = gpu_marks.EVENTS_A_STEP[False]
+GPU_MARKS_A_STEP = 12
+MARKS_APART = 64
+SHOWN_CHARACTERS = 200
+
+
+def made_ready(job, room):
+    """(the task, where its tensors are wanted, how long that took); marks are open from here on, `room` of them."""
+    if job.get("threads") is not None:
+        torch.set_num_threads(job["threads"])
+    torch.backends.cudnn.deterministic = True
+    marks.open_marks(job["marks"], room)
+    begin_ns = marks.now_ns()
+    task, tensors_on = (tasks.application if job.get("application") else tasks.in_memory)(job)
+    end_ns = marks.now_ns()
+    marks.interval("model_load", -1, begin_ns, end_ns)
+    return task, tensors_on, (end_ns - begin_ns) / 1e9
+
+
+def kind_of(job):
+    """(what a request is put through, the names of its marks)."""
+    if job.get("application"):
+        return request_phases.whole_application, request_phases.APPLICATION
+    return request_phases.network_alone, request_phases.NETWORK
+
+
+def threads_of(job):
+    """What each thread that answers requests runs in."""
+    own_stream = job["device"] == "cuda" and job["concurrency"] > 1
+    return inference_place.in_own_stream if own_stream else inference_place.without_gradients
+
+
+def warmed_up(job, task, tensors_on, requests):
+    """Answer so many requests without a mark; (their answers, their items)."""
+    kind, _ = kind_of(job)
+    asked = serving.batches(requests, job["batch"], task.items)
+    handle = kind(task, inference_place.place(tensors_on, job["device"]), _write_nothing)
+    begin_ns = marks.now_ns()
+    answers, _, _ = serving.serve(handle, asked, job["concurrency"], None, threads_of(job))
+    marks.interval("warm_up", -1, begin_ns, marks.now_ns())
+    return answers, asked
+
+
+def _write_nothing(step, *times_ns):
+    """Where the marks of the warm-up go."""
+
+
+def gpu_clock(job, tensors_on):
+    """The GPU's clock where one request at a time runs there; of several in flight its events could not be told."""
+    if tensors_on == "cpu" or job["concurrency"] > 1 or job.get("application"):
+        return None
+    return GpuClock(torch.cuda, job["requests"] * EVENTS_A_STEP)
+
+
+def marked_handler(job, task, tensors_on, clock):
+    """What answers a request and marks it."""
+    kind, names = kind_of(job)
+    is_async = job["timing"] == "async"
+    place = inference_place.place(tensors_on, job["device"], clock.tick if clock else None, wait=not is_async)
+    group = marks.group if job["concurrency"] == 1 else request_phases.shared_group
+    return kind(task, place, group(request_phases.BESIDE_GPU if is_async else names, job["requests"]))
+
+
+def served(job, task, tensors_on):
+    """Answer all requests; what came of it."""
+    asked, arrivals = serving.batches(job["requests"], job["batch"], task.items), None
+    if job.get("rate_per_s") is not None:
+        arrivals = serving.poisson_ns(job["requests"], job["rate_per_s"], job["seed"])
+    clock = gpu_clock(job, tensors_on)
+    handle = marked_handler(job, task, tensors_on, clock)
+    gc.collect()  # what came before: here, and not somewhere between two requests
+    marks.point("ready")
+    barrier.wait()
+    before = spent.used()
+    if clock is not None:
+        clock.start()
+    answers, start_ns, end_ns = serving.serve(handle, asked, job["concurrency"], arrivals, threads_of(job))
+    said = {}
+    if clock is not None:
+        clock.stop()
+        end_ns = marks.now_ns() if job["timing"] == "async" else end_ns
+        said["gpu_clock"] = mark_by_events(job, clock, start_ns)
+    said["metrics"] = figures(job, before, spent.used(), (end_ns - start_ns) / 1e9)
+    said.update(answers_said(task, answers, asked))
+    return said
+
+
+def mark_by_events(job, clock, start_ns):
+    """Write the marks that the GPU's events tell of; how well its clock could be placed on the host's."""
+    times_ns, said = clock.place()
+    steps = gpu_marks.by_step(times_ns, False)
+    gpu_marks.mark_gpu(steps)
+    if job["timing"] == "async":
+        gpu_marks.mark_steps(steps, [(start_ns, start_ns)] * len(steps), False)
+        for step, events in enumerate(steps):
+            marks.interval("inference", step, events[1], events[-1])
+    return said
+
+
+def figures(job, before, after, seconds):
+    """Figures of the timed requests as a whole, by the names that they have in a record."""
+    return {
+        "requests_per_s": job["requests"] / seconds,
+        "items_per_s": job["requests"] * job["batch"] / seconds,
+        "cpu_step_s": (after["cpu_train_s"] - before["cpu_train_s"]) / job["requests"],
+        "minor_faults_inference": after["minor_faults_training"] - before["minor_faults_training"],
+        "major_faults_inference": after["major_faults_training"] - before["major_faults_training"],
+    }
+
+
+def answers_said(task, answers, asked):
+    """A digest of all answers in the order of the requests, and the first of them for people to look at.
+
+    A network on data in memory sees the same batches again and again: there each is looked at once.
+    """
+    if hasattr(task, "answers"):
+        once = {items.start: outputs for items, outputs in reversed(list(zip(asked, answers)))}
+        answers = [task.answers(once[start]) for start in sorted(once)]
+    whole = json.dumps(answers, sort_keys=True)
+    return {
+        "answers_digest": hashlib.sha256(whole.encode("utf-8")).hexdigest(),
+        "answer": json.dumps(answers[0][0])[:SHOWN_CHARACTERS],
+    }
+
+
+def run(job):
+    """Answer requests as the job says; what came of it, as plain data."""
+    job = dict({"timing": "sync"}, **job)
+    room = job["requests"] * (request_phases.MOST_MARKS + GPU_MARKS_A_STEP) + MARKS_APART
+    task, tensors_on, ready_s = made_ready(job, room)
+    warmed_up(job, task, tensors_on, job["warm_up"])
+    outcome = served(job, task, tensors_on)
+    outcome["metrics"]["model_load_s"] = ready_s
+    outcome.update(steps=job["requests"], threads=torch.get_num_threads())
+    return outcome
+
+
+def main(arguments):
+    return program(run, read_job(arguments[0]))
+
+
+def program(work, job):
+    """Do the work and write what came of it; a problem with a known cause is said in a sentence."""
+    try:
+        outcome = work(job)
+    except Exception as problem:
+        sentence = failures.explained(problem, job)
+        if sentence is None:
+            raise
+        sys.stderr.write("tare: {}\n".format(sentence))
+        return 1
+    write_whole(job["outcome"], outcome)
+    write_whole(job["fingerprint"], fingerprint.gather())
+    print(json.dumps({name: outcome[name] for name in ("steps", "answers_digest", "answer") if name in outcome}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
