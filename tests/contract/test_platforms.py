@@ -93,7 +93,16 @@ def left_over(ground: Ground, place: Host) -> dict[str, object]:
 
 def jobs(ground: Ground, place: Host) -> set[int]:
     """The processes of its jobs: the device sees them, unless the place has a kernel of its own."""
+    if isinstance(place, SandboxPlace):
+        return jobs_in_a_sandbox(ground, place)
     return strays.carrying(place if isinstance(place, OWN_KERNEL) else ground.device, ground.site.name)
+
+
+def jobs_in_a_sandbox(ground: Ground, place: Host) -> set[int]:
+    """gVisor's /proc cannot be walked (`ls /proc/1` is an invalid argument there), but its files can be read."""
+    script = 'for file in /proc/[0-9]*/environ; do if grep -qszxF -e "$1" -- "$file"; then echo "$file"; fi; done'
+    found = place.run(["sh", "-c", script, "look", f"{strays.VARIABLE}={ground.site.name}"]).checked()
+    return {int(path.split("/")[2]) for path in found.out.splitlines()}
 
 
 NOTHING = {"mounts": [], "groups": [], "processes": set(), "scratch": []}

@@ -5,10 +5,7 @@ Where everything is emulated, importing torch takes minutes: there is one such t
 
 from __future__ import annotations
 
-import json
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +15,15 @@ import tare_inside
 from tare.host import Job, LocalHost, Site
 from tare.parts.guest_place import GuestPlace
 from tare.parts.platforms.qemu import Qemu
+from tare.parts.protocols import Mark
+from tare.plan.matrix import cells
+from tare.plan.order import trials
+from tare.records.store import Store
+from tare.study.load import loads
+from tare.trial.engine import Bench, run_trial
 from tare.trial.inside_time import in_device_time, place_facts
-from tare_inside.marks import load
+from tare.trial.journal import Journal
+from tare_inside.marks import load as load_marks
 
 pytestmark = pytest.mark.machine("root", "qemu")
 MARKING = """
@@ -66,10 +70,8 @@ def test_marks_made_in_a_machine_come_back_in_device_time(place):
     after_ns = clock.now_ns()
 
     assert ended.code == 0, ended.err
-    marks, lost = load(str(desk / "marks.bin"))
+    marks, lost = load_marks(str(desk / "marks.bin"))
     assert (len(marks), lost) == (6, 0)
-    from tare.parts.protocols import Mark
-
     moved = in_device_time([Mark(*mark) for mark in marks], guest)
     bound_ns = place_facts(guest)["clock"]["bound_ns"]
     assert before_ns - bound_ns <= moved[0].t_ns <= moved[-1].t_ns <= after_ns + bound_ns
@@ -96,20 +98,18 @@ def test_it_has_the_devices_software_and_cannot_change_it(place):
 
 @pytest.mark.machine("runc")
 def test_lenet_trains_in_a_container_in_a_virtual_machine_and_its_marks_are_in_device_time(tmp_path):
-    (tmp_path / "nested.yaml").write_text(STUDY)
-    command = [sys.executable, "-m", "tare.cli", "run", "nested.yaml", "-o", "store", "--trust"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=1500)
-    assert done.returncode == 0, done.stderr
-    shown = subprocess.run(
-        [sys.executable, "-m", "tare.cli", "show", "store", "--json"], check=True, capture_output=True, cwd=tmp_path
-    )
-    (record,) = json.loads(shown.stdout)["trials"]
+    study = loads(STUDY)
+    (trial,) = trials(study, cells(study))
+    journal = Journal(tmp_path / "state" / "devices" / "here")
+    with Store.create(tmp_path / "store", {"study": "nested"}, STUDY) as store:
+        record = run_trial(trial, Bench(LocalHost(), store, journal, tmp_path / "scratch"))
 
-    assert record["state"] in ("ok", "suspect", "invalid"), record["reasons"]  # a loud device is not this test's matter
-    assert record["metrics"]["step_s"] > 0
-    place = record["facts"]["place"]
+    assert record.state in ("ok", "suspect", "invalid"), record.reasons  # a loud device is not this test's matter
+    assert record.metrics["steps"] == 3
+    assert record.metrics["step_s"] > 0
+    place = record.facts["place"]
     assert place["accel"] in ("kvm", "tcg")
     assert place["root"] == "overlay"  # the container's
     assert place["clock"]["bound_ns"] < 1_000_000_000
-    assert record["phases"]["open"] >= record["phases"]["open.boot"] > 0
-    assert not list(Path("/dev/shm").glob("tare-*nested*"))
+    assert record.phases["open"] >= record.phases["open.boot"] > 0
+    assert journal.pending() == []

@@ -40,12 +40,20 @@ class Configuration:
 
 
 def configurations(rows: Iterable[Observation], figures: Sequence[str]) -> list[Configuration]:
-    """The rows by group and settings, in the order in which they appear; rows that lack a figure are left out."""
-    held: dict[tuple[str | None, tuple[tuple[str, Setting], ...]], list[Observation]] = {}
+    """The rows by group and settings; rows that lack a figure are left out.
+
+    Groups come in the order in which they appear. Within a group all is sorted: chance draws by place, and what it
+    draws must not depend on the order of the rows.
+    """
+    held: dict[str | None, dict[tuple[tuple[str, Setting], ...], list[Observation]]] = {}
     for row in rows:
         if all(figure in row.values for figure in figures):
-            held.setdefault((row.group, tuple(sorted(row.settings.items()))), []).append(row)
-    return [Configuration(trials[0].settings, tuple(trials), group) for (group, _), trials in held.items()]
+            held.setdefault(row.group, {}).setdefault(tuple(sorted(row.settings.items())), []).append(row)
+    return [
+        Configuration(group_rows[key][0].settings, tuple(_sorted_trials(group_rows[key], figures)), group)
+        for group, group_rows in held.items()
+        for key in sorted(group_rows, key=_sort_key)
+    ]
 
 
 def by_group(found: Iterable[Configuration]) -> dict[str | None, list[Configuration]]:
@@ -61,6 +69,17 @@ def centres(found: Sequence[Configuration], figures: Sequence[str]) -> Floats:
     return np.array([[each.centre(figure) for figure in figures] for each in found], dtype=np.float64).reshape(
         len(found), len(figures)
     )
+
+
+def copied_rows(found: Iterable[Configuration], figures: Sequence[str]) -> tuple[str, ...]:
+    """A sentence where trials of a configuration are equal to the last digit: a copy is no repeat."""
+    count = sum(
+        len({tuple(trial.values[figure] for figure in figures) for trial in each.trials}) < each.n for each in found
+    )
+    if not count:
+        return ()
+    few = "1 configuration has" if count == 1 else f"{count} configurations have"
+    return (f"{few} trials with the very same figures. Were rows copied? A copy looks like a sure repeat and is none.",)
 
 
 def settings_text(settings: Mapping[str, Setting]) -> str:
@@ -89,9 +108,7 @@ def find_configuration(
 ) -> Configuration:
     """The one configuration that has these settings; a sentence where there is none, or more than one."""
     known = list(dict.fromkeys(name for each in found for name in each.settings))
-    for name in wanted:
-        if name not in known:
-            raise StudyError(f"{source}: {unknown_name('setting', name, known)}")
+    wanted = {_known_as(name, known, source): value for name, value in wanted.items()}
     fitting = [each for each in found if all(_same(each.settings.get(name), value) for name, value in wanted.items())]
     if len(fitting) == 1:
         return fitting[0]
@@ -102,6 +119,25 @@ def find_configuration(
     raise StudyError(
         f"{source}: {settings_text(wanted)} was not measured{_of(nearest.group)}. The nearest is {nearest.label}."
     )
+
+
+def _sorted_trials(trials: Sequence[Observation], figures: Sequence[str]) -> list[Observation]:
+    return sorted(trials, key=lambda trial: [trial.values[figure] for figure in figures])
+
+
+def _sort_key(settings: Sequence[tuple[str, Setting]]) -> list[tuple[str, str, float]]:
+    """Numbers by their size, texts by their letters, also where a setting has both."""
+    return [(name, value, 0.0) if isinstance(value, str) else (name, "", value) for name, value in settings]
+
+
+def _known_as(name: str, known: Sequence[str], source: Path | str) -> str:
+    """`workload.batch` for `batch`, where only one setting ends so."""
+    if name in known:
+        return name
+    ending = [each for each in known if each.rpartition(".")[2] == name]
+    if len(ending) != 1:
+        raise StudyError(f"{source}: {unknown_name('setting', name, ending or known)}")
+    return ending[0]
 
 
 def _of(group: str | None) -> str:

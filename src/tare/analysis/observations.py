@@ -17,6 +17,7 @@ from tare.records.settings import varied
 from tare.records.store import Store
 
 Setting = str | float
+NOTHING_USABLE = "There is no usable trial to decide from: `tare show` says how each one ended."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ def columns_of(source: Path) -> list[str]:
         return list(read_table(source).columns)
     with Store.open(source) as store:
         usable = [record for record in store.records() if record.state in USABLE]
+    if not usable:
+        raise StudyError(f"{source}: {NOTHING_USABLE}")
     return list(dict.fromkeys(name for record in usable for name in (*record.metrics, *record.settings)))
 
 
@@ -167,7 +170,7 @@ def record_observations(
     """One observation a trial: its newest usable attempt that has most of the figures. A/A twins are not pooled in."""
     used = usable_attempts(records, values)
     if not used:
-        raise StudyError("There is no usable trial to decide from: `tare show` says how each one ended.")
+        raise StudyError(NOTHING_USABLE)
     group_name = resolve_factor(used, group) if group is not None else None
     names = _setting_names(used, settings, group_name)
     numeric = {name for name, factor in names.items() if _is_numeric(used, factor)}

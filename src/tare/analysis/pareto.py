@@ -14,6 +14,7 @@ from tare.analysis.configurations import (
     by_group,
     centres,
     configurations,
+    copied_rows,
     find_configuration,
 )
 from tare.analysis.fronts import Flags, could_be_on_front, dominates, on_front
@@ -130,7 +131,7 @@ def _front(
         tuple(points[place] for place in shown),
         tuple(_default(place, points, where, flags, drawn, minimised) for place in asked),
         drawn.count,
-        (*missing, *_doubts(found, drawn)),
+        (*missing, *_doubts(found, drawn), *copied_rows(found, minimised)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tare.errors import StudyError
 
@@ -23,6 +24,7 @@ _UNITS: Mapping[str, float] = {  # the last part of a column's name -> base unit
     "j": 1.0, "mj": 1e-3, "kj": 1e3, "joules": 1.0, "wh": 3600.0, "kwh": 3.6e6,
     "w": 1.0, "mw": 1e-3, "kw": 1e3, "watts": 1.0,
 }  # fmt: skip
+_MEGA: Mapping[str, float] = {"MJ": 1e6, "MW": 1e6}  # only here the case of a letter tells units apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +41,17 @@ def column_for(word: str, known: Sequence[str]) -> Column | None:
     return None if found is None else Column(found, base_factor(found))
 
 
-def need_column(word: str, known: Sequence[str], option: str) -> Column:
-    """The same, where nothing can be said without it."""
+def need_column(word: str, known: Sequence[str], option: str, source: Path) -> Column:
+    """The same, where nothing can be said without it; `option` is how a user names it."""
     found = column_for(word, known)
     if found is None:
         from tare.analysis.compare import unknown_name
 
-        raise StudyError(f"{unknown_name('column', word, list(known))} {option} names the column.")
+        raise StudyError(f"{source}: {unknown_name('column', word, list(known))} {option} names it.")
     return found
 
 
 def base_factor(name: str) -> float:
     """`step_ms` is a thousandth of a second; a name that ends in no unit is taken as it is."""
-    return _UNITS.get(name.rpartition("_")[2].lower(), 1.0)
+    unit = name.rpartition("_")[2]
+    return _MEGA[unit] if unit in _MEGA else _UNITS.get(unit.lower(), 1.0)

@@ -45,7 +45,7 @@ def affordable(found: Sequence[Configuration], figures: Sequence[str]) -> int:
 def _blocks(found: Sequence[Configuration]) -> list[str]:
     """The blocks in which the trials were run; none where a trial has none, or where there is only one."""
     names = [trial.block for each in found for trial in each.trials]
-    known = list(dict.fromkeys(name for name in names if name is not None))
+    known = sorted({name for name in names if name is not None})
     return known if len(known) > 1 and None not in names else []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tare.cli.engines import engine_for
+from tare.cli.engines import needs_of_study
 from tare.cli.options import json_option, print_json, width
 from tare.cli.studies import load_study
 from tare.errors import ObstacleError
@@ -73,7 +73,7 @@ def _check_study(path: Path, trust: bool, as_json: bool) -> None:
     from tare.plan.matrix import cells
 
     study = load_study(path, trust)
-    with engine_for(study):
+    with needs_of_study(study):
         checked = check(study, cells(study), LocalHost())
     if as_json:
         print_json({"study": study.study, "obstacles": checked.blocked})

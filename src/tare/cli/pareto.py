@@ -47,7 +47,7 @@ def command(
     from tare.report.pareto import fronts_text
 
     known = columns_of(source)
-    figures = tuple(need_column(word, known, "--minimise").name for word in minimise)
+    figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
     rows = chosen_rows(source, settings, figures, group)
     fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
     if as_json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tare.cli.engines import stop_left_over_engine
+from tare.cli.engines import stop_left_overs
 from tare.cli.options import json_option, print_json, say, width
 from tare.errors import NotRestoredError
 
@@ -35,10 +35,10 @@ def command(plan_only: bool, force: bool, as_json: bool) -> None:
     else:
         with DeviceLock(state, device, "restore"):
             report = restore(host, journal, scratch=scratch, force=force)
-            stopped = stop_left_over_engine()
+            stopped = stop_left_overs()
         rows = []
-        if stopped:
-            say(stopped)
+        for sentence in stopped:
+            say(sentence)
     if as_json:
         print_json({**report.as_json(), "knobs": [asdict(row) for row in rows]})
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.engines import engine_for
+from tare.cli.engines import needs_of_study
 from tare.cli.options import color, json_option, print_json, say, width
 from tare.cli.studies import load_study, study_path
 from tare.errors import ObstacleError, StudyError
@@ -37,7 +37,7 @@ def command(
     loaded = load_study(study, trust)
     text = study_path(study).read_text(encoding="utf-8-sig")
     folder = output or Path("out") / loaded.study
-    with engine_for(loaded):
+    with needs_of_study(loaded):
         outcome = run_into(loaded, text, folder, accept_changes, retry_failed)
     finish(folder, outcome, as_json, f"tare run {study} -o {folder}")
 

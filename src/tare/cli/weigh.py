@@ -10,12 +10,10 @@ from typing import Any
 
 import click
 
-from tare.cli.engines import engine_if_possible
+from tare.cli.engines import needs_of, platform
 from tare.cli.options import SHARE, json_option, need, say
 from tare.cli.run import finish, run_into, study_text
 from tare.errors import ObstacleError, StudyError
-
-CONTAINERS = ("docker", "podman", "runc")  # tried in this order where none is named
 
 
 @click.command("weigh")
@@ -58,12 +56,12 @@ def command(
 
     work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
     with ExitStack() as stack:
-        platform = choose_platform(inside, stack)
+        chosen = choose_platform(inside, stack)
         fields = {"image": image} if image else {}
         study = from_plain(
             {
                 "study": "weigh",
-                "platform": ["bare", {platform: fields} if fields else platform],
+                "platform": ["bare", {chosen: fields} if fields else chosen],
                 "workload": work,
                 "repeat": repeat or {"min": 6, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
                 "compare": {"against": {"platform": "bare"}, "margin": margin},
@@ -97,7 +95,8 @@ def choose_platform(asked: str | None, stack: ExitStack) -> str:
     """The platform that was asked for, or the first container that works here; says what it passed over."""
     need(asked != "bare", "bare metal is what the others are weighed against; name a container platform.")
     refused: list[str] = []
-    for name in (asked,) if asked else CONTAINERS:
+    names = [asked] if asked else tried()
+    for name in names:
         obstacles = _obstacles(name, stack)
         if not obstacles:
             if refused:
@@ -106,15 +105,20 @@ def choose_platform(asked: str | None, stack: ExitStack) -> str:
                     say(f"  - {sentence}")
             return name
         refused += obstacles
-    what = f"{asked} cannot" if asked else "none of " + ", ".join(CONTAINERS) + " can"
+    what = f"{asked} cannot" if asked else "none of " + ", ".join(names) + " can"
     raise ObstacleError(f"{what} be used here, and nothing was run:", refused)
 
 
 def _obstacles(name: str, stack: ExitStack) -> list[str]:
     from tare.host import LocalHost
-    from tare.parts.find import find
 
-    if name == "docker":
-        stack.enter_context(engine_if_possible())
-    found: list[str] = find("platforms", name)().obstacles(LocalHost())  # type: ignore[attr-defined]
-    return found
+    stack.enter_context(needs_of([name]))
+    return platform(name)().obstacles(LocalHost())
+
+
+def tried() -> list[str]:
+    """The platforms that are tried where none is named, in this order."""
+    from tare.parts.find import names
+
+    ranks = {name: platform(name).tried for name in names("platforms")}
+    return sorted((name for name, rank in ranks.items() if rank is not None), key=lambda name: ranks[name] or 0)

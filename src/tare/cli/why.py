@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.engines import engine_if_possible
+from tare.cli.engines import needs_of
 from tare.cli.options import SHARE, json_option, need, print_json, say, width
 from tare.cli.run import run_into, study_text
 from tare.cli.weigh import built_in_workload, own_command
@@ -69,7 +69,7 @@ def command(
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
     folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with ExitStack() as stack:
-        stack.enter_context(engine_if_possible())
+        stack.enter_context(needs_of(["docker"]))
         skipped = _skipped(fields, _chosen(only))
         stages = _stages({**fields, **profile}, fields, skipped)
         run = _Run(folder, work, repeat, margin)

@@ -182,6 +182,11 @@ def for_removal(host: Host) -> Iterator[Any | None]:
             stop(host)
 
 
+def holds_containers(host: Host) -> bool:
+    """Whether our own engine, which does not run, has kept any container."""
+    return host.run(["sh", "-c", 'ls -A -- "$1" 2> /dev/null', "look", str(folder() / "data/containers")]).out != ""
+
+
 def _could_hold_containers(host: Host) -> bool:
     """Whether our own engine has been here, and can be started again."""
     return (

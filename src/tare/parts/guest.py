@@ -33,7 +33,7 @@ from tare.parts.protocols import Json
 
 FOLDER = Path("/run/tare/vm")  # sockets want short paths, and a sweep wants to know where to look
 MEMORY_BYTES = 2 << 30
-_CONSOLE_LINES = 12
+_CONSOLE_LINES = 40  # a panic fills half a screen, and its cause stands before it
 _LOOK_EVERY_S = 0.02
 _LIMITS = {"quota", "cpuset", "cores", "pin", "numa", "leave_idle"}  # held on the device; memory is the guest's own
 

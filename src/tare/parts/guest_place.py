@@ -144,7 +144,7 @@ class GuestProcess:
 
     def kill(self) -> None:
         with self._place._alive("end a job"):
-            self._link.ask("kill", job=self._number)
+            self._link.ask("kill", job=self._number, within_s=_DIES_WITHIN_S)
 
     def _waited(self, limit_s: float) -> Exit:
         timed_out = False

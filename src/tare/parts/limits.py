@@ -9,9 +9,9 @@ from typing import Annotated, NamedTuple, Self, TypeAlias
 from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from tare.errors import ControlNotHeld
-from tare.host import Host, Site
+from tare.host import Host, LocalHost, Site
 from tare.measures import SizeBytes
-from tare.parts import placement
+from tare.parts import claims, placement
 from tare.parts.cgroups import hierarchies, locate, offered
 from tare.parts.core_list import cores
 from tare.parts.protocols import Platform
@@ -69,6 +69,8 @@ class Limits(Platform):
 
     def open(self, host: Host, site: Site) -> Host:
         """Make the place on the cores that this very device has for it."""
+        if isinstance(host, LocalHost):
+            claims.claim(site.name)
         placed = self.placed(host)
         place = placed.make(host, site)
         if (facts := getattr(place, "facts", None)) is not None:

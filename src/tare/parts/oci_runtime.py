@@ -16,7 +16,7 @@ from tare.parts.container import Container, Place
 from tare.parts.group import Group, GroupProcess, run_in_group
 from tare.parts.identity import Identity, identity, is_root
 from tare.parts.phases import Phases
-from tare.parts.protocols import Json
+from tare.parts.protocols import Json, Leftover
 
 STATE = "/run/tare"
 
@@ -100,6 +100,12 @@ class OciContainer(Container):
 
     def binds(self, host: Host, site: Site) -> list[hostroot.Bind]:
         return hostroot.binds(host, site) if self.image is None else hostroot.image_binds(site)
+
+    @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        state = cls.runtime().state
+        found = host.run(["find", state, "-mindepth", "1", "-maxdepth", "1", "-type", "d", "-printf", "%f\\n"])
+        return [Leftover(name, f"the {cls.runtime().program} container {name}") for name in found.out.splitlines()]
 
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -70,8 +71,35 @@ class Mark(NamedTuple):
     step: int
 
 
+class Leftover(NamedTuple):
+    """Something of ours on the device: the site that it was made for, and whoever made it, where it says so."""
+
+    site: str
+    what: str  # in words: `the Docker container 3f2a`
+    owner: str = ""  # `pid:start`, as `Owner` writes it
+    boot: str = ""
+
+
 class Platform(Part):
     """Turns a host into a host inside it; platforms stack because the result is again a host."""
+
+    tried: ClassVar[int | None] = None
+    """Its place among the platforms that are tried where none is named; None: only where it is named."""
+
+    @classmethod
+    def for_run(cls, host: Host) -> AbstractContextManager[str | None]:
+        """What it needs on this host for the length of a run; gives a sentence for people where it did something."""
+        return nullcontext()
+
+    @classmethod
+    def after_dead_run(cls, host: Host) -> str | None:
+        """Stop what `for_run` of a run that died left behind, unless another run uses it; a sentence if it did."""
+        return None
+
+    @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        """What it has made on this host and is still there, of living runs and dead ones; nothing is changed."""
+        return []
 
     @abstractmethod
     def obstacles(self, host: Host) -> list[str]: ...

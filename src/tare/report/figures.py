@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tare.analysis.model import Weighing
+from tare.records.model import Record
 from tare.report.bars_figure import phases_figure, step_figure
 from tare.report.effects_figure import effects_figure
 from tare.report.figure import Figure
 from tare.report.shown import Shown
 from tare.report.trials_figure import trials_figure
+from tare.report.why_figure import why_figure
 
 
-def figures(weighing: Weighing, shown: Sequence[Shown], level_hrefs: Mapping[str, str]) -> list[Figure]:
-    """Effects, every trial, the parts of a step, the phases of a trial; `level_hrefs` is in the order of the levels."""
+def figures(
+    weighing: Weighing, shown: Sequence[Shown], level_hrefs: Mapping[str, str], records: Sequence[Record]
+) -> list[Figure]:
+    """Layers, effects, every trial, the parts of a step, the phases of a trial; `level_hrefs` is in order of levels."""
+    margin = max((each.margin for each in weighing.comparisons), default=0.0)
     drawn = [
+        why_figure(records, margin),
         effects_figure(weighing, level_hrefs),
         trials_figure(weighing, shown, list(level_hrefs)),
         step_figure(weighing, level_hrefs),

@@ -146,7 +146,7 @@ def page(
         parity=parity_sentence(weighing, shown, records),
         notes=tuple(_notes(weighing)),
         problems=tuple(problems),
-        figures=tuple(figures(weighing, shown, hrefs)),
+        figures=tuple(figures(weighing, shown, hrefs, records)),
         trial_metrics=tuple(metric_name(metric) for metric in metrics),
         groups=tuple(_group(level, hrefs, shown, metrics) for level in levels),
         methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),

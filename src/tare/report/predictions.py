@@ -19,7 +19,8 @@ MOST_ROWS = 60  # of one workload on a terminal; --json has all
 def answers_text(modes: ModeTable, answers: Sequence[Answer], width: int = 80) -> str:
     """Each workload's predictions, and what to measure next."""
     parts = [_answer_text(modes, answer, width) for answer in answers]
-    return "\n\n".join([*parts, *_notes(modes, width)])
+    notes = _notes(modes, width)
+    return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])])
 
 
 def outcomes_text(modes: ModeTable, outcomes: Sequence[Outcome], designs: Sequence[Outcome], width: int = 80) -> str:

@@ -40,10 +40,11 @@ def _choice(found: Recommendation, best: Candidate, title: str) -> list[str]:
         told.append(
             f"held to {share_text(found.held_to)}, not {share_text(found.confidence)}, as several were in question"
         )
-    sure = (
-        "unknown, it was measured once" if found.best_share is None else f"{share_text(found.best_share)} of resamples"
-    )
-    told.append(f"the lowest {safe_text(found.minimised)} of those that fit in: {sure}")
+    lowest = f"the lowest {safe_text(found.minimised)}{' of those that fit' if found.limits else ''}"
+    if found.best_share is None:
+        told.append(f"whether it has {lowest} is not sure: it was measured once")
+    else:
+        told.append(f"it has {lowest} in {share_text(found.best_share)} of resamples")
     return told
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tare.analysis.model import Estimate
-from tare.analysis.variability import Variability
+from tare.analysis.variability import Plan, Variability
 from tare.report.columns import table, wrap
 from tare.report.deciding import loss_text, sentences
 from tare.report.words import count_text, effect_text, metric_name, share_text
@@ -51,8 +51,17 @@ def _enough(found: Variability, width: int) -> list[str]:
     target = share_text(found.target)
     lines = wrap(f"enough for a mean known to ±{target}, with 95 % confidence:", width)
     rows = [
-        [f"{count_text(plan.trials, 'trial')} of {count_text(plan.epochs, 'epoch')}", f"±{share_text(plan.half_width)}",
-         "fewest epochs in all" if plan == found.cheapest else ""]
+        [f"{count_text(plan.trials, 'trial')}{_each(found, plan)}", f"±{share_text(plan.half_width)}",
+         f"fewest {_part(found)}s in all" if plan == found.cheapest and len(found.plans) > 1 else ""]
         for plan in found.plans
     ]  # fmt: skip
     return [*lines, table(rows, (), width, indent="  ")]
+
+
+def _each(found: Variability, plan: Plan) -> str:
+    """What each trial of a plan has, where trials have parts."""
+    return f" of {count_text(plan.epochs, _part(found))}" if found.components[-1].level != "between trials" else ""
+
+
+def _part(found: Variability) -> str:
+    return "epoch" if found.components[-1].level == "between epochs" else "value"

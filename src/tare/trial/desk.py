@@ -11,6 +11,7 @@ from typing import Any
 import tare_inside
 from tare.errors import TareError
 from tare.host import LocalHost
+from tare.parts import claims
 from tare.parts.mounts import mounts
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -22,6 +23,7 @@ def make_desk(name: str, scratch: Path) -> Path:
     It lies in memory where there is a tmpfs: the marks are written there during the timed loop,
     and the kernel must not write them back to a disk that is being measured.
     """
+    claims.claim(name)
     desk = (SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else scratch) / f"{name}-desk"
     desk.mkdir(mode=0o700)
     source = Path(tare_inside.__file__).parent

@@ -7,6 +7,7 @@ import pytest
 
 from some_records import MARKS, draft
 from tare.analysis.observations import columns_of, observations, source_notes, usable_attempts
+from tare.analysis.quantities import base_factor
 from tare.errors import StudyError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
@@ -141,6 +142,20 @@ def test_a_store_without_a_usable_trial_says_so(store):
 
     with pytest.raises(StudyError, match="no usable trial"):
         observations(store.root, settings=None, values=["step_s"])
+
+
+def test_the_columns_of_a_store_without_a_usable_trial_are_not_an_empty_list(store):
+    seal(store, "aa", state="failed")
+
+    with pytest.raises(StudyError, match="no usable trial"):
+        columns_of(store.root)
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"), [("energy_MJ", 1e6), ("energy_mJ", 1e-3), ("energy_mj", 1e-3), ("MS", 1e-3)]
+)
+def test_mega_is_not_milli(name, factor):
+    assert base_factor(name) == factor
 
 
 def test_a_figure_that_a_store_does_not_have_is_answered_with_those_it_has(store):

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -118,6 +119,34 @@ def test_a_default_on_the_front_loses_nothing():
 def test_a_default_that_was_not_measured_is_answered_with_the_nearest():
     with pytest.raises(StudyError, match=r"mode=7 was not measured. The nearest is mode=0"):
         pareto(rows([(1.0, 2.0), (2.0, 1.0)]), ["ms", "joules"], defaults=[{"mode": 7.0}])
+
+
+def test_a_default_may_name_a_setting_by_its_end_where_only_one_ends_so():
+    found = [replace(row, settings={"workload.mode": row.settings["mode"]}) for row in rows([(1.0, 2.0), (2.0, 1.0)])]
+    (front,) = pareto(found, ["ms", "joules"], defaults=[{"mode": 1.0}])
+
+    assert front.defaults[0].point.settings == {"workload.mode": 1.0}
+    two = [replace(row, settings={**row.settings, "control.mode": 1.0}) for row in found]
+    with pytest.raises(StudyError, match=r"no setting 'mode'. There is: workload.mode, control.mode"):
+        pareto(two, ["ms", "joules"], defaults=[{"mode": 1.0}])
+
+
+def test_shares_do_not_depend_on_the_order_of_rows():
+    found = rows([(1.0, 2.0), (1.01, 1.98), (1.02, 1.97), (2.0, 1.0)], trials=6, noise=0.05)
+    shuffled = [found[place] for place in np.random.default_rng(2).permutation(len(found))]
+    defaults = [{"mode": 1.0}]
+
+    one, other = (pareto(each, ["ms", "joules"], defaults=defaults)[0] for each in (found, shuffled))
+    assert one == other
+    assert 0 < one.points[0].front_share < 1
+
+
+def test_copied_rows_are_not_taken_for_repeats_in_silence():
+    once = rows([(1.0, 2.0), (2.0, 1.0)])
+
+    assert any("Were rows copied?" in note for note in pareto(once + once, ["ms", "joules"])[0].notes)
+    real = rows([(1.0, 2.0), (2.0, 1.0)], trials=2, noise=0.01)
+    assert not any("Were rows copied?" in note for note in pareto(real, ["ms", "joules"])[0].notes)
 
 
 def test_a_default_that_fits_several_configurations_must_be_named_whole():

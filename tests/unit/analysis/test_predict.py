@@ -248,6 +248,8 @@ def test_a_bad_table_gets_a_sentence(tmp_path: Path, rows: list[tuple[object, ..
         (["--at", "gpu_mhz=fast,cores=2"], "not a finite number"),
         (["--at", "gpu_mhz=800,cores=2", "--evaluate"], "give one of them"),
         (["--splits", "4"], "add --evaluate"),
+        (["--power", "joules"], "'joules' is named twice"),
+        (["--group", "cores"], "'cores' is named twice"),
         ([], "every mode of it is measured"),
     ],
 )
@@ -272,7 +274,8 @@ def test_trials_of_one_mode_become_their_median_and_that_is_said(tmp_path: Path)
     rows = [*GOOD, *((*GOOD[0][:2], GOOD[0][2] * factor, GOOD[0][3]) for factor in (1.01, 50.0))]
     table = read_modes(write(tmp_path / "modes.csv", rows, HEADER), Columns(("gpu_mhz", "cores"), "ms", "joules"))
     assert table.workloads[0].time[0] == pytest.approx(GOOD[0][2] * 1.01)
-    assert "1 modes were measured more than once" in table.notes[0]
+    assert "modes measured more than once: 1;" in table.notes[0]
+    assert "differ up to 50.0-fold" in table.notes[1] and "--group" in table.notes[1]
 
 
 def test_a_feature_that_never_changes_is_left_out_and_that_is_said(tmp_path: Path) -> None:
@@ -349,6 +352,6 @@ def test_a_store_is_read_as_a_table_is_and_trials_of_a_mode_are_pooled(tmp_path:
                 writer.seal(replace(begun, state="ok", metrics=figures, end_ns=300), MARKS, "", "")
     table = read_modes(tmp_path / "store", Columns(("gpu_mhz", "cores"), "step_s", "step_j"))
     assert len(table.workloads[0].modes) == len(GOOD)
-    assert "9 modes were measured more than once" in table.notes[0]
+    assert "modes measured more than once: 9;" in table.notes[0]
     (answer,) = predict(table, at=[{"gpu_mhz": 800.0, "cores": 2.0}])
     assert answer.predictions[0].figures["time"].value == pytest.approx(9000 / 800 + 10, rel=0.2)

@@ -176,6 +176,14 @@ def test_the_fastest_costs_energy_or_not(energy, word):
     assert word in said(found, "S3 5.6.3")[0].statement
 
 
+def test_the_fastest_that_is_also_the_thriftiest_is_said_to_be_both():
+    found = the(recommend(rows({"fast": (1.0, 1.0), "slow": (2.0, 3.0)}), Job("energy")))
+
+    (both,) = said(found, "S3 5.6.3")
+    assert "takes the least energy too" in both.statement
+    assert both.estimate is None
+
+
 def cores(times):
     return [
         Observation({"cores": float(n), "mhz": 9.0}, {"time": time * (1 + t / 1000), "energy": 1.0}, f"{n}.{t}")

@@ -57,17 +57,28 @@ def test_known_components_are_recovered_from_groups_of_unequal_size():
 
 def test_balanced_groups_give_the_textbook_figures():
     values = np.array([1.0, 2.0, 4.0, 6.0, 5.0, 9.0])  # three groups of two
-    found = variances(nested(values, [""] * 6, [[0, 0, 1, 1, 2, 2]]), np.ones((1, 3)))[0]
+    found = variances(nested(values, [""] * 6, [[0, 0, 1, 1, 2, 2]]))
 
     within = (0.5 + 2.0 + 8.0) / 3
     between = 2 * np.var([1.5, 5.0, 7.0], ddof=1)
     assert found == pytest.approx([(between - within) / 2, within])
 
 
+def test_intervals_hold_the_truth_as_often_as_they_say_with_eight_groups():
+    truth = (0.02, 0.01, 0.005)
+    levels = ("between devices", "between trials", "between epochs")
+    held = []
+    for seed in range(100):
+        found = deviations(variability(fleet(8, 4, 5, truth, seed=seed), "epoch_s", keep_first=True))
+        held += [[found[level].low <= true <= found[level].high for level, true in zip(levels, truth, strict=True)]]
+
+    assert (np.mean(held, axis=0) > 0.88).all()  # a bootstrap over the eight devices had 75 % for the first
+
+
 def test_a_component_that_would_be_below_zero_is_zero():
     values = np.array([1.0, 9.0, 1.0, 9.0])
 
-    assert variances(nested(values, [""] * 4, [[0, 0, 1, 1]]), np.ones((1, 2)))[0][0] == 0.0
+    assert variances(nested(values, [""] * 4, [[0, 0, 1, 1]]))[0] == 0.0
 
 
 def test_configurations_are_not_taken_for_variation():
@@ -224,7 +235,7 @@ def test_epochs_come_from_the_marks_of_a_stores_trials(tmp_path):
     ]  # fmt: skip
     assert samples[0].day == "2026-11-15"
     assert [s.value for s in store_samples(tmp_path / "store", "wall_s")] == [1.0, 1.0]
-    with pytest.raises(StudyError, match="no usable trial has 'nope'"):
+    with pytest.raises(StudyError, match="There is no figure 'nope'. There is: step_s, wall_s"):
         store_samples(tmp_path / "store", "nope")
 
 
@@ -233,3 +244,32 @@ def test_marks_without_epochs_have_no_epoch_medians():
     marks = {"t_ns": np.array([0, 5]), "name": names, "edge": np.array(["begin", "end"]), "step": np.array([0, 0])}
 
     assert epoch_medians(marks, "step") == []
+
+
+def test_values_within_a_trial_that_are_no_epochs_count_in_what_is_enough():
+    chance = np.random.default_rng(4)
+    samples = [
+        Sample(math.exp(trial + chance.normal(0, 0.1)), "", None, None, f"{place}")
+        for place, trial in enumerate(chance.normal(0, 0.01, 40))
+        for _ in range(5)
+    ]
+    found = variability(samples, "x")
+
+    assert [each.level for each in found.components] == ["between trials", "between values of a trial"]
+    assert found.plans[0].epochs == 1
+    assert found.plans[0].trials > 80  # 1.96 x 10 % / 2 %, squared, and not 1.96 x 1 % / 2 %
+
+
+def test_configurations_with_one_value_each_are_refused_with_a_sentence():
+    samples = [Sample(1.0 + place, f"mode={place}") for place in range(5)]
+
+    with pytest.raises(StudyError, match="each of 5 configurations has one value"):
+        variability(samples, "ms")
+
+
+def test_copied_rows_are_not_taken_for_repeats_in_silence():
+    copied = variability([Sample(1.1 + cell, f"mode={cell}") for cell in range(6) for _ in range(3)], "ms")
+    real = variability([Sample(1.1 + cell + 0.01 * k, f"mode={cell}") for cell in range(6) for k in range(3)], "ms")
+
+    assert any("Were rows copied" in note for note in copied.notes)
+    assert not any("Were rows copied" in note for note in real.notes)

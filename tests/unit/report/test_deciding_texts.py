@@ -103,7 +103,7 @@ def test_a_recommendation_says_gain_chance_and_practice():
 
     assert "resnet18: use mode=1, platform=docker: energy 30" in said
     assert "against the default (mode=0, platform=docker): energy -4" in said
-    assert "the lowest energy of those that fit in: 100 % of resamples" in said
+    assert "it has the lowest energy of those that fit in 100 % of resamples" in said
     assert "(S3 5.6.3)" in said
 
 

@@ -50,8 +50,8 @@ def pipeline_rows(
     """
     known = columns_of(source)
     figures = {
-        "step": need_column(columns.get("step", "time"), known, "--step"),
-        "stall": need_column(columns.get("stall", "stall"), known, "--stall"),
+        "step": need_column(columns.get("step", "time"), known, "--step", source),
+        "stall": need_column(columns.get("stall", "stall"), known, "--stall", source),
     }
     for word, usual in OPTIONAL.items():
         if (found := column_for(columns.get(word, usual), known)) is not None:

@@ -1,7 +1,8 @@
 """The constants of the law from measured modes: Levenberg-Marquardt with a prior, many problems at once.
 
 The noise of time and of power is not known: it is integrated out under a scaled inverse chi-squared prior, which makes
-the likelihood a Student one. So a fit is robust, four modes are enough, and no noise level must be given.
+the likelihood a Student one. So no noise level must be given, and where modes scatter much, the prior counts for more:
+four modes are enough. One scale is shared by all modes: a single wrong mode is not left out by itself.
 """
 
 from __future__ import annotations

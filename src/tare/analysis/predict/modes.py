@@ -16,6 +16,7 @@ from tare.analysis.quantities import base_factor
 from tare.errors import StudyError
 
 _ALIKE = 1 - 1e-9  # of a correlation: the two features are one
+_APART = 1.5  # so many times as long is not the same thing measured again
 MOST_MODES = 100_000  # of a grid: more is not a list for people
 DERIVED_ENERGY = "energy_j"
 
@@ -89,6 +90,7 @@ def read_modes(source: Path, columns: Columns) -> ModeTable:
     """The modes of a table or of a store; whatever cannot be predicted from is refused with a sentence."""
     if columns.energy is None and columns.power is None:
         raise StudyError("--energy COLUMN says which column holds the energy (or --power, the power).")
+    _refuse_two_roles(columns)
     rows = observations(source, settings=columns.features, values=columns.figures, group=columns.group)
     varying, notes = _varying(source, rows, columns)
     columns = Columns(varying, columns.time, columns.energy, columns.power, columns.group)
@@ -191,14 +193,29 @@ def _refuse_few(where: str, trials: Mapping[Mode, Sequence[tuple[float, float]]]
         )
 
 
-def _notes(where: str, trials: Mapping[Mode, Sequence[object]], partial: int) -> list[str]:
+def _notes(where: str, trials: Mapping[Mode, Sequence[tuple[float, float]]], partial: int) -> list[str]:
     notes = []
-    repeated = sum(len(each) > 1 for each in trials.values())
+    repeated = [each for each in trials.values() if len(each) > 1]
     if repeated:
-        notes.append(f"{where}: {repeated} modes were measured more than once; the median of each is used.")
+        notes.append(f"{where}: modes measured more than once: {len(repeated)}; the median of each is used.")
+        apart = max(max(times) / min(times) for each in repeated for times in [[time for time, _ in each]])
+        if apart > _APART:
+            notes.append(
+                f"{where}: times of one mode differ up to {apart:.1f}-fold. If these are different workloads, --group"
+                " names the column that tells them apart."
+            )
     if partial:
-        notes.append(f"{where}: {partial} rows have time or energy but not both; they count as not measured.")
+        notes.append(f"{where}: rows with time or energy but not both: {partial}; they count as not measured.")
     return notes
+
+
+def _refuse_two_roles(columns: Columns) -> None:
+    named = [*columns.features, columns.time, columns.energy, columns.power, columns.group]
+    twice = next((name for name in named if name is not None and named.count(name) > 1), None)
+    if twice is not None:
+        raise StudyError(
+            f"{twice!r} is named twice: a column is a feature, the time, the energy, the power or the group."
+        )
 
 
 def _refuse_twins(table: ModeTable) -> None:

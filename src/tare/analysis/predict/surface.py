@@ -23,7 +23,7 @@ _NO_WEIGHT = 1e-3  # a start that is this improbable says nothing
 
 @dataclass(frozen=True)
 class Surface:
-    """Logarithms of time, power and energy (problems, 3, modes), and their standard deviations."""
+    """Logarithms of time, power and energy (3, modes), and their standard deviations."""
 
     centre: Array
     deviation: Array

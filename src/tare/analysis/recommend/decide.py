@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tare.analysis.configurations import Configuration, by_group, configurations, find_configuration
+from tare.analysis.configurations import Configuration, by_group, configurations, copied_rows, find_configuration
 from tare.analysis.model import Estimate
 from tare.analysis.observations import Observation, Setting
 from tare.analysis.recommend.candidates import Judged, best_predicted, candidate, fitting, judged, nearest_miss
@@ -62,7 +62,8 @@ def _answer(
     confidence: float,
     offered: Sequence[Predicted],
 ) -> Recommendation:
-    figures = list(dict.fromkeys([job.minimise, *(limit.figure for limit in job.limits), *SHOWN]))
+    needed = list(dict.fromkeys([job.minimise, *(limit.figure for limit in job.limits)]))
+    figures = list(dict.fromkeys([*needed, *SHOWN]))
     fit = fitting(all_of_them, job.minimise, confidence)
     best, held_to = fit[0] if fit else (None, None)
     hoped = best_predicted(offered, job.limits, job.minimise, confidence)
@@ -87,7 +88,7 @@ def _answer(
         miss,
         next_trial(best, all_of_them, job.minimise, hoped, miss),
         tuple(practices(Scene(found, best.configuration if best else None, today))),
-        tuple(_notes(all_of_them, best)),
+        (*_notes(all_of_them, best), *copied_rows(found, needed)),
     )
 
 

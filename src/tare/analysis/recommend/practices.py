@@ -76,8 +76,10 @@ def speed_costs_energy_or_not(scene: Scene) -> list[Finding]:
     found = [each for each in scene.found if _has(each, "time", "energy")]
     if len(found) < 2:
         return []
-    fastest = min(found, key=lambda each: (each.centre("time"), each.label))
-    thriftiest = min(found, key=lambda each: (each.centre("energy"), each.label))
+    fastest = min(found, key=lambda each: (each.centre("time"), each.centre("energy"), each.label))
+    thriftiest = min(found, key=lambda each: (each.centre("energy"), each.centre("time"), each.label))
+    if fastest is thriftiest:
+        return [Finding(f"the fastest ({fastest.label}) takes the least energy too: take it", source="S3 5.6.3")]
     extra = fastest.centre("energy") / thriftiest.centre("energy") - 1
     told = "hardly costs energy: take it" if extra <= LITTLE_ENERGY else "costs energy: take it only for a deadline"
     return [_finding(f"the fastest ({fastest.label}) {told}", fastest, thriftiest, "energy", "S3 5.6.3")]
@@ -135,8 +137,8 @@ def a_few_trials_speak_for_many(scene: Scene) -> list[Finding]:
     if spread is None:
         return []
     told = "a few trials speak for many" if spread.deviation <= NEARLY else "trials differ much: repeat them"
-    estimate = Estimate(spread.deviation, None, None, int(spread.freedom) + 1, "pooled deviation of logs")
-    return [Finding(f"{told}: trials of one configuration differ in time by", estimate, source="S3 5.4.1")]
+    deviation = f"{spread.deviation * 100:.3g} %"  # no change, so it has no sign
+    return [Finding(f"{told}: trials of one configuration differ in time by {deviation}", source="S3 5.4.1")]
 
 
 PRACTICES: tuple[Practice, ...] = (

@@ -7,7 +7,8 @@ enough       how many trials and epochs a given half-width takes
 study        all of it, as one answer
 """
 
+from tare.analysis.variability.enough import Plan
 from tare.analysis.variability.samples import Sample, store_samples, table_samples
 from tare.analysis.variability.study import Variability, variability
 
-__all__ = ["Sample", "Variability", "store_samples", "table_samples", "variability"]
+__all__ = ["Plan", "Sample", "Variability", "store_samples", "table_samples", "variability"]

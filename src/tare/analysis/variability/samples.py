@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.analysis.cells import text
+from tare.analysis.compare import unknown_name
 from tare.analysis.observations import (
+    NOTHING_USABLE,
     device_of,
     figure_column,
     label_column,
@@ -74,8 +76,8 @@ def store_samples(root: Path, metric: str = "step_s", settings: Sequence[str] | 
     with Store.open(root) as store:
         records = [record for record in usable_attempts(store.records(), [metric]) if metric in record.metrics]
         if not records:
-            known = sorted({name for record in store.records() for name in record.metrics})
-            raise StudyError(f"{root}: no usable trial has {metric!r}. There is: {', '.join(known)}.")
+            known = sorted({name for record in usable_attempts(store.records(), []) for name in record.metrics})
+            raise StudyError(f"{root}: {unknown_name('figure', metric, known) if known else NOTHING_USABLE}")
         names = list(settings) if settings is not None else varied([record.settings for record in records])
         return [sample for record in records for sample in _of_record(store, record, metric, names)]
 

@@ -12,20 +12,22 @@ import numpy as np
 from tare.analysis.model import Estimate
 from tare.analysis.ranks import Floats
 from tare.analysis.stats import FLOOR, median_estimate
-from tare.analysis.variability.components import Nested, nested, redrawn, variances
+from tare.analysis.variability.components import Nested, nested, possible_variances, variances
 from tare.analysis.variability.drift import over_epochs, over_time
 from tare.analysis.variability.enough import Plan, cheapest, plans
 from tare.analysis.variability.samples import Sample
 from tare.analysis.variability.worst import Worst, worst
 from tare.errors import StudyError
 
-RESAMPLES = 1_999
+DRAWS = 9_999
 TARGET = 0.02  # half-width, as a share
 LEVELS: Mapping[str, Callable[[Sample], object]] = {  # highest first
     "device": lambda sample: sample.device,
     "day": lambda sample: sample.day,
     "trial": lambda sample: sample.trial,
 }
+ROUNDING = 1e-9  # a deviation below this is that of the computer's own figures
+VALUES = "values of a trial"  # where a trial has several and no column says that they are epochs
 METHOD = "nested analysis of variance of logs, method of moments"
 
 
@@ -68,9 +70,15 @@ def variability(
         raise StudyError(f"{figure}: {len(later)} values after the first epochs are too few to say how they vary.")
     names, notes = _levels(later)
     components, floor_notes = _components(later, names)
-    device = _deviation(components, "between devices")
-    trial, epoch = (_deviation(components, f"between {each}") for each in ("trials", "epochs"))
-    found = plans(trial, epoch or 0.0, target) if trial is not None else []
+    if not components:
+        raise StudyError(
+            f"{figure}: each of {len(later)} configurations has one value, so nothing is known of how it varies. Repeat"
+            " some, or leave out of --settings what does not make another configuration."
+        )
+    device, trial = _deviation(components, "between devices"), _deviation(components, "between trials")
+    within = _deviation(components, "between epochs", f"between {VALUES}")
+    found = plans(trial, within or 0.0, target) if trial is not None else []
+    notes += floor_notes + _copy_notes(components)
     return Variability(
         figure,
         len(later),
@@ -83,7 +91,7 @@ def variability(
         target,
         tuple(found),
         cheapest(found),
-        (*notes, *floor_notes, *_plan_notes(trial, found, target), *_device_notes(device)),
+        (*notes, *_plan_notes(trial, found, target), *_device_notes(device)),
     )
 
 
@@ -114,38 +122,33 @@ def _components(samples: Sequence[Sample], names: Sequence[str]) -> tuple[tuple[
     values = np.log(np.array([sample.value for sample in samples]))
     lowest = _lowest(samples, names)
     labels = [[LEVELS[name](sample) for sample in samples] for name in names]
-    sums = nested(values, [sample.cell for sample in samples], labels or [list(range(len(samples)))])
-    if not labels:  # samples stand alone: each is a unit of its own, and the level below it is empty
-        return _described(sums, [f"between {lowest}"], drop_last=True)
-    return _described(sums, [*(f"between {name}s" for name in names), f"between {lowest}"], drop_last=False)
+    sums = nested(values, [sample.cell for sample in samples], labels)
+    return _described(sums, [*(f"between {name}s" for name in names), f"between {lowest}"])
 
 
-def _described(sums: Nested, names: Sequence[str], *, drop_last: bool) -> tuple[tuple[Component, ...], list[str]]:
-    found = variances(sums, np.ones((1, sums.units)))[0]
-    found = found[:-1] if drop_last else found
+def _described(sums: Nested, names: Sequence[str]) -> tuple[tuple[Component, ...], list[str]]:
+    found = variances(sums)
     enough = sums.units >= FLOOR
-    drawn = variances(sums, redrawn(sums, RESAMPLES)) if enough else np.empty((0, len(names)))
+    drawn = possible_variances(sums, DRAWS) if enough else np.empty((0, len(names)))
     total = float(np.nansum(found))
-    counts = sums.groups.sum(axis=1)
     made = []
     for place, name in enumerate(names):
-        if math.isnan(found[place]):
-            continue
-        share = float(found[place]) / total if total > 0 else None
-        estimate = _estimate(float(found[place]), drawn[:, place], int(counts[place]))
-        made.append(Component(name, estimate, share))
+        if not math.isnan(found[place]):
+            share = float(found[place]) / total if total > 0 else None
+            made.append(
+                Component(name, _estimate(float(found[place]), drawn[:, place], int(sums.groups[place])), share)
+            )
     few = [f"{sums.units} {names[0].removeprefix('between ')} are too few for intervals; {FLOOR} are enough."]
     return tuple(made), [] if enough else few
 
 
 def _estimate(variance: float, drawn: Floats, n: int) -> Estimate:
-    """The deviation, with the percentiles of its resamples."""
-    known = drawn[~np.isnan(drawn)]
+    """The deviation, with the percentiles of what it may be."""
     value = math.sqrt(variance)
-    if not len(known):
+    if not len(drawn):
         return Estimate(value, None, None, n, METHOD)
-    low, high = np.sqrt(np.quantile(known, [0.025, 0.975]))
-    return Estimate(value, float(low), float(high), n, f"{METHOD}, bootstrap over the highest groups ({len(known)})")
+    low, high = np.sqrt(np.quantile(drawn, [0.025, 0.975]))
+    return Estimate(value, float(low), float(high), n, f"{METHOD}, generalised pivots ({len(drawn)} draws)")
 
 
 def _lowest(samples: Sequence[Sample], names: Sequence[str]) -> str:
@@ -153,7 +156,7 @@ def _lowest(samples: Sequence[Sample], names: Sequence[str]) -> str:
     if any(sample.epoch is not None for sample in samples) and _several_a_trial(samples):
         return "epochs"
     if "trial" in names:
-        return "values of a trial"
+        return VALUES
     return "trials"
 
 
@@ -161,8 +164,8 @@ def _several_a_trial(samples: Sequence[Sample]) -> bool:
     return len({(sample.cell, sample.device, sample.day, sample.trial) for sample in samples}) < len(samples)
 
 
-def _deviation(components: Sequence[Component], level: str) -> float | None:
-    return next((each.deviation.value for each in components if each.level == level), None)
+def _deviation(components: Sequence[Component], *levels: str) -> float | None:
+    return next((each.deviation.value for each in components if each.level in levels), None)
 
 
 def _by_trial(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
@@ -197,6 +200,12 @@ def _first_epoch(first: Sequence[Sample], later: Sequence[Sample]) -> Estimate |
     rest = {key: float(np.median([s.value for s in of_one])) for key, of_one in _by_trial(later).items()}
     shares = [of_one[0].value / rest[key] - 1 for key, of_one in _by_trial(first).items() if key in rest]
     return median_estimate(shares) if shares else None
+
+
+def _copy_notes(components: Sequence[Component]) -> list[str]:
+    if max(each.deviation.value for each in components) > ROUNDING:
+        return []
+    return ["The values of each configuration are the same to the last digit. Were rows copied? A copy is no repeat."]
 
 
 def _plan_notes(trial: float | None, found: Sequence[Plan], target: float) -> list[str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import model_validator
 
 from tare.errors import TrialError
 from tare.host import Completed, Host, Job, Process, Site
-from tare.parts import cgroups, docker_config, engine, hostroot, images, limits, strays
+from tare.parts import cgroups, docker_config, engine, engine_lease, hostroot, images, limits, strays
 from tare.parts.container import Container, Place
 from tare.parts.docker_exec import ExecProcess, Inside, environment
 from tare.parts.group import Group
@@ -22,7 +22,7 @@ from tare.parts.mounts import Mount, holding, mounts
 from tare.parts.oci import PATH
 from tare.parts.owner import Owner, boot_id
 from tare.parts.phases import Phases
-from tare.parts.protocols import Json
+from tare.parts.protocols import Json, Leftover
 
 _LABEL = "tare.run"
 _ADDED = ("HOSTNAME", strays.KEEPER)  # what the container has and a command inside does not get
@@ -31,6 +31,8 @@ _PARENTS = (cgroups.PARENT, f"{cgroups.PARENT}.slice")
 
 class Docker(Container):
     """Run in a container of the Docker engine: no network, no capabilities, a read-only root, Docker's seccomp."""
+
+    tried: ClassVar[int | None] = 1
 
     dockerfile: Path | None = None
     """Build the image from this Dockerfile first (without a network); its folder is the context."""
@@ -59,6 +61,14 @@ class Docker(Container):
             said = client.info()
         names = {"version": "ServerVersion", "storage": "Driver", "cgroup_driver": "CgroupDriver"}
         return {name: said[key] for name, key in names.items() if said.get(key)}
+
+    @classmethod
+    def for_run(cls, host: Host) -> AbstractContextManager[str | None]:
+        return engine_lease.held(host)
+
+    @classmethod
+    def after_dead_run(cls, host: Host) -> str | None:
+        return engine_lease.stop_left_over(host)
 
     def make(self, host: Host, site: Site) -> Host:
         with ExitStack() as stack:
@@ -127,6 +137,17 @@ class Docker(Container):
         return Inside(client.api, made, host, Group(host, cgroups.folders_of_pid(host, pid), pid))
 
     @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        if engine.find() is None and not engine.holds_containers(host):
+            return []
+        with engine.for_removal(host) as client:
+            if client is None:
+                return []
+            with engine.errors("list its containers"):
+                listed = client.api.containers(all=True, filters={"label": _LABEL})
+        return [_leftover(each["Id"], each["Labels"]) for each in listed]
+
+    @classmethod
     def sweep(cls, host: Host, name: str) -> None:
         with ExitStack() as stack:
             stack.callback(cgroups.remove_parent, host)
@@ -136,6 +157,11 @@ class Docker(Container):
                 _end_without_engine(host, name)
             else:
                 _remove(client, name)
+
+
+def _leftover(identity: str, labels: Mapping[str, str]) -> Leftover:
+    what = f"the Docker container {identity[:12]}"
+    return Leftover(labels[_LABEL], what, labels.get("tare.owner", ""), labels.get("tare.boot", ""))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tare.parts.oci_runtime import OciContainer, Runtime, RuntimePlace
 _KILL_WITHIN_S = 5.0
 _RUNTIME_FAILED = 128  # what runsc says of itself; of a command it says the command's own code
 _NOT_STARTED = "executing processes for container"
+_LOST = "waiting on pid"  # how it ends when the whole kernel went away under a command
 _NO_SUCH_COMMAND, _KILLED = 127, 137  # as a shell says it
 # -1 is everyone but the first process and the one that asks; again, for one may just have been forked.
 _KILL_ALL = "n=0; while kill -KILL -1 2> /dev/null && [ $n -lt 100 ]; do n=$((n + 1)); done"
@@ -69,7 +70,12 @@ class Sandbox(Group):
             self.host.run(self.kill, limit_s=_KILL_WITHIN_S)
 
     def lives(self) -> bool:
-        return self.keeper is not None and self.alive(self.keeper)
+        """Whether its kernel runs; dead, it may wait for whoever reaps it."""
+        try:
+            after_name = self.host.read(f"/proc/{self.keeper}/stat").rpartition(")")[2]
+        except OSError:
+            return False
+        return after_name.split()[0] not in ("Z", "X")
 
 
 class SandboxPlace(RuntimePlace):
@@ -108,6 +114,6 @@ def _code(sandbox: Sandbox, code: int, err: str) -> int:
     """runsc's own failure in a shell's words: a command that is not there, or one that died with its whole kernel."""
     if code != _RUNTIME_FAILED:
         return code
-    if not sandbox.lives():
+    if _LOST in err or not sandbox.lives():
         return _KILLED
-    return _NO_SUCH_COMMAND if err.startswith(_NOT_STARTED) else code
+    return _NO_SUCH_COMMAND if _NOT_STARTED in err else code

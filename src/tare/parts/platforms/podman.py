@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import ClassVar
 
 from tare.errors import TrialError
 from tare.host import Completed, Host, Job, Process, Site
@@ -15,9 +16,9 @@ from tare.parts.group import Group, GroupProcess, run_in_group
 from tare.parts.hostroot import Bind
 from tare.parts.identity import identity, is_root, open_files
 from tare.parts.oci import PATH, SLEEPER
-from tare.parts.owner import Owner
+from tare.parts.owner import Owner, boot_id
 from tare.parts.phases import Phases
-from tare.parts.protocols import Json
+from tare.parts.protocols import Json, Leftover
 
 # Without systemd there is no systemd manager; and one manager everywhere gives the same folders everywhere.
 _PODMAN = ("podman", "--cgroup-manager=cgroupfs")
@@ -35,6 +36,8 @@ _CLIENTS_OWN = re.compile(
 
 class Podman(Container):
     """Run in a container of Podman, as root: no network, no capabilities, a read-only root, Podman's seccomp."""
+
+    tried: ClassVar[int | None] = 2
 
     def obstacles(self, host: Host) -> list[str]:
         sentences = limits.limit_obstacles(host, self)
@@ -77,6 +80,7 @@ class Podman(Container):
             f"--name={site.name}",
             f"--label={_LABEL}={site.name}",
             f"--label=tare.owner={Owner.me()}",
+            f"--label=tare.boot={boot_id()}",
             "--hostname=tare",
             "--network=none",
             "--cap-drop=ALL",
@@ -113,10 +117,21 @@ class Podman(Container):
         return flags
 
     @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        listed = host.run([*_PODMAN, "ps", "--all", f"--filter=label={_LABEL}", "--format=json"])
+        rows = json.loads(listed.out or "[]") if listed.code == 0 else []
+        return [_leftover(row["Id"], row["Labels"]) for row in rows or ()]
+
+    @classmethod
     def sweep(cls, host: Host, name: str) -> None:
         with ExitStack() as stack:
             stack.callback(_remove_groups, host)
             _remove(host, name)
+
+
+def _leftover(identity: str, labels: Mapping[str, str]) -> Leftover:
+    what = f"the Podman container {identity[:12]}"
+    return Leftover(labels[_LABEL], what, labels.get("tare.owner", ""), labels.get("tare.boot", ""))
 
 
 def _podman(host: Host) -> list[str]:

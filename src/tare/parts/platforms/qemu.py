@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
+import re
 
+from tare.host import LocalHost
 from tare.parts.qemu_machine import Board, QemuGuest
 
 # x86: without AVX the libraries take their SSE paths, which emulate far quicker; and most boots crash where the guest
-# uses cmpxchg16b. Arm: pointer authentication as in real silicon costs an emulator dearly.
+# uses cmpxchg16b. Arm: without SVE, for the same reason; pointer authentication as in real silicon costs dearly.
 _BOARDS = {
     "x86_64": Board(
         program="qemu-system-x86_64",
@@ -22,10 +24,19 @@ _BOARDS = {
         program="qemu-system-aarch64",
         package="qemu-system-arm",
         machine="virt,gic-version=max",
-        emulated_cpu="max,pauth-impdef=on",
+        emulated_cpu="max,pauth-impdef=on,sve=off,sme=off",
         console="ttyAMA0",
         bus="pci",
     ),
+}
+
+# An emulated processor like the device's own: libraries then choose the same code, and losses agree bit for bit.
+_ARM_PARTS = {
+    "0xd03": "cortex-a53",
+    "0xd07": "cortex-a57",
+    "0xd08": "cortex-a72",
+    "0xd0b": "cortex-a76",
+    "0xd0c": "neoverse-n1",
 }
 
 
@@ -33,4 +44,20 @@ class Qemu(QemuGuest):
     """Run in a virtual machine of QEMU: a kernel of its own, the device's software, no network."""
 
     def board(self) -> Board | None:
-        return _BOARDS.get(platform.machine())
+        found = _BOARDS.get(platform.machine())
+        if found is None or (like := like_the_devices(_cpuinfo())) is None:
+            return found
+        return found._replace(emulated_cpu=like)
+
+
+def like_the_devices(cpuinfo: str) -> str | None:
+    """QEMU's name for the processor of an Arm device, where it knows it and all cores are alike."""
+    parts = set(re.findall(r"^CPU part\s*:\s*(\S+)$", cpuinfo, re.MULTILINE))
+    return _ARM_PARTS.get(parts.pop()) if len(parts) == 1 else None
+
+
+def _cpuinfo() -> str:
+    try:
+        return LocalHost().read("/proc/cpuinfo")
+    except OSError:
+        return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import field_validator
 
@@ -19,6 +20,8 @@ class Runc(OciContainer):
 
     `image` is the folder of an unpacked root file system here (for one: `docker export NAME | tar -x -C FOLDER`).
     """
+
+    tried: ClassVar[int | None] = 3
 
     isolation: tuple[Layer, ...] = USUAL
     """The layers of isolation beyond the mount namespace; fewer to see what each costs (then trust the workload)."""

@@ -33,15 +33,24 @@ def options(command: tuple[str, ...], name: str) -> list[str]:
     return [command[at + 1] for at, word in enumerate(command) if word == name]
 
 
-def test_on_arm_it_is_a_virt_machine_whose_pointer_authentication_is_cheap(monkeypatch):
+def test_on_arm_it_is_a_virt_machine_with_a_processor_like_the_devices(monkeypatch):
     on("aarch64", monkeypatch)
+    monkeypatch.setattr("tare.parts.platforms.qemu._cpuinfo", lambda: "processor\t: 0\nCPU part\t: 0xd0c\n")
     command = Qemu(cpus=2, memory="1 GiB").command(room(), "virtiofs")
 
     assert command[0] == "qemu-system-aarch64"
-    assert options(command, "-cpu") == ["max,pauth-impdef=on"]
+    assert options(command, "-cpu") == ["neoverse-n1"]
     assert options(command, "-accel") == ["tcg,thread=multi"]
     assert (options(command, "-smp"), options(command, "-m")) == (["2"], ["1024M"])
     assert "console=ttyAMA0" in options(command, "-append")[0]
+
+
+@pytest.mark.parametrize("cpuinfo", ["", "CPU part : 0xfff\n", "CPU part : 0xd03\nCPU part : 0xd08\n"])
+def test_an_arm_processor_that_qemu_does_not_know_is_played_without_what_emulates_slowly(cpuinfo, monkeypatch):
+    on("aarch64", monkeypatch)
+    monkeypatch.setattr("tare.parts.platforms.qemu._cpuinfo", lambda: cpuinfo)
+
+    assert options(Qemu(cpus=1).command(room(), "virtiofs"), "-cpu") == ["max,pauth-impdef=on,sve=off,sme=off"]
 
 
 def test_on_x86_it_hides_what_crashes_the_emulator(monkeypatch):

@@ -1,0 +1,199 @@
+"""From checks to a word, by the statistics of every comparison in tare: intervals over blocks, Holm, margins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tare.analysis.claims.evidence import Evidence
+from tare.analysis.claims.model import (
+    FAILS,
+    HOLDS,
+    NOT_MEASURED,
+    UNDECIDED,
+    Answer,
+    Check,
+    Claim,
+    Wants,
+    Word,
+)
+from tare.analysis.compare import TIE, Contest, judge
+from tare.analysis.model import Comparison
+from tare.analysis.power import MOST
+from tare.analysis.sentences import counted, percent, signed_percent, unit
+
+MOST_PARTS = 48  # cells of a tendency that are looked at for exceptions
+NAMED = 3
+
+Judged = tuple[Check, Comparison, Word]
+
+
+def decide(claim: Claim, evidence: Evidence, where: str = "") -> Answer:
+    """One claim on one population."""
+    look = claim.look(evidence)
+    judged = _judged(look.checks, evidence.alpha)
+    if not judged:
+        return _answer(claim, NOT_MEASURED, None, _sentence([*look.missing] or ["no trial speaks to it"]), (), where)
+    word = _together(claim, [found for _, _, found in judged], look.missing)
+    decisive = _decisive(claim, judged, word)
+    trials = sorted(frozenset().union(*(check.trials for check in look.checks)))
+    return _answer(claim, word, decisive, _why(judged, decisive, word, look.missing, evidence.alpha), trials, where)
+
+
+def _judged(checks: Sequence[Check], alpha: float) -> list[Judged]:
+    """The checks of a claim are one family; each is held to its own margin."""
+    usable = [check for check in checks if check.ours and check.theirs]
+    family = [Contest(check.about, "", check.ours, check.theirs, check.floor) for check in usable]
+    by_margin = {
+        margin: judge(family, margin=margin, metric="value", alpha=alpha, resamples=0)
+        for margin in dict.fromkeys(check.margin for check in usable)
+    }
+    found = [(check, by_margin[check.margin][place]) for place, check in enumerate(usable)]
+    return [(check, comparison, word_for(check, comparison)) for check, comparison in found]
+
+
+def word_for(check: Check, found: Comparison) -> Word:
+    """What an interval says of a check; a side with other software, or too few blocks, leaves it undecided."""
+    if check.tainted or found.low is None or found.high is None:
+        return UNDECIDED
+    return _RULES[check.wants](found)
+
+
+def _rises(found: Comparison) -> Word:
+    return _WHEN_RISING.get(found.verdict, UNDECIDED)
+
+
+def _falls(found: Comparison) -> Word:
+    return _WHEN_FALLING.get(found.verdict, UNDECIDED)
+
+
+def _same(found: Comparison) -> Word:
+    """Within the margin, for sure; a difference that may be smaller than the margin does not speak against it."""
+    return HOLDS if found.verdict == "equivalent" else FAILS if _beyond(found) else UNDECIDED
+
+
+def _apart(found: Comparison) -> Word:
+    """More than the margin, for sure, in either direction."""
+    return FAILS if found.verdict == "equivalent" else HOLDS if _beyond(found) else UNDECIDED
+
+
+def _beyond(found: Comparison) -> bool:
+    outside = (found.low or 0.0) > found.margin + TIE or (found.high or 0.0) < -found.margin - TIE
+    return outside and found.verdict != "cannot_tell"
+
+
+_WHEN_RISING: Mapping[str, Word] = {"slower": HOLDS, "faster": FAILS, "equivalent": FAILS}
+_WHEN_FALLING: Mapping[str, Word] = {"faster": HOLDS, "slower": FAILS, "equivalent": FAILS}
+_RULES: Mapping[Wants, Callable[[Comparison], Word]] = {
+    "rises": _rises,
+    "falls": _falls,
+    "same": _same,
+    "apart": _apart,
+}
+
+
+def _together(claim: Claim, words: Sequence[Word], missing: Sequence[str]) -> Word:
+    """All must hold, or one where that is enough; what was not measured leaves the rest undecided."""
+    settled, other = (HOLDS, FAILS) if claim.any_of else (FAILS, HOLDS)
+    if settled in words:
+        return settled
+    return other if all(word == other for word in words) and not missing else UNDECIDED
+
+
+def _decisive(claim: Claim, judged: Sequence[Judged], word: Word) -> Judged:
+    """The check that the word rests on: the first that has it, else the first of all."""
+    return next((each for each in judged if each[2] == word), judged[0])
+
+
+def _answer(claim: Claim, word: Word, decisive: Judged | None, why: str, trials: Iterable[str], where: str) -> Answer:
+    effect = low = high = None
+    n = 0
+    if decisive is not None:
+        check, found, _ = decisive
+        effect, low, high = _shown(check, found)
+        n = found.n
+    return Answer(
+        claim.id, claim.paper, claim.section, claim.statement, word, effect, low, high, n, tuple(trials), why,
+        claim.command, where,
+    )  # fmt: skip
+
+
+def _shown(check: Check, found: Comparison) -> list[float | None]:
+    """Effect and interval as they are, not as they were held against a bound; of a share, the share itself."""
+    start = 0.0 if check.is_share else 1.0
+    values = (found.effect, found.low, found.high)
+    return [None if value is None else (1 + value) * (1 + check.bound) - start for value in values]
+
+
+def _why(judged: Sequence[Judged], decisive: Judged, word: Word, missing: Sequence[str], alpha: float) -> str:
+    ordered = [decisive, *(each for each in judged if each is not decisive)]
+    told = [_told(each) for each in ordered[:NAMED]]
+    if len(ordered) > NAMED:
+        others = [each[2] for each in ordered[NAMED:]]
+        counts = ", ".join(f"{others.count(one)} {one}" for one in dict.fromkeys(others))
+        told.append(f"{counted(len(others), 'further check')}: {counts}")
+    if word == HOLDS:
+        told += _exceptions(decisive[0], alpha)
+    return _sentence([*told, *(f"not measured: {each}" for each in missing)])
+
+
+_SAID: Mapping[Wants, str] = {
+    "rises": "should rise, and not stay within",
+    "falls": "should fall, and not stay within",
+    "same": "should stay within",
+    "apart": "should differ by more than",
+}
+
+
+def _told(judged: Judged) -> str:
+    check, found, word = judged
+    effect, low, high = _shown(check, found)
+    told = percent if check.is_share else signed_percent
+    shown = f"{check.about}: {told(effect or 0.0)}"
+    if low is not None and high is not None:
+        shown += f" [{told(low)}, {told(high)}]"
+    shown += f" over {counted(found.n, unit(found.paired))}, {_expected(check)}"
+    return shown + (f" ({_undecided(check, found)})" if word == UNDECIDED else "")
+
+
+def _expected(check: Check) -> str:
+    if check.bound:
+        side = "above" if check.wants == "rises" else "below"
+        return f"should be {side} {percent(1 + check.bound) if check.is_share else signed_percent(check.bound)}"
+    return f"{_SAID[check.wants]} {check.margin:.0%}".replace("%", " %")
+
+
+def _undecided(check: Check, found: Comparison) -> str:
+    """Why, and what would help."""
+    if check.tainted:
+        return f"the sides differ in more: {check.tainted[0].rstrip('.')}"
+    more = found.more_trials or _more(found)
+    if more is None:
+        return f"undecided: more than {MOST:,} blocks would not tell, lower the noise"
+    return f"undecided: about {counted(more, f'more {unit(found.paired)}')}"
+
+
+def _more(found: Comparison) -> int | None:
+    """About how many more blocks would part the interval from the margin: it shrinks with the root of their number."""
+    if found.effect is None or found.low is None or found.high is None:
+        return None
+    half = (math.log1p(found.high) - math.log1p(found.low)) / 2
+    way = abs(abs(math.log1p(found.effect)) - math.log1p(found.margin))
+    if way * math.sqrt(MOST / found.n) <= half:
+        return None
+    return max(1, math.ceil(found.n * (half / way) ** 2) - found.n)
+
+
+def _exceptions(check: Check, alpha: float) -> list[str]:
+    """Cells in which a tendency surely goes the other way."""
+    parts = list(check.parts.values())[:MOST_PARTS]
+    against = [each.about for each, _, word in _judged(parts, alpha) if word == FAILS]
+    if not against:
+        return []
+    more = f" and {len(against) - NAMED} more" if len(against) > NAMED else ""
+    return [f"but not for {'; '.join(against[:NAMED])}{more}"]
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    text = "; ".join(part.rstrip(".") for part in parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""

@@ -1,0 +1,189 @@
+"""The usable trials of one population, as logs by cell and block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from tare.analysis.claims.contrasts import Cells, Series
+from tare.analysis.claims.factors import (
+    PLACEMENT,
+    Cell,
+    cell_of,
+    factor_named,
+    is_bare,
+    level,
+    weight,
+)
+from tare.analysis.claims.fingerprint import software
+from tare.analysis.claims.metrics import COMPUTE, Names, is_time, is_traced
+from tare.analysis.compare import noise_floor
+from tare.analysis.model import Measurement
+from tare.analysis.observations import device_of
+from tare.analysis.parity import differences, taints
+from tare.analysis.stats import ALPHA
+from tare.records.model import Record
+
+Figure = Callable[[Record], float | None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A usable trial: its record, its cell, and its block among all stores."""
+
+    record: Record
+    cell: Cell
+    block: str  # "0/3": of the first store, the fourth
+    epochs: tuple[float, ...] = ()  # median step of each epoch, where the store's marks were read
+
+    @cached_property
+    def software(self) -> Mapping[str, str]:
+        return software(self.record)
+
+    @classmethod
+    def of(cls, record: Record, store: int = 0, epochs: Sequence[float] = ()) -> Trial:
+        return cls(record, cell_of(record), f"{store}/{record.block}", tuple(epochs))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Trials that may be compared with each other, and the twins that tell their noise."""
+
+    trials: Sequence[Trial]
+    twins: Sequence[Trial] = ()
+    baselines: Sequence[Mapping[str, Any]] = ()  # what the studies compare against: {"control.power_mode": "15W"}
+    alpha: float = ALPHA  # stricter where a run looked at its intervals to know when to stop
+    _floors: dict[str, float | None] = field(default_factory=dict)
+    _taints: dict[tuple[Cell, Cell], tuple[str, ...]] = field(default_factory=dict)
+
+    def first(self, names: Names, among: Callable[[Record], bool] = lambda _: True) -> str | None:
+        """The first of these figures that any trial has: one without it must not change what all others are told by."""
+        chosen = [trial.record.metrics for trial in self.trials if among(trial.record)]
+        return next((name for name in names if any(name in metrics for metrics in chosen)), None)
+
+    def cells(self, names: Names, among: Callable[[Record], bool] = lambda _: True) -> Cells:
+        """The logs of a figure, by cell and block."""
+        name = self.first(names, among)
+        if name is None:
+            return {}
+        timed = is_time(name)
+        return self.figured(lambda record: None if timed and is_traced(record) else record.metrics.get(name), among)
+
+    def figured(self, figure: Figure, among: Callable[[Record], bool] = lambda _: True) -> Cells:
+        """The same for a figure that is worked out from a record; what is not more than zero has no log and is left."""
+        return self.by_trial(lambda trial: figure(trial.record) if among(trial.record) else None)
+
+    def by_trial(self, figure: Callable[[Trial], float | None]) -> Cells:
+        """The same for a figure that takes more than the record."""
+        held: dict[Cell, dict[str, list[float]]] = {}
+        trials: dict[Cell, list[str]] = {}
+        for trial in self.trials:
+            value = figure(trial)
+            if value is not None and math.isfinite(value) and value > 0:
+                held.setdefault(trial.cell, {}).setdefault(trial.block, []).append(math.log(value))
+                trials.setdefault(trial.cell, []).append(trial.record.trial)
+        return {
+            cell: Series({block: median(logs) for block, logs in blocks.items()}, frozenset(trials[cell]))
+            for cell, blocks in held.items()
+        }
+
+    def floor(self, names: Names) -> float | None:
+        """By how much a twin differed from its first in this figure, at most; None where nothing was run twice."""
+        name = self.first(names)
+        if name is None:
+            return None
+        if name not in self._floors:
+            self._floors[name] = max(self._twin_differences(name), default=None)
+        return self._floors[name]
+
+    def _twin_differences(self, name: str) -> list[float]:
+        found = []
+        for cell in dict.fromkeys(trial.cell for trial in self.twins):
+            sides = [
+                [
+                    Measurement("", value, trial.block)
+                    for trial in side
+                    if trial.cell == cell and (value := trial.record.metrics.get(name, 0.0)) > 0
+                ]
+                for side in (self.twins, self.trials)
+            ]
+            if all(sides) and (apart := noise_floor(*sides)) is not None:
+                found.append(apart)
+        return found
+
+    # Platforms
+
+    def over(self, cells: Cells, ours: Callable[[Cell], bool], theirs: Callable[[Cell], bool] = is_bare) -> Cells:
+        """Each cell of our platforms less the like cell of theirs, with what their software does not share."""
+        likes = [_index(cells, theirs, names) for names in (PLACEMENT, ("cores",))]
+        made = {}
+        for cell, series in cells.items():
+            if not ours(cell):
+                continue
+            keys = [_surroundings(cell, names) for names in (PLACEMENT, ("cores",))]
+            like = next((index[key] for index, key in zip(likes, keys, strict=True) if key in index), None)
+            if like is None or not (ratio := series.minus(cells[like])).values:
+                continue
+            made[cell] = Series(ratio.values, ratio.trials, self._tainted(cell, like))
+        return made
+
+    def _tainted(self, cell: Cell, like: Cell) -> tuple[str, ...]:
+        if (cell, like) not in self._taints:
+            ours, theirs = self.by_cell[cell], self.by_cell[like]
+            names = [str(level(each, "platform")) for each in (cell, like)]
+            found = differences(ours, theirs, level=names[0], against=names[1], by="platform")
+            self._taints[cell, like] = tuple(taints(found))
+        return self._taints[cell, like]
+
+    @cached_property
+    def by_cell(self) -> dict[Cell, list[Record]]:
+        found: dict[Cell, list[Record]] = {}
+        for trial in self.trials:
+            found.setdefault(trial.cell, []).append(trial.record)
+        return found
+
+    # Models
+
+    @cached_property
+    def model_order(self) -> dict[Any, float]:
+        """Every model's place from light to heavy: by multiply-adds where all are known, else by measured compute."""
+        cells = self.cells(COMPUTE)
+        name = factor_named(cells, "model")
+        if name is None:
+            return {}
+        models = dict.fromkeys(level(cell, name) for cell in cells)
+        known = {model: weight(model) for model in models if model is not None}
+        if all(each is not None for each in known.values()):
+            return {model: float(each) for model, each in known.items() if each is not None}
+        bare = {cell: series for cell, series in cells.items() if is_bare(cell)} or cells
+        return {
+            model: median(
+                v for cell, series in bare.items() if level(cell, name) == model for v in series.values.values()
+            )
+            for model in known
+            if any(level(cell, name) == model for cell in bare)
+        }
+
+    @cached_property
+    def devices(self) -> list[str]:
+        return list(dict.fromkeys(str(device_of(trial.record)) for trial in self.trials))
+
+
+def _surroundings(cell: Cell, placement: Sequence[str]) -> Cell:
+    """A cell without its platform, but with how many cores it has, and which."""
+    kept = {f"platform.{name}" for name in placement}
+    return frozenset(
+        item for item in cell if item[0] in kept or not (item[0] == "platform" or item[0].startswith("platform."))
+    )
+
+
+def _index(cells: Cells, theirs: Callable[[Cell], bool], placement: Sequence[str]) -> dict[Cell, Cell]:
+    """Surroundings -> the cell of theirs that has them; of several, the one with fewest settings of its own."""
+    found: dict[Cell, Cell] = {}
+    for cell in sorted(filter(theirs, cells), key=lambda each: (len(each), sorted(map(str, each)))):
+        found.setdefault(_surroundings(cell, placement), cell)
+    return found

@@ -1,0 +1,95 @@
+"""A claim, what it looks at, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from tare.analysis.model import Measurement
+from tare.analysis.request import DEFAULT_MARGIN
+
+if TYPE_CHECKING:
+    from tare.analysis.claims.evidence import Evidence
+
+Word: TypeAlias = Literal["holds here", "does not hold here", "undecided", "not measured"]
+HOLDS: Word = "holds here"
+FAILS: Word = "does not hold here"
+UNDECIDED: Word = "undecided"
+NOT_MEASURED: Word = "not measured"
+
+Wants: TypeAlias = Literal["rises", "falls", "same", "apart"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One figure that a claim says something about: what it is, what it should do, and its values block by block."""
+
+    about: str  # "step time, docker against bare"
+    wants: Wants
+    ours: tuple[Measurement, ...]
+    theirs: tuple[Measurement, ...]
+    margin: float = DEFAULT_MARGIN  # within this it has not changed
+    bound: float = 0.0  # a share that the effect must lie above (rises) or below (falls); then the margin is 0
+    is_share: bool = False  # the values are shares of a whole, not changes: 0.3 is told as 30 %
+    floor: float | None = None  # by how much the same thing differed from itself
+    trials: frozenset[str] = frozenset()
+    tainted: tuple[str, ...] = ()  # what else differs between the sides
+    parts: Mapping[str, Check] = field(default_factory=dict)  # of a tendency: the same in each of its cells
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the records have to say about a claim: checks, and in words what they do not have."""
+
+    checks: tuple[Check, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A take-away of a paper."""
+
+    id: str  # "s0.lighter-models-lose-more": the paper, then the statement in short
+    section: str
+    statement: str
+    study: str  # the study that would measure it: `tare run` with this name
+    look: Callable[[Evidence], Look]
+    any_of: bool = False  # one check that holds is enough ("can be", "may not be")
+    across: bool = False  # it compares devices or software with each other: all populations are looked at together
+    also: tuple[str, ...] = ()  # further papers that say the same
+
+    @property
+    def papers(self) -> tuple[str, ...]:
+        return self.id.partition(".")[0], *self.also
+
+    @property
+    def paper(self) -> str:
+        """`S1/S3`."""
+        return "/".join(name.upper() for name in self.papers)
+
+    @property
+    def command(self) -> str:
+        return f"tare run {self.study}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One claim on one population, in one word, with what the word rests on. Effects are shares."""
+
+    id: str
+    paper: str
+    section: str
+    statement: str
+    word: Word
+    effect: float | None
+    low: float | None
+    high: float | None
+    n: int  # blocks that hold all that is compared, or trials on the smaller side
+    trials: tuple[str, ...]
+    why: str
+    study: str
+    where: str = ""  # the population, where there are several
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "trials": list(self.trials)}

@@ -1,0 +1,138 @@
+"""Stores in, evidence out: trials are pooled where device and software are the same, else kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tare.analysis.claims.evidence import Evidence, Trial
+from tare.analysis.claims.fingerprint import device_facts
+from tare.analysis.observations import device_of, usable_attempts
+from tare.analysis.stats import ALPHA
+from tare.analysis.stopping import LOOKING_ALPHA
+from tare.analysis.variability.samples import epoch_medians
+from tare.records.model import USABLE, Record
+from tare.records.store import Store
+
+EPOCHS_OF = 24  # trials whose marks are read for their epochs, spread over the store: more would not change a word
+_FIGURES = ("step_s", "wall_s", "stall_mean_s", "compute_s", "energy_j")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one store has."""
+
+    name: str
+    records: Sequence[Record]
+    study: Mapping[str, Any] = field(default_factory=dict)
+    epochs: Mapping[str, Sequence[float]] = field(default_factory=dict)  # trial -> median step of each epoch
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """The trials of one device in one store, and everything that is known of its device and software."""
+
+    name: str
+    trials: tuple[Trial, ...]
+    twins: tuple[Trial, ...]
+    known: Mapping[str, frozenset[str]]
+    baseline: Mapping[str, Any] | None
+    looked: bool  # the study stops when its intervals are tight enough, so that it looked at them
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Parts whose device and software do not contradict each other."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        return ", ".join(part.name for part in self.parts)
+
+    def takes(self, part: Part) -> bool:
+        """Whether what is known of both is the same."""
+        return all(
+            mine.known[key] == part.known[key] for mine in self.parts for key in mine.known.keys() & part.known.keys()
+        )
+
+    def evidence(self) -> Evidence:
+        return Evidence(
+            [trial for part in self.parts for trial in part.trials],
+            [twin for part in self.parts for twin in part.twins],
+            [part.baseline for part in self.parts if part.baseline is not None],
+            LOOKING_ALPHA if any(part.looked for part in self.parts) else ALPHA,
+        )
+
+
+def read_source(root: Path) -> Source:
+    """A store's records, and the epochs of some of its trials."""
+    with Store.open(root) as store:
+        records = store.records()
+        usable = usable_attempts(records, _FIGURES)
+        many = [each for each in usable if (each.settings.get("workload.epochs") or 0) > 2]
+        some = many[:: max(1, -(-len(many) // EPOCHS_OF))]
+        epochs = {each.trial: _epochs(store, each) for each in some}
+        study = store.study if isinstance(store.study, Mapping) else {}
+        return Source(str(root), records, study, epochs, (*store.problems, *_unused(records)))
+
+
+def _unused(records: Sequence[Record]) -> list[str]:
+    every, usable = {each.trial for each in records}, {each.trial for each in records if each.state in USABLE}
+    if len(usable) == len(every):
+        return []
+    return [f"{len(every) - len(usable)} of {len(every)} trials did not end well and are no evidence; see `tare show`."]
+
+
+def _epochs(store: Store, record: Record) -> list[float]:
+    return [value for _, value in epoch_medians(store.marks(record.trial, record.attempt), "step")]
+
+
+def parts(sources: Sequence[Source]) -> list[Part]:
+    """The devices of the stores, each by itself: two devices may have done the very same trial."""
+    made = []
+    for number, source in enumerate(sources):
+        compared, repeat = source.study.get("compare"), source.study.get("repeat")
+        looked = isinstance(repeat, Mapping) and repeat.get("until") is not None
+        against = compared.get("against") if isinstance(compared, Mapping) else None
+        for device, records in _by_device(source.records).items():
+            usable = usable_attempts(records, _FIGURES)
+            trials = tuple(Trial.of(each, number, source.epochs.get(each.trial, ())) for each in usable)
+            twins = tuple(Trial.of(each, number) for each in records if each.twin and each.state in USABLE)
+            baseline = against if isinstance(against, Mapping) else None
+            made.append(Part(f"{source.name} ({device})", trials, twins, _known(trials), baseline, looked))
+    return made
+
+
+def pools(found: Sequence[Part]) -> list[Pool]:
+    """The populations: each part joins the first pool that nothing of it contradicts."""
+    made: list[Pool] = []
+    for part in found:
+        place = next((place for place, pool in enumerate(made) if pool.takes(part)), None)
+        if place is None:
+            made.append(Pool((part,)))
+        else:
+            made[place] = Pool((*made[place].parts, part))
+    return made
+
+
+def _by_device(records: Sequence[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(str(device_of(record)), []).append(record)
+    return found
+
+
+def _known(trials: Sequence[Trial]) -> dict[str, frozenset[str]]:
+    """Everything that is known of these trials' device, and of the software of each platform, with its values."""
+    known: dict[str, set[str]] = {}
+    for trial in trials:
+        platform = str(trial.record.settings.get("platform"))
+        for key, value in device_facts(trial.record).items():
+            known.setdefault(key, set()).add(value)
+        for key, value in trial.software.items():
+            known.setdefault(f"{platform}: {key}", set()).add(value)
+    return {key: frozenset(values) for key, values in known.items()}

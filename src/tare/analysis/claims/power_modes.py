@@ -1,0 +1,153 @@
+"""Trials by power mode: which mode is beaten, and how well a few modes predict the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tare.analysis.cells import text
+from tare.analysis.claims import metrics
+from tare.analysis.claims.contrasts import Cells, Series, where
+from tare.analysis.claims.evidence import Evidence
+from tare.analysis.claims.factors import Cell, Value, is_bare
+from tare.analysis.predict.linear import PAPER_MODES, papers_choice, regress
+from tare.analysis.predict.resources import Array, Rows
+
+FEATURES = ("cores", "cpu_mhz", "gpu_mhz", "mem_mhz")
+FEWEST_MODES = PAPER_MODES + 2  # something must be left to be predicted
+
+
+def is_of_mode(name: str) -> bool:
+    """Whether a setting belongs to the power mode."""
+    return name.startswith("control.power_mode") or (
+        name.startswith("control.") and name.rpartition(".")[2] in FEATURES
+    )
+
+
+def by_mode(cells: Cells) -> dict[Cell, dict[Cell, Series]]:
+    """Workload (everything but the mode) -> mode -> series."""
+    found: dict[Cell, dict[Cell, Series]] = {}
+    for cell, series in cells.items():
+        mode = frozenset(item for item in cell if is_of_mode(item[0]))
+        if mode:
+            found.setdefault(cell - mode, {})[mode] = series
+    return found
+
+
+def default_mode(evidence: Evidence, modes: Sequence[Cell]) -> Cell | None:
+    """The mode that the study compares against, if it names one."""
+    for baseline in evidence.baselines:
+        named = {name: value for name, value in baseline.items() if is_of_mode(name)}
+        for mode in modes if named else ():
+            if all(_has(mode, name, value) for name, value in named.items()):
+                return mode
+    return None
+
+
+def _has(mode: Cell, name: str, wanted: object) -> bool:
+    """`control.power_mode: 15W` is a setting of that name, or the one field of it that says 15W."""
+    fields: Mapping[str, object] = wanted if isinstance(wanted, Mapping) else {"": wanted}
+    return all(
+        any(key in (name, f"{name}.{field}") or (not field and key.startswith(f"{name}.")) for key, value in mode
+            if text(value) == text(worth))
+        for field, worth in fields.items()
+    )  # fmt: skip
+
+
+# Prediction from four modes
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Workloads that were measured in the same modes and blocks."""
+
+    modes: Array  # modes x features
+    workloads: tuple[Cell, ...]
+    blocks: tuple[str, ...]
+    time: Array  # workloads x blocks x modes, seconds
+    energy: Array | None
+    trials: frozenset[str]
+
+
+def grid(evidence: Evidence) -> Grid | None:
+    """The largest set of modes, told in numbers, that two workloads or more share; None where there is none."""
+    time, energy = (by_mode(_of_one_platform(evidence.cells(names))) for names in (metrics.STEP, metrics.ENERGY))
+    complete = {cell: {mode: s for mode, s in found.items() if _point(mode)} for cell, found in time.items()}
+    groups: dict[frozenset[Cell], list[Cell]] = {}
+    for cell, found in complete.items():
+        groups.setdefault(frozenset(found), []).append(cell)
+    modes, workloads = max(groups.items(), key=lambda item: (len(item[1]) > 1, len(item[0])), default=(frozenset(), []))
+    if len(modes) < FEWEST_MODES or len(workloads) < 2:
+        return None
+    if len({len(_point(mode) or []) for mode in modes}) > 1:
+        return None
+    order = sorted(modes, key=lambda mode: _point(mode) or [])
+    series = [complete[cell][mode] for cell in workloads for mode in order]
+    blocks = tuple(block for block in series[0].values if all(block in each.values for each in series))
+    if not blocks:
+        return None
+    measured = _stacked(complete, workloads, order, blocks)
+    powered = all(mode in energy.get(cell, {}) for cell in workloads for mode in order)
+    joules = _stacked(energy, workloads, order, blocks) if powered else None
+    used = frozenset().union(*(each.trials for each in series))
+    return Grid(np.array([_point(mode) for mode in order]), tuple(workloads), blocks, measured, joules, used)
+
+
+def _of_one_platform(cells: Cells) -> Cells:
+    """Bare metal where there is any: the same model in a container would tell what it is asked about."""
+    return where(cells, is_bare) or cells
+
+
+def _stacked(
+    found: Mapping[Cell, Mapping[Cell, Series]], workloads: Sequence[Cell], order: Sequence[Cell], blocks: Sequence[str]
+) -> Array:
+    return np.array(
+        [
+            [[math.exp(found[cell][mode].values.get(block, math.nan)) for mode in order] for block in blocks]
+            for cell in workloads
+        ]
+    )
+
+
+def _point(mode: Cell) -> list[float] | None:
+    """The features of a mode, where it has numbers for two or more."""
+    named: dict[str, Value] = {name.rpartition(".")[2]: value for name, value in mode}
+    values = [named.get(name) for name in FEATURES]
+    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return numbers if len(numbers) >= 2 and len(numbers) == sum(value is not None for value in values) else None
+
+
+def errors(found: Grid) -> tuple[list[Series], list[Series]]:
+    """The held-out error of time, and of energy, by the paper's method: for each workload, a log share a block.
+
+    Four modes, chosen on the other workloads; a linear model of time; one of energy for all workloads, fed with it.
+    """
+    chosen = papers_choice(found.modes, [np.median(each, axis=0) for each in found.time])
+    times, energies = [], []
+    for place in range(len(found.workloads)):
+        held = np.setdiff1d(np.arange(len(found.modes)), chosen[place])
+        by_block = [_errors_in(found, place, block, chosen, held) for block in range(len(found.blocks))]
+        times.append(_series(found, [time for time, _ in by_block]))
+        energies.append(_series(found, [energy for _, energy in by_block if energy is not None]))
+    return times, [each for each in energies if each.values]
+
+
+def _errors_in(found: Grid, place: int, block: int, chosen: Sequence[Rows], held: Rows) -> tuple[float, float | None]:
+    time = found.time[place, block]
+    predicted = regress(found.modes[chosen[place]], time[chosen[place]]).at(found.modes[held])
+    off = float(np.mean(np.abs(predicted / time[held] - 1)))
+    if found.energy is None or np.isnan(found.energy[:, block]).any():
+        return off, None
+    inputs = [np.column_stack([found.modes[rows], found.time[w, block][rows]]) for w, rows in enumerate(chosen)]
+    outputs = [found.energy[w, block][rows] for w, rows in enumerate(chosen)]
+    model = regress(np.concatenate(inputs), np.concatenate(outputs))
+    joules = model.at(np.column_stack([found.modes[held], predicted]))
+    return off, float(np.mean(np.abs(joules / found.energy[place, block][held] - 1)))
+
+
+def _series(found: Grid, shares: Sequence[float]) -> Series:
+    kept = dict(zip(found.blocks, shares, strict=False)) if len(shares) == len(found.blocks) else {}
+    return Series({block: math.log(max(1e-6, share)) for block, share in kept.items()}, found.trials)

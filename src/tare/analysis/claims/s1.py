@@ -1,0 +1,234 @@
+"""S1 and S3: the training pipeline on Jetson boards: workers, storage media, the page cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import median
+
+from tare.analysis.anatomy.hiding import predicted_stall
+from tare.analysis.anatomy.study import HIDDEN_SHARE
+from tare.analysis.claims import metrics
+from tare.analysis.claims.checks import each, tendency
+from tare.analysis.claims.contrasts import (
+    Cells,
+    Series,
+    against,
+    at,
+    by_level,
+    ends,
+    joined,
+    levels,
+    minus,
+    rising,
+    trend,
+    where,
+)
+from tare.analysis.claims.evidence import Evidence
+from tare.analysis.claims.factors import Cell, Value, factor_named, medium_factor, medium_rank, trains
+from tare.analysis.claims.model import Claim, Look
+
+MOST = 0.5  # "most of the stall" is more than half of it
+NEAR = 0.15  # a prediction within this of what was measured is right: a pipeline's fill and jitter are not in it
+WORKERS = "workload.workers"
+NO_WORKERS = "no pipeline was run both without workers and with one"
+NO_MEDIA = "only one storage medium was measured"
+
+
+def one_worker_removes_most(evidence: Evidence) -> Look:
+    cells = against(evidence.cells(metrics.STALL), WORKERS, 1, 0)
+    made = tendency("fetch stall, one worker against none", cells, "falls", bound=MOST - 1)
+    return Look(tuple(made)) if made else Look(missing=(NO_WORKERS,))
+
+
+def more_workers_help_slow_media(evidence: Evidence) -> Look:
+    """From one worker to the most: the slowest medium, or the fastest GPU, gains and the other end does not."""
+    cells = evidence.cells(metrics.MEAN_STEP, lambda record: (record.settings.get(WORKERS) or 0) >= 1)
+    gains = ends(cells, WORKERS, rising)
+    slow, fast, what = _slow_and_fast(gains)
+    if not slow or not fast:
+        several = "several workers on two media, or at two GPU clocks, were not measured with everything else held"
+        return Look(missing=(several,))
+    floor = evidence.floor(metrics.MEAN_STEP)
+    checks = tendency(f"end-to-end time, most workers against one, {what[0]}", slow, "falls", floor=floor)
+    checks += tendency(f"end-to-end time, most workers against one, {what[1]}", fast, "same", floor=floor)
+    return Look(tuple(checks))
+
+
+def _slow_and_fast(cells: Cells) -> tuple[Cells, Cells, tuple[str, str]]:
+    """The cells where the disk is slowest beside the GPU, and those where it is fastest."""
+    medium, clock = medium_factor(cells), factor_named(cells, "gpu_mhz")
+    if medium is not None and len(known := _by_speed(cells, medium)) > 1:
+        return at(cells, medium, known[0]), at(cells, medium, known[-1]), ("slowest medium", "fastest medium")
+    if clock is not None and len(found := sorted(map(float, filter(rising, levels(cells, clock))))) > 1:
+        return at(cells, clock, found[-1]), at(cells, clock, found[0]), ("fastest GPU", "slowest GPU")
+    return {}, {}, ("", "")
+
+
+def _by_speed(cells: Cells, medium: str) -> list[Value]:
+    """The media, the slowest first: by their names where all are known, else by their figures."""
+    found = levels(cells, medium)
+    ranks = {each: medium_rank(each) for each in found}
+    if all(rank is not None for rank in ranks.values()):
+        return sorted(found, key=lambda each: ranks[each] or 0.0)
+    return sorted(found, key=lambda each: -_typical(at(cells, medium, each)))
+
+
+def _typical(cells: Cells) -> float:
+    return median(value for series in cells.values() for value in series.values.values())
+
+
+def hidden_medium_is_enough(evidence: Evidence) -> Look:
+    """Wherever a slower medium's stall is a small part of the step, the fastest medium gains nothing."""
+    steps, stalls = evidence.cells(metrics.MEAN_STEP), evidence.cells(metrics.STALL)
+    medium = medium_factor(steps)
+    if medium is None or len(levels(steps, medium)) < 2:
+        return Look(missing=(NO_MEDIA,))
+    speeds, shares = _by_speed(stalls or steps, medium), minus(stalls, steps)
+    hidden = {
+        cell: series.minus(fastest)
+        for rest, found in by_level(steps, medium).items()
+        if (fastest := found.get(speeds[-1])) is not None
+        for value, series in found.items()
+        if value != speeds[-1] and _is_hidden(shares.get(cell := rest | {(medium, value)}))
+    }
+    about = "end-to-end time, a slower medium with its stall hidden against the fastest"
+    made = tendency(about, hidden, "same", floor=evidence.floor(metrics.MEAN_STEP))
+    return Look(tuple(made)) if made else Look(missing=("no slower medium's stall was hidden",))
+
+
+def _is_hidden(share: Series | None) -> bool:
+    return share is not None and bool(share.values) and median(share.values.values()) <= math.log(HIDDEN_SHARE)
+
+
+def cache_makes_medium_irrelevant(evidence: Evidence) -> Look:
+    """After epoch 0, with no workers to hide it, the slowest medium is as fast as the fastest; in epoch 0 it is not."""
+
+    def stays_cached(record_state: object) -> bool:
+        return record_state != "cold_every_epoch"
+
+    def few(cells: Cells) -> Cells:
+        fewest = min((number for each in levels(cells, WORKERS) if (number := rising(each)) is not None), default=None)
+        return cells if fewest is None else at(cells, WORKERS, fewest)
+
+    def kept(names: metrics.Names) -> Cells:
+        return few(evidence.cells(names, lambda record: stays_cached(record.settings.get("control.page_cache.state"))))
+
+    later, first = kept(metrics.MEAN_STEP), kept(("epoch0_step_s",))
+    medium = medium_factor(later)
+    if medium is None or len(levels(later, medium)) < 2:
+        return Look(missing=(NO_MEDIA,))
+    if not first:
+        return Look(missing=("no trial has more than one epoch",))
+    speeds = _by_speed(first, medium)
+    floor = evidence.floor(metrics.MEAN_STEP)
+    after = tendency(
+        "end-to-end time after epoch 0, slowest medium against fastest",
+        against(later, medium, speeds[0], speeds[-1]), "same", floor=floor,
+    )  # fmt: skip
+    before = tendency("the same in epoch 0", against(first, medium, speeds[0], speeds[-1]), "rises", floor=floor)
+    return Look((*after, *before))
+
+
+def caching_has_a_sweet_spot(evidence: Evidence) -> Look:
+    """A warm cache helps where fetching outweighs pre-processing (the cold stall is over twice the warm), else not."""
+    state = "control.page_cache.state"
+    stalls, steps = evidence.cells(metrics.STALL), evidence.cells(metrics.MEAN_STEP)
+    cold = next((name for name in ("cold_every_epoch", "cold") if name in levels(steps, state)), None)
+    if cold is None or "warm" not in levels(steps, state):
+        return Look(missing=("no workload was run with a cold and with a warm page cache",))
+    dearer, gains = against(stalls, state, cold, "warm"), against(steps, state, "warm", cold)
+    sweet = {cell for cell, series in dearer.items() if median(series.values.values()) > math.log(2)}
+    floor = evidence.floor(metrics.MEAN_STEP)
+    inside, outside = where(gains, lambda cell: cell in sweet), where(gains, lambda cell: cell not in sweet)
+    checks = tendency(
+        "end-to-end time, warm against cold, where fetching outweighs pre-processing", inside, "falls", floor=floor
+    )
+    checks += tendency("the same where it does not", outside, "same", floor=floor)
+    missing = [] if inside else ["no workload whose fetching outweighs its pre-processing"]
+    missing += [] if outside else ["no workload whose pre-processing outweighs its fetching"]
+    return Look(tuple(checks), tuple(missing))
+
+
+def linear_on_fast_media(evidence: Evidence) -> Look:
+    """Time per mini-batch does not depend on the size of the data on the fastest medium; on the slowest it rises."""
+    cells = evidence.cells(metrics.MEAN_STEP, trains)
+    items, medium = factor_named(cells, "items", "data_scale"), medium_factor(cells)
+    grown = trend(cells, items, rising) if items is not None else {}
+    if not grown:
+        return Look(missing=("the size of the data set was not varied with everything else held",))
+    about, floor = "time per mini-batch, from the smallest data set to the largest", evidence.floor(metrics.MEAN_STEP)
+    if medium is None or len(levels(grown, medium)) < 2:
+        return Look(tuple(tendency(about, grown, "same", floor=floor)), (NO_MEDIA,))
+    speeds = _by_speed(cells, medium)
+    checks = tendency(f"{about}, fastest medium", at(grown, medium, speeds[-1]), "same", floor=floor)
+    checks += tendency(f"{about}, slowest medium", at(grown, medium, speeds[0]), "rises", floor=floor)
+    return Look(tuple(checks))
+
+
+def pipelining_lowers_energy(evidence: Evidence) -> Look:
+    cells = evidence.cells(metrics.ENERGY)
+    if not cells:
+        return Look(missing=(metrics.absent(metrics.ENERGY),))
+    with_any = {
+        rest: series
+        for rest, found in by_level(cells, WORKERS).items()
+        if 0 in found and (most := max((n for each in found if (n := rising(each)) is not None), default=0.0)) > 0
+        if (series := found[most].minus(found[0])).values
+    }
+    made = tendency("energy, with workers against without", with_any, "falls", margin=0.02)
+    return Look(tuple(made)) if made else Look(missing=(NO_WORKERS,))
+
+
+def relative_speeds_decide(evidence: Evidence) -> Look:
+    """The step that disk and CPU (the fetch without workers, shared out) and the rest predict is what is measured."""
+    steps, stalls = evidence.cells(metrics.MEAN_STEP, trains), evidence.cells(metrics.STALL, trains)
+    off: dict[Cell, Series] = {}
+    for rest, found in by_level(steps, WORKERS).items():
+        without = stalls.get(rest | {(WORKERS, 0)})
+        if 0 not in found or without is None:
+            continue
+        off |= _off(rest, found, without)
+    made = each("measured step against the predicted", off, "same", margin=NEAR)
+    return Look(tuple(made)) if made else Look(missing=(NO_WORKERS,))
+
+
+def _off(rest: Cell, found: Mapping[Value, Series], stall: Series) -> dict[Cell, Series]:
+    """By how much the step with each number of workers is off what the fetch and the rest without workers say."""
+    made: dict[Cell, Series] = {}
+    for workers, series in found.items():
+        if not (number := rising(workers)):
+            continue
+
+        def apart(log_step: float, log_stall: float, log_plain: float, by: float = number) -> float:
+            fetch_s = math.exp(log_stall)
+            others_s = max(1e-12, math.exp(log_plain) - fetch_s)
+            return log_step - math.log(others_s + predicted_stall(fetch_s, others_s, by))
+
+        apart_now = joined([series, stall, found[0]], apart)
+        made |= {rest | {(WORKERS, workers)}: apart_now} if apart_now.values else {}
+    return made
+
+
+_S3 = ("s3",)
+CLAIMS = (
+    Claim("s1.one-worker-removes-most-of-the-stall", "III-A; S3 5.1.3", "one worker removes most of the stall",
+          "s1-workers", one_worker_removes_most, also=_S3),
+    Claim("s1.more-workers-help-only-slow-media-or-fast-gpus", "III-B; S3 5.1.6",
+          "more workers help only slow media or fast GPUs", "s1-workers", more_workers_help_slow_media, also=_S3),
+    Claim("s1.hidden-medium-is-enough", "III-C; S3 5.2.2", "a medium whose fetch is hidden by compute is enough",
+          "s1-storage", hidden_medium_is_enough, also=_S3),
+    Claim("s1.page-cache-makes-the-medium-irrelevant", "III-D; S3 5.2.2",
+          "enough page cache makes the medium irrelevant after epoch 0", "s1-storage", cache_makes_medium_irrelevant,
+          also=_S3),
+    Claim("s1.caching-helps-only-in-the-sweet-spot", "III-E, III-F; S3 5.1.2",
+          "caching helps only in the sweet spot: fetching outweighs pre-processing", "s3-pipeline",
+          caching_has_a_sweet_spot, also=_S3),
+    Claim("s1.linear-on-fast-media", "III-E, III-F",
+          "end-to-end time grows linearly with data on fast media, faster on slow ones", "s1-dataset-scale",
+          linear_on_fast_media, also=_S3),
+    Claim("s1.pipelining-lowers-energy", "S3 5.1.7", "pipelining lowers energy", "s3-pipeline",
+          pipelining_lowers_energy, also=_S3),
+    Claim("s1.relative-speeds-decide", "III-B; S3 5.1.5", "the relative speeds of disk, CPU and GPU decide",
+          "s3-pipeline", relative_speeds_decide, also=_S3),
+)  # fmt: skip

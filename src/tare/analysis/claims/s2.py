@@ -1,0 +1,93 @@
+"""S2: the container's effect on page faults, cycles and write-backs, and a non-volatile layer for flushing."""
+
+from __future__ import annotations
+
+from tare.analysis.claims import metrics
+from tare.analysis.claims.checks import tendency
+from tare.analysis.claims.contrasts import ends, minus, rising, trend, where
+from tare.analysis.claims.evidence import Evidence
+from tare.analysis.claims.factors import is_bare, is_container
+from tare.analysis.claims.metrics import absent
+from tare.analysis.claims.model import Claim, Look
+from tare.analysis.claims.s0 import NO_PAIR, container_figure
+
+CONCENTRATED = 0.3  # of all faults in the ten files with most of them: the paper's top ten has 32.9 %
+CUT = 0.5  # of the latency without the layer; the paper has 0.10 to 0.23
+NO_TENANTS = "no workload was run both alone and with more tenants"
+
+
+def faults_and_cycles_rise(evidence: Evidence) -> Look:
+    faults = evidence.over(evidence.figured(metrics.page_faults), is_container)
+    checks = tendency("page faults, container against bare metal", faults, "rises")
+    cycles = container_figure(evidence, metrics.CYCLES, "rises")
+    missing = cycles.missing if checks else (NO_PAIR, *cycles.missing)
+    return Look((*checks, *cycles.checks), tuple(dict.fromkeys(missing)))
+
+
+def write_backs_more_often_and_less_regularly(evidence: Evidence) -> Look:
+    often = container_figure(evidence, metrics.WRITEBACK_INTERVAL, "falls")
+    intervals, spreads = evidence.cells(metrics.WRITEBACK_INTERVAL), evidence.cells(metrics.WRITEBACK_DEVIATION)
+    uneven = evidence.over(minus(spreads, intervals), is_container)
+    about = "spread of the time between write-backs, of its mean, container against bare metal"
+    checks = tendency(about, uneven, "rises")
+    missing = [*often.missing, *([] if checks or often.missing else [absent(metrics.WRITEBACK_DEVIATION)])]
+    return Look((*often.checks, *checks), tuple(missing))
+
+
+def tenants_flush_more_at_the_same_interval(evidence: Evidence) -> Look:
+    intervals = ends(evidence.cells(metrics.WRITEBACK_INTERVAL), "tenants", rising)
+    pages = ends(evidence.cells(metrics.WRITEBACK_PAGES), "tenants", rising)
+    checks = tendency("time between write-backs, most tenants against one", intervals, "same", margin=0.1)
+    checks += tendency("pages written back, most tenants against one", pages, "rises")
+    missing = [] if intervals else _no_tenants(evidence, metrics.WRITEBACK_INTERVAL)
+    missing += [] if pages else _no_tenants(evidence, metrics.WRITEBACK_PAGES)
+    return Look(tuple(checks), tuple(missing))
+
+
+def background_grows_with_tenants(evidence: Evidence) -> Look:
+    shares = minus(evidence.cells(metrics.BACKGROUND), evidence.cells(metrics.WRITEBACKS))
+    about = "background's share of the write-backs, from fewest tenants to most"
+    made = tendency(about, trend(shares, "tenants", rising), "rises")
+    return Look(tuple(made)) if made else Look(missing=tuple(_no_tenants(evidence, metrics.BACKGROUND)))
+
+
+def _no_tenants(evidence: Evidence, names: metrics.Names) -> list[str]:
+    return [absent(names) if evidence.first(names) is None else NO_TENANTS]
+
+
+def faults_concentrate(evidence: Evidence) -> Look:
+    cells = where(evidence.cells(metrics.TOP_FAULTS), lambda cell: not is_bare(cell))
+    made = tendency("share of the page faults in ten files", cells, "rises", bound=CONCENTRATED - 1, is_share=True)
+    return Look(tuple(made)) if made else Look(missing=(absent(metrics.TOP_FAULTS),))
+
+
+def hot_pages(evidence: Evidence) -> Look:
+    cells = minus(evidence.cells(metrics.HOT_LATE), evidence.cells(metrics.HOT_EARLY))
+    made = tendency("share of the write-backs that the hottest pages take, late against early", cells, "rises")
+    return Look(tuple(made)) if made else Look(missing=(absent(metrics.HOT_LATE),))
+
+
+def nvm_cuts_latency(evidence: Evidence) -> Look:
+    cells = minus(evidence.cells(metrics.FLUSH_WITH_NVM), evidence.cells(metrics.FLUSH))
+    made = tendency("flush latency, with the non-volatile layer against without", cells, "falls", bound=CUT - 1)
+    return Look(tuple(made)) if made else Look(missing=(absent(metrics.FLUSH_WITH_NVM),))
+
+
+CLAIMS = (
+    Claim("s2.faults-and-cycles-rise", "4.1, Table 5", "page faults and cycles rise in containers", "s2-events",
+          faults_and_cycles_rise),
+    Claim("s2.write-backs-more-often-and-less-regularly", "4.2, Fig. 3",
+          "write-backs come more often and less regularly in containers", "s2-writebacks",
+          write_backs_more_often_and_less_regularly),
+    Claim("s2.tenants-flush-more-at-the-same-interval", "4.2, Fig. 3",
+          "tenants do not change the interval of write-backs but flush more", "s2-writebacks",
+          tenants_flush_more_at_the_same_interval),
+    Claim("s2.background-write-backs-grow-with-tenants", "5, Tables 9 and 10",
+          "background write-backs grow with tenants", "s2-writebacks", background_grows_with_tenants),
+    Claim("s2.faults-concentrate-on-few-files", "4.3, Table 8", "page faults concentrate on few files",
+          "s2-page-faults", faults_concentrate),
+    Claim("s2.write-backs-concentrate-on-hot-pages", "5, Fig. 4",
+          "write-backs concentrate on few hot pages after a while", "s2-writebacks", hot_pages),
+    Claim("s2.nvm-layer-cuts-flush-latency", "5, Fig. 6", "a non-volatile layer cuts flush latency by more than half",
+          "s2-nvm", nvm_cuts_latency),
+)  # fmt: skip

@@ -1,0 +1,185 @@
+"""S4: bare metal, VM, micro-VM, container and container in VM, over cores, pinning, CPU and GPU, end to end."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from tare.analysis.claims import metrics
+from tare.analysis.claims.checks import tendency
+from tare.analysis.claims.contrasts import (
+    Cells,
+    Series,
+    against,
+    at,
+    by_level,
+    levels,
+    minus,
+    rising,
+    trend,
+    where,
+    without,
+)
+from tare.analysis.claims.evidence import Evidence
+from tare.analysis.claims.factors import (
+    CONTAINERS,
+    Cell,
+    is_bare,
+    is_container,
+    is_container_in_machine,
+    is_machine,
+    is_micro_machine,
+    is_virtual,
+    level,
+    on,
+    storeys,
+)
+from tare.analysis.claims.model import Check, Claim, Look
+
+CORES, PIN, DEVICE = "platform.cores", "platform.pin", "workload.device"
+NO_GAIN = 0.05  # less than this is no improvement
+_NOT_BOARDS = ("linux,dummy-virt", "qemu")
+
+
+def stops_improving(evidence: Evidence) -> Look:
+    """Cores help at first, and the last step up brings less than a twentieth."""
+    cells = evidence.cells(metrics.STEP)
+    first, last = _ladder(cells, 0, -2), _ladder(cells, -2, -1)
+    if not last:
+        return Look(missing=("three numbers of cores or more with everything else held",))
+    checks = tendency("end-to-end time, next to most cores against fewest", first, "falls")
+    checks += tendency("end-to-end time, most cores against next to most", last, "rises", bound=-NO_GAIN)
+    return Look(tuple(checks))
+
+
+def _ladder(cells: Cells, lower: int, upper: int) -> Cells:
+    """One place on the ladder of core counts, less another; where there are three steps or more."""
+    made: dict[Cell, Series] = {}
+    for rest, found in by_level(cells, CORES).items():
+        ordered = sorted((number, s) for value, s in found.items() if (number := rising(value)) is not None)
+        if len(ordered) >= 3:
+            series = ordered[upper][1].minus(ordered[lower][1])
+            made |= {rest: series} if series.values else {}
+    return made
+
+
+def vanilla_with_few_cores_is_an_outlier(evidence: Evidence) -> Look:
+    """The cost of an unpinned container on the fewest cores, and how it falls with more of the host's cores."""
+    cells = evidence.over(evidence.cells(metrics.STEP), lambda cell: is_container(cell) and not level(cell, PIN))
+    falls = trend(cells, CORES, rising)
+    fewest = {
+        rest: found[min(numbers)]
+        for rest, found in by_level(cells, CORES).items()
+        if len(numbers := [number for value in found if (number := rising(value)) is not None]) > 1
+    }
+    if not falls:
+        return Look(missing=("an unpinned container on several numbers of cores, each beside bare metal on as many",))
+    checks = tendency("vanilla container against bare metal, on the fewest cores", fewest, "rises")
+    checks += tendency("its cost, from the fewest cores to the most", falls, "falls")
+    return Look(tuple(checks))
+
+
+def pinning_lowers_overhead(evidence: Evidence) -> Look:
+    cells = where(evidence.cells(metrics.STEP), is_virtual)
+    found = against(cells, PIN, True, False)
+    made = tendency("end-to-end time, pinned against vanilla", found, "falls", floor=evidence.floor(metrics.STEP))
+    return Look(tuple(made)) if made else Look(missing=("no platform was run both pinned and vanilla",))
+
+
+def bare_without_idle_core(evidence: Evidence) -> Look:
+    def without_idle_core(cell: Cell) -> bool:
+        places = [record.facts.get("place") or {} for record in evidence.by_cell[cell]]
+        return is_bare(cell) and all((place.get("chr") or 0.0) >= 1 for place in places)
+
+    found = evidence.over(evidence.cells(metrics.STEP), is_virtual, without_idle_core)
+    checks: list[Check] = []
+    for name in dict.fromkeys(str(level(cell, "platform")) for cell in found):
+        mine = at(found, "platform", name)
+        checks += tendency(f"end-to-end time, {name} against bare metal with no idle core", mine, "falls")
+    return (
+        Look(tuple(checks)) if checks else Look(missing=("no virtual platform beside bare metal that uses every core",))
+    )
+
+
+def gpu_only_where_inference_dominates(evidence: Evidence) -> Look:
+    steps, inference = evidence.cells(metrics.STEP), evidence.cells(metrics.INFERENCE)
+    gains = against(steps, DEVICE, "cuda", "cpu")
+    shares = where(minus(inference, steps), lambda cell: level(cell, DEVICE) == "cpu")
+    mostly = {without(cell, DEVICE) for cell, share in shares.items() if median(share.values.values()) > math.log(0.5)}
+    if not gains:
+        return Look(missing=(_NO_GPU,))
+    dominated = where(gains, lambda cell: cell in mostly)
+    others = where(gains, lambda cell: cell not in mostly)
+    checks = tendency("end-to-end time, GPU against CPU, where inference dominates", dominated, "falls")
+    checks += tendency("the same where it does not", others, "rises", bound=-NO_GAIN)
+    missing = [] if dominated else ["an application whose inference is over half of its time"]
+    missing += [] if others else ["an application whose inference is under half of its time"]
+    return Look(tuple(checks), tuple(missing))
+
+
+def inference_only_overstates(evidence: Evidence) -> Look:
+    whole = against(evidence.cells(metrics.STEP), DEVICE, "cuda", "cpu")
+    alone = against(evidence.cells(metrics.INFERENCE), DEVICE, "cuda", "cpu")
+    made = tendency("speed-up of inference alone against that end to end", minus(whole, alone), "rises")
+    return Look(tuple(made)) if made else Look(missing=(_NO_GPU,))
+
+
+def micro_vm_is_not_faster(evidence: Evidence) -> Look:
+    found = evidence.over(evidence.cells(metrics.STEP), is_micro_machine, is_machine)
+    made = tendency("end-to-end time, micro-VM against VM", found, "rises", bound=-NO_GAIN)
+    return Look(tuple(made)) if made else Look(missing=("no micro-VM beside a VM",))
+
+
+def container_in_vm_costs_most(evidence: Evidence) -> Look:
+    cells = evidence.cells(metrics.STEP)
+    checks: list[Check] = []
+    single = [name for name in dict.fromkeys("+".join(storeys(cell)) for cell in cells) if "+" not in name]
+    for name in single:
+        found = evidence.over(cells, is_container_in_machine, on(name))
+        checks += tendency(f"end-to-end time, container in VM against {name}", found, "rises")
+    if not checks:
+        return Look(missing=("no container in a VM beside another platform",))
+    missing = [] if any(map(is_container, cells)) else ["a container on the host"]
+    missing += [] if any(map(is_machine, cells)) else ["a VM without a container"]
+    return Look(tuple(checks), tuple(missing))
+
+
+def container_costs_least_on_the_edge(evidence: Evidence) -> Look:
+    boards = {str((trial.record.facts.get("device") or {}).get("board") or "") for trial in evidence.trials}
+    if not boards or any(not board or board.lower().startswith(_NOT_BOARDS) for board in boards):
+        return Look(missing=("an edge board: this device does not say that it is one",))
+    cells = evidence.cells(metrics.STEP)
+    checks: list[Check] = []
+    others = [str(name) for name in levels(cells, "platform") if name != "bare" and name not in CONTAINERS]
+    for name in others:
+        found = evidence.over(cells, is_container, on(name))
+        checks += tendency(f"end-to-end time, container against {name}", found, "falls")
+    return (
+        Look(tuple(checks)) if checks else Look(missing=("no container beside another virtual platform on this board",))
+    )
+
+
+_NO_GPU = "no application was run both on the CPU and on the GPU"
+
+CLAIMS = (
+    Claim("s4.e2e-stops-improving", "IV-A1, V-F", "end-to-end time stops improving beyond some core count",
+          "s4-scale-up", stops_improving),
+    Claim("s4.vanilla-container-with-few-cores-is-an-outlier", "V-A",
+          "a vanilla container with few of the host's cores is an outlier", "s4-pinning",
+          vanilla_with_few_cores_is_an_outlier),
+    Claim("s4.pinning-lowers-the-overhead", "V-C", "pinning lowers the overhead", "s4-pinning",
+          pinning_lowers_overhead),
+    Claim("s4.bare-without-idle-core-can-be-slower", "V-B",
+          "bare metal with no idle core can be slower than virtual platforms", "s4-idle-core",
+          bare_without_idle_core, any_of=True),
+    Claim("s4.gpu-helps-only-where-inference-dominates", "IV-A2, IV-C",
+          "the GPU helps end to end only where inference dominates", "s4-gpu", gpu_only_where_inference_dominates),
+    Claim("s4.inference-only-overstates", "IV-A2", "the speed-up of inference alone overstates that end to end",
+          "s4-gpu", inference_only_overstates),
+    Claim("s4.micro-vm-is-not-faster", "V-G", "a micro-VM is not faster than a VM where I/O matters", "s4-microvm",
+          micro_vm_is_not_faster),
+    Claim("s4.container-in-vm-costs-most", "IV, V-H", "a container in a VM costs most", "s4-platforms",
+          container_in_vm_costs_most),
+    Claim("s4.container-costs-least-on-the-edge", "V-H", "on the edge the container costs least", "s4-platforms",
+          container_costs_least_on_the_edge),
+)  # fmt: skip

@@ -1,0 +1,40 @@
+"""`tare claims`: the papers' take-aways, each tested on the user's own records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tare.cli.options import json_option, print_json, say, width
+
+
+@click.command("claims")
+@click.argument("stores", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--paper", help="Only the claims of one paper: s0, s1, s2, s3 or s4.")
+@json_option
+def command(stores: tuple[Path, ...], paper: str | None, as_json: bool) -> None:
+    """Say which of the papers' take-aways hold here, by the records of one store or more.
+
+    Each is answered with: holds here, does not hold here, undecided, or not measured. Stores are pooled where their
+    device and software are the same; else each population has its own answer. Without DIR: lists every claim, and
+    the study that measures it.
+
+    --json: {"claims": [{"id", "paper", "section", "statement", "word", "effect", "low", "high", "n", "trials", "why",
+    "study", "where"}]}; effects are shares.
+    """
+    from tare.analysis.claims.answers import answers
+    from tare.analysis.claims.pooling import read_source
+    from tare.analysis.claims.registry import claims_of
+    from tare.report.claims import answers_text, claims_text
+
+    claims = claims_of(paper)
+    sources = [read_source(store) for store in dict.fromkeys(path.resolve() for path in stores)]
+    for source in sources:
+        for note in source.notes:
+            say(f"note: {source.name}: {note}")
+    found = answers(claims, sources)
+    if as_json:
+        print_json({"claims": [answer.as_json() for answer in found]})
+    else:
+        click.echo(answers_text(found, width()) if sources else claims_text(claims, width()))

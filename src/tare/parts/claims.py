@@ -1,0 +1,74 @@
+"""Which names are in use: each process that makes places says so first, in a file that carries its own name.
+
+A container, group, mount or folder without a living claim is what a dead run left behind. The file need not be removed
+for that: a dead owner's claims are void.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from tare.parts.owner import Owner, boot_id
+from tare.parts.state import state_dir
+
+SYSTEM = Path("/run/tare/owners")
+
+
+def claim(name: str) -> None:
+    """Say that this process makes things under `name`, before it makes any."""
+    first, *others = _folders()
+    try:
+        _note(first, name)
+    except OSError:
+        if not others:
+            raise
+        _note(others[0], name)
+
+
+def _note(folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(folder / f"{Owner.me()}:{boot_id()}", flags, 0o644)
+    try:
+        os.write(descriptor, f"{name}\n".encode())
+    finally:
+        os.close(descriptor)
+
+
+def held() -> dict[str, Owner]:
+    """Every name that a living process has claimed, and that process."""
+    found: dict[str, Owner] = {}
+    for path in _files():
+        owner = _living(path)
+        if owner is not None:
+            with contextlib.suppress(OSError):  # it ended just now, and someone removed its file
+                found |= dict.fromkeys(path.read_text().split(), owner)
+    return found
+
+
+def forget_dead() -> None:
+    """Remove the files of processes that are no more."""
+    for path in _files():
+        if _living(path) is None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _folders() -> list[Path]:
+    """Root's claims are in one place, whatever its state folder is; others' and those of a read-only /run in it."""
+    own = state_dir() / "owners"
+    return [SYSTEM, own] if os.geteuid() == 0 else [own]
+
+
+def _files() -> list[Path]:
+    folders = dict.fromkeys([SYSTEM, *_folders()])
+    return [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
+
+
+def _living(path: Path) -> Owner | None:
+    """The process that a file is called after, if it still runs."""
+    text, _, boot = path.name.rpartition(":")
+    owner = Owner.parse(text)
+    return owner if owner is not None and boot == boot_id() and owner.is_alive() else None

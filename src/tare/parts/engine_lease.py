@@ -1,0 +1,73 @@
+"""A Docker engine for the time of a run: the one that answers, or a private one that its last user stops again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tare.errors import ObstacleError
+from tare.host import Host
+from tare.parts import engine
+
+STARTED = "no Docker engine answered, so a private one was started for this run."
+STOPPED = "the private Docker engine of an earlier run was stopped."
+
+
+@contextmanager
+def held(host: Host) -> Iterator[str | None]:
+    """Start a private engine where none answers and we may; where we may not, the platform's obstacle says why."""
+    found = engine.find()
+    if os.geteuid() != 0 or (found is not None and not found.ours):
+        yield None
+        return
+    with _users_of(engine.folder()) as users:
+        started = _start_if_silent(host, users)
+        try:
+            yield STARTED if started else None
+        finally:
+            _stop_if_last(host, users)
+
+
+def stop_left_over(host: Host) -> str | None:
+    """Stop the private engine of a run that died, unless someone uses it."""
+    if os.geteuid() != 0 or not engine.folder().exists():
+        return None
+    with _users_of(engine.folder()) as users:
+        return STOPPED if _stop_if_last(host, users) else None
+
+
+@contextmanager
+def _users_of(folder: Path) -> Iterator[int]:
+    """A descriptor whose lock says who uses the engine: shared by users, exclusive to start or stop it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+    descriptor = os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _start_if_silent(host: Host, users: int) -> bool:
+    fcntl.flock(users, fcntl.LOCK_EX)  # two runs that start at once must not both start one
+    started = False
+    if engine.find() is None:
+        try:
+            engine.start(host)
+        except ObstacleError:
+            pass  # the platform itself says what is missing
+        else:
+            started = True
+    fcntl.flock(users, fcntl.LOCK_SH)
+    return started
+
+
+def _stop_if_last(host: Host, users: int) -> bool:
+    """Also one that we found there and that is ours: its own run was killed before it could stop it."""
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return engine.stop(host)

@@ -1,0 +1,116 @@
+"""What is ours on this device, whichever platform made it: groups, mounts, processes, loop devices, folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from tare.host import Host
+from tare.parts import cgroups, claims, strays
+from tare.parts.find import find, names
+from tare.parts.mounts import mounts
+from tare.parts.oci_runtime import STATE
+from tare.parts.owner import Owner, boot_id
+from tare.parts.protocols import Leftover, Platform
+
+SHARED_MEMORY = Path("/dev/shm")
+_DESK = "-desk"
+_SITE = re.compile(r"tare-[A-Za-z0-9._-]{1,120}")
+_CARRIED = re.compile(rf"/proc/(\d+)/environ:(?:{strays.VARIABLE}|{strays.KEEPER})=([^\0]+)")
+_KINDS_LEFT_OUT = claims.SYSTEM.name
+
+
+def by_platform(host: Host) -> dict[str, list[Leftover]]:
+    """What each platform itself knows of, by the platform's name."""
+    found = {}
+    for name in names("platforms"):
+        part = find("platforms", name)
+        assert issubclass(part, Platform)
+        found[name] = part.leftovers(host)
+    return {name: things for name, things in found.items() if things}
+
+
+def shared(host: Host, scratch: Path) -> list[Leftover]:
+    """What platforms have in common; only what lies where only we put things, or carries our mark."""
+    return [
+        *_groups(host),
+        *_mounts(host, scratch),
+        *_loops(host, scratch),
+        *_processes(host),
+        *_folders(scratch),
+    ]
+
+
+def owner_of(site: str, things: Iterable[Leftover], claimed: dict[str, Owner]) -> Owner | None:
+    """The living process that a site belongs to: it has claimed the name, or the things themselves name it."""
+    for name, owner in claimed.items():
+        if site == name or site.startswith(f"{name}-"):  # what is inside a place has that place's name before its own
+            return owner
+    makers = [Owner.parse(thing.owner) for thing in things if thing.boot in ("", boot_id())]
+    return next((maker for maker in makers if maker is not None and maker.is_alive()), None)
+
+
+def _groups(host: Host) -> Iterator[Leftover]:
+    points = {f"{mount.point}/{cgroups.PARENT}" for mount in cgroups.hierarchies(host).values()}
+    for point in sorted(points):
+        listed = host.run(["find", point, "-mindepth", "1", "-maxdepth", "1", "-type", "d", "-name", "tare-*"])
+        for path in listed.out.splitlines():
+            yield Leftover(PurePosixPath(path).name, f"the control group {cgroups.PARENT}/{PurePosixPath(path).name}")
+
+
+def _mounts(host: Host, scratch: Path) -> Iterator[Leftover]:
+    for mount in mounts(host):
+        named = mount.source.removeprefix("tare:") if mount.source.startswith("tare:") else None
+        site = named or _site_in(mount.point, scratch)
+        if site is not None and _SITE.fullmatch(site):
+            yield Leftover(site, f"the mount {mount.point}")
+
+
+def _loops(host: Host, scratch: Path) -> Iterator[Leftover]:
+    listed = host.run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"])
+    for line in listed.out.splitlines():
+        device, _, file = line.strip().partition(" ")
+        if (site := _site_in(file.strip(), scratch)) is not None:
+            yield Leftover(site, f"the loop device {device}")
+
+
+def _processes(host: Host) -> Iterator[Leftover]:
+    found = host.run(
+        ["find", "/proc", "-mindepth", "2", "-maxdepth", "2", "-path", "/proc/[0-9]*/environ", "-exec",
+         "grep", "-HaszoE", f"^({strays.VARIABLE}|{strays.KEEPER})=.+", "--", "{}", "+"]
+    )  # fmt: skip
+    for pid, site in _CARRIED.findall(found.out):
+        if _SITE.fullmatch(site) and int(pid) in strays.carrying(host, site) | strays.carrying(
+            host, site, strays.KEEPER
+        ):
+            yield Leftover(site, f"the process {pid}")
+
+
+def _folders(scratch: Path) -> Iterator[Leftover]:
+    kinds = [kind for kind in _within(Path(STATE)) if kind.name != _KINDS_LEFT_OUT]
+    ours = [folder for kind in kinds for folder in _within(kind)]
+    yield from (Leftover(folder.name, f"the folder {folder}") for folder in (*ours, *_within(scratch)))
+    for desk in _within(SHARED_MEMORY):
+        if desk.name.startswith("tare-") and desk.name.endswith(_DESK) and (desk / "inside" / "tare_inside").is_dir():
+            yield Leftover(desk.name.removesuffix(_DESK), f"the folder {desk}")
+
+
+def _within(folder: Path) -> list[Path]:
+    """The folders in a folder, links left out."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:
+        return []
+
+
+def _site_in(path: str, scratch: Path) -> str | None:
+    """The site whose own folder holds this path: /run/tare/vm/SITE/..., SCRATCH/SITE/..., /dev/shm/SITE-desk/..."""
+    parts = PurePosixPath(path)
+    for above, depth in ((PurePosixPath(STATE), 1), (PurePosixPath(scratch), 0), (PurePosixPath(SHARED_MEMORY), 0)):
+        if parts.is_relative_to(above):
+            below = parts.relative_to(above).parts[depth:]
+            name = below[0].removesuffix(_DESK) if below else ""
+            if _SITE.fullmatch(name) and (above != PurePosixPath(SHARED_MEMORY) or below[0].endswith(_DESK)):
+                return name
+    return None

@@ -1,0 +1,76 @@
+"""What `tare claims` shows: each take-away with its word, its evidence, and how to measure what is not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tare.analysis.claims.model import NOT_MEASURED, Answer, Claim
+from tare.report.columns import pad, wrap
+from tare.report.words import count_text, effect_text, interval_text, safe_text
+
+_WORD_WIDTH = 18  # "does not hold here"
+_EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"
+
+
+def answers_text(found: Sequence[Answer], width: int = 80) -> str:
+    """The claims that were measured, a few lines each; then those that were not, and what they need."""
+    measured = [answer for answer in found if answer.word != NOT_MEASURED]
+    others = [answer for answer in found if answer.word == NOT_MEASURED]
+    lines = [_summary(found)]
+    for answer in measured:
+        lines += ["", *_answer(answer, width)]
+    if others:
+        lines += ["", "not measured:"]
+        for answer in others:
+            lines += _lines(f"{answer.id}: {answer.why} {answer.study}", width, "  ")
+    return "\n".join(lines)
+
+
+def claims_text(claims: Sequence[Claim], width: int = 80) -> str:
+    """Every claim with its place in the papers and the study that would measure it."""
+    lines: list[str] = []
+    for claim in claims:
+        lines += wrap(claim.statement, width, indent="  ")
+        lines += _lines(f"{claim.id}, {_place(claim.paper, claim.section)}: {claim.command}", width, "  ")
+    return "\n".join(lines)
+
+
+def _summary(found: Sequence[Answer]) -> str:
+    words = [answer.word for answer in found]
+    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words)))
+
+
+def _answer(answer: Answer, width: int) -> list[str]:
+    where = f" ({answer.where})" if answer.where else ""
+    cells = [
+        pad(answer.word, _WORD_WIDTH),
+        pad(_effect(answer), _EFFECT_WIDTH),
+        pad(f"n {answer.n}", 6),
+        _place(answer.paper, answer.section),
+    ]
+    return [
+        *wrap(safe_text(f"{answer.statement}{where}"), width, indent="    "),
+        *_lines("  ".join(cells), width, "  ", keep_blanks=True),
+        *_lines(f"{answer.why} Rests on {count_text(len(answer.trials), 'trial')}.", width, "  "),
+    ]
+
+
+def _place(paper: str, section: str) -> str:
+    """`S1 III-A; S3 5.1.3`: the first paper, unless the section names its own."""
+    return section if section.startswith("S3 ") else f"{paper.partition('/')[0]} {section}"
+
+
+def _effect(answer: Answer) -> str:
+    if answer.effect is None:
+        return "no figure"
+    if answer.low is None or answer.high is None:
+        return effect_text(answer.effect)
+    return f"{effect_text(answer.effect, [answer.low])} {interval_text(answer.low, answer.high, [answer.effect])}"
+
+
+def _lines(text: str, width: int, start: str, *, keep_blanks: bool = False) -> Iterable[str]:
+    """A text of its own lines, all of them set in."""
+    safe = safe_text(text)
+    if keep_blanks and len(start) + len(safe) <= width:
+        return [start + safe]
+    return [start + line for line in wrap(safe, width - len(start), indent="  ")]

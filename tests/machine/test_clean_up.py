@@ -1,0 +1,196 @@
+"""`tare clean` on the real machine: what a dead run left goes, what is alive or someone else's stays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tare.host import LocalHost
+from tare.parts import cgroups, engine, find, images, strays
+from tare.parts.mounts import mounts
+from tare.parts.oci_runtime import STATE
+from tare.trial.cleaning import Remains, find_remains, remove
+
+PLATFORMS = [
+    pytest.param(name, marks=pytest.mark.machine(name)) for name in ("bare", "docker", "podman", "runc", "gvisor")
+]
+RUNNER = """
+import sys
+from pathlib import Path
+from tare.host import Job, LocalHost, Site
+from tare.parts import find
+name, site, scratch = sys.argv[1:4]
+place = find.find("platforms", name)().open(LocalHost(), Site(site, Path(scratch)))
+place.spawn(Job(("sleep", "987"), env={"PATH": "/usr/bin:/bin", "HOME": "/"}))
+place.run(["true"])
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def site(scratch: Path) -> Iterator[str]:
+    name = f"tare-clean-{secrets.token_hex(4)}"
+    yield name
+    for platform in ("docker", "podman", "runc", "gvisor", "bare"):
+        with contextlib.suppress(Exception):
+            find.find("platforms", platform).sweep(LocalHost(), name)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def running(platform: str, site: str, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
+    (scratch / site).mkdir()
+    command = [sys.executable, "-c", RUNNER, platform, site, str(scratch / site)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as runner:
+        assert runner.stdout is not None
+        try:
+            assert runner.stdout.readline() == b"open\n"
+            yield runner
+        finally:
+            runner.kill()
+
+
+def remains_of(site: str, scratch: Path) -> Remains | None:
+    """Only our own: others use this machine too."""
+    return next((each for each in find_remains(LocalHost(), scratch) if each.site == site), None)
+
+
+def left(site: str) -> list[str]:
+    device = LocalHost()
+    found = [mount.point for mount in mounts(device) if site in mount.point + mount.source]
+    found += [str(pid) for pid in strays.carrying(device, site)]
+    found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/tare/{site}*")]
+    return found + [str(path) for path in Path(STATE).glob(f"*/{site}*")]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_what_a_living_run_uses_is_left_alone_and_goes_when_the_run_is_dead(platform, site, scratch):
+    with running(platform, site, scratch) as runner:
+        alive = remains_of(site, scratch)
+        assert alive is not None
+        assert alive.owner is not None
+        assert alive.owner.pid == runner.pid
+        assert remove(LocalHost(), [alive], scratch) == []
+        assert remains_of(site, scratch) == alive
+        runner.send_signal(signal.SIGKILL)
+
+    dead = remains_of(site, scratch)
+    assert dead is not None
+    assert dead.owner is None
+    assert remove(LocalHost(), [dead], scratch) == []
+
+    assert remains_of(site, scratch) is None
+    assert left(site) == []
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.machine("root")
+def test_what_was_made_by_hand_under_our_name_is_found_and_removed_once(site, scratch):
+    own = Path(STATE) / "vm" / site
+    mounted = own / "share" / "root"
+    mounted.mkdir(parents=True)
+    device = LocalHost()
+    device.run(["mount", "-t", "tmpfs", "by-hand", str(mounted)]).checked()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(own / "monitor"))
+    (scratch / site).mkdir()
+
+    found = remains_of(site, scratch)
+
+    assert found is not None
+    assert f"the mount {mounted}" in found.things
+    assert remove(device, [found], scratch) == []
+    assert remains_of(site, scratch) is None
+    assert not own.exists()
+
+
+@pytest.mark.machine("root")
+def test_a_loop_device_on_a_file_of_a_dead_run_is_detached(site, scratch):
+    disk = scratch / site / "disk"
+    disk.parent.mkdir()
+    with disk.open("wb") as file:
+        file.truncate(1 << 20)
+    device = LocalHost()
+    loop = device.run(["losetup", "--find", "--show", str(disk)]).checked().out.strip()
+
+    found = remains_of(site, scratch)
+
+    assert found is not None
+    assert f"the loop device {loop}" in found.things
+    assert remove(device, [found], scratch) == []
+    assert str(disk) not in device.run(["losetup", "--list"]).out
+
+
+@pytest.mark.machine("root")
+def test_a_group_that_is_not_empty_is_emptied_and_removed(site, scratch):
+    device = LocalHost()
+    folders = cgroups.make(device, site)
+    with subprocess.Popen(["sleep", "987"]) as sleeper:
+        for folder in set(folders.values()):
+            device.write(f"{folder}/cgroup.procs", str(sleeper.pid))
+        found = remains_of(site, scratch)
+        assert found is not None
+        assert remove(device, [found], scratch) == []
+        assert sleeper.wait(5) == -signal.SIGKILL
+
+    assert left(site) == []
+
+
+@pytest.mark.machine("docker")
+@pytest.mark.machine("root")
+def test_what_only_looks_like_ours_is_never_listed(site, scratch, tmp_path):
+    """A user's container with our name and no label, a folder in shared memory, a mount, a group elsewhere."""
+    client = engine.connect(LocalHost())
+    image = images.skeleton(client, [])
+    container = client.api.create_container(image, ["true"], name=site, labels={"app": "someone's"})
+    folder = Path("/dev/shm") / f"{site}-desk"  # without our software in it
+    folder.mkdir()
+    point = tmp_path / site
+    point.mkdir()
+    device = LocalHost()
+    device.run(["mount", "-t", "tmpfs", site, str(point)]).checked()
+    try:
+        assert remains_of(site, scratch) is None
+        assert client.api.inspect_container(container["Id"])["Name"] == f"/{site}"
+    finally:
+        device.run(["umount", str(point)])
+        folder.rmdir()
+        client.api.remove_container(container["Id"])
+        client.close()
+
+
+@pytest.mark.machine("runc")
+def test_the_verb_lists_then_removes_and_then_has_nothing_to_do(site, scratch):
+    with running("runc", site, scratch) as runner:
+        runner.send_signal(signal.SIGKILL)
+
+    planned = tare_clean("--plan", "--json", site)
+    removed = tare_clean("--json", site)
+    again = tare_clean(site)
+
+    assert [each["site"] for each in json.loads(planned.stdout)["planned"]] == [site]
+    assert [each["site"] for each in json.loads(removed.stdout)["removed"]] == [site]
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "nothing of ours" in again.stderr
+    assert left(site) == []
+
+
+def tare_clean(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tare.cli", "clean", *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)

@@ -1,0 +1,111 @@
+"""Images made here from what is installed, and run."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tare.host import Job, LocalHost, Site
+from tare.parts import engine, find
+from tare.parts.inside import built_in_env
+from tare.trial.desk import make_desk, remove_folders
+
+
+def tare(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tare.cli", *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter and nothing else, unpacked."""
+    folder = tmp_path_factory.mktemp("image") / "root"
+    done = tare("image", "build", "--packages", "", "--engine", "folder", "-o", str(folder), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["image"] == str(folder)
+    return folder
+
+
+@pytest.fixture
+def small_image() -> Iterator[str]:
+    name = f"tare/test-{secrets.token_hex(4)}"
+    done = tare("image", "build", "--packages", "", "--name", name, "--json")
+    assert done.returncode == 0, done.stderr
+    yield json.loads(done.stdout)["image"]
+    client = engine.connect(LocalHost())
+    client.api.remove_image(name, force=True)
+    client.close()
+
+
+def run_in(platform: str, image: str, tmp_path: Path) -> str:
+    """What the image's own Python says inside, modules of C among what it imports."""
+    (tmp_path / "scratch").mkdir()
+    site = Site(f"tare-image-{secrets.token_hex(4)}", tmp_path / "scratch")
+    place = find.find("platforms", platform)(image=image).open(LocalHost(), site)  # type: ignore[attr-defined]
+    try:
+        script = "import ssl, sqlite3, ctypes, lzma, sys; print(sys.version.split()[0], sys.prefix)"
+        return place.spawn(Job((place.python, "-c", script), env={"HOME": "/"})).wait(60).out
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize(
+    "platform", [pytest.param(name, marks=pytest.mark.machine(name)) for name in ("runc", "gvisor")]
+)
+def test_the_interpreter_runs_in_an_unpacked_image(platform, small_folder, tmp_path):
+    said = run_in(platform, str(small_folder), tmp_path)
+
+    assert said == f"{sys.version.split()[0]} {sys.prefix}\n"
+
+
+@pytest.mark.machine("docker")
+@pytest.mark.machine("root")
+def test_the_interpreter_runs_in_an_image_of_the_engine(small_image, tmp_path):
+    assert run_in("docker", small_image, tmp_path) == f"{sys.version.split()[0]} {sys.prefix}\n"
+
+
+@pytest.mark.machine("runc")
+def test_an_image_without_torch_is_told_apart_from_a_device_that_has_it(small_folder):
+    done = tare("image", "check", str(small_folder), "--in", "runc", "--json")
+
+    said = json.loads(done.stdout)
+    facts = {fact["key"]: fact for fact in said["facts"]}
+    assert (done.returncode, said["same"]) == (1, False)
+    assert facts["python.version"]["same"]
+    assert not facts["torch.version"]["same"]
+
+
+@pytest.mark.machine("runc")
+def test_an_image_with_torch_carries_the_same_software_and_trains_in_it(tmp_path):
+    """The whole way: build, check, and steps of LeNet-5 whose marks come back."""
+    folder = tmp_path / "root"
+    built = tare("image", "build", "--engine", "folder", "-o", str(folder), "--json")
+    assert built.returncode == 0, built.stderr
+    checked = tare("image", "check", str(folder), "--in", "runc")
+    assert checked.returncode == 0, checked.stdout
+    name, scratch = f"tare-image-{secrets.token_hex(4)}", tmp_path / "scratch"
+    scratch.mkdir()
+    desk = make_desk(name, scratch)
+    workload = find.find("workloads", "torch_train").model_validate(
+        {"model": "lenet5", "batch": 4, "steps_per_epoch": 3}
+    )
+    workload.prepare(LocalHost())
+    site = Site(name, scratch, reads=workload.inputs(), writes=(desk,))
+    place = find.find("platforms", "runc")(image=str(folder)).open(LocalHost(), site)
+    try:
+        job = workload.job(place, desk, 7)
+        ended = place.spawn(job).wait(120)
+        assert ended.code == 0, ended.err
+        assert (desk / "marks.bin").stat().st_size > 0
+        assert built_in_env(desk, "fixed").items() <= job.env.items()
+    finally:
+        place.close()
+        remove_folders(name, scratch)
+        shutil.rmtree(folder)  # pytest would keep three of it

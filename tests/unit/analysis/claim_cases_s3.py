@@ -1,0 +1,133 @@
+"""Cases for the claims of S3: see `claim_case`."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from claim_case import STEP, Case, cell, levels
+from claimed import DEVICE, Cell
+
+BATCH, DVFS = "workload.batch", "control.dvfs.state"
+
+
+def _batches(x: float) -> list[Cell]:
+    """Time an item is halved from 1 to 8 and does not change any more, or (x = 1) is halved with each doubling."""
+    an_item = {1: 1.0, 2: 0.7, 4: 0.5 * (1 - x) + 0.49 * x, 8: 0.5 * (1 - x) + 0.343 * x}
+    return [cell({BATCH: batch}, {"step_mean_s": STEP * batch * time}) for batch, time in an_item.items()]
+
+
+def _board(name: str) -> dict[str, Any]:
+    return {"device": {**DEVICE, "board": "NX", "id": name}}
+
+
+def _devices(x: float) -> list[Cell]:
+    return [
+        cell({}, {"step_s": STEP * (1 + x * (name == "nx2"))}, facts=_board(name), store=place)
+        for place, name in enumerate(("nx1", "nx2"))
+    ]
+
+
+def _versions(x: float) -> list[Cell]:
+    return [
+        cell(
+            {},
+            {"step_s": STEP * (1 + x * (version == "2.0"))},
+            facts={"inside": {"torch": {"version": version}}},
+            store=place,
+        )
+        for place, version in enumerate(("1.8", "2.0"))
+    ]
+
+
+def _dvfs(x: float) -> list[Cell]:
+    return [
+        cell({DVFS: on}, {"step_s": STEP * (1 + x * (on == "on")), "energy_step_j": 2.0, "gpu_clock_hz": clock})
+        for on, clock in (("on", 0.9e9), ("off", 1.3e9))
+    ]
+
+
+def _default_mode(x: float) -> list[Cell]:
+    """The default is slower than 30W by 10 %, and takes x more energy."""
+    return [
+        cell({"control.power_mode.mode": mode}, {"step_s": time, "energy_step_j": energy})
+        for mode, time, energy in (("15W", 1.1, 1.0 + x), ("30W", 1.0, 1.0))
+    ]
+
+
+def _baseload(x: float) -> list[Cell]:
+    return [
+        cell({"workload.model": model}, {"energy_j": 100.0, "energy_baseload_j": 100.0 * share})
+        for model, share in (("lenet5", x), ("resnet18", 0.2 * x))
+    ]
+
+
+def _gpu_clocks(x: float) -> list[Cell]:
+    """At twice the GPU clock LeNet-5 gains nothing, and ResNet-18 x."""
+    return [
+        cell(
+            {"workload.model": model, "control.power_mode.gpu_mhz": mhz}, {"compute_s": STEP * (1 - gain * (mhz > 600))}
+        )
+        for model, gain in (("lenet5", 0.0), ("resnet18", x))
+        for mhz in (600, 1200)
+    ]
+
+
+def _cpu_and_cores(x: float) -> list[Cell]:
+    """Stall and compute both fall, by x from the lowest clock to the highest and by 30 % from 2 cores to 8."""
+    return [
+        cell(
+            {"control.power_mode.cpu_mhz": mhz, "control.power_mode.cores": cores},
+            {
+                "stall_mean_s": STEP * (1 - x * (mhz > 1000)) * (1 - 0.3 * (cores > 2)),
+                "compute_s": STEP * (1 - x * (mhz > 1000)),
+            },
+        )
+        for mhz, cores in product((1000, 2000), (2, 8))
+    ]
+
+
+def _mode_grid(bent: float, dear: float) -> list[Cell]:
+    """Time falls with clocks on a plane, or bent; energy goes with the plane, with the time, or is off it."""
+    made = []
+    for model, size in (("lenet5", 1.0), ("resnet18", 4.0)):
+        for cores, cpu, gpu in product((2, 4, 8), (1000, 2000), (500, 1300)):
+            plane = 3.0 - 0.05 * cores - 4e-4 * cpu - 5e-4 * gpu
+            time = size * plane * (1 + bent * ((cores + cpu // 1000 + gpu // 500) % 3))
+            joules = 10 * plane if dear < 0 else 10 * time * (1 + dear * ((cores // 2 + cpu // 500 + gpu // 300) % 4))
+            mode = {"cores": cores, "cpu_mhz": cpu, "gpu_mhz": gpu}
+            settings = {f"control.power_mode.{name}": value for name, value in mode.items()}
+            made.append(cell({"workload.model": model, **settings}, {"step_s": time, "energy_step_j": joules}))
+    return made
+
+
+S3 = {
+    "s3.larger-batches-until-saturation": Case(_batches, 0.0, 1.0, 0.93, noise=0.05),
+    "s3.stall-rises-a-batch-and-falls-an-epoch": Case(
+        levels(BATCH, lambda batch, x: {"stall_mean_s": STEP * batch ** x}, 4, 16, 64), 0.5, 1.3, 0.985
+    ),
+    "s3.epochs-vary-little": Case(
+        lambda x: [cell({}, {"step_s": STEP}, epochs=(1.3, 1 + x, 1 - x, 1.0))], 0.01, 0.2, 0.05
+    ),
+    "s3.devices-vary-little": Case(_devices, 0.0, 0.3, 0.09),
+    "s3.software-varies-a-lot": Case(_versions, 0.4, 0.0, 0.06),
+    "s3.dvfs-changes-clocks-only": Case(_dvfs, 0.0, 0.2, 0.04),
+    "s3.default-mode-may-not-be-pareto": Case(
+        _default_mode, 0.2, -0.2, 0.0, study={"compare": {"against": {"control.power_mode": "15W"}}}
+    ),
+    "s3.baseload-dominates-light-models": Case(_baseload, 0.8, 0.2, 0.5),
+    "s3.heavier-models-gain-more-from-gpu-clock": Case(_gpu_clocks, 0.4, 0.0, 0.03),
+    "s3.cpu-clock-and-cores-cut-stall": Case(_cpu_and_cores, 0.3, 0.0, 0.03),
+    "s3.memory-clock-matters-for-both": Case(
+        levels(
+            "control.power_mode.mem_mhz",
+            lambda mhz, x: {
+                "stall_mean_s": STEP * (1 - 0.3 * (mhz > 1066)), "compute_s": STEP * (1 - x * (mhz > 1066)),
+            },
+            1066, 2133,
+        ),
+        0.3, 0.0, 0.03,
+    ),
+    "s3.four-modes-predict-time": Case(lambda x: _mode_grid(x, 0.0), 0.0, 0.6, 0.17, noise=0.05),
+    "s3.energy-is-harder-to-predict": Case(lambda x: _mode_grid(0.02, x), 0.5, -1.0, 0.0, noise=0.003),
+}  # fmt: skip

@@ -1,0 +1,86 @@
+"""Cases for the claims of S4: see `claim_case`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from claim_case import Case, cell, levels
+from claimed import DEVICE, Cell
+
+CORES, PIN = "platform.cores", "platform.pin"
+
+
+def _scale_up(x: float) -> list[Cell]:
+    """From 4 to 16 cores the time is halved, and from 16 to 32 falls by x."""
+    times = {4: 1.0, 16: 0.5, 32: 0.5 * (1 - x)}
+    return [cell({CORES: cores, "workload": "application"}, {"step_s": time}) for cores, time in times.items()]
+
+
+def _few_cores(x: float) -> list[Cell]:
+    """A vanilla container costs x more on 2 cores, half of that on 8 and nothing on 32."""
+    return [
+        cell(
+            {"platform": platform, CORES: cores, PIN: False}, {"step_s": (1 + x * share * (platform != "bare")) / cores}
+        )
+        for cores, share in ((2, 1.0), (8, 0.5), (32, 0.0))
+        for platform in ("bare", "docker")
+    ]
+
+
+def _applications(x: float) -> list[Cell]:
+    """Questions are all inference and three times as fast on the GPU; images are mostly decoding, and gain x."""
+    made = []
+    for device, gain in (("cpu", 0), ("cuda", 1)):
+        image, question = 1.0 * (1 - x * gain), 3.0 / (1 + 2 * gain)
+        for name, step, inference in (("image", image, 0.2), ("question", question, 0.9 * question)):
+            settings = {"workload": "application", "workload.name": name, "workload.device": device}
+            made.append(cell(settings, {"step_s": step, "inference_s": inference}))
+    return made
+
+
+def _overstated(x: float) -> list[Cell]:
+    """Inference is nine times as fast on the GPU; the whole is as much faster, less x."""
+    return [
+        cell({"workload": "application", "workload.device": "cpu"}, {"step_s": 1.0, "inference_s": 0.5}),
+        cell({"workload": "application", "workload.device": "cuda"}, {"step_s": (1 + x) / 9, "inference_s": 0.5 / 9}),
+    ]
+
+
+def _platforms(x: float, facts: Mapping[str, Any] | None = None) -> list[Cell]:
+    """A container costs 2 %, a VM 10 % and a container in a VM x more than a VM."""
+    times = {"bare": 1.0, "docker": 1.02, "qemu": 1.1, "qemu+docker": 1.1 * (1 + x)}
+    return [cell({"platform": name}, {"step_s": time}, facts=facts or {}) for name, time in times.items()]
+
+
+def _edge(x: float) -> list[Cell]:
+    """On a board a container costs 2 %, and a VM x more."""
+    board = {"device": {**DEVICE, "board": "Raspberry Pi 4 Model B"}}
+    return [
+        cell({"platform": name}, {"step_s": time}, facts=board)
+        for name, time in (("bare", 1.0), ("docker", 1.02), ("qemu", 1.02 * (1 + x)))
+    ]
+
+
+def _no_idle_core(x: float) -> list[Cell]:
+    bare = cell({}, {"step_s": 1.0}, facts={"place": {"chr": 1.0}})
+    return [bare, replace(bare, settings={"platform": "qemu"}, metrics={"step_s": 1 - x})]
+
+
+S4 = {
+    "s4.e2e-stops-improving": Case(_scale_up, 0.0, 0.4, 0.05),
+    "s4.vanilla-container-with-few-cores-is-an-outlier": Case(_few_cores, 0.5, 0.0, 0.03),
+    "s4.pinning-lowers-the-overhead": Case(
+        levels(PIN, lambda pinned, x: {"step_s": 1 - x * pinned}, True, False, platform="docker"), 0.2, 0.0, 0.03
+    ),
+    "s4.bare-without-idle-core-can-be-slower": Case(_no_idle_core, 0.2, -0.2, 0.03),
+    "s4.gpu-helps-only-where-inference-dominates": Case(_applications, 0.0, 0.4, 0.05),
+    "s4.inference-only-overstates": Case(_overstated, 3.0, 0.0, 0.03),
+    "s4.micro-vm-is-not-faster": Case(
+        lambda x: [cell({"platform": name}, {"step_s": time}) for name, time in (("qemu", 1.0), ("microvm", 1 - x))],
+        0.0, 0.3, 0.05,
+    ),
+    "s4.container-in-vm-costs-most": Case(_platforms, 0.2, -0.2, 0.03),
+    "s4.container-costs-least-on-the-edge": Case(_edge, 0.3, -0.2, 0.03),
+}  # fmt: skip

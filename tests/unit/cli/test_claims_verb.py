@@ -1,0 +1,133 @@
+"""`tare claims` as a user types it, on real stores."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from some_records import draft
+from tare.analysis.claims.registry import every_claim
+from tare.cli import tare as verbs
+from tare.errors import StoreError, StudyError
+from tare.records.spool import SpoolWriter
+from tare.records.store import Store
+
+WORKERS = "workload.workers"
+ONE_WORKER = "s1.one-worker-removes-most-of-the-stall"
+
+
+def tare(*words: str) -> str:
+    done = CliRunner().invoke(verbs, list(words), standalone_mode=False, catch_exceptions=True)
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def answers(*words: str) -> list[dict]:
+    return json.loads(tare("claims", *words, "--json"))["claims"]
+
+
+def store(root: Path, *, left: float = 0.1, blocks: int = 6, device: str = "nx1", epochs: int = 4) -> Path:
+    """Training without workers and with one, which leaves so much of the stall; with marks of its epochs."""
+    with Store.create(root, {"study": "workers"}, "study: workers\n") as opened:
+        for block in range(blocks):
+            for workers in (0, 1):
+                settings = {"platform": "bare", "workload": "torch_train", WORKERS: workers, "workload.epochs": epochs}
+                begun = draft(f"{device}-{block}-{workers}", block=block, settings=settings)
+                writer = opened.begin(begun)
+                with SpoolWriter(writer.spool):
+                    pass
+                stall_s = (1 + block / 100) * (left if workers else 1.0) / 1000
+                figures = {"step_s": 0.004, "stall_mean_s": stall_s}
+                facts = {"device": {"id": device}}
+                writer.seal(replace(begun, state="ok", metrics=figures, facts=facts), marks(epochs), "", "")
+    return root
+
+
+def marks(epochs: int) -> list[tuple[int, str, str, int]]:
+    made, now_ns = [], 0
+    for epoch in range(epochs):
+        made.append((now_ns, "epoch", "begin", epoch))
+        for step in range(3):
+            number = 3 * epoch + step
+            made += [(now_ns, "step", "begin", number), (now_ns := now_ns + 4_000_000 + epoch, "step", "end", number)]
+        made.append((now_ns, "epoch", "end", epoch))
+    return made
+
+
+def test_claims_are_answered_from_a_store_with_all_that_they_rest_on(tmp_path):
+    found = {each["id"]: each for each in answers(str(store(tmp_path / "store")))}
+
+    assert list(found) == [claim.id for claim in every_claim()]
+    one = found[ONE_WORKER]
+    assert set(one) == {
+        "id", "paper", "section", "statement", "word", "effect", "low", "high", "n", "trials", "why", "study", "where",
+    }  # fmt: skip
+    assert one["word"] == "holds here"
+    assert one["low"] <= one["effect"] <= one["high"] < -0.5
+    assert one["effect"] == pytest.approx(-0.9)
+    assert one["n"] == 6
+    assert len(one["trials"]) == 12
+    assert one["study"] == "tare run s1-workers"
+    assert found["s0.total-energy-rises"]["word"] == "not measured"
+    assert "power probe" in found["s0.total-energy-rises"]["why"]
+
+
+def test_epochs_come_from_the_marks_of_the_store(tmp_path):
+    found = {each["id"]: each for each in answers(str(store(tmp_path / "store")), "--paper", "s3")}
+
+    assert found["s3.epochs-vary-little"]["word"] == "holds here"
+    assert found["s3.epochs-vary-little"]["effect"] < 0.001
+
+
+def test_the_text_fits_eighty_columns_and_has_word_effect_and_section(tmp_path):
+    said = tare("claims", str(store(tmp_path / "store")))
+
+    assert max(map(len, said.splitlines())) <= 80
+    assert "holds here          -90.0 % [-90.0, -90.0]    n 6     S1 III-A; S3 5.1.3" in said
+    assert "s0-container-tax" in said.partition("not measured:")[2]
+
+
+def test_without_a_store_every_claim_is_listed_with_how_to_measure_it():
+    said = tare("claims")
+
+    for claim in every_claim():
+        assert claim.id in said
+        assert claim.command in " ".join(said.split())
+    assert {each["word"] for each in answers()} == {"not measured"}
+
+
+def test_two_stores_of_one_device_are_pooled_and_of_two_devices_are_not(tmp_path):
+    first, second = store(tmp_path / "a", blocks=4), store(tmp_path / "b", blocks=4)
+    other = store(tmp_path / "c", blocks=6, device="nx2", left=0.9)
+
+    (alone,) = [each for each in answers(str(first)) if each["id"] == ONE_WORKER]
+    (pooled,) = [each for each in answers(str(first), str(second)) if each["id"] == ONE_WORKER]
+    apart = [each for each in answers(str(first), str(other)) if each["id"] == ONE_WORKER]
+
+    assert (alone["word"], alone["n"]) == ("undecided", 4)
+    assert (pooled["word"], pooled["n"]) == ("holds here", 8)
+    assert [each["word"] for each in apart] == ["undecided", "does not hold here"]
+    assert [each["where"].endswith(f"({name})") for each, name in zip(apart, ("nx1", "nx2"), strict=True)] == [
+        True,
+        True,
+    ]
+
+
+def test_a_store_named_twice_counts_once(tmp_path):
+    root = str(store(tmp_path / "a", blocks=4))
+
+    (found,) = [each for each in answers(root, f"{root}/.") if each["id"] == ONE_WORKER]
+
+    assert (found["word"], found["n"]) == ("undecided", 4)
+
+
+def test_a_wrong_paper_and_a_wrong_folder_are_refused_in_a_sentence(tmp_path):
+    with pytest.raises(StudyError, match="There is no paper 's7'"):
+        tare("claims", "--paper", "s7")
+    with pytest.raises((StoreError, StudyError), match=str(tmp_path)):
+        tare("claims", str(tmp_path))
