@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tare.analysis.configurations import settings_text
 from tare.analysis.model import Estimate
 from tare.report.columns import wrap
 from tare.report.words import effect_text, interval_text, safe_text, share_text
@@ -13,11 +14,7 @@ NEARLY = 0.999  # beyond this a rounded 100 % would claim too much
 
 def shown_settings(settings: Mapping[str, str | float]) -> str:
     """`gpu_mhz=1980, cores=8`, safe for a terminal."""
-    return safe_text(", ".join(f"{name}={shown_setting(value)}" for name, value in settings.items())) or "as it is"
-
-
-def shown_setting(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:.12g}"
+    return safe_text(settings_text(settings))
 
 
 def sentences(texts: Iterable[str], width: int) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tare.analysis.configurations import setting_text
 from tare.analysis.pareto import Default, Front, Point
 from tare.report.columns import table, wrap
-from tare.report.deciding import loss_text, sentences, shown_setting, shown_settings
+from tare.report.deciding import loss_text, sentences, shown_settings
 from tare.report.words import metric_name, quantity_texts, safe_text, share_text
 
 UNKNOWN = "unknown"
@@ -40,7 +41,7 @@ def _rows(front: Front) -> list[list[str]]:
     columns = [quantity_texts(figure, [p.figures[figure].value for p in front.points]) for figure in front.minimised]
     rows = []
     for place, point in enumerate(front.points):
-        settings = [shown_setting(point.settings.get(name, "")) for name in _names(front)]
+        settings = [setting_text(point.settings.get(name, "")) for name in _names(front)]
         rows.append([*settings, *(column[place] for column in columns), str(point.n), _standing(point)])
     return rows
 

@@ -23,9 +23,8 @@ _HEADERS = ("layer", "adds", "interval", "verdict", "without it", "counters that
 
 def why_figure(records: Sequence[Record], margin: float) -> Figure | None:
     """None unless the store holds containers of different layers."""
-    made = {
-        str(record.settings.get("platform.isolation")) for record in records if record.settings["platform"] == "runc"
-    }
+    ours = [record.settings for record in records if record.settings.get("platform") == "runc"]
+    made = {str(settings.get("platform.isolation")) for settings in ours}
     if len(made) < 2:
         return None
     try:
