@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from tare.cli.deciding import NAMES
-from tare.cli.options import SHARE, json_option, print_json, say, width
+from tare.cli.deciding import NAMES, say_left_out
+from tare.cli.options import SHARE, json_option, print_json, width
 
 
 @click.command("anatomy")
@@ -47,11 +47,9 @@ def command(
     "workers", "slowest_predicted", "slowest_measured", "slowest_by_median"}], "notes"}; seconds and shares.
     """
     from tare.analysis.anatomy import anatomy, pipeline_rows
-    from tare.analysis.observations import source_notes
     from tare.report.anatomy import anatomy_text
 
-    for note in source_notes(source):
-        say(f"note: {note}")
+    say_left_out(source)
     columns = {"step": step, "stall": stall, "compute": compute}
     factors = {"workers": workers, "storage": storage, "cache": cache}
     rows = pipeline_rows(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tare.cli.options import say
 from tare.measures import parse_quantity
-
-if TYPE_CHECKING:
-    from tare.analysis.observations import Observation
 
 _UNITS: Mapping[str, Mapping[str, float]] = {
     "time": {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0, "d": 86400.0},
@@ -59,12 +56,9 @@ NAMES = NamesOption()
 TIME, POWER, ENERGY = QuantityOption("time"), QuantityOption("power"), QuantityOption("energy")
 
 
-def chosen_rows(
-    source: Path, settings: tuple[str, ...] | None, figures: tuple[str, ...], group: str | None
-) -> list[Observation]:
-    """The rows to decide from; what a store leaves out is said on stderr."""
-    from tare.analysis.observations import observations, source_notes
+def say_left_out(source: Path) -> None:
+    """Say on stderr what of a store is not used, or is used with doubt."""
+    from tare.analysis.observations import source_notes
 
     for note in source_notes(source):
         say(f"note: {note}")
-    return observations(source, settings=settings, values=figures, group=group)

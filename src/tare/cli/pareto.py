@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tare.cli.deciding import NAMES, chosen_rows
+from tare.cli.deciding import NAMES, say_left_out
 from tare.cli.options import json_option, print_json, width
 
 
@@ -41,14 +41,15 @@ def command(
     "dominated_by", "loss", "dominated_share"}], "resamples", "notes"}]}; a share that is unknown is null.
     """
     from tare.analysis.configurations import assignments
-    from tare.analysis.observations import columns_of
+    from tare.analysis.observations import columns_of, observations
     from tare.analysis.pareto import pareto
     from tare.analysis.quantities import need_column
     from tare.report.pareto import fronts_text
 
+    say_left_out(source)
     known = columns_of(source)
     figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
-    rows = chosen_rows(source, settings, figures, group)
+    rows = observations(source, settings=settings, values=figures, group=group)
     fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
     if as_json:
         print_json({"fronts": [front.as_json() for front in fronts]})

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.deciding import NAMES
-from tare.cli.options import json_option, need, print_json, say, width
+from tare.cli.deciding import NAMES, say_left_out
+from tare.cli.options import json_option, need, print_json, width
 from tare.errors import StudyError
 
 if TYPE_CHECKING:
@@ -68,13 +68,11 @@ def command(
     "next": [{"mode", "removes"}], ...}]}; with --evaluate {"results": [{"group", "k", "method", "splits", "time_mape",
     "power_mape", "energy_mape"}], "designs": [...]}, shares, medians over the splits.
     """
-    from tare.analysis.observations import source_notes
     from tare.analysis.predict.modes import Columns, read_modes
 
     need(not (evaluate and at), "--at asks for a mode and --evaluate holds measured modes out; give one of them.")
     need(evaluate or splits is None, "--splits is of an evaluation; add --evaluate.")
-    for note in source_notes(source):
-        say(f"note: {note}")
+    say_left_out(source)
     table = read_modes(source, Columns(features, time, energy, power, group))
     if evaluate:
         _evaluate(table, method or "all", measured, splits, seed, as_json)

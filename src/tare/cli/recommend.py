@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tare.cli.deciding import ENERGY, NAMES, POWER, TIME
+from tare.cli.deciding import ENERGY, NAMES, POWER, TIME, say_left_out
 from tare.cli.options import SHARE, json_option, need, print_json, say, width
 from tare.errors import StudyError
 
@@ -74,12 +74,10 @@ def command(
     seconds, energy in joules, power in watts; what is unknown is null.
     """
     from tare.analysis.configurations import assignments
-    from tare.analysis.observations import source_notes
     from tare.analysis.recommend import job_observations, predictions, recommend
     from tare.report.recommend import recommendations_text
 
-    for note in source_notes(source):
-        say(f"note: {note}")
+    say_left_out(source)
     limits = _limits(deadline, power_cap, energy_budget, at_most)
     columns = {"time": time_column, "energy": energy_column, "power": power_column}
     job = _job(source, minimise, limits, columns, _times(source, steps, epochs, samples), samples, price)

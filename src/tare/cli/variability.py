@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from tare.cli.deciding import NAMES
-from tare.cli.options import SHARE, json_option, need, print_json, say, width
+from tare.cli.deciding import NAMES, say_left_out
+from tare.cli.options import SHARE, json_option, need, print_json, width
 
 
 @click.command("variability")
@@ -41,14 +41,12 @@ def command(
     "method"}, "share"}], "first_epoch", "drift_in_trial", "drift_in_study", "worst": [{"what", "where",
     "deviation"}], "target", "plans": [{"trials", "epochs", "half_width"}], "cheapest", "notes"}; shares.
     """
-    from tare.analysis.observations import source_notes
     from tare.analysis.variability import store_samples, table_samples, variability
     from tare.report.variability import variability_text
 
     if source.is_dir():
         need(not (epoch or trial or device or day), "--epoch, --trial, --device and --day are for tables.")
-        for note in source_notes(source):
-            say(f"note: {note}")
+        say_left_out(source)
         figure = value or "step_s"
         samples = store_samples(source, figure, settings)
     else:

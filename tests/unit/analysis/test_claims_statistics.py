@@ -233,6 +233,12 @@ def test_stores_of_one_device_are_pooled_block_by_block():
     assert found.where == ""
 
 
+def test_a_copy_of_a_store_is_no_further_evidence():
+    records = [replace(each, started_utc="2026-11-15T07:00:00Z", start_ns=n) for n, each in enumerate(pinned(0.2))]
+
+    assert answer(FASTER, Source("a", records), Source("its copy", records)).n == 4
+
+
 def test_stores_of_two_devices_are_answered_apart():
     sources = [Source("a", pinned(0.2, id="nx1")), Source("b", pinned(-0.2, id="nx2"))]
 

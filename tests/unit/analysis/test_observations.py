@@ -151,9 +151,7 @@ def test_the_columns_of_a_store_without_a_usable_trial_are_not_an_empty_list(sto
         columns_of(store.root)
 
 
-@pytest.mark.parametrize(
-    ("name", "factor"), [("energy_MJ", 1e6), ("energy_mJ", 1e-3), ("energy_mj", 1e-3), ("MS", 1e-3)]
-)
+@pytest.mark.parametrize(("name", "factor"), [("energy_MJ", 1e6), ("energy_mJ", 1e-3), ("MS", 1e-3)])
 def test_mega_is_not_milli(name, factor):
     assert base_factor(name) == factor
 

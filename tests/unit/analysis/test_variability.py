@@ -235,7 +235,7 @@ def test_epochs_come_from_the_marks_of_a_stores_trials(tmp_path):
     ]  # fmt: skip
     assert samples[0].day == "2026-11-15"
     assert [s.value for s in store_samples(tmp_path / "store", "wall_s")] == [1.0, 1.0]
-    with pytest.raises(StudyError, match="There is no figure 'nope'. There is: step_s, wall_s"):
+    with pytest.raises(StudyError, match=r"There is no figure 'nope'. There is: step_s, wall_s"):
         store_samples(tmp_path / "store", "nope")
 
 

@@ -145,3 +145,18 @@ def test_an_anatomy_says_what_binds_and_what_hides_the_stall():
     assert "on ssd" in said and "compute" in said
     assert "predicted 2" in said.replace("\n  ", " ")
     assert "2 workers: slowest medium that hides the stall: predicted" in said.replace("\n  ", " ")
+
+
+def test_a_long_note_about_modes_wraps_without_blank_lines_in_it(tmp_path):
+    from tare.analysis.predict.modes import Columns, read_modes
+    from tare.analysis.predict.predictions import predict
+    from tare.report.predictions import answers_text
+
+    path = tmp_path / "modes.csv"
+    path.write_text("mhz,ms,joules\n500,9,1\n500,27,1\n700,7,1.5\n900,6,\n1100,5,2.5\n")
+    table = read_modes(path, Columns(("mhz",), "ms", "joules"))
+    said = answers_text(table, predict(table), 60)
+
+    about = said[said.index("note:") :]
+    assert about.count("note:") == 3
+    assert "\n\n" not in about

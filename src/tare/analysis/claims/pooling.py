@@ -94,11 +94,12 @@ def _epochs(store: Store, record: Record) -> list[float]:
 def parts(sources: Sequence[Source]) -> list[Part]:
     """The devices of the stores, each by itself: two devices may have done the very same trial."""
     made = []
+    seen: set[tuple[object, ...]] = set()
     for number, source in enumerate(sources):
         compared, repeat = source.study.get("compare"), source.study.get("repeat")
         looked = isinstance(repeat, Mapping) and repeat.get("until") is not None
         against = compared.get("against") if isinstance(compared, Mapping) else None
-        for device, records in _by_device(source.records).items():
+        for device, records in _by_device(_once(source.records, seen)).items():
             usable = usable_attempts(records, _FIGURES)
             trials = tuple(Trial.of(each, number, source.epochs.get(each.trial, ())) for each in usable)
             twins = tuple(Trial.of(each, number) for each in records if each.twin and each.state in USABLE)
@@ -117,6 +118,14 @@ def pools(found: Sequence[Part]) -> list[Pool]:
         else:
             made[place] = Pool((*made[place].parts, part))
     return made
+
+
+def _once(records: Sequence[Record], seen: set[tuple[object, ...]]) -> list[Record]:
+    """Without attempts that another store has already: a copy of a store is no further evidence."""
+    keys = [(each.trial, each.attempt, each.started_utc, each.start_ns) for each in records]
+    fresh = [each for each, key in zip(records, keys, strict=True) if not each.started_utc or key not in seen]
+    seen.update(keys)
+    return fresh
 
 
 def _by_device(records: Sequence[Record]) -> dict[str, list[Record]]:
