@@ -61,7 +61,8 @@ def nested(values: Floats, cells: Sequence[object], levels: Sequence[Sequence[ob
 
 def variances(sums: Nested) -> Floats:
     """The variance of each level; NaN where it cannot be told from the level above."""
-    return _solved(sums, sums.squares[None])[0]
+    found: Floats = _solved(sums, sums.squares[None])[0]
+    return found
 
 
 def possible_variances(sums: Nested, count: int) -> Floats:
