@@ -282,9 +282,9 @@ def test_a_thousand_trials_take_seconds():
     made = stores(cells, n=10)
     assert len(made[0].records) == 1080
 
-    begin_s = time.perf_counter()
+    begin_s = time.process_time()  # not of the clock on the wall: others may be at work on this machine
     found = answers(every_claim(), made)
-    spent_s = time.perf_counter() - begin_s
+    spent_s = time.process_time() - begin_s
 
     assert sum(each.word != "not measured" for each in found) >= 10
     assert spent_s < 10, f"{spent_s:.1f} s"

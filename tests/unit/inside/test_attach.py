@@ -218,12 +218,11 @@ def test_where_marks_cannot_be_written_the_script_runs_on_and_it_is_said_once(ru
     assert len(ended.err.splitlines()) == 1
 
 
-def test_without_attach_the_script_knows_nothing_of_us(run: Run, desk: Path) -> None:
-    show = "import os, sys; print([name for name in os.environ if 'TARE' in name], sys.path)"
-    said = run(show, attach="none").out
+def test_without_attach_no_hook_of_ours_is_loaded_and_marks_can_be_imported(run: Run) -> None:
+    show = "import os, sys; print('tare_inside' in sys.modules, 'inside_site' in str(sys.path))"
+    said = run(f"{show}; from tare_inside import marks; marks.point('here'); print('marked')", attach="none").out
 
-    assert said.startswith("[] ")
-    assert str(desk) not in said
+    assert said.split() == ["False", "False", "marked"]
 
 
 FORKING = (

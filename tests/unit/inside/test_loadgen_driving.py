@@ -175,8 +175,8 @@ def test_the_real_loadgen_drives_it(tmp_path: Path, scenario: str) -> None:
     outcome = json.loads((tmp_path / "outcome.json").read_text())
     assert outcome["loadgen"]["result"] in ("VALID", "INVALID")
     assert outcome["loadgen"]["scenario"] == scenario
-    assert outcome["metrics"]["samples"] >= 5
+    assert outcome["metrics"]["samples"] >= FIELDS["min_queries"]
     steps_s = [span / 1e9 for (name, _), span in spans_ns(marks.load(asked["marks"])[0]).items() if name == "step"]
     assert steps_s
     # One clock starts a little before the other; no sample takes longer on ours than on LoadGen's and that little.
-    assert outcome["metrics"]["loadgen_gap_s"] < 0.005
+    assert outcome["metrics"]["loadgen_gap_s"] < 0.05
