@@ -14,6 +14,7 @@ PARTS = {
     "benchmarks.observer": "LeNet-5 with probes, marks and phases on, against off",
     "benchmarks.loaders": "Loading MNIST and JPEG, against torchvision's data sets and transforms",
     "benchmarks.trial_cost": "A trial, beyond its workload",
+    "benchmarks.platforms": "Opening and closing each platform, against docker run, podman run, runc run",
 }
 
 

@@ -22,9 +22,17 @@ def verbs() -> str:
     for name in VERBS:
         command = tare.get_command(root, name)
         assert command is not None
-        context = click.Context(command, info_name=name, parent=root, max_content_width=100)
-        pages += [f"## tare {name}\n", "```text", command.get_help(context), "```\n"]
+        pages += page(command, click.Context(command, info_name=name, parent=root, max_content_width=100))
     return MADE + "\n".join(pages)
+
+
+def page(command: click.Command, context: click.Context) -> list[str]:
+    """A verb's own help, and that of the verbs under it."""
+    pages = [f"{'#' * context.command_path.count(' ')}# {context.command_path}\n", "```text"]
+    pages += [command.get_help(context), "```\n"]
+    for name, below in command.commands.items() if isinstance(command, click.Group) else ():
+        pages += page(below, click.Context(below, info_name=name, parent=context, max_content_width=100))
+    return pages
 
 
 def parts() -> str:

@@ -82,7 +82,7 @@ def check(image: str, inside: str, as_json: bool) -> None:
     from tare.parts.find import find
 
     part: Any = find("platforms", inside)
-    need("image" in part.model_fields, f"{inside} has no `image`; the platforms with images are docker, podman, runc.")
+    need("image" in part.model_fields, f"{inside} takes no image: it has no field of that name.")
     with ExitStack() as stack:
         _refuse_if_unusable(inside, stack, image=image)
         device, other = _fingerprints([find("platforms", "bare")(), part(image=image)])

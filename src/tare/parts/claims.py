@@ -20,21 +20,26 @@ def claim(name: str) -> None:
     """Say that this process makes things under `name`, before it makes any."""
     first, *others = _folders()
     try:
-        _note(first, name)
+        is_first = _note(first, name)
     except OSError:
         if not others:
             raise
-        _note(others[0], name)
+        is_first = _note(others[0], name)
+    if is_first:
+        forget_dead()  # so that the folder does not grow with every run
 
 
-def _note(folder: Path, name: str) -> None:
+def _note(folder: Path, name: str) -> bool:
+    """Add a name to this process's file; whether that was made for it."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o755)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder / f"{Owner.me()}:{boot_id()}", flags, 0o644)
     try:
+        is_new = os.fstat(descriptor).st_size == 0
         os.write(descriptor, f"{name}\n".encode())
     finally:
         os.close(descriptor)
+    return is_new
 
 
 def held() -> dict[str, Owner]:
