@@ -26,6 +26,7 @@ class Guest:
     """A process that believes to be the first one of a guest; mounting does nothing for it."""
 
     def __init__(self, folder: Path, python: str = sys.executable) -> None:
+        self._folder = folder
         tools = folder / "tools"
         tools.mkdir()
         (tools / "mount").write_text("#!/bin/sh\nexit 0\n")
@@ -41,7 +42,14 @@ class Guest:
         self.said = self.link.hello(20)
 
     def place(self, site: Site | None = None) -> GuestPlace:
-        place = GuestPlace(LocalHost(), "tare-guest", self.link, Scope(pid=self.process.pid), lambda: "its last words")
+        place = GuestPlace(
+            LocalHost(),
+            "tare-guest",
+            self.link,
+            Scope(pid=self.process.pid),
+            lambda: "its last words",
+            folder=self._folder,
+        )
         if site is not None:
             place.furnish(site)
         return place

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import IO, Protocol
+from typing import IO, Protocol, runtime_checkable
 
 from tare.clock import Clock, MonotonicClock
 from tare.errors import TareError
@@ -93,6 +94,18 @@ class Host(Protocol):
     def write(self, path: PurePath | str, text: str) -> None: ...
     def scope(self) -> Scope: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Reaching(Host, Protocol):
+    """A host with a kernel of its own, whose sockets can be reached from the device all the same."""
+
+    def reach(self, path: str) -> AbstractContextManager[str]:
+        """The path of a socket on the device, for us alone, whose connections come out at `path` inside."""
+
+    # Around a job that comes in by such a socket; `run` and `spawn` see to it themselves.
+    def lay_out(self, *, clocked: bool) -> None: ...  # what it reads is there, and `clocked`: clocks are compared
+    def bring_home(self, *, clocked: bool) -> None: ...  # what it wrote is on the device
 
 
 @dataclass(frozen=True, slots=True)

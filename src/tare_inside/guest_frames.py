@@ -2,7 +2,8 @@
 
 A frame is two u32 (big-endian: length of the header, length of the data), a header in JSON, and data. The device asks
 with `{"id": 7, "do": "read", ...}`; an answer carries the same id, and an error is `{"id", "error", "errno"}`. A job
-(`do: spawn`) answers several times: `stream` with output, `ended` with its code, then `closed`.
+(`do: spawn`) answers several times: `stream` with output, `ended` with its code, then `closed`. So does a connection
+(`do: reach`); `guest_streams` says how.
 """
 
 import json

@@ -87,8 +87,8 @@ def _has(settings: Mapping[str, Any], by: str, fields: Mapping[str, Any]) -> boo
 
 
 def text(value: Any) -> str:
-    """A setting as a label: words as they are, several of them joined, the rest as in JSON."""
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    """A setting as a label: words as they are, several names joined (`cpu+pids`), the rest as in JSON."""
+    if isinstance(value, list) and all(isinstance(each, str) and each.isidentifier() for each in value):
         return "+".join(value) or "none"
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 

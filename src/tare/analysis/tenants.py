@@ -32,7 +32,9 @@ class Sharing:
 
 def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]:
     """Every level of tenants against one tenant in the same surroundings, paired by block."""
-    usable = [record for record in _newest(records) if record.state in USABLE and METRIC in record.metrics]
+    # A twin is the same cell again, for the noise floor: it is no further measurement of its block.
+    known = [record for record in _newest(records) if not record.twin]
+    usable = [record for record in known if record.state in USABLE and METRIC in record.metrics]
     levels: dict[str, dict[str, list[Record]]] = {}
     for record in usable:
         levels.setdefault(_surroundings(record), {}).setdefault(str(record.settings.get("tenants", 1)), []).append(
@@ -41,7 +43,7 @@ def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]
     found = []
     names = _shown(list(levels))
     for where, cells in levels.items():
-        alone = [record for record in cells.get("1", []) if not record.twin]
+        alone = cells.get("1", [])
         for level, shared in cells.items():
             if level != "1":
                 found.append(_sharing(level, names[where], shared, alone, margin))

@@ -13,6 +13,7 @@ from tare.analysis.model import Comparison, Measurement
 from tare.analysis.trials import pick_metric
 from tare.errors import StudyError
 from tare.records.model import USABLE, Record
+from tare.records.settings import varied
 
 BARE = "bare"
 MEAN_STEP = "step_mean_s"
@@ -74,9 +75,10 @@ def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = 
     bare = Stage(BARE)
     if bare not in stages or len(stages) < 2:
         raise StudyError("a waterfall needs usable trials of bare metal and of at least one container.")
+    _refuse_mixed(stages)
     chain = _chain(stages)
     floor = _floor(stages.values(), name)
-    pairs = [*zip(chain[1:], chain, strict=False), *_aside(stages)]
+    pairs = [*_steps_up(chain), *_aside(stages)]
     whole = max((stage for stage in chain if stage.platform == "runc"), key=lambda s: len(s.layers), default=chain[-1])
     without = {layer: Stage("runc", tuple(each for each in whole.layers if each != layer)) for layer in whole.layers}
     ends = [(layer, stage) for layer, stage in without.items() if stage in stages]
@@ -114,6 +116,22 @@ def _chain(stages: Iterable[Stage]) -> list[Stage]:
     longest = ours[-1].layers if ours else ()
     chain += [stage for stage in ours if stage.layers == longest[: len(stage.layers)]]
     return chain + [stage for stage in found if stage.platform not in (BARE, "runc")]
+
+
+def _steps_up(chain: Sequence[Stage]) -> list[tuple[Stage, Stage]]:
+    """Each stage with the one that it stands on; every engine stands on the whole container, not on another engine."""
+    ours = [stage for stage in chain if stage.platform in (BARE, "runc")]
+    engines = [stage for stage in chain if stage not in ours]
+    return [*zip(ours[1:], ours, strict=False), *((engine, ours[-1]) for engine in engines)]
+
+
+def _refuse_mixed(stages: Mapping[Stage, Sequence[Record]]) -> None:
+    """Trials that differ in more than their layers would be taken for repetitions of each other."""
+    members = [record for records in stages.values() for record in records]
+    around = [name for name in varied([record.settings for record in members]) if not name.startswith("platform")]
+    within = [name for group in stages.values() for name in varied([record.settings for record in group])]
+    if others := sorted({*around, *within} - {"platform"}):
+        raise StudyError(f"these trials differ in more than their layers ({', '.join(others)}): take them one by one.")
 
 
 def _aside(stages: Iterable[Stage]) -> list[tuple[Stage, Stage]]:

@@ -160,7 +160,10 @@ def _skipped(limits: dict[str, Any], chosen: list[str]) -> dict[str, str]:
         for layer, option in asked.items()
         if option not in limits
     }
-    return skipped | {layer: "it was not asked for (--only)." for layer in USUAL if layer not in chosen}
+    skipped |= {layer: "it was not asked for (--only)." for layer in USUAL if layer not in chosen}
+    if needed := sorted(NEEDED_BY_USER & skipped.keys()):
+        skipped["user"] = f"it cannot be without the layers {', '.join(needed)}."
+    return skipped
 
 
 def _tell_nothing(total: Comparison, folder: Path, as_json: bool) -> None:

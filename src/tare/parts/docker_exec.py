@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import TrialError
-from tare.host import OUTPUT_LIMIT_BYTES, Exit, Host
+from tare.host import OUTPUT_LIMIT_BYTES, Exit, Host, Reaching
 from tare.parts.engine import errors
 from tare.parts.group import Group, with_oom_note
 
@@ -34,9 +34,19 @@ class ExecProcess:
     """A job in a container. Its output comes as frames on one connection and is taken apart here."""
 
     def __init__(
-        self, inside: Inside, argv: Sequence[str], *, env: Sequence[str], cwd: str = "/", stdin: str = ""
+        self,
+        inside: Inside,
+        argv: Sequence[str],
+        *,
+        env: Sequence[str],
+        cwd: str = "/",
+        stdin: str = "",
+        clocked: bool = False,
     ) -> None:
         self._inside = inside
+        self._clocked = clocked
+        if isinstance(inside.host, Reaching):
+            inside.host.lay_out(clocked=clocked)
         self._oom_kills_before = inside.group.oom_kills()
         self._start_ns = inside.host.clock.now_ns()
         with errors(f"run {argv[0]} in the container"):
@@ -62,7 +72,10 @@ class ExecProcess:
             timed_out=timed_out,
             truncated=self._frames.truncated,
         )
-        return with_oom_note(ended, self._oom_kills_before, self._inside.group.oom_kills())
+        noted = with_oom_note(ended, self._oom_kills_before, self._inside.group.oom_kills())
+        if isinstance(self._inside.host, Reaching):
+            self._inside.host.bring_home(clocked=self._clocked)
+        return noted
 
     def kill(self) -> None:
         """End every job in the container; if that does not help, the container itself."""

@@ -16,26 +16,15 @@ from typing import Any
 
 from tare.errors import ObstacleError, TareError, TrialError
 from tare.host import Host, LocalHost
+from tare.parts import engine_process
+from tare.parts.engine_process import UNIX, Patience
 from tare.parts.identity import is_root
 from tare.parts.state import state_dir
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
 _LONGEST_SOCKET_PATH = 107  # the kernel's limit for a UNIX socket
 _ANSWER_WITHIN_S = 2.0
-_READY_WITHIN_S = 30.0
-_STOP_WITHIN_S = 30.0
 _REQUEST_WITHIN_S = 60  # an engine that hangs must not hang us (faults.md D3p)
-_UNIX = "unix://"
-
-# Nothing of the host's network is touched, and its own engine, if it gets one later, finds its folders free.
-_FLAGS = (
-    "--iptables=false",
-    "--ip6tables=false",
-    "--bridge=none",
-    "--storage-driver=overlay2",
-    "--userland-proxy=false",
-    "--exec-opt=native.cgroupdriver=cgroupfs",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +36,7 @@ class Engine:
 
     @property
     def address(self) -> str:
-        return f"{_UNIX}{self.socket}"
+        return f"{UNIX}{self.socket}"
 
 
 def folder() -> Path:
@@ -56,29 +45,29 @@ def folder() -> Path:
 
 
 def own_socket() -> str:
-    return str(folder() / "docker.sock")
+    return engine_process.socket_in(str(folder()))
 
 
 def candidates() -> list[str]:
     """Sockets where an engine may answer, in the order in which they are tried."""
     named = os.environ.get("DOCKER_HOST", "")
-    paths = [named.removeprefix(_UNIX)] if named.startswith(_UNIX) else []
+    paths = [named.removeprefix(UNIX)] if named.startswith(UNIX) else []
     return list(dict.fromkeys([*paths, SYSTEM_SOCKET, own_socket()]))
 
 
 def find() -> Engine | None:
     """The first engine that answers; nothing is started."""
     for path in candidates():
-        if _why_silent(path) is None:
+        if why_silent(path) is None:
             return Engine(path, ours=path == own_socket())
     return None
 
 
-def _why_silent(path: str) -> str | None:
+def why_silent(path: str, within_s: float = _ANSWER_WITHIN_S) -> str | None:
     """Why no engine answers at this socket; None if one does."""
     try:
         with socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(_ANSWER_WITHIN_S)
+            line.settimeout(within_s)
             line.connect(path)
             line.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
             answer = line.recv(64)
@@ -88,27 +77,31 @@ def _why_silent(path: str) -> str | None:
 
 
 def obstacles(host: Host) -> list[str]:
-    """Why the docker platform cannot work here, in sentences."""
-    sentences = []
-    try:
-        import docker  # noqa: F401
-    except ImportError:
-        sentences.append("the Docker SDK for Python is missing: `pip install 'tare-bench[docker]'` brings it.")
+    """Why the engine of the device cannot be used on this host, in sentences."""
+    sentences = sdk_obstacles()
     if not isinstance(host, LocalHost):
         sentences.append(
-            f"docker talks to the engine of the device itself, so it cannot be opened inside {host.name}; "
-            "inside another platform use runc or podman."
+            f"docker talks to an engine's socket, and there is no way to one inside {host.name}; "
+            "inside another container use runc or podman."
         )
     elif find() is None:
         sentences.append(_no_engine())
     return sentences
 
 
+def sdk_obstacles() -> list[str]:
+    try:
+        import docker  # noqa: F401
+    except ImportError:
+        return ["the Docker SDK for Python is missing: `pip install 'tare-bench[docker]'` brings it."]
+    return []
+
+
 def _no_engine() -> str:
     named = os.environ.get("DOCKER_HOST", "")
-    if named and not named.startswith(_UNIX):
+    if named and not named.startswith(UNIX):
         return f"DOCKER_HOST={named} is not on this device: tare measures here, and needs a unix:// socket."
-    tried = "; ".join(f"{path}: {_why_silent(path)}" for path in candidates())
+    tried = "; ".join(f"{path}: {why_silent(path)}" for path in candidates())
     return (
         f"no Docker engine answers ({tried}). `apt-get install docker.io` brings one; as root, `tare run` and "
         "`tare weigh` then start a private one where none runs. "
@@ -123,10 +116,15 @@ def connect(host: Host) -> Any:
     found = find()
     if found is None:  # it went away between the two questions
         raise ObstacleError("docker cannot be used here.", [_no_engine()])
+    return client(found.socket, _REQUEST_WITHIN_S)
+
+
+def client(path: str, within_s: int) -> Any:
+    """A client of the SDK for the engine at this socket; it waits so long for each answer."""
     import docker
 
     with errors("answer"):
-        return docker.DockerClient(base_url=found.address, version="auto", timeout=_REQUEST_WITHIN_S)
+        return docker.DockerClient(base_url=f"{UNIX}{path}", version="auto", timeout=within_s)
 
 
 @contextlib.contextmanager
@@ -158,7 +156,8 @@ def start(host: Host) -> Engine:
         raise ObstacleError("no Docker engine answers, and none is installed: `apt-get install docker.io` brings one.")
     if len(own_socket()) > _LONGEST_SOCKET_PATH:
         raise ObstacleError(f"{own_socket()} is too long for a socket; set TARE_STATE to a shorter folder.")
-    return _launch(host, str(folder()))
+    engine_process.launch(host, str(folder()), lambda: why_silent(own_socket()), Patience())
+    return Engine(own_socket(), ours=True)
 
 
 @contextlib.contextmanager
@@ -175,8 +174,8 @@ def for_removal(host: Host) -> Iterator[Any | None]:
             return
         started = _started_for_removal(host)
     try:
-        with contextlib.closing(connect(host)) as client:
-            yield client
+        with contextlib.closing(connect(host)) as connected:
+            yield connected
     finally:
         if started:
             stop(host)
@@ -206,62 +205,9 @@ def _started_for_removal(host: Host) -> bool:
         ) from error
 
 
-def _launch(host: Host, place: str) -> Engine:
-    """Start dockerd in a session of its own and wait until it answers."""
-    host.run(["mkdir", "-p", "-m", "0711", "--", place]).checked()
-    _forget_dead(host, place)
-    command = ["dockerd", "-H", f"{_UNIX}{place}/docker.sock", "--data-root", f"{place}/data"]
-    command += ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/dockerd.pid", *_FLAGS]
-    script = 'log=$1; shift; setsid "$@" < /dev/null > "$log" 2>&1 &'
-    host.run(["sh", "-c", script, "start", f"{place}/dockerd.log", *command]).checked()
-    deadline_ns = host.clock.now_ns() + round(_READY_WITHIN_S * 1e9)
-    while _why_silent(f"{place}/docker.sock") is not None:
-        if host.clock.now_ns() >= deadline_ns:
-            said = host.run(["tail", "-n", "5", "--", f"{place}/dockerd.log"]).out
-            stop(host, place)
-            raise ObstacleError(f"a private Docker engine was started but did not answer; its log ends:\n{said}")
-        host.clock.sleep_until(host.clock.now_ns() + 50_000_000)
-    return Engine(f"{place}/docker.sock", ours=True)
-
-
-def _forget_dead(host: Host, place: str) -> None:
-    """Remove pid files that a power cut left: dockerd does not start where their numbers are someone else's by now."""
-    containerd = f"{place}/exec/containerd/containerd"
-    if _own_pid(host, place) is None:
-        host.run(["rm", "-f", "--", f"{place}/dockerd.pid"]).checked()
-    if _pid_in(host, f"{containerd}.pid", f"{containerd}.toml") is None:
-        host.run(["rm", "-f", "--", f"{containerd}.pid"]).checked()
-
-
 def stop(host: Host, place: str | None = None) -> bool:
     """Stop the engine that we started, and no other; False if there is none."""
-    at = place or str(folder())
-    pid = _own_pid(host, at)
-    if pid is None:
-        return False
-    host.run(["kill", "-TERM", str(pid)])
-    deadline_ns = host.clock.now_ns() + round(_STOP_WITHIN_S * 1e9)
-    while _own_pid(host, at) is not None:
-        if host.clock.now_ns() >= deadline_ns:
-            raise TareError(f"our Docker engine (pid {pid}) does not stop; its log is {at}/dockerd.log.")
-        host.clock.sleep_until(host.clock.now_ns() + 50_000_000)
-    host.run(["umount", "--", f"{at}/data"])  # dockerd mounts its data folder onto itself, and forgets it
-    return True
-
-
-def _own_pid(host: Host, place: str) -> int | None:
-    """The pid of our engine."""
-    return _pid_in(host, f"{place}/dockerd.pid", f"{place}/dockerd.pid")
-
-
-def _pid_in(host: Host, file: str, argument: str) -> int | None:
-    """The pid in a file, if that process has this argument: the number alone may be someone else's by now."""
-    try:
-        pid = int(host.read(file))
-        arguments = host.read(f"/proc/{pid}/cmdline").split("\0")
-    except (OSError, ValueError):
-        return None
-    return pid if argument in arguments else None
+    return engine_process.stop(host, place or str(folder()), Patience())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

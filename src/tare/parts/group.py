@@ -118,6 +118,7 @@ def run_in_group(group: Group, command: Sequence[str], argv: Sequence[str], *, l
         done = group.host.run(command, limit_s=limit_s + _GRACE_S, stdin=stdin)
     finally:
         alarm.cancel()
+        alarm.join()  # a killing that still goes on would hit the next command too
     if done.code == 124:  # whoever brought the command in hung, and was ended
         group.kill_jobs()
     if late.is_set():

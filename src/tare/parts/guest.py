@@ -206,7 +206,7 @@ class Guest(limits.Limits):
             phases = Phases(host.clock)
             with phases.timed("open.boot"):
                 link, said = self._up(room, stack)
-            place = GuestPlace(host, site.name, link, _scope(room), room.last_words)
+            place = GuestPlace(host, site.name, link, _scope(room), room.last_words, folder=room.folder)
             place.phases.update(phases)
             with place.phases.timed("open.furnish"):
                 place.furnish(site)

@@ -12,6 +12,7 @@ import os
 import queue
 import struct
 import threading
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from tare.errors import TareError
@@ -85,18 +86,31 @@ class Link:
 
     def begin(self, do: str, data: bytes = b"", **fields: Any) -> int:
         """Ask, and do not wait; returns the id by which answers are taken."""
+        number = self.number()
+        self._send({"id": number, "do": do, **fields}, data, number)
+        return number
+
+    def number(self) -> int:
+        """An id to take answers by; the guest is to be told of it."""
         number = next(self._numbers)
-        text = json.dumps({"id": number, "do": do, **fields}).encode()
         with self._lock:
             self._waiting[number] = queue.SimpleQueue()
             if self._gone:
                 self._waiting[number].put(None)
+        return number
+
+    def tell(self, do: str, data: bytes = b"", **fields: Any) -> None:
+        """Say what has no answer. On a dead line it is lost, as whoever waits for anything else there learns."""
+        self._send({"id": 0, "do": do, **fields}, data)
+
+    def _send(self, header: Mapping[str, Any], data: bytes, number: int | None = None) -> None:
+        text = json.dumps(header).encode()
         with self._sending:  # apart from the other lock: a guest that does not read must not keep us from reading
             try:
                 self._wire.sendall(_HEAD.pack(len(text), len(data)) + text + data)
             except OSError:
-                self._waiting[number].put(None)
-        return number
+                if number is not None:
+                    self._waiting[number].put(None)
 
     def answer(self, number: int, within_s: float = _ANSWER_WITHIN_S) -> Frame:
         """The one answer to a question that was begun."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path, PurePath
 from typing import Self
 
@@ -16,6 +16,7 @@ from tare.parts.group import with_oom_note
 from tare.parts.guest_channel import Frame, GuestGone, GuestSilent, Link, checked
 from tare.parts.guest_clock import GuestClock, sight
 from tare.parts.guest_desk import Desk
+from tare.parts.guest_relay import relayed
 from tare.parts.oci import PATH
 from tare.parts.phases import Phases
 from tare.parts.protocols import Json
@@ -28,7 +29,9 @@ _CLOSES_WITHIN_S = 15.0
 class GuestPlace:
     """A running guest. Its clock is the device's, as for every host; `guest_clock` moves what was marked inside."""
 
-    def __init__(self, host: Host, name: str, link: Link, scope: Scope, last_words: Callable[[], str]) -> None:
+    def __init__(
+        self, host: Host, name: str, link: Link, scope: Scope, last_words: Callable[[], str], *, folder: Path
+    ) -> None:
         self.name = name
         self.clock = host.clock
         self.python = host.python
@@ -39,6 +42,7 @@ class GuestPlace:
         self._link = link
         self._scope = scope
         self._last_words = last_words
+        self._folder = folder  # on the device, the machine's own
         self._desks: list[Desk] = []
         self._made = ExitStack()
 
@@ -55,15 +59,14 @@ class GuestPlace:
         self._push()
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
-        self._push()
+        self.lay_out(clocked=False)
         ended = self._start(argv, _ENV, "/", stdin.encode()).wait(limit_s)
         if ended.timed_out:
             return Completed(tuple(argv), 124, ended.out, f"{ended.err}\nended by tare: no answer within {limit_s:g} s")
         return Completed(tuple(argv), ended.code, ended.out, ended.err)
 
     def spawn(self, job: Job) -> Process:
-        self._push()
-        self.look_at_clock()
+        self.lay_out(clocked=True)
         return self._start(job.argv, {**job.env, strays.VARIABLE: self.name}, job.cwd, b"", clocked=True)
 
     def read(self, path: PurePath | str) -> str:
@@ -78,6 +81,19 @@ class GuestPlace:
 
     def scope(self) -> Scope:
         return self._scope
+
+    def reach(self, path: str) -> AbstractContextManager[str]:
+        return relayed(self._link, path, self._folder)
+
+    def lay_out(self, *, clocked: bool) -> None:
+        self._push()
+        if clocked:
+            self.look_at_clock()
+
+    def bring_home(self, *, clocked: bool) -> None:
+        if clocked:
+            self.look_at_clock()
+        self.pull()
 
     def close(self) -> None:
         with self.phases.timed("close.stop"):
@@ -159,9 +175,7 @@ class GuestProcess:
             closed = self._until("closed", _CLOSES_WITHIN_S)
         except (GuestGone, GuestSilent) as error:
             raise self._place.lost("finish the job", error) from error
-        if self._clocked:
-            self._place.look_at_clock()
-        self._place.pull()
+        self._place.bring_home(clocked=self._clocked)
         seen = Exit(
             code=int(ended.header["ended"]),
             seconds=(end_ns - self._start_ns) / 1e9,

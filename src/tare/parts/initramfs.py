@@ -14,7 +14,7 @@ from tare.host import Host
 from tare.parts.kernels import Kernel, closure
 
 AGENT = "/run/tare/agent"  # a folder that Python runs
-_MODULES = ("__init__", "guest_agent", "guest_files", "guest_frames", "guest_jobs", "guest_start")
+_MODULES = ("__init__", "guest_agent", "guest_files", "guest_frames", "guest_jobs", "guest_start", "guest_streams")
 _MAIN = "from tare_inside.guest_agent import main\n\nmain()\n"
 _COMPILE = """import py_compile, sys
 for name in sys.argv[3:]:

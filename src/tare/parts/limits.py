@@ -74,8 +74,13 @@ class Limits(Platform):
         placed = self.placed(host)
         place = placed.make(host, site)
         if (facts := getattr(place, "facts", None)) is not None:
-            facts.update(placement.facts(host, placed.quota, placed.cpuset))
+            held = placed.in_force()
+            facts.update(placement.facts(host, held.quota, held.cpuset))
         return place
+
+    def in_force(self) -> Self:
+        """The same with those limits only that the place really has: a platform may switch some of them off."""
+        return self
 
     @abstractmethod
     def make(self, host: Host, site: Site) -> Host:

@@ -35,15 +35,15 @@ class Cell:
         """The workload that is measured, and those beside it."""
         return Tenant(self.platforms, self.workload), *self.neighbours
 
+    def beside(self) -> list[dict[str, Any]]:
+        """Others than itself that run beside it, each as flat, plain data; the level's name says too little of them."""
+        own = Tenant(self.platforms, self.workload)
+        return [_described(each.platforms, each.workload) for each in self.neighbours if each != own]
+
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Flat, plain data for records: `{"platform": "docker", "platform.image": None, "workload.batch": 16}`."""
-        flat: dict[str, Any] = {"platform": "+".join(p.part_name() for p in self.platforms)}
-        for depth, platform in enumerate(self.platforms):
-            prefix = "platform" if len(self.platforms) == 1 else f"platform.{depth}.{platform.part_name()}"
-            flat |= _flat(prefix, platform)
-        flat["workload"] = self.workload.part_name()
-        flat |= _flat("workload", self.workload)
+        flat = _described(self.platforms, self.workload)
         for control in self.controls:
             flat |= _flat(f"control.{control.part_name()}", control)
         flat["tenants"] = self.tenants
@@ -67,11 +67,22 @@ class Trial:
     def id(self) -> str:
         # The position is left out: a block that is shuffled again still holds the same trials.
         content = [self.study, self.cell.settings, self.block, self.twin, self.seed]
+        if beside := self.cell.beside():
+            content.append(beside)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def settings(self) -> Mapping[str, Any]:
         return self.cell.settings
+
+
+def _described(platforms: tuple[Platform, ...], workload: Workload) -> dict[str, Any]:
+    """A workload on its platforms, as records have it."""
+    flat: dict[str, Any] = {"platform": "+".join(part.part_name() for part in platforms)}
+    for depth, platform in enumerate(platforms):
+        prefix = "platform" if len(platforms) == 1 else f"platform.{depth}.{platform.part_name()}"
+        flat |= _flat(prefix, platform)
+    return {**flat, "workload": workload.part_name(), **_flat("workload", workload)}
 
 
 def _flat(prefix: str, part: Part) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from tare.study.wording import explain
 
 _WORDS_MATTER = frozenset({"int_type", "int_from_float", "float_type", "bool_type", "string_type"})
 
+_LISTS = frozenset({"tuple_type", "list_type", "set_type", "frozen_set_type"})
+
 
 def make(part: type[Part], name: str, fields: Mapping[str, Json]) -> Part:
     """The part with these fields; what is wrong with them is said as a `StudyError`."""
@@ -39,10 +41,17 @@ def tried(part: type[Part], fields: Mapping[str, Json]) -> tuple[Part | None, li
     made, lax = _lax(part, fields)
     real = {detail["loc"][:1] for detail in strict if detail["type"] in _WORDS_MATTER}
     real |= {detail["loc"][:1] for detail in lax}
-    found = [detail for detail in strict if detail["loc"][:1] in real]
+    # A list that is told to be none only lacks its final form: what is wrong with it, lax knows.
+    misread = {detail["loc"][:1] for detail in strict if _is_a_list_all_the_same(detail)}
+    found = [detail for detail in strict if detail["loc"][:1] in real - misread]
+    found += [detail for detail in lax if detail["loc"][:1] in misread]
     if found:
         return None, found
     return made, lax
+
+
+def _is_a_list_all_the_same(detail: ErrorDetails) -> bool:
+    return detail["type"] in _LISTS and isinstance(detail["input"], list)
 
 
 def in_records(part: Part, field: str, value: Json) -> list[Json]:

@@ -13,6 +13,7 @@ from tare.study.annotations import unit_example
 from tare.study.choice import part_class, part_names
 from tare.study.design import MAX_SEED
 from tare.study.model import DEFAULT_PROBES, ID_FORM, MAX_ABOUT
+from tare.study.tenancy import MOST_TENANTS
 
 Schema = dict[str, Any]
 
@@ -55,7 +56,8 @@ def json_schema() -> Schema:
 def _tenancy(level: Schema, workload: Schema) -> Schema:
     """How many share the device, or who is beside the workload."""
     beside = {**_object({"beside": _or_list(workload, workload), "platform": _or_list(level, level)})}
-    return {"anyOf": [_COUNT, {**beside, "required": ["beside"]}], "description": "How many run side by side."}
+    count = {**_COUNT, "maximum": MOST_TENANTS}
+    return {"anyOf": [count, {**beside, "required": ["beside"]}], "description": "How many run side by side."}
 
 
 def _design() -> Schema:

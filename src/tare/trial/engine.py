@@ -23,6 +23,7 @@ from tare.trial.facts import device_facts
 from tare.trial.inside_time import in_device_time, place_facts
 from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls
+from tare.trial.same_image import refuse_another
 from tare.trial.sampler import Sampler
 from tare.trial.seen import Seen
 from tare.trial.summary import counter_metrics, job_metrics, step_metrics, steps_from
@@ -78,6 +79,7 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
     host, everyone = bench.host, trial.cell.everyone()
     with seen.timed("prepare"):
         seen.facts["device"] = device_facts(host)
+        seen.facts |= {"beside": beside} if (beside := trial.cell.beside()) else {}
         writer.keep(replace(_draft(trial, seen), facts=seen.facts))  # for whoever finds this trial cut off
         for tenant in everyone:
             tenant.workload.prepare(host)
@@ -90,6 +92,7 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
         for index, (tenant, (desk, site)) in enumerate(zip(everyone, homes, strict=True))
     ]
     measured, *seen.neighbours = lodgers
+    refuse_another(trial.settings, getattr(measured.place, "facts", {}), bench.store.records())
     with seen.timed("sampler"):
         sampler.begin(measured.place.scope(), [lodger.place.scope() for lodger in seen.neighbours])
     with seen.timed("run"):
@@ -202,8 +205,10 @@ def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
     steps = steps_from(seen.marks)
     verdict = judge(trial, seen, steps)
     metrics = job_metrics(seen.result, seen.outcome) | counter_metrics(seen.readings)
-    if steps is not None:
-        metrics |= shared_metrics(seen.marks, seen.neighbours) if seen.neighbours else step_metrics(steps)
+    if seen.neighbours:
+        metrics |= shared_metrics(seen.marks, seen.neighbours, seen.result)
+    elif steps is not None:
+        metrics |= step_metrics(steps)
     title = trial.cell.workload.title()
     facts = {**seen.facts, "title": title, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
     if seen.sampler is not None:

@@ -93,7 +93,7 @@ AROUND_INFERENCE = ("pre_process", "post_process")  # parts as well, where a req
 
 
 def step_metrics(steps: Steps) -> dict[str, float]:
-    """Medians over the measured steps; epoch 0 (or the warm-up) under a name of its own."""
+    """Medians over the measured steps, and their mean; epoch 0 (or the warm-up) under a name of its own."""
     metrics = {"steps": float(len(steps.numbers)), "warm_up_steps": float(steps.warm_up)}
     for mark_name, metric in _NAMES.items():
         if mark_name not in steps.seconds:
@@ -103,6 +103,8 @@ def step_metrics(steps: Steps) -> dict[str, float]:
         if (early := steps.apart(mark_name)).size:
             metrics[f"epoch0_{metric}"] = float(np.median(early))
     whole = steps.measured("step")
+    if whole.size:
+        metrics["step_mean_s"] = float(np.mean(whole))
     if whole.size >= ENOUGH_FOR_P90:
         metrics["step_p90_s"] = float(np.quantile(whole, 0.9))
     if whole.size >= ENOUGH_FOR_P99:

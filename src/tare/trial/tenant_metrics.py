@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tare.parts.protocols import Mark
 from tare.trial.summary import step_metrics, steps_from
 from tare.trial.tenants import Lodger
 
 
-def shared_metrics(marks: Sequence[Mark], neighbours: Sequence[Lodger]) -> dict[str, float]:
+def shared_metrics(
+    marks: Sequence[Mark], neighbours: Sequence[Lodger], result: Mapping[str, Any] | None = None
+) -> dict[str, float]:
     """The measured workload's figures in the overlap, and the step time of each tenant (tenant 0 is the measured one).
 
     Nothing where the tenants never worked at the same time: figures of a workload alone would carry the wrong name.
     """
-    window_ns = overlap_ns(marks, neighbours)
+    window_ns = overlap_ns(marks, neighbours, result)
     if window_ns is None:
         return {}
     metrics: dict[str, float] = {"overlap_s": (window_ns[1] - window_ns[0]) / 1e9}
@@ -29,9 +32,12 @@ def shared_metrics(marks: Sequence[Mark], neighbours: Sequence[Lodger]) -> dict[
     return metrics
 
 
-def overlap_ns(marks: Sequence[Mark], neighbours: Sequence[Lodger]) -> tuple[int, int] | None:
+def overlap_ns(
+    marks: Sequence[Mark], neighbours: Sequence[Lodger], result: Mapping[str, Any] | None = None
+) -> tuple[int, int] | None:
     """From when all had begun to when the first was done; None where they never met, or one says nothing of itself."""
-    spans = [_of_steps(marks), *(_of_steps(lodger.marks) or _of_run(lodger) for lodger in neighbours)]
+    own = _of_steps(marks) or run_ns(result or {})
+    spans = [own, *(_of_steps(lodger.marks) or run_ns(lodger.result) for lodger in neighbours)]
     known = [span for span in spans if span is not None]
     if len(known) < len(spans):
         return None
@@ -44,9 +50,9 @@ def _of_steps(marks: Sequence[Mark]) -> tuple[int, int] | None:
     return (min(times_ns), max(times_ns)) if times_ns else None
 
 
-def _of_run(lodger: Lodger) -> tuple[int, int] | None:
-    """A neighbour that marks nothing worked as long as it ran."""
-    begin_ns, end_ns = lodger.result.get("start_ns"), lodger.result.get("end_ns")
+def run_ns(result: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Who marks nothing worked as long as it ran: from the launcher's own words."""
+    begin_ns, end_ns = result.get("start_ns"), result.get("end_ns")
     return (begin_ns, end_ns) if isinstance(begin_ns, int) and isinstance(end_ns, int) else None
 
 

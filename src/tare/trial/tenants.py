@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from tare.host import Exit, Host, Job, Process
 from tare.parts.protocols import Mark, Workload
 
 _LOOK_EVERY_NS = 20_000_000
+_PATIENCE_S = 60.0  # for one that was killed
 
 
 @dataclass
@@ -51,8 +53,21 @@ def run_together(lodgers: Sequence[Lodger], limit_s: float, clock: Clock) -> Non
                 run.let_go()
             _until_ended(runs, clock)
     finally:
+        _end_all(runs)
+
+
+def _end_all(runs: Sequence[_Run]) -> None:
+    """End those that still run, all of them, whatever one of them does; what went wrong is said after that."""
+    errors: list[BaseException] = []
+    for step in (_Run.kill, _Run.join):  # nobody runs on alone while another is waited for
         for run in runs:
-            run.end()
+            try:
+                step(run)
+            except Exception as error:
+                errors.append(error)
+    errors += [run.error for run in runs if run.error is not None]
+    if errors and sys.exception() is None:  # whatever is being raised already tells more
+        raise errors[0]
 
 
 class _Run:
@@ -63,7 +78,7 @@ class _Run:
         self._limit_s = limit_s
         self._process: Process | None = None
         self._thread = threading.Thread(target=self._wait, daemon=True)
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
 
     def start(self) -> None:
         self._process = self.lodger.place.spawn(self.lodger.waiting_job())
@@ -74,7 +89,7 @@ class _Run:
         try:
             self.lodger.exit = self._process.wait(self._limit_s)
         except BaseException as error:  # it is raised again where the trial is run
-            self._error = error
+            self.error = error
 
     @property
     def ended(self) -> bool:
@@ -91,16 +106,15 @@ class _Run:
     def let_go(self) -> None:
         _make(self.lodger.place, self.lodger.desk / "go")
 
-    def end(self) -> None:
-        """End it if it still runs; what kept it from being waited for is said now."""
-        if self._process is None:
-            return
-        if self._thread.is_alive():
+    def kill(self) -> None:
+        if self._thread.is_alive() and self._process is not None:
             with suppress(OSError, TrialError):
                 self._process.kill()
-        self._thread.join(60)
-        if self._error is not None:
-            raise self._error
+
+    def join(self) -> None:
+        """Wait for its end; one that cannot be ended here is the platform's to end."""
+        if self._thread.ident is not None:
+            self._thread.join(_PATIENCE_S)
 
 
 def _until_ready(runs: Sequence[_Run], clock: Clock) -> bool:

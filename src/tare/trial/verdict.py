@@ -15,7 +15,7 @@ from tare.records.model import State
 from tare.trial.facts import clocks
 from tare.trial.seen import Seen
 from tare.trial.summary import PARTS, Steps, steps_from
-from tare.trial.tenant_metrics import overlap_ns, within
+from tare.trial.tenant_metrics import overlap_ns, run_ns, within
 from tare.trial.thresholds import THRESHOLDS, Thresholds
 
 Weight: TypeAlias = Literal["invalid", "suspect", "note"]
@@ -119,15 +119,31 @@ def work_is_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thre
 
 def tenants_met(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """Only the time in which all tenants worked counts, and there must be some of it."""
-    if not seen.neighbours or steps is None:
+    if not seen.neighbours:
         return
-    if (window_ns := overlap_ns(seen.marks, seen.neighbours)) is None:
+    if seen.died:
+        yield Ruling("invalid", "the workload ended before all tenants were ready, so that they never ran together.")
+    elif (window_ns := overlap_ns(seen.marks, seen.neighbours, seen.result)) is None:
         yield Ruling("invalid", "the tenants never worked at the same time: give the shorter ones more to do.")
+    elif steps is None:
+        yield from _was_never_alone(window_ns, run_ns(seen.result), limits)
     else:
         inside = steps_from(within(seen.marks, window_ns))
         count = 0 if inside is None else len(inside.numbers)
         if count < limits.overlap_steps:
             yield Ruling("invalid", f"only {count} steps lie in the time in which all tenants worked.")
+
+
+def _was_never_alone(
+    window_ns: tuple[int, int], whole_ns: tuple[int, int] | None, limits: Thresholds
+) -> Iterable[Ruling]:
+    """A workload without marked steps is timed whole: then the others must have worked all that time."""
+    if whole_ns is None:
+        return
+    share = (window_ns[1] - window_ns[0]) / (whole_ns[1] - whole_ns[0])
+    if share < limits.coverage_share:
+        sentence = f"the workload marks no steps, and the others worked for only {share:.0%} of its time"
+        yield Ruling("invalid", f"{sentence}: give them more to do.")
 
 
 def marks_are_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:

@@ -52,9 +52,15 @@ def test_settings_that_only_follow_another_are_not_repeated():
 
 
 def test_values_that_are_lists_can_be_told_apart():
-    made = [record("bare", settings={"workload.argv": argv}) for argv in (["a"], ["a", "b"])]
+    made = [record("bare", settings={"workload.argv": argv}) for argv in (["./a"], ["./a", "b"], ["./a+b"])]
 
-    assert labels(made, "workload.argv") == ['["a"]', '["a", "b"]']
+    assert labels(made, "workload.argv") == ['["./a"]', '["./a", "b"]', '["./a+b"]']
+
+
+def test_a_list_of_names_is_read_as_a_person_would_write_it():
+    made = [record("runc", settings={"platform.isolation": layers}) for layers in ([], ["cpu"], ["cpu", "pids"])]
+
+    assert labels(made, "platform.isolation") == ["none", "cpu", "cpu+pids"]
 
 
 def test_a_factor_may_be_named_by_its_last_word():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from figures import record
@@ -77,3 +79,10 @@ def test_the_text_fits_the_terminal_and_names_every_tenant() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "tenant 1" in text
     assert "fairness" in text
+
+
+def test_a_twin_is_no_second_measurement_of_its_block() -> None:
+    alone, shared = blocks(1, (1.0,)), blocks(2, (1.5, 2.0))
+    twins = [replace(one, trial=f"{one.trial}-twin", twin=1, metrics=dict.fromkeys(one.metrics, 9.0)) for one in shared]
+
+    assert sharing([*alone, *shared, *twins]) == sharing([*alone, *shared])

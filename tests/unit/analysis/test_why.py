@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from figures import record
 
@@ -85,3 +87,35 @@ def test_the_text_names_the_guilty_and_what_was_not_looked_at() -> None:
     assert "It is the seccomp filter that costs" in text
     assert "not looked at: memory cgroup (limit): no limit." in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_trials_of_two_workloads_are_not_taken_for_repetitions() -> None:
+    one = container({"pid": 0.1})
+    other = [
+        replace(record, trial=f"{record.trial}-other", settings={**record.settings, "workload": "torch_infer"})
+        for record in one
+    ]
+
+    with pytest.raises(StudyError, match=r"more than their layers \(workload\)"):
+        waterfall([*one, *other], margin=0.05)
+
+
+def test_containers_with_two_quotas_are_not_taken_for_repetitions() -> None:
+    both = [
+        replace(record, trial=f"{record.trial}-{quota}", settings={**record.settings, "platform.quota": quota})
+        for record in container({})
+        for quota in (0.5, 1.0)
+    ]
+
+    with pytest.raises(StudyError, match=r"platform\.quota"):
+        waterfall(both, margin=0.05)
+
+
+def test_every_engine_stands_on_the_whole_container() -> None:
+    found = waterfall([*container({}, docker=0.5), *stage("podman", (), 1.2, 60)], margin=0.05)
+
+    added = {layer.layer: layer.added for layer in found.layers}
+    assert added["docker"] is not None
+    assert added["podman"] is not None
+    assert added["podman"].against == added["docker"].against
+    assert added["podman"].effect == pytest.approx(0.2, abs=0.02)

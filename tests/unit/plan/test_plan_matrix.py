@@ -12,6 +12,7 @@ from stand_in_parts import TorchTrain, stand_ins
 from tare.errors import StudyError
 from tare.plan.matrix import baseline, cells, size
 from tare.plan.model import Cell
+from tare.plan.order import trials
 from tare.study.load import from_plain, loads
 from tare.study.model import Study
 
@@ -187,3 +188,22 @@ def test_a_combination_that_a_part_refuses_is_said_in_its_words() -> None:
 
     with pytest.raises(StudyError, match=r"^f\.yaml:4: docker: cpus and cpuset both limit"):
         cells(loads(text, "f.yaml"))
+
+
+def _ids(**keys: Any) -> set[str]:
+    made = study(**keys)
+    return {trial.id for trial in trials(made, cells(made))}
+
+
+def test_another_neighbour_is_another_trial_though_its_level_has_the_same_name() -> None:
+    few, many = ({"beside": {"torch_train": {"batch": batch}}} for batch in (16, 64))
+
+    assert not _ids(tenants=few) & _ids(tenants=many)
+    assert _ids(tenants=few) == _ids(tenants=few)
+
+
+def test_more_of_the_same_are_told_by_their_number_alone() -> None:
+    found = cells(study(tenants=[1, 3], platform="bare"))
+
+    assert [cell.settings["tenants"] for cell in found] == [1, 3]
+    assert [cell.beside() for cell in found] == [[], []]

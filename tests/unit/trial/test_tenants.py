@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +146,78 @@ def test_an_exit_is_kept_for_each(tmp_path: Path) -> None:
 
     assert isinstance(both[1].exit, Exit)
     assert both[1].exit.out.strip() == "here"
+
+
+class Unruly:
+    """A process that nobody can wait for to the end, and that cannot be killed."""
+
+    def __init__(self, error: Exception, after_s: float) -> None:
+        self.error, self.after_s = error, after_s
+
+    def wait(self, limit_s: float) -> Exit:
+        time.sleep(self.after_s)
+        raise self.error
+
+    def kill(self) -> None:
+        raise self.error
+
+
+class UnrulyHost(LocalHost):
+    """A place where every job is such a process."""
+
+    after_s = 0.0
+
+    def spawn(self, job: Job) -> Any:
+        return Unruly(RuntimeError("the engine went away"), self.after_s)
+
+
+class SlowUnrulyHost(UnrulyHost):
+    after_s = 0.5
+
+
+def test_the_others_are_ended_though_one_cannot_be_waited_for(tmp_path: Path) -> None:
+    patient = [lodger(tmp_path / name, "sleep", "30") for name in "ac"]
+    unruly = replace(lodger(tmp_path / "b", "true"), place=UnrulyHost())
+
+    with pytest.raises(RuntimeError, match="the engine went away"):
+        run_together([unruly, *patient], 60, MonotonicClock())
+
+    assert unruly.died
+    assert all(one.exit is not None and one.exit.seconds < 20 and not one.died for one in patient)
+
+
+class StoppedByHand(MonotonicClock):
+    """Ctrl-C comes while the tenants are waited for."""
+
+    def sleep_until(self, t_ns: int) -> None:
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_ends_all_and_is_not_hidden_by_what_goes_wrong_then(tmp_path: Path) -> None:
+    patient = lodger(tmp_path / "a", "sleep", "30")
+    unruly = replace(lodger(tmp_path / "b", "true"), place=SlowUnrulyHost())
+
+    with pytest.raises(KeyboardInterrupt):
+        run_together([patient, unruly], 60, StoppedByHand())
+
+    assert patient.exit is not None
+    assert patient.exit.seconds < 20
+
+
+def test_one_that_cannot_be_spawned_ends_those_before_it(tmp_path: Path) -> None:
+    patient = lodger(tmp_path / "a", "sleep", "30")
+    absent = Lodger(Null(), LocalHost(), tmp_path / "b", Job(("/no/such/program",), {}, "/"))
+
+    with pytest.raises(FileNotFoundError):
+        run_together([patient, absent], 60, MonotonicClock())
+
+    assert patient.exit is not None
+    assert patient.exit.seconds < 20
+
+
+def test_a_workload_that_marks_nothing_has_an_overlap_all_the_same() -> None:
+    load = beside([], start_ns=20_000_000, end_ns=50_000_000)
+
+    found = shared_metrics([], [load], {"start_ns": 0, "end_ns": 45_000_000})
+
+    assert found == {"overlap_s": pytest.approx(0.025)}

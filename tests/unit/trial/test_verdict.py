@@ -1,17 +1,20 @@
 """Every rule of the verdict, with an input that it passes and one that it fails."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tare.errors import TareError
-from tare.host import Exit
+from tare.host import Exit, Job, LocalHost
 from tare.parts.protocols import Mark
+from tare.parts.workloads.null import Null
 from tare.testing import FakeClock
 from tare.trial.sampler import SamplerReport
 from tare.trial.seen import Seen
 from tare.trial.summary import steps_from
+from tare.trial.tenants import Lodger
 from tare.trial.verdict import judge
 
 
@@ -220,3 +223,33 @@ def test_parts_that_are_longer_than_their_steps_are_suspect():
     verdict = verdict_of(seen(), steps=parts_and_step(7))
     assert verdict.state == "suspect"
     assert verdict.reasons == ("the marks do not add up: 0.220 s of parts in 0.200 s of steps.",)
+
+
+def neighbour(begin_s, end_s, died=False):
+    result = {"start_ns": round(begin_s * 1e9), "end_ns": round(end_s * 1e9)}
+    return Lodger(
+        Null(), LocalHost(), Path("/nowhere"), Job(("true",)), Exit(1, 1.0, err="no room\n"), result, died=died
+    )
+
+
+WHOLE = {"start_ns": 0, "end_ns": 10_000_000_000}
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"neighbours": [neighbour(0, 4)]}, "the others worked for only 40% of its time"),
+        ({"neighbours": [neighbour(11, 12)]}, "never worked at the same time"),
+        ({"neighbours": [neighbour(0, 10, died=True)]}, "ended early with code 1: no room; the others were stopped"),
+        ({"neighbours": [neighbour(0, 10)], "died": True}, "ended before all tenants were ready"),
+    ],
+)
+def test_a_house_that_was_not_full_is_invalid(changes, says):
+    verdict = verdict_of(seen(result=WHOLE, **changes))
+    assert verdict.state == "invalid"
+    assert says in verdict.reasons[0]
+
+
+def test_a_whole_run_among_others_is_ok():
+    readings = {"tenant1.cgroup.cpu_s": [0.0, 0.0]}
+    assert verdict_of(seen(result=WHOLE, neighbours=[neighbour(0, 11)], readings=readings)).state == "ok"

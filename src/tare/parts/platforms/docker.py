@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from tare.errors import TrialError
 from tare.host import Completed, Host, Job, Process, Site
-from tare.parts import cgroups, docker_config, engine, engine_lease, hostroot, images, limits, strays
+from tare.parts import cgroups, docker_config, engine, engine_lease, host_engine, hostroot, images, limits, strays
 from tare.parts.container import Container, Place
 from tare.parts.docker_exec import ExecProcess, Inside, environment
 from tare.parts.group import Group
@@ -47,17 +47,17 @@ class Docker(Container):
         return self
 
     def obstacles(self, host: Host) -> list[str]:
-        sentences = [*engine.obstacles(host), *limits.limit_obstacles(host, self)]
+        sentences = [*host_engine.obstacles(host), *limits.limit_obstacles(host, self)]
         if self.dockerfile is not None and not self.dockerfile.is_file():
             sentences.append(f"there is no {self.dockerfile} to build the image from.")
-        if not sentences and self.image is not None:
-            with closing(engine.connect(host)) as client:
+        if not sentences and self.image is not None and host_engine.answers(host):
+            with host_engine.opened(host) as client:
                 if images.missing(client, self.image):
                     sentences.append(f"the engine has no image {self.image}: `docker pull {self.image}` brings it.")
         return sentences
 
     def here(self, host: Host) -> dict[str, Json]:
-        with closing(engine.connect(host)) as client, engine.errors("say what it is"):
+        with host_engine.opened(host) as client, engine.errors("say what it is"):
             said = client.info()
         names = {"version": "ServerVersion", "storage": "Driver", "cgroup_driver": "CgroupDriver"}
         return {name: said[key] for name, key in names.items() if said.get(key)}
@@ -72,10 +72,10 @@ class Docker(Container):
 
     def make(self, host: Host, site: Site) -> Host:
         with ExitStack() as stack:
-            client = engine.connect(host)
-            stack.callback(client.close)
-            stack.callback(cgroups.remove_parent, host)
             phases = Phases(host.clock)
+            with phases.timed("open.engine"):
+                client = stack.enter_context(host_engine.opened(host))
+            stack.callback(cgroups.remove_parent, host)
             with phases.timed("open.root"):
                 root = self._root(host, client, site, stack)
             with phases.timed("open.start"):
@@ -255,7 +255,7 @@ class DockerPlace(Place):
         return Completed(tuple(argv), ended.code, ended.out, ended.err)
 
     def spawn(self, job: Job) -> Process:
-        return ExecProcess(self._inside, job.argv, env=self._environment(job), cwd=job.cwd)
+        return ExecProcess(self._inside, job.argv, env=self._environment(job), cwd=job.cwd, clocked=True)
 
     def _environment(self, job: Job) -> list[str]:
         """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import field_validator
 
+from tare.errors import StudyError
 from tare.host import Host, Site
 from tare.parts import limits, oci, seccomp
 from tare.parts.identity import Identity
@@ -36,6 +37,15 @@ class Runc(OciContainer):
             raise ValueError(f"the layer `user` needs {', '.join(sorted(NEEDED_BY_USER))} with it")
         return tuple(layer for layer in LAYERS if layer in layers)
 
+    def obstacles(self, host: Host) -> list[str]:
+        sentences = super().obstacles(host)
+        if not sentences:
+            try:
+                self._filter(host)
+            except StudyError as error:
+                sentences.append(str(error))
+        return sentences
+
     @classmethod
     def runtime(cls) -> Runtime:
         return Runtime("runc", "runc")
@@ -45,7 +55,7 @@ class Runc(OciContainer):
             name=site.name,
             rootfs=rootfs,
             user=user,
-            limits=self._held_limits(),
+            limits=self.in_force(),
             binds=self.binds(host, site),
             shm_bytes=self.shm,
             swap_is_counted=limits.swap_is_counted(host),
@@ -55,7 +65,7 @@ class Runc(OciContainer):
             held=held_capabilities(host),
         )
 
-    def _held_limits(self) -> Runc:
+    def in_force(self) -> Self:
         """The limits whose layer is switched on."""
         off = {
             field: None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -65,6 +66,34 @@ def test_output_and_errors_are_told_apart(line):
     assert (ended.code, ended.out, ended.err) == (0, "output�", "err")
     assert not ended.timed_out
     assert not ended.truncated
+
+
+class FarHost(FakeHost):
+    """A host with a kernel of its own, which is told what happens around a job."""
+
+    told: list[tuple[str, bool]]
+
+    def reach(self, path: str) -> AbstractContextManager[str]:
+        return nullcontext(path)
+
+    def lay_out(self, *, clocked: bool) -> None:
+        self.told.append(("before", clocked))
+
+    def bring_home(self, *, clocked: bool) -> None:
+        self.told.append(("after", clocked))
+
+
+@pytest.mark.parametrize("clocked", [True, False])
+def test_on_a_host_with_its_own_kernel_the_desk_and_the_clock_are_seen_to_around_a_job(line, clocked):
+    host = FarHost()
+    host.told = []
+    job = started(line, host, clocked=clocked)
+    assert host.told == [("before", clocked)]
+    line.theirs.close()
+
+    job.wait(5)
+
+    assert host.told == [("before", clocked), ("after", clocked)]
 
 
 def test_output_beyond_what_we_keep_is_dropped_and_told(line):

@@ -112,3 +112,22 @@ def test_a_short_command_that_ends_is_reported_under_its_own_name():
     done = run_in_group(Group(host), ["bring", "job"], ["job"], limit_s=5, stdin="in")
 
     assert (done.code, done.argv, done.out) == (0, ("job",), "out")
+
+
+def test_a_short_command_past_its_limit_is_over_only_when_nobody_is_being_killed_any_more():
+    """Else the killing would hit whatever comes next into the same container."""
+    died, log = threading.Event(), []
+
+    class Slow(Group):
+        def kill_jobs(self) -> None:
+            died.set()
+            time.sleep(0.2)
+            log.append("killed")
+
+    def answer(argv):
+        died.wait(5)
+        return Completed(tuple(argv), 137, "", "")
+
+    run_in_group(Slow(FakeHost(answer=answer)), ["bring", "job"], ["job"], limit_s=0.05, stdin="")
+
+    assert log == ["killed"]
