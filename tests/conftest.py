@@ -78,3 +78,4 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test touches the state of the person who runs it."""
     monkeypatch.setenv("TARE_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("TARE_LOCK_DIR", str(tmp_path / "lock"))
+    monkeypatch.setenv("TARE_GUARDIAN", "off")  # tests of what a dead run leaves must find it

@@ -46,9 +46,9 @@ def taken_apart(folder: Path, stages: list[dict[str, Any]], *work: str, attach: 
 
 @pytest.mark.machine("runc", "root")
 def test_a_quota_below_what_the_workload_needs_is_the_cpu_cgroup(tmp_path: Path) -> None:
-    stages = [{"quota": 0.4, "isolation": [layers]} for layers in (["uts"], ["uts", "cpu"])]
+    stages = [{"quota": 0.2, "isolation": [layers]} for layers in (["uts"], ["uts", "cpu"])]
 
-    found = taken_apart(tmp_path, stages, "100")
+    found = taken_apart(tmp_path, stages, "60")
 
     assert [layer.layer for layer in found.guilty] == ["cpu"]
     (cpu,) = [layer for layer in found.layers if layer.layer == "cpu"]

@@ -19,8 +19,9 @@ from tare.records.model import FINISHED, Record, State
 from tare.records.settings import varied
 from tare.records.store import Store
 from tare.study.model import Study
-from tare.trial.device import DeviceLock, device_id, state_dir
+from tare.trial.device import DeviceLock, device_id, private_folder, state_dir
 from tare.trial.engine import Bench, run_trial
+from tare.trial.guardian import Guardian
 from tare.trial.journal import Journal
 from tare.trial.restoration import restore
 from tare.trial.thresholds import THRESHOLDS
@@ -54,10 +55,11 @@ def owned_device(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journ
     with DeviceLock(state, device, run):
         journal, scratch = Journal(state / "devices" / device, run), state / "scratch"
         put_back_all(host, journal, scratch, watcher)
-        try:
-            yield journal, scratch
-        finally:
-            put_back_all(host, journal, scratch, watcher)
+        with Guardian(private_folder(state / "devices" / device) / "guardian.log"):
+            try:
+                yield journal, scratch
+            finally:
+                put_back_all(host, journal, scratch, watcher)
 
 
 def put_back_all(host: Host, journal: Journal, scratch: Path, watcher: Watcher) -> None:

@@ -19,6 +19,7 @@ from tare.errors import BusyError, TareError
 from tare.host import Host
 from tare.parts.owner import Owner
 from tare.parts.state import ROOT_STATE, state_dir
+from tare.trial import guardian
 
 __all__ = [
     "DeviceLock", "device_id", "lock_dir", "out_of_sight", "private_folder", "restore_command", "state_dir",
@@ -34,6 +35,9 @@ _SOURCES = (
     ("machine", "/etc/machine-id"),
     ("dmi", "/sys/class/dmi/id/product_uuid"),
 )
+
+
+GUARDIAN_NEEDS_S = 60.0  # so long a command waits for the guardian of a dead run to be done
 
 
 def lock_dir(state: Path) -> Path:
@@ -111,12 +115,13 @@ class DeviceLock:
     def __enter__(self) -> Self:
         private_folder(self.path.parent)
         descriptor = self._open()
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        until_s = time.monotonic() + GUARDIAN_NEEDS_S
+        while not _locked(descriptor):
             said = os.pread(descriptor, 4096, 0)
-            os.close(descriptor)
-            raise BusyError(_busy(self.path, said)) from None
+            if not _is_guardians(said) or time.monotonic() > until_s:
+                os.close(descriptor)
+                raise BusyError(_busy(self.path, said))
+            time.sleep(0.1)  # it puts back what a dead run left, and is gone then
         self._descriptor = descriptor
         me = Owner.me()
         self._say({"pid": me.pid, "started": me.started, "since": time.time(), "run": self._run})
@@ -139,6 +144,22 @@ class DeviceLock:
     def _say(self, content: dict[str, Any]) -> None:
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps(content).encode() + b"\n", 0)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_guardians(said: bytes) -> bool:
+    """Whether the holder is the guardian of a run that died."""
+    try:
+        return bool(json.loads(said)["run"] == guardian.NAME)
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _busy(path: Path, said: bytes) -> str:

@@ -71,6 +71,19 @@ def test_a_stall_in_one_step_of_four_is_in_the_mean_and_not_in_the_median():
     assert metrics["stall_mean_s"] == pytest.approx(0.0005)
 
 
+def test_a_pause_in_one_step_of_many_is_in_the_mean_where_only_steps_are_marked():
+    marks, t_ns = [], 1
+    for step in range(40):
+        length_ms = 60 if step % 10 == 9 else 3  # as a CPU quota does it
+        marks += [Mark(t_ns, "step", "begin", step), Mark(t_ns + length_ms * MS, "step", "end", step)]
+        t_ns += length_ms * MS
+
+    metrics = step_metrics(steps_from(marks))
+
+    assert metrics["step_s"] == pytest.approx(0.003)
+    assert metrics["step_mean_s"] == pytest.approx((32 * 3 + 4 * 60) / 36 / 1000)
+
+
 def test_a_percentile_is_given_only_with_enough_steps():
     assert "step_p90_s" not in step_metrics(steps_from(marked_steps(50)))
     assert "step_p90_s" in step_metrics(steps_from(marked_steps(200)))

@@ -1,0 +1,89 @@
+"""A runner that is killed with its container open: its guardian cleans up with nobody asking for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tare.host import LocalHost
+from tare.trial.device import device_id
+from tare.trial.journal import Journal
+
+STUDY = """\
+study: sleepy
+platform: runc
+workload: {command: {argv: [sh, -c, "sleep 60"], attach: none}}
+repeat: 1
+aa: false
+"""
+
+
+def pending(state: Path) -> list[object]:
+    folder = state / "devices" / device_id(LocalHost())
+    return list(Journal(folder).pending()) if folder.exists() else []
+
+
+def within(seconds: float, what: object) -> bool:
+    """Whether it comes true in time."""
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        if what():  # type: ignore[operator]
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def mounted(state: Path) -> bool:
+    return str(state) in Path("/proc/self/mounts").read_text()
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[bytes]:
+    """A run whose container is open."""
+    monkeypatch.setenv("TARE_GUARDIAN", "on")
+    (tmp_path / "study.yaml").write_text(STUDY)
+    command = [sys.executable, "-m", "tare.cli", "run", "study.yaml", "-o", "store"]
+    started = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert within(60, lambda: mounted(tmp_path / "state"))
+    return started
+
+
+@pytest.mark.machine("runc", "root")
+def test_the_guardian_removes_what_a_killed_runner_left(runner: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.wait()
+
+    assert within(60, lambda: not pending(tmp_path / "state"))
+    assert within(20, lambda: not mounted(tmp_path / "state"))
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/tare-*{runner.pid}*"))
+
+
+@pytest.mark.machine("runc", "root")
+def test_a_run_that_follows_at_once_waits_for_the_guardian(runner: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.wait()
+    (tmp_path / "short.yaml").write_text(STUDY.replace("sleep 60", "true").replace("sleepy", "short"))
+
+    command = [sys.executable, "-m", "tare.cli", "run", "short.yaml", "-o", "other"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+
+    assert "another run owns this device" not in done.stderr
+    assert not pending(tmp_path / "state")
+
+
+@pytest.mark.machine("runc", "root")
+def test_a_run_that_ends_well_leaves_no_guardian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARE_GUARDIAN", "on")
+    (tmp_path / "short.yaml").write_text(STUDY.replace("sleep 60", "true"))
+    command = [sys.executable, "-m", "tare.cli", "run", "short.yaml", "-o", "store"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+
+    said = subprocess.run(["pgrep", "-f", "tare.trial.guardian"], capture_output=True, text=True, check=False).stdout
+    ours = [pid for pid in said.split() if f"{tmp_path}" in Path(f"/proc/{pid}/environ").read_text(errors="replace")]
+    assert ours == []
