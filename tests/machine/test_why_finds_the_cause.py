@@ -66,7 +66,7 @@ def test_a_filter_full_of_dead_rules_is_seccomp(tmp_path: Path) -> None:
     stages: list[dict[str, Any]] = [{"isolation": [["pids"]]}]
     stages.append({"isolation": [["pids", "seccomp"]], "seccomp_profile": str(profile)})
 
-    found = taken_apart(tmp_path, stages, "50", "--calls", "3000")
+    found = taken_apart(tmp_path, stages, "30", "--calls", "6000")
 
     assert [layer.layer for layer in found.guilty] == ["seccomp"]
 

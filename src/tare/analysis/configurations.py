@@ -115,10 +115,26 @@ def find_configuration(
     if fitting:
         among = "; ".join(each.label for each in fitting[:4]) + (" ..." if len(fitting) > 4 else "")
         raise StudyError(f"{source}: {settings_text(wanted)} fits {len(fitting)} configurations ({among}). Name more.")
-    nearest = max(found, key=lambda each: sum(_same(each.settings.get(name), v) for name, v in wanted.items()))
+    spreads = {name: _spread(found, name) for name in wanted}
+    nearest = min(
+        found, key=lambda each: sum(_distance(each.settings.get(name), v, spreads[name]) for name, v in wanted.items())
+    )
     raise StudyError(
         f"{source}: {settings_text(wanted)} was not measured{_of(nearest.group)}. The nearest is {nearest.label}."
     )
+
+
+def _spread(found: Sequence[Configuration], name: str) -> float:
+    """From the least to the greatest number that a setting has; 1 where that is no distance."""
+    numbers = [value for each in found if isinstance(value := each.settings.get(name), float)]
+    return (max(numbers) - min(numbers) if numbers else 0.0) or 1.0
+
+
+def _distance(ours: Setting | None, theirs: Setting, spread: float) -> float:
+    """How far a setting is from the one asked for, in spreads; texts that differ are one apart."""
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return abs(ours - theirs) / spread
+    return 0.0 if _same(ours, theirs) else 1.0
 
 
 def _sorted_trials(trials: Sequence[Observation], figures: Sequence[str]) -> list[Observation]:

@@ -48,10 +48,22 @@ def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]
             if level != "1":
                 found.append(_sharing(level, names[where], shared, alone, margin))
     if not found:
-        raise StudyError(
-            "no usable trial of this store had more than one tenant; `tenants: [1, 4]` in a study asks for it."
-        )
+        raise StudyError(_nothing_shared(known))
     return found
+
+
+def _nothing_shared(records: Sequence[Record]) -> str:
+    """Why there is nothing to say: nobody asked for several tenants, or their trials cannot be used."""
+    several = [record for record in records if str(record.settings.get("tenants", 1)) != "1"]
+    if not several:
+        return "no trial of this store had more than one tenant; `tenants: [1, 4]` in a study asks for it."
+    count = "1 trial" if len(several) == 1 else f"{len(several)} trials"
+    first = several[0]
+    why = f"it has no {METRIC}" if first.state in USABLE else next(iter(first.reasons), f"it ended as {first.state}")
+    return (
+        f"none of this store's {count} with several tenants can be used. {first.trial}: {why.rstrip('.')}. "
+        "`tare show` says how each one ended."
+    )
 
 
 def _sharing(level: str, where: str, shared: list[Record], alone: list[Record], margin: float) -> Sharing:

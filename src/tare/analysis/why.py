@@ -11,7 +11,7 @@ from tare.analysis.compare import Contest, judge, noise_floor
 from tare.analysis.counters import Moved, moved
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.trials import pick_metric
-from tare.errors import StudyError
+from tare.errors import StudyError, TareError
 from tare.records.model import USABLE, Record
 from tare.records.settings import varied
 
@@ -74,7 +74,7 @@ def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = 
         stages.setdefault(stage_of(record.settings), []).append(record)
     bare = Stage(BARE)
     if bare not in stages or len(stages) < 2:
-        raise StudyError("a waterfall needs usable trials of bare metal and of at least one container.")
+        raise TareError(f"there is nothing to compare: {_unusable(records)}")
     _refuse_mixed(stages)
     chain = _chain(stages)
     floor = _floor(stages.values(), name)
@@ -98,6 +98,18 @@ def _whole_time(records: Sequence[Record]) -> str:
     """The mean step where there is one: a quota or a reclaim stops a few steps for long, and a median hides them."""
     known = {name for record in records if record.state in USABLE for name in record.metrics}
     return MEAN_STEP if MEAN_STEP in known else pick_metric(records, None)
+
+
+def _unusable(records: Sequence[Record]) -> str:
+    """Which sides have no usable trial, with the first reason of each."""
+    sides = {"bare metal": True, "the container": False}
+    told = []
+    for name, is_bare in sides.items():
+        mine = [record for record in records if (record.settings["platform"] == BARE) == is_bare]
+        if not any(record.state in USABLE for record in mine):
+            why = next((record.reasons[0] for record in mine if record.reasons), "none has run.")
+            told.append(f"no trial of {name} could be used ({why.rstrip('.')})")
+    return "; ".join(told) + "."
 
 
 def stage_of(settings: Mapping[str, Any]) -> Stage:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tare.cli.options import json_option, print_json, say, width
+from tare.cli.studies import built_in
 
 
 @click.command("claims")
@@ -21,7 +22,7 @@ def command(stores: tuple[Path, ...], paper: str | None, as_json: bool) -> None:
     the study that measures it.
 
     --json: {"claims": [{"id", "paper", "section", "statement", "word", "effect", "low", "high", "n", "trials", "why",
-    "study", "where"}]}; effects are shares.
+    "study", "where", "study_ready"}]}; effects are shares, and a study that is ready is one that comes with tare.
     """
     from tare.analysis.claims.answers import answers
     from tare.analysis.claims.pooling import read_source
@@ -33,8 +34,8 @@ def command(stores: tuple[Path, ...], paper: str | None, as_json: bool) -> None:
     for source in sources:
         for note in source.notes:
             say(f"note: {source.name}: {note}")
-    found = answers(claims, sources)
+    found, ready = answers(claims, sources), built_in()
     if as_json:
-        print_json({"claims": [answer.as_json() for answer in found]})
+        print_json({"claims": [answer.as_json(ready) for answer in found]})
     else:
-        click.echo(answers_text(found, width()) if sources else claims_text(claims, width()))
+        click.echo(answers_text(found, ready, width()) if sources else claims_text(claims, ready, width()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,4 +61,12 @@ def say_left_out(source: Path) -> None:
     from tare.analysis.observations import source_notes
 
     for note in source_notes(source):
+        say(f"note: {note}")
+
+
+def say_mixed(source: Path, settings: Sequence[str] | None, group: str | None) -> None:
+    """Say on stderr which columns of a table are mixed up for want of --group."""
+    from tare.analysis.mixed_columns import mixed_notes
+
+    for note in mixed_notes(source, settings, group):
         say(f"note: {note}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tare.cli.deciding import NAMES, say_left_out
+from tare.cli.deciding import NAMES, say_left_out, say_mixed
 from tare.cli.options import json_option, print_json, width
 
 
@@ -50,6 +50,7 @@ def command(
     known = columns_of(source)
     figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
     rows = observations(source, settings=settings, values=figures, group=group)
+    say_mixed(source, settings, group)
     fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
     if as_json:
         print_json({"fronts": [front.as_json() for front in fronts]})

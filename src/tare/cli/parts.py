@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import click
 
-from tare.cli.options import json_option, print_json, width
+from tare.cli.options import json_option, need, print_json, width
 from tare.parts.find import KINDS, Kind, find, names
 
 
 @click.command("parts")
-@click.argument("kind", type=click.Choice(list(KINDS)), required=False)
+@click.argument("which", metavar="[KIND|NAME]", required=False)
 @json_option
-def command(kind: str | None, as_json: bool) -> None:
-    """List the parts that a study can name, with their fields."""
-    kinds = [cast(Kind, kind)] if kind else list(KINDS)
-    found = [describe(each, name) for each in kinds for name in names(each)]
+def command(which: str | None, as_json: bool) -> None:
+    """List the parts that a study can name, with their fields: all, those of a kind (platforms), or one by name."""
+    kinds, named = _asked(which)
+    found = [describe(each, name) for each in kinds for name in names(each) if named in (None, name)]
     if as_json:
         print_json(found)
         return
@@ -24,6 +24,16 @@ def command(kind: str | None, as_json: bool) -> None:
         click.echo(each)
         for part in (p for p in found if p["kind"] == each):
             click.echo(_text(part))
+
+
+def _asked(which: str | None) -> tuple[list[Kind], str | None]:
+    """The kinds to look in, and the one name to look for."""
+    if which is None or which in KINDS:
+        return ([which] if which else list(KINDS)), None
+    holding = [kind for kind in KINDS if which in names(kind)]
+    known = [*KINDS, *(name for kind in KINDS for name in names(kind))]
+    need(bool(holding), f"there is no kind and no part {which!r}. There is: {', '.join(known)}.")
+    return holding, which
 
 
 def describe(kind: Kind, name: str) -> dict[str, Any]:

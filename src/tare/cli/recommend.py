@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tare.cli.deciding import ENERGY, NAMES, POWER, TIME, say_left_out
+from tare.cli.deciding import ENERGY, NAMES, POWER, TIME, say_left_out, say_mixed
 from tare.cli.options import SHARE, json_option, need, print_json, say, width
 from tare.errors import StudyError
 
@@ -82,6 +82,7 @@ def command(
     columns = {"time": time_column, "energy": energy_column, "power": power_column}
     job = _job(source, minimise, limits, columns, _times(source, steps, epochs, samples), samples, price)
     rows = job_observations(source, job, settings=settings, group=group)
+    say_mixed(source, settings, group)
     offered, doubts = ([], ()) if measured_only else predictions(source, job, rows, group=group)
     for doubt in doubts:
         say(f"note: {doubt}")

@@ -18,18 +18,21 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The HTML file.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The HTML file; else STORE/report.html."
+)
 @click.option("--by", help="The factor to compare by; as in the study, or platform.")
 @click.option("--against", help="The level to compare with; as in the study, or bare.")
 @click.option("--margin", type=SHARE, help="What counts as equivalent; as in the study, or 5%.")
 @click.option("--metric", help="The headline figure; as in the study, or step_s, or wall_s.")
 def command(
-    store: Path, output: Path, by: str | None, against: str | None, margin: float | None, metric: str | None
+    store: Path, output: Path | None, by: str | None, against: str | None, margin: float | None, metric: str | None
 ) -> None:
     """Write the findings of STORE as one self-contained HTML file that opens offline."""
     from tare.analysis.weighing import weigh
     from tare.records.store import Store
 
+    output = output or store / "report.html"
     with Store.open(store) as opened:
         for problem in opened.problems:
             say(f"note: {problem}")

@@ -27,7 +27,9 @@ TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud 
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The store's folder; else out/NAME.")
 @click.option("--accept-changes", is_flag=True, help="Go on although the study file has changed since.")
-@click.option("--retry-failed", is_flag=True, help="Run trials again that failed, ran out of time or of memory.")
+@click.option(
+    "--retry-failed", is_flag=True, help="Run trials again that failed, ran out of time or of memory, or were invalid."
+)
 @click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
 @json_option
 def command(
@@ -109,7 +111,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
         weighing = weigh(store)
         report = folder / "report.html"
         write_report(store, weighing, report)
-        failed = [record for record in store.records() if record.state in ("failed", "timeout", "oom")]
+        failed = [trial for trial, state in store.states().items() if state in ("failed", "timeout", "oom")]
     if as_json:
         comparisons = [comparison.as_json() for comparison in weighing.comparisons]
         print_json({"store": str(folder), "report": str(report), "ended": outcome.why, "comparisons": comparisons})
@@ -122,10 +124,11 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
         raise SystemExit(130)
     if failed:
         what = count_text(len(failed), "trial")
-        say(f"{what} failed: `tare show {folder}` lists them, `tare run --retry-failed` runs them again.")
+        say(f"{what} failed: `tare show {folder}` lists them, `{again} --retry-failed` runs them again.")
         raise SystemExit(1)
     if weighing.comparisons and all(comparison.effect is None for comparison in weighing.comparisons):
-        say("no trial of one side could be used, so nothing was compared.")
+        say("of at least one side no trial could be used, so nothing was compared; the reasons are above.")
+        say(f"Once what disturbed them is gone, `{again} --retry-failed` runs them again.")
         raise SystemExit(1)
 
 

@@ -67,6 +67,7 @@ def command(
     if writable:
         fields["writable"] = True
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
+    _refuse_wrong({**fields, **profile}, work)
     folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with ExitStack() as stack:
         stack.enter_context(needs_of(["docker"]))
@@ -80,6 +81,13 @@ def command(
         built = [*stages.chain, *stages.aside, *([] if cumulative else stages.without), *stages.engines]
         found = run.waterfall("layers", built)
     _tell(found, skipped, folder, as_json)
+
+
+def _refuse_wrong(fields: dict[str, Any], work: dict[str, Any]) -> None:
+    """What is wrong with the options is said before anything is started."""
+    from tare.study.load import from_plain
+
+    from_plain({"study": "why", "platform": [{"runc": fields}], "workload": work}, "tare why")
 
 
 class _Run:

@@ -82,7 +82,7 @@ def run_study(
         for record in store.recover():
             watcher.note(f"trial {record.trial[:8]} was cut off in an earlier run; its series are kept as interrupted.")
         bench = Bench(host, store, journal, scratch, period_s=study.period_s)
-        done = ("ok", "suspect", "invalid") if retry_failed else FINISHED
+        done: Sequence[State] = ("ok", "suspect") if retry_failed else FINISHED
         return _Runner(study, bench, watcher, interruption, done).run(trials)
 
 
@@ -101,7 +101,8 @@ class _Runner:
         self._label: Callable[[Trial], str] = labels([])
         self._same_failure: list[str] = []
         self._states = bench.store.states()
-        self._invalid = Counter(record.trial for record in bench.store.records() if record.state == "invalid")
+        invalid = [record.trial for record in bench.store.records() if record.state == "invalid"]
+        self._invalid = Counter(invalid if "invalid" in done else ())  # whoever asks for them again gets them again
         self._start_ns = bench.host.clock.now_ns()
 
     def run(self, trials: list[Trial]) -> Outcome:

@@ -36,3 +36,15 @@ def make_synthetic(host: Host, data: str, count: int) -> None:
             f"the data set {data} could not be made in {folder}.\n"
             f"{(made.err or made.out).strip()[-1000:]}\nSet TARE_DATA to a folder with room for it."
         )
+
+
+def folder_obstacle(data: str, folder: Path, count: int) -> str | None:
+    """Why a folder of the user's own cannot be used as so many items of this data set; None if it can."""
+    try:
+        folder.stat()
+    except FileNotFoundError:
+        return f"there is no folder {folder}: `data_path` is where your own {data} files lie."
+    except (OSError, ValueError) as problem:
+        return str(problem)
+    sentence = named.find("data", data).obstacle(str(folder), count)
+    return None if sentence is None else str(sentence)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import pkgutil
 from typing import Literal, TypeAlias
 
 from tare.errors import StudyError
+from tare.parts.near_name import hint
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
 
 Kind: TypeAlias = Literal["controls", "platforms", "probes", "workloads"]
@@ -57,8 +57,8 @@ def unknown(kind: Kind, name: str) -> str:
     """What to say to someone who named a part that does not exist."""
     here = names(kind)
     lines = [f"there is no {kind[:-1]} {name!r}.", f"{kind.capitalize()} here: {', '.join(here)}."]
-    if close := difflib.get_close_matches(name, here, n=1):
-        lines.append(f"Did you mean {close[0]!r}?")
+    if meant := hint(name, here):
+        lines.append(meant)
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -13,8 +12,9 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_
 
 from tare.host import Host
 from tare.measures import parse_quantity
-from tare.parts.data_folder import make_synthetic, synthetic_folder
+from tare.parts.data_folder import folder_obstacle, make_synthetic, synthetic_folder
 from tare.parts.inside import SOURCE
+from tare.parts.near_name import hint
 from tare.parts.torch_workload import TorchWorkload
 from tare_inside import named
 
@@ -109,10 +109,10 @@ class ApplicationData:
 
     def obstacles(self) -> list[str]:
         """Why the user's own folder cannot be used."""
-        if self._synthetic:
+        if self._own is None:
             return []
-        sentence = named.find("data", self.name).obstacle(str(self._own), self._lines)
-        return [] if sentence is None else [str(sentence)]
+        sentence = folder_obstacle(self.name, self._own, self._lines)
+        return [] if sentence is None else [sentence]
 
 
 def data_complaints(data_path: Path | None, items: int | None, batch: int) -> Iterator[str]:
@@ -130,6 +130,4 @@ def named_or_hint(kind: str, field: str, name: str) -> str:
     here = named.names(kind)
     if name in here:
         return name
-    close = difflib.get_close_matches(name, here, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"there is no {field} {name!r}. There is: {', '.join(here)}.{hint}")
+    raise ValueError(f"there is no {field} {name!r}. There is: {', '.join(here)}. {hint(name, here)}".rstrip())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from tare.analysis.claims.model import NOT_MEASURED, Answer, Claim
+from tare.analysis.claims.model import NOT_MEASURED, Answer, Claim, is_ready
 from tare.report.columns import pad, wrap
 from tare.report.words import count_text, effect_text, interval_text, safe_text
 
@@ -12,8 +12,11 @@ _WORD_WIDTH = 18  # "does not hold here"
 _EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"
 
 
-def answers_text(found: Sequence[Answer], width: int = 80) -> str:
-    """The claims that were measured, a few lines each; then those that were not, and what they need."""
+def answers_text(found: Sequence[Answer], ready: Collection[str], width: int = 80) -> str:
+    """The claims that were measured, a few lines each; then those that were not, and what they need.
+
+    `ready` are the names of the studies that can be run.
+    """
     measured = [answer for answer in found if answer.word != NOT_MEASURED]
     others = [answer for answer in found if answer.word == NOT_MEASURED]
     lines = [_summary(found)]
@@ -22,17 +25,23 @@ def answers_text(found: Sequence[Answer], width: int = 80) -> str:
     if others:
         lines += ["", "not measured:"]
         for answer in others:
-            lines += _lines(f"{answer.id}: {answer.why} {answer.study}", width, "  ")
+            lines += _lines(f"{answer.id}: {answer.why} {_how(answer.study, ready)}", width, "  ")
     return "\n".join(lines)
 
 
-def claims_text(claims: Sequence[Claim], width: int = 80) -> str:
+def claims_text(claims: Sequence[Claim], ready: Collection[str], width: int = 80) -> str:
     """Every claim with its place in the papers and the study that would measure it."""
     lines: list[str] = []
     for claim in claims:
         lines += wrap(claim.statement, width, indent="  ")
-        lines += _lines(f"{claim.id}, {_place(claim.paper, claim.section)}: {claim.command}", width, "  ")
+        place = _place(claim.paper, claim.section)
+        lines += _lines(f"{claim.id}, {place}: {_how(claim.command, ready)}", width, "  ")
     return "\n".join(lines)
+
+
+def _how(command: str, ready: Collection[str]) -> str:
+    """What to type, where there is a study to run."""
+    return command if is_ready(command, ready) else "no ready study for it yet"
 
 
 def _summary(found: Sequence[Answer]) -> str:

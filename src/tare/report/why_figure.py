@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from tare.analysis.why import LayerCost, Waterfall, waterfall
-from tare.errors import StudyError
+from tare.errors import TareError
 from tare.records.model import Record
 from tare.report.columns import cut
 from tare.report.figure import NARROW, WIDE, Cell, Drawing, Figure, Key, drawn, in_words
@@ -29,7 +29,7 @@ def why_figure(records: Sequence[Record], margin: float) -> Figure | None:
         return None
     try:
         found = waterfall(records, margin=margin)
-    except StudyError:  # no usable trial of bare metal: there is nothing to stand on
+    except TareError:  # no usable trial of bare metal: there is nothing to stand on
         return None
     title, reading = "What the container is made of, layer by layer", _reading(found)
     wide, narrow = drawn("why", title, reading, _drawing(found, WIDE), _drawing(found, NARROW))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,12 +93,16 @@ PARTS = ("fetch", "copy", "compute")  # of a step; what is left of it is overhea
 AROUND_INFERENCE = ("pre_process", "post_process")  # parts as well, where a request is answered from end to end
 
 
+def metric_of(mark_name: str) -> str:
+    """What an interval's figure is called: ours by the definitions, a user's own by its mark (`own_tokenise_s`)."""
+    return _NAMES.get(mark_name) or re.sub(r"[^a-z0-9]+", "_", f"own_{mark_name.lower()}").strip("_") + "_s"
+
+
 def step_metrics(steps: Steps) -> dict[str, float]:
     """Medians over the measured steps, and their mean; epoch 0 (or the warm-up) under a name of its own."""
     metrics = {"steps": float(len(steps.numbers)), "warm_up_steps": float(steps.warm_up)}
-    for mark_name, metric in _NAMES.items():
-        if mark_name not in steps.seconds:
-            continue
+    for mark_name in steps.seconds:
+        metric = metric_of(mark_name)
         if (values := steps.measured(mark_name)).size:
             metrics[metric] = float(np.median(values))
         if (early := steps.apart(mark_name)).size:

@@ -117,8 +117,21 @@ def test_a_default_on_the_front_loses_nothing():
 
 
 def test_a_default_that_was_not_measured_is_answered_with_the_nearest():
-    with pytest.raises(StudyError, match=r"mode=7 was not measured. The nearest is mode=0"):
+    with pytest.raises(StudyError, match=r"mode=7 was not measured. The nearest is mode=1"):
         pareto(rows([(1.0, 2.0), (2.0, 1.0)]), ["ms", "joules"], defaults=[{"mode": 7.0}])
+
+
+def test_the_nearest_configuration_is_near_in_every_setting_by_its_own_spread():
+    measured = [{"gpu_mhz": mhz, "cores": cores} for mhz in (345.0, 1785.0, 1980.0) for cores in (1.0, 8.0)]
+    found = [
+        replace(row, settings=settings)
+        for row, settings in zip(rows([(1.0 + place, 9.0 - place) for place in range(6)]), measured, strict=True)
+    ]
+
+    with pytest.raises(StudyError, match=r"The nearest is gpu_mhz=1980, cores=8\."):
+        pareto(found, ["ms", "joules"], defaults=[{"gpu_mhz": 1981.0, "cores": 8.0}])
+    with pytest.raises(StudyError, match=r"The nearest is gpu_mhz=1980, cores=1\."):
+        pareto(found, ["ms", "joules"], defaults=[{"gpu_mhz": 1900.0, "cores": 2.0}])
 
 
 def test_a_default_may_name_a_setting_by_its_end_where_only_one_ends_so():

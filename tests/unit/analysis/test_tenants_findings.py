@@ -86,3 +86,21 @@ def test_a_twin_is_no_second_measurement_of_its_block() -> None:
     twins = [replace(one, trial=f"{one.trial}-twin", twin=1, metrics=dict.fromkeys(one.metrics, 9.0)) for one in shared]
 
     assert sharing([*alone, *shared, *twins]) == sharing([*alone, *shared])
+
+
+def test_trials_with_several_tenants_that_all_failed_are_counted_with_the_first_reason() -> None:
+    failed = [
+        replace(each, state="failed", reasons=("tenant 1 ran out of memory.",)) for each in blocks(2, (1, 1), n=3)
+    ]
+
+    with pytest.raises(
+        StudyError, match=r"none of this store's 3 trials with several .* tenant 1 ran out of memory\. "
+    ):
+        sharing([*blocks(1, (1.0,)), *failed])
+
+
+def test_a_trial_without_a_step_time_says_so() -> None:
+    (trial,) = blocks(2, (1, 1), n=1)
+
+    with pytest.raises(StudyError, match=r"none of this store's 1 trial with several .* it has no step_s"):
+        sharing([replace(trial, metrics={})])

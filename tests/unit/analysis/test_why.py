@@ -10,7 +10,7 @@ from figures import record
 from some_layers import ORDER, container, stage
 from tare.analysis.counters import moved
 from tare.analysis.why import waterfall
-from tare.errors import StudyError
+from tare.errors import StudyError, TareError
 from tare.report.why import nothing_text, waterfall_text
 
 
@@ -61,7 +61,7 @@ def test_the_user_namespace_is_put_on_beside_the_engine() -> None:
 
 
 def test_without_bare_metal_there_is_no_waterfall() -> None:
-    with pytest.raises(StudyError, match="bare metal"):
+    with pytest.raises(TareError, match="no trial of bare metal could be used"):
         waterfall(stage("runc", ORDER, 1.0, 1), margin=0.05)
 
 

@@ -12,9 +12,11 @@ from click.testing import CliRunner
 from some_records import draft
 from tare.analysis.claims.registry import every_claim
 from tare.cli import tare as verbs
+from tare.cli.studies import built_in
 from tare.errors import StoreError, StudyError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
+from tare.report.claims import claims_text
 
 WORKERS = "workload.workers"
 ONE_WORKER = "s1.one-worker-removes-most-of-the-stall"
@@ -66,6 +68,7 @@ def test_claims_are_answered_from_a_store_with_all_that_they_rest_on(tmp_path):
     one = found[ONE_WORKER]
     assert set(one) == {
         "id", "paper", "section", "statement", "word", "effect", "low", "high", "n", "trials", "why", "study", "where",
+        "study_ready",
     }  # fmt: skip
     assert one["word"] == "holds here"
     assert one["low"] <= one["effect"] <= one["high"] < -0.5
@@ -73,6 +76,7 @@ def test_claims_are_answered_from_a_store_with_all_that_they_rest_on(tmp_path):
     assert one["n"] == 6
     assert len(one["trials"]) == 12
     assert one["study"] == "tare run s1-workers"
+    assert one["study_ready"] is ("s1-workers" in built_in())
     assert found["s0.total-energy-rises"]["word"] == "not measured"
     assert "power probe" in found["s0.total-energy-rises"]["why"]
 
@@ -89,16 +93,27 @@ def test_the_text_fits_eighty_columns_and_has_word_effect_and_section(tmp_path):
 
     assert max(map(len, said.splitlines())) <= 80
     assert "holds here          -90.0 % [-90.0, -90.0]    n 6     S1 III-A; S3 5.1.3" in said
-    assert "s0-container-tax" in said.partition("not measured:")[2]
+    assert "s0.total-energy-rises" in said.partition("not measured:")[2]
 
 
 def test_without_a_store_every_claim_is_listed_with_how_to_measure_it():
-    said = tare("claims")
+    said = " ".join(tare("claims").split())
 
     for claim in every_claim():
         assert claim.id in said
-        assert claim.command in " ".join(said.split())
+        assert (f"{claim.command} " in f"{said} ") == (claim.study in built_in())
     assert {each["word"] for each in answers()} == {"not measured"}
+
+
+def test_only_a_study_that_comes_with_tare_is_offered_as_a_command():
+    first, *others = every_claim()
+    unready = [claim for claim in others if claim.study != first.study]
+
+    said = " ".join(claims_text([first, *unready], {first.study}).split())
+
+    assert first.command in said
+    assert said.count("tare run") == 1
+    assert said.count("no ready study for it yet") == len(unready)
 
 
 def test_two_stores_of_one_device_are_pooled_and_of_two_devices_are_not(tmp_path):

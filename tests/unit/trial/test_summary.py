@@ -122,3 +122,15 @@ def test_what_marking_cost_is_kept():
 def test_a_counter_tells_by_how_much_it_grew():
     assert counter_metrics({"cgroup.nr_throttled": [5, 7, 9]}) == {"cgroup_nr_throttled": 4.0}
     assert counter_metrics({"cgroup.nr_throttled": [5]}) == {}
+
+
+def test_a_mark_of_the_users_own_becomes_a_figure_of_its_own():
+    marks = [
+        Mark(step * 100 + at, name, edge, step)
+        for step in range(20)
+        for at, name, edge in [
+            (0, "step", "begin"), (10, "Tokenise it", "begin"), (40, "Tokenise it", "end"), (90, "step", "end")
+        ]
+    ]  # fmt: skip
+
+    assert step_metrics(steps_from(marks))["own_tokenise_it_s"] == 30 / 1e9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -91,5 +91,11 @@ class Answer:
     study: str
     where: str = ""  # the population, where there are several
 
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "trials": list(self.trials)}
+    def as_json(self, ready: Collection[str]) -> dict[str, Any]:
+        """All of it, and whether its study is among those that are `ready` to be run."""
+        return {**asdict(self), "trials": list(self.trials), "study_ready": is_ready(self.study, ready)}
+
+
+def is_ready(command: str, ready: Collection[str]) -> bool:
+    """Whether the study that a `tare run STUDY` names is one of these."""
+    return command.rpartition(" ")[2] in ready

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,8 @@ from pydantic import (
 )
 
 from tare.host import Host, Job
-from tare.parts.data_folder import make_synthetic, synthetic_folder
+from tare.parts.data_folder import folder_obstacle, make_synthetic, synthetic_folder
+from tare.parts.near_name import hint
 from tare.parts.torch_workload import TorchWorkload
 from tare_inside import named
 
@@ -76,9 +76,9 @@ class TorchTrain(TorchWorkload):
         here = named.names(kind)
         if name in here:
             return name
-        close = difflib.get_close_matches(name, here, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"there is no {info.field_name} {name!r}. There is: {', '.join(here)}.{hint}")
+        raise ValueError(
+            f"there is no {info.field_name} {name!r}. There is: {', '.join(here)}. {hint(name, here)}".rstrip()
+        )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -128,7 +128,7 @@ class TorchTrain(TorchWorkload):
             return sentences
         if self.data_path is None:
             return []
-        sentence = data.obstacle(str(self.data_path), self._items_an_epoch())
+        sentence = folder_obstacle(self.data, self.data_path, self._items_an_epoch())
         return [] if sentence is None else [sentence]
 
     def title(self) -> str:

@@ -61,6 +61,7 @@ def test_each_says_what_it_is_and_how_much_it_does(workload: Any, title: str, un
     [
         (TorchInfer, {"model": "resnet5"}, "there is no model 'resnet5'"),
         (TorchInfer, {"model": "resnet5"}, "Did you mean 'resnet50'?"),
+        (TorchInfer, {"model": "mobilenet"}, "Did you mean 'mobilenet_v3_large'?"),
         (TorchInfer, {"backend": "tensorrt"}, "there is no backend 'tensorrt'. There is: compile, eager, onnx."),
         (TorchInfer, {"model": "bert_large"}, "bert_large takes questions: data in memory are images"),
         (TorchInfer, {"timing": "async"}, "`timing: async` is for a GPU"),

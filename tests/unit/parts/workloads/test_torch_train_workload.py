@@ -58,6 +58,7 @@ def test_units_are_all_the_steps_where_they_are_known(fields: dict[str, Any], un
     [
         ({"model": "lenet"}, "there is no model 'lenet'. There is: alexnet, "),
         ({"model": "lenet"}, "Did you mean 'lenet5'?"),
+        ({"model": "mobilenet"}, "Did you mean 'mobilenet_v3_large'?"),
         ({"data": "mnits"}, "Did you mean 'mnist'?"),
         ({"model": "lstm"}, "lstm learns from text data and mnist is image; use wikipedia"),
         ({"model": "dlrm"}, "dlrm is for inference"),
@@ -176,6 +177,12 @@ def test_text_is_trained_on_by_networks_for_text(data: Path) -> None:
     asked = json.loads(workload.job(FakeHost(), Path("/desk"), seed=5).argv[-1])
 
     assert (asked["length"], asked["scale"], asked["pixels"], asked["marked"]) == (32, 0.5, None, True)
+
+
+def test_a_folder_that_is_not_there_is_not_called_empty(tmp_path: Path) -> None:
+    (sentence,) = TorchTrain(data_path=tmp_path / "nowhere").obstacles(answering(0))
+
+    assert sentence.startswith(f"there is no folder {tmp_path / 'nowhere'}")
 
 
 def test_a_folder_without_ones_own_data_is_an_obstacle(tmp_path: Path) -> None:
