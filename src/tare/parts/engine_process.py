@@ -56,7 +56,8 @@ def launch(
     while why_silent() is not None:
         if host.clock.now_ns() >= deadline_ns or not _may_live(host, pid):
             said = host.run(["tail", "-n", "5", "--", f"{place}/dockerd.log"]).out
-            stop(host, place, patience)
+            if not stop(host, place, patience):  # it is dead, and its data folder may be mounted onto itself
+                host.run(["umount", "--", f"{place}/data"])
             raise ObstacleError(f"a private Docker engine was started but did not answer; its log ends:\n{said}")
         host.clock.sleep_until(host.clock.now_ns() + round(patience.look_every_s * 1e9))
 
