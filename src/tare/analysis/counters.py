@@ -15,7 +15,7 @@ from tare.records.model import Record
 # What may say why a time changed, in the order in which people should look.
 COUNTERS = (
     "cgroup_nr_throttled", "cgroup_throttled_s", "minor_faults_training", "major_faults_training", "minor_faults",
-    "major_faults", "system_calls", "voluntary_switches", "involuntary_switches", "migrations", "cpu_s",
+    "major_faults", "system_calls", "voluntary_switches", "involuntary_switches", "migrations_training", "cpu_s",
 )  # fmt: skip
 STATES = ("process.Seccomp", "process.Speculation_Store_Bypass", "process.NoNewPrivs", "torch.threads")
 _LEAST = 0.10  # a smaller change explains no change of time

@@ -148,7 +148,7 @@ def job_metrics(result: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[s
     metrics = {name: float(result[key]) for key, name in _COUNTED.items() if isinstance(result.get(key), int | float)}
     if {"cpu_user_s", "cpu_system_s"} <= result.keys():
         metrics["cpu_s"] = float(result["cpu_user_s"]) + float(result["cpu_system_s"])
-    for key in ("minor_faults_training", "major_faults_training", "observer_s"):
+    for key in ("minor_faults_training", "major_faults_training", "migrations_training", "observer_s"):
         if isinstance(outcome.get(key), int | float):
             metrics[key] = float(outcome[key])
     steps, cpu_s = outcome.get("steps"), outcome.get("cpu_train_s")
