@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -41,7 +42,13 @@ def _cuda() -> list[str]:
     return [] if torch.cuda.is_available() else ["torch sees no GPU here."]
 
 
+def _shown_inside() -> list[str]:
+    hidden = Path(sys.prefix).is_relative_to("/tmp")
+    return ["this environment lies in /tmp, and an image has a /tmp of its own."] if hidden else []
+
+
 _LOOKS = {
+    "environment outside /tmp": _shown_inside,
     "cuda": _cuda,
     "root": _root,
     "tracefs": _tracefs,

@@ -18,6 +18,9 @@ from tare.parts.inside import built_in_env
 from tare.trial.desk import make_desk, remove_folders
 
 
+pytestmark = pytest.mark.machine("environment outside /tmp")
+
+
 def tare(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tare.cli", *words]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
