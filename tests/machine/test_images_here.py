@@ -17,7 +17,6 @@ from tare.parts import engine, find
 from tare.parts.inside import built_in_env
 from tare.trial.desk import make_desk, remove_folders
 
-
 pytestmark = pytest.mark.machine("environment outside /tmp")
 
 
