@@ -20,8 +20,6 @@ import torch
 
 from tare_inside import (
     barrier,
-    failures,
-    fingerprint,
     gpu_marks,
     inference_place,
     marks,
@@ -31,13 +29,13 @@ from tare_inside import (
     tasks,
 )
 from tare_inside.gpu_clock import GpuClock
-from tare_inside.launch import write_whole
-from tare_inside.train import read_job
+from tare_inside.running import program, read_job
 
 EVENTS_A_STEP = gpu_marks.EVENTS_A_STEP[False]
 GPU_MARKS_A_STEP = 12
 MARKS_APART = 64
 SHOWN_CHARACTERS = 200
+SHOWN = ("steps", "answers_digest", "answer")
 
 
 def made_ready(job, room):
@@ -172,23 +170,7 @@ def run(job):
 
 
 def main(arguments):
-    return program(run, read_job(arguments[0]))
-
-
-def program(work, job):
-    """Do the work and write what came of it; a problem with a known cause is said in a sentence."""
-    try:
-        outcome = work(job)
-    except Exception as problem:
-        sentence = failures.explained(problem, job)
-        if sentence is None:
-            raise
-        sys.stderr.write("tare: {}\n".format(sentence))
-        return 1
-    write_whole(job["outcome"], outcome)
-    write_whole(job["fingerprint"], fingerprint.gather())
-    print(json.dumps({name: outcome[name] for name in ("steps", "answers_digest", "answer") if name in outcome}))
-    return 0
+    return program(run, read_job(arguments[0]), SHOWN)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import threading
 import torch
 
 from tare_inside import barrier, infer, inference_place, loadgen_log, marks, request_phases, tasks
-from tare_inside.train import read_job
+from tare_inside.running import program, read_job
 
 MOST_STEPS = 100000  # that are marked; what comes after is counted as lost
 LOADED = ("fetch", "join", "copy", "inference", "compute", "post_process", "step")
@@ -242,7 +242,7 @@ def figures(said, end_to_end_ns, pre_ns):
 
 
 def main(arguments):
-    code = infer.program(run, read_job(arguments[0]))
+    code = program(run, read_job(arguments[0]), infer.SHOWN)
     sys.stdout.flush()
     sys.stderr.flush()
     # After a problem LoadGen's own thread goes on asking, and cannot be stopped; threads of ours wait for it.

@@ -15,7 +15,6 @@ work. Nothing is printed, collected or written in the timed loop.
 
 import gc
 import hashlib
-import json
 import math
 import struct
 import sys
@@ -24,9 +23,9 @@ from functools import partial
 import torch
 from torch.nn.functional import cross_entropy
 
-from tare_inside import barrier, failures, fingerprint, gpu_marks, loading, marks, named, observer, spent, training_loop
+from tare_inside import barrier, gpu_marks, loading, marks, named, observer, spent, training_loop
 from tare_inside.gpu_clock import GpuClock
-from tare_inside.launch import write_whole
+from tare_inside.running import program, read_job
 
 MARKS_A_STEP = 26  # thirteen intervals: all that a step on a GPU can have
 MARKS_APART = 64
@@ -156,28 +155,8 @@ def run(job):
     return outcome
 
 
-def read_job(text):
-    """The job, from JSON or from the file that holds it."""
-    if text.lstrip().startswith("{"):
-        return json.loads(text)
-    with open(text) as file:
-        return json.load(file)
-
-
 def main(arguments):
-    job = read_job(arguments[0])
-    try:
-        outcome = run(job)
-    except Exception as problem:
-        sentence = failures.explained(problem, job)
-        if sentence is None:
-            raise
-        sys.stderr.write("tare: {}\n".format(sentence))
-        return 1
-    write_whole(job["outcome"], outcome)
-    write_whole(job["fingerprint"], fingerprint.gather())
-    print(json.dumps({name: outcome[name] for name in ("steps", "loss", "loss_digest") if name in outcome}))
-    return 0
+    return program(run, read_job(arguments[0]), ("steps", "loss", "loss_digest"))
 
 
 if __name__ == "__main__":
