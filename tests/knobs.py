@@ -37,7 +37,7 @@ class FileKnob(Control):
     def obstacles(self, host: Host) -> list[str]:
         return []
 
-    def target(self, inputs: Iterable[Path]) -> Json:
+    def target(self, host: Host, inputs: Iterable[Path]) -> Json:
         return self.value
 
     def read(self, host: Host) -> Json | None:

@@ -123,7 +123,7 @@ class CgroupProbe(_Probe):
 
 
 class _Control(_Named, Control):
-    def target(self, inputs: Iterable[Path]) -> Any:
+    def target(self, host: Host, inputs: Iterable[Path]) -> Any:
         return None
 
     def read(self, host: Host) -> Any:

@@ -31,7 +31,7 @@ def share(path):
 merged, lower = (Path(name).absolute() for name in sys.argv[1:])
 for state, wanted in (("warm", 1.0), ("cold", 0.0), ("warm", 1.0)):
     control = PageCache(state=state)
-    control.write(LocalHost(), control.target([merged]))
+    control.write(LocalHost(), control.target(LocalHost(), [merged]))
     print(state, share(merged) == wanted, share(lower) == wanted)
 with open(merged, "rb") as file:
     seen = cachestat(file.fileno())

@@ -70,7 +70,7 @@ class Knob(Control):
     def obstacles(self, host: Host) -> list[str]:
         return []
 
-    def target(self, inputs: Any) -> Any:
+    def target(self, host: Any, inputs: Any) -> Any:
         return "new"
 
     def read(self, host: Host) -> Any:

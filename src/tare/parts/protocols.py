@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from tare.errors import TareError
 from tare.host import Host, Job, Scope, Site
 from tare.measures import Channel
 
@@ -136,8 +137,8 @@ class Control(Part):
     def obstacles(self, host: Host) -> list[str]: ...
 
     @abstractmethod
-    def target(self, inputs: Iterable[Path]) -> Json:
-        """The state that the study wants; `inputs` are the files that the workload will read."""
+    def target(self, host: Host, inputs: Iterable[Path]) -> Json:
+        """The state that the study wants on this host; `inputs` are the files that the workload will read."""
 
     @abstractmethod
     def read(self, host: Host) -> Json | None:
@@ -168,6 +169,35 @@ class Probe(Part):
 
     @abstractmethod
     def open(self, host: Host, scope: Scope) -> Feed: ...
+
+
+class Table(NamedTuple):
+    """Rows of one kind that a recorder kept: arrays of equal length, or lists of words, by the name of the column."""
+
+    name: str
+    columns: Mapping[str, Any]
+
+
+class Recorder(Probe):
+    """A probe that keeps more than readings: raw files while the trial runs, tables of a sealed trial after it.
+
+    A traced trial's times are not compared with others: what watches every event costs time itself.
+    """
+
+    @abstractmethod
+    def record(self, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
+        """Watch all tenants, the measured one first; raw files go into `folder`, which is empty and its own."""
+
+    @abstractmethod
+    def tables(self, folder: Path) -> Iterator[Table]:
+        """What is in the raw files. A table may come in several pieces, so that memory stays bounded."""
+
+    @abstractmethod
+    def figures(self, tables: Mapping[str, Mapping[str, Any]], steps: int | None) -> dict[str, float]:
+        """Figures for the record, from the whole tables; `steps`: so many the workload marked."""
+
+    def open(self, host: Host, scope: Scope) -> Feed:
+        raise TareError(f"{self.part_name()} keeps files, and has no folder for them here.")
 
 
 class Workload(Part):

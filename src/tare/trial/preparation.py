@@ -23,7 +23,7 @@ def hold_controls(
     holding = _Holding(host, journal)
     stack.callback(holding.release)
     files = tuple(inputs)
-    return {control.part_name(): holding.hold(control, plain(control.target(files))) for control in controls}
+    return {control.part_name(): holding.hold(control, plain(control.target(host, files))) for control in controls}
 
 
 class _Holding:

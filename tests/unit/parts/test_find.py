@@ -71,7 +71,7 @@ class Dial(Control):
     def obstacles(self, host):
         return []
 
-    def target(self, inputs):
+    def target(self, host, inputs):
         return "2"
 
     def read(self, host):

@@ -65,7 +65,7 @@ def test_what_is_put_back_is_what_was_there_not_a_default(tmp_path: Path):
 
 def test_a_control_is_told_which_files_the_workload_reads(tmp_path: Path):
     class Told(FileKnob):
-        def target(self, inputs: Iterable[Path]) -> Json:
+        def target(self, host: Host, inputs: Iterable[Path]) -> Json:
             return ",".join(map(str, inputs))
 
     held = hold(knob_host(), [Told(file="a")], journal_in(tmp_path))

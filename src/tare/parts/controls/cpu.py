@@ -62,7 +62,7 @@ class Cpu(Control):
             sentences.append("cpu: taking cores offline needs root.")
         return sentences
 
-    def target(self, inputs: Iterable[Path]) -> Json:
+    def target(self, host: Host, inputs: Iterable[Path]) -> Json:
         return {"online": list(self.online)}
 
     def read(self, host: Host) -> Json | None:

@@ -49,7 +49,7 @@ class PageCache(Control):
             sentences.append("page_cache: drop_all needs root; without it only the data set's own files are dropped.")
         return sentences
 
-    def target(self, inputs: Iterable[Path]) -> Json:
+    def target(self, host: Host, inputs: Iterable[Path]) -> Json:
         return {"state": self.state, "paths": [str(path) for path in self.paths or tuple(inputs)]}
 
     def read(self, host: Host) -> Json | None:

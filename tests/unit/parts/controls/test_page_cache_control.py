@@ -38,7 +38,7 @@ def share(*paths: Path) -> float:
 
 
 def write(control: PageCache, *inputs: Path, host: LocalHost | None = None) -> None:
-    control.write(host or LocalHost(), control.target(inputs))
+    control.write(host or LocalHost(), control.target(LocalHost(), inputs))
 
 
 def test_cold_takes_the_whole_data_set_out_of_memory_also_what_was_not_yet_on_disk(data: Path):
@@ -66,9 +66,9 @@ def test_the_plain_value_in_a_study_is_the_state():
 
 
 def test_it_acts_on_what_the_workload_reads_unless_it_is_told_otherwise():
-    assert PageCache(state="cold").target([Path("/data")]) == {"state": "cold", "paths": ["/data"]}
+    assert PageCache(state="cold").target(LocalHost(), [Path("/data")]) == {"state": "cold", "paths": ["/data"]}
     named = PageCache(state="cold", paths=(Path("/mine"),))
-    assert named.target([Path("/data")]) == {"state": "cold", "paths": ["/mine"]}
+    assert named.target(LocalHost(), [Path("/data")]) == {"state": "cold", "paths": ["/mine"]}
 
 
 def test_paths_are_absolute():
@@ -82,7 +82,7 @@ def test_it_has_no_inverse():
 
 def test_it_looks_for_the_files_under_the_hosts_root(tmp_path: Path, data: Path):
     control = PageCache(state="cold")
-    control.write(LocalHost(root=tmp_path), control.target([Path("/data")]))
+    control.write(LocalHost(root=tmp_path), control.target(LocalHost(), [Path("/data")]))
     assert share(data) == 0.0
 
 
@@ -117,7 +117,7 @@ def test_a_data_set_larger_than_memory_is_not_read_in(monkeypatch: pytest.Monkey
     with pytest.raises(
         ControlNotHeld, match=r"asked for warm.*1\.5 MiB to be read in, and 1\.0 MiB of memory available"
     ):
-        control.write(LocalHost(root=tmp_path), control.target([Path("/data")]))
+        control.write(LocalHost(root=tmp_path), control.target(LocalHost(), [Path("/data")]))
 
 
 def test_reading_that_leaves_too_little_in_memory_is_said(monkeypatch: pytest.MonkeyPatch, data: Path):
