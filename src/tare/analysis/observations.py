@@ -181,7 +181,7 @@ def record_observations(
                 for name, factor in names.items()
                 if factor in record.settings
             },
-            {name: float(record.metrics[name]) for name in values if name in record.metrics},
+            {name: float(record.compared[name]) for name in values if name in record.compared},
             record.trial,
             text(record.settings[group_name]) if group_name is not None and group_name in record.settings else None,
             str(record.block),
@@ -221,7 +221,7 @@ def started_s(record: Record) -> float | None:
 
 
 def _held(record: Record, values: Sequence[str]) -> int:
-    return sum(name in record.metrics for name in values)
+    return sum(name in record.compared for name in values)
 
 
 def _setting_names(records: Sequence[Record], asked: Sequence[str] | None, group: str | None) -> dict[str, str]:

@@ -34,7 +34,7 @@ def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]
     """Every level of tenants against one tenant in the same surroundings, paired by block."""
     # A twin is the same cell again, for the noise floor: it is no further measurement of its block.
     known = [record for record in _newest(records) if not record.twin]
-    usable = [record for record in known if record.state in USABLE and METRIC in record.metrics]
+    usable = [record for record in known if record.state in USABLE and METRIC in record.compared]
     levels: dict[str, dict[str, list[Record]]] = {}
     for record in usable:
         levels.setdefault(_surroundings(record), {}).setdefault(str(record.settings.get("tenants", 1)), []).append(

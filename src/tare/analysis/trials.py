@@ -32,7 +32,7 @@ def pick_metric(records: Sequence[Record], asked: str | None) -> str:
     usable = [record for record in records if record.state in USABLE]
     if asked is None:
         # One trial without marks must not change what all the others are compared by: it is left out, and said.
-        anywhere = [name for name in HEADLINES if any(name in record.metrics for record in usable)]
+        anywhere = [name for name in HEADLINES if any(name in record.compared for record in usable)]
         return anywhere[0] if anywhere else HEADLINES[-1]
     if asked.startswith(APART):
         raise StudyError(f"{asked!r} is of epoch 0, which is kept apart: it is shown, but never compared as a claim.")
@@ -61,7 +61,9 @@ def why_not(record: Record, metric: str) -> tuple[str, ...] | None:
     """Why this record's figure cannot be used, in sentences; None if it can."""
     if record.state not in USABLE:
         return record.reasons or (f"it ended as {record.state}.",)
-    value = record.metrics.get(metric)
+    value = record.compared.get(metric)
+    if value is None and metric in record.metrics:
+        return (f"a tracer ran beside it, so its {metric} is not compared.",)
     if value is None:
         return (f"it has no {metric}.",)
     if not (math.isfinite(value) and value > 0):

@@ -96,7 +96,7 @@ def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = 
 
 def _whole_time(records: Sequence[Record]) -> str:
     """The mean step where there is one: a quota or a reclaim stops a few steps for long, and a median hides them."""
-    known = {name for record in records if record.state in USABLE for name in record.metrics}
+    known = {name for record in records if record.state in USABLE for name in record.compared}
     return MEAN_STEP if MEAN_STEP in known else pick_metric(records, None)
 
 
@@ -183,7 +183,7 @@ def _floor(groups: Iterable[Sequence[Record]], metric: str) -> float | None:
 
 def _newest(records: Iterable[Record], metric: str) -> list[Record]:
     chosen = {
-        record.trial: record for record in records if record.state in USABLE and record.metrics.get(metric, 0) > 0
+        record.trial: record for record in records if record.state in USABLE and record.compared.get(metric, 0) > 0
     }
     return list(chosen.values())
 

@@ -13,6 +13,14 @@ USABLE: tuple[State, ...] = ("ok", "suspect")  # their times may be compared; a 
 FINISHED: tuple[State, ...] = ("ok", "suspect", "invalid", "failed", "timeout", "oom")
 
 
+_COUNTED_IN_SECONDS = ("writeback_", "flush_", "syscall_")  # times that a tracer itself has taken
+
+
+def depends_on_speed(metric: str) -> bool:
+    """Whether a figure is how long the workload took, or what it drew meanwhile; tracing changes both."""
+    return metric.endswith(("_s", "_w", "_j")) and not metric.startswith(_COUNTED_IN_SECONDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One attempt at one trial: settings, what was found, how it ended. Series and marks lie beside it."""
@@ -34,6 +42,18 @@ class Record:
     start_ns: int = 0  # monotonic clock of the device
     end_ns: int = 0
     tare_version: str = ""
+
+    @property
+    def traced(self) -> bool:
+        """Whether a tracer ran beside it: then its times are not compared (validity.md M31)."""
+        return "traced" in self.facts
+
+    @property
+    def compared(self) -> Mapping[str, float]:
+        """The figures that may be compared with other trials': beside a tracer all but times, power and energy."""
+        if not self.traced:
+            return self.metrics
+        return {name: value for name, value in self.metrics.items() if not depends_on_speed(name)}
 
     def as_json(self) -> dict[str, Json]:
         return asdict(self)

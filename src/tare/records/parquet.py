@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
@@ -121,6 +121,46 @@ def write_marks(db: Any, path: Path, marks: Iterable[tuple[int, str, str | int, 
 def read_marks(path: Path) -> dict[str, npt.NDArray[Any]]:
     """The marks as columns: t_ns, name, edge, step."""
     return _columns(path, "t_ns, name, edge, step")
+
+
+def insert(db: Any, table: str, columns: Mapping[str, Any], *, new: bool) -> int:
+    """Add rows to a table of this database, which the first ones make; returns how many."""
+    import numpy as np
+
+    arrays = {name: _array(values) for name, values in columns.items()}
+    lengths = {len(values) for values in arrays.values()}
+    if len(lengths) != 1:
+        raise StoreError(f"the columns of a table have one length, not {sorted(lengths)}.")
+    texts = {name for name, values in arrays.items() if values.dtype == np.object_}
+    chosen = ", ".join(f'"{name}"::VARCHAR AS "{name}"' if name in texts else f'"{name}"' for name in arrays)
+    db.register("piece", arrays)
+    db.execute(
+        f"CREATE TABLE {table} AS SELECT {chosen} FROM piece"
+        if new
+        else f"INSERT INTO {table} BY NAME SELECT {chosen} FROM piece"
+    )
+    db.unregister("piece")
+    return int(lengths.pop())
+
+
+def write_table(db: Any, table: str, path: Path) -> None:
+    """A table of this database as one file, in the order in which its rows came."""
+    db.execute(f"COPY {table} TO ? {_PARQUET}", [str(path)])
+
+
+def columns_of(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Every column of a file."""
+    return _columns(path, "*")
+
+
+def _array(values: Any) -> npt.NDArray[Any]:
+    """Words as objects: DuckDB takes them so, and numpy's own kind of text has a fixed width."""
+    import numpy as np
+
+    array = np.asarray(values)
+    if array.dtype.kind in "UO":
+        return np.array([None if value is None else _text(str(value)) for value in values], dtype=object)
+    return array
 
 
 def _columns(path: Path, names: str) -> dict[str, npt.NDArray[Any]]:

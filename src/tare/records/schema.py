@@ -5,7 +5,7 @@
       study.yaml            the study, as it was written
       store.lock            locked by the one writer; its text only says who that is
       catalogue.db          an index: planned trials, attempts, states; can be rebuilt from trials/
-      spool/TRIAL.ATTEMPT/  a trial that runs: draft.json, spool.db
+      spool/TRIAL.ATTEMPT/  a trial that runs: draft.json, spool.db; raw/PROBE/ while a recorder writes, then tables/
       trials/TRIAL.ATTEMPT/ a sealed trial, never changed again:
         manifest.json         name, size and SHA-256 of each file below; lost_marks; a CRC of itself
         record.json           the record (`records.model.Record`)
@@ -13,12 +13,14 @@
         readings.parquet      t_ns BIGINT, channel VARCHAR, value DOUBLE; in runs of one channel, as they came
         marks.parquet         t_ns BIGINT, name VARCHAR, edge VARCHAR (begin, end, point), step BIGINT
         out.txt, err.txt      what the workload printed
+        trace-PROBE-TABLE.parquet   what a recorder kept (`parts.protocols.Recorder`): its docstring has the columns
 
 A name that begins with `.tmp-` is half made, and is removed by the next writer. One that begins with `.damaged-`
 was a spool that could not be read in full; it is kept for a closer look.
 
 History
     1   tare 0.1.0: the first
+        tare 0.2.0 adds trace-*.parquet, which readers of 1 do not look at: not a new version
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ READINGS_FILE = "readings.parquet"
 MARKS_FILE = "marks.parquet"
 OUT_FILE = "out.txt"
 ERR_FILE = "err.txt"
+RAW_FOLDER = "raw"
+TABLES_FOLDER = "tables"
 HALF_MADE = ".tmp-"
 SET_ASIDE = ".damaged-"
 

@@ -22,6 +22,7 @@ from tare.records.schema import (
     RECORD_FILE,
     SET_ASIDE,
     SPOOL_FILE,
+    TABLES_FOLDER,
     TRIALS_FOLDER,
 )
 from tare.records.sealed import folder_name, manifest_for
@@ -75,6 +76,7 @@ def _make_sealed(root: Path, spool: Path, content: Content) -> tuple[Record, str
     make_folder(half_made)
     try:
         damage = _write_series(half_made, spool, content)
+        _move_tables(spool / TABLES_FOLDER, half_made)
         record = plain(content.record, [f"some of its readings could not be read back ({damage})."] if damage else ())
         write_file(half_made / OUT_FILE, content.out.encode("utf-8", "surrogatepass"))
         write_file(half_made / ERR_FILE, content.err.encode("utf-8", "surrogatepass"))
@@ -99,6 +101,12 @@ def _write_series(half_made: Path, spool: Path, content: Content) -> str | None:
     settle_file(half_made / MARKS_FILE)
     write_file(half_made / CHANNELS_FILE, strict.dump(channels))
     return damage
+
+
+def _move_tables(tables: Path, half_made: Path) -> None:
+    """They are on the disk already; from here on they belong to the sealed trial."""
+    for path in sorted(tables.glob("*.parquet")):
+        path.rename(half_made / path.name)
 
 
 def plain(record: Record, notes: Iterable[str] = ()) -> Record:

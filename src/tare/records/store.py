@@ -37,6 +37,7 @@ from tare.records.seal import plain
 from tare.records.sealed import Damaged, Key, folder_name, keys_in, verify_sealed
 from tare.records.shelf import Shelf
 from tare.records.spool import SpoolReader, read_spool
+from tare.records.tables import TableName
 from tare.records.writer import Writer, start
 
 if TYPE_CHECKING:
@@ -133,6 +134,19 @@ class Store:
         from tare.records.parquet import read_marks
 
         return read_marks(self._file((trial, attempt), MARKS_FILE))
+
+    def traces(self, trial: str, attempt: int) -> list[TableName]:
+        """The tables that recorders kept of this trial."""
+        names = [TableName.of(file) for file in self._shelf.get((trial, attempt)).files]
+        return [name for name in names if name is not None]
+
+    def trace(self, trial: str, attempt: int, probe: str, table: str) -> dict[str, npt.NDArray[Any]]:
+        """One of them, as columns; the recorder's docstring says what is in them."""
+        from tare.records.parquet import columns_of
+
+        if (name := TableName(probe, table)) not in self.traces(trial, attempt):
+            raise StoreError(f"trial {trial}: {probe} kept no table {table!r} of it.")
+        return columns_of(self._file((trial, attempt), name.file))
 
     def lost_marks(self, trial: str, attempt: int) -> int:
         """How many marks the workload made after its buffer was full."""

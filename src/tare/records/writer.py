@@ -11,7 +11,7 @@ from tare.errors import StoreError
 from tare.records import strict
 from tare.records.durable import explained, make_folder, publish, remove_folder, replace_file, write_file
 from tare.records.model import Record
-from tare.records.schema import DRAFT_FILE, HALF_MADE, SPOOL_FILE, SPOOL_FOLDER
+from tare.records.schema import DRAFT_FILE, HALF_MADE, RAW_FOLDER, SPOOL_FILE, SPOOL_FOLDER, TABLES_FOLDER
 from tare.records.seal import Content, plain, seal
 from tare.records.sealed import folder_name
 
@@ -27,6 +27,16 @@ class Writer:
         self._root = root
         self._trial = draft.trial
         self._note = note
+
+    @property
+    def raw(self) -> Path:
+        """Where recorders write while the trial runs, each in a folder with its name."""
+        return self.spool.parent / RAW_FOLDER
+
+    @property
+    def tables(self) -> Path:
+        """Where the tables made of that wait for the seal."""
+        return self.spool.parent / TABLES_FOLDER
 
     def keep(self, draft: Record) -> None:
         """Replace the draft: what is in it now is what an interrupted trial will be sealed with."""

@@ -30,6 +30,7 @@ from tare.trial.summary import counter_metrics, job_metrics, step_metrics, steps
 from tare.trial.tenant_metrics import shared_metrics
 from tare.trial.tenants import Lodger, renamed, run_together
 from tare.trial.thresholds import THRESHOLDS
+from tare.trial.tracing import NOT_COMPARED, make_tables, recorders_of
 from tare.trial.verdict import judge
 from tare_inside.marks import load as load_marks
 
@@ -58,6 +59,7 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     try:
         with ExitStack() as stack:
             _observe(trial, bench, name, writer, stack, seen)
+        _decode(trial, writer, seen)
     except TareError as error:
         seen.error = error
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
@@ -102,6 +104,17 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
     _collect(lodgers, writer.spool, seen)
     with seen.timed("fingerprint"):
         seen.facts["inside"] = _fingerprint(measured.place, measured.desk, measured.job)
+
+
+def _decode(trial: Trial, writer: Writer, seen: Seen) -> None:
+    """What recorders wrote becomes tables and figures; the device is as it was found by now."""
+    if recorders := recorders_of(trial.cell.probes):
+        steps = steps_from(seen.marks)
+        with seen.timed("decode"):
+            traced = make_tables(recorders, writer.raw, writer.tables, None if steps is None else len(steps.numbers))
+        seen.facts["traced"] = {"probes": traced.probes, "rows": traced.rows, "trouble": traced.trouble}
+        seen.traced = traced.figures
+        seen.notes += [NOT_COMPARED, *traced.trouble]
 
 
 def _lodge(tenant: Tenant, desk: Path, place: Host, seed: int) -> Lodger:
@@ -209,6 +222,7 @@ def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
         metrics |= shared_metrics(seen.marks, seen.neighbours, seen.result)
     elif steps is not None:
         metrics |= step_metrics(steps)
+    metrics |= seen.traced
     title = trial.cell.workload.title()
     facts = {**seen.facts, "title": title, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
     if seen.sampler is not None:
@@ -217,7 +231,7 @@ def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
         draft,
         state=verdict.state,
         reasons=verdict.reasons,
-        notes=verdict.notes,
+        notes=(*verdict.notes, *seen.notes),
         metrics=metrics,
         phases=seen.phases,
         facts=facts,

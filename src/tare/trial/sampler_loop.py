@@ -8,7 +8,8 @@ from __future__ import annotations
 import gc
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -16,7 +17,8 @@ from tare.clock import MonotonicClock
 from tare.host import Host, Scope, WatchingHost
 from tare.measures import Channel
 from tare.parts.find import find
-from tare.parts.protocols import Feed, Probe, Reading
+from tare.parts.protocols import Feed, Probe, Reading, Recorder
+from tare.records.schema import RAW_FOLDER
 from tare.records.spool import SpoolWriter
 from tare.trial.renamed_feed import Renamed
 from tare.trial.sampler_messages import Line, SamplerReport, SamplerSpec
@@ -59,23 +61,34 @@ class Watch:
         self._flush_due_ns = 0
         spool.channels(Tally.channels)
 
-    def open_all(self, probes: Sequence[Probe], scopes: Sequence[Scope]) -> None:
-        """Every probe on the first tenant; on its neighbours those that watch one tenant, under names of their own."""
+    def open_all(self, probes: Sequence[Probe], scopes: Sequence[Scope], raw: Path) -> None:
+        """Every probe on the first tenant; on its neighbours those that watch one tenant, under names of their own.
+
+        A recorder is opened once, for all of them, with a folder of its own below `raw`.
+        """
+        self.record([probe for probe in probes if isinstance(probe, Recorder)], scopes, raw)
+        probes = [probe for probe in probes if not isinstance(probe, Recorder)]
         self.open(probes, scopes[0])
         for number, scope in enumerate(scopes[1:], start=1):
             self.open([probe for probe in probes if probe.scoped], scope, f"tenant{number}.")
 
+    def record(self, recorders: Iterable[Recorder], scopes: Sequence[Scope], raw: Path) -> None:
+        for recorder in recorders:
+            folder = raw / recorder.part_name()
+            self._add(recorder.part_name(), partial(_record, recorder, self._host, scopes, folder))
+
     def open(self, probes: Iterable[Probe], scope: Scope, prefix: str = "") -> None:
         for probe in probes:
-            name = f"{prefix}{probe.part_name()}"
-            try:
-                feed = probe.open(self._host, scope)
-                feed = Renamed(feed, prefix) if prefix else feed
-                self._spool.channels(feed.channels)
-            except Exception as error:
-                self.tally.fail(name, "could not start", error)
-            else:
-                self._feeds.append((name, feed))
+            self._add(f"{prefix}{probe.part_name()}", partial(_open, probe, self._host, scope, prefix))
+
+    def _add(self, name: str, opened: Callable[[], Feed]) -> None:
+        try:
+            feed = opened()
+            self._spool.channels(feed.channels)
+        except Exception as error:
+            self.tally.fail(name, "could not start", error)
+        else:
+            self._feeds.append((name, feed))
 
     def take(self, tick: Tick) -> None:
         """Poll every feed once."""
@@ -126,6 +139,16 @@ class Watch:
             self._pending = sound[-KEPT_READINGS:]
 
 
+def _open(probe: Probe, host: Host, scope: Scope, prefix: str) -> Feed:
+    feed = probe.open(host, scope)
+    return Renamed(feed, prefix) if prefix else feed
+
+
+def _record(recorder: Recorder, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
+    folder.mkdir(parents=True)
+    return recorder.record(host, scopes, folder)
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
@@ -144,7 +167,8 @@ def watch(line: Line, spec: SamplerSpec, probes: Sequence[Probe]) -> None:
         return
     watching = Watch(spool, host, spec.period_ns)
     core = pinned(spec.core, watching.tally)
-    watching.open_all(probes, [Scope(one["pid"], one["cgroups"]) for one in told["scopes"]])
+    scopes = [Scope(one["pid"], one["cgroups"]) for one in told["scopes"]]
+    watching.open_all(probes, scopes, Path(spec.spool).parent / RAW_FOLDER)
     grid = ticks(clock, spec.period_ns)
     watching.take(next(grid))
     gc.freeze()  # what was imported lives until the end: no need to look through it again

@@ -33,6 +33,8 @@ class Seen:
     died: bool = False  # the workload ended while others were to run on, and not by our hand
     sampler: SamplerReport | None = None
     readings: dict[str, list[float]] = field(default_factory=dict)  # channel -> values in order
+    traced: dict[str, float] = field(default_factory=dict)  # figures that recorders took
+    notes: list[str] = field(default_factory=list)  # worth knowing, whatever the verdict
     error: TareError | None = None
     interrupted: bool = False
     unclosed: int = 0  # platforms that could not be closed

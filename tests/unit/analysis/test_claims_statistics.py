@@ -193,9 +193,9 @@ def test_false_claims_are_rare_where_nothing_differs():
 
 
 def test_times_of_traced_trials_are_not_compared_but_their_counts_are():
-    settings = {"probes": "cpu,ftrace"}
-    timed = containers([("lenet5", 0.5), ("resnet18", 0.1)], "compute_s", **settings)
-    counted = containers([("lenet5", 0.5)], "system_calls", **settings)
+    traced = {"traced": {"probes": ["ftrace"]}}
+    timed = [replace(cell, facts=traced) for cell in containers([("lenet5", 0.5), ("resnet18", 0.1)], "compute_s")]
+    counted = [replace(cell, facts=traced) for cell in containers([("lenet5", 0.5)], "system_calls")]
 
     assert answer("s0.lighter-models-lose-more", *stores(timed)).word == "not measured"
     assert answer("s0.more-system-calls", *stores(counted)).word == "holds here"

@@ -20,7 +20,7 @@ from tare.analysis.claims.factors import (
     weight,
 )
 from tare.analysis.claims.fingerprint import software
-from tare.analysis.claims.metrics import COMPUTE, Names, is_time, is_traced
+from tare.analysis.claims.metrics import COMPUTE, Names
 from tare.analysis.compare import noise_floor
 from tare.analysis.model import Measurement
 from tare.analysis.observations import device_of
@@ -70,8 +70,7 @@ class Evidence:
         name = self.first(names, among)
         if name is None:
             return {}
-        timed = is_time(name)
-        return self.figured(lambda record: None if timed and is_traced(record) else record.metrics.get(name), among)
+        return self.figured(lambda record: record.compared.get(name), among)
 
     def figured(self, figure: Figure, among: Callable[[Record], bool] = lambda _: True) -> Cells:
         """The same for a figure that is worked out from a record; what is not more than zero has no log and is left."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from tare.records.model import Record
 
 Names = tuple[str, ...]
-_TRACERS = frozenset({"ftrace", "perf", "syscalls"})
 
 STEP: Names = ("step_s", "wall_s")
 MEAN_STEP: Names = ("step_mean_s", "step_s")
@@ -60,16 +59,6 @@ def absent(names: Names) -> str:
     """What to say where no trial has the figure: `no trial has energy (energy_step_j): it takes a power probe`."""
     takes = f": it takes {_PROBES[names]}" if names in _PROBES else ""
     return f"no trial has {WORDS.get(names, names[0])} ({names[0]}){takes}"
-
-
-def is_time(name: str) -> bool:
-    """Whether a figure is how long the workload took; what a tracer itself has timed is none."""
-    return name.endswith("_s") and not name.startswith(("writeback_", "flush_"))
-
-
-def is_traced(record: Record) -> bool:
-    """Whether a tracer ran beside it: then its times are not compared (validity.md M31)."""
-    return not _TRACERS.isdisjoint(str(record.settings.get("probes") or "").split(","))
 
 
 def page_faults(record: Record) -> float | None:

@@ -74,7 +74,7 @@ def table_samples(
 def store_samples(root: Path, metric: str = "step_s", settings: Sequence[str] | None = None) -> list[Sample]:
     """One sample an epoch of each usable trial, where its marks have epochs, else one a trial."""
     with Store.open(root) as store:
-        records = [record for record in usable_attempts(store.records(), [metric]) if metric in record.metrics]
+        records = [record for record in usable_attempts(store.records(), [metric]) if metric in record.compared]
         if not records:
             known = sorted({name for record in usable_attempts(store.records(), []) for name in record.metrics})
             raise StudyError(f"{root}: {unknown_name('figure', metric, known) if known else NOTHING_USABLE}")
