@@ -25,8 +25,12 @@ WRAPPER = """<!doctype html><meta charset="utf-8"><body>
 <script>
 addEventListener("load", () => {{
   const root = document.getElementById("page").contentDocument.documentElement;
-  document.title = `wide=${{root.scrollWidth}} drawn=${{[...root.querySelectorAll("figure svg[role=img]")]
-    .filter(each => each.getBoundingClientRect().height > 40).length}}`;
+  const told = () => {{
+    if (root.querySelector("[data-chart]") && root.dataset.drawn !== "yes") return setTimeout(told, 50);
+    document.title = `wide=${{root.scrollWidth}} drawn=${{[...root.querySelectorAll("figure svg.marks")]
+      .filter(each => each.getBoundingClientRect().height > 40 && each.querySelectorAll("path").length > 3).length}}`;
+  }};
+  told();
 }});
 </script></body>"""
 
@@ -49,7 +53,7 @@ def look(page: str, folder: Path, width: int = TELEPHONE) -> Seen:
     quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
     done = subprocess.run(
         [chromium, "--headless", "--no-sandbox", "--disable-gpu", *quiet, f"--user-data-dir={folder / 'profile'}",
-         "--enable-logging=stderr", "--dump-dom", wrapper.as_uri()],
+         "--enable-logging=stderr", "--virtual-time-budget=20000", "--dump-dom", wrapper.as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     found = re.search(r"<title>wide=(\d+) drawn=(\d+)", done.stdout)

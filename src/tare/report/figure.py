@@ -1,16 +1,16 @@
-"""A figure as a value: two drawings (for a wide page and for a narrow one), what to read in it, and its numbers."""
+"""A figure as a value: a Vega-Lite chart, what to read in it, and its numbers as a table.
+
+The chart names its colours by what they mean (`@ink`, `@level-0`); `theme` puts in those of the page, of the dark
+page, or of paper. One chart serves the interactive page and the files of `tare figure`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from markupsafe import Markup
-
-from tare.report.svg import picture
-
-WIDE = 720.0
-NARROW = 336.0  # what a telephone of 360 pixels leaves; text keeps its size, so that it stays readable
+Spec = Mapping[str, Any]  # Vega-Lite
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,41 +23,15 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """A line of a legend."""
-
-    drawing: Markup
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """What one width of a figure holds."""
-
-    content: tuple[Markup, ...]
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class Figure:
     """One figure of the report."""
 
     name: str
     title: str
     reading: str  # one sentence: what to see here
-    wide: Markup
-    narrow: Markup
-    legend: tuple[Key, ...]
+    chart: Spec
     headers: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-
-
-def drawn(name: str, title: str, reading: str, wide: Drawing, narrow: Drawing) -> tuple[Markup, Markup]:
-    """Both drawings of a figure, each under a name of its own."""
-    return (
-        picture(f"{name}-wide", WIDE, wide.height, title, reading, wide.content),
-        picture(f"{name}-narrow", NARROW, narrow.height, title, reading, narrow.content),
-    )
 
 
 def in_words(items: Sequence[str]) -> str:

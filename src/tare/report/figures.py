@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from tare.analysis.model import Weighing
 from tare.records.model import Record
-from tare.report.bars_figure import phases_figure, step_figure
-from tare.report.effects_figure import effects_figure
+from tare.report.charts.bars import phases_figure, step_figure
+from tare.report.charts.effects import effects_figure
+from tare.report.charts.trials import trials_figure
+from tare.report.charts.waterfall import why_figure
 from tare.report.figure import Figure
 from tare.report.shown import Shown
-from tare.report.trials_figure import trials_figure
-from tare.report.why_figure import why_figure
 
 
 def figures(

@@ -1,4 +1,4 @@
-"""The report as one file that opens anywhere: no script, no request, nothing that a label could break out of."""
+"""The report as one file that opens anywhere: it asks for nothing, and nothing in a label can break out of it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from tare.analysis.model import Weighing
 from tare.records.model import Record
+from tare.report.drawing import ABSENT, available, charts_json, script
 from tare.report.page import page
 from tare.report.words import NUMBER_AND_UNIT, safe_text
 
@@ -28,21 +29,33 @@ def render(
 ) -> str:
     """The whole report of one weighing; `problems` are the store's sentences about what it could not read."""
     style = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
+    content = page(weighing, records, generated_utc, study_text, problems)
+    drawn = bool(content.figures) and available()
+    library = script() if drawn else ""
     return (
         _templates()
         .get_template("report.html.j2")
         .render(
-            page=page(weighing, records, generated_utc, study_text, problems),
-            style=Markup(style),  # ours, and its hash is in the policy
-            policy=content_policy(style),
+            page=content,
+            drawn=drawn,
+            without_charts="" if drawn else ABSENT,
+            charts=Markup(charts_json(content.figures) if drawn else ""),  # safe: `safe_json` made it so
+            script=Markup(library),  # ours and the library's, and its hash is in the policy
+            style=Markup(style),  # the same
+            policy=content_policy(style, library),
         )
     )
 
 
-def content_policy(style: str) -> str:
-    """What the page may do: look like its own style sheet, and nothing else."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+def content_policy(style: str, library: str) -> str:
+    """What the page may do: look like its own style sheet, run its own script, and nothing else."""
+    scripts = f"script-src 'sha256-{_digest(library)}'; " if library else ""
+    rest = "img-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; {scripts}style-src 'sha256-{_digest(style)}'; {rest}"
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @cache

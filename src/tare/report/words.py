@@ -77,6 +77,15 @@ _METRIC_NAMES: Mapping[str, str] = {
     "cpu_system_s": "CPU time, system",
     "throttled_s": "time throttled",
     "max_rss_bytes": "peak memory",
+    "power_mean_w": "mean power",
+    "energy_j": "energy",
+    "energy_step_j": "energy a step",
+    "energy_sample_j": "energy a sample",
+    "energy_epoch_j": "energy an epoch",
+    "energy_request_j": "energy a request",
+    "energy_baseload_j": "energy of the idle device",
+    "energy_incremental_j": "energy beyond the idle device's",
+    "energy_window_s": "time that energy is taken over",
 }
 
 
@@ -107,6 +116,13 @@ def quantity_texts(metric: str, values: Sequence[float]) -> list[str]:
     if ladder in (_PLAIN, _SIZE) and unit.factor == 1.0 and all(size.is_integer() for size in sizes):
         decimals = 0  # a count has no decimals
     return [_number_and_unit(value * per_base / unit.factor, decimals, unit.name) for value in values]
+
+
+def scaled(metric: str, values: Sequence[float]) -> tuple[str, float]:
+    """The unit that suits an axis of these values, and what to multiply them by: ("ms", 1000.0)."""
+    per_base, ladder = _LADDERS[metric.rpartition("_")[2].lower()] if has_unit(metric) else (1.0, _PLAIN)
+    unit = _unit_for(max((abs(value * per_base) for value in values if math.isfinite(value)), default=0.0), ladder)
+    return unit.name, per_base / unit.factor
 
 
 def quantity_text(metric: str, value: float) -> str:

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import some_weighings as some
-from html_reading import Element, read_page
+from some_layers import container
 from tare.analysis.model import Weighing
-from tare.report.bars_figure import phases_figure, step_figure
-from tare.report.effects_figure import effects_figure
+from tare.report.charts.bars import phases_figure, step_figure
+from tare.report.charts.effects import effects_figure
+from tare.report.charts.trials import trials_figure
+from tare.report.charts.waterfall import why_figure
+from tare.report.drawing import as_file, charts_json, safe_json
 from tare.report.figure import Figure
 from tare.report.shown import level_order, shown_trials
-from tare.report.svg import Scale, hue, tag, ticks
-from tare.report.trials_figure import trials_figure
+from tare.report.theme import IN_PAGE, PAPER, for_page, for_paper, level_colour
 
 HREFS = {"bare": "#level-0", "docker": "#level-1"}
 
@@ -23,46 +27,93 @@ def effects(weighing: Weighing) -> Figure:
     return figure
 
 
-def drawing(figure: Figure) -> Element:
-    return read_page(str(figure.wide))
+def trials(sample: Any) -> Figure:
+    shown = shown_trials(sample.weighing, sample.records)
+    figure = trials_figure(sample.weighing, shown, level_order(sample.weighing, shown))
+    assert figure is not None
+    return figure
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "about", "expected"),
-    [
-        (0.0, 10.0, 5, [0, 2, 4, 6, 8, 10]),
-        (-0.056, 0.056, 4, [-0.05, 0.0, 0.05]),
-        (0.0017, 0.0022, 5, [0.0017, 0.0018, 0.0019, 0.002, 0.0021, 0.0022]),
-        (3.0, 3.0, 5, [3.0]),
-    ],
-)
-def test_ticks_are_round_numbers_within_the_range(low: float, high: float, about: int, expected: list[float]) -> None:
-    assert ticks(low, high, about) == pytest.approx(expected)
+def layer(figure: Figure, mark: str, place: int = 0) -> dict[str, Any]:
+    """The n-th layer of this kind of mark."""
+    kinds = [each for each in figure.chart["layer"] if mark in (each["mark"], dict(each["mark"]).get("type"))]
+    found: dict[str, Any] = kinds[place]
+    return found
 
 
-def test_a_scale_maps_ends_to_ends_and_holds_what_lies_outside() -> None:
-    scale = Scale(0, 10, 100, 200)
-    assert [scale(0), scale(5), scale(10), scale.held(99), scale.held(-1)] == [100, 150, 200, 200, 100]
-    assert Scale(3, 3, 0, 10)(3) == 5
+def every_figure() -> list[Figure]:
+    several = some.several()
+    made = [
+        effects(some.weighing()), trials(some.tainted()), trials(several), step_figure(some.weighing(), HREFS),
+        phases_figure(some.weighing(), HREFS), why_figure(container({"cpu": 0.3}), 0.05),
+    ]  # fmt: skip
+    return [figure for figure in made if figure is not None]
 
 
-def test_an_element_escapes_what_it_is_given() -> None:
-    assert tag("text", "<b>&\x1b", class_='a"b', x=1.25) == '<text class="a&#34;b" x="1.2">&lt;b&gt;&amp;\\x1b</text>'
+@pytest.mark.parametrize("figure", every_figure(), ids=lambda figure: figure.name)
+def test_the_library_takes_every_chart_and_draws_something(figure: Figure) -> None:
+    drawn = as_file(figure, "svg").decode()
+    assert drawn.count("<path") + drawn.count("<rect") + drawn.count("<line") > 4
+    assert "NaN" not in drawn
+    assert "@" not in drawn.replace("@import", "")
+
+
+@pytest.mark.parametrize(("kind", "begins"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<svg")])
+def test_a_figure_is_a_file_of_each_kind(kind: str, begins: bytes) -> None:
+    assert as_file(effects(some.weighing()), kind).startswith(begins)
+
+
+def test_colours_are_those_of_the_page_or_of_paper_and_data_is_never_one() -> None:
+    chart = {"mark": {"color": "@ink"}, "data": {"values": [{"level": "@ink"}]}, "title": "@nobody"}
+    assert for_page(chart)["mark"]["color"] == "var(--ink)"
+    assert for_paper(chart, 400)["mark"]["color"] == PAPER["ink"]
+    assert for_page(chart)["data"]["values"] == [{"level": "@ink"}]
+    assert for_page(chart)["title"] == "@nobody"
+    assert IN_PAGE.keys() == PAPER.keys()
+
+
+def test_every_colour_of_the_charts_is_in_the_style_sheet_by_day_and_by_night() -> None:
+    from importlib import resources
+
+    sheet = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
+    light, dark = sheet.split("@media screen and (prefers-color-scheme: dark)", 1)
+    for name in PAPER:
+        assert f"--{name}:" in light, name
+        assert f"--{name}:" in dark, name
 
 
 def test_only_the_first_baseline_has_the_baseline_s_colour() -> None:
-    assert [hue(number) for number in (0, 1, 6, 7)] == ["hue-0", "hue-1", "hue-6", "hue-1"]
+    assert [level_colour(number) for number in (0, 1, 6, 7)] == ["@level-0", "@level-1", "@level-6", "@level-1"]
+
+
+def test_no_label_breaks_out_of_the_script_that_carries_the_charts() -> None:
+    hostile = "</script><img src=x onerror=alert(1)> & <!--"
+    text = charts_json([replace(effects(some.weighing()), chart={"title": hostile, "mark": "point"})])
+    assert not set("<>&") & set(text)
+    assert json.loads(text)["effects"]["title"]["text"] == hostile
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        safe_json({"x": float("nan")})
 
 
 def test_the_effect_is_drawn_where_it_lies_against_margin_and_floor() -> None:
-    tree = drawing(effects(some.weighing(others=())))
-    interval = next(each for each in tree.all("line", class_="interval") if each.holds("class", "hue-1"))
-    band, floor, zero = (tree.all(class_=name)[0].attributes for name in ("band", "floor", "zero"))
-    middle = float(zero["x1"])
-    per_share = (float(band["width"]) / 2) / 0.05
-    assert float(interval.attributes["x1"]) == pytest.approx(middle + 0.004 * per_share, abs=0.2)
-    assert float(interval.attributes["x2"]) == pytest.approx(middle + 0.029 * per_share, abs=0.2)
-    assert float(floor["width"]) / 2 == pytest.approx(0.009 * per_share, abs=0.2)
+    chart = effects(some.weighing(others=())).chart
+    (lane,) = chart["data"]["values"]
+    assert (lane["effect"], lane["low"], lane["high"]) == pytest.approx((0.016, 0.004, 0.029))
+    bands = [each["encoding"]["x2"]["datum"] for each in chart["layer"] if each["encoding"].get("x2", {}).get("datum")]
+    assert bands == pytest.approx([0.05, 0.009])
+
+
+def test_what_only_stands_beside_does_not_stretch_the_scale() -> None:
+    wide = some.comparison(metric="stall_s", effect=4.0, low=3.0, high=5.0)
+    scale = layer(effects(some.weighing(others=(wide,))), "rule")["encoding"]["x"]["scale"]
+    assert scale["domain"][1] < 0.1
+    assert scale["clamp"]
+
+
+def test_without_an_interval_none_is_drawn() -> None:
+    (lane, *_) = effects(some.too_few().weighing).chart["data"]["values"]
+    assert "low" not in lane
+    assert "high" not in lane
 
 
 def test_no_effect_no_figure() -> None:
@@ -95,12 +146,20 @@ def test_a_difference_below_the_noise_floor_is_not_read_as_holding_zero() -> Non
 def test_every_trial_is_a_sign_that_leads_to_its_row() -> None:
     sample = some.tainted()
     shown = shown_trials(sample.weighing, sample.records)
-    figure = trials_figure(sample.weighing, shown, level_order(sample.weighing, shown))
-    assert figure is not None
-    links = drawing(figure).all("a")
-    assert {link.attributes["href"] for link in links} == {f"#{each.anchor}" for each in shown}
+    figure = trials(sample)
+    signs = figure.chart["data"]["values"]
+    assert {sign["href"] for sign in signs} == {f"#{each.anchor}" for each in shown}
     assert "34 trials in 12 blocks" in figure.reading
-    assert len(drawing(figure).all("line", class_="join")) == 11  # one block lost its baseline, the other only a twin
+    assert len(layer(figure, "rule")["data"]["values"]) == 11  # one block lost its baseline, the other only a twin
+
+
+def test_a_lost_trial_has_no_value_an_outlier_a_ring_and_a_doubtful_one_too() -> None:
+    signs = trials(some.tainted()).chart["data"]["values"]
+    assert sum("value" not in sign for sign in signs) == 2
+    assert sum("ring" in sign for sign in signs) == 1
+    assert sum("doubt" in sign for sign in signs) == 1
+    lost = next(sign for sign in signs if "value" not in sign)
+    assert "swapped" in lost["why"]
 
 
 def test_blocks_that_miss_a_level_say_missing_in_the_numbers() -> None:
@@ -116,9 +175,10 @@ def test_blocks_that_miss_a_level_say_missing_in_the_numbers() -> None:
 def test_the_parts_of_a_step_are_as_long_as_their_medians() -> None:
     figure = step_figure(some.weighing(), HREFS)
     assert figure is not None
-    stall, compute, overhead = (float(bar.attributes["width"]) for bar in drawing(figure).all("rect")[:3])
-    assert compute / stall == pytest.approx(0.00155 / 0.000231, rel=0.01)
-    assert overhead > 0
+    values = {piece["part"]: piece["value"] for piece in layer(figure, "bar")["data"]["values"][:3]}
+    assert values["compute"] / values["fetch stall"] == pytest.approx(0.00155 / 0.000231, rel=0.01)
+    assert values["compute"] == pytest.approx(1.55)  # milliseconds, as the axis says
+    assert values["overhead"] > 0
 
 
 def test_parts_that_were_not_measured_are_not_drawn() -> None:

@@ -39,7 +39,7 @@ def test_no_element_and_no_attribute_comes_out_of_a_label(payload: str) -> None:
 
 def test_the_bones_show_it_when_a_label_breaks_out() -> None:
     benign = report(some.tainted(), "", "a problem")
-    escaped = "docker, block"
+    escaped = "docker"
     assert bones(benign.replace(escaped, f"<img src=x>{escaped}", 1)) != bones(benign)
 
 
@@ -62,7 +62,7 @@ def test_a_hostile_name_of_a_metric_stays_text(payload: str) -> None:
     )
     records = [replace(record, metrics={metric: 1.0}) for record in sample.records]
     tree = read_page(render(poisoned, records, some.GENERATED))
-    assert _foreign(tree) == []
+    assert _foreign(tree) == ["script", "script"]  # ours: the charts, and what draws them
 
 
 def _foreign(tree: Element) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from some_layers import container
-from tare.report.why_figure import why_figure
+from tare.report.charts.waterfall import why_figure
 
 
 def test_every_layer_has_a_bar_and_the_guilty_are_told() -> None:
@@ -14,7 +14,9 @@ def test_every_layer_has_a_bar_and_the_guilty_are_told() -> None:
     assert figure is not None
     assert "Surely slower with it: cpu cgroup (quota)" in figure.reading
     assert figure.rows[0][0].text == "mount namespace, overlay root"
-    assert figure.wide.count("fill-0") == 1
+    bars = figure.chart["data"]["values"]
+    assert [bar["layer"] for bar in bars if bar["sure"] == "surely slower with it"] == ["cpu cgroup (quota)"]
+    assert [bar["begin"] for bar in bars[1:]] == [bar["end"] for bar in bars[:-1]]
 
 
 def test_a_store_without_layers_has_no_waterfall() -> None:

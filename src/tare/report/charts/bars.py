@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
-
-from markupsafe import Markup
+from typing import Any, TypeVar
 
 from tare.analysis.model import Weighing
-from tare.report.columns import cut
-from tare.report.figure import NARROW, WIDE, Cell, Drawing, Figure, Key, drawn, in_words
-from tare.report.svg import Scale, box, key, text
-from tare.report.words import metric_name, safe_text, share_text, time_text
+from tare.report.charts.lanes import LANE, label_above, tooltip
+from tare.report.drawing import rows
+from tare.report.figure import Cell, Figure, in_words
+from tare.report.theme import part_colour
+from tare.report.words import metric_name, safe_text, scaled, share_text, time_text
 
 STEP_PARTS = ("stall_s", "copy_s", "compute_s", "overhead_s")
-ROW = 46.0
-BAR = 18.0
-EDGE = 4.0
-FILLS = 6  # fill-0 .. fill-5 in the style sheet
+
+_AXIS = {"tickCount": 6}
 
 Held = TypeVar("Held")
 Parts = Mapping[str, Mapping[str, float]]  # level -> part -> seconds
@@ -51,33 +48,51 @@ def _figure(
     if not parts:
         return None
     order = [part for part in names if any(part in known for known in parts.values())]
-    longest = max(sum(value for value in known.values() if value > 0) for known in parts.values())
-    wide, narrow = drawn(
-        name, title, reading, _drawing(WIDE, parts, order, longest), _drawing(NARROW, parts, order, longest)
-    )
-    legend = tuple(Key(key(box(1, 2, 14, 12, _fill(order, part))), names[part]) for part in order)
     headers = ("level", *(names[part] for part in order))
-    return Figure(name, title, reading, wide, narrow, legend, headers, _rows(parts, order, level_hrefs))
+    chart = stacked(parts, {part: names[part] for part in order})
+    return Figure(name, title, reading, chart, headers, _rows(parts, order, level_hrefs))
 
 
-def _drawing(width: float, parts: Parts, order: Sequence[str], longest: float) -> Drawing:
-    across = Scale(0.0, longest or 1.0, EDGE, width - EDGE)
-    content: list[Markup] = []
-    for place, (level, known) in enumerate(parts.items()):
-        top = ROW * place
-        total = sum(value for value in known.values() if value > 0)
-        content.append(text(EDGE, top + 16, cut(safe_text(level), round(width / 10)), class_="strong"))
-        content.append(text(width - EDGE, top + 16, time_text(total), anchor="end", class_="figure"))
-        at = 0.0
-        for part in order:
-            if (value := known.get(part, 0.0)) > 0:
-                content.append(box(across(at), top + 23, across(at + value) - across(at), BAR, _fill(order, part)))
-                at += value
-    return Drawing(tuple(content), ROW * len(parts) + 4)
-
-
-def _fill(order: Sequence[str], part: str) -> str:
-    return f"fill-{order.index(part) % FILLS}"
+def stacked(parts: Parts, names: Mapping[str, str]) -> dict[str, Any]:
+    """A lane for each level, its seconds by part one after the other; `names` in the order of the parts."""
+    totals = {level: sum(value for value in known.values() if value > 0) for level, known in parts.items()}
+    unit, factor = scaled("time_s", list(totals.values()))
+    order = list(names)
+    pieces = [
+        {
+            "level": safe_text(level), "part": names[part], "order": order.index(part), "value": value * factor,
+            "shown": time_text(value), "share": share_text(value / totals[level]) if totals[level] else None,
+        }
+        for level, known in parts.items()
+        for part, value in known.items()
+        if value > 0
+    ]  # fmt: skip
+    lanes = [{"level": safe_text(level), "total": time_text(total)} for level, total in totals.items()]
+    colours = [part_colour(number) for number in range(len(order))]
+    return {
+        "height": {"step": LANE},
+        "encoding": {"y": {"field": "level", "type": "nominal", "sort": None, "axis": None}},
+        "layer": [
+            {
+                "data": rows(pieces),
+                "params": [{"name": "chosen", "select": {"type": "point", "fields": ["part"]}, "bind": "legend"}],
+                "mark": {"type": "bar", "height": 18},
+                "encoding": {
+                    "x": {"field": "value", "type": "quantitative", "title": unit, "stack": True, "axis": _AXIS},
+                    "color": {"field": "part", "scale": {"domain": list(names.values()), "range": colours}},
+                    "order": {"field": "order"},
+                    "opacity": {"condition": {"param": "chosen", "value": 1}, "value": 0.15},
+                    "tooltip": tooltip(level="level", part="part", shown="time", share="share"),
+                },
+            },
+            {"data": rows(lanes), **label_above("level")},
+            {
+                "data": rows(lanes),
+                "mark": {"type": "text", "align": "right", "dy": -17, "color": "@quiet"},
+                "encoding": {"x": {"value": "width"}, "text": {"field": "total"}},
+            },
+        ],
+    }
 
 
 def _rows(parts: Parts, order: Sequence[str], level_hrefs: Mapping[str, str]) -> tuple[tuple[Cell, ...], ...]:

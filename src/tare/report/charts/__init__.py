@@ -1,0 +1,1 @@
+"""One figure a file: from findings to a chart, a sentence and a table."""

@@ -1,0 +1,172 @@
+"""The effects with their intervals, against the margin and the noise floor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tare.analysis.model import Comparison, Weighing
+from tare.report.charts.lanes import LANE, label_above, tooltip
+from tare.report.drawing import rows
+from tare.report.figure import Cell, Figure, in_words
+from tare.report.theme import level_colour, shape_of
+from tare.report.verdicts import effect_of, interval_of, verdict_phrase
+from tare.report.words import effect_text, metric_name, safe_text, share_text
+
+
+def effects_figure(weighing: Weighing, level_hrefs: Mapping[str, str]) -> Figure | None:
+    """One row a comparison; beside a single one also its further metrics. None where there is no effect at all."""
+    headline = [each for each in weighing.comparisons if each.effect is not None]
+    if not headline:
+        return None
+    beside = [each for each in weighing.others if each.effect is not None] if len(headline) == 1 else []
+    numbers = {level: place for place, level in enumerate(level_hrefs)}
+    title = f"Effect on {metric_name(weighing.metric)}, against {safe_text(weighing.against)}"
+    reading = _reading(headline)
+    chart = _chart(headline, beside, numbers)
+    return Figure("effects", title, reading, chart, _HEADERS, _rows(headline + beside, level_hrefs))
+
+
+_HEADERS = ("level", "metric", "effect", "interval", "margin", "verdict")
+
+
+def _rows(comparisons: Sequence[Comparison], level_hrefs: Mapping[str, str]) -> tuple[tuple[Cell, ...], ...]:
+    return tuple(
+        (
+            Cell(each.level, level_hrefs.get(each.level, "")),
+            Cell(metric_name(each.metric)),
+            Cell(effect_of(each), "#trials", numeric=True),
+            Cell(interval_of(each), numeric=True),
+            Cell(f"±{share_text(each.margin)}", numeric=True),
+            Cell(verdict_phrase(each) if place < len(_claimed(comparisons)) else "no claim"),
+        )
+        for place, each in enumerate(comparisons)
+    )
+
+
+def _claimed(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    return [each for each in comparisons if each.metric == comparisons[0].metric]
+
+
+def _chart(headline: Sequence[Comparison], beside: Sequence[Comparison], numbers: Mapping[str, int]) -> dict[str, Any]:
+    """A lane for each effect: behind its interval the declared margin, and in it the noise of the same thing twice."""
+    claimed = [_lane(each, safe_text(each.level), numbers.get(each.level, 1)) for each in headline]
+    quiet = [_lane(each, f"{metric_name(each.metric)} (no claim)", numbers.get(each.level, 1)) for each in beside]
+    margin = max(each.margin for each in headline)
+    floors = [each.aa_floor for each in headline if each.aa_floor is not None]
+    scale = {"domain": _reach(headline), "nice": False, "clamp": True}
+    across = {"type": "quantitative", "scale": scale, "axis": {"format": "+.1%", "title": None, "tickCount": 5}}
+    layers: list[dict[str, Any]] = [
+        _band(margin, "@band", f"declared margin, ±{share_text(margin)}"),
+        *([_band(max(floors), "@floor", f"A/A noise floor, ±{share_text(max(floors))}")] if floors else []),
+        {"mark": {"type": "rule", "color": "@ink"}, "encoding": {"x": {"datum": 0, **across}}},
+        _interval(claimed + quiet),
+        _point(claimed + quiet, across),
+        label_above("label"),
+        {
+            "mark": {"type": "text", "align": "right", "dy": -17, "color": "@quiet"},
+            "encoding": {"x": {"value": "width"}, "text": {"field": "figures"}},
+        },
+    ]
+    return {
+        "data": rows(claimed + quiet),
+        "height": {"step": LANE},
+        "encoding": {"y": {"field": "lane", "type": "nominal", "sort": None, "axis": None}},
+        "layer": layers,
+        "resolve": {"scale": {"color": "independent"}},
+    }
+
+
+def _reach(headline: Sequence[Comparison]) -> list[float]:
+    """Wide enough for the margin, the floor and every interval of the headline; what only stands beside may leave."""
+    reach = [0.0]
+    for each in headline:
+        reach += [each.margin, -each.margin]
+        reach += [value for value in (each.effect, each.low, each.high) if value is not None]
+        reach += [each.aa_floor, -each.aa_floor] if each.aa_floor is not None else []
+    room = 0.08 * (max(reach) - min(reach) or 0.01)
+    return [min(reach) - room, max(reach) + room]
+
+
+def _lane(each: Comparison, label: str, number: int) -> dict[str, Any]:
+    return {
+        "lane": f"{label} {each.metric}", "label": label, "effect": each.effect, "low": each.low, "high": each.high,
+        "figures": f"{effect_of(each)}  {interval_of(each)}".replace("-", "\N{MINUS SIGN}"),
+        "colour": level_colour(number)[1:], "shape": shape_of(number),
+    }  # fmt: skip
+
+
+def _band(reach: float, colour: str, name: str) -> dict[str, Any]:
+    """A strip behind every lane, with a line of the legend."""
+    return {
+        "mark": {"type": "bar", "height": 18},
+        "encoding": {
+            "x": {"datum": -reach, "type": "quantitative"},
+            "x2": {"datum": reach},
+            "color": {"datum": name, "type": "nominal", "scale": {"domain": [name], "range": [colour]}},
+        },
+    }
+
+
+def _interval(lanes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    colours = list(dict.fromkeys(lane["colour"] for lane in lanes))
+    return {
+        "transform": [{"filter": "isValid(datum.low)"}],
+        "mark": {"type": "rule", "strokeWidth": 2.5},
+        "encoding": {
+            "x": {"field": "low", "type": "quantitative"},
+            "x2": {"field": "high"},
+            "color": {
+                "field": "colour",
+                "scale": {"domain": colours, "range": [f"@{colour}" for colour in colours]},
+                "legend": None,
+            },
+            "tooltip": tooltip(label="what", figures="effect and interval"),
+        },
+    }
+
+
+def _point(lanes: Sequence[Mapping[str, Any]], across: Mapping[str, Any]) -> dict[str, Any]:
+    colours = list(dict.fromkeys(lane["colour"] for lane in lanes))
+    shapes = list(dict.fromkeys(lane["shape"] for lane in lanes))
+    return {
+        "mark": {"type": "point", "size": 110, "opacity": 1},
+        "encoding": {
+            "x": {"field": "effect", **across},
+            "color": {
+                "field": "colour",
+                "scale": {"domain": colours, "range": [f"@{colour}" for colour in colours]},
+                "legend": None,
+            },
+            "shape": {"field": "shape", "scale": {"domain": shapes, "range": shapes}, "legend": None},
+            "tooltip": tooltip(label="what", figures="effect and interval"),
+        },
+    }
+
+
+def _reading(headline: Sequence[Comparison]) -> str:
+    inside = [each for each in headline if each.verdict == "equivalent"]
+    outside = [each for each in headline if each.verdict in ("slower", "faster")]
+    open_still = [each for each in headline if each.verdict == "cannot_tell"]
+    margin = share_text(headline[0].margin)
+    parts = []
+    if inside:
+        lies = "interval of {} lies" if len(inside) == 1 else "intervals of {} lie"
+        parts.append(f"the whole {lies.format(_named(inside))} inside the margin of ±{margin}")
+    if outside:
+        parts += [f"{safe_text(each.level)} is {each.verdict}: {effect_text(each.effect or 0.0)}" for each in outside]
+    parts += [f"{safe_text(each.level)} cannot be told: {_why_open(each)}" for each in open_still]
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper() if inside else sentence[:1]}{sentence[1:]}."
+
+
+def _why_open(each: Comparison) -> str:
+    if each.low is None or each.high is None:
+        return f"no interval is drawn, n = {each.n} is too small for one"
+    if each.low <= 0 <= each.high:
+        return "the interval holds zero and leaves the margin"
+    return "the effect is no larger than the A/A noise floor"
+
+
+def _named(comparisons: Sequence[Comparison]) -> str:
+    return in_words([safe_text(each.level) for each in comparisons])

@@ -1,0 +1,20 @@
+"""Lanes: a row of a chart with its label above it, so that long labels and narrow pages get on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LANE = 52  # pixels: the label, and what it is about below it
+
+
+def label_above(field: str) -> dict[str, Any]:
+    """The label of each lane, at its left edge, above its middle."""
+    return {
+        "mark": {"type": "text", "align": "left", "dy": -17, "fontWeight": 600, "limit": 230},
+        "encoding": {"x": {"value": 0}, "text": {"field": field}},
+    }
+
+
+def tooltip(**titles: str) -> list[dict[str, Any]]:
+    """What the pointer brings up: field=title."""
+    return [{"field": field, "title": title} for field, title in titles.items()]

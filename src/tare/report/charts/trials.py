@@ -1,0 +1,210 @@
+"""Every trial as a sign over the blocks in run order; the trials of one block are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tare.analysis.model import Weighing
+from tare.report.charts.lanes import tooltip
+from tare.report.drawing import rows
+from tare.report.figure import Cell, Figure
+from tare.report.shown import Shown
+from tare.report.theme import level_colour, shape_of
+from tare.report.words import count_text, metric_name, quantity_text, quantity_texts, safe_text, scaled
+
+HEIGHT = 280
+ABSENT_Y = 14  # pixels below the plot: trials without a figure
+_ACROSS = {"type": "quantitative", "axis": None}  # in every layer: Vega-Lite cannot merge an axis with none
+GAP = 0.6  # between two blocks, in trials
+
+
+def trials_figure(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) -> Figure | None:
+    """None where no trial has a figure yet."""
+    with_value = [each for each in shown if each.value is not None]
+    if not with_value:
+        return None
+    title = f"Every trial: {metric_name(weighing.metric)} by block, in run order"
+    reading = _reading(weighing, with_value, shown)
+    columns = [
+        (level, twin) for level in levels for twin in (0, 1) if any((e.level, e.twin) == (level, twin) for e in shown)
+    ]
+    headers = ("block", *(f"{level} (A/A twin)" if twin else level for level, twin in columns))
+    chart = _chart(weighing, shown, levels)
+    return Figure("trials-by-block", title, reading, chart, headers, _rows(weighing.metric, shown, columns))
+
+
+def _chart(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) -> dict[str, Any]:
+    places, blocks = _places(shown)
+    unit, factor = scaled(weighing.metric, [each.value for each in shown if each.value is not None])
+    drawn = [_sign(each, places[each.anchor], weighing.metric, factor) for each in shown]
+    used = [level for level in levels if any(each.level == level for each in shown)]
+    numbers = [levels.index(level) for level in used]
+    names = [safe_text(level) for level in used]
+    colours = {"domain": names, "range": list(map(level_colour, numbers))}
+    x = {"field": "place", **_ACROSS, "scale": {"domain": [0, blocks[-1]["end"]]}}
+    up = {"type": "quantitative", "title": unit, "scale": {"zero": False}}
+    return {
+        "height": HEIGHT,
+        "data": rows(drawn),
+        "layer": [
+            _stripes(blocks),
+            _joins(shown, {each.level: each.against for each in weighing.comparisons}, places, factor, up),
+            {
+                "params": [_toggle(), {"name": "zoom", "select": "interval", "bind": "scales"}],
+                "transform": [{"filter": "isValid(datum.value)"}],
+                "mark": {"type": "point", "filled": False, "strokeWidth": 1.5, "cursor": "pointer"},
+                "encoding": {
+                    "x": x,
+                    "y": {"field": "value", **up},
+                    "stroke": {"field": "level", "scale": colours},
+                    "shape": {"field": "level", "scale": {"domain": names, "range": list(map(shape_of, numbers))}},
+                    "fill": {
+                        "condition": {"test": "datum.twin", "value": "@paper"},
+                        "field": "level", "scale": colours,
+                    },
+                    "opacity": {"condition": {"param": "chosen", "value": 1}, "value": 0.12},
+                    "href": {"field": "href"},
+                    "tooltip": tooltip(label="trial", block="block", shown="value", state="state", why="why"),
+                },
+            },
+            _ringed(x, up),
+            _absent(x),
+            _block_names(blocks),
+        ],
+    }  # fmt: skip
+
+
+def _sign(each: Shown, place: float, metric: str, factor: float) -> dict[str, Any]:
+    why = " ".join([*each.reasons, each.outlier]).strip()
+    return {
+        "place": place, "value": None if each.value is None else each.value * factor, "level": safe_text(each.level),
+        "label": safe_text(each.label), "block": safe_text(each.block), "twin": bool(each.twin) or None,
+        "shown": None if each.value is None else quantity_text(metric, each.value), "state": safe_text(each.state),
+        "why": safe_text(why)[:300] or None, "href": f"#{each.anchor}", "ring": bool(each.outlier) or None,
+        "doubt": each.state == "suspect" or None,
+    }  # fmt: skip
+
+
+def _toggle() -> dict[str, Any]:
+    """A click on the legend shows one level alone."""
+    return {"name": "chosen", "select": {"type": "point", "fields": ["level"]}, "bind": "legend"}
+
+
+def _places(shown: Sequence[Shown]) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Where each trial stands, and where each block begins and ends: as wide as the trials that it holds."""
+    held: dict[str, list[Shown]] = {}
+    for each in shown:
+        held.setdefault(each.block, []).append(each)
+    places: dict[str, float] = {}
+    x, blocks = 0.0, []
+    for number, (block, trials) in enumerate(held.items()):
+        end = x + len(trials) + GAP
+        blocks.append(
+            {"begin": x, "end": end, "middle": (x + end) / 2, "name": safe_text(block)[:12], "odd": number % 2}
+        )
+        places |= {each.anchor: x + place + 0.5 + GAP / 2 for place, each in enumerate(trials)}
+        x = end
+    return places, blocks
+
+
+def _stripes(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "data": rows([block for block in blocks if not block["odd"]]),
+        "mark": {"type": "rect", "color": "@shade"},
+        "encoding": {"x": {"field": "begin", **_ACROSS}, "x2": {"field": "end"}},
+    }
+
+
+def _block_names(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    every = max(1, -(-len(blocks) // 8))
+    return {
+        "data": rows([block for number, block in enumerate(blocks) if number % every == 0 and block["name"]]),
+        "mark": {"type": "text", "color": "@quiet", "fontSize": 12, "baseline": "top", "dy": 24, "clip": False},
+        "encoding": {
+            "x": {"field": "middle", **_ACROSS}, "y": {"value": HEIGHT}, "text": {"field": "name"},
+        },
+    }  # fmt: skip
+
+
+def _joins(
+    shown: Sequence[Shown],
+    against: Mapping[str, str],
+    places: Mapping[str, float],
+    factor: float,
+    up: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A line from the baseline of a block to each level compared with it: the pairs that the effect rests on."""
+    firsts = {(each.level, each.block): each for each in shown if not each.twin and each.value is not None}
+    joins: list[Mapping[str, Any]] = []
+    for (level, block), each in firsts.items():
+        other = firsts.get((against.get(level, ""), block))
+        if other is not None and other.value is not None and each.value is not None:
+            ends = {"y": other.value * factor, "y2": each.value * factor}
+            joins.append({"x": places[other.anchor], "x2": places[each.anchor], **ends})
+    return {
+        "data": rows(joins),
+        "mark": {"type": "rule", "color": "@quiet", "opacity": 0.5},
+        "encoding": {
+            "x": {"field": "x", **_ACROSS}, "x2": {"field": "x2"}, "y": {"field": "y", **up},
+            "y2": {"field": "y2"},
+        },
+    }  # fmt: skip
+
+
+def _ringed(x: Mapping[str, Any], up: Mapping[str, Any]) -> dict[str, Any]:
+    """Outliers and doubtful trials are used all the same; a ring says that something is to be read about them."""
+    return {
+        "transform": [{"filter": "datum.ring || (datum.doubt && isValid(datum.value))"}],
+        "mark": {"type": "point", "shape": "circle", "filled": False, "size": 260, "color": "@slower"},
+        "encoding": {"x": x, "y": {"field": "value", **up}},
+    }
+
+
+def _absent(x: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "transform": [{"filter": "!isValid(datum.value)"}],
+        "mark": {"type": "text", "text": "\N{MULTIPLICATION SIGN}", "color": "@slower", "fontSize": 16, "clip": False},
+        "encoding": {
+            "x": x, "y": {"value": HEIGHT + ABSENT_Y}, "href": {"field": "href"},
+            "tooltip": tooltip(label="left out", block="block", state="state", why="why"),
+        },
+    }  # fmt: skip
+
+
+def _rows(metric: str, shown: Sequence[Shown], columns: Sequence[tuple[str, int]]) -> tuple[tuple[Cell, ...], ...]:
+    texts = iter(quantity_texts(metric, [each.value for each in shown if each.value is not None]))
+    cells = {each.anchor: next(texts) if each.value is not None else each.state for each in shown}
+    found: dict[str, dict[tuple[str, int], Shown]] = {}
+    for each in shown:
+        found.setdefault(each.block, {})[each.level, each.twin] = each
+    return tuple(
+        (
+            Cell(block, numeric=True),
+            *(_cell(cells, held[column]) if column in held else Cell("missing", numeric=True) for column in columns),
+        )
+        for block, held in found.items()
+    )
+
+
+def _cell(cells: Mapping[str, str], each: Shown) -> Cell:
+    return Cell(cells[each.anchor], f"#{each.anchor}", numeric=True)
+
+
+def _reading(weighing: Weighing, with_value: Sequence[Shown], shown: Sequence[Shown]) -> str:
+    blocks = len({each.block for each in shown})
+    sentence = f"{count_text(len(with_value), 'trial')} in {count_text(blocks, 'block')}; a line joins the pairs"
+    counted = [_above(comparison.against, comparison.level, with_value) for comparison in weighing.comparisons]
+    told = [part for part in counted if part]
+    return f"{sentence}{': ' if told else ''}{', '.join(told)}. The axis does not begin at zero."
+
+
+def _above(against: str, level: str, with_value: Sequence[Shown]) -> str:
+    values = {(each.level, each.block): each.value for each in with_value if not each.twin}
+    pairs = [
+        (value, values[against, block])
+        for (name, block), value in values.items()
+        if name == level and (against, block) in values
+    ]
+    above = sum(ours > theirs for ours, theirs in pairs if ours is not None and theirs is not None)
+    return f"{safe_text(level)} lay above {safe_text(against)} in {above} of {len(pairs)}" if pairs else ""
