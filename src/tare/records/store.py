@@ -89,7 +89,7 @@ class Store:
             newest: dict[str, tuple[int, State]] = {row["trial"]: (0, "planned") for row in self._catalogue.planned()}
             begun = [(row.trial, row.attempt, row.state) for row in self._catalogue.attempts() if not row.sealed]
         # In this order: a trial that is sealed meanwhile is then seen as running or as sealed, never as neither.
-        begun += [(trial, attempt, "running") for trial, attempt in self._spooled()]
+        begun += [(trial, attempt, "running") for trial, attempt in self.spooled()]
         begun += [(*key, sealed.record.state) for key, sealed in self._shelf.look().items()]
         for trial, attempt, state in begun:
             if attempt >= newest.get(trial, (0, state))[0]:
@@ -183,7 +183,7 @@ class Store:
         catalogue = self._writing()
         doing = f"beginning trial {draft.trial}"
         with explained(self.root, doing, need_bytes=128 * 1024):
-            begun = {(row.trial, row.attempt) for row in catalogue.attempts()} | self._spooled() | self._shelf.seen()
+            begun = {(row.trial, row.attempt) for row in catalogue.attempts()} | self.spooled() | self._shelf.seen()
             attempt = 1 + max((number for trial, number in begun if trial == draft.trial), default=0)
             draft = plain(replace(draft, attempt=attempt, state="running"))
             start(self.root, draft)
@@ -261,7 +261,8 @@ class Store:
         self._refuse_if_moved()
         self._catalogue.note([record], sealed=True)
 
-    def _spooled(self) -> set[Key]:
+    def spooled(self) -> set[Key]:
+        """The attempts that run now, or were cut off: trial and attempt of each."""
         with suppress(FileNotFoundError):  # a copy of a finished store may have come without its empty folders
             return keys_in(self.root / SPOOL_FOLDER)
         return set()

@@ -27,9 +27,9 @@ def available() -> bool:
 
 
 @cache
-def script() -> str:
+def script(ours_named: str = "figures.js") -> str:
     """The library with our few lines, as one script that asks for nothing."""
-    ours = resources.files("tare.report").joinpath("templates", "figures.js").read_text("utf-8")
+    ours = resources.files("tare.report").joinpath("templates", ours_named).read_text("utf-8")
     made: str = _library().javascript_bundle(ours)
     return made
 

@@ -52,7 +52,7 @@ def difference_sentence(each: EnergyDifference) -> str:
     more = "more" if each.total.value >= 0 else "less"
     told = (
         f"{each.level} takes {quantity_text('energy_j', abs(each.total.value))} a {each.unit} {more} than "
-        f"{each.against} ({effect_text(each.share)}{_between(each.total)})"
+        f"{each.against} ({effect_text(each.share)}{_between(each.total, ',')})"
     )
     if each.longer is None or each.idle is None or each.work is None:
         return f"{told}; what of it is the idle device's cannot be told without its baseload."
@@ -133,6 +133,8 @@ def _with_interval(metric: str, found: Estimate) -> list[str]:
     if found.low is None or found.high is None:
         return [quantity_text(metric, found.value), ""]
     value, low, high = quantity_texts(metric, [found.value, found.low, found.high])
+    if len({text.rpartition(" ")[2] for text in (value, low, high)}) == 1:
+        low, high = (text.rpartition(" ")[0] for text in (low, high))  # in the unit of the value before it
     return [value, f"[{low}, {high}]"]
 
 
@@ -140,12 +142,12 @@ def _range(metric: str, found: Estimate) -> str:
     return f" {text}" if (text := _with_interval(metric, found)[1]) else ""
 
 
-def _between(found: Estimate) -> str:
+def _between(found: Estimate, before: str = "") -> str:
     """` [+1.0 J, +3.1 J]`, or nothing where there are too few trials."""
     if found.low is None or found.high is None:
         return ""
     low, high = quantity_texts("energy_j", [found.low, found.high])
-    return f" [{_signed(low, found.low)}, {_signed(high, found.high)}]"
+    return f"{before} [{_signed(low, found.low)}, {_signed(high, found.high)}]"
 
 
 def _signed(text: str, value: float) -> str:

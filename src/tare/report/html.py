@@ -33,7 +33,7 @@ def render(
     drawn = bool(content.figures) and available()
     library = script() if drawn else ""
     return (
-        _templates()
+        templates()
         .get_template("report.html.j2")
         .render(
             page=content,
@@ -59,7 +59,8 @@ def _digest(text: str) -> str:
 
 
 @cache
-def _templates() -> jinja2.Environment:
+def templates() -> jinja2.Environment:
+    """Our templates, with everything that they put in escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tare.report"),
         autoescape=True,

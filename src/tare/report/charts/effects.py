@@ -90,7 +90,8 @@ def _reach(headline: Sequence[Comparison]) -> list[float]:
 
 def _lane(each: Comparison, label: str, number: int) -> dict[str, Any]:
     return {
-        "lane": f"{label} {safe_text(each.metric)}", "label": label, "effect": each.effect, "low": each.low, "high": each.high,
+        "lane": f"{label} {safe_text(each.metric)}", "label": label,
+        "effect": each.effect, "low": each.low, "high": each.high,
         "figures": f"{effect_of(each)}  {interval_of(each)}".replace("-", "\N{MINUS SIGN}"),
         "colour": level_colour(number)[1:], "shape": shape_of(number),
     }  # fmt: skip

@@ -1,0 +1,115 @@
+"""`tare watch`: how a run stands, in a browser or in a terminal; it reads, and disturbs nothing."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tare.cli.options import say, width
+from tare.errors import ObstacleError, StoreError, TareError
+
+if TYPE_CHECKING:
+    from tare.report.live.snapshot import Watched
+
+
+@click.command("watch")
+@click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; else any free port.")
+@click.option("--tui", is_flag=True, help="Show it in this terminal instead of a browser.")
+@click.option("--once", is_flag=True, help="Print one look and end; with --tui.")
+def command(stores: tuple[Path, ...], port: int, tui: bool, once: bool) -> None:
+    """Show STORES while they are written: progress, the running trial, verdicts, the device.
+
+    The dashboard listens on this machine alone and prints its address with a token. Ending it, or a reload, does not
+    disturb the run. Several stores are shown side by side. From elsewhere: ssh -L PORT:127.0.0.1:PORT.
+    """
+    from tare.report.live.snapshot import Watched
+
+    for store in stores:
+        if not store.is_dir():
+            raise StoreError(f"{store}: there is no store here; `tare run STUDY -o {store}` makes one.")
+    watched = [Watched(store, _device_rows) for store in stores]
+    if tui or once:
+        _in_terminal(watched, once)
+    else:
+        _in_browser(watched, port)
+
+
+def _in_terminal(watched: Sequence[Watched], once: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from tare.report.live.screen import screen
+
+    console = Console(width=width(), highlight=False)
+    if once or not console.is_terminal:
+        console.print(screen([each.look() for each in watched], width()))
+        return
+    with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            live.update(screen([each.look() for each in watched], console.width), refresh=True)
+            time.sleep(1)
+
+
+def _in_browser(watched: Sequence[Watched], port: int) -> None:
+    try:
+        import uvicorn
+
+        from tare.report.live.app import make_app
+    except ImportError:
+        raise ObstacleError(
+            'the dashboard needs starlette and uvicorn: `pip install "tare-bench[serve]"`; `--tui` does without.'
+        ) from None
+    from tare.report.live.guard import new_token
+
+    token = new_token()
+    with _listening(port) as door:
+        say(f"watching on http://127.0.0.1:{door.getsockname()[1]}/?token={token}")
+        say("Ctrl-C ends the dashboard, not the run.")
+        config = uvicorn.Config(
+            make_app(watched, token), log_level="error", access_log=False, server_header=False,
+            timeout_graceful_shutdown=1, lifespan="off",
+        )  # fmt: skip
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[door])
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket on loopback; a port that is taken is said, and another one used."""
+    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind(("127.0.0.1", port))
+    except OSError as error:
+        say(f"port {port} cannot be had ({error.strerror}); another one is used.")
+        door.bind(("127.0.0.1", 0))
+    door.listen(16)  # before its address is printed: whoever reads it may knock at once
+    return door
+
+
+def _device_rows() -> list[Mapping[str, Any]]:
+    """What is changed on this device now, and by whom; a device that cannot be asked has nothing to show."""
+    from tare.host import LocalHost
+    from tare.report.words import duration_text
+    from tare.trial.device import device_id, state_dir
+    from tare.trial.journal import Journal
+    from tare.trial.restoration import status
+
+    try:
+        host = LocalHost()
+        rows = status(host, Journal(state_dir() / "devices" / device_id(host)))
+    except (TareError, OSError):
+        return []
+    return [
+        {
+            "knob": row.knob, "baseline": row.baseline, "now": row.now,
+            "owner": f"pid {row.owner.partition(':')[0]}", "age": duration_text(row.age_s),
+        }
+        for row in rows
+    ]  # fmt: skip

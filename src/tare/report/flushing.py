@@ -1,0 +1,141 @@
+"""What `tare simulate` shows: latency with and without the layer, by policy and capacity, and where the paper's lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tare.analysis.flushing.model import Latency, Run
+from tare.analysis.flushing.paper import HIGH, LOW, Band, bands, pooled
+from tare.analysis.flushing.sweep import Simulation
+from tare.report.columns import table, wrap
+from tare.report.words import count_text, duration_text, safe_text, share_text, size_text, time_text
+
+UNLIMITED = "unlimited"
+_HEADERS = ("policy", "buffer", "latency", "less", "mean", "p99", "disk writes", "avoided")
+
+
+def simulation_text(found: Sequence[Simulation], width: int = 80) -> str:
+    """Each trace with its table; trials of the same settings are taken together."""
+    groups: dict[str, list[Simulation]] = {}
+    for each in found:
+        groups.setdefault(each.trace.name, []).append(each)
+    return "\n\n".join("\n".join(_group(name, held, width)) for name, held in groups.items())
+
+
+def _group(name: str, held: Sequence[Simulation], width: int) -> list[str]:
+    runs = [pooled(same, name) for same in zip(*(each.runs for each in held), strict=True)]
+    lines = wrap(_heading(name, held), width, indent="  ")
+    for destage in dict.fromkeys(run.layer.destage.name for run in runs):
+        ours = [run for run in runs if run.layer.destage.name == destage]
+        lines += [*_assumed(ours[0], held[0], width), table([_row(run) for run in _telling(ours)], _HEADERS, width)]
+        lines += _tenant_lines(ours, width)
+        lines += [line for band in bands(ours) for line in wrap(_band_text(band), width, indent="  ")]
+        lines += [line for note in _notes(ours) for line in wrap(f"note: {note}", width, indent="  ")]
+    return lines
+
+
+def _heading(name: str, held: Sequence[Simulation]) -> str:
+    writes = sum(each.trace.writes for each in held)
+    pages = sum(each.distinct_pages for each in held)
+    trials = f" in {count_text(len(held), 'trial')}" if len(held) > 1 else ""
+    span_s = sum(each.trace.duration_s for each in held)
+    each_page = f"{count_text(pages, 'page')} of {size_text(held[0].page_bytes)}"
+    return f"{safe_text(name)}{trials}: {count_text(writes, 'page write')} of {each_page}, in {duration_text(span_s)}"
+
+
+def _assumed(run: Run, simulation: Simulation, width: int) -> list[str]:
+    layer = run.layer
+    tenants = len(simulation.trace.tenants)
+    shared = "" if tenants < 2 else f", divided among {tenants} tenants" if simulation.divided else ", shared by all"
+    text = (
+        f"assumed: disk {time_text(layer.disk_s)}, NVM {time_text(layer.nvm_s)} a page, no queueing{shared}; "
+        f"destage {layer.destage.name}: {layer.destage.about}"
+    )
+    return wrap(text, width, indent="  ")
+
+
+def _telling(runs: Sequence[Run]) -> list[Run]:
+    """Without buffers that are larger than one that already holds every page: they change nothing."""
+    shown: list[Run] = []
+    whole: set[str] = set()
+    for run in runs:
+        if run.layer.policy.name not in whole:
+            shown.append(run)
+        if run.layer.policy.buffers and run.disk_writes == 0:
+            whole.add(run.layer.policy.name)
+    return shown
+
+
+def _row(run: Run) -> list[str]:
+    latency, total = run.latency, run.writes.total
+    return [
+        run.layer.policy.name,
+        buffer_text(run),
+        time_text(latency.total_s),
+        _percent(latency.improvement),
+        time_text(latency.total_s / total) if total else "",
+        time_text(p99_s) if (p99_s := latency.percentile_s(0.99)) is not None else "",
+        f"{run.disk_writes:,}",
+        _percent((total - run.disk_writes) / total) if total else "",
+    ]
+
+
+def buffer_text(run: Run) -> str:
+    """The size of a run's buffer, in words."""
+    if not run.layer.policy.buffers:
+        return "none"
+    size_bytes = run.layer.nvm_bytes
+    if size_bytes is None:
+        return UNLIMITED
+    is_decimal = size_bytes % 1_000_000 == 0 and size_bytes % 2**20  # as it was asked for: 64MB are not 61.0 MiB
+    return f"{size_bytes // 1_000_000:,} MB" if is_decimal else size_text(size_bytes)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
+
+
+def _tenant_lines(runs: Sequence[Run], width: int) -> list[str]:
+    """How far tenants fare differently: shown where there are several, for the largest buffer that is full."""
+    full = [run for run in runs if run.layer.policy.buffers and run.disk_writes and len(run.tenants) > 1]
+    if not full:
+        return []
+    run = full[-1]
+    rows = [
+        [safe_text(name), f"{each.total:,}", _percent(Latency(each, run.layer).improvement)]
+        for name, each in run.tenants.items()
+    ]
+    heading = f"tenants, {run.layer.policy.name} with {buffer_text(run)}:"
+    return [*wrap(heading, width), table(rows, ("tenant", "page writes", "less"), width, indent="  ")]
+
+
+def _band_text(band: Band) -> str:
+    paper = f"the paper's {LOW * 100:.0f} to {HIGH * 100:.0f} %"
+    if band.within:
+        sizes = [buffer_text(run) for run in (band.within[0], band.within[-1])]
+        return f"{band.policy}: {paper} appear with {' to '.join(dict.fromkeys(sizes))}"
+    if band.above is None:
+        best = band.below
+        reached = f": {_reached(best)}" if best is not None else ""
+        return f"{band.policy}: {paper} do not appear{reached}; try a larger buffer"
+    if band.below is None:
+        return f"{band.policy}: more than {paper} already with the smallest buffer, {_reached(band.above)}"
+    return f"{band.policy}: {paper} lie between {_reached(band.below)} and {_reached(band.above)}"
+
+
+def _reached(run: Run) -> str:
+    return f"{buffer_text(run)} ({_percent(run.latency.improvement)})"
+
+
+def _notes(runs: Sequence[Run]) -> list[str]:
+    notes = []
+    busy = [run for run in runs if (run.disk_busy or 0.0) > 1]
+    if busy and not runs[0].layer.destage.waits:
+        worst = max(busy, key=lambda run: run.disk_busy or 0.0)
+        notes.append(
+            f"the disk would have to write for {share_text(worst.disk_busy or 0.0)} of the trace's time "
+            f"({worst.layer.policy.name}, {buffer_text(worst)}): it could not keep up, and this is a bound only"
+        )
+    if any(run.left for run in runs):
+        notes.append("pages that are in the buffer at the end are not written to the disk, and not counted as such")
+    return notes

@@ -1,0 +1,109 @@
+"""The dashboard's three addresses: the page, the data once, and the data as it comes (server-sent events)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from importlib import resources
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tare.report.drawing import available, script
+from tare.report.html import templates
+from tare.report.live.guard import App, Guard
+from tare.report.live.snapshot import Watched
+
+PERIOD_S = 1.0
+_CALM_S = 15.0  # so often something is said although nothing has changed, so that a dead line is noticed
+
+
+class Looks:
+    """The newest look at every store, shared by all viewers: two of them cost what one does, none cost nothing."""
+
+    def __init__(self, stores: Sequence[Watched], period_s: float = PERIOD_S) -> None:
+        self._stores, self._period_s = stores, period_s
+        self._viewers = 0
+        self._task: asyncio.Task[None] | None = None
+        self._text, self._number = "", 0
+        self._changed = asyncio.Condition()
+
+    async def now(self) -> str:
+        """What there is, looked at in a thread, so that nobody waits for a slow disk."""
+        return await asyncio.to_thread(lambda: json.dumps([store.look() for store in self._stores], allow_nan=False))
+
+    async def stream(self) -> AsyncIterator[str]:
+        """Server-sent events: the state at once, then each change."""
+        self._viewers += 1
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep_looking())
+        try:
+            yield f"data: {await self.now()}\n\n"
+            seen = self._number
+            while True:
+                async with self._changed:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait_for(lambda: self._number != seen), _CALM_S)  # noqa: B023
+                    fresh, seen = self._number != seen, self._number
+                yield f"data: {self._text}\n\n" if fresh else ": still here\n\n"
+        finally:
+            self._viewers -= 1
+            if self._viewers == 0 and self._task is not None:
+                self._task.cancel()
+                self._task = None
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(self._period_s)
+            text = await self.now()
+            if text != self._text:
+                async with self._changed:
+                    self._text, self._number = text, self._number + 1
+                    self._changed.notify_all()
+
+
+def make_app(stores: Sequence[Watched], token: str, period_s: float = PERIOD_S) -> App:
+    """The whole dashboard behind its gate."""
+    looks = Looks(stores, period_s)
+
+    async def page(request: Request) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        text = await asyncio.to_thread(page_text, nonce)
+        return HTMLResponse(text, headers={"content-security-policy": policy(nonce)})
+
+    async def data(request: Request) -> Response:
+        return JSONResponse(json.loads(await looks.now()))
+
+    async def events(request: Request) -> Response:
+        return StreamingResponse(looks.stream(), media_type="text/event-stream")
+
+    routes = [Route("/", page), Route("/data", data), Route("/events", events)]
+    return Guard(Starlette(routes=routes), token)
+
+
+def policy(nonce: str) -> str:
+    return (
+        f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; "
+        "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def page_text(nonce: str) -> str:
+    """The page without any data: that comes as JSON, and is put in as text, never as markup."""
+    from markupsafe import Markup
+
+    folder = resources.files("tare.report").joinpath("templates")
+    ours = folder.joinpath("watch.js").read_text("utf-8")
+    style = folder.joinpath("report.css").read_text("utf-8") + folder.joinpath("watch.css").read_text("utf-8")
+    known: dict[str, Any] = {
+        "nonce": nonce,
+        "style": Markup(style),  # ours
+        "script": Markup(script("watch.js") if available() else ours),  # ours and the library's
+    }
+    return templates().get_template("watch.html.j2").render(known)

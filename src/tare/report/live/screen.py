@@ -1,0 +1,80 @@
+"""The same look for a terminal: over ssh, without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+_BARS = "▁▂▃▄▅▆▇█"
+_COLOURS = {"equivalent": "green", "slower": "red", "faster": "cyan", "cannot_tell": "yellow"}
+
+
+def screen(looks: Sequence[Any], width: int) -> RenderableType:
+    """All stores below each other."""
+    return Group(*(piece for look in looks for piece in _store(look, width)))
+
+
+def _store(look: Any, width: int) -> list[RenderableType]:
+    pieces: list[RenderableType] = [Text(look["name"], style="bold")]
+    if "trouble" in look:
+        return [*pieces, Text(look["trouble"], style="red")]
+    progress = look["progress"]
+    pieces.append(_bar(progress["done"], progress["total"], min(60, width)))
+    pieces.append(Text("; ".join(filter(None, [progress["words"], progress["left"], progress["state"]]))))
+    if look["running"]:
+        pieces += _running(look["running"], width)
+    pieces += _verdicts(look)
+    pieces += [Text(f"left out: {sentence}", style="yellow") for sentence in look["left_out"][-5:]]
+    pieces += _device(look["device"])
+    return [*pieces, Text("")]
+
+
+def _bar(done: int, total: int, width: int) -> Table:
+    grid = Table.grid()
+    grid.add_row(ProgressBar(total=max(1, total), completed=done, width=width))
+    return grid
+
+
+def _running(running: Any, width: int) -> list[RenderableType]:
+    pieces: list[RenderableType] = [Text(f"now: {running['label']} (trial {running['trial']})", style="cyan")]
+    grid = Table.grid(padding=(0, 2))
+    room = max(10, width - 50)
+    for one in running["series"]:
+        values = [value for _, value in one["points"]]
+        grid.add_row(one["title"], Text(spark(values, room)), f"{values[-1]:g} {one['unit']}")
+    return [*pieces, grid] if running["series"] else pieces
+
+
+def _verdicts(look: Any) -> list[RenderableType]:
+    if not look["verdicts"]:
+        return [Text(look["verdict_trouble"] or "no verdict yet", style="dim")]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in (look["metric"], "effect", "interval", "verdict", "n"):
+        table.add_column(title, justify="right" if title in ("effect", "interval", "n") else "left")
+    for one in look["verdicts"]:
+        word = Text(one["phrase"], style=_COLOURS.get(one["word"], ""))
+        table.add_row(Text(one["level"]), one["effect"], Text(one["interval"]), word, str(one["n"]))
+    return [table]
+
+
+def _device(rows: Sequence[Any]) -> list[RenderableType]:
+    if not rows:
+        return [Text("device: as it was found", style="dim")]
+    told = (f"changed now: {row['knob']}: found {row['baseline']}, is {row['now']}, by {row['owner']}" for row in rows)
+    return [Text(each, style="magenta") for each in told]
+
+
+def spark(values: Sequence[float], width: int) -> str:
+    """A line of small bars, the newest at the right; of values that share a place the largest is shown."""
+    if not values:
+        return ""
+    each = -(-len(values) // width)
+    tops = [max(values[start : start + each]) for start in range(0, len(values), each)]
+    low, high = min(0.0, *tops), max(tops)
+    span = (high - low) or 1.0
+    return "".join(_BARS[min(7, int((top - low) / span * 8))] for top in tops)

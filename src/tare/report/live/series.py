@@ -1,0 +1,70 @@
+"""The series of a running trial, as few points as a small chart can show; extremes are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Series = Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+
+POINTS = 240
+WINDOW_S = 120.0
+# What people look at first: title, unit, and the channels that may carry it, the best first.
+PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("CPU of the workload", "cores", ("cgroup.cpu_s",)),
+    ("CPU of the device", "cores", ("cpu.busy_s",)),
+    ("Steps", "1/s", ("workload.steps",)),
+    ("GPU", "share", ("gpu.util",)),
+    ("Power", "W", ("external.power_w", "power_rails.total_w", "gpu.power_w")),
+    ("Memory of the workload", "MiB", ("cgroup.memory_bytes",)),
+    ("Read from disk", "MB/s", ("cgroup.read_bytes",)),
+)
+_RATES = frozenset({"cores", "1/s", "MB/s"})  # of channels that only count up
+_FACTORS = {"MiB": 2.0**-20, "MB/s": 1e-6}
+
+
+def live_series(readings: Series) -> list[dict[str, Any]]:
+    """One entry for each panel that has data: title, unit, and points (seconds ago, value)."""
+    newest_ns = max((int(times[-1]) for times, _ in readings.values() if len(times)), default=0)
+    found = []
+    for title, unit, channels in PANELS:
+        name = next((channel for channel in channels if channel in readings), None)
+        if name is not None and (points := _points(*readings[name], unit, newest_ns)):
+            found.append({"title": title, "unit": unit, "points": points})
+    return found
+
+
+def _points(times: npt.NDArray[Any], values: npt.NDArray[Any], unit: str, newest_ns: int) -> list[list[float]]:
+    import numpy as np
+
+    if unit in _RATES:
+        spans = np.diff(times) / 1e9
+        ok = spans > 0
+        values = np.diff(values)[ok] / spans[ok]
+        times = times[1:][ok]
+    ago = (times - newest_ns) / 1e9
+    recent = ago >= -WINDOW_S
+    ago, values = thinned(ago[recent], values[recent] * _FACTORS.get(unit, 1.0), POINTS)
+    return [[round(float(t), 2), float(f"{v:.4g}")] for t, v in zip(ago, values, strict=True) if np.isfinite(v)]
+
+
+def thinned(times: npt.NDArray[Any], values: npt.NDArray[Any], most: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """At most about `most` points: of each stretch the smallest and the largest, where they lie."""
+    import numpy as np
+
+    if len(values) <= most:
+        return times, values
+    stretches = max(1, most // 2)
+    length = -(-len(values) // stretches)
+    padded = np.full(stretches * length, np.nan)
+    padded[: len(values)] = values
+    table = padded.reshape(stretches, length)
+    begins = np.arange(stretches) * length
+    whole = begins < len(values)  # the last stretches may be empty
+    low = np.nanargmin(table[whole], axis=1) + begins[whole]
+    high = np.nanargmax(table[whole], axis=1) + begins[whole]
+    chosen = np.unique(np.concatenate([low, high]))
+    return times[chosen], values[chosen]

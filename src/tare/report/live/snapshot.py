@@ -1,0 +1,188 @@
+"""One look at a store while it is written, or after: everything that the dashboard shows, as plain data."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tare.analysis.model import Weighing
+from tare.analysis.weighing import weigh
+from tare.errors import TareError
+from tare.records.model import FINISHED, Record, State
+from tare.records.settings import varied
+from tare.records.store import Store
+from tare.report.listing import SHORT_ID, plain_text
+from tare.report.live.series import live_series
+from tare.report.verdicts import counts_text, effect_of, interval_of, left_text, verdict_phrase
+from tare.report.words import count_text, duration_text, metric_name, safe_text
+
+Json: TypeAlias = Any
+Device: TypeAlias = Callable[[], Sequence[Mapping[str, Json]]]  # what is changed on the device now, and by whom
+_NEWEST = 8  # trials that have ended
+_EARLIER = 24  # verdicts of earlier blocks
+
+
+@dataclass
+class _Tightening:
+    """The verdicts after each trial, so that one sees them tighten; what was seen of an older state is kept."""
+
+    trials: int = -1
+    verdicts: tuple[Json, ...] = ()
+    history: tuple[Json, ...] = ()
+    weighed: Weighing | None = None
+    trouble: str = ""
+
+
+class Watched:
+    """One store, looked at again and again; what does not change is worked out once."""
+
+    def __init__(self, root: Path, device: Device, now_s: Callable[[], float] = time.time) -> None:
+        self.root = root
+        self._device, self._now_s = device, now_s
+        self._seen = _Tightening()
+
+    def look(self) -> Json:
+        """Everything there is to show. A store that cannot be read is an answer too."""
+        try:
+            with Store.open(self.root) as store:
+                return self._looked(store)
+        except TareError as error:
+            return {"name": self.root.name, "trouble": safe_text(error)}
+
+    def _looked(self, store: Store) -> Json:
+        records, states = store.records(), store.states()
+        if len(records) != self._seen.trials:
+            self._seen = _tightened(store, records, self._seen)
+        seen = self._seen
+        running = [trial for trial, state in states.items() if state == "running"]
+        return {
+            "name": safe_text(seen.weighed.study if seen.weighed else self.root.name),
+            "question": safe_text(seen.weighed.question if seen.weighed else ""),
+            "progress": _progress(states, records, bool(running)),
+            "running": _running(store, running[0], self._now_s()) if running else None,
+            "metric": metric_name(seen.weighed.metric) if seen.weighed else "",
+            "verdicts": list(seen.verdicts),
+            "history": list(seen.history),
+            "verdict_trouble": seen.trouble,
+            "left_out": [left_text(left) for left in seen.weighed.left_out] if seen.weighed else [],
+            "newest": [_ended(record, records) for record in records_by_end(records)[-_NEWEST:][::-1]],
+            "problems": [safe_text(problem) for problem in store.problems],
+            "device": [
+                {key: plain_text(value) if value is not None else "" for key, value in row.items()}
+                for row in self._device()
+            ],
+        }
+
+
+def records_by_end(records: Sequence[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: (record.started_utc, record.end_ns))
+
+
+@dataclass(frozen=True)
+class _UpTo:
+    """A store as it was when so many blocks were done."""
+
+    store: Store
+    block: int
+
+    @property
+    def study(self) -> Mapping[str, Json]:
+        return dict(self.store.study)
+
+    def records(self) -> list[Record]:
+        return [record for record in self.store.records() if record.block <= self.block]
+
+    def states(self) -> dict[str, State]:
+        return self.store.states()
+
+
+def _earlier(store: Store, records: Sequence[Record]) -> tuple[Json, ...]:
+    """How the verdicts stood after earlier blocks, for someone who opens the page late; some of many."""
+    blocks = sorted({record.block for record in records})[:-1]
+    chosen = blocks[:: max(1, len(blocks) // _EARLIER)]
+    found: list[Json] = []
+    for block in chosen:
+        with suppress(TareError):
+            at = sum(record.block <= block for record in records)
+            found += _points(weigh(_UpTo(store, block)), at)
+    return tuple(found)
+
+
+def _points(weighed: Weighing, trials: int) -> list[Json]:
+    return [
+        {"trials": trials, "level": safe_text(each.level), "effect": each.effect, "low": each.low, "high": each.high}
+        for each in weighed.comparisons
+        if each.effect is not None
+    ]
+
+
+def _tightened(store: Store, records: Sequence[Record], before: _Tightening) -> _Tightening:
+    try:
+        weighed = weigh(store)
+    except TareError as error:
+        return _Tightening(len(records), trouble=safe_text(error))
+    history = before.history if before.trials >= 0 else _earlier(store, records)
+    verdicts = [
+        {
+            "level": safe_text(each.level), "against": safe_text(each.against), "effect": effect_of(each),
+            "interval": interval_of(each), "word": each.verdict, "phrase": verdict_phrase(each), "n": each.n,
+        }
+        for each in weighed.comparisons
+    ]  # fmt: skip
+    return _Tightening(len(records), tuple(verdicts), (*history, *_points(weighed, len(records))), weighed)
+
+
+def _progress(states: Mapping[str, str], records: Sequence[Record], runs: bool) -> Json:
+    counts = Counter(states.values())
+    done = sum(counts[state] for state in FINISHED)
+    took_s = [(record.end_ns - record.start_ns) / 1e9 for record in records if record.end_ns > record.start_ns]
+    left = len(states) - done
+    left_s = statistics.median(took_s) * left if took_s and left and runs else None
+    return {
+        "done": done, "total": len(states), "share": done / len(states) if states else 0.0,
+        "words": counts_text({"planned": len(states), **{k: v for k, v in counts.items() if k != "planned"}}),
+        "left": f"about {duration_text(left_s)} left" if left_s is not None else "",
+        "state": "running" if runs else "finished" if states and not left else "not running",
+    }  # fmt: skip
+
+
+def _running(store: Store, trial: str, now_s: float) -> Json:
+    plans = {str(row.get("trial")): row for row in store.planned()}
+    settings = plans.get(trial, {}).get("settings", {})
+    attempt = max((number for name, number in store.spooled() if name == trial), default=1)
+    names = varied([row["settings"] for row in plans.values() if row.get("settings")]) or list(settings)[:3]
+    return {
+        "trial": safe_text(trial)[:SHORT_ID],
+        "label": ", ".join(f"{_short(name)} {plain_text(settings[name])}" for name in names if name in settings),
+        "block": plans.get(trial, {}).get("block"),
+        "series": live_series(store.readings(trial, attempt)),
+    }
+
+
+def _ended(record: Record, records: Sequence[Record]) -> Json:
+    names = varied([each.settings for each in records]) or list(record.settings)[:3]
+    took = (record.end_ns - record.start_ns) / 1e9
+    return {
+        "trial": safe_text(record.trial)[:SHORT_ID],
+        "label": ", ".join(plain_text(record.settings[name]) for name in names if name in record.settings),
+        "block": record.block, "state": record.state, "took": duration_text(took) if took > 0 else "",
+        "reasons": [safe_text(reason) for reason in record.reasons[:3]],
+    }  # fmt: skip
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def told(look: Json) -> str:
+    """One line about a store, for whoever has no room for more."""
+    if "trouble" in look:
+        return f"{look['name']}: {look['trouble']}"
+    progress = look["progress"]
+    return f"{look['name']}: {progress['done']} of {count_text(progress['total'], 'trial')}, {progress['state']}"

@@ -1,0 +1,200 @@
+"""The dashboard in a real browser: it updates while a store fills, asks for nothing else, and disturbs nobody."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from hostile import PAYLOADS
+
+pytestmark = pytest.mark.machine("chromium")
+TESTS = Path(__file__).parent.parent
+ARTEFACTS = os.environ.get("TARE_ARTEFACTS")  # a folder: screenshots are kept there
+
+
+@dataclass
+class Watching:
+    """`tare watch` as a process, and where it listens."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+
+def start_watching(store: Path) -> Watching:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tare.cli", "watch", str(store)], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    found = re.search(r"http://\S+", process.stderr.readline())
+    assert found is not None
+    return Watching(process, found[0])
+
+
+@pytest.fixture
+def filling(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A store that a process fills, a trial every 0.7 s."""
+    store = tmp_path / "store"
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    run = subprocess.Popen([sys.executable, str(TESTS / "pretended_run.py"), str(store), "0.7"], env=env)
+    try:
+        until = time.monotonic() + 30
+        while not (store / "spool").is_dir() and time.monotonic() < until:
+            time.sleep(0.05)
+        yield store, run
+    finally:
+        run.kill()
+        run.wait()
+
+
+@dataclass
+class Seen:
+    """What the browser met on a page."""
+
+    console: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def visit(browser: Any, url: str, width: int = 1280) -> tuple[Page, Seen]:
+    page, seen = browser.new_page(viewport={"width": width, "height": 900}), Seen()
+    page.on("console", lambda message: seen.console.append(message.text))
+    page.on("pageerror", lambda error: seen.console.append(str(error)))
+    page.on("request", lambda request: seen.asked.append(request.url))
+    page.goto(url)
+    return page, seen
+
+
+def wait_for(page: Page, what: str, least: float, limit_s: float = 40) -> float:
+    """Until a figure of the page is at least this; the page's policy forbids the driver's own way to wait."""
+    until = time.monotonic() + limit_s
+    while (value := float(page.evaluate(f"() => {what} || 0"))) < least:
+        assert time.monotonic() < until, f"{what} is {value} and should be {least}"
+        page.wait_for_timeout(200)
+    return value
+
+
+DONE = "document.querySelector('progress').value"
+SEEN = "document.documentElement.dataset.seen"
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_a_live_run_updates_the_page(browser: Any, filling: Any, width: int) -> None:
+    store, _ = filling
+    watching = start_watching(store)
+    try:
+        page, seen = visit(browser, watching.url, width)
+        wait_for(page, SEEN, 2)
+        first = float(page.evaluate(f"() => {DONE}"))
+        wait_for(page, DONE, first + 2)
+        wait_for(page, "document.querySelectorAll('.panel svg path').length", 3)
+        wait_for(page, "document.querySelectorAll('.verdicts td').length", 5)
+        assert page.url.endswith("/")  # the token has left the address bar
+        assert seen.console == []
+        assert {re.sub(r"\?.*", "", url).rpartition("/")[2] for url in seen.asked} == {"", "events"}
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+        if ARTEFACTS:
+            page.screenshot(path=f"{ARTEFACTS}/watch-{width}.png", full_page=True)
+        page.close()
+    finally:
+        watching.process.kill()
+        watching.process.wait()
+
+
+def test_neither_a_reload_nor_a_second_viewer_nor_its_death_disturbs_the_run(browser: Any, filling: Any) -> None:
+    store, run = filling
+    watching = start_watching(store)
+    page, _ = visit(browser, watching.url)
+    wait_for(page, SEEN, 2)
+    second, _ = visit(browser, watching.url)
+    wait_for(second, SEEN, 2)
+    page.reload()
+    wait_for(page, SEEN, 1)
+    watching.process.send_signal(signal.SIGKILL)
+    watching.process.wait()
+    sealed = len(list((store / "trials").iterdir()))
+    until = time.monotonic() + 20
+    while len(list((store / "trials").iterdir())) < sealed + 2:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert run.poll() is None
+    page.close()
+    second.close()
+
+
+HOSTILE = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import some_weighings as some
+from pretended_run import new_store, run
+payload = sys.argv[2]
+trials = [replace(r, settings={**r.settings, "platform": payload if r.settings["platform"] != "bare" else "bare"},
+                  reasons=(payload,), state="suspect") for r in some.records()]
+with new_store(Path(sys.argv[1]), trials) as store:
+    list(run(store, trials, 0))
+"""
+
+
+def test_hostile_labels_stay_text(browser: Any, tmp_path: Path) -> None:
+    payload = PAYLOADS[1]
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    subprocess.run([sys.executable, "-c", HOSTILE, str(tmp_path / "store"), payload], env=env, check=True)
+    watching = start_watching(tmp_path / "store")
+    try:
+        page, seen = visit(browser, watching.url)
+        wait_for(page, SEEN, 1)
+        wait_for(page, "document.querySelectorAll('.newest td').length", 5)
+        assert "onerror" in page.evaluate("() => document.querySelector('.newest').textContent")
+        assert page.evaluate("() => document.querySelectorAll('img, iframe').length") == 0
+        assert seen.console == []
+        page.close()
+    finally:
+        watching.process.kill()
+        watching.process.wait()
+
+
+def test_a_stranger_gets_nothing_and_a_taken_port_is_another_one(tmp_path: Path, filling: Any) -> None:
+    import http.client
+
+    store, _ = filling
+    watching = start_watching(store)
+    try:
+        port = int(re.findall(r":(\d+)/", watching.url)[0])
+        for path, headers, status in [
+            ("/", {}, 403), ("/data", {}, 403), ("/events", {}, 403), ("/", {"Host": "evil.example"}, 421),
+        ]:  # fmt: skip
+            line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            line.request("GET", path, headers=headers)
+            assert line.getresponse().status == status
+            line.close()
+        second = subprocess.Popen(
+            [sys.executable, "-m", "tare.cli", "watch", str(store), "--port", str(port)],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert second.stderr is not None
+        said = second.stderr.readline() + second.stderr.readline()
+        second.kill()
+        second.wait()
+        assert f"port {port} cannot be had" in said
+        assert "watching on http://127.0.0.1:" in said
+    finally:
+        watching.process.kill()
+        watching.process.wait()

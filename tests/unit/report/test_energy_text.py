@@ -1,0 +1,46 @@
+"""What `tare energy` prints, kept in files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from golden_files import assert_as_in_file
+from metered import BARE, DOCKER, Held, idle_trials, idled, trials
+from tare.analysis.energy.findings import energy_findings
+from tare.report.columns import display_width
+from tare.report.energy import energy_text
+
+HOSTILE = replace(DOCKER, settings={"platform": "docker\x1b[31m</script>"})
+
+
+def everything():
+    """Two platforms with their baseload, one trial too short, and one platform that was never metered."""
+    podman = replace(DOCKER, settings={"platform": "podman"})
+    records = [*trials(BARE, DOCKER), *idle_trials(BARE, DOCKER)]
+    short = {"energy": {"doubts": ["power_rails: too short: 12 samples in 1.2 s, and it takes 60."]}}
+    records[0] = replace(records[0], metrics={"step_s": 0.1}, facts={**records[0].facts, **short})
+    unmetered = [replace(each, metrics={"step_s": 0.12}, facts={}) for each in trials(podman, n=2)]
+    return energy_findings(Held([*records, *unmetered]))
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_answer_is_as_in_the_file_and_fits_the_terminal(width):
+    told = energy_text(everything(), width)
+    assert all(display_width(line) <= width for line in told.splitlines())
+    assert_as_in_file(told, f"report/energy-{width}.txt")
+
+
+def test_idle_states_are_as_in_the_file():
+    fixed = replace(BARE, settings={**BARE.settings, "control.dvfs.state": "off"}, idle_w=12.0)
+    states = [
+        idled(place, block, 0.001 * block, logging=on) for place in (BARE, fixed) for on in (False, True)
+        for block in range(6)
+    ]  # fmt: skip
+    assert_as_in_file(energy_text(energy_findings(Held(states)), 80), "report/idle-states-80.txt")
+
+
+def test_what_a_platform_is_called_cannot_steer_the_terminal():
+    told = energy_text(energy_findings(Held([*trials(BARE, HOSTILE), *idle_trials(BARE, HOSTILE)])))
+    assert "\x1b" not in told

@@ -1,0 +1,99 @@
+"""Who may look at the dashboard: every route is shut unless host, method, origin and token are right."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tare.report.live.guard import COOKIE, Guard, is_ours, new_token
+
+TOKEN = new_token()
+
+
+async def _app(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": b"inside"})
+
+
+def ask(path: str = "/", *, method: str = "GET", query: str = "", **headers: str) -> tuple[int, dict[bytes, bytes]]:
+    """Status and headers of the answer."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    said = {"host": "127.0.0.1:8000", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    scope = {
+        "type": "http", "method": method, "path": path, "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in said.items()],
+    }  # fmt: skip
+    asyncio.run(Guard(_app, TOKEN)(scope, None, send))  # type: ignore[arg-type]
+    return sent[0]["status"], dict(sent[0]["headers"])
+
+
+GOOD = f"{COOKIE}={TOKEN}"
+
+
+@pytest.mark.parametrize("path", ["/", "/data", "/events", "/nothing", "/../etc/passwd"])
+def test_without_a_token_every_address_is_shut(path: str) -> None:
+    assert ask(path)[0] == 403
+    assert ask(path, cookie=f"{COOKIE}=wrong")[0] == 403
+    assert ask(path, cookie=f"other={TOKEN}")[0] == 403
+
+
+def test_the_token_moves_from_the_address_into_a_cookie_that_scripts_cannot_read() -> None:
+    status, headers = ask(query=f"token={TOKEN}")
+    assert (status, headers[b"location"]) == (303, b"/")
+    cookie = headers[b"set-cookie"].decode()
+    assert TOKEN in cookie
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert ask(query="token=guess")[0] == 403
+    assert ask("/data", query=f"token={TOKEN}")[0] == 403  # only the page itself takes it
+
+
+def test_with_the_cookie_one_is_let_in_and_the_answer_is_sealed() -> None:
+    status, headers = ask(cookie=GOOD)
+    assert status == 200
+    assert headers[b"x-content-type-options"] == b"nosniff"
+    assert headers[b"referrer-policy"] == b"no-referrer"
+    assert headers[b"cache-control"] == b"no-store"
+
+
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [
+        ("127.0.0.1:8000", True), ("127.0.0.1", True), ("localhost:1", True), ("[::1]:80", True), ("[::1]", True),
+        ("evil.example", False), ("127.0.0.1.evil.example:80", False), ("10.0.0.1:80", False), ("", False),
+        ("localhost.evil.example", False), ("0.0.0.0", False),
+    ],
+)  # fmt: skip
+def test_only_names_of_this_machine_itself_are_answered(host: str, ours: bool) -> None:
+    assert is_ours(host) is ours
+    assert ask(host=host, cookie=GOOD)[0] == (200 if ours else 421)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_nothing_can_be_changed(method: str) -> None:
+    assert ask(method=method, cookie=GOOD)[0] == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "http://evil.example"}, {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"}],
+)
+def test_another_site_is_refused_even_with_the_cookie(headers: dict[str, str]) -> None:
+    assert ask(cookie=GOOD, **headers)[0] == 403
+    assert ask(cookie=GOOD, origin="http://127.0.0.1:8000", sec_fetch_site="same-origin")[0] == 200
+
+
+def test_a_socket_of_another_kind_is_refused() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(Guard(_app, TOKEN)({"type": "websocket", "headers": []}, None, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 403

@@ -1,0 +1,119 @@
+"""What the dashboard is told of a store: while it runs, when it is done, when there is nothing, when it is broken."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+import some_weighings as some
+from hostile import PAYLOADS
+from pretended_run import new_store, run
+from tare.report.live.screen import screen, spark
+from tare.report.live.series import live_series, thinned
+from tare.report.live.snapshot import Watched, told
+
+
+def nothing_changed() -> list[Any]:
+    return []
+
+
+def watched(root: Path) -> Watched:
+    return Watched(root, nothing_changed)
+
+
+def test_a_store_that_fills_is_told_as_it_is(tmp_path: Path) -> None:
+    trials = some.records()
+    eye = watched(tmp_path / "store")
+    with new_store(tmp_path / "store", trials) as store:
+        before = eye.look()
+        assert before["progress"]["words"] == "0 of 36 trials; 36 not run yet"
+        assert (before["running"], before["verdicts"]) == (None, [])
+        going = run(store, trials, seconds=0.1)
+        for _ in range(24):
+            next(going)
+        store.begin(replace(trials[24], state="running"))
+        look = eye.look()
+    assert look["progress"]["state"] == "running"
+    assert look["progress"]["done"] == 24
+    assert look["progress"]["left"].startswith("about ")
+    assert look["running"]["label"] in ("platform bare", "platform docker")
+    assert [verdict["level"] for verdict in look["verdicts"]] == ["docker"]
+    assert len(look["newest"]) == 8
+    json.dumps(look, allow_nan=False)
+
+
+def test_whoever_comes_late_sees_how_the_verdicts_tightened(tmp_path: Path) -> None:
+    trials = some.records()
+    with new_store(tmp_path / "store", trials) as store:
+        list(run(store, trials, seconds=0))
+    history = watched(tmp_path / "store").look()["history"]
+    widths = [point["high"] - point["low"] for point in history if point.get("low") is not None]
+    assert len(history) == 12
+    assert len(widths) >= 6
+    assert widths[-1] < widths[0]
+
+
+def test_invalid_trials_are_there_with_their_reasons(tmp_path: Path) -> None:
+    trials = [replace(record, state="invalid", reasons=("the machine swapped.",)) for record in some.records()[:2]]
+    with new_store(tmp_path / "store", trials) as store:
+        list(run(store, trials, seconds=0))
+    look = watched(tmp_path / "store").look()
+    assert [trial["reasons"] for trial in look["newest"]] == [["the machine swapped."]] * 2
+
+
+def test_a_folder_that_is_no_store_is_an_answer_too(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    look = watched(tmp_path / "folder").look()
+    assert "trouble" in look
+    assert told(look).startswith("folder: ")
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_labels_come_out_as_text_that_a_terminal_survives(payload: str, tmp_path: Path) -> None:
+    trials = [replace(record, settings={**record.settings, "platform": payload}) for record in some.records()[:3]]
+    with new_store(tmp_path / "store", trials) as store:
+        list(run(store, trials, seconds=0))
+    look = watched(tmp_path / "store").look()
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    console.print(screen([look], 80))
+    assert not set("\x00\x07\x1b\u202e\ud800") & set(console.export_text() + json.dumps(look, ensure_ascii=False))
+
+
+def test_what_is_changed_on_the_device_is_shown(tmp_path: Path) -> None:
+    new_store(tmp_path / "store", some.records()).close()
+    row = {"knob": "cpu", "baseline": {"online": [0, 1]}, "now": {"online": [0]}, "owner": "pid 7", "age": "5 s"}
+    look = Watched(tmp_path / "store", lambda: [row]).look()
+    assert look["device"][0]["knob"] == "cpu"
+    assert "0" in look["device"][0]["now"]
+
+
+def test_counters_become_rates_and_gauges_stay() -> None:
+    t = np.arange(5) * 10**9
+    series = live_series({"cgroup.cpu_s": (t, np.array([0, 1, 2, 3, 5.0])), "gpu.power_w": (t, np.full(5, 40.0))})
+    assert [(one["title"], one["points"][-1]) for one in series] == [
+        ("CPU of the workload", [0.0, 2.0]),
+        ("Power", [0.0, 40.0]),
+    ]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=3000), st.integers(10, 200))
+def test_fewer_points_keep_the_extremes(values: list[float], most: int) -> None:
+    times, kept = thinned(np.arange(len(values)), np.array(values), most)
+    assert len(kept) <= max(most, len(values) if len(values) <= most else most)
+    assert kept.min() == min(values)
+    assert kept.max() == max(values)
+    assert list(times) == sorted(times)
+
+
+def test_a_line_of_bars_is_as_wide_as_there_is_room() -> None:
+    assert spark([0.0, 1.0, 8.0], 10) == "▁▂█"
+    assert len(spark(list(range(1000)), 40)) == 40
+    assert spark([], 10) == ""
