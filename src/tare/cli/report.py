@@ -45,7 +45,7 @@ def write_report(store: Store, weighing: Weighing, output: Path) -> None:
     from tare.report.html import render
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    page = render(weighing, store.records(), now, study_text=store.text(), problems=store.problems)
+    page = render(weighing, store.records(), now, study_text=store.text(), problems=store.problems, store=store)
     part = output.with_name(output.name + ".part")
     try:
         part.write_text(page, encoding="utf-8")

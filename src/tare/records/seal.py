@@ -10,7 +10,7 @@ from typing import Any
 from tare.records import strict
 from tare.records.durable import make_folder, publish, remove_folder, settle_file, write_file
 from tare.records.model import Record
-from tare.records.parquet import engine, write_marks, write_readings
+from tare.records.parquet import distributions, engine, write_marks, write_readings
 from tare.records.schema import (
     CHANNELS_FILE,
     ERR_FILE,
@@ -91,9 +91,13 @@ def _make_sealed(root: Path, spool: Path, content: Content) -> tuple[Record, str
 
 def _write_series(half_made: Path, spool: Path, content: Content) -> str | None:
     with SpoolReader(spool / SPOOL_FILE) as reader, engine(half_made / "spill") as db:
-        channels = reader.channels()
+        channels: list[dict[str, Any]] = [dict(channel) for channel in reader.channels()]
         names = [channel["name"] for channel in channels]
         write_readings(db, half_made / READINGS_FILE, reader.chunks(), names)
+        counters = [place for place, channel in enumerate(channels) if channel["kind"] == "counter"]
+        for place, (count, quantiles) in distributions(db, counters).items():
+            if place < len(channels):
+                channels[place] |= {"count": count, "quantiles": quantiles}
         write_marks(db, half_made / MARKS_FILE, content.marks)
         damage = reader.damage
     remove_folder(half_made / "spill")

@@ -174,6 +174,12 @@ class SpoolReader:
         self.close()
 
 
+def read_channels(path: Path) -> list[dict[str, str]]:
+    """Name, unit, kind and about of each channel; empty where nothing was watched."""
+    with SpoolReader(path) as spool:
+        return spool.channels()
+
+
 def read_spool(path: Path) -> dict[str, tuple[Times, Values]]:
     """The readings so far by channel, in the order in which they came; a channel without one is absent."""
     import numpy as np

@@ -36,7 +36,7 @@ from tare.records.schema import (
 from tare.records.seal import plain
 from tare.records.sealed import Damaged, Key, folder_name, keys_in, verify_sealed
 from tare.records.shelf import Shelf
-from tare.records.spool import SpoolReader, read_spool
+from tare.records.spool import read_channels, read_spool
 from tare.records.tables import TableName
 from tare.records.writer import Writer, start
 
@@ -121,12 +121,11 @@ class Store:
             return read_spool(self._spool_file((trial, attempt)))
         return read_readings(self._file((trial, attempt), READINGS_FILE))
 
-    def channels(self, trial: str, attempt: int) -> list[dict[str, str]]:
-        """Name, unit, kind and about of each channel."""
+    def channels(self, trial: str, attempt: int) -> list[dict[str, Any]]:
+        """Name, unit, kind and about of each channel; of a sealed trial also `count` and `quantiles` (schema.py)."""
         if self._runs((trial, attempt)):
-            with SpoolReader(self._spool_file((trial, attempt))) as spool:
-                return spool.channels()
-        channels: list[dict[str, str]] = strict.load(self._data((trial, attempt), CHANNELS_FILE))
+            return [dict(channel) for channel in read_channels(self._spool_file((trial, attempt)))]
+        channels: list[dict[str, Any]] = strict.load(self._data((trial, attempt), CHANNELS_FILE))
         return channels
 
     def marks(self, trial: str, attempt: int) -> dict[str, npt.NDArray[Any]]:

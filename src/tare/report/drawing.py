@@ -40,7 +40,17 @@ def charts_json(figures: Sequence[Figure]) -> str:
     They are compiled here, to Vega: a chart that is wrong is found when the report is made, not when it is read.
     """
     library = _library()
-    return safe_json({figure.name: library.vegalite_to_vega(for_page(figure.chart)) for figure in figures})
+    return safe_json(
+        {figure.name: library.vegalite_to_vega(for_page(without_empty(figure.chart))) for figure in figures}
+    )
+
+
+def without_empty(chart: Mapping[str, Any]) -> dict[str, Any]:
+    """The chart without layers that have nothing to draw: a scale over nothing has no end."""
+    layers = chart.get("layer")
+    if layers is None:
+        return dict(chart)
+    return {**chart, "layer": [layer for layer in layers if layer.get("data", {}).get("values", True)]}
 
 
 def safe_json(value: Any) -> str:
@@ -51,7 +61,7 @@ def safe_json(value: Any) -> str:
 
 def as_file(figure: Figure, kind: str, width_points: int = WIDTH_POINTS) -> bytes:
     """The figure as svg, pdf or png."""
-    library, chart = _library(), for_paper(figure.chart, width_points)
+    library, chart = _library(), for_paper(without_empty(figure.chart), width_points)
     if kind == "svg":
         return str(library.vegalite_to_svg(chart)).encode()
     drawn: bytes = library.vegalite_to_pdf(chart) if kind == "pdf" else library.vegalite_to_png(chart, scale=_SCALE)

@@ -11,7 +11,8 @@ from tare.report.columns import table, wrap
 from tare.report.words import count_text, duration_text, safe_text, share_text, size_text, time_text
 
 UNLIMITED = "unlimited"
-_HEADERS = ("policy", "buffer", "latency", "less", "mean", "p99", "disk writes", "avoided")
+# The last two: of the page writes, those that the disk was spared, and those that it got from the buffer later.
+_HEADERS = ("policy", "buffer", "latency", "improved", "mean", "p99", "avoided", "destaged")
 
 
 def simulation_text(found: Sequence[Simulation], width: int = 80) -> str:
@@ -75,8 +76,8 @@ def _row(run: Run) -> list[str]:
         _percent(latency.improvement),
         time_text(latency.total_s / total) if total else "",
         time_text(p99_s) if (p99_s := latency.percentile_s(0.99)) is not None else "",
-        f"{run.disk_writes:,}",
         _percent((total - run.disk_writes) / total) if total else "",
+        _percent(run.destaged / total) if total else "",
     ]
 
 
@@ -106,7 +107,7 @@ def _tenant_lines(runs: Sequence[Run], width: int) -> list[str]:
         for name, each in run.tenants.items()
     ]
     heading = f"tenants, {run.layer.policy.name} with {buffer_text(run)}:"
-    return [*wrap(heading, width), table(rows, ("tenant", "page writes", "less"), width, indent="  ")]
+    return [*wrap(heading, width), table(rows, ("tenant", "page writes", "improved"), width, indent="  ")]
 
 
 def _band_text(band: Band) -> str:
@@ -129,7 +130,7 @@ def _reached(run: Run) -> str:
 
 def _notes(runs: Sequence[Run]) -> list[str]:
     notes = []
-    busy = [run for run in runs if (run.disk_busy or 0.0) > 1]
+    busy = [run for run in runs if run.layer.policy.buffers and (run.disk_busy or 0.0) > 1]
     if busy and not runs[0].layer.destage.waits:
         worst = max(busy, key=lambda run: run.disk_busy or 0.0)
         notes.append(

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from tare.analysis.model import Weighing
 from tare.records.model import Record
+from tare.records.store import Store
 from tare.report.drawing import ABSENT, available, charts_json, script
 from tare.report.page import page
 from tare.report.words import NUMBER_AND_UNIT, safe_text
@@ -26,10 +27,11 @@ def render(
     *,
     study_text: str = "",
     problems: Sequence[str] = (),
+    store: Store | None = None,
 ) -> str:
     """The whole report of one weighing; `problems` are the store's sentences about what it could not read."""
     style = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
-    content = page(weighing, records, generated_utc, study_text, problems)
+    content = page(weighing, records, generated_utc, study_text, problems, store)
     drawn = bool(content.figures) and available()
     library = script() if drawn else ""
     return (

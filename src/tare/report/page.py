@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tare import __version__
 from tare.analysis.model import Comparison, Left, Weighing
 from tare.records.model import Record
+from tare.records.store import Store
+from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
 from tare.report.figures import figures
 from tare.report.listing import SHORT_ID, flat_pairs
@@ -119,9 +121,14 @@ class Page:
 
 
 def page(
-    weighing: Weighing, records: Sequence[Record], generated_utc: str, study_text: str, problems: Sequence[str]
+    weighing: Weighing,
+    records: Sequence[Record],
+    generated_utc: str,
+    study_text: str,
+    problems: Sequence[str],
+    store: Store | None = None,
 ) -> Page:
-    """The page of one weighing."""
+    """The page of one weighing; with its store also figures of the series."""
     shown = shown_trials(weighing, records)
     levels = level_order(weighing, shown)
     hrefs = {level: f"#level-{place}" for place, level in enumerate(levels)}
@@ -146,7 +153,7 @@ def page(
         parity=parity_sentence(weighing, shown, records),
         notes=tuple(_notes(weighing)),
         problems=tuple(problems),
-        figures=tuple(figures(weighing, shown, hrefs, records)),
+        figures=tuple(figures(Evidence(weighing, shown, hrefs, records, store))),
         trial_metrics=tuple(metric_name(metric) for metric in metrics),
         groups=tuple(_group(level, hrefs, shown, metrics) for level in levels),
         methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),

@@ -43,7 +43,7 @@ def _chart(runs: Sequence[Run]) -> dict[str, Any]:
     coded = {"field": "kind", "title": None, "type": "nominal"}
     layers = [
         {
-            "transform": [{"calculate": f"{_BAND['low']}", "as": "low"}, {"calculate": f"{_BAND['high']}", "as": "high"}],
+            "transform": [{"calculate": str(edge), "as": name} for name, edge in _BAND.items()],
             "mark": {"type": "rect", "color": "@band", "clip": True},
             "encoding": {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}},
         },

@@ -86,7 +86,8 @@ def _header(scope: Scope, name: bytes) -> str:
 
 
 def _asked(scope: Scope) -> str:
-    return parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+    query: bytes = scope["query_string"]
+    return parse_qs(query.decode("latin-1")).get("token", [""])[0]
 
 
 def _cookie(scope: Scope) -> str:
