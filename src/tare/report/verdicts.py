@@ -27,6 +27,7 @@ _WORDS: Mapping[Word, str] = {
     "faster": "faster",
     "cannot_tell": "cannot tell",
 }
+_OF_ENERGY: Mapping[Word, str] = {"slower": "more", "faster": "less"}  # joules and watts are not quick or slow
 
 
 def verdict_phrase(comparison: Comparison) -> str:
@@ -37,7 +38,8 @@ def verdict_phrase(comparison: Comparison) -> str:
 
 def verdict_word(comparison: Comparison) -> str:
     """One of the four words; with *equivalent*, what it is equivalent within."""
-    return _WORDS[comparison.verdict].format(margin=share_text(comparison.margin))
+    energy = _OF_ENERGY if comparison.metric.endswith(("_j", "_w")) else {}
+    return energy.get(comparison.verdict, _WORDS[comparison.verdict]).format(margin=share_text(comparison.margin))
 
 
 def verdict_doubts(comparison: Comparison) -> str:

@@ -1,0 +1,56 @@
+"""`tare figure`: one figure of a report as a file for an article."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tare.cli.options import json_option, print_json, say, width
+from tare.cli.report import comparing, written
+from tare.errors import StudyError
+
+KINDS = ("pdf", "svg", "png")
+
+
+@click.command("figure")
+@click.argument("name", default="")
+@click.argument("store", type=click.Path(path_type=Path), default=Path())
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="FILE.pdf, .svg or .png.")
+@click.option(
+    "--width", "width_mm", type=click.FloatRange(40, 400), default=162, show_default=True, help="In millimetres."
+)
+@comparing
+@json_option
+def command(
+    name: str, store: Path, output: Path | None, width_mm: float, as_json: bool,
+    by: str | None, against: str | None, margin: float | None, metric: str | None,
+) -> None:  # fmt: skip
+    """Write the figure NAME of STORE (else of this folder) as a file; without NAME, or without -o, list them."""
+    from tare.analysis.weighing import weigh
+    from tare.records.store import Store
+    from tare.report.drawing import as_file
+    from tare.report.page import page
+    from tare.report.terminal import table
+
+    if name and (Path(name) / "store.json").exists():  # `tare figure STORE` lists
+        name, store = "", Path(name)
+    with Store.open(store) as opened:
+        found = page(
+            weigh(opened, by=by, against=against, margin=margin, metric=metric), opened.records(), "", "", (), opened
+        ).figures
+    if not name or output is None:
+        if as_json:
+            print_json([{"name": each.name, "title": each.title, "reading": each.reading} for each in found])
+        else:
+            click.echo(table([[each.name, each.title] for each in found], ["figure", "shows"], width()))
+        return
+    known = {each.name: each for each in found}
+    if name not in known:
+        raise StudyError(f"{store}: it has no figure {name!r}. It has: {', '.join(known) or 'none'}.")
+    kind = output.suffix.lstrip(".").lower()
+    if kind not in KINDS:
+        raise StudyError(f"{output}: a figure is written as {', '.join(KINDS)}: end the name in one of them.")
+    written(output, as_file(known[name], kind, round(width_mm / 25.4 * 72)))
+    say(f"{known[name].title}: {output}")
+    say(known[name].reading)
