@@ -32,11 +32,11 @@ CAPACITY = 1 << 17
 CAPACITY_WITH_TORCH = 1 << 20  # attach.py keeps room for the steps of a script in the same buffer
 EDGES = ("begin", "end", "point")
 
-_HEADER_BYTES = 4096
+HEADER_BYTES = 4096
 _LOST_AT = 16
 _NAMES_AT = 64
 _NAME_BYTES = 32
-_MOST_NAMES = (_HEADER_BYTES - _NAMES_AT) // _NAME_BYTES
+_MOST_NAMES = (HEADER_BYTES - _NAMES_AT) // _NAME_BYTES
 _RECORD = struct.Struct("<qiHBx")
 _COUNT = struct.Struct("<Q")
 _CAN_WATCH_FORKS = hasattr(os, "register_at_fork")  # not in Python 3.6
@@ -76,13 +76,13 @@ class _Buffer:
     """An open file of marks. What it offers are closures: in the timed loop a local name beats an attribute."""
 
     def __init__(self, path, capacity):
-        size = _HEADER_BYTES + capacity * _RECORD.size
+        size = HEADER_BYTES + capacity * _RECORD.size
         self._memory = memory = _new_memory(path, size)
         self._owner = os.getpid()
         memory[:16] = MAGIC + struct.pack("<II", capacity, self._owner)
         self._end = size
         self._names = _Names(memory)
-        self._slots = counter(_HEADER_BYTES, _RECORD.size)  # atomic under the GIL: no two threads share a slot
+        self._slots = counter(HEADER_BYTES, _RECORD.size)  # atomic under the GIL: no two threads share a slot
         self._losses = counter(1)
         self.write = self._writer()
 
@@ -271,13 +271,13 @@ def load(path: str) -> Tuple[List[Tuple[int, str, Any, int]], int]:
             data = file.read()
     except FileNotFoundError:
         return [], 0
-    if len(data) < _HEADER_BYTES or not data.startswith(MAGIC):
+    if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         return [], 0
-    names = _names_in(data)
+    names = names_in(data)
     (lost,) = _COUNT.unpack_from(data, _LOST_AT)
     marks = []  # type: List[Tuple[int, str, Any, int]]
-    whole = len(data) - (len(data) - _HEADER_BYTES) % _RECORD.size
-    for t_ns, step, name, edge in _RECORD.iter_unpack(data[_HEADER_BYTES:whole]):
+    whole = len(data) - (len(data) - HEADER_BYTES) % _RECORD.size
+    for t_ns, step, name, edge in _RECORD.iter_unpack(data[HEADER_BYTES:whole]):
         if t_ns == 0:
             continue  # never written: the rest of the buffer, or of the room that a group kept
         if edge < len(EDGES) and names.get(name):
@@ -292,6 +292,7 @@ def _time(mark):
     return mark[0]
 
 
-def _names_in(data: bytes) -> Dict[int, str]:
-    lines = (data[at : at + _NAME_BYTES] for at in range(_NAMES_AT, _HEADER_BYTES, _NAME_BYTES))
+def names_in(data: bytes) -> Dict[int, str]:
+    """Id -> name, from the first HEADER_BYTES of a file of marks."""
+    lines = (data[at : at + _NAME_BYTES] for at in range(_NAMES_AT, HEADER_BYTES, _NAME_BYTES))
     return {number: line.rstrip(b"\0").decode("utf-8", "replace") for number, line in enumerate(lines, 1)}

@@ -36,7 +36,7 @@ def seal_left_over(root: Path, shelf: Shelf, note: Callable[[Record], None], pro
         if key in whole:
             remove_folder(spool)  # the writer died between the seal and this
             continue
-        if key in shelf.seen() or (draft := _draft(spool, key)) is None:
+        if key in shelf.seen() or (draft := read_draft(spool, key)) is None:
             aside = set_aside(spool)
             problems.append(f"{SPOOL_FOLDER}/{aside.name}: it could not be sealed, and is kept for a closer look.")
             continue
@@ -45,7 +45,8 @@ def seal_left_over(root: Path, shelf: Shelf, note: Callable[[Record], None], pro
     return records
 
 
-def _draft(spool: Path, key: Key) -> Record | None:
+def read_draft(spool: Path, key: Key) -> Record | None:
+    """What the runner had noted of the trial in this spool by now; None where it cannot be read."""
     try:
         draft = Record.from_json(strict.load((spool / DRAFT_FILE).read_bytes()))
     except (OSError, ValueError, TypeError, AttributeError):

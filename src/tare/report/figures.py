@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tare.report.charts import hot_pages
 from tare.report.charts.bars import phases_figure, step_figure
 from tare.report.charts.effects import effects_figure
 from tare.report.charts.over_time import over_time
@@ -25,6 +26,7 @@ def figures(evidence: Evidence) -> list[Figure]:
         step_figure(weighing, hrefs),
         *violins(evidence),
         *over_time(evidence),
+        hot_pages.of_report(evidence),
         phases_figure(weighing, hrefs),
     ]
     return [figure for figure in drawn if figure is not None]

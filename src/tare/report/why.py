@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tare.analysis.counters import Moved
+from tare.analysis.layer_calls import Calls, LayerCalls
 from tare.analysis.model import Comparison
 from tare.analysis.why import LayerCost, Waterfall
 from tare.report.columns import table, wrap
 from tare.report.figure import in_words
 from tare.report.verdicts import effect_of, interval_of, medians_of, verdict_phrase, verdict_word
-from tare.report.words import metric_name, quantity_text, share_text
+from tare.report.words import effect_text, metric_name, quantity_text, share_text
 
 _HEADS = ("layer", "adds", "interval", "verdict", "without it", "counters that moved")
+
+_TRACED = "System calls are from one traced trial each, whose times are not compared."
 
 _ABOUT = {
     "mounts": "mount namespace, overlay root",
@@ -34,12 +37,16 @@ _ABOUT = {
 }
 
 
-def waterfall_text(found: Waterfall, skipped: Mapping[str, str], width: int) -> str:
-    """The whole first, then its layers in the order in which they were put on."""
+def waterfall_text(found: Waterfall, skipped: Mapping[str, str], width: int, calls: Calls | None = None) -> str:
+    """The whole first, then its layers in the order in which they were put on, with their system calls if counted."""
     bare, whole = medians_of(found.total)
     head = f"{metric_name(found.metric)}: bare {bare}, whole container {whole}: {effect_of(found.total)}"
     lines = wrap(f"{head} {interval_of(found.total)} {verdict_phrase(found.total)}", width, indent="  ")
-    lines += ["", table([_row(layer) for layer in found.layers], _HEADS, width), ""]
+    counted = calls if calls is not None and calls.layers else None
+    heads = (*_HEADS[:-1], f"system calls{_per(counted.metric)}", _HEADS[-1]) if counted else _HEADS
+    lines += ["", table([_row(layer, counted) for layer in found.layers], heads, width), ""]
+    if calls is not None:
+        lines += wrap(calls.missing or _TRACED, width, indent="  ")
     for sentence in (*_answer(found), *(f"not looked at: {layer_name(name)}: {why}" for name, why in skipped.items())):
         lines += wrap(sentence, width, indent="  ")
     return "\n".join(lines)
@@ -67,9 +74,22 @@ def moved_text(one: Moved) -> str:
     return f"{metric_name(one.name)} {before} to {after}{change}"
 
 
-def _row(layer: LayerCost) -> tuple[str, ...]:
+def _row(layer: LayerCost, counted: Calls | None) -> tuple[str, ...]:
     moved = "; ".join(moved_text(one) for one in layer.moved)
-    return layer_name(layer.layer), *_cells(layer.added), _kept(layer.kept), moved
+    calls = (_calls(counted.of(layer.layer)),) if counted else ()
+    return layer_name(layer.layer), *_cells(layer.added), _kept(layer.kept), *calls, moved
+
+
+def _calls(found: LayerCalls | None) -> str:
+    """With the layer, and by how much more than without it."""
+    if found is None:
+        return ""
+    change = "" if found.share is None else f" ({effect_text(found.share)})"
+    return f"{found.with_it:,.0f}{change}" if found.with_it >= 100 else f"{found.with_it:.1f}{change}"
+
+
+def _per(metric: str) -> str:
+    return " a step" if metric.endswith("_step") else ""
 
 
 def _cells(found: Comparison | None) -> tuple[str, str, str]:

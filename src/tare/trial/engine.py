@@ -12,17 +12,18 @@ from typing import Any
 from tare import __version__
 from tare.errors import TareError, TrialError
 from tare.host import Host, Job, Site
-from tare.parts.protocols import Mark, Platform
+from tare.parts.protocols import Mark, Platform, Room
 from tare.plan.model import Tenant, Trial
 from tare.records.model import Record
-from tare.records.spool import read_spool
+from tare.records.spool import read_channels, read_spool
 from tare.records.store import Store
 from tare.records.writer import Writer
 from tare.trial.desk import make_desk, read_json, read_json_file, remove_folders
+from tare.trial.energy import energy_of_trial
 from tare.trial.facts import device_facts
-from tare.trial.inside_time import in_device_time, place_facts
+from tare.trial.inside_time import in_device_time, place_facts, result_in_device_time
 from tare.trial.journal import Journal
-from tare.trial.preparation import hold_controls
+from tare.trial.preparation import hold_controls, settle_controls
 from tare.trial.same_image import refuse_another
 from tare.trial.sampler import Sampler
 from tare.trial.seen import Seen
@@ -32,6 +33,8 @@ from tare.trial.tenants import Lodger, renamed, run_together
 from tare.trial.thresholds import THRESHOLDS
 from tare.trial.tracing import NOT_COMPARED, make_tables, recorders_of
 from tare.trial.verdict import judge
+from tare.trial.warmth import cooled, guarded_from_heat
+from tare_inside.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.marks import load as load_marks
 
 
@@ -82,12 +85,14 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
     with seen.timed("prepare"):
         seen.facts["device"] = device_facts(host)
         seen.facts |= {"beside": beside} if (beside := trial.cell.beside()) else {}
-        writer.keep(replace(_draft(trial, seen), facts=seen.facts))  # for whoever finds this trial cut off
         for tenant in everyone:
             tenant.workload.prepare(host)
         homes = [_make_site(tenant, bench, home(name, index), stack, seen) for index, tenant in enumerate(everyone)]
-        sampler = stack.enter_context(Sampler(trial.cell.probes, writer.spool, bench.period_s))
-        inputs = [path for tenant in everyone for path in tenant.workload.inputs()]
+        desk = str(homes[0][0])  # where its marks can be read while it runs
+        writer.keep(replace(_draft(trial, seen), facts={**seen.facts, "desk": desk}))  # for whoever finds it cut off
+        inputs = tuple(path for tenant in everyone for path in tenant.workload.inputs())
+        probes = [probe.aimed(inputs) for probe in trial.cell.probes]
+        sampler = stack.enter_context(Sampler(probes, writer.spool, bench.period_s))
         seen.facts["controls"] = hold_controls(stack, host, trial.cell.controls, inputs, bench.journal)
     lodgers = [
         _lodge(tenant, desk, _open_platforms(stack, host, tenant.platforms, site, seen), trial.seed + index)
@@ -95,10 +100,15 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
     ]
     measured, *seen.neighbours = lodgers
     refuse_another(trial.settings, getattr(measured.place, "facts", {}), bench.store.records())
+    with seen.timed("settle"):
+        rooms = [Room(lodger.place, lodger.desk, lodger.workload.inputs()) for lodger in lodgers]
+        seen.facts["settled"] = settle_controls(host, trial.cell.controls, rooms)
+    with seen.timed("cool"):
+        seen.facts |= cooled(host, trial.cell.probes, bench.store.records())
     with seen.timed("sampler"):
         sampler.begin(measured.place.scope(), [lodger.place.scope() for lodger in seen.neighbours])
-    with seen.timed("run"):
-        run_together(lodgers, trial.limit_s, host.clock)
+    with seen.timed("run"), guarded_from_heat(host, trial.cell.probes, seen.facts) as guard:
+        run_together(lodgers, trial.limit_s, host.clock, guard)
     with seen.timed("sampler"):
         seen.sampler = sampler.end()
     _collect(lodgers, writer.spool, seen)
@@ -182,7 +192,7 @@ def _fingerprint(place: Host, desk: Path, job: Job) -> dict[str, Any]:
 def _collect(lodgers: list[Lodger], spool: Path, seen: Seen) -> None:
     """Read what the workloads left on their desks, before the desks go."""
     for lodger in lodgers:
-        lodger.result = read_json_file(lodger.desk / "result.json")
+        lodger.result = result_in_device_time(read_json_file(lodger.desk / "result.json"), lodger.place)
         lodger.outcome = read_json_file(lodger.desk / "outcome.json")
         if (marks_file := lodger.desk / "marks.bin").exists():
             rows, lost = load_marks(str(marks_file))
@@ -193,8 +203,11 @@ def _collect(lodgers: list[Lodger], spool: Path, seen: Seen) -> None:
     seen.facts["place"] = place_facts(measured.place)
     if said := read_json_file(measured.desk / "attach.json"):
         seen.facts["attach"] = said
+    if said := read_json_file(measured.desk / COLD_EPOCHS):
+        seen.facts["cold_epochs"] = said
     seen.result, seen.outcome, seen.marks = measured.result, measured.outcome, measured.marks
-    seen.readings = {channel: list(values) for channel, (_, values) in read_spool(spool).items()}
+    seen.series, seen.channels = read_spool(spool), read_channels(spool)
+    seen.readings = {channel: list(values) for channel, (_, values) in seen.series.items()}
 
 
 def _draft(trial: Trial, seen: Seen) -> Record:
@@ -216,13 +229,15 @@ def _draft(trial: Trial, seen: Seen) -> Record:
 def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
     """What was asked and what was seen, judged and put together."""
     steps = steps_from(seen.marks)
+    if (energy := energy_of_trial(trial.settings, seen, steps)) is not None:
+        seen.facts |= {"energy": energy.facts} if energy.facts else {}  # before the verdict, whose rules read it
     verdict = judge(trial, seen, steps)
     metrics = job_metrics(seen.result, seen.outcome) | counter_metrics(seen.readings)
     if seen.neighbours:
         metrics |= shared_metrics(seen.marks, seen.neighbours, seen.result)
     elif steps is not None:
         metrics |= step_metrics(steps)
-    metrics |= seen.traced
+    metrics |= {**seen.traced, **(energy.metrics if energy is not None else {})}
     title = trial.cell.workload.title()
     facts = {**seen.facts, "title": title, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
     if seen.sampler is not None:

@@ -17,7 +17,7 @@ import some_weighings as some
 from hostile import PAYLOADS
 from pretended_run import new_store, run
 from tare.report.live.screen import screen, spark
-from tare.report.live.series import live_series, thinned
+from tare.report.live.series import live_series, step_series, thinned
 from tare.report.live.snapshot import Watched, told
 
 
@@ -102,6 +102,21 @@ def test_counters_become_rates_and_gauges_stay() -> None:
         ("CPU of the workload", [0.0, 2.0]),
         ("Power", [0.0, 40.0]),
     ]
+
+
+def test_steps_are_read_from_the_marks_of_a_workload_that_runs(tmp_path: Path) -> None:
+    from tare_inside import marks
+
+    marks.open_marks(str(tmp_path / "marks.bin"), 100)
+    try:
+        for step in range(4):
+            marks.interval("step", step, 10**9 * step + 1, 10**9 * step + 5_000_001)
+        marks.begin("step", 4)  # it is in the middle of one
+    finally:
+        marks.close_marks()
+    (series,) = step_series(tmp_path / "marks.bin")
+    assert [value for _, value in series["points"]] == [5.0] * 4
+    assert step_series(tmp_path / "none") == []
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=3000), st.integers(10, 200))

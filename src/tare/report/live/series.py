@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tare_inside.marks import HEADER_BYTES, MAGIC, names_in
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -16,13 +19,12 @@ WINDOW_S = 120.0
 PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("CPU of the workload", "cores", ("cgroup.cpu_s",)),
     ("CPU of the device", "cores", ("cpu.busy_s",)),
-    ("Steps", "1/s", ("workload.steps",)),
     ("GPU", "share", ("gpu.util",)),
     ("Power", "W", ("external.power_w", "power_rails.total_w", "gpu.power_w")),
     ("Memory of the workload", "MiB", ("cgroup.memory_bytes",)),
     ("Read from disk", "MB/s", ("cgroup.read_bytes",)),
 )
-_RATES = frozenset({"cores", "1/s", "MB/s"})  # of channels that only count up
+_RATES = frozenset({"cores", "MB/s"})  # of channels that only count up
 _FACTORS = {"MiB": 2.0**-20, "MB/s": 1e-6}
 
 
@@ -49,6 +51,34 @@ def _points(times: npt.NDArray[Any], values: npt.NDArray[Any], unit: str, newest
     recent = ago >= -WINDOW_S
     ago, values = thinned(ago[recent], values[recent] * _FACTORS.get(unit, 1.0), POINTS)
     return [[round(float(t), 2), float(f"{v:.4g}")] for t, v in zip(ago, values, strict=True) if np.isfinite(v)]
+
+
+def step_series(marks_file: Path) -> list[dict[str, Any]]:
+    """Step times of a workload that runs: its marks lie in a file that can be read beside it, at no cost to it."""
+    import numpy as np
+
+    record = np.dtype([("t_ns", "<i8"), ("step", "<i4"), ("name", "<u2"), ("edge", "u1"), ("pad", "u1")])
+    try:
+        data = marks_file.read_bytes()
+    except OSError:
+        return []  # not yet, or gone already
+    names = {name: number for number, name in names_in(data).items()} if data.startswith(MAGIC) else {}
+    if "step" not in names:
+        return []
+    whole = len(data) - (len(data) - HEADER_BYTES) % record.itemsize
+    rows = np.frombuffer(data[HEADER_BYTES:whole], dtype=record)
+    rows = rows[(rows["name"] == names["step"]) & (rows["t_ns"] > 0)]
+    begins = {int(step): int(t) for step, t in rows[rows["edge"] == 0][["step", "t_ns"]].tolist()}
+    ends = [
+        (t, (t - begins[step]) / 1e6)
+        for step, t in rows[rows["edge"] == 1][["step", "t_ns"]].tolist()
+        if step in begins
+    ]
+    if len(ends) < 2:
+        return []
+    times, values = (np.array(column) for column in zip(*sorted(ends), strict=True))
+    points = _points(times, values, "ms", int(times[-1]))
+    return [{"title": "Step time", "unit": "ms", "points": points}]
 
 
 def thinned(times: npt.NDArray[Any], values: npt.NDArray[Any], most: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -15,10 +15,13 @@ from tare.analysis.model import Weighing
 from tare.analysis.weighing import weigh
 from tare.errors import TareError
 from tare.records.model import FINISHED, Record, State
+from tare.records.recovery import read_draft
+from tare.records.schema import SPOOL_FOLDER
+from tare.records.sealed import folder_name
 from tare.records.settings import varied
 from tare.records.store import Store
 from tare.report.listing import SHORT_ID, plain_text
-from tare.report.live.series import live_series
+from tare.report.live.series import live_series, step_series
 from tare.report.verdicts import counts_text, effect_of, interval_of, left_text, verdict_phrase
 from tare.report.words import count_text, duration_text, metric_name, safe_text
 
@@ -161,8 +164,14 @@ def _running(store: Store, trial: str, now_s: float) -> Json:
         "trial": safe_text(trial)[:SHORT_ID],
         "label": ", ".join(f"{_short(name)} {plain_text(settings[name])}" for name in names if name in settings),
         "block": plans.get(trial, {}).get("block"),
-        "series": live_series(store.readings(trial, attempt)),
+        "series": [*_steps(store, trial, attempt), *live_series(store.readings(trial, attempt))],
     }
+
+
+def _steps(store: Store, trial: str, attempt: int) -> list[Json]:
+    draft = read_draft(store.root / SPOOL_FOLDER / folder_name(trial, attempt), (trial, attempt))
+    desk = draft.facts.get("desk") if draft is not None else None
+    return step_series(Path(desk) / "marks.bin") if isinstance(desk, str) else []
 
 
 def _ended(record: Record, records: Sequence[Record]) -> Json:
