@@ -14,7 +14,10 @@ PARTS = {
     "benchmarks.observer": "LeNet-5 with probes, marks and phases on, against off",
     "benchmarks.loaders": "Loading MNIST and JPEG, against torchvision's data sets and transforms",
     "benchmarks.trial_cost": "A trial, beyond its workload",
+    "benchmarks.tracing": "LeNet-5 with each family of kernel events traced, against strace, perf trace and trace-cmd",
+    "benchmarks.trace_decode": "Decoding a kernel trace, against trace-cmd report",
     "benchmarks.platforms": "Opening and closing each platform, against docker run, podman run, runc run",
+    "benchmarks.simulate": "Simulated page writes a second, against an OrderedDict and against whole-array numpy",
 }
 
 

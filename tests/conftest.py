@@ -53,6 +53,8 @@ _LOOKS = {
     "root": _root,
     "tracefs": _tracefs,
     "strace": _command("strace"),
+    "trace-cmd": _command("trace-cmd"),
+    "perf": lambda: [*_command("perf")(), *_root()],
     "chromium": _command("chromium"),
     "loadgen": _module("mlperf_loadgen", "mlcommons-loadgen"),
     "onnxruntime": _module("onnxruntime", "onnxruntime"),

@@ -5,7 +5,8 @@
     ├── ObstacleError         3    this device cannot do what was asked
     ├── StoreError            4    the records cannot be read or written
     ├── TrialError            1    one trial failed; the study goes on and the record says so
-    │   └── ControlNotHeld    1    a knob did not take, or did not keep, the value it was given
+    │   ├── ControlNotHeld    1    a knob did not take, or did not keep, the value it was given
+    │   └── DeviceLost        1    a piece of the hardware is gone until someone resets it: no trial more
     ├── BusyError            75    another run owns this device
     └── NotRestoredError     70    the device was NOT left as it was found (no other exit is 70)
 
@@ -54,6 +55,10 @@ class ControlNotHeld(TrialError):
 
     def __init__(self, control: str, *, asked: object, found: object) -> None:
         super().__init__(f"{control}: asked for {asked}, the device says {found}.")
+
+
+class DeviceLost(TrialError):
+    """A piece of the hardware (a GPU that fell off its bus) is gone until someone resets it."""
 
 
 class BusyError(TareError):

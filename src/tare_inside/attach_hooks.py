@@ -7,7 +7,7 @@ No hook is put on tensors or single modules, and nothing is synchronised.
 import functools
 from _thread import get_ident
 
-from tare_inside import marks
+from tare_inside import cold_epochs, marks
 
 
 def watch_loaders(torch, watch):
@@ -15,12 +15,17 @@ def watch_loaders(torch, watch):
 
     now, graded = marks.now_ns, torch.is_grad_enabled
     make_iterator, next_batch = dataloader.DataLoader.__iter__, dataloader._BaseDataLoaderIter.__next__
+    freshen = cold_epochs.before_each_pass()
 
     @functools.wraps(make_iterator)
     def iterate(self):
         steps = watch.steps
         if steps is None or (get_ident() != watch.thread and not _settles(watch)):
             return make_iterator(self)
+        try:
+            freshen()
+        except Exception as problem:
+            watch.give_up(problem)
         begin_ns = now()
         iterator = make_iterator(self)
         try:

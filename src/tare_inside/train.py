@@ -16,6 +16,7 @@ work. Nothing is printed, collected or written in the timed loop.
 import gc
 import hashlib
 import math
+import os
 import struct
 import sys
 from functools import partial
@@ -23,7 +24,7 @@ from functools import partial
 import torch
 from torch.nn.functional import cross_entropy
 
-from tare_inside import barrier, gpu_marks, loading, marks, named, observer, spent, training_loop
+from tare_inside import barrier, cold_epochs, gpu_marks, loading, marks, named, observer, spent, training_loop
 from tare_inside.gpu_clock import GpuClock
 from tare_inside.running import program, read_job
 
@@ -59,7 +60,8 @@ def arranged(job, loader, parts, epochs, steps, marked):
     else:
         compute = training_loop.computing_in_phases(*parts, wait=wait, steps=epochs * steps)
     names = training_loop.BESIDE_GPU if is_async else training_loop.ON_HOST
-    return training_loop.Ready(loader, compute, mover(job), wait, tick, epochs, steps, names), clock
+    ready = training_loop.Ready(loader, compute, mover(job), wait, tick, epochs, steps, names, nothing)
+    return ready, clock
 
 
 def built(job, classes):
@@ -84,7 +86,8 @@ def made_ready(job):
     else:
         marks.close_marks()  # or the first mark would open a file by itself
     loader = loading.make_loader(job, dataset, steps)
-    return arranged(job, loader, built(job, classes), job["epochs"], steps, job["marked"])
+    ready, clock = arranged(job, loader, built(job, classes), job["epochs"], steps, job["marked"])
+    return ready._replace(freshen=cold_epochs.Between(os.path.dirname(job["marks"]))), clock
 
 
 def trained(job, ready, clock):
@@ -100,7 +103,10 @@ def trained(job, ready, clock):
         torch.cuda.synchronize()
     end_ns = marks.now_ns()
     marks.point("train_end")
-    said = {"train_s": (end_ns - begin_ns) / 1e9, "epoch0_s": (done.epoch0_end_ns - begin_ns) / 1e9}
+    said = {
+        "train_s": (end_ns - begin_ns - ready.freshen.spent_ns) / 1e9,
+        "epoch0_s": (done.epoch0_end_ns - begin_ns - ready.freshen.first_ns) / 1e9,
+    }
     if clock is not None:
         clock.stop()
         said["gpu_clock"] = mark_by_events(job, clock, done.waits, ready.steps)
@@ -144,10 +150,11 @@ def run(job):
     losses, outcome = trained(job, ready, clock)
     after = spent.used()
     outcome["steps_per_epoch"] = ready.steps
+    between = ready.freshen
     del ready  # ends the loader's workers, so that their CPU time can be counted
     gc.collect()
     outcome.update((name, after[name] - before[name]) for name in after)
-    outcome["cpu_train_s"] += spent.workers_cpu_s() - workers_before_s
+    outcome["cpu_train_s"] += spent.workers_cpu_s() - workers_before_s - between.cpu_s
     outcome.update(losses_said(losses))
     outcome.update(threads=torch.get_num_threads(), interop_threads=torch.get_num_interop_threads())
     if job["marked"]:

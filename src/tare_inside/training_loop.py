@@ -14,8 +14,8 @@ BESIDE_GPU = (
 PHASES = ("forward", "backward", "optimiser")
 
 # What the loop needs. `move` brings a tensor to the device, `wait` waits until the device has done its work, `tick`
-# records an event there; on a CPU each of them does nothing.
-Ready = namedtuple("Ready", "loader compute move wait tick epochs steps names")
+# records an event there; on a CPU each of them does nothing. `freshen` is called before the clock of a pass is read.
+Ready = namedtuple("Ready", "loader compute move wait tick epochs steps names freshen")
 
 # What came of it: the losses, still as tensors; begin and end of each wait for a mini-batch; when epoch 0 ended.
 Trained = namedtuple("Trained", "losses waits epoch0_end_ns")
@@ -23,12 +23,13 @@ Trained = namedtuple("Trained", "losses waits epoch0_end_ns")
 
 def train(ready, note_epoch):
     """Train, and mark each mini-batch after it is done; `note_epoch(epoch, begin_ns, end_ns)` hears of each pass."""
-    loader, compute, move, wait, tick, epochs, steps, names = ready
+    loader, compute, move, wait, tick, epochs, steps, names, freshen = ready
     write, now = marks.group(names, epochs * steps), marks.now_ns
     losses, waits, ends_ns = [], [], []
     keep, note_wait = losses.append, waits.append
     step = 0
     for epoch in range(epochs):
+        freshen()
         t0 = begin_ns = now()
         batches = iter(loader)
         for _ in range(steps):
@@ -55,12 +56,13 @@ def train(ready, note_epoch):
 
 def train_unmarked(ready, note_epoch):
     """As `train`, with not a mark in it: the other side of what marking costs."""
-    loader, compute, move, wait, _, epochs, steps, _ = ready
+    loader, compute, move, wait, _, epochs, steps, _, freshen = ready
     now = marks.now_ns
     losses, ends_ns = [], []
     keep = losses.append
     step = 0
     for epoch in range(epochs):
+        freshen()
         begin_ns = now()
         batches = iter(loader)
         for _ in range(steps):

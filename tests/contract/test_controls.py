@@ -30,10 +30,11 @@ def example_of(schema: dict[str, Any]) -> Any:
 
 
 def control_named(name: str) -> Control:
-    """The control with its required fields filled in, from its own schema."""
+    """The control as its own example, or with its required fields filled in from its schema."""
     kind = find("controls", name)
     schema = kind.model_json_schema()
-    fields = {field: example_of(schema["properties"][field]) for field in schema.get("required", [])}
+    required = {field: example_of(schema["properties"][field]) for field in schema.get("required", [])}
+    fields = dict(kind.example) or required
     control = kind.model_validate(fields)
     assert isinstance(control, Control)
     return control
@@ -45,7 +46,7 @@ def control(request: pytest.FixtureRequest) -> Control:
 
 
 def test_the_first_controls_are_there():
-    assert {"cpu", "page_cache"} <= set(NAMES)
+    assert {"cpu", "page_cache", "power_mode", "dvfs", "fan"} <= set(NAMES)
 
 
 def test_its_name_is_the_name_of_its_file(control: Control):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tare.analysis.cells import resolve_factor, text
 from tare.analysis.compare import unknown_name
+from tare.analysis.devices import device_of
+from tare.analysis.energy.baseload import records_of
 from tare.analysis.table import Table, read_table
 from tare.errors import StudyError
 from tare.records.model import USABLE, Record
@@ -47,7 +49,7 @@ def observations(
     """
     if source.is_dir():
         with Store.open(source) as store:
-            rows = record_observations(store.records(), settings=settings, values=values, group=group)
+            rows = record_observations(records_of(store), settings=settings, values=values, group=group)
     else:
         rows = table_observations(read_table(source), settings=settings, values=values, group=group)
     _check_figures(source, rows, values, signed)
@@ -59,7 +61,7 @@ def columns_of(source: Path) -> list[str]:
     if not source.is_dir():
         return list(read_table(source).columns)
     with Store.open(source) as store:
-        usable = [record for record in store.records() if record.state in USABLE]
+        usable = [record for record in records_of(store) if record.state in USABLE]
     if not usable:
         raise StudyError(f"{source}: {NOTHING_USABLE}")
     return list(dict.fromkeys(name for record in usable for name in (*record.metrics, *record.settings)))
@@ -202,14 +204,6 @@ def usable_attempts(records: Iterable[Record], values: Sequence[str]) -> list[Re
         if before is None or _held(record, values) >= _held(before, values):
             chosen[record.trial] = record
     return list(chosen.values())
-
-
-def device_of(record: Record) -> str | None:
-    """What tells this device from others: its name or serial where the facts have one, else the board or processor."""
-    facts = record.facts.get("device")
-    known = facts if isinstance(facts, Mapping) else {}
-    found = next((known[key] for key in ("id", "serial", "name", "board", "cpu") if known.get(key)), None)
-    return None if found is None else str(found)
 
 
 def started_s(record: Record) -> float | None:

@@ -12,7 +12,7 @@ from tare.errors import StudyError
 NAMES: Mapping[str, tuple[str, ...]] = {
     "time": ("step_s", "time_s", "step_ms", "time_ms", "epoch_s", "e2e_s", "ms", "seconds", "s", "wall_s", "time"),
     "energy": ("energy_step_j", "step_j", "energy_j", "energy_mj", "joules", "j", "energy_wh", "wh", "energy"),
-    "power": ("power_w", "watts", "w", "power_mw", "power"),
+    "power": ("power_mean_w", "power_w", "watts", "w", "power_mw", "power"),
     "cost": ("cost", "cost_usd", "usd", "dollars"),
     "latency": ("latency_s", "latency_ms", "request_s", "latency"),
     "latency_p99": ("latency_p99_s", "latency_p99_ms", "p99_s", "p99_ms", "latency_p99", "p99"),

@@ -12,6 +12,7 @@ from tare.analysis import sentences
 from tare.analysis.blame import where_it_lies
 from tare.analysis.cells import Cells, baseline_level, cells, join, resolve_factor
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline, unknown_name
+from tare.analysis.energy.baseload import records_of
 from tare.analysis.model import Comparison, Difference, Estimate, Left, Measurement, Weighing
 from tare.analysis.noise import drift, loud_levels, malloc_lottery, throttled
 from tare.analysis.parity import differences, taints
@@ -35,7 +36,8 @@ from tare.analysis.trials import (
 from tare.errors import StudyError
 from tare.records.model import USABLE, Record, State
 
-BESIDE = ("compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s")  # compared next to the headline, without a claim
+# Compared next to the headline, without a claim.
+BESIDE = ("compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w")
 
 
 class RecordSource(Protocol):
@@ -69,7 +71,7 @@ def weigh(
     metric: str | None = None,
 ) -> Weighing:
     """Everything that a report says about a store; what the caller leaves open the study decides."""
-    records = store.records()
+    records = records_of(store)
     asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric)
     scene = _scene(records, asked)
     family = _family(scene, scene.metric, scene.trials.used)
@@ -104,7 +106,7 @@ def weigh(
 
 def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
     """The stop rule on a store, as the runner asks it after each block."""
-    records = store.records()
+    records = records_of(store)
     scene = _scene(records, request(store.study, records))
     return family_enough(_family(scene, scene.metric, scene.trials.used), until=until, floor=floor)
 

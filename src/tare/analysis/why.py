@@ -78,16 +78,16 @@ def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = 
     _refuse_mixed(stages)
     chain = _chain(stages)
     floor = _floor(stages.values(), name)
-    pairs = [*_steps_up(chain), *_aside(stages)]
+    pairs = steps_of(stages)
     whole = max((stage for stage in chain if stage.platform == "runc"), key=lambda s: len(s.layers), default=chain[-1])
     without = {layer: Stage("runc", tuple(each for each in whole.layers if each != layer)) for layer in whole.layers}
     ends = [(layer, stage) for layer, stage in without.items() if stage in stages]
     family = [_contest(stages, ours, theirs, name, floor) for ours, theirs in [(chain[-1], bare), *pairs]]
     family += [_contest(stages, whole, theirs, name, floor) for _, theirs in ends]
     total, *found = judge(family, margin=margin, metric=name, resamples=0)
-    added = {_new(ours, theirs): each for (ours, theirs), each in zip(pairs, found, strict=False)}
+    added = {new_layer(ours, theirs): each for (ours, theirs), each in zip(pairs, found, strict=False)}
     kept = {layer: each for (layer, _), each in zip(ends, found[len(pairs) :], strict=True)}
-    changed = {_new(ours, theirs): moved(stages[ours], stages[theirs]) for ours, theirs in pairs}
+    changed = {new_layer(ours, theirs): moved(stages[ours], stages[theirs]) for ours, theirs in pairs}
     layers = tuple(
         LayerCost(layer, added.get(layer), kept.get(layer), changed.get(layer, ())) for layer in {**added, **kept}
     )
@@ -130,6 +130,12 @@ def _chain(stages: Iterable[Stage]) -> list[Stage]:
     return chain + [stage for stage in found if stage.platform not in (BARE, "runc")]
 
 
+def steps_of(stages: Iterable[Stage]) -> list[tuple[Stage, Stage]]:
+    """Each stage with the one that it adds a layer to."""
+    found = list(stages)
+    return [*_steps_up(_chain(found)), *_aside(found)]
+
+
 def _steps_up(chain: Sequence[Stage]) -> list[tuple[Stage, Stage]]:
     """Each stage with the one that it stands on; every engine stands on the whole container, not on another engine."""
     ours = [stage for stage in chain if stage.platform in (BARE, "runc")]
@@ -153,7 +159,7 @@ def _aside(stages: Iterable[Stage]) -> list[tuple[Stage, Stage]]:
     return [(ours, theirs) for ours, theirs in pairs if theirs in found]
 
 
-def _new(ours: Stage, theirs: Stage) -> str:
+def new_layer(ours: Stage, theirs: Stage) -> str:
     """The layer that the one has and the other has not; several are named together."""
     if ours.platform != "runc":
         return ours.platform

@@ -31,21 +31,30 @@ TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud 
     "--retry-failed", is_flag=True, help="Run trials again that failed, ran out of time or of memory, or were invalid."
 )
 @click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
+@click.option(
+    "--ignore-managers", is_flag=True, help="Run although something else (TuneD, jtop ...) manages the same knobs."
+)
 @json_option
 def command(
-    study: Path, output: Path | None, accept_changes: bool, retry_failed: bool, trust: bool, as_json: bool
-) -> None:
+    study: Path, output: Path | None, accept_changes: bool, retry_failed: bool, trust: bool, ignore_managers: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Run STUDY, a file or a built-in name; a second run goes on where the first one stopped."""
     loaded = load_study(study, trust)
     text = study_path(study).read_text(encoding="utf-8-sig")
     folder = output or Path("out") / loaded.study
     with needs_of_study(loaded):
-        outcome = run_into(loaded, text, folder, accept_changes, retry_failed)
+        outcome = run_into(loaded, text, folder, accept_changes, retry_failed, ignore_managers)
     finish(folder, outcome, as_json, f"tare run {study} -o {folder}")
 
 
 def run_into(
-    study: Study, text: str, folder: Path, accept_changes: bool = False, retry_failed: bool = False
+    study: Study,
+    text: str,
+    folder: Path,
+    accept_changes: bool = False,
+    retry_failed: bool = False,
+    ignore_managers: bool = False,
 ) -> Outcome:
     """Plan, check, then run into the store at `folder`, which is made if it is not there."""
     from tare.fleet.local import run_study
@@ -58,7 +67,7 @@ def run_into(
     host = LocalHost()
     its_cells = cells(study)
     planned = trials(study, its_cells)
-    if obstacles := check(study, its_cells, host).blocked:
+    if obstacles := check(study, its_cells, host, ignore_managers=ignore_managers).blocked:
         raise ObstacleError("this device cannot run the study, and nothing was run:", obstacles)
     with open_store(study, text, folder) as store:
         _refuse_silent_changes(store, study, planned, accept_changes)

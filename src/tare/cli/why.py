@@ -18,8 +18,10 @@ from tare.errors import ObstacleError
 from tare.parts.isolation import NEEDED_BY_USER, USUAL
 
 if TYPE_CHECKING:
+    from tare.analysis.layer_calls import Calls
     from tare.analysis.model import Comparison
     from tare.analysis.why import Waterfall
+    from tare.records.model import Record
 
 
 @click.command("why")
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 @click.option("--only", metavar="LAYERS", help="Only these layers, like cpu,seccomp.  [default: all of them]")
 @click.option("--writable", is_flag=True, help="The workload may write to the container's root.")
 @click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder of both stores; else out/why-TIME.")
+@click.option("--no-calls", is_flag=True, help="Do not count system calls (one more trial a layer, traced, untimed).")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder of all stores; else out/why-TIME.")
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -49,6 +52,7 @@ def command(
     only: str | None,
     writable: bool,
     cumulative: bool,
+    no_calls: bool,
     output: Path | None,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -56,7 +60,8 @@ def command(
     """Say which layer of a container costs what: namespaces, cgroups, seccomp, capabilities, the engine.
 
     First the whole container against bare metal. If that costs something, a runc container is built up layer by layer,
-    and the whole is run with each layer taken off, all in interleaved blocks.
+    and the whole is run with each layer taken off, all in interleaved blocks. Then each make of container runs once
+    more with its system calls traced; the times of these trials are not compared.
 
     tare why --quota 1 -- python train.py
     """
@@ -80,7 +85,8 @@ def command(
             return
         built = [*stages.chain, *stages.aside, *([] if cumulative else stages.without), *stages.engines]
         found = run.waterfall("layers", built)
-    _tell(found, skipped, folder, as_json)
+        calls = _not_asked_for() if no_calls else run.calls([*stages.chain, *stages.aside, *stages.engines])
+    _tell(found, calls, skipped, folder, as_json)
 
 
 def _refuse_wrong(fields: dict[str, Any], work: dict[str, Any]) -> None:
@@ -90,31 +96,49 @@ def _refuse_wrong(fields: dict[str, Any], work: dict[str, Any]) -> None:
     from_plain({"study": "why", "platform": [{"runc": fields}], "workload": work}, "tare why")
 
 
+def _not_asked_for() -> Calls:
+    from tare.analysis.layer_calls import Calls
+
+    return Calls(missing="system calls were not counted (--no-calls).")
+
+
 class _Run:
-    """The two studies of a `why`, which differ in their platforms alone."""
+    """The studies of a `why`: two that differ in their platforms alone, and one that is traced."""
 
     def __init__(self, folder: Path, work: dict[str, Any], repeat: int, margin: float) -> None:
         self._folder, self._work, self._repeat, self._margin = folder, work, repeat, margin
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why import waterfall
+
+        against = {"against": {"platform": "bare"}, "margin": self._margin}
+        return waterfall(
+            self._records(stage, platforms, {"repeat": self._repeat, "compare": against}), margin=self._margin
+        )
+
+    def calls(self, platforms: list[Any]) -> Calls:
+        """Each make of container once, traced; where that cannot be done, why not."""
+        from tare.analysis.layer_calls import Calls, calls_by_layer
+        from tare.host import LocalHost
+        from tare.parts.find import find
+
+        if why := find("probes", "syscalls")().obstacles(LocalHost()):  # type: ignore[attr-defined]
+            return Calls(missing=f"system calls were not counted: {' '.join(why)}")
+        return calls_by_layer(self._records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"]}))
+
+    def _records(self, stage: str, platforms: list[Any], fields: dict[str, Any]) -> list[Record]:
+        """Run a study of bare metal and these platforms; what it left."""
         from tare.records.store import Store
         from tare.study.load import from_plain
 
-        plain = {
-            "study": f"why-{stage}",
-            "platform": ["bare", *platforms],
-            "workload": self._work,
-            "repeat": self._repeat,
-            "compare": {"against": {"platform": "bare"}, "margin": self._margin},
-        }
+        plain = {"study": f"why-{stage}", "platform": ["bare", *platforms], "workload": self._work, **fields}
         study = from_plain(plain, "tare why")
         outcome = run_into(study, study_text(study), self._folder / stage)
         if outcome.interrupted:
             say(f"{outcome.why}. `tare why -o {self._folder}` with the same options goes on.")
             raise SystemExit(130)
         with Store.open(self._folder / stage) as store:
-            return waterfall(store.records(), margin=self._margin)
+            return store.records()
 
 
 class _Stages:
@@ -183,7 +207,7 @@ def _tell_nothing(total: Comparison, folder: Path, as_json: bool) -> None:
         click.echo(nothing_text(total, width()))
 
 
-def _tell(found: Waterfall, skipped: dict[str, str], folder: Path, as_json: bool) -> None:
+def _tell(found: Waterfall, calls: Calls, skipped: dict[str, str], folder: Path, as_json: bool) -> None:
     from tare.analysis.weighing import weigh
     from tare.cli.report import write_report
     from tare.records.store import Store
@@ -193,7 +217,8 @@ def _tell(found: Waterfall, skipped: dict[str, str], folder: Path, as_json: bool
     with Store.open(folder / "layers") as store:
         write_report(store, weigh(store), report)
     if as_json:
-        print_json({"store": str(folder), "report": str(report), **found.as_json(), "skipped": skipped})
+        said = {**found.as_json(), "system_calls": calls.as_json(), "skipped": skipped}
+        print_json({"store": str(folder), "report": str(report), **said})
     else:
-        click.echo(waterfall_text(found, skipped, width()))
+        click.echo(waterfall_text(found, skipped, width(), calls))
         click.echo(f"report: {report}")

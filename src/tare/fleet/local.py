@@ -14,6 +14,7 @@ from tare.analysis.weighing import is_enough
 from tare.errors import NotRestoredError, TareError
 from tare.fleet.signals import Interruption
 from tare.host import Host
+from tare.parts import tracefs
 from tare.plan.model import Trial
 from tare.records.model import FINISHED, Record, State
 from tare.records.settings import varied
@@ -21,6 +22,7 @@ from tare.records.store import Store
 from tare.study.model import Study
 from tare.trial.device import DeviceLock, device_id, private_folder, state_dir
 from tare.trial.engine import Bench, run_trial
+from tare.trial.gpu_rules import is_lost
 from tare.trial.guardian import Guardian
 from tare.trial.journal import Journal
 from tare.trial.restoration import restore
@@ -64,6 +66,8 @@ def owned_device(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journ
 
 def put_back_all(host: Host, journal: Journal, scratch: Path, watcher: Watcher) -> None:
     """The journal is the truth about what is left on the device; if it cannot be emptied, nothing more may run."""
+    for sentence in tracefs.remove_dead(host):
+        watcher.note(sentence)
     if not journal.pending():
         return
     report = restore(host, journal, scratch=scratch)
@@ -168,7 +172,11 @@ class _Runner:
                 self._watcher.grown(1)
 
     def _break_if_hopeless(self, record: Record) -> None:
-        """The same failure again and again is not worth a night."""
+        """The same failure again and again is not worth a night; a GPU that is gone is gone for the next trial too."""
+        if is_lost(record.reasons):
+            raise TareError(
+                f"the study was stopped, for no further trial can be run on this device:\n{record.reasons[0]}"
+            )
         if record.state not in ("failed", "timeout", "oom"):
             self._same_failure.clear()
             return

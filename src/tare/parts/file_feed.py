@@ -17,6 +17,7 @@ from tare.measures import Channel
 from tare.parts.protocols import Reading
 
 _GONE = {errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR}
+_LATER = {errno.EAGAIN, errno.EBUSY, errno.EIO}  # a sensor that sleeps with its hardware, and will be there again
 
 
 class Parser(Protocol):
@@ -52,6 +53,11 @@ class FileFeed:
         self._now_and_then: dict[str, Parser] = {}
         for file in files:
             self._watch(file)
+
+    @property
+    def due_ns(self) -> int:
+        """Before this there is nothing to read."""
+        return 0 if self._each_poll else self._slow_due_ns
 
     def poll(self) -> list[Reading]:
         readings = self._read(self._each_poll)
@@ -92,13 +98,17 @@ class FileFeed:
         return readings
 
     def _watch(self, file: KernelFile) -> None:
+        parser: Parser | None
         try:
             parser = file.parser_for(self._host.read(file.path))
         except FileNotFoundError:
             return  # this kernel does not have it: its channels are absent
         except OSError as error:
-            self.lost.append(f"{self._probe}: {file.path} cannot be read here: {error.strerror or error}.")
-            return
+            parser = file.parser_for("") if error.errno in _LATER else None
+            if parser is None or not parser.channels:
+                self.lost.append(f"{self._probe}: {file.path} cannot be read here: {error.strerror or error}.")
+                return
+            self.errors[_name(file.path)] += 1
         # Kernels keep the same figure in several files, old ways and new: the first one listed has it.
         if parser.channels and set(parser.channels).isdisjoint(self.channels):
             (self._now_and_then if file.slow else self._each_poll)[file.path] = parser

@@ -105,7 +105,8 @@ def binds(host: Host, site: Site) -> list[Bind]:
     """What an overlay over `/` does not show but the site needs: read-only, then what may be written."""
     mounted = mounts(host)
     reads = [str(path) for path in site.reads]
-    needed = [*reads, *_existing(host, [*reads, *python_paths(host)])]
+    below = [mount.point for mount in mounted if _is_below(mount.point, reads)]  # a disk inside of a folder of data
+    needed = [*reads, *below, *_existing(host, [*reads, *python_paths(host)])]
     hidden = [path for path in needed if not _shown(mounted, path)]
     system = [mount.point for mount in mounted if _is_system(mount.point)]
     readable = _without_nested(mounted, sorted({*system, *hidden}))
@@ -159,6 +160,10 @@ def _shown(mounted: list[Mount], path: str) -> bool:
     """Whether an overlay over `/` shows this path."""
     holder = holding(mounted, path)
     return PurePosixPath(path).parts[1:2] not in [(name,) for name in OWN] and (holder is None or holder.point == "/")
+
+
+def _is_below(point: str, folders: Iterable[str]) -> bool:
+    return any(point != folder and PurePosixPath(point).is_relative_to(folder) for folder in folders)
 
 
 def _is_system(point: str) -> bool:

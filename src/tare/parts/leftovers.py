@@ -1,4 +1,4 @@
-"""What is ours on this device, whichever platform made it: groups, mounts, processes, loop devices, folders."""
+"""What is ours on this device, whichever platform made it: groups, mounts, processes, loop devices, folders, traces."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from tare.host import Host
-from tare.parts import cgroups, claims, strays
+from tare.parts import cgroups, claims, loop_medium, placing, strays, tracefs
 from tare.parts.find import find, names
-from tare.parts.mounts import mounts
+from tare.parts.mounts import Mount, mounts
 from tare.parts.oci_runtime import STATE
 from tare.parts.owner import Owner, boot_id
 from tare.parts.protocols import Leftover, Platform
@@ -39,6 +39,7 @@ def shared(host: Host, scratch: Path) -> list[Leftover]:
         *_loops(host, scratch),
         *_processes(host),
         *_folders(scratch),
+        *tracefs.leftovers(host),
     ]
 
 
@@ -61,10 +62,17 @@ def _groups(host: Host) -> Iterator[Leftover]:
 
 def _mounts(host: Host, scratch: Path) -> Iterator[Leftover]:
     for mount in mounts(host):
-        named = mount.source.removeprefix("tare:") if mount.source.startswith("tare:") else None
-        site = named or _site_in(mount.point, scratch)
-        if site is not None and _SITE.fullmatch(site):
+        if (site := site_of_mount(mount, scratch)) is not None:
             yield Leftover(site, f"the mount {mount.point}")
+
+
+def site_of_mount(mount: Mount, scratch: Path) -> str | None:
+    """The site that a mount belongs to: by its source, by what it shows, or by the folder that it is in."""
+    if placing.is_ours(mount, scratch.parent):
+        return loop_medium.site(scratch.parent)
+    named = mount.source.removeprefix("tare:") if mount.source.startswith("tare:") else None
+    site = named or _site_in(mount.point, scratch)
+    return site if site is not None and _SITE.fullmatch(site) else None
 
 
 def _loops(host: Host, scratch: Path) -> Iterator[Leftover]:

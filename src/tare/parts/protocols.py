@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -119,12 +119,37 @@ class Platform(Part):
         """Remove whatever a dead run made under this site name; nothing there is no error."""
 
 
+class Room(NamedTuple):
+    """Where a tenant's workload is about to run, and what it reads there."""
+
+    place: Host
+    desk: Path
+    reads: tuple[Path, ...]
+
+
 class Control(Part):
     """One thing about the device that a study can fix. The engine journals, writes, reads back and restores it."""
 
     persistence: ClassVar[Literal["volatile", "reboot-persistent"]] = "volatile"
     restore_rank: ClassVar[int] = 50
     """Lower ranks are restored first (faults.md D4: cores come online before anything that needs them)."""
+    hold_rank: ClassVar[int] = 50
+    """Lower ranks are held first, whatever the order in the study: data lie on their medium before they are cached."""
+
+    def turns(self) -> frozenset[str]:
+        """What of the device it turns, for whoever else may want to (`cores`, `cpu_mhz`, `gpu_mhz`, `fan`)."""
+        return frozenset()
+
+    def urgent(self, host: Host) -> bool:
+        """Whether it must be put back before everything else: a fan, where the board is hot."""
+        return False
+
+    def detours(self, host: Host, state: Json) -> list[Json]:
+        """What the device may be told on its way to `state` by a tool that does more than it is asked for.
+
+        A run that is killed in the middle leaves pieces of these, and they are its own doing all the same.
+        """
+        return []
 
     def knob(self) -> str:
         """Which knob of the device it turns: controls with the same answer share one baseline in the undo journal.
@@ -148,6 +173,13 @@ class Control(Part):
     def write(self, host: Host, state: Json) -> None:
         """Put the device into `state`; raises `ControlNotHeld` where it can tell that it did not work."""
 
+    def settle(self, host: Host, rooms: Sequence[Room]) -> Json | None:
+        """What can be done and checked only once the places stand, before anything runs in them: a fact, if any.
+
+        What it makes must go with the places: it is not journaled.
+        """
+        return None
+
 
 class Feed(Protocol):
     """A probe that is running."""
@@ -163,9 +195,15 @@ class Probe(Part):
 
     scoped: ClassVar[bool] = False
     """Whether it watches one tenant, so that each gets a feed of its own."""
+    may_block: ClassVar[bool] = True
+    """Whether a read can take long or hang, as hardware may: then it is read in a thread of its own."""
 
     @abstractmethod
     def obstacles(self, host: Host) -> list[str]: ...
+
+    def aimed(self, inputs: tuple[Path, ...]) -> Self:
+        """The same probe, told which files the workloads read; most do not care."""
+        return self
 
     @abstractmethod
     def open(self, host: Host, scope: Scope) -> Feed: ...

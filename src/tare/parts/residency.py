@@ -38,36 +38,39 @@ class Residency:
         return self.resident / self.pages if self.pages else None
 
 
-def residency(descriptor: int) -> Residency | None:
-    """The residency of an open file, or None if this user may not know it: not the owner, and may not write."""
-    pages = _pages(descriptor)
+def residency(descriptor: int, start: int = 0, length: int | None = None) -> Residency | None:
+    """The residency of an open file, or None if this user may not know it: not the owner, and may not write.
+
+    `start` and `length`, whole pages, ask for a piece of it.
+    """
+    pages = _pages(descriptor, start, length)
     if pages == 0:
         return Residency()
-    seen = cachestat(descriptor)
+    seen = cachestat(descriptor, start, length)
     if seen is not None and seen.resident > 0:
         return seen
     # No page at all may be the truth; but on a stacked file system (overlay) cachestat looks at the wrong layer.
-    if not _may_know(descriptor) or (resident := mincore(descriptor)) is None:
+    if not _may_know(descriptor) or (resident := mincore(descriptor, start, length)) is None:
         return None
     return Residency(pages, resident, 0 if resident == 0 else None)
 
 
-def cachestat(descriptor: int) -> Residency | None:
+def cachestat(descriptor: int, start: int = 0, length: int | None = None) -> Residency | None:
     """What cachestat(2) says, or None where it is missing or refused."""
-    everything, answer = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
-    if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(everything), ctypes.byref(answer), 0) != 0:
+    asked, answer = (ctypes.c_uint64 * 2)(start, length or 0), (ctypes.c_uint64 * 5)()
+    if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(answer), 0) != 0:
         return None
     cached, dirty, writeback = int(answer[0]), int(answer[1]), int(answer[2])
-    pages = _pages(descriptor)
+    pages = _pages(descriptor, start, length)
     return Residency(pages, min(cached, pages), dirty + writeback)
 
 
-def mincore(descriptor: int) -> int | None:
+def mincore(descriptor: int, start: int = 0, length: int | None = None) -> int | None:
     """The number of resident pages by mincore(2), or None where the file cannot be mapped."""
-    size = os.fstat(descriptor).st_size
+    end = start + _bytes(descriptor, start, length)
     total = 0
-    for start in range(0, size, _WINDOW_BYTES):
-        count = _mincore_window(descriptor, start, min(_WINDOW_BYTES, size - start))
+    for begin in range(start, end, _WINDOW_BYTES):
+        count = _mincore_window(descriptor, begin, min(_WINDOW_BYTES, end - begin))
         if count is None:
             return None
         total += count
@@ -87,8 +90,14 @@ def _mincore_window(descriptor: int, start: int, length: int) -> int | None:
         _libc.munmap(address, length)
 
 
-def _pages(descriptor: int) -> int:
-    return -(-os.fstat(descriptor).st_size // mmap.PAGESIZE)
+def _bytes(descriptor: int, start: int, length: int | None) -> int:
+    """So much of the file there is in the piece that is asked for."""
+    left = max(0, os.fstat(descriptor).st_size - start)
+    return left if length is None else min(length, left)
+
+
+def _pages(descriptor: int, start: int = 0, length: int | None = None) -> int:
+    return -(-_bytes(descriptor, start, length) // mmap.PAGESIZE)
 
 
 def _may_know(descriptor: int) -> bool:

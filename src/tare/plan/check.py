@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tare.errors import TareError
 from tare.host import Host
+from tare.parts.managers import conflicts
 from tare.parts.protocols import Part
 from tare.plan.estimate import disk_bytes, guessed_trial_s
 from tare.plan.model import Cell, Trial
@@ -58,7 +59,9 @@ class Check:
         ]
 
 
-def check(study: Study, cells: Sequence[Cell], host: Host, *, trial_s: float | None = None) -> Check:
+def check(
+    study: Study, cells: Sequence[Cell], host: Host, *, trial_s: float | None = None, ignore_managers: bool = False
+) -> Check:
     """Ask every part, count and estimate; `trial_s` is what a trial took before, where a store knows."""
     planned = trials(study, cells)
     seconds = guessed_trial_s(study) if trial_s is None else trial_s
@@ -69,7 +72,7 @@ def check(study: Study, cells: Sequence[Cell], host: Host, *, trial_s: float | N
         trial_s=seconds,
         measured=trial_s is not None,
         disk_bytes=disk_bytes(study, planned, seconds),
-        obstacles=tuple(_obstacles(cells, host)),
+        obstacles=(*_obstacles(cells, host), *(() if ignore_managers else _managed(cells, host))),
         unasked=tuple(_unasked(cells)),
         notes=tuple(_notes(study, cells)),
     )
@@ -89,6 +92,16 @@ def _obstacles(cells: Sequence[Cell], host: Host) -> Iterator[Obstacle]:
             if key not in seen:
                 seen.add(key)
                 yield from _ask(kind, part, host)
+
+
+def _managed(cells: Sequence[Cell], host: Host) -> Iterator[Obstacle]:
+    """Controls that something else on this device turns too."""
+    turned: dict[str, set[str]] = {}
+    for control in (control for cell in cells for control in cell.controls):
+        turned.setdefault(control.part_name(), set()).update(control.turns())
+    for name, turns in turned.items():
+        if sentences := conflicts(host, turns):
+            yield Obstacle("control", name, tuple(sentences))
 
 
 def _ask(kind: str, part: Part, host: Host) -> Iterator[Obstacle]:

@@ -34,11 +34,13 @@ class Shelf:
         except OSError as error:
             raise StoreError(f"{self._folder}: the sealed trials cannot be listed: {error.strerror}.") from error
 
+    def holds(self, key: Key) -> bool:
+        """Whether this trial is there and whole; one that is known already is not looked for again."""
+        return key in self._sealed or key in self.look()
+
     def get(self, key: Key) -> Sealed:
         """One whole trial."""
-        if key in self._sealed:
-            return self._sealed[key]
-        if key not in self.look():
+        if not self.holds(key):
             raise StoreError(f"{self._folder.parent}: there is no whole trial {folder_name(*key)} here.")
         return self._sealed[key]
 

@@ -267,7 +267,7 @@ class Store:
         return set()
 
     def _runs(self, key: Key) -> bool:
-        return key not in self._shelf.look() and self._spool_file(key).parent.is_dir()
+        return not self._shelf.holds(key) and self._spool_file(key).parent.is_dir()
 
     def _spool_file(self, key: Key) -> Path:
         return self.root / SPOOL_FOLDER / folder_name(*key) / SPOOL_FILE

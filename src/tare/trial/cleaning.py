@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tare.host import Host
-from tare.parts import cgroups, claims, hostroot, leftovers, strays
+from tare.parts import cgroups, claims, hostroot, leftovers, strays, tracefs
 from tare.parts.find import find
 from tare.parts.mounts import mounts
 from tare.parts.oci_runtime import STATE
@@ -80,8 +80,9 @@ def _remove(host: Host, remains: Remains, scratch: Path) -> None:
     strays.end(host, remains.site)
     cgroups.remove(host, cgroups.own_folders(host, remains.site))
     hostroot.remove_overlay(host, remains.site)
+    tracefs.sweep(host, remains.site)  # before what it is mounted on goes
     own = _own_folders(remains, scratch)
-    _free(host, own)
+    _free(host, own, [mount.point for mount in mounts(host) if leftovers.site_of_mount(mount, scratch) == remains.site])
     for folder in own:
         host.run(["rm", "-rf", "--one-file-system", "--", str(folder)]).checked()
     remove_folders(remains.site, scratch)
@@ -94,15 +95,15 @@ def _own_folders(remains: Remains, scratch: Path) -> list[PurePosixPath]:
     return [PurePosixPath(path) for path in found if path.is_dir() and not path.is_symlink()]
 
 
-def _free(host: Host, folders: Sequence[PurePosixPath]) -> None:
-    """Detach what hangs on files in our folders, and unmount what is mounted in them, the last first."""
+def _free(host: Host, folders: Sequence[PurePosixPath], points: Sequence[str]) -> None:
+    """Detach what hangs on files in our folders, and unmount what is mounted in them or of them, the last first."""
     listed = host.run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"])
     for line in listed.out.splitlines():
         device, _, file = line.strip().partition(" ")
         if _within(file.strip(), folders):
             host.run(["losetup", "--detach", device]).checked()
     for mount in reversed(mounts(host)):
-        if _within(mount.point, folders):
+        if mount.point in points or _within(mount.point, folders):
             host.run(["umount", "--", mount.point]).checked()
 
 

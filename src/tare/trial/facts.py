@@ -10,6 +10,7 @@ from typing import Any
 
 from tare.host import Host
 from tare.parts.cgroups import hierarchies
+from tare.parts.managers import running
 
 _SYSCTLS = {
     "vm.dirty_ratio": "/proc/sys/vm/dirty_ratio",
@@ -40,6 +41,8 @@ def device_facts(host: Host) -> dict[str, Any]:
     for name, path in _SYSCTLS.items():
         if (value := _line(host, path)) is not None:
             facts[name] = value.strip("\0")
+    # Whoever else turns the device's knobs: where a study turns them too, it ran with --ignore-managers.
+    facts["managers"] = ", ".join(one.name for one in running(host)) or None
     return {name: value for name, value in facts.items() if value is not None}
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tare.host import Host
 from tare.parts.protocols import Mark
+
+_MOMENTS = ("start_ns", "end_ns")
 
 
 def in_device_time(marks: Iterable[Mark], place: Host) -> list[Mark]:
@@ -15,6 +17,13 @@ def in_device_time(marks: Iterable[Mark], place: Host) -> list[Mark]:
     if clock is None:
         return list(marks)
     return [mark._replace(t_ns=clock.to_device_ns(mark.t_ns)) for mark in marks]
+
+
+def result_in_device_time(result: Mapping[str, Any], place: Host) -> dict[str, Any]:
+    """What the launcher counted, with its begin and end in device time."""
+    clock = getattr(place, "guest_clock", None)
+    moved = {} if clock is None else {key: clock.to_device_ns(result[key]) for key in _MOMENTS if key in result}
+    return {**result, **moved}
 
 
 def place_facts(place: Host) -> dict[str, Any]:

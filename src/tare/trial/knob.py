@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -39,18 +39,30 @@ class Knob:
     def name(self) -> str:
         return self.control.part_name()
 
-    def stand(self, now: Json, boot: str) -> Stand:
-        """How the knob stands: what it says now, against what was found and what we set."""
+    def stand(self, now: Json, boot: str, detours: Sequence[Json] = ()) -> Stand:
+        """How the knob stands: what it says now, against what was found, what we set, and what lies on the way."""
         if boot != self.boot and self.control.persistence == "volatile":
             return "rebooted"  # the reboot has undone what we did; what is there now is not of our making
         if now == self.old:
             return "as found"
-        return "ours" if any(is_between(self.old, new, now) for new in self.wanted) else "foreign"
+        ours = any(is_between(self.old, new, now) for new in self.wanted)
+        return "ours" if ours or is_among([self.old, *self.wanted, *detours], now) else "foreign"
+
+    def detours(self, host: Host) -> list[Json]:
+        """What lies on the way to any of its states, as far as the control knows."""
+        return [plain(each) for state in (self.old, *self.wanted) for each in self.control.detours(host, state)]
 
 
-def in_restore_order(knobs: Iterable[Knob]) -> list[Knob]:
-    """By rank (cores before what needs them), then the last one turned first."""
-    return sorted(knobs, key=lambda knob: (knob.control.restore_rank, -max(knob.seqs)))
+def in_restore_order(knobs: Iterable[Knob], host: Host) -> list[Knob]:
+    """What is urgent first (a hot board's fan), then by rank (cores before what needs them), the last turned first."""
+    return sorted(knobs, key=lambda knob: (not _urgent(knob, host), knob.control.restore_rank, -max(knob.seqs)))
+
+
+def _urgent(knob: Knob, host: Host) -> bool:
+    try:
+        return knob.control.urgent(host)
+    except Exception:  # a part may raise anything, and must not keep the knobs from being put back
+        return False
 
 
 def put_back(host: Host, knob: Knob, journal: Journal, *, plan_only: bool = False, force: bool = False) -> Outcome:
@@ -60,7 +72,7 @@ def put_back(host: Host, knob: Knob, journal: Journal, *, plan_only: bool = Fals
     """
     try:
         now = read_state(host, knob.control)
-        stand = knob.stand(now, journal.boot)
+        stand = knob.stand(now, journal.boot, knob.detours(host))
         if plan_only:
             return _planned(knob, now, stand, force)
         if stand == "rebooted":
@@ -99,6 +111,14 @@ def is_between(old: Json, new: Json, now: Json) -> bool:
         in_both = [item for item in old if item in new]
         return all(item in now for item in in_both) and all(item in old or item in new for item in now)
     return False
+
+
+def is_among(states: Sequence[Json], now: Json) -> bool:
+    """True if each setting of `now` is that of one of several states: a change on a detour that was cut off."""
+    if not isinstance(now, dict):
+        return False
+    alike = [state for state in states if isinstance(state, dict) and state.keys() == now.keys()]
+    return len(alike) > 2 and all(any(state[key] == value for state in alike) for key, value in now.items())
 
 
 def show(state: Json) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from tare.errors import ControlNotHeld, NotRestoredError, TareError, TrialError
 from tare.host import Host
-from tare.parts.protocols import Control, Json
+from tare.parts.protocols import Control, Json, Room
 from tare.trial.device import restore_command
 from tare.trial.journal import Journal
 from tare.trial.knob import Knob, in_restore_order, plain, put_back, why
@@ -23,7 +23,15 @@ def hold_controls(
     holding = _Holding(host, journal)
     stack.callback(holding.release)
     files = tuple(inputs)
-    return {control.part_name(): holding.hold(control, plain(control.target(host, files))) for control in controls}
+    ordered = sorted(controls, key=lambda control: control.hold_rank)
+    return {control.part_name(): holding.hold(control, plain(control.target(host, files))) for control in ordered}
+
+
+def settle_controls(host: Host, controls: Iterable[Control], rooms: Sequence[Room]) -> dict[str, Json]:
+    """Let each control finish its work in the places that now stand; what it saw there, by its name."""
+    ordered = sorted(controls, key=lambda control: control.hold_rank)
+    said = {control.part_name(): plain(control.settle(host, rooms)) for control in ordered}
+    return {name: fact for name, fact in said.items() if fact is not None}
 
 
 class _Holding:
@@ -53,7 +61,7 @@ class _Holding:
 
     def release(self) -> None:
         """Put everything back, whatever fails on the way; the sum is raised at the end."""
-        left, failed, notes = in_restore_order(self._knobs), [], []
+        left, failed, notes = in_restore_order(self._knobs, self._host), [], []
         stopped: BaseException | None = None
         while left:
             try:

@@ -16,6 +16,7 @@ from typing import Any
 from tare.errors import BusyError, TareError
 from tare.host import Host
 from tare.parts import find as parts
+from tare.parts import tracefs
 from tare.parts.owner import Owner
 from tare.parts.protocols import Control, Json, Platform
 from tare.trial.desk import remove_folders
@@ -75,8 +76,11 @@ def restore(
         _refuse_while_alive(journal, pending)
     outcomes = list(_sweep_all(host, journal, pending, scratch, plan_only))
     knobs, refused = _knobs(pending, journal)
-    outcomes += [put_back(host, knob, journal, plan_only=plan_only, force=force) for knob in in_restore_order(knobs)]
+    outcomes += [
+        put_back(host, knob, journal, plan_only=plan_only, force=force) for knob in in_restore_order(knobs, host)
+    ]
     if not plan_only:
+        outcomes += [Outcome("swept", sentence) for sentence in tracefs.remove_dead(host)]  # the last step (D4)
         journal.compact()
     return _summed([*outcomes, *refused], notes)
 
@@ -86,7 +90,7 @@ def status(host: Host, journal: Journal) -> list[StatusRow]:
     pending = journal.pending()
     knobs, _ = _knobs(pending, journal)
     stamps = {entry.seq: entry.stamp for entry in pending}
-    rows = [_knob_row(host, knob, journal, stamps[knob.seqs[0]]) for knob in in_restore_order(knobs)]
+    rows = [_knob_row(host, knob, journal, stamps[knob.seqs[0]]) for knob in in_restore_order(knobs, host)]
     return rows + [_site_row(entry, journal) for entry in pending if isinstance(entry, SiteEntry)]
 
 

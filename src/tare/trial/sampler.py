@@ -104,7 +104,8 @@ class Sampler:
             child.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            child.wait()
+            with suppress(subprocess.TimeoutExpired):  # a thread in a read of hardware that hangs does not even die
+                child.wait(END_LIMIT_S)
         if self._complaints is not None:
             self._complaints.close()
 

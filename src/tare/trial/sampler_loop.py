@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,16 @@ from tare.parts.find import find
 from tare.parts.protocols import Feed, Probe, Reading, Recorder
 from tare.records.schema import RAW_FOLDER
 from tare.records.spool import SpoolWriter
+from tare.trial.apart import Apart
 from tare.trial.renamed_feed import Renamed
 from tare.trial.sampler_messages import Line, SamplerReport, SamplerSpec
 from tare.trial.sampler_tally import Tally
 from tare.trial.ticks import Tick, ticks
 
 FLUSH_PERIOD_NS = 1_000_000_000
+OPEN_LIMIT_S = 20.0  # a recorder that switches hundreds of events on takes long
+ANSWER_LIMIT_S = 2.0  # for the first readings and for the last
+CLOSE_LIMIT_S = 10.0  # the runner waits for 20 s
 KEPT_READINGS = 100_000  # so many wait for room on a full disk: some minutes of the default probes
 
 
@@ -57,6 +62,7 @@ class Watch:
         self.tally = Tally(host.clock)
         self._spool, self._host, self._period_ns = spool, host, period_ns
         self._feeds: list[tuple[str, Feed]] = []
+        self._apart: list[tuple[str, Apart]] = []  # those of them that are read in threads of their own
         self._pending: list[Reading] = []
         self._flush_due_ns = 0
         spool.channels(Tally.channels)
@@ -71,17 +77,21 @@ class Watch:
         self.open(probes, scopes[0])
         for number, scope in enumerate(scopes[1:], start=1):
             self.open([probe for probe in probes if probe.scoped], scope, f"tenant{number}.")
+        self.await_opened()
 
     def record(self, recorders: Iterable[Recorder], scopes: Sequence[Scope], raw: Path) -> None:
         for recorder in recorders:
             folder = raw / recorder.part_name()
-            self._add(recorder.part_name(), partial(_record, recorder, self._host, scopes, folder))
+            self._add(recorder.part_name(), partial(_record, recorder, self._host, scopes, folder), recorder.may_block)
 
     def open(self, probes: Iterable[Probe], scope: Scope, prefix: str = "") -> None:
         for probe in probes:
-            self._add(f"{prefix}{probe.part_name()}", partial(_open, probe, self._host, scope, prefix))
+            self._add(f"{prefix}{probe.part_name()}", partial(_open, probe, self._host, scope, prefix), probe.may_block)
 
-    def _add(self, name: str, opened: Callable[[], Feed]) -> None:
+    def _add(self, name: str, opened: Callable[[], Feed], may_block: bool) -> None:
+        if may_block:
+            self._apart.append((name, Apart(name, opened, self._host.clock)))
+            return
         try:
             feed = opened()
             self._spool.channels(feed.channels)
@@ -89,6 +99,42 @@ class Watch:
             self.tally.fail(name, "could not start", error)
         else:
             self._feeds.append((name, feed))
+
+    def await_opened(self) -> None:
+        """All that open in threads of their own, at the same time, and what they see before the first tick.
+
+        One that does not open within the limit is left out.
+        """
+        deadline_s = time.monotonic() + OPEN_LIMIT_S
+        opening, self._apart = self._apart, []
+        for name, apart in opening:
+            if not apart.settle(deadline_s - time.monotonic()):
+                self.tally.lose(name, "could not start", f"gave no answer within {OPEN_LIMIT_S:g} s, and is left out")
+                continue
+            try:
+                apart.answer(0)  # raises what kept it from opening
+                self._spool.channels(apart.channels)
+            except Exception as error:
+                self.tally.fail(name, "could not start", error)
+            else:
+                self._apart.append((name, apart))
+        self._feeds += self._apart
+        for _, apart in self._apart:
+            apart.poll()
+        self.await_answers()
+
+    def await_answers(self) -> None:
+        """Until all have answered what they were asked, or the limit is over: before the first tick, after the last."""
+        deadline_s = time.monotonic() + ANSWER_LIMIT_S
+        for name, apart in self._apart:
+            self._hear(name, apart, deadline_s, "could not be read")
+        self._flush()
+
+    def _hear(self, name: str, apart: Apart, deadline_s: float, what: str) -> None:
+        try:
+            self._pending += apart.answer(deadline_s - time.monotonic())
+        except Exception as error:
+            self.tally.fail(name, what, error)
 
     def take(self, tick: Tick) -> None:
         """Poll every feed once."""
@@ -115,6 +161,9 @@ class Watch:
                 self._pending += feed.close()
             except Exception as error:
                 self.tally.fail(name, "could not be closed", error)
+        deadline_s = time.monotonic() + CLOSE_LIMIT_S
+        for name, apart in self._apart:
+            self._hear(name, apart, deadline_s, "could not be closed")
         self._flush()
         try:
             self._spool.close()
@@ -179,6 +228,7 @@ def watch(line: Line, spec: SamplerSpec, probes: Sequence[Probe]) -> None:
         watching.take(tick)
     # The last one is off the grid: the counters' end must be read before the platform goes away.
     watching.take(Tick(clock.now_ns(), 0, tick.missed))
+    watching.await_answers()
     report = watching.close(core)
     host.close()
     line.say({"state": "ended", "report": report.as_json()})

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tare.clock import Clock
 from tare.measures import Channel
-from tare.parts.file_feed import FileFeed
 from tare.parts.protocols import Feed, Reading
-from tare.trial.renamed_feed import Renamed
 from tare.trial.sampler_messages import SamplerReport
 from tare.trial.ticks import Tick
 
@@ -63,10 +61,10 @@ class Tally:
     def report(self, feeds: Iterable[tuple[str, Feed]], core: int | None) -> SamplerReport:
         errors, lost = self._errors.copy(), list(self._lost.values())
         for name, feed in feeds:
-            read = feed.feed if isinstance(feed, Renamed) else feed
-            if isinstance(read, FileFeed):
-                errors[name] += read.errors.total()
-                lost += read.lost + [_left_out(name, file, count) for file, count in read.errors.items()]
+            for read in _layers(feed):
+                failed = Counter[str](getattr(read, "errors", {}))  # a feed may keep both, as `FileFeed` does
+                errors[name] += failed.total() + getattr(read, "late", 0)
+                lost += [*getattr(read, "lost", ()), *(_left_out(name, file, count) for file, count in failed.items())]
         return SamplerReport(
             ticks=len(self._late_ns),
             missed=self._missed,
@@ -78,6 +76,14 @@ class Tally:
             errors={name: count for name, count in errors.items() if count},
             longest_gap_s=self._longest_gap_ns / 1e9,
         )
+
+
+def _layers(feed: Feed) -> Iterator[Feed]:
+    """A feed, and the one that it hands on, where it is renamed or read in a thread of its own."""
+    read: Feed | None = feed
+    while read is not None:
+        yield read
+        read = getattr(read, "feed", None)
 
 
 def _left_out(probe: str, file: str, count: int) -> str:

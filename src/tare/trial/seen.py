@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tare.clock import Clock
 from tare.errors import TareError
@@ -14,6 +14,9 @@ from tare.parts.protocols import Mark
 from tare.trial.facts import clocks
 from tare.trial.sampler import SamplerReport
 from tare.trial.tenants import Lodger
+
+if TYPE_CHECKING:
+    from tare.records.spool import Times, Values
 
 
 @dataclass
@@ -33,6 +36,8 @@ class Seen:
     died: bool = False  # the workload ended while others were to run on, and not by our hand
     sampler: SamplerReport | None = None
     readings: dict[str, list[float]] = field(default_factory=dict)  # channel -> values in order
+    series: dict[str, tuple[Times, Values]] = field(default_factory=dict)  # the same, each with its times
+    channels: list[dict[str, str]] = field(default_factory=list)  # name, unit, kind and about of each
     traced: dict[str, float] = field(default_factory=dict)  # figures that recorders took
     notes: list[str] = field(default_factory=list)  # worth knowing, whatever the verdict
     error: TareError | None = None
@@ -42,6 +47,12 @@ class Seen:
 
     def __post_init__(self) -> None:
         self.start_ns = self.clock.now_ns()
+
+    @property
+    def slept_s(self) -> float:
+        """How long the machine has slept since the trial began: a clock that runs on against one that stands still."""
+        before, after = self.clocks_before, clocks()
+        return (after["boottime_s"] - before["boottime_s"]) - (after["monotonic_s"] - before["monotonic_s"])
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:

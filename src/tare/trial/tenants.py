@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tare.clock import Clock
 from tare.errors import TrialError
@@ -39,21 +39,36 @@ class Lodger:
         return replace(self.job, env=env)
 
 
-def run_together(lodgers: Sequence[Lodger], limit_s: float, clock: Clock) -> None:
-    """Start all, let them go at one moment, and wait; whoever dies takes the others with it."""
+Watched: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[None]]
+
+
+def run_together(lodgers: Sequence[Lodger], limit_s: float, clock: Clock, watched: Watched | None = None) -> None:
+    """Start all, let them go at one moment, and wait; whoever dies takes the others with it.
+
+    `watched` is entered while they run, with what ends all of them.
+    """
+    watched = watched or (lambda _stop: nullcontext())
     if len(lodgers) == 1:
-        lodgers[0].exit = lodgers[0].place.spawn(lodgers[0].job).wait(limit_s)
+        process = lodgers[0].place.spawn(lodgers[0].job)
+        with watched(process.kill):
+            lodgers[0].exit = process.wait(limit_s)
         return
     runs = [_Run(lodger, limit_s) for lodger in lodgers]
     try:
         for run in runs:
             run.start()
-        if _until_ready(runs, clock):
-            for run in runs:
-                run.let_go()
-            _until_ended(runs, clock)
+        with watched(lambda: _kill_all(runs)):
+            if _until_ready(runs, clock):
+                for run in runs:
+                    run.let_go()
+                _until_ended(runs, clock)
     finally:
         _end_all(runs)
+
+
+def _kill_all(runs: Sequence[_Run]) -> None:
+    for run in runs:
+        run.kill()
 
 
 def _end_all(runs: Sequence[_Run]) -> None:

@@ -8,12 +8,14 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tare.host import Exit
-from tare.parts.group import OOM_NOTE
 from tare.plan.model import Trial
 from tare.records.model import State
+from tare.trial.cache_rules import cold_epochs_trouble
+from tare.trial.endings import Verdict, grew, how_it_ended, stopped_for_heat, who_died
 from tare.trial.facts import clocks
+from tare.trial.gpu_rules import gpu_trouble, lost_gpu
 from tare.trial.seen import Seen
+from tare.trial.sensor_rules import sensor_trouble
 from tare.trial.summary import PARTS, Steps, steps_from
 from tare.trial.tenant_metrics import overlap_ns, run_ns, within
 from tare.trial.thresholds import THRESHOLDS, Thresholds
@@ -29,20 +31,15 @@ class Ruling:
     sentence: str
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """How a trial ended, with the reasons in sentences."""
-
-    state: State
-    reasons: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
 def judge(trial: Trial, seen: Seen, steps: Steps | None) -> Verdict:
     """First how it ended, then whether the conditions were such that its numbers mean something."""
-    if (dead := _who_died(seen)) is not None:
+    if (gone := lost_gpu(seen)) is not None and not seen.interrupted:
+        return Verdict("invalid", (gone,))
+    if (hot := stopped_for_heat(seen)) is not None:
+        return hot
+    if (dead := who_died(seen)) is not None:
         return dead
-    if (ended := _how_it_ended(trial, seen)) is not None:
+    if (ended := how_it_ended(trial, seen)) is not None:
         return ended
     rulings = [ruling for rule in RULES for ruling in rule(trial, seen, steps, THRESHOLDS)]
     notes = tuple(r.sentence for r in rulings if r.weight == "note")
@@ -55,58 +52,6 @@ def judge(trial: Trial, seen: Seen, steps: Steps | None) -> Verdict:
 
 _STATES: dict[Weight, State] = {"invalid": "invalid", "suspect": "suspect"}
 Rule: TypeAlias = Callable[[Trial, Seen, Steps | None, Thresholds], Iterable[Ruling]]
-
-
-def _who_died(seen: Seen) -> Verdict | None:
-    """A tenant that dies takes the pressure off the others: their figures are not those of the full house."""
-    sentences = [
-        f"tenant {number} ({lodger.workload.title()}) ended early{_last_words(lodger.exit)}; the others were stopped."
-        for number, lodger in enumerate(seen.neighbours, start=1)
-        if lodger.died
-    ]
-    if not sentences or seen.interrupted or seen.error is not None or seen.died:
-        return None
-    return Verdict("invalid", tuple(sentences))
-
-
-def _last_words(found: Exit | None) -> str:
-    if found is None:
-        return ""
-    if found.timed_out:
-        return " at the limit"
-    last = [line for line in found.err.strip().splitlines() if line.strip()][-1:]
-    return f" with code {found.code}" + (f": {last[0].strip()[:300]}" if last else "")
-
-
-def _how_it_ended(trial: Trial, seen: Seen) -> Verdict | None:
-    if seen.interrupted:
-        return Verdict("interrupted", ("the run was stopped during this trial.",))
-    if seen.error is not None:
-        return Verdict("failed", (str(seen.error),))
-    if seen.exit is None:
-        return Verdict("failed", ("the workload was never started.",))
-    if seen.exit.timed_out:
-        return Verdict("timeout", (f"no end within the limit; stopped after {seen.exit.seconds:.0f} s.",))
-    if OOM_NOTE in seen.exit.err or _grew(seen, "cgroup.oom_kills"):
-        return Verdict("oom", (f"the kernel ended the workload for want of memory{_limit(trial)}.",))
-    if seen.exit.code != 0:
-        last = [line for line in seen.exit.err.strip().splitlines() if line.strip()][-1:]
-        said = f": {last[0].strip()[:300]}" if last else ""
-        hints = tuple(hint for words, hint in _HINTS.items() if words in seen.exit.err and not _is_bare(trial))
-        return Verdict("failed", (f"the workload ended with code {seen.exit.code}{said}", *hints))
-    return None
-
-
-_HINTS = {  # what a container does to a program that runs on bare metal
-    "Read-only file system": "Inside a container everything is read-only but /tmp: write there.",
-    "No such file or directory": "Inside a container /tmp is its own, and of other files only those under the "
-    "program's folder and on its command line are there; `reads:` in a study shows it more.",
-    "Bus error": "Data loader workers pass batches through /dev/shm: give the platform a larger `shm:`.",
-}
-
-
-def _is_bare(trial: Trial) -> bool:
-    return [platform.part_name() for platform in trial.cell.platforms] == ["bare"]
 
 
 def work_is_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
@@ -173,14 +118,14 @@ def script_was_marked(trial: Trial, seen: Seen, steps: Steps | None, limits: Thr
 
 def nothing_was_swapped(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M23."""
-    pages = _grew(seen, "memory.pswpin") + _grew(seen, "memory.pswpout")
+    pages = grew(seen, "memory.pswpin") + grew(seen, "memory.pswpout")
     if pages:
         yield Ruling("invalid", f"the device swapped {pages:.0f} pages during the trial.")
 
 
 def nothing_was_stolen(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M25: a hypervisor that took the cores away."""
-    share = _grew(seen, "cpu.steal_s") / _capacity_s(seen)
+    share = grew(seen, "cpu.steal_s") / _capacity_s(seen)
     if share > limits.steal_suspect_share:
         weight: Weight = "invalid" if share > limits.steal_invalid_share else "suspect"
         yield Ruling(weight, f"the hypervisor took {share:.1%} of the CPU time away (steal).")
@@ -191,8 +136,8 @@ def nobody_else_worked(trial: Trial, seen: Seen, steps: Steps | None, limits: Th
     if "cgroup.cpu_s" not in seen.readings or seen.sampler is None:
         return
     tenants = ["cgroup.cpu_s", *(f"tenant{number}.cgroup.cpu_s" for number in range(1, len(seen.neighbours) + 1))]
-    ours_s = sum(_grew(seen, channel) for channel in tenants) + seen.sampler.cpu_s
-    foreign_s = _grew(seen, "cpu.busy_s") - ours_s
+    ours_s = sum(grew(seen, channel) for channel in tenants) + seen.sampler.cpu_s
+    foreign_s = grew(seen, "cpu.busy_s") - ours_s
     share = foreign_s / _capacity_s(seen)
     if share > limits.foreign_suspect_share:
         weight: Weight = "invalid" if share > limits.foreign_invalid_share else "suspect"
@@ -237,10 +182,25 @@ def steps_are_steady(trial: Trial, seen: Seen, steps: Steps | None, limits: Thre
 
 def throttling_is_seen(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """CFS throttling next to every time: with a quota it is the finding, without one it would be a surprise."""
-    times = _grew(seen, "cgroup.nr_throttled")
+    times = grew(seen, "cgroup.nr_throttled")
     if times:
-        spent_s = _grew(seen, "cgroup.throttled_s")
+        spent_s = grew(seen, "cgroup.throttled_s")
         yield Ruling("note", f"throttled by the CPU quota {times:.0f} times, {spent_s:.2f} s in all.")
+
+
+def gpus_were_as_asked(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """M19-M21 and M25, of GPUs."""
+    yield from (Ruling(weight, sentence) for weight, sentence in gpu_trouble(seen, limits))
+
+
+def sensors_were_sound(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """M17, M19, M21, M27-M29, E4: heat, clocks and power."""
+    yield from (Ruling(weight, sentence) for weight, sentence in sensor_trouble(seen, limits))
+
+
+def every_epoch_was_cold(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """What was asked of the page cache holds in every epoch, or the epochs are not what the study says."""
+    yield from (Ruling("invalid", sentence) for sentence in cold_epochs_trouble(seen.facts))
 
 
 def emulation_is_told(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
@@ -263,19 +223,12 @@ RULES: tuple[Rule, ...] = (
     steps_are_steady,
     throttling_is_seen,
     emulation_is_told,
+    every_epoch_was_cold,
+    gpus_were_as_asked,
+    sensors_were_sound,
 )
-
-
-def _grew(seen: Seen, channel: str) -> float:
-    values = seen.readings.get(channel, [])
-    return values[-1] - values[0] if len(values) >= 2 else 0.0
 
 
 def _capacity_s(seen: Seen) -> float:
     kinds = ("busy", "idle", "iowait", "steal")
-    return sum(_grew(seen, f"cpu.{kind}_s") for kind in kinds) or float("inf")
-
-
-def _limit(trial: Trial) -> str:
-    limits = [platform.fields().get("memory") for platform in trial.cell.platforms]
-    return "".join(f" (its limit is {limit / 2**20:.0f} MiB)" for limit in limits if limit)
+    return sum(grew(seen, f"cpu.{kind}_s") for kind in kinds) or float("inf")

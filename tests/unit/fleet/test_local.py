@@ -64,6 +64,7 @@ class Scene:
         self.told = Told()
         self.ran: list[Any] = []
         self.endings: dict[int, str] = {}  # the nth trial to be run -> its state
+        self.reasons: dict[int, tuple[str, ...]] = {}  # and why, where that matters
         self.spread = 0.001
         monkeypatch.setattr(local, "run_trial", self._run_trial)
 
@@ -100,7 +101,7 @@ class Scene:
         writer = bench.store.begin(draft)
         slow = 1.02 if trial.settings["platform"] == "docker" else 1.0
         metrics = {"step_s": slow + self.spread * (trial.block % 3)}
-        reasons = () if state == "ok" else (f"it {state}.",)
+        reasons = self.reasons.get(number, () if state == "ok" else (f"it {state}.",))
         record = replace(draft, attempt=writer.attempt, state=state, reasons=reasons, metrics=metrics)
         writer.seal(record, [], "", "")
         self.host.clock.advance(10)
@@ -159,6 +160,17 @@ def test_the_same_failure_three_times_in_a_row_stops_the_study(scene):
     with pytest.raises(TareError, match="3 trials in a row failed in the same way"):
         scene.run()
     assert len(scene.ran) == 3
+
+
+def test_a_lost_gpu_stops_the_study_after_one_trial_and_the_results_so_far_are_kept(scene):
+    lost = "GPU 0 is lost: it no longer answers its driver."
+    scene.endings, scene.reasons = {1: "invalid"}, {1: (lost,)}
+    with pytest.raises(TareError, match="no further trial can be run on this device") as told:
+        scene.run()
+    assert lost in str(told.value)
+    assert len(scene.ran) == 2
+    with Store.open(scene.root) as store:
+        assert [record.state for record in store.records()] == ["ok", "invalid"]
 
 
 def test_a_failure_now_and_then_does_not_stop_the_study(scene):

@@ -13,7 +13,7 @@ import pytest
 
 from tare.host import Exit, LocalHost
 from tare.parts.workloads.command import Command
-from tare_inside import attach, marks
+from tare_inside import attach, cold_epochs, marks
 
 Run = Callable[..., Exit]
 Plainly = Callable[..., str]
@@ -272,3 +272,17 @@ def test_only_the_first_of_distributed_processes_marks(
     watch.end()
 
     assert (tmp_path / "marks.bin").exists() is marks_there
+
+
+def test_a_script_whose_epochs_are_to_begin_cold_has_its_data_dropped_before_each_pass(
+    run: Run, desk: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data.bin"
+    data.write_bytes(b"x" * 100_000)
+    (desk / cold_epochs.ORDER).write_text(json.dumps({"paths": [str(data)]}))
+
+    ended = run(COMMON + USUAL, "0", "SGD")
+
+    assert (ended.code, ended.err) == (0, "")
+    shares = json.loads((desk / cold_epochs.SAID).read_text())["shares"]
+    assert shares == [0.0] * 4  # two passes to train, two to test

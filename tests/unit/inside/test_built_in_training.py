@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -268,3 +269,25 @@ def test_data_that_are_too_few_end_the_program_with_a_sentence(
     assert capsys.readouterr().err == (
         f"tare: {data}: an epoch needs 408 images and there are 400; ask for fewer steps_per_epoch.\n"
     )
+
+
+def test_an_epoch_that_is_to_begin_cold_does_and_its_cooling_is_in_no_time(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tare_inside import cold_epochs
+
+    def slow(paths: list[str]) -> float:
+        time.sleep(0.1)
+        return 0.0
+
+    monkeypatch.setattr(cold_epochs, "dropped", slow)
+    (tmp_path / cold_epochs.ORDER).write_text(json.dumps({"paths": [str(data)]}))
+    outcome, loaded = trained(tmp_path, data)
+
+    times_ns = {(name, edge, step): t_ns for t_ns, name, edge, step in loaded}
+    gap_ns = times_ns["step", "begin", 5] - times_ns["step", "end", 4]
+    assert gap_ns > 90_000_000
+    assert times_ns["epoch", "begin", 1] <= times_ns["step", "begin", 5]
+    whole_s = sum(times_ns["epoch", "end", epoch] - times_ns["epoch", "begin", epoch] for epoch in (0, 1)) / 1e9
+    assert outcome["train_s"] == pytest.approx(whole_s, abs=0.05)
+    assert json.loads((tmp_path / cold_epochs.SAID).read_text())["shares"] == [0.0, 0.0]

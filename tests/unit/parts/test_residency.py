@@ -64,7 +64,7 @@ def test_a_kernel_without_cachestat_is_asked_by_mincore(descriptor: int, monkeyp
 def test_a_stacked_file_system_that_shows_cachestat_nothing_is_asked_by_mincore(
     descriptor: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "cachestat", lambda _: Residency(101, 0, 0))  # as overlayfs does
+    monkeypatch.setattr(module, "cachestat", lambda *_: Residency(101, 0, 0))  # as overlayfs does
     assert residency(descriptor) == Residency(101, 101, None)
 
 
@@ -95,3 +95,18 @@ def test_a_user_who_may_not_know_gets_no_answer_rather_than_a_false_one(
 def test_files_add_up_and_an_unknown_makes_the_sum_unknown():
     assert Residency(10, 5, 1) + Residency(10, 10, 2) == Residency(20, 15, 3)
     assert Residency(10, 5, 1) + Residency(10, 10, None) == Residency(20, 15, None)
+
+
+def test_a_piece_of_a_file_is_counted_by_itself(tmp_path: Path):
+    path = tmp_path / "pieces.bin"
+    path.write_bytes(os.urandom(66 * PAGE))
+    with path.open("rb", buffering=0) as file:
+        number = file.fileno()
+        os.fsync(number)
+        os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(number, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead: what is asked for is what is read
+        os.pread(number, 2 * PAGE, 64 * PAGE)
+        counted = [residency(number, start * PAGE, 32 * PAGE) for start in (0, 32, 64, 66)]
+        by_mincore = [mincore(number, start * PAGE, 32 * PAGE) for start in (0, 32, 64)]
+    assert [(seen.pages, seen.resident) for seen in counted if seen] == [(32, 0), (32, 0), (2, 2), (0, 0)]
+    assert by_mincore == [0, 0, 2]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,11 +10,11 @@ import pytest
 from knobs import DEAD, EarlyKnob, FileKnob, journal_in, knob_host, make_findable, stand
 from tare.errors import ControlNotHeld, NotRestoredError, TareError, TrialError
 from tare.host import Host
-from tare.parts.protocols import Control, Json
+from tare.parts.protocols import Control, Json, Room
 from tare.testing import FakeHost
 from tare.trial.journal import Journal
 from tare.trial.knob import is_between
-from tare.trial.preparation import hold_controls
+from tare.trial.preparation import hold_controls, settle_controls
 from tare.trial.restoration import restore
 
 KNOBS = tuple(FileKnob(file=name) for name in "abc")
@@ -263,3 +263,28 @@ def test_a_long_study_does_not_make_a_long_journal(tmp_path: Path):
 )
 def test_a_change_of_several_files_that_was_cut_off_is_told_from_someone_elses(now: object, between: bool):
     assert is_between({"online": [0, 1, 2, 3]}, {"online": [0]}, now) is between
+
+
+class Medium(FileKnob):
+    hold_rank = 10
+
+
+class Cache(FileKnob):
+    hold_rank = 90
+
+    def settle(self, host: Host, rooms: Sequence[Room]) -> Json | None:
+        return {"rooms": len(rooms)}
+
+
+def test_what_others_build_upon_is_held_first_whatever_the_study_names_first(tmp_path: Path):
+    host, journal = knob_host(), journal_in(tmp_path)
+    hold(host, [Cache(file="a"), FileKnob(file="b"), Medium(file="c")], journal)
+    written = [line.split("/")[-1] for line in host.log if line.endswith(" new")]
+    assert written == ["c new", "b new", "a new"]
+
+
+def test_only_controls_that_have_something_to_say_of_the_places_are_in_the_record(tmp_path: Path):
+    rooms = [Room(FakeHost(), tmp_path, ())] * 2
+    controls = [Cache(file="a"), FileKnob(file="b")]
+    assert settle_controls(FakeHost(), controls, rooms) == {Cache.part_name(): {"rooms": 2}}
+    assert settle_controls(FakeHost(), [FileKnob(file="b")], rooms) == {}

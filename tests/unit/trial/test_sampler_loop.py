@@ -39,6 +39,8 @@ class MemorySpool:
 class StandIn(Probe):
     """A probe that does what a test tells its feed to do."""
 
+    may_block = False
+
     def obstacles(self, host):
         return []
 

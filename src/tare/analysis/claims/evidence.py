@@ -22,8 +22,8 @@ from tare.analysis.claims.factors import (
 from tare.analysis.claims.fingerprint import software
 from tare.analysis.claims.metrics import COMPUTE, Names
 from tare.analysis.compare import noise_floor
+from tare.analysis.devices import device_of
 from tare.analysis.model import Measurement
-from tare.analysis.observations import device_of
 from tare.analysis.parity import differences, taints
 from tare.analysis.stats import ALPHA
 from tare.records.model import Record

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from tare.analysis.cells import text
-from tare.analysis.observations import device_of
+from tare.analysis.devices import device_of
 from tare.analysis.parity import flat, rule_for
 from tare.analysis.population import DEVICE_KEYS
 from tare.records.model import Record

@@ -50,8 +50,8 @@ _PROBES: Mapping[Names, str] = {
     WRITEBACK_INTERVAL: "the ftrace probe", WRITEBACK_DEVIATION: "the ftrace probe",
     WRITEBACK_PAGES: "the ftrace probe", WRITEBACKS: "the ftrace probe", BACKGROUND: "the ftrace probe",
     TOP_FAULTS: "the perf probe", HOT_EARLY: "the ftrace probe", HOT_LATE: "the ftrace probe",
-    FLUSH: "a simulated flushing layer (`tare simulate`)",
-    FLUSH_WITH_NVM: "a simulated flushing layer (`tare simulate`)",
+    FLUSH: "the ftrace probe, whose page writes are simulated (`tare simulate`)",
+    FLUSH_WITH_NVM: "the ftrace probe, whose page writes are simulated (`tare simulate`)",
 }  # fmt: skip
 
 

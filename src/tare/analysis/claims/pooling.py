@@ -9,7 +9,10 @@ from typing import Any
 
 from tare.analysis.claims.evidence import Evidence, Trial
 from tare.analysis.claims.fingerprint import device_facts
-from tare.analysis.observations import device_of, usable_attempts
+from tare.analysis.devices import device_of
+from tare.analysis.energy.baseload import records_of
+from tare.analysis.flushing.stores import with_flush_latencies
+from tare.analysis.observations import usable_attempts
 from tare.analysis.stats import ALPHA
 from tare.analysis.stopping import LOOKING_ALPHA
 from tare.analysis.variability.samples import epoch_medians
@@ -71,7 +74,7 @@ class Pool:
 def read_source(root: Path) -> Source:
     """A store's records, and the epochs of some of its trials."""
     with Store.open(root) as store:
-        records = store.records()
+        records = with_flush_latencies(store, records_of(store))
         usable = usable_attempts(records, _FIGURES)
         many = [each for each in usable if (each.settings.get("workload.epochs") or 0) > 2]
         some = many[:: max(1, -(-len(many) // EPOCHS_OF))]

@@ -19,7 +19,7 @@ from tare.analysis.claims.model import Check, Claim, Look
 from tare.analysis.claims.power_modes import by_mode, default_mode, errors, grid
 from tare.analysis.claims.s0 import by_model
 from tare.analysis.claims.samples import grouped, two_samples
-from tare.analysis.observations import device_of
+from tare.analysis.devices import device_of
 from tare.records.model import Record
 
 BATCH = "workload.batch"

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from tare.analysis.cells import text
 from tare.analysis.compare import unknown_name
+from tare.analysis.devices import device_of
+from tare.analysis.energy.baseload import records_of
 from tare.analysis.observations import (
     NOTHING_USABLE,
-    device_of,
     figure_column,
     label_column,
     started_s,
@@ -74,9 +75,9 @@ def table_samples(
 def store_samples(root: Path, metric: str = "step_s", settings: Sequence[str] | None = None) -> list[Sample]:
     """One sample an epoch of each usable trial, where its marks have epochs, else one a trial."""
     with Store.open(root) as store:
-        records = [record for record in usable_attempts(store.records(), [metric]) if metric in record.compared]
+        records = [record for record in usable_attempts(records_of(store), [metric]) if metric in record.compared]
         if not records:
-            known = sorted({name for record in usable_attempts(store.records(), []) for name in record.metrics})
+            known = sorted({name for record in usable_attempts(records_of(store), []) for name in record.metrics})
             raise StudyError(f"{root}: {unknown_name('figure', metric, known) if known else NOTHING_USABLE}")
         names = list(settings) if settings is not None else varied([record.settings for record in records])
         return [sample for record in records for sample in _of_record(store, record, metric, names)]

@@ -1,10 +1,11 @@
-"""The data set in the page cache, or out of it, before each trial."""
+"""The data set in the page cache, or out of it, before each trial; or out of it before each epoch."""
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -13,8 +14,9 @@ from pydantic import AfterValidator
 from tare.errors import ControlNotHeld, TrialError
 from tare.host import Host, LocalHost
 from tare.parts.data_set import open_files
-from tare.parts.protocols import Control, Json
+from tare.parts.protocols import Control, Json, Room
 from tare.parts.residency import Residency, residency
+from tare_inside import cold_epochs
 
 COLD_SHARE = 0.01  # at most this much of the data set may be left in memory
 WARM_SHARE = 0.99
@@ -34,8 +36,11 @@ class PageCache(Control):
     short: ClassVar[str | None] = "state"
     example: ClassVar[Mapping[str, Json]] = {"state": "warm"}
 
-    state: Literal["cold", "warm"]
-    """cold: nothing of the data set is in memory; warm: all of it is."""
+    hold_rank: ClassVar[int] = 90  # after the control that says where the data lie
+
+    state: Literal["cold", "warm", "cold_every_epoch"]
+    """cold: nothing of the data set is in memory when the trial begins; warm: all of it is; cold_every_epoch: nothing
+    of it is when an epoch begins, each time (the workload's side drops it, outside of every timed step)."""
     paths: tuple[Annotated[Path, AfterValidator(_absolute)], ...] = ()
     """The files and folders to act on; by default those that the workload reads."""
     drop_all: bool = False
@@ -58,10 +63,24 @@ class PageCache(Control):
 
     def write(self, host: Host, state: Json) -> None:
         files = _on_device(host, state["paths"])
-        if state["state"] == "cold":
-            self._cool(host, files)
-        else:
+        if state["state"] == "warm":
             self._warm(host, files)
+        else:
+            self._cool(host, files)
+
+    def settle(self, host: Host, rooms: Sequence[Room]) -> Json | None:
+        """Leave the order for the workload's side on each desk: only there it is known when an epoch begins."""
+        if self.state != "cold_every_epoch":
+            return None
+        for room in rooms:
+            if getattr(room.place, "guest_clock", None) is not None:
+                raise TrialError(
+                    "page_cache: cold_every_epoch cannot be held in a virtual machine: what it drops of its own cache "
+                    "is still in the device's. Use `page_cache: cold`, or another platform."
+                )
+            paths = [str(path) for path in self.paths or room.reads]
+            (room.desk / cold_epochs.ORDER).write_text(json.dumps({"paths": paths}))
+        return None
 
     def _cool(self, host: Host, files: list[Path]) -> None:
         for _ in range(_TRIES):

@@ -19,6 +19,7 @@ class Cgroup(Probe):
     """The workload's cgroup, versions 1 and 2, and hybrids of them."""
 
     scoped = True
+    may_block = False  # counters in the kernel's memory
 
     switches: bool = True
     """Context switches of its threads."""

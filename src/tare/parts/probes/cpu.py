@@ -27,6 +27,8 @@ _COUNTS = (
 class Cpu(Probe):
     """CPU time of the device by kind, context switches, and how long tasks waited for a core."""
 
+    may_block = False  # counters in the kernel's memory
+
     per_core: bool = False
     """The times of each core as well."""
     frequency: bool = False

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from itertools import repeat
 from operator import itemgetter, mul
 
 from tare.host import Host, Scope
 from tare.measures import Channel
+from tare.parts import loop_medium
 from tare.parts.file_feed import FileFeed, KernelFile, unreadable
 from tare.parts.procfs import make_reading, whole
 from tare.parts.protocols import Feed, Probe, Reading
 
 DISKSTATS = "/proc/diskstats"
-_NOT_DISKS = ("loop", "ram", "zram", "fd", "sr")  # backed by a file or by memory, or with nothing in it
+_NOT_DISKS = ("ram", "zram", "fd", "sr")  # backed by a file or by memory, or with nothing in it
 
 _COLUMNS = (  # column after the name, channel, unit, scale
     (0, "reads", "1", 1),
@@ -22,14 +23,19 @@ _COLUMNS = (  # column after the name, channel, unit, scale
     (4, "writes", "1", 1),
     (6, "write_bytes", "bytes", 512),
     (7, "write_s", "s", 0.001),
+    (8, "in_flight", "1", 1),  # begun and not ended, now
     (9, "busy_s", "s", 0.001),
+    (10, "queue_s", "s", 0.001),  # each request's time in the queue, summed: by time, how long the queue was
 )
+_GAUGES = ("in_flight",)
 _chosen = itemgetter(*(column for column, *_ in _COLUMNS))
 _SCALES = [scale for *_, scale in _COLUMNS]
 
 
 class Disk(Probe):
-    """Requests, bytes and busy time of each whole block device."""
+    """Requests, bytes, queue and busy time of each whole block device; an emulated medium is called `storage`."""
+
+    may_block = False  # counters in the kernel's memory
 
     devices: tuple[str, ...] | None = None
     """Only these, by kernel name; partitions and loop devices are watched only if named here."""
@@ -47,8 +53,9 @@ class Disk(Probe):
     def open(self, host: Host, scope: Scope) -> Feed:
         def parser_for(text: str) -> DiskstatsParser:
             here = _names(text)
-            wanted = self.devices if self.devices is not None else [name for name in here if _is_disk(host, name)]
-            return DiskstatsParser([name for name in wanted if name in here])
+            if self.devices is not None:
+                return DiskstatsParser({name: name for name in self.devices if name in here})
+            return DiskstatsParser({name: called for name in here if (called := _called(host, name)) is not None})
 
         return FileFeed("disk", host, [KernelFile(DISKSTATS, parser_for)])
 
@@ -56,10 +63,15 @@ class Disk(Probe):
 class DiskstatsParser:
     """Reads the lines of the chosen devices; one that is unplugged just has no readings."""
 
-    def __init__(self, devices: Sequence[str]) -> None:
-        self._devices = [(f" {name} ", [f"disk.{name}.{what}" for _, what, _, _ in _COLUMNS]) for name in devices]
+    def __init__(self, devices: Mapping[str, str]) -> None:
+        """`devices`: by the kernel's name, what each is called in channels."""
+        self._devices = [
+            (f" {name} ", [f"disk.{called}.{what}" for _, what, _, _ in _COLUMNS]) for name, called in devices.items()
+        ]
         self.channels = tuple(
-            Channel(f"disk.{name}.{what}", unit, "counter") for name in devices for _, what, unit, _ in _COLUMNS
+            Channel(f"disk.{called}.{what}", unit, "gauge" if what in _GAUGES else "counter")
+            for called in devices.values()
+            for _, what, unit, _ in _COLUMNS
         )
 
     def __call__(self, t_ns: int, text: str) -> list[Reading]:
@@ -79,12 +91,18 @@ def _names(diskstats: str) -> list[str]:
     return [fields[2] for line in diskstats.splitlines() if len(fields := line.split()) > 12]
 
 
-def _is_disk(host: Host, name: str) -> bool:
-    """Whole devices have a folder in /sys/block; partitions lie in the folder of theirs."""
+def _called(host: Host, name: str) -> str | None:
+    """What a device is called; None if it is no disk: only whole ones have a folder in /sys/block."""
+    folder = f"/sys/block/{name.replace('/', '!')}"
+    if name.startswith("loop"):
+        return "storage" if _text(host, f"{folder}/loop/backing_file").strip() == str(loop_medium.image()) else None
     if name.startswith(_NOT_DISKS):
-        return False
+        return None
+    return name if _text(host, f"{folder}/size") else None
+
+
+def _text(host: Host, path: str) -> str:
     try:
-        host.read(f"/sys/block/{name.replace('/', '!')}/size")
+        return host.read(path)
     except OSError:
-        return False
-    return True
+        return ""

@@ -39,6 +39,8 @@ _COUNTS = (
 class Memory(Probe):
     """Memory, page cache, faults and swapping of the whole device."""
 
+    may_block = False  # counters in the kernel's memory
+
     def obstacles(self, host: Host) -> list[str]:
         return unreadable("memory", host, MEMINFO)
 

@@ -16,6 +16,7 @@ from tare.report.theme import level_colour
 from tare.report.words import quantity_text, safe_text, scaled
 
 GRID = 60  # points of an outline
+ENOUGH = 500  # values for an outline
 HALF = 0.42  # of the room that a level has
 POWER = ("external.power_w", "power_rails.total_w", "power_rapl.total_j", "gpu.power_w")
 # Name of the figure, its title, the metric whose unit it has, and the channels that may carry it, the best first.
@@ -136,7 +137,8 @@ def _outline(place: int, level: str, values: Floats) -> list[Mapping[str, Any]]:
     if high - low <= 1e-9 * max(abs(high), 1e-30):
         return [{"level": level, "value": low, "left": place - HALF, "right": place + HALF}]
     grid = np.linspace(low, high, GRID)
-    density = gaussian_kde(values)(grid)
+    some = np.quantile(values, np.linspace(0, 1, ENOUGH)) if values.size > ENOUGH else values
+    density = gaussian_kde(some)(grid)
     half = HALF * density / density.max()
     return [
         {"level": level, "value": float(value), "left": place - float(width), "right": place + float(width)}

@@ -99,12 +99,15 @@ def test_a_core_that_is_not_there_is_said_with_those_that_are():
     assert sentence == "cpu: this machine has no core 7; its cores are 0, 1, 2, 3."
 
 
-def test_cpusets_of_cgroup_v1_are_an_obstacle_because_they_lose_the_core_for_good():
+def test_cpusets_of_cgroup_v1_are_kept_aside_while_a_core_is_off(tmp_path: Path):
     host = Cores("30 24 0:26 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n")
-    (sentence,) = Cpu(online=(0, 1)).obstacles(host)
-    assert "/sys/fs/cgroup/cpuset" in sentence
-    assert "lost to every group" in sentence
-    assert Cpu(online=(0, 1, 2, 3)).obstacles(host) == []  # nothing would go offline
+    group = "/sys/fs/cgroup/cpuset/docker/cpuset.cpus"
+    host.files[group] = "0-3\n"
+    host.answers = {"find": f"{group}\n"}
+    with ExitStack() as stack:
+        hold_controls(stack, host, [Cpu(online=(0, 1))], [], journal_in(tmp_path))
+        host.files[group] = "0-1\n"  # as the kernel does
+    assert host.files[group] == "0-3\n"
 
 
 def test_other_hierarchies_of_cgroup_v1_are_none():
@@ -129,6 +132,6 @@ def test_on_a_tree_of_files_only_the_switches_are_written(tmp_path: Path):
     host = LocalHost(root=root)
     assert Cpu(online=(0,)).obstacles(host) == []
     Cpu(online=(0,)).write(host, {"online": [0]})
-    assert switch.read_text() == "0"
+    assert switch.read_text() == "0\n"
     with pytest.raises(ControlNotHeld, match="without a switch"):
         Cpu(online=(1,)).write(host, {"online": [1]})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import mmap
 import os
 from pathlib import Path
@@ -13,8 +14,10 @@ from tare.parts import residency as residency_module
 from tare.parts.controls import page_cache
 from tare.parts.controls.page_cache import PageCache
 from tare.parts.data_set import open_files
+from tare.parts.protocols import Room
 from tare.parts.residency import Residency, residency
 from tare.testing import FakeHost
+from tare_inside import cold_epochs
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def test_cold_leaves_other_files_where_they_are(data: Path, tmp_path: Path):
 
 def test_the_plain_value_in_a_study_is_the_state():
     assert PageCache.short == "state"
-    with pytest.raises(ValidationError, match="'cold' or 'warm'"):
+    with pytest.raises(ValidationError, match="'cold', 'warm' or 'cold_every_epoch'"):
         PageCache(state="tepid")  # type: ignore[arg-type]
 
 
@@ -154,3 +157,26 @@ def test_dropping_everything_needs_root(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (sentence,) = PageCache(state="cold", drop_all=True).obstacles(LocalHost())
     assert "needs root" in sentence
+
+
+def test_every_epoch_is_left_to_the_workload_and_the_order_lies_on_its_desk(tmp_path: Path, data: Path):
+    control = PageCache(state="cold_every_epoch")
+    write(control, data)
+    assert share(data) == 0.0
+
+    control.settle(LocalHost(), [Room(FakeHost(), tmp_path, (data,))])
+
+    assert json.loads((tmp_path / cold_epochs.ORDER).read_text()) == {"paths": [str(data)]}
+
+
+@pytest.mark.parametrize("state", ["cold", "warm"])
+def test_a_state_at_the_start_of_a_trial_leaves_no_order(tmp_path: Path, data: Path, state):
+    PageCache(state=state).settle(LocalHost(), [Room(FakeHost(), tmp_path, (data,))])
+    assert not (tmp_path / cold_epochs.ORDER).exists()
+
+
+def test_a_guest_whose_data_are_cached_on_the_device_too_is_refused(tmp_path: Path, data: Path):
+    guest = FakeHost()
+    guest.guest_clock = object()  # type: ignore[attr-defined]
+    with pytest.raises(TrialError, match="virtual machine"):
+        PageCache(state="cold_every_epoch").settle(LocalHost(), [Room(guest, tmp_path, (data,))])

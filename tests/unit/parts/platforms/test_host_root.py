@@ -171,3 +171,9 @@ def test_a_folder_that_is_read_and_written_is_bound_once_and_writable():
     site = Site("t", Path("/s"), reads=(Path("/a/b"), Path("/a")), writes=(Path("/a/b"),))
 
     assert hostroot.image_binds(site) == [Bind("/a", "/a"), Bind("/a/b", "/a/b", writable=True)]
+
+
+def test_a_disk_inside_of_a_folder_of_data_is_shown_too():
+    host = linux("/work/data/more", "/work/other")
+    site = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/work/data"),))
+    assert [bind.target for bind in hostroot.binds(host, site)] == ["/work/data/more"]

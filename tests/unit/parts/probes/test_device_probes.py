@@ -4,6 +4,7 @@ import pytest
 
 from recorded import let_time_pass, recorded_host
 from tare.host import Scope
+from tare.parts import loop_medium
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.disk import Disk
 from tare.parts.probes.memory import Memory
@@ -96,6 +97,21 @@ def test_disk_sectors_are_512_bytes_and_times_are_seconds():
     assert seen["disk.mmcblk0.writes"] == 20100
     assert seen["disk.mmcblk0.write_bytes"] == 1802100 * 512
     assert seen["disk.mmcblk0.busy_s"] == pytest.approx(120.0)
+    assert seen["disk.mmcblk0.queue_s"] == pytest.approx(620.0)
+    assert seen["disk.mmcblk0.in_flight"] == 0
+
+
+def test_an_emulated_medium_is_watched_under_one_name_whichever_loop_device_it_has():
+    host = recorded_host("board_4_9")
+    host.files["/proc/diskstats"] += (
+        "   7       3 loop3 11 0 88 4 5 0 40 2 1 9 12\n   7       4 loop4 1 0 8 4 5 0 40 2 1 9 12\n"
+    )
+    host.files["/sys/block/loop3/loop/backing_file"] = f"{loop_medium.image()}\n"
+    host.files["/sys/block/loop4/loop/backing_file"] = "/home/me/other.img\n"
+    seen = values(Disk().open(host, Scope()).poll())
+    assert (seen["disk.storage.reads"], seen["disk.storage.read_bytes"]) == (11, 88 * 512)
+    assert (seen["disk.storage.in_flight"], seen["disk.storage.queue_s"]) == (1, pytest.approx(0.012))
+    assert not any("loop" in channel for channel in seen)
 
 
 def test_a_partition_is_watched_where_the_study_names_it():

@@ -1,0 +1,203 @@
+"""What is simulated (a layer in front of a disk), and what a run over a trace has found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+DISK_S = 8e-3  # the paper's disk (Toshiba DT01ACA1), one access
+NVM_S = 350e-9  # its phase-change memory, one write
+PAGE_BYTES = 4096
+RESERVE = 0.1  # of the buffer: what `idle` keeps free
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which page makes room: how pages age, and what may take the place of another."""
+
+    name: str
+    about: str
+    buffers: bool = True
+    lazy: bool = False  # a rewrite marks a page, and the mark buys it one more round; else it becomes the youngest
+    by_heat: bool = False  # a page takes another's place only if it was written back more often
+
+
+@dataclass(frozen=True, slots=True)
+class Destage:
+    """Who waits when a page of a full buffer is written to the disk."""
+
+    name: str
+    about: str
+    waits: bool  # the write-back that needs the place pays for the disk access
+    reserve: float = 0.0  # of the buffer, freed between write-backs while the disk is idle
+
+
+POLICIES: Mapping[str, Policy] = {
+    each.name: each
+    for each in (
+        Policy("none", "no buffer: every write-back goes to the disk", buffers=False),
+        Policy("lru", "the page that was written back longest ago makes room"),
+        Policy("clock", "pages make room in turn; one that was rewritten since stays for another round", lazy=True),
+        Policy("hot", "as lru, but only for a page that was written back more often; others go to the disk",
+               by_heat=True),
+    )
+}  # fmt: skip
+DESTAGES: Mapping[str, Destage] = {
+    each.name: each
+    for each in (
+        Destage("sync", "the write-back that needs the place waits for the disk", waits=True),
+        Destage("idle", "the disk frees places between write-backs; a write-back that finds none waits", waits=True,
+                reserve=RESERVE),
+        Destage("async", "the disk always keeps up in the background, and nobody waits", waits=False),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A buffer of `nvm_bytes` (None: unlimited) in front of a disk."""
+
+    policy: Policy
+    nvm_bytes: int | None
+    destage: Destage = DESTAGES["sync"]
+    disk_s: float = DISK_S
+    nvm_s: float = NVM_S
+
+    def pages(self, page_bytes: int, shares: int = 1) -> int | None:
+        """Whole pages of one share of the buffer; None where it is unlimited."""
+        if not self.policy.buffers:
+            return 0
+        return None if self.nvm_bytes is None else self.nvm_bytes // page_bytes // shares
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """Write-backs by what became of them: each is counted once."""
+
+    absorbed: int = 0  # the page was in the buffer
+    taken: int = 0  # into a free place
+    evicting: int = 0  # into the place of a page that was written to the disk for it
+    direct: int = 0  # past the buffer, to the disk
+
+    @property
+    def total(self) -> int:
+        return self.nvm + self.direct
+
+    @property
+    def nvm(self) -> int:
+        return self.absorbed + self.taken + self.evicting
+
+    def __add__(self, other: Writes) -> Writes:
+        return Writes(self.absorbed + other.absorbed, self.taken + other.taken, self.evicting + other.evicting,
+                      self.direct + other.direct)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long write-backs took, each by itself: service times, without queueing."""
+
+    writes: Writes
+    layer: Layer
+
+    @property
+    def total_s(self) -> float:
+        waited = self.writes.evicting if self.layer.destage.waits else 0
+        return self.writes.nvm * self.layer.nvm_s + (self.writes.direct + waited) * self.layer.disk_s
+
+    @property
+    def disk_only_s(self) -> float:
+        return self.writes.total * self.layer.disk_s
+
+    @property
+    def improvement(self) -> float:
+        """The share of the disk-only latency that is gone; nothing was written, nothing improved."""
+        return 1 - self.total_s / self.disk_only_s if self.disk_only_s else 0.0
+
+    def percentile_s(self, share: float) -> float | None:
+        """The nearest-rank percentile; None of no writes."""
+        writes, layer = self.writes, self.layer
+        evicting_s = layer.nvm_s + (layer.disk_s if layer.destage.waits else 0.0)
+        kinds = [(layer.nvm_s, writes.absorbed + writes.taken), (evicting_s, writes.evicting),
+                 (layer.disk_s, writes.direct)]  # fmt: skip
+        rank, seen = math.ceil(share * writes.total), 0
+        for latency_s, count in sorted(kinds):
+            seen += count
+            if seen >= rank > 0:
+                return latency_s
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One layer over one trace."""
+
+    layer: Layer
+    tenants: Mapping[str, Writes]
+    destaged: int  # pages that left the buffer for the disk, waited for or not
+    left: int  # pages that are in the buffer at the end, and still have to go to the disk some day
+    pages: int | None  # of the buffer; None: unlimited
+    trace: str = ""
+    duration_s: float = 0.0  # from the first write-back to the last
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the trial whose trace this is
+
+    @property
+    def writes(self) -> Writes:
+        return sum(self.tenants.values(), Writes())
+
+    @property
+    def latency(self) -> Latency:
+        return Latency(self.writes, self.layer)
+
+    @property
+    def disk_writes(self) -> int:
+        return self.writes.direct + self.destaged
+
+    @property
+    def disk_busy(self) -> float | None:
+        """Share of the trace's time that the disk writes: above 1 it could not have kept up; None without a span."""
+        return self.disk_writes * self.layer.disk_s / self.duration_s if self.duration_s else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys that the issue names, and what else is known."""
+        writes, latency, layer = self.writes, self.latency, self.layer
+        found: dict[str, Any] = {
+            "policy": layer.policy.name,
+            "nvm_bytes": layer.nvm_bytes if layer.policy.buffers else 0,
+            "page_writes": writes.total,
+            "disk_writes": self.disk_writes,
+            "nvm_writes": writes.nvm,
+            "latency_s": latency.total_s,
+            "latency_disk_only_s": latency.disk_only_s,
+            "improvement": latency.improvement,
+            "p99_s": latency.percentile_s(0.99),
+            "latency_mean_s": latency.total_s / writes.total if writes.total else None,
+            "destage": layer.destage.name,
+            "nvm_pages": self.pages,
+            "absorbed": writes.absorbed,
+            "direct_writes": writes.direct,
+            "waited_writes": writes.evicting if layer.destage.waits else 0,
+            "destaged_writes": self.destaged,
+            "destage_s": self.destaged * layer.disk_s,
+            "avoided_disk_writes": writes.total - self.disk_writes,
+            "left_in_nvm": self.left,
+            "disk_busy_share": self.disk_busy,
+        }
+        if len(self.tenants) > 1:
+            found["tenants"] = {name: _tenant_json(each, layer) for name, each in self.tenants.items()}
+        if self.trace:
+            found["trace"] = self.trace
+        return found
+
+
+def _tenant_json(writes: Writes, layer: Layer) -> dict[str, Any]:
+    latency = Latency(writes, layer)
+    return {
+        "page_writes": writes.total,
+        "nvm_writes": writes.nvm,
+        "latency_s": latency.total_s,
+        "latency_disk_only_s": latency.disk_only_s,
+        "improvement": latency.improvement,
+        "p99_s": latency.percentile_s(0.99),
+    }

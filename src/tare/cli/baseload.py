@@ -1,0 +1,230 @@
+"""`tare baseload`: the idle device under each platform and power mode of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tare.cli.engines import needs_of_study
+from tare.cli.options import json_option, print_json, say, width
+from tare.cli.run import run_into, study_text
+from tare.cli.studies import load_study
+from tare.errors import ObstacleError, StudyError, TareError
+from tare.measures import parse_quantity
+
+if TYPE_CHECKING:
+    from tare.parts.protocols import Part
+    from tare.study.model import Study
+
+_MOST_SETTLE_S = 5.0  # what ran before has died away by then
+_OPENING_S = 600  # a virtual machine may take minutes to boot
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.5
+    """A time such as `60s` or `10min`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = parse_quantity(value, {"s": 1.0, "min": 60.0, "h": 3600.0}, "time", bare_unit="s")
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not 0 < seconds <= 86400:
+            self.fail(f"{value} is not between nothing and a day", param, ctx)
+        return seconds
+
+
+@click.command("baseload")
+@click.argument("study", metavar="STUDY|DIR", type=click.Path(path_type=Path))
+@click.option("--duration", type=Duration(), default="60s", show_default=True, help="How long to watch, each time.")
+@click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
+@click.option("--states", is_flag=True, help="Idle states as a study of their own: logging on/off, DVFS on/off.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path),
+    help="The folder of the study's store: the baseload lies beside it.  [default: DIR, or out/NAME]",
+)  # fmt: skip
+@click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
+@json_option
+def command(
+    study: Path, duration: float, repeat: int, states: bool, output: Path | None, trust: bool, as_json: bool
+) -> None:
+    """Measure what the idle device draws on each platform and in each power mode of STUDY, or of the store DIR.
+
+    It is a study of its own, of the `idle` workload, run like any other and kept beside the study's store
+    (out/NAME-baseload). `tare energy out/NAME`, `compare`, `pareto` and `claims` find it there, whenever it was run.
+    A second run goes on where the first one stopped.
+    """
+    from tare.study.load import from_plain
+
+    theirs, folder = _asked(study, output, trust)
+    _refuse_without_power(theirs)
+    plain = (_states if states else _baseload)(theirs, duration, repeat)
+    made = from_plain(plain, "tare baseload")
+    store = _beside(folder, states)
+    with needs_of_study(made):
+        outcome = run_into(made, study_text(made), store)
+    say(f"{outcome.why}.")
+    _tell(store, as_json)
+    if outcome.interrupted:
+        say("The same command goes on. The device is as it was found.")
+        raise SystemExit(130)
+    _refuse_nothing(store)
+
+
+def _asked(study: Path, output: Path | None, trust: bool) -> tuple[Study, Path]:
+    """The study, and where its store lies or will lie."""
+    if not study.is_dir():
+        loaded = load_study(study, trust)
+        return loaded, output or Path("out") / loaded.study
+    from tare.records.store import Store
+    from tare.study.load import from_plain
+
+    with Store.open(study) as store:
+        return from_plain(store.study, str(study)), output or study
+
+
+def _beside(folder: Path, states: bool) -> Path:
+    from tare.analysis.energy.baseload import baseload_folder
+
+    return folder.with_name(f"{folder.name}-idle-states") if states else baseload_folder(folder)
+
+
+def _baseload(study: Study, duration_s: float, repeat: int) -> dict[str, Any]:
+    """The same platforms, modes and probes, and nothing to do."""
+    from tare.analysis.energy.idle import OF_DATA
+
+    plain = study.as_plain()
+    controls = {name: levels for name, levels in plain["control"].items() if name not in OF_DATA}
+    known = ("platform", *(f"control.{name}" for name in controls))
+    return {
+        **_idle_study(study, "baseload", duration_s, repeat),
+        "platform": _unlimited(plain["platform"]),
+        "control": controls,
+        "exclude": [each for each in plain["exclude"] if all(_is_of(key, known) for key in each)],
+    }
+
+
+def _unlimited(levels: list[Any]) -> list[Any]:
+    """The platforms without what limits a workload, each once: an idle one has nothing to be limited."""
+    made = [[_without_limits(part) for part in level] if isinstance(level, list) else _without_limits(level)
+            for level in levels]  # fmt: skip
+    return [level for place, level in enumerate(made) if level not in made[:place]]
+
+
+def _without_limits(part: Any) -> Any:
+    from tare.analysis.energy.idle import OF_LIMITS
+
+    if not isinstance(part, dict):
+        return part
+    ((name, fields),) = part.items()
+    kept = {key: value for key, value in (fields or {}).items() if key not in OF_LIMITS}
+    return {name: kept} if kept else name
+
+
+def _states(study: Study, duration_s: float, repeat: int) -> dict[str, Any]:
+    """Bare metal, with a logging script and without, and with DVFS and without where that can be switched."""
+    from tare.host import LocalHost
+    from tare.parts.controls.dvfs import Dvfs
+
+    plain = _idle_study(study, "idle-states", duration_s, repeat)
+    plain["platform"] = ["bare"]
+    plain["workload"]["idle"]["logging"] = [False, True]
+    if obstacles := Dvfs(state="off").obstacles(LocalHost()):
+        say(f"note: DVFS cannot be switched here, so that logging alone is varied. {' '.join(obstacles)}")
+        return plain
+    return {**plain, "control": {"dvfs": ["on", "off"]}}
+
+
+def _idle_study(study: Study, what: str, duration_s: float, repeat: int) -> dict[str, Any]:
+    plain = study.as_plain()
+    settle_s = min(_MOST_SETTLE_S, duration_s / 10)
+    return {
+        "study": f"{study.study[:50]}-{what}",
+        "about": f"The idle device, for the study {study.study}.",
+        "platform": plain["platform"],
+        "workload": {"idle": {"duration": f"{duration_s:g} s", "settle": f"{settle_s:g} s"}},
+        "probes": plain["probes"],
+        "repeat": repeat,
+        "aa": False,
+        "compare": {"metric": "power_mean_w"},
+        "limit": f"{duration_s + settle_s + _OPENING_S:g} s",
+        "period": plain["period"],
+    }
+
+
+def _is_of(key: str, known: Iterable[str]) -> bool:
+    """Whether a selector's key is about these, and not about a limit, which the baseload has none of."""
+    from tare.analysis.energy.idle import OF_LIMITS
+
+    if key.startswith("platform.") and key.rpartition(".")[2] in OF_LIMITS:
+        return False
+    return any(key == name or key.startswith(f"{name}.") for name in known)
+
+
+def _refuse_without_power(study: Study) -> None:
+    """An idle hour with no watt read is an hour lost: say which probe would read them here."""
+    from tare.analysis.energy.cells import POWER_PROBES
+    from tare.parts.find import find, names
+
+    asked = [choice.name for choice in study.probes]
+    if any(name in POWER_PROBES or not _is_ours(find("probes", name)) for name in asked):
+        return
+    here = [name for name in POWER_PROBES if name in names("probes")]
+    sentences = list(_how_to_get_power(here, POWER_PROBES))
+    raise ObstacleError(f"no probe of {study.study} tells power, and nothing was run:", sentences)
+
+
+def _is_ours(probe: type[Part]) -> bool:
+    """Someone else's probe may well tell power; of ours it is known."""
+    return probe.__module__.startswith("tare.parts.")
+
+
+def _how_to_get_power(names: Iterable[str], what: Mapping[str, str]) -> Iterator[str]:
+    from tare.host import LocalHost
+    from tare.parts.find import find
+
+    host = LocalHost()
+    for name in names:
+        part = find("probes", name)
+        try:
+            obstacles = part.model_validate(dict(part.example)).obstacles(host)  # type: ignore[attr-defined]
+        except StudyError as error:
+            obstacles = [str(error)]
+        works = "can be used here: add it to `probes`." if not obstacles else " ".join(obstacles)
+        yield f"{name} ({what[name]}): {works}"
+
+
+def _tell(store: Path, as_json: bool) -> None:
+    """Idle power of each platform and mode; which trials gave none is said beside it."""
+    from tare.analysis.energy.cells import why_no_energy
+    from tare.analysis.energy.idle import idle_powers, newest
+    from tare.records.store import Store
+    from tare.report.energy import idle_text
+    from tare.report.words import count_text, safe_text
+
+    with Store.open(store) as opened:
+        records = newest(opened.records())
+    found = idle_powers(records)
+    if as_json:
+        idle = [{"label": each.label, "logging": each.logging, "power_w": each.power_w.value, "low": each.power_w.low,
+                 "high": each.power_w.high, "n": each.power_w.n, "scope": each.scope} for each in found]  # fmt: skip
+        print_json({"store": str(store), "idle": idle})
+    elif found:
+        click.echo(idle_text(found, width()))
+    used = {trial for each in found for trial in each.trials}
+    if without := [record for record in records if record.trial not in used]:
+        reasons = dict.fromkeys(reason for record in without for reason in record.reasons or why_no_energy(record))
+        say(f"{count_text(len(without), 'trial')} gave no idle power: {safe_text(' '.join(reasons))}")
+
+
+def _refuse_nothing(store: Path) -> None:
+    from tare.analysis.energy.idle import idle_powers
+    from tare.records.store import Store
+
+    with Store.open(store) as opened:
+        if not idle_powers(opened.records()):
+            raise TareError(f"no idle power was measured; `tare show {store}` lists the trials.")

@@ -1,0 +1,124 @@
+"""`tare device`: how the device stands, what it can be set to, and putting it back; needs no study and no store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tare.cli import restore
+from tare.cli.options import json_option, print_json, say, width
+
+if TYPE_CHECKING:
+    from tare.trial.restoration import StatusRow
+
+_TUPLE = ("cores", "cpu_mhz", "gpu_mhz", "mem_mhz")
+
+
+@click.group("device")
+def command() -> None:
+    """Look at the device: what a run has changed on it, which power modes it has; put it back."""
+
+
+command.add_command(restore.command, "restore")
+
+
+@command.command("status")
+@json_option
+def status(as_json: bool) -> None:
+    """Print each knob that a run has turned: as found, now, whose run it was and when. Changes nothing."""
+    from tare.host import LocalHost
+    from tare.trial import restoration
+    from tare.trial.device import device_id, out_of_sight, state_dir
+    from tare.trial.journal import Journal
+
+    host = LocalHost()
+    device = device_id(host)
+    journal = Journal(state_dir() / "devices" / device)
+    rows = restoration.status(host, journal)
+    changed = [row for row in rows if row.trouble or row.baseline is None or row.now != row.baseline]
+    if as_json:
+        knobs = [{**asdict(row), "changed": row in changed} for row in rows]
+        print_json({"device": device, "changed": len(changed), "knobs": knobs, "problems": journal.problems})
+        return
+    _tell(rows)
+    for problem in journal.problems:
+        say(problem)
+    if unseen := out_of_sight():
+        say(unseen)
+    if not rows:
+        say("no run has left anything changed: the device is as it was found.")
+
+
+@command.command("modes")
+@json_option
+def modes(as_json: bool) -> None:
+    """List everything that `power_mode` can set here, with all supported values."""
+    from tare.host import LocalHost
+
+    found = supported(LocalHost())
+    if as_json:
+        print_json(found)
+        return
+    names, values = found["modes"], found["values"]
+    if not names and not values:
+        say("nothing can be set on this device: no cores with switches, no CPU clocks, no GPU that can be locked.")
+        return
+    click.echo(f"mode: {', '.join(names) if names else 'MAXN (no limits)'}")
+    for field, value in values.items():
+        click.echo(f"{field}: {_shown(value)}")
+    if found["combinations"] is not None:
+        counts = " x ".join(str(len(values[field])) for field in _TUPLE if field in values)
+        click.echo(f"{counts} = {found['combinations']:,} combinations")
+
+
+def supported(host: Any) -> dict[str, Any]:
+    """The modes with names, the values of each field, and how many combinations of cores and clocks those make."""
+    from tare.parts.power.everything import offered
+
+    values: dict[str, Any] = {}
+    for field, backends in offered(host).items():
+        had = backends[0].values(host).get(field)
+        if had:
+            values[field] = {"from": had[0], "to": had[1]} if isinstance(had, tuple) else list(had)
+    names = values.pop("mode", [])
+    order = [*_TUPLE, *sorted(values.keys() - set(_TUPLE))]
+    return {"modes": names, "values": {key: values[key] for key in order if key in values}, **_counted(values)}
+
+
+def _counted(values: Mapping[str, Any]) -> dict[str, Any]:
+    lists = [values[field] for field in _TUPLE if field in values]
+    countable = bool(lists) and all(isinstance(one, list) for one in lists)
+    return {"combinations": math.prod(len(one) for one in lists) if countable else None}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{value['from']:g} to {value['to']:g}"
+    return " ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value)
+
+
+def _tell(rows: Sequence[StatusRow]) -> None:
+    from tare.report.terminal import table
+    from tare.report.words import duration_text
+
+    body = []
+    for row in rows:
+        owner = [f"pid {row.owner.partition(':')[0]}", duration_text(row.age_s)]
+        body += [[knob, found, now, *owner] for knob, found, now in _pieces(row)]
+    if body:
+        click.echo(table(body, ["knob or place", "as found", "now", "owner", "age"], width()))
+
+
+def _pieces(row: StatusRow) -> list[tuple[str, str, str]]:
+    """One line a setting, where a knob is made of several and some differ; one line otherwise."""
+    now = row.now if row.now is not None else row.trouble
+    if not isinstance(row.baseline, dict) or not isinstance(row.now, dict):
+        return [(row.knob, "" if row.baseline is None else str(row.baseline), "" if now is None else str(now))]
+    moved = {key: value for key, value in row.baseline.items() if row.now.get(key) != value}
+    if not moved:
+        return [(row.knob, "as found", "the same")]
+    return [(f"{row.knob} {key}", str(value), str(row.now.get(key, "missing"))) for key, value in moved.items()]

@@ -1,0 +1,227 @@
+"""`tare simulate`: a trace of page writes through a non-volatile flushing layer in front of a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from tare.cli.drawing import draw, need_kind
+from tare.cli.options import SHARE, json_option, need, print_json, say, width
+from tare.measures import PositiveSeconds, SizeBytes
+
+if TYPE_CHECKING:
+    from tare.analysis.flushing.model import Layer
+    from tare.analysis.flushing.sweep import Simulation
+    from tare.analysis.flushing.traces import Trace
+
+UNLIMITED = "unlimited"
+SWEEP = "256KiB,512KiB,1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB,1GiB"
+
+
+class Written(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.5
+    """One quantity, or several with commas between them, each with its unit."""
+
+    def __init__(self, name: str, kind: Any, *, several: bool = False, words: dict[str, Any] | None = None) -> None:
+        self.name, self._kind, self._several, self._words = name, TypeAdapter(kind), several, words or {}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        found = [self._one(part.strip(), param, ctx) for part in (value.split(",") if self._several else [value])]
+        return tuple(dict.fromkeys(found)) if self._several else found[0]
+
+    def _one(self, part: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if part in self._words:
+            return self._words[part]
+        try:
+            return self._kind.validate_python(part)
+        except ValidationError as error:
+            self.fail(str(error.errors()[0]["ctx"]["error"]), param, ctx)
+
+
+class Words(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.5
+    """Names out of a list, with commas between them."""
+
+    name = "names"
+
+    def __init__(self, *known: str) -> None:
+        self._known = known
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if not isinstance(value, str):
+            return tuple(value)
+        found = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
+        for name in found:
+            if name not in self._known:
+                self.fail(f"there is no {name!r}; there are {', '.join(self._known)}", param, ctx)
+        return found
+
+
+TIME = Written("time", PositiveSeconds)
+SIZE = Written("size", SizeBytes)
+SIZES = Written("sizes", SizeBytes, several=True, words={UNLIMITED: None, "0": 0})
+
+
+@click.command("simulate")
+@click.argument("source", metavar="TRACE|DIR", type=click.Path(path_type=Path))
+@click.option("--disk", "disk_s", type=TIME, default="8ms", show_default=True, help="One access of the disk.")
+@click.option("--nvm", "nvm_s", type=TIME, default="350ns", show_default=True, help="One page written to the NVM.")
+@click.option(
+    "--nvm-size",
+    "sizes",
+    type=SIZES,
+    default=SWEEP,
+    show_default="256KiB to 1GiB",
+    help="Sizes of the buffer, such as 64MB,256MB; or 'unlimited'.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    type=Words("none", "lru", "clock", "hot"),
+    default="none,lru,clock,hot",
+    show_default=True,
+    help="Which page makes room.",
+)
+@click.option(
+    "--destage",
+    "destages",
+    type=Words("sync", "idle", "async"),
+    default="sync",
+    show_default=True,
+    help="Who waits for a page to be written to the disk: the writer, the writer if the idle disk has freed "
+    "no place, nobody.",
+)
+@click.option("--reserve", type=SHARE, default="10%", show_default=True, help="Of the buffer: what 'idle' keeps free.")
+@click.option(
+    "--buffer",
+    type=click.Choice(["shared", "divided"]),
+    default="shared",
+    show_default=True,
+    help="One buffer for all tenants, or an equal share for each.",
+)
+@click.option("--page-size", "page_bytes", type=SIZE, help="Of the trace.  [default: as the trace says, else 4KiB]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw the paper's Figure 6 into this file: .svg, .pdf or .png.",
+)
+@json_option
+def command(
+    source: Path, disk_s: float, nvm_s: float, sizes: tuple[int | None, ...], policies: tuple[str, ...],
+    destages: tuple[str, ...], reserve: float, buffer: str, page_bytes: int | None, output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Simulate a non-volatile layer in front of a disk, on write-backs that were traced.
+
+    TRACE is a CSV or Parquet file with columns t_s, dev, inode, page and perhaps tenant, one row a page that was
+    written back, in the order of time. Of a store DIR, each traced trial is a trace.
+
+    tare simulate trace.csv --nvm-size 64MB,256MB --policy lru,hot --destage sync,idle -o figure6.svg
+
+    --json: {"runs": [{"policy", "nvm_bytes" (null: unlimited), "page_writes", "disk_writes", "nvm_writes",
+    "latency_s", "latency_disk_only_s", "improvement", "p99_s", "latency_mean_s", "destage", "nvm_pages", "absorbed",
+    "direct_writes", "waited_writes", "destaged_writes", "destage_s", "avoided_disk_writes", "left_in_nvm",
+    "disk_busy_share", "tenants", "trace"}], "writes_per_s", "reads_per_s", "traces", "assumptions"}; latencies are
+    sums over all write-backs, writes_per_s is page writes simulated, over all runs.
+    """
+    from tare.analysis.flushing.compiled import IS_COMPILED, WITHOUT
+    from tare.analysis.flushing.sweep import compile_ahead, simulate
+    from tare.report.charts.flushing import flushing_figure
+    from tare.report.flushing import simulation_text
+
+    need(page_bytes is None or page_bytes > 0, "--page-size: a page has at least one byte.")
+    need_kind(output)
+    asked = layers(policies, sizes, destages, reserve, disk_s, nvm_s)
+    if not IS_COMPILED:
+        say(f"note: {WITHOUT}")
+    compile_ahead()
+    found = []
+    with _traces(source) as traces:
+        for trace in traces:
+            found.append(simulate(trace, asked, page_bytes, divided=buffer == "divided"))
+    if output is not None:
+        draw(flushing_figure(found), output)
+    if as_json:
+        print_json(_as_json(found, disk_s, nvm_s, buffer))
+    else:
+        click.echo(simulation_text(found, width()))
+
+
+def layers(
+    policies: Sequence[str], sizes: Sequence[int | None], destages: Sequence[str], reserve: float, disk_s: float,
+    nvm_s: float,
+) -> list[Layer]:  # fmt: skip
+    """Every policy with every size and way to destage; without a buffer there is one of them."""
+    from tare.analysis.flushing.model import DESTAGES, POLICIES, Layer
+
+    ways = [DESTAGES[name] for name in destages]
+    ways = [replace(way, reserve=reserve) if way.reserve else way for way in ways]
+    made = []
+    for way in ways:
+        for policy in (POLICIES[name] for name in policies):
+            its_sizes = sizes if policy.buffers else (0,)
+            made += [Layer(policy, size, way, disk_s, nvm_s) for size in its_sizes]
+    return made
+
+
+@contextmanager
+def _traces(source: Path) -> Iterator[Iterator[Trace]]:
+    from tare.analysis.flushing.files import trace_file
+    from tare.analysis.flushing.stores import NO_TRACE, store_traces
+    from tare.errors import StudyError
+    from tare.records.store import Store
+
+    if not source.is_dir():
+        with trace_file(source) as trace:
+            yield iter([trace])
+        return
+    with Store.open(source) as store:
+        traces = store_traces(store)
+        first = next(traces, None)
+        if first is None:
+            raise StudyError(f"{source}: {NO_TRACE}.")
+        yield _chained(first, traces)
+
+
+def _chained(first: Trace, others: Iterator[Trace]) -> Iterator[Trace]:
+    yield first
+    yield from others
+
+
+def _as_json(found: Sequence[Simulation], disk_s: float, nvm_s: float, buffer: str) -> dict[str, Any]:
+    from tare.analysis.flushing.sweep import writes_per_s
+
+    read_s = sum(each.read_s for each in found)
+    return {
+        "runs": [run.as_json() for each in found for run in each.runs],
+        "writes_per_s": writes_per_s(found),
+        "reads_per_s": sum(each.trace.writes for each in found) / read_s if read_s else None,
+        "traces": [_trace_json(each) for each in found],
+        "assumptions": {
+            "disk_s": disk_s,
+            "nvm_s": nvm_s,
+            "buffer": buffer,
+            "queueing": False,
+            "reads": "not simulated",
+            "paper": "states neither capacity nor policy; its improvements are 0.77 to 0.90",
+        },
+    }
+
+
+def _trace_json(simulation: Simulation) -> dict[str, Any]:
+    trace = simulation.trace
+    return {
+        "trace": trace.name,
+        "page_writes": trace.writes,
+        "distinct_pages": simulation.distinct_pages,
+        "page_bytes": simulation.page_bytes,
+        "tenants": [name for name in trace.tenants if name],
+        "duration_s": trace.duration_s,
+        "trial": trace.settings.get("trial"),
+    }

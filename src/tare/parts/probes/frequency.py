@@ -1,0 +1,63 @@
+"""Clocks as the kernel tells them: of each core, of a Jetson's GPU and of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tare.host import Host, Scope
+from tare.measures import Channel, PositiveSeconds
+from tare.parts.core_list import cores
+from tare.parts.file_feed import FileFeed, KernelFile
+from tare.parts.procfs import number
+from tare.parts.protocols import Feed, Probe
+from tare.parts.sensor_folders import text_of, within
+
+_CPUS = "/sys/devices/system/cpu"
+# By chip: Nano, TX2, Xavier, Orin (JetPack 5), Orin (JetPack 6), Thor. They do not change with the boot.
+_GPUS = ("57000000.gpu", "17000000.gp10b", "17000000.gv11b", "17000000.ga10b", "17000000.gpu", "gpu-gpc-0")
+_GPU_FOLDERS = ("/sys/class/devfreq/{0}", "/sys/devices/{0}/devfreq/{0}", "/sys/devices/platform/{0}/devfreq/{0}")
+_MEMORY = (  # root only; Xavier and Orin, Nano and TX2, a mainline kernel
+    "/sys/kernel/debug/bpmp/debug/clk/emc/rate",
+    "/sys/kernel/debug/clk/emc/clk_rate",
+    "/sys/kernel/debug/tegra_bwmgr/emc_rate",
+    "/sys/kernel/debug/clk/override.emc/clk_rate",
+)
+_ANSWER_S = 3.0
+
+
+class Frequency(Probe):
+    """The clock of each core, and on a Jetson those of GPU and memory (NVIDIA cards: the probe `gpu`)."""
+
+    period: PositiveSeconds = 0.5
+    """How often they are read; asking may wake an idle core."""
+
+    def obstacles(self, host: Host) -> list[str]:
+        try:
+            found = within(_ANSWER_S, lambda: any(text_of(host, file.path) is not None for file in files_of(host)))
+        except TimeoutError:
+            return [f"frequency: {host.name} gave no answer within {_ANSWER_S:g} s."]
+        return [] if found else [f"frequency: {host.name} tells no clocks (no cpufreq, no devfreq of a Jetson's GPU)."]
+
+    def open(self, host: Host, scope: Scope) -> Feed:
+        return FileFeed("frequency", host, files_of(host), round(self.period * 1e9))
+
+
+def files_of(host: Host) -> Iterator[KernelFile]:
+    """In order of trust: of files with the same channel the first that is there is read."""
+    for core in _cores(host):
+        channel = Channel(f"frequency.cpu{core}_hz", "Hz", "gauge", "scaling_cur_freq of the core")
+        yield KernelFile(f"{_CPUS}/cpu{core}/cpufreq/scaling_cur_freq", number(channel, 1000), slow=True)
+    for gpu in _GPUS:
+        for folder in _GPU_FOLDERS:
+            channel = Channel("frequency.gpu_hz", "Hz", "gauge", "devfreq of the GPU")
+            yield KernelFile(f"{folder.format(gpu)}/cur_freq", number(channel), slow=True)
+    for path in _MEMORY:
+        channel = Channel("frequency.memory_hz", "Hz", "gauge", "clock of the memory controller")
+        yield KernelFile(path, number(channel), slow=True)
+
+
+def _cores(host: Host) -> list[int]:
+    try:
+        return list(cores(host.read(f"{_CPUS}/present").strip()))
+    except (OSError, ValueError):
+        return []

@@ -1,0 +1,295 @@
+"""NVIDIA GPUs, through NVML: power, energy, clocks, what holds the clocks back, and who else computes there.
+
+Power is the instant field where the driver has one (525 and later). It changes every 100 ms, and on A100 and H100 the
+sensor looks a quarter of the time only: the energy counter is the better source for a sum. A channel's `about` says
+which field a value is from, and over which time it is averaged.
+
+Asking can be dear: an H200's driver spends 3.6 ms of CPU time on the energy counter (0.1 ms on the power, 0.01 ms on a
+clock), ten times a second 4 % of a core. So what is dear is asked less often: all together stays below a share of one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, NamedTuple
+
+from pydantic import BeforeValidator, Field
+
+from tare.errors import DeviceLost, TareError
+from tare.host import Host, Scope
+from tare.measures import Channel, parse_share
+from tare.parts import nvml
+from tare.parts.nvml import Gpu as Device
+from tare.parts.protocols import Feed, Probe, Reading
+from tare.parts.strays import VARIABLE
+
+SLOW_PERIOD_S = 1.0
+INSTANT = "NVML_FI_DEV_POWER_INSTANT: instant, a new value every 100 ms"
+AVERAGE = "nvmlDeviceGetPowerUsage: averaged over 1 s since Ampere (but GA100)"
+COUNTER = "nvmlDeviceGetTotalEnergyConsumption: since the driver was loaded"
+
+
+class Gpu(Probe):
+    """NVIDIA GPUs: power, energy, use, memory, clocks, temperature, throttling, and processes of others."""
+
+    share: Annotated[float, BeforeValidator(parse_share), Field(gt=0, le=1)] = 0.012
+    """So much of a core may be spent on asking the driver of each GPU; where answers are dear, they are fewer."""
+
+    def obstacles(self, host: Host) -> list[str]:
+        why = nvml.trouble(host)
+        return [] if why is None else [f"gpu: {why.rstrip('.')}."]
+
+    def open(self, host: Host, scope: Scope) -> Feed:
+        try:
+            devices = nvml.gpus(host)
+        except DeviceLost:
+            raise
+        except TareError:
+            devices = []  # its obstacle says so; a trial goes on without it
+        return GpuFeed(host, devices, self.share)
+
+
+class Source(NamedTuple):
+    """One channel, and where its value comes from; None is no reading."""
+
+    channel: Channel
+    read: Callable[[], float | None]
+
+
+class GpuFeed:
+    """All GPUs of the device, while they are watched."""
+
+    def __init__(self, host: Host, devices: Iterable[Device], share: float) -> None:
+        self.errors: Counter[str] = Counter()  # channel -> reads that failed
+        self.lost: list[str] = []  # sentences: what could not be watched to the end
+        self._host = host
+        self._watched = [_Watched(host, device, share) for device in devices]
+        self.channels: tuple[Channel, ...] = tuple(c for one in self._watched for c in one.channels())
+
+    def poll(self) -> list[Reading]:
+        return [reading for one in self._watched for reading in self._readings(one, one.due())]
+
+    def close(self) -> list[Reading]:
+        """Everything once more: the counters' end matters."""
+        last = [reading for one in self._watched for reading in self._readings(one, one.groups)]
+        self._watched = []
+        return last
+
+    def _readings(self, one: _Watched, groups: Iterable[_Group]) -> list[Reading]:
+        """What one GPU says; of a GPU that is gone, only that it is, and that each time."""
+        now_ns = self._host.clock.now_ns
+        readings: list[Reading] = []
+        for group in () if one.is_lost else groups:
+            begin_s = time.thread_time()
+            try:
+                values = self._values(group)
+            except DeviceLost as error:
+                one.is_lost = True
+                self.lost.append(f"gpu: {error}")
+                break
+            readings += [Reading(now_ns(), name, value) for name, value in values.items()]
+            group.was_read(now_ns(), time.thread_time() - begin_s)
+        return [*readings, Reading(now_ns(), one.lost_channel.name, float(one.is_lost))]
+
+    def _values(self, group: _Group) -> dict[str, float]:
+        found = {}
+        for source in group.sources:
+            try:
+                value = source.read()
+            except DeviceLost:
+                raise
+            except (TareError, OSError, ValueError):
+                self.errors[source.channel.name] += 1
+                continue
+            if value is not None:
+                found[source.channel.name] = value
+        return found
+
+
+class _Group:
+    """Sources that are read together, not more often than their period, and seldom enough to keep to their share."""
+
+    def __init__(self, sources: Sequence[Source], share: float, period_s: float = 0.0) -> None:
+        self.sources = [source for source in sources if source.read() is not None]
+        self._share, self._period_s = share, period_s
+        self.due_ns = 0
+
+    def was_read(self, now_ns: int, cost_s: float) -> None:
+        self.due_ns = now_ns + round(max(self._period_s, cost_s / self._share) * 1e9)
+
+
+class _Watched:
+    """One GPU: its sources by how often they are read. Only what it has is declared."""
+
+    def __init__(self, host: Host, device: Device, share: float) -> None:
+        self.is_lost = False
+        about = "1 once the GPU no longer answers its driver"
+        self.lost_channel = Channel(f"{device.label}.lost", "1", "counter", about)
+        slow = [*_state(device), *_throttles(host, device), _foreign(host, device)]
+        self.groups = [
+            _Group([_power(device)], share * 0.1),
+            _Group([_energy(device)], share * 0.7),
+            _Group([_clock(device)], share * 0.1),
+            _Group(slow, share * 0.1, SLOW_PERIOD_S),
+        ]
+        self._clock = host.clock
+
+    def channels(self) -> list[Channel]:
+        return [source.channel for group in self.groups for source in group.sources] + [self.lost_channel]
+
+    def due(self) -> list[_Group]:
+        now_ns = self._clock.now_ns()
+        return [group for group in self.groups if now_ns >= group.due_ns]
+
+
+def _power(device: Device) -> Source:
+    def instant() -> float | None:
+        milliwatts = device.fields(nvml.POWER_INSTANT).get(nvml.POWER_INSTANT)
+        # A GPU that answers draws power: the H200's driver was seen to say 0 just after a limit was set.
+        return milliwatts / 1e3 if milliwatts else None
+
+    def average() -> float | None:
+        return device.power_w() or None
+
+    read, about = (instant, INSTANT) if instant() is not None else (average, AVERAGE)
+    return Source(Channel(f"{device.label}.power_w", "W", "gauge", f"of the GPU with its memory; {about}"), read)
+
+
+def _energy(device: Device) -> Source:
+    channel = Channel(f"{device.label}.energy_j", "J", "counter", f"of the GPU with its memory; {COUNTER}")
+    return Source(channel, _rising(device.energy_j))
+
+
+def _clock(device: Device) -> Source:
+    channel = Channel(f"{device.label}.clock_hz", "Hz", "gauge", "of the multiprocessors (graphics clock)")
+    return Source(channel, lambda: _hz(device.clock_mhz()))
+
+
+def _state(device: Device) -> list[Source]:
+    label = device.label
+    return [
+        Source(
+            Channel(f"{label}.util", "share", "gauge", "of the time in which some kernel ran, not of the GPU"),
+            device.util,
+        ),
+        Source(Channel(f"{label}.memory_used_bytes", "bytes", "gauge", "of all processes"), device.memory_used_bytes),
+        Source(
+            Channel(f"{label}.memory_clock_hz", "Hz", "gauge", "of the GPU's memory"),
+            lambda: _hz(device.clock_mhz(nvml.MEMORY)),
+        ),
+        Source(Channel(f"{label}.temperature_c", "C", "gauge", "of the die"), device.temperature_c),
+    ]
+
+
+def _throttles(host: Host, device: Device) -> list[Source]:
+    """How long each reason held the clock back: the driver's own count, else the polls at which it was given."""
+    counts = _Counts(host, device)
+    return [
+        Source(reason.channel(device.label, "counted by the driver"), _rising(counts.reader(reason.field)))
+        if counts.now().get(reason.field) is not None
+        else Source(reason.channel(device.label, "as seen once a second"), _Polled(host, device, reason.bit).seconds)
+        for reason in _REASONS
+    ]
+
+
+class _Counts:
+    """The driver's counts of throttling, asked for together: one question costs as much as all."""
+
+    def __init__(self, host: Host, device: Device) -> None:
+        self._clock, self._device = host.clock, device
+        self._asked_ns, self._found = -1, dict[int, int]()
+
+    def now(self) -> dict[int, int]:
+        now_ns = self._clock.now_ns()
+        if self._asked_ns < 0 or now_ns - self._asked_ns > 1e9 * SLOW_PERIOD_S / 4:
+            self._found = self._device.fields(*(reason.field for reason in _REASONS if reason.field))
+            self._asked_ns = now_ns
+        return self._found
+
+    def reader(self, field: int) -> Callable[[], float | None]:
+        def seconds() -> float | None:
+            value = self.now().get(field)
+            return None if value is None else value / 1e9
+
+        return seconds
+
+
+class _Reason(NamedTuple):
+    name: str
+    bit: int
+    field: int  # of the driver's own counter, in ns; 0: it has none
+    about: str
+
+    def channel(self, label: str, how: str) -> Channel:
+        return Channel(f"{label}.throttle_{self.name}_s", "s", "counter", f"{self.about}; {how}")
+
+
+_REASONS = (
+    _Reason("sw_power", nvml.REASON_SW_POWER, nvml.SW_POWER_CAP, "clock lowered to stay below the power limit"),
+    _Reason("sw_thermal", nvml.REASON_SW_THERMAL, nvml.SW_THERMAL, "clock lowered by the driver for heat"),
+    _Reason("hw_thermal", nvml.REASON_HW_THERMAL, nvml.HW_THERMAL, "clock halved or worse by the hardware for heat"),
+    _Reason("hw_power_brake", nvml.REASON_HW_POWER_BRAKE, nvml.HW_POWER_BRAKE, "clock lowered by the power supply"),
+    _Reason("hw_slowdown", nvml.REASON_HW_SLOWDOWN, 0, "clock halved or worse by the hardware"),
+)
+
+
+class _Polled:
+    """Adds up the time between two looks at which a reason was given."""
+
+    def __init__(self, host: Host, device: Device, bit: int) -> None:
+        self._clock, self._device, self._bit = host.clock, device, bit
+        self._last_ns, self._total_s = host.clock.now_ns(), 0.0
+
+    def seconds(self) -> float | None:
+        reasons = self._device.reasons()
+        if reasons is None:
+            return None
+        now_ns, before_ns = self._clock.now_ns(), self._last_ns
+        self._last_ns = now_ns
+        if reasons & self._bit:
+            self._total_s += (now_ns - before_ns) / 1e9
+        return self._total_s
+
+
+def _foreign(host: Host, device: Device) -> Source:
+    """Processes that compute there and that tare did not start: each of ours carries a variable."""
+    known: dict[int, bool] = {}
+
+    def count() -> float:
+        pids = device.compute_pids()
+        for pid in set(pids) - known.keys():
+            known[pid] = _is_foreign(host, pid)
+        return float(sum(known[pid] for pid in pids))
+
+    about = "processes on the GPU that tare did not start"
+    return Source(Channel(f"{device.label}.foreign_processes", "1", "gauge", about), count)
+
+
+def _is_foreign(host: Host, pid: int) -> bool:
+    try:
+        return f"{VARIABLE}=" not in host.read(f"/proc/{pid}/environ")
+    except PermissionError:
+        return True  # another user's
+    except OSError:
+        return False  # it has ended since, or cannot be seen from here
+
+
+def _rising(read: Callable[[], float | None]) -> Callable[[], float | None]:
+    """A counter that starts anew (the driver was loaded again): what it counts from then on is of another series."""
+    highest = 0.0
+
+    def risen() -> float | None:
+        nonlocal highest
+        value = read()
+        if value is not None and value < highest:
+            raise ValueError(f"the counter fell from {highest:g} to {value:g}")
+        highest = highest if value is None else value
+        return value
+
+    return risen
+
+
+def _hz(mhz: int | None) -> float | None:
+    return None if mhz is None else mhz * 1e6

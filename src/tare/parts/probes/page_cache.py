@@ -1,0 +1,101 @@
+"""How much of the data set is in the page cache, over time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, PositiveInt
+
+from tare.host import Host, LocalHost, Scope
+from tare.measures import Channel, PositiveSeconds
+from tare.parts.cache_sample import Sample, drawn
+from tare.parts.protocols import Feed, Probe, Reading
+from tare.parts.residency import Residency, residency
+
+_RESIDENT = Channel("page_cache.resident_bytes", "bytes", "gauge", "of the data set; estimated where it is sampled")
+_SHARE = Channel("page_cache.share", "share", "gauge", "of the data set that is in memory")
+_SAMPLED = Channel("page_cache.sampled_share", "share", "gauge", "of the data set that is looked at for this")
+_CHANNELS = (_RESIDENT, _SHARE, _SAMPLED)
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError(f"{path} is not absolute; write the whole path, from / on")
+    return path
+
+
+class PageCache(Probe):
+    """Residency of the workload's data set in the page cache, by cachestat(2), or mincore(2) where that is absent."""
+
+    paths: tuple[Annotated[Path, AfterValidator(_absolute)], ...] = ()
+    """The files and folders to watch; by default those that the workload reads."""
+    pieces: PositiveInt = 128
+    """At most so many pieces of 1 MiB are looked at each time, drawn evenly from the whole; a smaller data set is
+    looked at whole."""
+    period: PositiveSeconds = 1.0
+    """How often, at most."""
+
+    def obstacles(self, host: Host) -> list[str]:
+        if not isinstance(host, LocalHost):
+            return [f"page_cache: it watches files of the device itself, not of {host.name}."]
+        return [f"page_cache: there is no {path} to watch." for path in self.paths if not path.exists()]
+
+    def aimed(self, inputs: tuple[Path, ...]) -> Self:
+        return self if self.paths else self.model_copy(update={"paths": tuple(dict.fromkeys(inputs))})
+
+    def open(self, host: Host, scope: Scope) -> Feed:
+        return PageCacheFeed(host, self.paths, self.pieces, round(self.period * 1e9))
+
+
+class PageCacheFeed:
+    """The pieces that are watched; their files stay open, so that a look is one system call a piece."""
+
+    def __init__(self, host: Host, paths: tuple[Path, ...], most: int, period_ns: int) -> None:
+        self.channels: tuple[Channel, ...] = ()
+        self.lost: list[str] = []
+        self._host, self._period_ns = host, period_ns
+        self._due_ns = host.clock.now_ns()
+        self._sample = Sample((), 0)
+        try:
+            self._sample = drawn(paths, most)
+        except OSError as error:
+            self.lost.append(f"page_cache: {error.filename} cannot be watched: {error.strerror}.")
+        if self._sample.pieces:
+            self.channels = _CHANNELS
+        elif not self.lost:
+            self.lost.append("page_cache: the workload names no files that it reads; name them in `paths`.")
+
+    def poll(self) -> list[Reading]:
+        now_ns = self._host.clock.now_ns()
+        if now_ns < self._due_ns:
+            return []
+        self._due_ns = now_ns + self._period_ns
+        return self._look()
+
+    def close(self) -> list[Reading]:
+        last = self._look()
+        self._sample.close()
+        self._sample = Sample((), 0)
+        return last
+
+    def _look(self) -> list[Reading]:
+        if not self._sample.pieces:
+            return []
+        seen = Residency()
+        for piece in self._sample.pieces:
+            one = residency(piece.descriptor, piece.start, piece.length)
+            if one is None:
+                return self._give_up()
+            seen += one
+        share = seen.share or 0.0
+        values = (share * self._sample.total_bytes, share, self._sample.share)
+        now_ns = self._host.clock.now_ns()
+        return [Reading(now_ns, channel.name, value) for channel, value in zip(_CHANNELS, values, strict=True)]
+
+    def _give_up(self) -> list[Reading]:
+        """What this user may not know is absent, and said once."""
+        self.lost.append("page_cache: the kernel tells only the owner of a file, or root, how much of it is in memory.")
+        self._sample.close()
+        self._sample = Sample((), 0)
+        return []

@@ -1,0 +1,170 @@
+"""Power of a Jetson's rails and of its module, from the board's own monitors; not what the socket gives.
+
+Where the kernel does not show the monitors, NVIDIA's `tegrastats` is asked, which needs a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tare.host import Host, Scope
+from tare.measures import Channel, PositiveSeconds
+from tare.parts.file_feed import is_gone
+from tare.parts.line_child import LineChild
+from tare.parts.module_power import module_rails, rails_beside_total_w
+from tare.parts.power_monitors import Rail, rails_of
+from tare.parts.protocols import Feed, Probe, Reading
+from tare.parts.sensor_folders import channel_word, within
+from tare.parts.tegrastats import parse_line
+
+TOTAL = "power_rails.total_w"
+OTHERS = "power_rails.others_w"
+_ANSWER_S = 3.0  # for the monitors of a whole board, and for the first line of tegrastats
+
+
+class PowerRails(Probe):
+    """Power of each rail of a Jetson, and of its module where it is known which rails make it up."""
+
+    period: PositiveSeconds = 0.1
+    """How often the rails are read; the monitors themselves give a new value every few milliseconds to a second."""
+
+    def obstacles(self, host: Host) -> list[str]:
+        try:
+            found = within(_ANSWER_S, lambda: bool(rails_of(host)) or _has_tegrastats(host))
+        except TimeoutError:
+            return [f"power_rails: the power monitors of {host.name} gave no answer within {_ANSWER_S:g} s."]
+        if found:
+            return []
+        return [f"power_rails: {host.name} shows no power monitors (INA3221), and there is no tegrastats on it."]
+
+    def open(self, host: Host, scope: Scope) -> Feed:
+        rails = rails_of(host)
+        if rails or not _has_tegrastats(host):
+            return RailsFeed(host, rails, round(self.period * 1e9))
+        return TegrastatsFeed(host, self.period)
+
+
+def _has_tegrastats(host: Host) -> bool:
+    return host.run(["tegrastats", "--help"], limit_s=_ANSWER_S).code not in (124, 127)
+
+
+def channels_of(rails: Iterable[str], window_ms: int | None = None) -> tuple[Channel, ...]:
+    """One for each rail, one for the module where the board is known, one for what lies behind a total rail."""
+    names = dict.fromkeys(rails, 0.0)
+    averaged = "" if window_ms is None else f"; averaged over {window_ms} ms"
+    made = [Channel(channel_of(name), "W", "gauge", f"rail {name}, on the module{averaged}") for name in names]
+    if parts := module_rails(names):
+        made.append(Channel(TOTAL, "W", "gauge", f"the module, not the socket: {' + '.join(parts)}{averaged}"))
+    if rails_beside_total_w(names) is not None:
+        made.append(Channel(OTHERS, "W", "gauge", f"sum of the other rails, which {parts[0]} feeds{averaged}"))
+    return tuple(made)
+
+
+def channel_of(rail: str) -> str:
+    return f"power_rails.{channel_word(rail)}_w"
+
+
+def readings_of(t_ns: int, rails_w: dict[str, float], parts: tuple[str, ...], count: int) -> list[Reading]:
+    """The rails that were read, the module if all of its parts were, and the others if all of them were."""
+    readings = [Reading(t_ns, channel_of(name), watts) for name, watts in rails_w.items()]
+    if parts and rails_w.keys() >= set(parts):
+        readings.append(Reading(t_ns, TOTAL, sum(rails_w[part] for part in parts)))
+        if len(rails_w) == count and (others_w := rails_beside_total_w(rails_w)) is not None:
+            readings.append(Reading(t_ns, OTHERS, others_w))
+    return readings
+
+
+class RailsFeed:
+    """The monitors while they are read. A rail that is lost takes the sum that it is part of with it."""
+
+    def __init__(self, host: Host, rails: Iterable[Rail], period_ns: int) -> None:
+        self.errors: Counter[str] = Counter()  # rail -> reads that gave nothing usable
+        self.lost: list[str] = []
+        self._host, self._period_ns = host, period_ns
+        self._start_ns = self._due_ns = host.clock.now_ns()
+        self._rails = {rail.name: rail for rail in rails}
+        self._parts, self._count = module_rails(self._rails), len(self._rails)
+        windows_ms = [rail.window_ms for rail in self._rails.values() if rail.window_ms is not None]
+        self.channels = channels_of(self._rails, max(windows_ms, default=None))
+        if self._rails and not self._parts:
+            self.lost.append(f"power_rails: which of {', '.join(self._rails)} make up the module is not known here.")
+
+    @property
+    def due_ns(self) -> int:
+        """Before this there is nothing to read; a tick is never quite on time."""
+        return self._due_ns - self._period_ns // 4
+
+    def poll(self) -> list[Reading]:
+        now_ns = self._host.clock.now_ns()
+        if now_ns < self.due_ns:
+            return []
+        self._due_ns = max(self._due_ns + self._period_ns, now_ns)
+        return self._read()
+
+    def _read(self) -> list[Reading]:
+        rails_w = {}
+        for name, rail in list(self._rails.items()):
+            try:
+                rails_w[name] = rail.watts(self._host)
+            except OSError as error:
+                self._fail(name, error)
+            except ValueError:
+                self.errors[name] += 1
+        return readings_of(self._host.clock.now_ns(), rails_w, self._parts, self._count)
+
+    def close(self) -> list[Reading]:
+        last = self._read()
+        self._rails.clear()
+        return last
+
+    def _fail(self, name: str, error: OSError) -> None:
+        if not is_gone(error):
+            self.errors[name] += 1
+            return
+        at_s = (self._host.clock.now_ns() - self._start_ns) / 1e9
+        what = "it and the module's power are" if name in self._parts else "it is"
+        self.lost.append(f"power_rails: the monitor of {name} vanished at {at_s:.1f} s; {what} missing from then on.")
+        del self._rails[name]
+
+
+class TegrastatsFeed:
+    """tegrastats as a child, while it prints; what it says is taken as it comes."""
+
+    def __init__(self, host: Host, period_s: float) -> None:
+        self.errors: Counter[str] = Counter()
+        self.lost: list[str] = []
+        self._host = host
+        self._child = LineChild(["tegrastats", "--interval", str(max(1, round(period_s * 1000)))], host.clock)
+        self._child.wait_for_a_line(_ANSWER_S)
+        self._waiting = self._child.lines()
+        first = [said["rails_w"] for _, line in self._waiting if (said := parse_line(line)) and "rails_w" in said]
+        names = first[0] if first else {}
+        self._parts, self._count = module_rails(names), len(names)
+        self.channels = channels_of(names)
+        self._ended = False
+        if not first:
+            self.lost.append(f"power_rails: tegrastats named no rail within {_ANSWER_S:g} s.")
+
+    def poll(self) -> list[Reading]:
+        lines, self._waiting = [*self._waiting, *self._child.lines()], []
+        readings = [reading for t_ns, line in lines for reading in self._understood(t_ns, line)]
+        if self._child.code is not None and not self._ended:
+            self._ended = True
+            self.lost.append(f"power_rails: tegrastats ended by itself with code {self._child.code}.")
+        return readings
+
+    def close(self) -> list[Reading]:
+        last = self.poll() if not self._ended else []
+        self._ended = True
+        self._child.close()
+        self._child.lines()
+        return last
+
+    def _understood(self, t_ns: int, line: str) -> list[Reading]:
+        said = parse_line(line)
+        if said is None or "rails_w" not in said:
+            self.errors["tegrastats"] += 1
+            return []
+        known = {name: watts for name, watts in said["rails_w"].items() if watts >= 0}
+        return readings_of(t_ns, known, self._parts, self._count)

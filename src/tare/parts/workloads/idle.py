@@ -1,0 +1,42 @@
+"""Nothing, for a while: the device's idle power on a platform, its baseload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from tare.host import Host, Job
+from tare.measures import PositiveSeconds, Seconds
+from tare.parts.inside import built_in_env, launched
+from tare.parts.protocols import Workload
+
+LOG_PERIOD_S = 0.1
+
+
+class Idle(Workload):
+    """Sleep while the probes log: what the device draws on a platform and in a mode with no work to do."""
+
+    short: ClassVar[str | None] = "duration"
+
+    duration: PositiveSeconds = 60.0
+    """How long to watch; a power sensor that is read each second needs a minute for 60 samples."""
+    settle: Seconds = 5.0
+    """How long to wait before that, for what ran earlier to die away."""
+
+    logging: bool = False
+    """Run a logging script on the platform meanwhile, ten times a second: what does logging itself draw?"""
+
+    def obstacles(self, host: Host) -> list[str]:
+        return []
+
+    def title(self) -> str:
+        return f"an idle device{' that logs' if self.logging else ''}, {self.duration:g} s"
+
+    def units(self) -> int | None:
+        return 1
+
+    def job(self, place: Host, desk: Path, seed: int) -> Job:
+        program = desk / "inside" / "tare_inside" / "idle.py"
+        period_s = LOG_PERIOD_S if self.logging else 0
+        argv = [place.python, str(program), str(self.settle), str(self.duration), str(period_s)]
+        return Job(launched(place.python, desk, argv), built_in_env(desk, "default"), str(desk))

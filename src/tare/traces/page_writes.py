@@ -1,0 +1,130 @@
+"""Which pages were written to a disk, when, why and for whom: the block layer's word, joined with the write-back's.
+
+No event of a stock kernel says "this page of this file was written". What is exact is `block_bio_queue`: a stretch of
+sectors that the file system hands down, by whichever path (flusher, fsync, journal, direct I/O, reclaim). From it:
+
+- `page` is the number of the page *on the device* (sector x 512 / page size), so that a file that is overwritten in
+  place is the same page again, and one that is written anew is another;
+- `reason` is that of the write-back in which the same task was at that time (between its `writeback_start` and
+  `writeback_written`), or `outside` where it was in none: fsync, direct I/O, the journal;
+- `inode` is that of the `writeback_single_inode_start` ... `writeback_single_inode` around it; 0, which no file has,
+  where there is none;
+- `role` is that of whoever dirtied a page of that inode last before; where nobody is known to have, that of the task
+  that wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tare.traces.decode import Columns
+from tare.traces.timeline import Ints, Timeline
+
+SECTOR_BYTES = 512
+OUTSIDE = "outside"  # of the flusher
+_MIX = np.int64(0x1E3779B97F4A7C15)
+
+
+class PageWrites:
+    """Joins the tables of one piece after another; what is open at the end of a piece goes on in the next."""
+
+    def __init__(self, page_bytes: int) -> None:
+        self._page_bytes = page_bytes
+        self._reasons, self._roles, self._files = _Codes(), _Codes(), _Codes()
+        self._why, self._which, self._whose = Timeline(), Timeline(), Timeline()
+
+    def piece(self, tables: Mapping[str, Columns]) -> Columns | None:
+        """The pages that were written in this piece, one row each; None where there are none."""
+        self._learn(tables)
+        queued = tables.get("block_bio_queue")
+        written = None if queued is None else self._written(queued)
+        ends = [int(columns["t_ns"][-1]) for columns in tables.values() if len(columns["t_ns"])]
+        for line in (self._why, self._which, self._whose):
+            line.forget_before(max(ends, default=0))
+        return written
+
+    def _learn(self, tables: Mapping[str, Columns]) -> None:
+        if (start := tables.get("writeback_start")) is not None:
+            self._why.add(start["pid"], start["t_ns"], self._reasons.of(start["reason"]))
+        if (done := tables.get("writeback_written")) is not None:
+            self._why.add(done["pid"], done["t_ns"], np.full(len(done["pid"]), -1))
+        if (begin := tables.get("writeback_single_inode_start")) is not None:
+            self._which.add(begin["pid"], begin["t_ns"], self._files.of_pairs(begin["dev"], begin["inode"]))
+        if (end := tables.get("writeback_single_inode")) is not None:
+            self._which.add(end["pid"], end["t_ns"], np.full(len(end["pid"]), -1))
+        if (dirtied := tables.get("writeback_dirty_folio")) is not None and "role" in dirtied:
+            files = self._files.of_pairs(dirtied["dev"], dirtied["inode"])
+            self._whose.add(files, dirtied["t_ns"], self._roles.of(dirtied["role"]))
+
+    def _written(self, queued: Columns) -> Columns | None:
+        rows = np.flatnonzero(is_page_write(queued["rwbs"]) & (queued["nr_sector"] > 0))
+        if not len(rows):
+            return None
+        t_ns, pid = queued["t_ns"][rows], queued["pid"][rows]
+        files = self._which.at(pid, t_ns)
+        owner = np.where(files >= 0, self._whose.at(files, t_ns), -1)
+        role = queued["role"][rows].copy() if "role" in queued else np.full(len(rows), "host", object)
+        role[owner >= 0] = self._roles.words(owner[owner >= 0])
+        why = self._why.at(pid, t_ns)
+        reason = np.full(len(rows), OUTSIDE, object)
+        reason[why >= 0] = self._reasons.words(why[why >= 0])
+        inode = np.zeros(len(rows), np.int64)
+        inode[files >= 0] = [self._files.known[file][1] for file in files[files >= 0].tolist()]
+        columns: Columns = {
+            "t_ns": t_ns, "cpu": queued["cpu"][rows], "pid": pid, "dev": queued["dev"][rows].astype(np.int64),
+            "inode": inode, "reason": reason, "role": role,
+        }  # fmt: skip
+        if "comm" in queued:
+            columns["comm"] = queued["comm"][rows]
+        return _each_page(columns, queued["sector"][rows], queued["nr_sector"][rows], self._page_bytes)
+
+
+def is_page_write(rwbs: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """`WS`, `FWFS`: writes; not `D` (discard) nor `WZ` (zeroes without data)."""
+    different, which = np.unique(rwbs.astype(str), return_inverse=True)
+    return np.array(["W" in word and "D" not in word and "Z" not in word for word in different.tolist()], bool)[which]
+
+
+def _each_page(columns: Columns, sector: npt.NDArray[Any], sectors: npt.NDArray[Any], page_bytes: int) -> Columns:
+    """One row for each page that a stretch of sectors touches."""
+    begin = sector.astype(np.int64) * SECTOR_BYTES
+    first = begin // page_bytes
+    count = (begin + sectors.astype(np.int64) * SECTOR_BYTES - 1) // page_bytes - first + 1
+    row = np.repeat(np.arange(len(first)), count)
+    before = np.cumsum(count) - count
+    page: Ints = first[row] + np.arange(len(row)) - before[row]
+    return {**{name: column[row] for name, column in columns.items()}, "page": page}
+
+
+class _Codes:
+    """Small numbers for words, or for pairs of numbers, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.known: list[Any] = []
+        self._codes: dict[Any, int] = {}
+
+    def of(self, words: npt.NDArray[Any]) -> Ints:
+        different, which = np.unique(words.astype(str), return_inverse=True)
+        return np.array([self._code(word) for word in different.tolist()], np.int64)[which]
+
+    def of_pairs(self, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Ints:
+        """A file is its device and its inode."""
+        left, right = left.astype(np.int64), right.astype(np.int64)
+        with np.errstate(over="ignore"):
+            mixed = right * _MIX ^ left
+        _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
+        pairs = zip(left[first].tolist(), right[first].tolist(), strict=True)
+        return np.array([self._code(pair) for pair in pairs], np.int64)[which]
+
+    def words(self, codes: Ints) -> npt.NDArray[np.object_]:
+        return np.array(self.known, dtype=object)[codes]
+
+    def _code(self, thing: Any) -> int:
+        if thing not in self._codes:
+            self._codes[thing] = len(self.known)
+            self.known.append(thing)
+        return self._codes[thing]

@@ -1,0 +1,164 @@
+"""Figures of write-backs, as pure functions over the columns of a trace (seed S2: Tables 9 and 10, Figs. 3 and 4).
+
+A *write-back* is one `writeback_start`: the flusher sets out to write a bunch of pages, for a reason. What is written
+outside the flusher (fsync, overwrites in place, direct I/O, the journal) has none, and is counted by pages beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tare.traces.page_writes import OUTSIDE
+from tare.traces.roles import TARE
+
+Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+HOT = 0.01  # the hottest hundredth of the pages
+_STRETCHES = 3  # early is the first third of the time, late the last
+
+
+class Concentration(NamedTuple):
+    """How unevenly the page writes of stretches of time are spread over the pages that were written in them."""
+
+    t_ns: npt.NDArray[np.int64]  # where each stretch begins
+    writes: npt.NDArray[np.int64]
+    pages: npt.NDArray[np.int64]  # different ones
+    gini: Floats
+    hot_share: Floats  # of the writes: those of the hottest hundredth of the pages
+
+
+def counts(words: npt.NDArray[Any]) -> dict[str, int]:
+    """How often each word is there: reasons, roles."""
+    different, times = np.unique(np.asarray(words).astype(str), return_counts=True)
+    return dict(zip(different.tolist(), times.tolist(), strict=True))
+
+
+def by_reason(start: Columns) -> dict[str, int]:
+    """Write-backs by reason: background, periodic, sync, ..."""
+    return counts(start["reason"])
+
+
+def intervals_s(start: Columns) -> Floats:
+    """Times between two write-backs of the same device that follow each other."""
+    devices = np.asarray(start["bdi"] if "bdi" in start else np.zeros(len(start["t_ns"]))).astype(str)
+    gaps = [np.diff(np.sort(start["t_ns"][devices == device])) / 1e9 for device in np.unique(devices)]
+    return np.concatenate(gaps) if gaps else np.empty(0)
+
+
+def flusher_pages(tables: Mapping[str, Columns]) -> int | None:
+    """Pages that the flusher says it wrote, ours among them; None where the trace does not tell."""
+    if "writeback_pages_written" in tables:
+        return int(tables["writeback_pages_written"]["pages"].sum())
+    if "writeback_single_inode" in tables:
+        return int(tables["writeback_single_inode"]["wrote"].astype(np.int64).sum())
+    return None
+
+
+def pages_outside(page_writes: Columns) -> int:
+    """Page writes that the flusher had no part in."""
+    return int((np.asarray(page_writes["reason"]) == OUTSIDE).sum())
+
+
+def without_ours(page_writes: Columns) -> Columns:
+    """Without what tare itself wrote: the trace that it keeps is written back beside the workload's pages."""
+    if "role" not in page_writes:
+        return page_writes
+    kept = np.asarray(page_writes["role"]) != TARE
+    return {name: np.asarray(column)[kept] for name, column in page_writes.items()}
+
+
+def page_keys(page_writes: Columns) -> npt.NDArray[np.int64]:
+    """One number for each different page of each device."""
+    dev, page = (np.asarray(page_writes[name]).astype(np.int64) for name in ("dev", "page"))
+    _, which = np.unique(dev, return_inverse=True)
+    return (which.astype(np.int64) << 44) | page
+
+
+def writes_by_page(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How often each page was written, the coldest first."""
+    return np.sort(np.unique(keys, return_counts=True)[1])
+
+
+def gini(times: npt.NDArray[np.int64]) -> float | None:
+    """0: every page is written equally often; towards 1: a few take all. `times` sorted, as `writes_by_page` has it."""
+    total, number = float(times.sum()), len(times)
+    if not number or not total:
+        return None
+    ranks = np.arange(1, number + 1)
+    return float((2 * (ranks * times).sum() / total - (number + 1)) / number)
+
+
+def hot_share(times: npt.NDArray[np.int64], hot: float = HOT) -> float | None:
+    """The share of the writes that the hottest pages take: a hundredth of them, at least one."""
+    if not len(times):
+        return None
+    most = max(1, round(hot * len(times)))
+    return float(times[-most:].sum() / times.sum())
+
+
+def concentration(page_writes: Columns, stretches: int) -> Concentration:
+    """The unevenness in each of so many equal stretches of time; those without a write are left out."""
+    t_ns, keys = np.asarray(page_writes["t_ns"]).astype(np.int64), page_keys(page_writes)
+    edges = np.linspace(t_ns.min(), t_ns.max() + 1, stretches + 1).astype(np.int64) if len(t_ns) else np.zeros(1)
+    rows = []
+    for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        times = writes_by_page(keys[(t_ns >= begin) & (t_ns < end)])
+        spread, hot = gini(times), hot_share(times)
+        if spread is not None and hot is not None:
+            rows.append((begin, int(times.sum()), len(times), spread, hot))
+    begins, writes, pages, ginis, hots = zip(*rows, strict=True) if rows else ((), (), (), (), ())
+    return Concentration(
+        np.array(begins, np.int64),
+        np.array(writes, np.int64),
+        np.array(pages, np.int64),
+        np.array(ginis, np.float64),
+        np.array(hots, np.float64),
+    )
+
+
+def figures(tables: Mapping[str, Columns]) -> dict[str, float]:
+    """What goes into a traced trial's record; a figure whose events are not there is absent."""
+    found: dict[str, float] = {}
+    if (start := tables.get("writeback_start")) is not None:
+        found |= _of_starts(start)
+    if (pages := flusher_pages(tables)) is not None:
+        found["writeback_pages"] = float(pages)
+    if (written := tables.get("page_writes")) is not None:
+        found |= _of_pages(without_ours(written))
+    if (dirtied := tables.get("writeback_dirty_folio")) is not None:
+        found["dirtied_folios"] = float(len(dirtied["t_ns"]))
+    return found
+
+
+def _of_starts(start: Columns) -> dict[str, float]:
+    reasons = by_reason(start)
+    found = {"writeback_count": float(sum(reasons.values()))}
+    found |= {f"writeback_{reason}_count": float(count) for reason, count in reasons.items()}
+    found.setdefault("writeback_background_count", 0.0)  # that there was none is seen, not missing
+    gaps = intervals_s(start)
+    if len(gaps):
+        found["writeback_interval_s"] = float(gaps.mean())
+    if len(gaps) > 1:
+        found["writeback_interval_sd_s"] = float(gaps.std(ddof=1))
+    return found
+
+
+def _of_pages(written: Columns) -> dict[str, float]:
+    found = {
+        "writeback_pages": float(len(written["t_ns"]) - pages_outside(written)),
+        "written_pages": float(len(written["t_ns"])),
+        "writeback_pages_outside": float(pages_outside(written)),
+    }
+    times = writes_by_page(page_keys(written))
+    if (spread := gini(times)) is not None:
+        found["writeback_gini"] = spread
+    parts = concentration(written, _STRETCHES)
+    if len(parts.t_ns) > 1:
+        found["writeback_hot_share_early"] = float(parts.hot_share[0])
+        found["writeback_hot_share_late"] = float(parts.hot_share[-1])
+    return found

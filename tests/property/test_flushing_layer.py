@@ -1,0 +1,104 @@
+"""The simulator does what the slow, obvious one does, for every policy, destage mode and way to share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flushing_reference import Write, reference
+from tare.analysis.flushing import buffer, numbering, replay, sweep
+from tare.analysis.flushing.compiled import IS_COMPILED
+from tare.analysis.flushing.model import DESTAGES, POLICIES, Layer, Run
+from tare.analysis.flushing.sweep import simulate
+from tare.analysis.flushing.traces import Trace, trace_of
+
+PAGE = 4096
+DISK_S, NVM_S = 0.002, 1e-6
+
+tenants = st.sampled_from(["a", "b", "c"])
+places = st.tuples(st.integers(0, 1), st.integers(7, 9), st.integers(0, 12))
+gaps_ns = st.sampled_from([0, 1, 500_000, 1_999_999, 2_000_000, 9_000_000])
+raw_writes = st.lists(st.tuples(gaps_ns, places, tenants), min_size=1, max_size=300)
+layers = st.builds(
+    lambda policy, size, destage: Layer(POLICIES[policy], size, DESTAGES[destage], DISK_S, NVM_S),
+    st.sampled_from(sorted(POLICIES)),
+    st.one_of(st.none(), st.integers(0, 70).map(lambda pages: pages * PAGE + pages)),
+    st.sampled_from(sorted(DESTAGES)),
+)
+
+
+def made(raw: Sequence[Write]) -> list[Write]:
+    now, writes = 5_000_000_000, []
+    for gap, place, tenant in raw:
+        now += gap
+        writes.append((now, place, tenant))
+    return writes
+
+
+def trace(writes: Sequence[Write]) -> Trace:
+    times, at, who = zip(*writes, strict=True)
+    dev, inode, page = zip(*at, strict=True)
+    columns = {"t_ns": times, "dev": dev, "inode": inode, "page": page, "tenant": who}
+    return trace_of("made up", {name: np.array(values) for name, values in columns.items()})
+
+
+def assert_as_reference(run: Run, writes: Sequence[Write], divided: bool) -> None:
+    found, told = reference(writes, run.layer, PAGE, divided), run.as_json()
+    assert told["page_writes"] == len(writes)
+    assert told["nvm_writes"] == found.nvm_writes
+    assert told["disk_writes"] == found.disk_writes
+    assert told["left_in_nvm"] == found.left
+    assert told["latency_s"] == pytest.approx(sum(found.latencies_s))
+    assert told["latency_disk_only_s"] == pytest.approx(len(writes) * DISK_S)
+    assert told["p99_s"] == pytest.approx(found.p99_s)
+    for tenant, latencies_s in found.by_tenant.items():
+        writes_of = run.tenants[tenant]
+        assert writes_of.total == len(latencies_s)
+        waited = writes_of.evicting if run.layer.destage.waits else 0
+        assert NVM_S * writes_of.nvm + DISK_S * (writes_of.direct + waited) == pytest.approx(sum(latencies_s))
+
+
+@settings(max_examples=400, deadline=None)
+@given(raw_writes, st.lists(layers, min_size=1, max_size=3), st.booleans(), st.sampled_from([3, 64, 1 << 18]))
+def test_each_run_is_that_of_the_obvious_implementation(
+    raw: Any, asked: list[Layer], divided: bool, piece: int
+) -> None:
+    writes = made(raw)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "PIECE_WRITES", piece)  # what is kept from piece to piece is part of the promise
+        patch.setattr(buffer, "SPARE", 4)  # so that queues are tidied within a short trace
+        found = simulate(trace(writes), asked, PAGE, divided)
+    for run in found.runs:
+        assert_as_reference(run, writes, divided)
+    kept = {(place, tenant) if divided else place for _, place, tenant in writes}
+    assert found.distinct_pages == len(kept)
+
+
+@settings(max_examples=60, deadline=None)
+@given(raw_writes, layers, st.booleans())
+def test_without_numba_the_same_comes_out(raw: Any, layer: Layer, divided: bool) -> None:
+    assert IS_COMPILED, "the test set-up installs numba: without it this would compare Python with itself"
+    writes = made(raw)
+    fast = simulate(trace(writes), [layer], PAGE, divided)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (buffer, numbering, sweep):
+            patch.setattr(module, "IS_COMPILED", False)
+        for name in ("_coldest", "_tidy", "_destage", "_short_of_room"):
+            patch.setattr(replay, name, getattr(replay, name).py_func)
+        patch.setattr(buffer, "replay", replay.replay.py_func)
+        slow = simulate(trace(writes), [layer], PAGE, divided)
+    assert slow.runs == fast.runs
+
+
+@given(st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 40).map(lambda n: n * 8), max_size=400))
+def test_a_page_has_one_number_and_another_page_another(keys: list[int]) -> None:
+    table, known = numbering.TableOfPages(), numbering.DictOfPages()
+    columns = np.array(keys, np.uint64)
+    halves = [columns[: len(keys) // 2], columns[len(keys) // 2 :]]
+    assert [table.of(half).tolist() for half in halves] == [known.of(half) for half in halves]
+    assert table.known == known.known == len(set(keys))

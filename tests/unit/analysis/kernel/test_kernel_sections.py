@@ -1,0 +1,169 @@
+"""The kernel's view: counters, call graphs, faults and system calls as tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tare.analysis.kernel import callgraphs, counters, faults, syscalls
+from tare.analysis.kernel.stages import stages_of
+from tare.report.kernel import kernel_text, number_text
+from traced_trials import Shelf, traced
+
+STEP = [(100, "ready", "point", -1), (200, "train_begin", "point", -1), (900, "train_end", "point", -1)]
+FETCH = [(200, "fetch", "begin", 0), (300, "fetch", "end", 0), (500, "fetch", "begin", 1), (600, "fetch", "end", 1)]
+
+
+def rows_of(section):
+    keys = [column.key for column in section.columns]
+    return [dict(zip(keys, row, strict=True)) for row in section.rows]
+
+
+def counted(workload, daemon, *, running=1.0):
+    return {
+        "t_ns": [0, 0],
+        "role": ["workload", "daemon"],
+        "event": ["page-faults", "page-faults"],
+        "count": [workload, daemon],
+        "time_enabled": [1.0, 1.0],
+        "time_running": [running, running],
+    }
+
+
+def test_counters_stand_beside_the_daemons_and_bare_metals_per_mini_batch():
+    trials = [
+        traced("bare", {("perf", "counters"): counted(1000, 5)}, steps=100.0),
+        traced("docker", {("perf", "counters"): counted(2000, 50)}, steps=100.0),
+    ]
+    bare, docker = rows_of(counters.section(trials))
+    assert (bare["workload"], bare["host_process"], bare["ratio"]) == (10, None, None)
+    assert (docker["workload"], docker["daemon"], docker["host_process"], docker["ratio"]) == (20, 0.5, 10, 2.0)
+    assert docker["low"] is None  # one trial has no interval
+
+
+def test_with_enough_trials_a_ratio_has_its_interval():
+    rng = np.random.default_rng(3)
+    trials = [
+        traced(platform, {("perf", "counters"): counted(int(base * rng.uniform(0.99, 1.01)), 1)}, block=block)
+        for block in range(10)
+        for platform, base in (("bare", 100_000), ("docker", 150_000))
+    ]
+    docker = next(row for row in rows_of(counters.section(trials)) if row["cell"] == "docker")
+    assert docker["low"] < 1.5 < docker["high"]
+    assert docker["low"] > 1.4
+
+
+def test_a_counter_that_took_turns_is_scaled_up_and_said():
+    found = counters.section([traced("bare", {("perf", "counters"): counted(1000, 0, running=0.25)})])
+    assert rows_of(found)[0]["workload"] == 4000
+    assert any("took turns" in note for note in found.notes)
+
+
+def test_lost_events_make_counts_at_least():
+    tables = {("perf", "counters"): counted(1, 0), ("perf", "lost"): {"what": ["switches"], "events": [12]}}
+    assert any(note.startswith("12 events were lost") for note in counters.section([traced("bare", tables)]).notes)
+
+
+def test_call_graphs_are_ranked_and_shortened():
+    stack = ";".join(f"f{number}" for number in range(20))
+    table = {
+        "event": ["block:x"] * 2,
+        "role": ["host", "workload"],
+        "comm": ["kworker/u40:5-f", "python"],
+        "stack": [stack, "a;b"],
+        "count": [9, 1],
+    }
+    first, second = rows_of(callgraphs.section([traced("docker", {("perf", "callgraphs"): table})]))
+    assert (first["comm"], first["share"]) == ("kworker", 0.9)
+    assert first["stack"] == "f0 > f1 > f2 > f3 > f4 > ... > f18 > f19"
+    assert second["stack"] == "a > b"
+
+
+FAULTS = {
+    "t_ns": [50, 250, 700, 700],
+    "role": ["workload", "workload", "workload", "tare"],
+    "comm": ["python", "python", "python", "perf"],
+    "file": ["libc", "libc", "libc", "perf"],
+    "function": ["malloc", "malloc", "memcpy", "f"],
+    "cause": ["allocator", "allocator", "copy", "heap"],
+}
+
+
+def test_faults_are_ranked_by_place_without_our_own():
+    found = rows_of(faults.section([traced("docker", {("perf", "faults"): FAULTS})], most=1))
+    assert (found[0]["function"], found[0]["count"], found[0]["share"]) == ("malloc", 2, pytest.approx(2 / 3))
+    assert found[1]["function"] == "the first 1"
+
+
+def test_faults_by_stage_and_cause():
+    found = rows_of(faults.causes([traced("docker", {("perf", "faults"): FAULTS}, marks=STEP + FETCH)]))
+    assert {row["stage"]: (row["allocator"], row["copy"]) for row in found} == {
+        "model load": (1, 0),
+        "data load": (1, 0),
+        "training": (0, 1),
+    }
+
+
+def test_system_calls_are_summed_over_time_and_divided_by_steps():
+    table = {
+        "t_ns": [0, 100_000_000, 0],
+        "role": ["workload", "workload", "daemon"],
+        "name": ["read", "read", "futex"],
+        "count": [3, 5, 7],
+        "total_s": [0.1, 0.2, 0.3],
+        "max_s": [0.1, 0.05, 0.3],
+        "errors": [0, 1, 0],
+    }
+    trial = traced("docker", {("syscalls", "syscalls"): table}, steps=4.0)
+    daemon, workload = rows_of(syscalls.section([trial]))
+    assert (daemon["name"], daemon["count"]) == ("futex", 7)
+    assert (workload["count"], workload["per_step"], workload["max_s"], workload["errors"]) == (8, 2, 0.1, 1)
+    assert workload["total_s"] == pytest.approx(0.3)
+
+
+def test_calls_are_split_between_stages_by_time():
+    marks = [(50_000_000, "ready", "point", -1), (50_000_000, "train_begin", "point", -1),
+             (500_000_000, "train_end", "point", -1)]  # fmt: skip
+    table = {
+        "t_ns": [0], "role": ["workload"], "name": ["read"], "count": [10], "total_s": [0.0], "max_s": [0.0],
+        "errors": [0],
+    }  # fmt: skip
+    (row,) = rows_of(syscalls.stages([traced("bare", {("syscalls", "syscalls"): table}, marks=marks)]))
+    assert (row["model_load"], row["training"]) == (pytest.approx(5), pytest.approx(5))
+
+
+def test_where_nothing_was_recorded_there_is_no_section():
+    trial = traced("bare", {})
+    for section in (counters.section, callgraphs.section, faults.section, faults.causes, syscalls.section):
+        assert section([trial]) is None
+
+
+def test_a_moment_belongs_to_the_innermost_stage():
+    stages = stages_of(Shelf({}, STEP + FETCH).marks("", 0), 10)
+    assert stages.at(np.array([5, 50, 150, 250, 350, 550, 899, 900])).tolist() == [
+        "rest", "model load", "rest", "data load", "training", "data load", "training", "rest",
+    ]  # fmt: skip
+
+
+def test_a_workload_that_answers_requests_is_inference():
+    marks = [(10, "step", "begin", 0), (12, "inference", "begin", 0), (20, "inference", "end", 0),
+             (30, "step", "end", 0), (30, "step", "begin", 1), (40, "step", "end", 1)]  # fmt: skip
+    stages = stages_of(Shelf({}, marks).marks("", 0), 0)
+    assert stages.at(np.array([5, 15, 25, 35, 45])).tolist() == ["rest", *["inference"] * 3, "rest"]
+
+
+def test_without_marks_everything_is_rest():
+    stages = stages_of(Shelf({}, []).marks("", 0), 0)
+    assert stages.at(np.array([1, 2])).tolist() == ["rest", "rest"]
+
+
+def test_the_text_shows_every_section_and_hides_no_escape():
+    tables = {("perf", "counters"): counted(1_234_567, 5), ("perf", "faults"): {**FAULTS, "comm": ["\x1b[31m"] * 4}}
+    trials = [traced("bare", tables)]
+    text = kernel_text([counters.section(trials), faults.section(trials)], 120)
+    assert "1,234,567" in text
+    assert "\x1b" not in text
+
+
+def test_a_small_number_keeps_its_digits():
+    assert [number_text(value) for value in (0.0123, 5.0, 1234.5, 12.34)] == ["0.0123", "5", "1,234", "12.3"]

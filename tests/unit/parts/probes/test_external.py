@@ -1,0 +1,152 @@
+"""A meter of one's own: a table that grows or is finished later, and commands that print watts."""
+
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pydantic import ValidationError
+
+from tare.host import LocalHost, Scope
+from tare.parts.probes.external import External
+from tare.testing import FakeHost
+
+
+def values(readings):
+    return [reading.value for reading in readings]
+
+
+def grow(file, text):
+    with file.open("a") as table:
+        table.write(text)
+
+
+def wait_for(feed, count=1, limit_s=10.0):
+    found, deadline = [], time.monotonic() + limit_s
+    while len(found) < count and time.monotonic() < deadline:
+        found += feed.poll()
+        time.sleep(0.01)
+    return found
+
+
+def test_rows_that_are_appended_count_when_they_come_and_old_ones_do_not(tmp_path):
+    file = tmp_path / "meter.csv"
+    file.write_text("10.5\n11.5\n")
+    host = LocalHost()
+    probe = External(file=file)
+    assert probe.obstacles(host) == []
+    feed = probe.open(host, Scope())
+    assert feed.poll() == []
+    before_ns = time.monotonic_ns()
+    grow(file, "12.5\n13")
+    (reading,) = feed.poll()
+    assert (reading.channel, reading.value) == ("external.power_w", 12.5)
+    assert before_ns <= reading.t_ns <= time.monotonic_ns()
+    grow(file, ".5 W\n")
+    assert values(feed.poll()) == [13.5]
+    assert values(feed.close()) == []
+    grow(file, "99\n")
+    assert feed.poll() == []
+
+
+def test_columns_are_named_in_the_first_row_and_have_a_unit(tmp_path):
+    file = tmp_path / "meter.csv"
+    file.write_text('time;"Power (mW)";note\n')
+    feed = External(file=file, column="Power (mW)", unit="mW", separator=";").open(LocalHost(), Scope())
+    grow(file, "1;25000,5;on\n2;0,026kW;off\n")
+    assert values(feed.poll()) == [25.0005, 26.0]
+
+
+def test_a_finished_table_is_aligned_by_its_time_column(tmp_path):
+    file = tmp_path / "meter.csv"
+    begin = datetime.now(UTC)
+    feed = External(file=file, column="W", time="when").open(LocalHost(), Scope())
+    rows = [f"{(begin + timedelta(seconds=at)).isoformat()},{watts}" for at, watts in ((-60, 1), (0.2, 2), (0.4, 3))]
+    file.write_text("when,W\n" + "\n".join(rows))
+    now_ns = time.monotonic_ns()
+    found = list(feed.close())
+    assert values(found) == [2, 3]
+    assert found[1].t_ns - found[0].t_ns == pytest.approx(0.2e9, abs=1e6)
+    assert abs(found[1].t_ns - now_ns) < 1e9
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_unix_times_and_a_clock_that_is_wrong_by_a_known_offset(tmp_path, scale):
+    file = tmp_path / "meter.csv"
+    feed = External(file=file, time=1, column=2, offset_s=3600.0).open(LocalHost(), Scope())
+    file.write_text(f"{(time.time() - 3600 + 0.5) * scale:.3f},42\n")
+    (reading,) = feed.poll()
+    assert reading.t_ns == pytest.approx(time.monotonic_ns() + 0.5e9, abs=0.4e9)
+
+
+@pytest.mark.parametrize("garbage", ["N/A", "", "-1", "nan", "1e99", "5 mV", "0x10", "2000 kW"])
+def test_a_row_without_a_power_is_counted_and_never_zero(tmp_path, garbage):
+    file = tmp_path / "meter.csv"
+    file.write_text("")
+    feed = External(file=file, column=2).open(LocalHost(), Scope())
+    grow(file, f"a,{garbage}\nb\nc,7\n")
+    assert values(feed.poll()) == [7]
+    assert feed.errors == {"rows": 2}
+
+
+def test_a_table_that_is_begun_anew_is_followed(tmp_path):
+    file = tmp_path / "meter.csv"
+    file.write_text("1\n2\n3\n")
+    feed = External(file=file).open(LocalHost(), Scope())
+    file.write_text("4\n")
+    assert values(feed.poll()) == [4]
+
+
+def test_a_table_that_vanishes_is_counted_and_is_no_power(tmp_path):
+    file = tmp_path / "meter.csv"
+    file.write_text("1\n")
+    feed = External(file=file).open(LocalHost(), Scope())
+    file.unlink()
+    assert feed.poll() == []
+    assert feed.errors == {"file": 1}
+
+
+def test_a_column_that_is_not_there_is_an_obstacle_with_those_that_are(tmp_path):
+    file = tmp_path / "meter.csv"
+    file.write_text("time,watts\n")
+    (sentence,) = External(file=file, column="power").obstacles(LocalHost())
+    assert "there is no column 'power'; there are time, watts" in sentence
+
+
+def test_a_missing_table_a_missing_command_and_no_meter_at_all_are_obstacles(tmp_path):
+    assert "No such file" in External(file=tmp_path / "no.csv").obstacles(FakeHost())[0]
+    assert "no command 'wattmeter-x'" in External(command=("wattmeter-x",)).obstacles(FakeHost())[0]
+    assert "name the `file`" in External().obstacles(FakeHost())[0]
+
+
+def test_a_meter_is_read_in_one_way(tmp_path):
+    with pytest.raises(ValidationError, match="both given"):
+        External(file=tmp_path, command=("cat",))
+
+
+def test_a_command_that_goes_on_printing_is_read_line_by_line():
+    script = "import time\nfor n in range(3): print(20 + n, flush=True)\ntime.sleep(60)"
+    probe = External(command=(sys.executable, "-c", script))
+    assert probe.obstacles(LocalHost()) == []
+    feed = probe.open(LocalHost(), Scope())
+    assert values(wait_for(feed, 3)) == [20, 21, 22]
+    pid = feed._child._child.pid
+    feed.close()
+    with pytest.raises(ProcessLookupError):
+        __import__("os").kill(pid, 0)
+
+
+def test_a_command_that_prints_once_is_run_again():
+    feed = External(command=("echo", "17.5"), period="20ms").open(LocalHost(), Scope())
+    assert values(wait_for(feed, 3))[:3] == [17.5] * 3
+    feed.close()
+
+
+def test_a_command_that_fails_again_and_again_is_given_up_and_said():
+    feed = External(command=("false",), period="1ms").open(LocalHost(), Scope())
+    deadline = time.monotonic() + 10
+    while not feed.lost and time.monotonic() < deadline:
+        feed.poll()
+    assert feed.lost == ["external: `false` ended with code 1, 5 times in a row; it is not run again."]
+    assert feed.errors == {"command": 5}
+    assert feed.close() == []
