@@ -8,6 +8,7 @@ import re
 import pytest
 
 from recorded import SCOPES, let_time_pass, recorded_host
+from tare.errors import TareError
 from tare.host import LocalHost, Scope, WatchingHost
 from tare.parts.find import find, names
 from tare.parts.protocols import Feed, Probe, Reading, Recorder
@@ -17,6 +18,8 @@ UNITS = {"s", "ns", "bytes", "share", "1", "Hz", "W", "J", "C"}
 ENDINGS = {"s": "_s", "bytes": "_bytes", "Hz": "_hz", "W": "_w", "J": "_j", "share": "_share", "C": "_c", "ns": "_ns"}
 
 on_every_probe = pytest.mark.parametrize("name", names("probes"))
+RECORDERS = [name for name in names("probes") if issubclass(find("probes", name), Recorder)]
+on_every_recorder = pytest.mark.parametrize("name", RECORDERS)
 on_every_device = pytest.mark.parametrize("device", SCOPES)
 
 
@@ -128,7 +131,7 @@ def _spoilt(text: str, garbage: str) -> str:
     return re.sub(r"(?<![\w.])\d+(?![\w.])", garbage, text)
 
 
-@on_every_probe
+@pytest.mark.parametrize("name", [name for name in names("probes") if name not in RECORDERS])
 def test_a_device_with_nothing_on_it_stops_nobody(name):
     feed = make(name).open(FakeHost(), Scope())
     assert list(feed.poll()) == []
@@ -147,13 +150,25 @@ def test_after_close_there_is_nothing_more(name, device):
     assert list(feed.poll()) == []
 
 
+@on_every_recorder
+def test_a_recorder_says_what_is_missing_on_a_device_that_has_nothing(name, tmp_path):
+    assert make(name).obstacles(FakeHost())
+    with pytest.raises(TareError):
+        make(name).open(FakeHost(), Scope())
+
+
 @on_every_probe
-def test_on_this_machine_two_polls_agree(name):
-    if make(name).obstacles(LocalHost()):
+def test_on_this_machine_two_polls_agree(name, tmp_path):
+    probe = make(name)
+    if probe.obstacles(LocalHost()):
         return
     host = WatchingHost()
-    feed = make(name).open(host, Scope())
+    recorded = isinstance(probe, Recorder)
+    feed = probe.record(host, [LocalHost().scope()], tmp_path) if recorded else probe.open(host, Scope())
     first, second = list(feed.poll()), list(feed.poll())
     check_agreement(feed, first + second)
     list(feed.close())
     host.close()
+    if recorded:
+        for table in probe.tables(tmp_path):
+            assert len({len(column) for column in table.columns.values()}) == 1

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 from tare.host import Job, LocalHost, Scope, Site, WatchingHost
-from tare.parts import tracefs
+from tare.parts import ftrace_feed, tracefs
 from tare.parts.find import find
 from tare.parts.probes.ftrace import Ftrace
+from tare.traces.recording import open_folder
 from tare.trial.cleaning import find_remains, remove
 
 pytestmark = pytest.mark.machine("tracefs")
@@ -219,6 +220,41 @@ def test_a_trace_that_outgrows_its_limit_ends_and_says_so(tmp_path: Path):
     assert any("ends early" in sentence for sentence in feed.lost)
     # What came while it was being stopped is kept; the second program's calls, some 2 MiB, are not.
     assert sum(path.stat().st_size for path in folder.glob("cpu*.raw")) - size < 1 << 20
+
+
+def test_where_tracefs_is_not_mounted_it_is_for_as_long_as_the_trace_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tracefs, "mounted_at", lambda host: None)
+    with recording(tmp_path, "sched") as seen:
+        (mount,) = Path("/run/tare/tracefs").glob(f"tare-{os.getpid()}-*")
+        assert mount.is_mount()
+        subprocess.run(["true"], check=True)
+
+    assert len(seen.tables["sched_switch"]["t_ns"])
+    assert not mount.exists()
+    assert f"tare-{os.getpid()}-" not in Path("/proc/self/mountinfo").read_text()
+    monkeypatch.undo()
+    assert not named_after(os.getpid())
+
+
+def test_larger_pages_of_the_buffer_are_read_too(tmp_path: Path):
+    """Kernels from 6.8 on can have them; older ones keep to the page size."""
+    instance = tracefs.open_instance(HERE, "ftrace")
+    larger = instance.has("buffer_subbuf_size_kb")
+    if larger:
+        instance.write("buffer_subbuf_size_kb", "16")
+    feed = ftrace_feed.start(
+        HERE, [Scope()], tmp_path, instance, ["raw_syscalls/sys_exit"], buffer_bytes=8 << 20, limit_bytes=1 << 30
+    )
+    child = subprocess.Popen(["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=3000", "status=none"])
+    child.wait()
+    feed.close()
+
+    returned = [table.columns for table in Ftrace().tables(tmp_path) if table.name == "sys_exit"]
+    ours = sum(((one["pid"] == child.pid) & (one["ret"] == 1)).sum() for one in returned)
+    assert ours >= 6000  # each byte is read once and written once
+    assert open_folder(tmp_path).layout.page_bytes == (16384 if larger else os.sysconf("SC_PAGE_SIZE"))
 
 
 def test_a_full_disk_ends_the_trace_and_not_the_trial(tmp_path: Path):

@@ -176,3 +176,15 @@ def test_a_container_that_costs_nothing_is_not_taken_apart(tmp_path: Path) -> No
     assert said["total"]["verdict"] == "equivalent"
     assert said["layers"] == []
     assert not (tmp_path / "why" / "layers").exists()
+
+
+@pytest.mark.machine("runc", "root", "tracefs")
+def test_system_calls_stand_beside_each_layer_from_trials_of_their_own(tmp_path: Path) -> None:
+    asked = ("why", "--layers", "--cumulative", "--only", "pids", "--repeat", "1", "--json", "-o", "why", "--")
+    done = tare(*asked, "dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=20000", "status=none", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    calls = json.loads(done.stdout)["system_calls"]
+    assert calls["metric"] == "system_calls"
+    assert {"mounts", "pids"} <= {each["layer"] for each in calls["layers"]}
+    assert all(40_000 < each["with_it"] < 45_000 for each in calls["layers"] if each["layer"] != "docker")

@@ -25,6 +25,7 @@ from tare.traces.roles import Snapshot
 READ = Channel("ftrace.read_bytes", "bytes", "counter", "raw trace that was copied to disk")
 LOST = Channel("ftrace.lost_events", "1", "counter", "events that the kernel overwrote before they were read")
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PIPE_BYTES = 1 << 20
 _SECOND_NS = 1_000_000_000
 _LOOK_PERIOD_NS = _SECOND_NS
@@ -79,7 +80,7 @@ class TraceFeed:
         self._limit_bytes = limit_bytes
         self._cores = instance.cores()
         self._look_due_ns = 0
-        self._stopped = False
+        self._stopped = self._disk_is_full = False
         self._start = process_roles.snapshot(host, scopes)
         self._sightings: list[tuple[int, int, str]] = []
         self._pages = RawPages(instance, folder)
@@ -101,7 +102,7 @@ class TraceFeed:
             self._stop()
             self._look()
             self._guarded(self._pages.finish)
-            self._keep()
+            self._guarded(self._keep)  # what was written at the start stands where there is no room any more
             readings = self._readings()
             lost = sum(self._overruns().values())
             if lost:
@@ -120,11 +121,14 @@ class TraceFeed:
 
     def _guarded(self, copy: Callable[[], None]) -> None:
         """A full disk, or a trace that outgrows its limit, ends the recording and not the trial."""
+        if self._disk_is_full:  # what a page began must not be followed by another one
+            return
         try:
             copy()
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in _NO_ROOM:
                 raise
+            self._disk_is_full = True
             self._end_early(f"the disk of {self._folder} is full")
         if self._pages.bytes > self._limit_bytes:
             self._end_early(f"it reached its limit of {self._limit_bytes >> 20} MiB")

@@ -21,11 +21,11 @@ GRAPHICS, MEMORY = 0, 2  # nvmlClockType_t
 _DIE = 0  # nvmlTemperatureSensors_t
 
 # Field ids of nvmlDeviceGetFieldValues: they never change, and an old pynvml has no name for the newer ones.
-POWER_AVERAGE, POWER_INSTANT = 185, 186
+POWER_INSTANT = 186
 SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE = 74, 269, 270, 271  # time in ns
 
 # Bits of the clocks event ("throttle") reasons.
-REASON_IDLE, REASON_SW_POWER, REASON_HW_SLOWDOWN = 0x01, 0x04, 0x08
+REASON_SW_POWER, REASON_HW_SLOWDOWN = 0x04, 0x08
 REASON_SW_THERMAL, REASON_HW_THERMAL, REASON_HW_POWER_BRAKE = 0x20, 0x40, 0x80
 HELD_BACK = REASON_SW_POWER | REASON_HW_SLOWDOWN | REASON_SW_THERMAL | REASON_HW_THERMAL | REASON_HW_POWER_BRAKE
 
@@ -207,12 +207,6 @@ def trouble(host: Host) -> str | None:
     except (TareError, OSError) as error:
         return str(error)
     return None
-
-
-def forget() -> None:
-    """Close the library, so that the next question opens it anew."""
-    if (library := _opened.pop("library", None)) is not None:
-        library.nvmlShutdown()
 
 
 def _library() -> Any:

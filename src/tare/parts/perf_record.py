@@ -15,6 +15,7 @@ from tare.traces.perf_script import Lost, Sample, samples
 
 DATA, SAID = "perf.data", "perf.err"
 _FIELDS = "comm,pid,tid,cpu,time,event,addr,ip,sym,dso"
+_RING = "4M"  # for each core: a burst of faults must not be lost while perf waits for its turn
 _MOST_THREADS = 10_000  # on a command line
 _START_S, _END_S = 20.0, 15.0
 # perf starts its command once every event is on, and ends with it: so `on` is the word that it records, and our end
@@ -30,7 +31,7 @@ class PerfRecord:
         self._said = folder / SAID
         self._limit_bytes = limit_bytes
         self.ended_early: str | None = None
-        options = ["-q", "-a", "-B", "-N", "-k", "CLOCK_MONOTONIC", "-d", "-g", "-o", str(self.data)]
+        options = ["-q", "-a", "-B", "-N", "-m", _RING, "-k", "CLOCK_MONOTONIC", "-d", "-g", "-o", str(self.data)]
         chosen = [word for event in events for word in ("-e", event)]
         with self._said.open("wb") as complaints:
             self._child = subprocess.Popen(

@@ -38,7 +38,9 @@ def main(out: pathlib.Path) -> None:
         (out / "header_page").write_text((instance / "events/header_page").read_text())
         pids = {}
         for pages in (0, 1500):
-            child = subprocess.Popen([sys.executable, "-S", "-E", "-c", "input();" + TOUCH, str(pages)], stdin=subprocess.PIPE)
+            child = subprocess.Popen(
+                [sys.executable, "-S", "-E", "-c", "input();" + TOUCH, str(pages)], stdin=subprocess.PIPE
+            )
             assert child.stdin is not None
             (instance / "set_event_pid").write_text(str(child.pid))
             (instance / "tracing_on").write_text("1")

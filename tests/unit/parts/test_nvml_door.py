@@ -79,7 +79,7 @@ def test_throttle_reasons_are_found_under_their_old_name(library):
     library.nvmlDeviceGetCurrentClocksThrottleReasons = library.nvmlDeviceGetCurrentClocksEventReasons
     del library.nvmlDeviceGetCurrentClocksEventReasons
 
-    assert the_gpu().reasons() == nvml.REASON_IDLE
+    assert the_gpu().reasons() == 0x1  # idle
 
 
 def test_no_driver_is_a_sentence(library):
@@ -117,7 +117,8 @@ def test_settings_are_lost_with_the_last_client_when_persistence_is_off(library)
     gpu.persist(False)
     gpu.lock_graphics_mhz(990, 990)
     assert gpu.clock_mhz() == 990
-    nvml.forget()
+    library.nvmlShutdown()
+    nvml._opened.clear()
 
     assert the_gpu().clock_mhz() == 345
 
@@ -140,7 +141,7 @@ def test_the_pretended_library_takes_what_the_real_one_takes(real, library):
 
 
 def test_the_numbers_of_fields_and_reasons_are_those_of_the_real_library(real):
-    assert (real.NVML_FI_DEV_POWER_AVERAGE, real.NVML_FI_DEV_POWER_INSTANT) == (nvml.POWER_AVERAGE, nvml.POWER_INSTANT)
+    assert real.NVML_FI_DEV_POWER_INSTANT == nvml.POWER_INSTANT
     assert nvml.SW_POWER_CAP == real.NVML_FI_DEV_PERF_POLICY_POWER
     assert (real.nvmlClocksEventReasonGpuIdle, real.nvmlClocksEventReasonSwPowerCap) == (1, nvml.REASON_SW_POWER)
     assert (real.NVML_CLOCK_GRAPHICS, real.NVML_CLOCK_MEM) == (nvml.GRAPHICS, nvml.MEMORY)

@@ -24,8 +24,8 @@ syscalls     sys_enter: id; sys_exit: id, ret
 lost         lost: cpu, events: what each core's buffer overwrote before it was read; absent where nothing was
 
 Figures are those of `tare.traces.writeback.figures`; `system_calls` and `page_faults` of the workload alone, with
-`system_calls_step` and `page_faults_step`, for the families that count them; and `trace_lost_events`: made from a trace that lost some, each
-count is "at least".
+`system_calls_step` and `page_faults_step`, for the families that count them; and `trace_lost_events`: made from a trace
+that lost some, each count is "at least".
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field as Setting
+
 from tare.host import Host, Scope
 from tare.measures import SizeBytes
 from tare.parts import tracefs
@@ -36,7 +38,7 @@ class Perf(Recorder):
 
     faults: bool = True
     """Record every page fault with its call stack; needs the `perf` program."""
-    callgraphs: str | None = "block:block_rq_issue"
+    callgraphs: str | None = Setting(default="block:block_rq_issue", pattern=_EVENT)
     """The event whose call graphs are recorded, like block:block_rq_insert; null for none. Needs `perf`."""
     everyone: bool = False
     """Keep the faults and call graphs of the rest of the host too, not only of the workload and the daemons."""
@@ -51,6 +53,10 @@ class Perf(Recorder):
             sentences.append("perf: this kernel has no perf events (CONFIG_PERF_EVENTS).")
         if self._recorded() and (why := _without_program(host)):
             sentences.append(why)
+        if not sentences and self.callgraphs and not _is_there(host, self.callgraphs):
+            sentences.append(
+                f"perf: this kernel has no event {self.callgraphs}; name another one, or null, as `callgraphs`."
+            )
         return sentences
 
     def record(self, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
@@ -87,6 +93,13 @@ class Perf(Recorder):
         if "faults" in tables:
             figures |= _concentration(tables["faults"])
         return figures
+
+
+def _is_there(host: Host, event: str) -> bool:
+    """Whether the kernel has it; where tracefs cannot be looked at, `perf record` will say."""
+    path = f"events/{event.replace(':', '/')}"
+    found = tracefs.present(host, [path])
+    return found is None or path in found
 
 
 def _without_program(host: Host) -> str | None:
