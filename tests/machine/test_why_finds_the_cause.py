@@ -180,8 +180,10 @@ def test_a_container_that_costs_nothing_is_not_taken_apart(tmp_path: Path) -> No
 
 @pytest.mark.machine("runc", "root", "tracefs")
 def test_system_calls_stand_beside_each_layer_from_trials_of_their_own(tmp_path: Path) -> None:
-    asked = ("why", "--layers", "--cumulative", "--only", "pids", "--repeat", "1", "--json", "-o", "why", "--")
-    done = tare(*asked, "dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=20000", "status=none", cwd=tmp_path)
+    store = str(tmp_path / "why")
+    asked = ("why", "--layers", "--cumulative", "--only", "pids", "--repeat", "1", "--json", "-o", store, "--")
+    work = ("dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=20000", "status=none")
+    done = tare(*asked, *work, cwd=Path("/"))  # a container has a /tmp of its own
 
     assert done.returncode == 0, done.stderr
     calls = json.loads(done.stdout)["system_calls"]

@@ -41,7 +41,33 @@ def cells(records: Sequence[Record], by: str) -> Cells:
     names = sorted({name for record in records for name in record.settings}, key=lambda name: (name.count("."), name))
     own = [name for name in names if name.startswith(f"{by}.")]
     rest = [name for name in names if name != by and name not in own]
+    rest = [name for name in rest if name not in _other_names(records, by, rest)]
     return Cells(by, _telling(records, own, (by,)), _telling(records, rest, ()))
+
+
+def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> set[str]:
+    """Fields of the same control that only say `by` again: a power mode has a name beside its clocks.
+
+    Only there: a workload's data that goes with its model is a difference that a reader must see.
+    """
+    part, _, _ = by.rpartition(".")
+    if not part.startswith("control."):
+        return set()
+    beside = [name for name in names if name.rpartition(".")[0] == part]
+    again = {name for name in beside if _tells(records, (by,), name)}
+    kept = [name for name in beside if name not in again]
+    for name in list(kept):
+        others = tuple(each for each in kept if each != name)
+        if others and _tells(records, (by, *others), name):
+            kept.remove(name)
+            again.add(name)
+    return again
+
+
+def _tells(records: Sequence[Record], names: tuple[str, ...], name: str) -> bool:
+    """Whether whoever knows `names` of a record knows `name` of it."""
+    known = {_signature(record.settings, names) for record in records}
+    return len({_signature(record.settings, (*names, name)) for record in records}) == len(known)
 
 
 def resolve_factor(records: Iterable[Record], name: str) -> str:

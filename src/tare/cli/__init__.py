@@ -16,6 +16,7 @@ VERBS = {  # in the order in which people meet them; each is imported only when 
     "weigh": "Weigh a workload: bare metal against a container, with a verdict.",
     "why": "Say which layer of a container costs what.",
     "check": "Say what this device can and cannot do, and why.",
+    "studies": "List the papers' experiments, which are ready to run.",
     "plan": "List the trials of a study, with time and disk; run nothing.",
     "run": "Run a study; go on where it stopped.",
     "show": "Show the trials of a store, or one of them.",

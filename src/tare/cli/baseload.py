@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,13 @@ import click
 
 from tare.cli.engines import needs_of_study
 from tare.cli.options import json_option, print_json, say, width
+from tare.cli.power import no_power
 from tare.cli.run import run_into, study_text
-from tare.cli.studies import load_study
-from tare.errors import ObstacleError, StudyError, TareError
+from tare.cli.studies import folder_of, load_study, scale_option
+from tare.errors import ObstacleError, TareError
 from tare.measures import parse_quantity
 
 if TYPE_CHECKING:
-    from tare.parts.protocols import Part
     from tare.study.model import Study
 
 _MOST_SETTLE_S = 5.0  # what ran before has died away by then
@@ -47,11 +47,13 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since
     "-o", "--output", type=click.Path(path_type=Path),
     help="The folder of the study's store: the baseload lies beside it.  [default: DIR, or out/NAME]",
 )  # fmt: skip
+@scale_option
 @click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
 @json_option
 def command(
-    study: Path, duration: float, repeat: int, states: bool, output: Path | None, trust: bool, as_json: bool
-) -> None:
+    study: Path, duration: float, repeat: int, states: bool, output: Path | None, scale: str | None, trust: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Measure what the idle device draws on each platform and in each power mode of STUDY, or of the store DIR.
 
     It is a study of its own, of the `idle` workload, run like any other and kept beside the study's store
@@ -60,7 +62,7 @@ def command(
     """
     from tare.study.load import from_plain
 
-    theirs, folder = _asked(study, output, trust)
+    theirs, folder = _asked(study, output, trust, scale)
     _refuse_without_power(theirs)
     plain = (_states if states else _baseload)(theirs, duration, repeat)
     made = from_plain(plain, "tare baseload")
@@ -75,11 +77,11 @@ def command(
     _refuse_nothing(store)
 
 
-def _asked(study: Path, output: Path | None, trust: bool) -> tuple[Study, Path]:
+def _asked(study: Path, output: Path | None, trust: bool, scale: str | None) -> tuple[Study, Path]:
     """The study, and where its store lies or will lie."""
     if not study.is_dir():
-        loaded = load_study(study, trust)
-        return loaded, output or Path("out") / loaded.study
+        loaded = load_study(study, trust, scale)
+        return loaded, output or folder_of(loaded)
     from tare.records.store import Store
     from tare.study.load import from_plain
 
@@ -166,36 +168,9 @@ def _is_of(key: str, known: Iterable[str]) -> bool:
 
 
 def _refuse_without_power(study: Study) -> None:
-    """An idle hour with no watt read is an hour lost: say which probe would read them here."""
-    from tare.analysis.energy.cells import POWER_PROBES
-    from tare.parts.find import find, names
-
-    asked = [choice.name for choice in study.probes]
-    if any(name in POWER_PROBES or not _is_ours(find("probes", name)) for name in asked):
-        return
-    here = [name for name in POWER_PROBES if name in names("probes")]
-    sentences = list(_how_to_get_power(here, POWER_PROBES))
-    raise ObstacleError(f"no probe of {study.study} tells power, and nothing was run:", sentences)
-
-
-def _is_ours(probe: type[Part]) -> bool:
-    """Someone else's probe may well tell power; of ours it is known."""
-    return probe.__module__.startswith("tare.parts.")
-
-
-def _how_to_get_power(names: Iterable[str], what: Mapping[str, str]) -> Iterator[str]:
-    from tare.host import LocalHost
-    from tare.parts.find import find
-
-    host = LocalHost()
-    for name in names:
-        part = find("probes", name)
-        try:
-            obstacles = part.model_validate(dict(part.example)).obstacles(host)  # type: ignore[attr-defined]
-        except StudyError as error:
-            obstacles = [str(error)]
-        works = "can be used here: add it to `probes`." if not obstacles else " ".join(obstacles)
-        yield f"{name} ({what[name]}): {works}"
+    """An idle hour with no watt read is an hour lost."""
+    if sentences := no_power(study):
+        raise ObstacleError(f"no probe of {study.study} tells power, and nothing was run:", sentences)
 
 
 def _tell(store: Path, as_json: bool) -> None:

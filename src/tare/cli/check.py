@@ -9,16 +9,17 @@ import click
 
 from tare.cli.engines import needs_of_study
 from tare.cli.options import json_option, print_json, width
-from tare.cli.studies import load_study
+from tare.cli.studies import load_study, scale_option
 from tare.errors import ObstacleError
 from tare.parts.find import KINDS, Kind, find, names
 
 
 @click.command("check")
 @click.argument("study", type=click.Path(path_type=Path), required=False)
+@scale_option
 @click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
 @json_option
-def command(study: Path | None, trust: bool, as_json: bool) -> None:
+def command(study: Path | None, scale: str | None, trust: bool, as_json: bool) -> None:
     """Say what this device can and cannot do, and why; with STUDY, whether it can run that study."""
     from tare.host import LocalHost
     from tare.parts.advisories import advice
@@ -26,7 +27,7 @@ def command(study: Path | None, trust: bool, as_json: bool) -> None:
 
     host = LocalHost()
     if study is not None:
-        _check_study(study, trust, as_json)
+        _check_study(study, scale, trust, as_json)
         return
     found: dict[str, Any] = {
         "device": device_facts(host),
@@ -67,20 +68,23 @@ def _worded(facts: dict[str, Any]) -> str:
     return f"works here ({', '.join(f'{name} {value}' for name, value in facts.items())})." if facts else "works here."
 
 
-def _check_study(path: Path, trust: bool, as_json: bool) -> None:
+def _check_study(path: Path, scale: str | None, trust: bool, as_json: bool) -> None:
     from tare.host import LocalHost
     from tare.plan.check import check
-    from tare.plan.matrix import cells
+    from tare.plan.leaving_out import possible
 
-    study = load_study(path, trust)
+    study = load_study(path, trust, scale)
     with needs_of_study(study):
-        checked = check(study, cells(study), LocalHost())
+        study, cells = possible(study, LocalHost())
+        checked = check(study, cells, LocalHost())
     if as_json:
-        print_json({"study": study.study, "obstacles": checked.blocked})
+        print_json({"study": study.study, "obstacles": checked.blocked, "not_measured": list(study.left_out)})
     if checked.blocked:
         raise ObstacleError(f"this device cannot run {path}:", checked.blocked)
     if not as_json:
-        click.echo(f"{path}: this device can run it.")
+        click.echo(f"{path}: this device can run it{', but for:' if study.left_out else '.'}")
+        for sentence in study.left_out:
+            _line("no", "not measured here", sentence)
 
 
 def _line(mark: str, name: str, why: str) -> None:

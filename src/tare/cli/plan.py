@@ -9,25 +9,25 @@ import click
 
 from tare.cli.options import json_option, print_json, say, width
 from tare.cli.run import sensitivity
-from tare.cli.studies import load_study
+from tare.cli.studies import load_study, scale_option
 
 
 @click.command("plan")
 @click.argument("study", type=click.Path(path_type=Path))
+@scale_option
 @click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
 @json_option
-def command(study: Path, trust: bool, as_json: bool) -> None:
+def command(study: Path, scale: str | None, trust: bool, as_json: bool) -> None:
     """List the trials of STUDY in order, with the time and the disk they take. Runs nothing."""
     from tare.host import LocalHost
     from tare.plan.check import check
-    from tare.plan.matrix import cells
+    from tare.plan.leaving_out import possible
     from tare.plan.order import trials
     from tare.records.settings import varied
     from tare.report.terminal import table
     from tare.report.words import count_text, duration_text, size_text
 
-    loaded = load_study(study, trust)
-    its_cells = cells(loaded)
+    loaded, its_cells = possible(load_study(study, trust, scale), LocalHost())
     planned = trials(loaded, its_cells)
     checked = check(loaded, its_cells, LocalHost())
     rows: list[dict[str, Any]] = [
@@ -42,6 +42,7 @@ def command(study: Path, trust: bool, as_json: bool) -> None:
                 "seconds": checked.seconds,
                 "disk_bytes": checked.disk_bytes,
                 "obstacles": checked.blocked,
+                "not_measured": list(loaded.left_out),
             }
         )
         return
@@ -59,6 +60,8 @@ def command(study: Path, trust: bool, as_json: bool) -> None:
     say(sensitivity(loaded))
     for sentence in (*checked.unasked, *checked.notes):
         say(f"note: {sentence}")
+    for sentence in loaded.left_out:
+        say(f"not measured here: {sentence}")
     for sentence in checked.blocked:
         say(f"obstacle: {sentence}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,12 @@ import click
 
 from tare.cli.engines import needs_of_study
 from tare.cli.options import color, json_option, print_json, say, width
-from tare.cli.studies import load_study, study_path
+from tare.cli.studies import folder_of, load_study, scale_option, study_path
 from tare.errors import ObstacleError, StudyError
 
 if TYPE_CHECKING:
     from tare.fleet.local import Outcome
+    from tare.plan.check import Check
     from tare.plan.model import Trial
     from tare.records.store import Store
     from tare.study.model import Study
@@ -26,6 +29,7 @@ TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud 
 @click.command("run")
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The store's folder; else out/NAME.")
+@scale_option
 @click.option("--accept-changes", is_flag=True, help="Go on although the study file has changed since.")
 @click.option(
     "--retry-failed", is_flag=True, help="Run trials again that failed, ran out of time or of memory, or were invalid."
@@ -36,16 +40,21 @@ TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud 
 )
 @json_option
 def command(
-    study: Path, output: Path | None, accept_changes: bool, retry_failed: bool, trust: bool, ignore_managers: bool,
-    as_json: bool,
+    study: Path, output: Path | None, scale: str | None, accept_changes: bool, retry_failed: bool, trust: bool,
+    ignore_managers: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run STUDY, a file or a built-in name; a second run goes on where the first one stopped."""
-    loaded = load_study(study, trust)
+    """Run STUDY, a file or a built-in name; a second run goes on where the first one stopped.
+
+    `tare studies` lists the names. Where the study says `missing: leave_out`, what this device cannot run is left out
+    and said; if nothing is left, nothing is run, and the exit code is 3.
+    """
+    loaded = load_study(study, trust, scale)
     text = study_path(study).read_text(encoding="utf-8-sig")
-    folder = output or Path("out") / loaded.study
+    folder = output or folder_of(loaded)
     with needs_of_study(loaded):
         outcome = run_into(loaded, text, folder, accept_changes, retry_failed, ignore_managers)
-    finish(folder, outcome, as_json, f"tare run {study} -o {folder}")
+    at_scale = f" --scale {scale}" if scale else ""
+    finish(folder, outcome, as_json, f"tare run {study}{at_scale} -o {folder}")
 
 
 def run_into(
@@ -60,20 +69,42 @@ def run_into(
     from tare.fleet.local import run_study
     from tare.host import LocalHost
     from tare.plan.check import check
-    from tare.plan.matrix import cells
+    from tare.plan.leaving_out import possible
     from tare.plan.order import trials
     from tare.report.progress import progress_on
 
     host = LocalHost()
-    its_cells = cells(study)
+    study, its_cells = possible(study, host)
     planned = trials(study, its_cells)
-    if obstacles := check(study, its_cells, host, ignore_managers=ignore_managers).blocked:
-        raise ObstacleError("this device cannot run the study, and nothing was run:", obstacles)
+    checked = check(study, its_cells, host, ignore_managers=ignore_managers)
+    if checked.blocked:
+        raise ObstacleError("this device cannot run the study, and nothing was run:", checked.blocked)
+    refuse_without_power(study)
+    tell_scale(study, checked)
     with open_store(study, text, folder) as store:
         _refuse_silent_changes(store, study, planned, accept_changes)
         store.plan([_row(trial) for trial in planned])
         say(sensitivity(study))
         return run_study(study, planned, store, host, progress_on(), retry_failed=retry_failed)
+
+
+def tell_scale(study: Study, checked: Check) -> None:
+    """How large it is and what is not in it, before it begins."""
+    from tare.report.words import count_text, duration_text
+
+    if study.scale:
+        trials, seconds = count_text(len(checked.trials), "trial"), duration_text(checked.seconds)
+        say(f"scale {study.scale}: {trials}, about {seconds} (a guess).")
+    for sentence in study.left_out:
+        say(f"not measured here: {sentence}")
+
+
+def refuse_without_power(study: Study) -> None:
+    """A study that compares power or energy is not begun where nothing tells them."""
+    from tare.cli.power import no_power
+
+    if (study.compare.metric or "").startswith(("energy", "power")) and (sentences := no_power(study)):
+        raise ObstacleError(f"no probe of {study.study} tells power here, and nothing was run:", sentences)
 
 
 def sensitivity(study: Study) -> str:
@@ -99,7 +130,9 @@ def open_store(study: Study, text: str, folder: Path) -> Store:
         return Store.open(folder, write=True)
     # A study that holds a secret is kept without it: the file as written stays with its owner.
     beside = [choice for level in study.tenancies for choice in level.beside]
-    kept = study_text(study) if any(choice.hides for choice in (*study.workloads, *beside)) else text
+    hides = any(choice.hides for choice in (*study.workloads, *beside))
+    # At a scale, and where something is left out, the file is not what was run: the study itself says which it was.
+    kept = study_text(study) if hides or study.scale or study.left_out else text
     return Store.create(folder, study.as_plain(), kept)
 
 
@@ -117,16 +150,20 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
     from tare.report.words import count_text
 
     with Store.open(folder) as store:
+        study = store.study
         weighing = weigh(store)
         report = folder / "report.html"
         write_report(store, weighing, report)
         failed = [trial for trial, state in store.states().items() if state in ("failed", "timeout", "oom")]
     if as_json:
         comparisons = [comparison.as_json() for comparison in weighing.comparisons]
-        print_json({"store": str(folder), "report": str(report), "ended": outcome.why, "comparisons": comparisons})
+        told = {"store": str(folder), "report": str(report), "ended": outcome.why, "comparisons": comparisons}
+        print_json({**told, "not_measured": study.get("left_out", []), "next": endings(study, folder)})
     else:
         click.echo(verdict_text(weighing, width(), color()))
         click.echo(f"report: {report}")
+        for line in endings(study, folder):
+            click.echo(f"next:   {line}")
     say(f"{outcome.why}.")
     if outcome.interrupted:
         say(f"{count_text(outcome.left, 'trial')} left; `{again}` goes on. The device is as it was found.")
@@ -139,6 +176,12 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
         say("of at least one side no trial could be used, so nothing was compared; the reasons are above.")
         say(f"Once what disturbed them is gone, `{again} --retry-failed` runs them again.")
         raise SystemExit(1)
+
+
+def endings(study: Mapping[str, Any], folder: Path) -> list[str]:
+    """The commands that make the tables and figures of a study out of its store."""
+    parted = [ending.partition(" ") for ending in study.get("ends_in", ())]
+    return [" ".join(filter(None, ("tare", verb, shlex.quote(str(folder)), rest))) for verb, _, rest in parted]
 
 
 DECLARED = ("repeat", "compare", "order", "aa")  # what must not be changed once a result has been seen

@@ -1,20 +1,63 @@
-"""Finding the study that a verb was given: a file, or one of ours by name."""
+"""`tare studies`: the papers' experiments, ready to run; and finding the study that a verb was given."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import click
+
+from tare.cli.options import json_option, print_json, width
 from tare.errors import StudyError
-from tare.study.load import load
+from tare.study.load import load, scales_of
 from tare.study.model import Study
+
+scale_option: Callable[[Any], Any] = click.option(
+    "--scale", metavar="NAME", help="How large, for a study that has scales: smoke, small, or full (as in the paper)."
+)
+
+
+@click.command("studies")
+@json_option
+def command(as_json: bool) -> None:
+    """List the papers' experiments: what each asks, where the paper has it, and how long it takes at each scale.
+
+    `tare run NAME --scale smoke` runs one, `tare plan NAME --scale small` lists its trials. Times are guesses for a
+    small machine (full: for a board with a GPU), and hold for all that the study asks for, whatever can be run here.
+
+    --json: [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]; scales are seconds.
+    """
+    found = [described(name, path) for name, path in built_in().items() if load(path, trust=True).paper]
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(_listed(found))
 
 
 def built_in() -> dict[str, Path]:
     """The studies that come with tare, by name."""
     folder = Path(str(resources.files("tare.studies")))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def described(name: str, path: Path) -> dict[str, Any]:
+    """One of them, as `--json` has it."""
+    study = load(path, trust=True)
+    seconds = {scale: round(seconds_at(path, scale)) for scale in scales_of(path, trust=True)}
+    return {"name": name, "asks": study.about, "paper": study.paper, "section": study.section, "scales": seconds}
+
+
+def seconds_at(path: Path, scale: str) -> float:
+    """What a study takes at one scale, as its plan guesses it."""
+    from tare.plan.estimate import planned_s
+    from tare.plan.matrix import baseline, cells
+
+    study = load(path, trust=True, scale=scale)
+    found = cells(study)
+    return planned_s(study, found, baseline(study, found) if study.aa and len(found) > 1 else ())
 
 
 def study_path(study: Path) -> Path:
@@ -25,9 +68,30 @@ def study_path(study: Path) -> Path:
     if str(study) in ours:
         return ours[str(study)]
     close = difflib.get_close_matches(str(study), ours, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"Studies here by name: {', '.join(ours)}."
+    hint = f"Did you mean {close[0]!r}?" if close else "`tare studies` lists those that come with tare."
     raise StudyError(f"{study}: there is no such study file. {hint}")
 
 
-def load_study(study: Path, trust: bool = False) -> Study:
-    return load(study_path(study), trust=trust)
+def load_study(study: Path, trust: bool = False, scale: str | None = None) -> Study:
+    return load(study_path(study), trust=trust, scale=scale)
+
+
+def folder_of(study: Study) -> Path:
+    """Where a study's store lies unless said: each scale below the whole has its own."""
+    from tare.study.scales import FULL
+
+    return Path("out") / (study.study if study.scale in ("", FULL) else f"{study.study}-{study.scale}")
+
+
+def _listed(studies: list[dict[str, Any]]) -> str:
+    from tare.report.columns import table, wrap
+    from tare.report.words import duration_text
+
+    scales = list(dict.fromkeys(scale for each in studies for scale in each["scales"]))
+    rows = [(each["name"], each["paper"], *(duration_text(each["scales"][scale]) for scale in scales))
+            for each in studies]  # fmt: skip
+    lines = [table(rows, ("study", "paper", *scales), width()), ""]
+    for each in studies:
+        lines += wrap(f"{each['name']}: {each['asks']} ({each['paper']} {each['section']})", width(), indent="  ")
+    lines += ["", *wrap("`tare run NAME --scale smoke` runs one; without --scale it is as in the paper.", width())]
+    return "\n".join(lines)

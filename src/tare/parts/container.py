@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import PurePath
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -25,6 +25,8 @@ _MUST_EXIST = f'[ -e "$1" ] || exit {_NO_SUCH_FILE}'
 
 class Container(Limits):
     """The software inside a container, either the host's own or an image's, and its shared memory."""
+
+    extra_s: ClassVar[float] = 1.0
 
     rootfs: Literal["host"] | None = "host"
     """host: the host's own root file system, read-only under an overlay, so that both sides run the same software."""

@@ -137,6 +137,7 @@ class Guest(limits.Limits):
     modules: ClassVar[tuple[str, ...]] = ()
     """What a guest of this kind needs of its kernel, built in or loaded."""
 
+    extra_s: ClassVar[float] = 15.0
     boots_within_s: ClassVar[float] = 180.0
     tries: ClassVar[int] = 1
     """How often a boot is tried; some machines do not come up every time."""

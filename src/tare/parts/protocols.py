@@ -33,6 +33,9 @@ class Part(BaseModel):
     example: ClassVar[Mapping[str, Json]] = {}
     """Fields for a part that has required ones, so that it can be asked what keeps it from working here."""
 
+    extra_s: ClassVar[float] = 0.0
+    """What it adds to a trial before and after the work, roughly, for plans; nothing is judged by it."""
+
     called: ClassVar[str | None] = None
     """The name that a study knows this very class by; `find` sets it, for an entry point can have any name."""
 
@@ -108,6 +111,10 @@ class Platform(Part):
     def here(self, host: Host) -> dict[str, Json]:
         """What is worth knowing about it on this host, where it works: versions, how it is set up."""
         return {}
+
+    def slowness(self) -> float:
+        """How many times slower a workload runs in it than on bare metal, roughly, for plans."""
+        return 1.0
 
     @abstractmethod
     def open(self, host: Host, site: Site) -> Host:
@@ -222,6 +229,8 @@ class Recorder(Probe):
     A traced trial's times are not compared with others: what watches every event costs time itself.
     """
 
+    extra_s: ClassVar[float] = 3.0  # what was kept is decoded after the trial
+
     @abstractmethod
     def record(self, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
         """Watch all tenants, the measured one first; raw files go into `folder`, which is empty and its own."""
@@ -260,6 +269,10 @@ class Workload(Part):
 
     def units(self) -> int | None:
         """How many steps a complete run marks; None where that is not known beforehand."""
+        return None
+
+    def guessed_s(self) -> float | None:
+        """What it takes on bare metal, roughly, for plans; None where nobody can know."""
         return None
 
     @abstractmethod

@@ -5,17 +5,19 @@ from __future__ import annotations
 import platform
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from tare.host import Host
 from tare.parts import guest_root, kernels
-from tare.parts.accel import Choice, choices, kvm_trouble
+from tare.parts.accel import KVM, Choice, choices, kvm_trouble
 from tare.parts.guest import Guest, Room
 from tare.parts.guest_channel import Wire
 from tare.parts.protocols import Json
 
 _NAME = "tare"  # of the agent's port, and of the share
 _CONNECT_WITHIN_S = 20.0
+EMULATED_SLOWNESS = 45.0  # LeNet-5 under TCG on a Neoverse-N1 (docs/how-to/virtual-machines.md)
 _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 
@@ -45,6 +47,10 @@ class QemuGuest(Guest):
     @abstractmethod
     def board(self) -> Board | None:
         """The computer to play; None if this processor has none of the kind."""
+
+    def slowness(self) -> float:
+        emulated = self.accel == "tcg" or (self.accel == "auto" and not Path(KVM).exists())
+        return EMULATED_SLOWNESS if emulated else 1.0
 
     def choices(self, host: Host) -> list[Choice]:
         return choices(host, self.accel)

@@ -10,7 +10,7 @@ from tare.errors import TareError
 from tare.host import Host
 from tare.parts.managers import conflicts
 from tare.parts.protocols import Part
-from tare.plan.estimate import disk_bytes, guessed_trial_s
+from tare.plan.estimate import disk_bytes, guessed_cell_s
 from tare.plan.model import Cell, Trial
 from tare.plan.order import trials
 from tare.study.design import ENOUGH_REPEATS
@@ -25,6 +25,13 @@ class Obstacle:
     part: str
     sentences: tuple[str, ...]
 
+    def worded(self) -> list[str]:
+        """Each sentence with the part that it is about."""
+        return [
+            f"{self.kind} {text}" if text.startswith(f"{self.part}:") else f"{self.kind} {self.part}: {text}"
+            for text in self.sentences
+        ]
+
 
 @dataclass(frozen=True)
 class Check:
@@ -33,7 +40,7 @@ class Check:
     cells: int
     trials: tuple[Trial, ...] = field(repr=False)  # in the order in which they would run
     least_trials: int  # if the stop rule is met as early as it can be
-    trial_s: float  # what one trial is thought to take
+    trial_s: tuple[float, ...] = field(repr=False)  # what each of them is thought to take
     measured: bool  # from trials that have run, not from our guess
     disk_bytes: int
     obstacles: tuple[Obstacle, ...] = ()
@@ -43,20 +50,16 @@ class Check:
     @property
     def seconds(self) -> float:
         """The whole plan, up to its last block."""
-        return len(self.trials) * self.trial_s
+        return sum(self.trial_s)
 
     @property
     def least_seconds(self) -> float:
-        return self.least_trials * self.trial_s
+        return sum(self.trial_s[: self.least_trials])  # blocks come in order
 
     @property
     def blocked(self) -> list[str]:
         """Every reason not to run, in sentences; empty means that it can."""
-        return [
-            f"{one.kind} {text}" if text.startswith(f"{one.part}:") else f"{one.kind} {one.part}: {text}"
-            for one in self.obstacles
-            for text in one.sentences
-        ]
+        return [sentence for one in self.obstacles for sentence in one.worded()]
 
 
 def check(
@@ -64,34 +67,64 @@ def check(
 ) -> Check:
     """Ask every part, count and estimate; `trial_s` is what a trial took before, where a store knows."""
     planned = trials(study, cells)
-    seconds = guessed_trial_s(study) if trial_s is None else trial_s
+    seconds = _seconds(study, planned, trial_s)
     return Check(
         cells=len(cells),
         trials=tuple(planned),
         least_trials=sum(trial.block < study.repeat.min for trial in planned),
         trial_s=seconds,
         measured=trial_s is not None,
-        disk_bytes=disk_bytes(study, planned, seconds),
-        obstacles=(*_obstacles(cells, host), *(() if ignore_managers else _managed(cells, host))),
+        disk_bytes=disk_bytes(study, zip(planned, seconds, strict=True)),
+        obstacles=(*obstacles_of(cells, host), *(() if ignore_managers else _managed(cells, host))),
         unasked=tuple(_unasked(cells)),
         notes=tuple(_notes(study, cells)),
     )
 
 
-def _obstacles(cells: Sequence[Cell], host: Host) -> Iterator[Obstacle]:
+def _seconds(study: Study, planned: Sequence[Trial], trial_s: float | None) -> tuple[float, ...]:
+    """What each trial takes: measured before, or guessed once for each cell."""
+    if trial_s is not None:
+        return (trial_s,) * len(planned)
+    cells = {id(trial.cell): trial.cell for trial in planned}
+    guesses = {key: guessed_cell_s(study, cell) for key, cell in cells.items()}
+    return tuple(guesses[id(trial.cell)] for trial in planned)
+
+
+def obstacles_of(cells: Sequence[Cell], host: Host) -> Iterator[Obstacle]:
     """Each distinct part once. Of a stack only the outermost platform stands on this host."""
-    seen: set[tuple[str, str, str]] = set()
+    asking = Asking(host)
     for cell in cells:
-        everyone = cell.everyone()
-        asked: list[tuple[str, Part]] = [("platform", part) for tenant in everyone for part in tenant.platforms[:1]]
-        asked += [("control", part) for part in cell.controls]
-        asked += [("probe", part) for part in cell.probes]
-        asked += [("workload", tenant.workload) for tenant in everyone]
-        for kind, part in asked:
-            key = (kind, part.part_name(), json.dumps(part.fields(), sort_keys=True))
-            if key not in seen:
-                seen.add(key)
-                yield from _ask(kind, part, host)
+        for kind, part in parts_of(cell):
+            yield from asking.first_time(kind, part)
+
+
+def parts_of(cell: Cell) -> list[tuple[str, Part]]:
+    """Every part of a cell that this host can be asked about, with its kind."""
+    everyone = cell.everyone()
+    found: list[tuple[str, Part]] = [("platform", part) for tenant in everyone for part in tenant.platforms[:1]]
+    found += [("control", part) for part in cell.controls]
+    found += [("probe", part) for part in cell.probes]
+    return found + [("workload", tenant.workload) for tenant in everyone]
+
+
+class Asking:
+    """Asks parts what keeps them from working on a host, each distinct one once."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._answers: dict[tuple[str, str, str], tuple[Obstacle, ...]] = {}
+
+    def ask(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
+        key = (kind, part.part_name(), json.dumps(part.fields(), sort_keys=True))
+        if key not in self._answers:
+            self._answers[key] = tuple(_ask(kind, part, self._host))
+        return self._answers[key]
+
+    def first_time(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
+        """The same, but nothing about a part that was asked before."""
+        known = len(self._answers)
+        found = self.ask(kind, part)
+        return found if len(self._answers) > known else ()
 
 
 def _managed(cells: Sequence[Cell], host: Host) -> Iterator[Obstacle]:

@@ -30,6 +30,7 @@ class Cell:
     probes: tuple[Probe, ...] = ()
     neighbours: tuple[Tenant, ...] = ()  # who runs beside it, in the same trial
     tenants: Any = 1  # the level, as records have it: 4, or `beside torch_infer`
+    device: tuple[tuple[str, str], ...] = ()  # in a fleet: what is said of the device it is for, name first
 
     def everyone(self) -> tuple[Tenant, ...]:
         """The workload that is measured, and those beside it."""
@@ -48,7 +49,7 @@ class Cell:
             flat |= _flat(f"control.{control.part_name()}", control)
         flat["tenants"] = self.tenants
         flat["probes"] = ",".join(p.part_name() for p in self.probes)
-        return flat
+        return flat | dict(self.device)
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,9 @@ def _answer(answer: Answer, width: int) -> list[str]:
     where = f" ({answer.where})" if answer.where else ""
     cells = [
         pad(answer.word, _WORD_WIDTH),
-        pad(_effect(answer), _EFFECT_WIDTH),
+        pad(answer_effect(answer), _EFFECT_WIDTH),
         pad(f"n {answer.n}", 6),
-        _place(answer.paper, answer.section),
+        answer_place(answer),
     ]
     return [
         *wrap(safe_text(f"{answer.statement}{where}"), width, indent="    "),
@@ -69,7 +69,13 @@ def _place(paper: str, section: str) -> str:
     return section if section.startswith("S3 ") else f"{paper.partition('/')[0]} {section}"
 
 
-def _effect(answer: Answer) -> str:
+def answer_place(answer: Answer) -> str:
+    """Where the papers say it."""
+    return _place(answer.paper, answer.section)
+
+
+def answer_effect(answer: Answer) -> str:
+    """`+12.3 % [+10.1, +14.2]`, or what there is of it."""
     if answer.effect is None:
         return "no figure"
     if answer.low is None or answer.high is None:

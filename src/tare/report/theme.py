@@ -8,7 +8,7 @@ from typing import Any
 from tare.report.figure import Spec
 
 LEVELS = 7  # level-0 is the baseline's; after the last one the others come again
-PARTS = 6
+PARTS = 7
 SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross", "triangle-right")
 
 PAPER: Mapping[str, str] = {
@@ -16,7 +16,7 @@ PAPER: Mapping[str, str] = {
     "level-0": "#4a4d52", "level-1": "#0072b2", "level-2": "#d55e00", "level-3": "#00805c", "level-4": "#a5487f",
     "level-5": "#9a6b00", "level-6": "#3a7fa8",
     "part-0": "#e69f00", "part-1": "#0072b2", "part-2": "#9da1a6", "part-3": "#009e73", "part-4": "#cc79a7",
-    "part-5": "#56b4e9",
+    "part-5": "#56b4e9", "part-6": "#8a6d4f",
     "band": "#e4eef4", "band-edge": "#8fb2c6", "floor": "#c9d3d8", "slower": "#b34700",
 }  # fmt: skip
 

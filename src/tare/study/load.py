@@ -12,6 +12,7 @@ from tare.study.design import Compare, Order, Repeat
 from tare.study.file import decoded, read
 from tare.study.making import complaint_text
 from tare.study.model import Study
+from tare.study.scales import names, scaled
 from tare.study.source import Complaint, Fatal, Loc, Node, Problem, Source, show
 from tare.study.wording import explain
 from tare.study.yaml import HOW_TO_BEGIN, parse
@@ -19,24 +20,41 @@ from tare.study.yaml import HOW_TO_BEGIN, parse
 _NESTED: dict[str, type[BaseModel]] = {"repeat": Repeat, "order": Order, "compare": Compare}
 
 
-def load(path: Path | str, *, trust: bool = False) -> Study:
+def load(path: Path | str, *, trust: bool = False, scale: str | None = None) -> Study:
     """The study in a file. As root, a file that others can write is refused unless it is trusted."""
-    return loads(read(Path(path), trust=trust), str(path))
+    return loads(read(Path(path), trust=trust), str(path), scale=scale)
 
 
-def loads(text: str | bytes, name: str = "study") -> Study:
-    """The study in a text; `name` stands for the file in messages."""
+def loads(text: str | bytes, name: str = "study", *, scale: str | None = None) -> Study:
+    """The study in a text, at one of its scales; `name` stands for the file in messages."""
     source = Source(name)
     try:
         root, problems = parse(decoded(text))
     except Fatal as fatal:
         raise source.error([fatal.problem]) from None
     source = Source(name, root)
-    data = root.plain()
-    if not isinstance(data, dict):
-        what = "a list" if isinstance(data, list) else "a single value"
+    if not isinstance(root.value, dict):
+        what = "a list" if isinstance(root.value, list) else "a single value"
         text = f"a study is made of 'key: value' lines, and this is {what}. {HOW_TO_BEGIN}"
         raise source.error([Problem(root.line, root.column, text)])
+    try:
+        root = scaled(root, scale)
+    except Fatal as fatal:
+        raise source.error([*problems, fatal.problem]) from None
+    return _typed(root, name, problems)
+
+
+def scales_of(path: Path | str, *, trust: bool = False) -> list[str]:
+    """The scales that the study in a file can be run at; none where it has one size only."""
+    try:
+        return names(parse(decoded(read(Path(path), trust=trust))).root)
+    except Fatal as fatal:
+        raise Source(str(path)).error([fatal.problem]) from None
+
+
+def _typed(root: Node, name: str, problems: list[Problem]) -> Study:
+    """The study in a tree, or everything that is wrong with it."""
+    source, data = Source(name, root), root.plain()
     problems += _blanks(root)
     blank = [key for key, node in root.value.items() if node.value is None and not node.text]
     try:
@@ -60,7 +78,7 @@ def from_plain(data: Mapping[str, Any], name: str = "") -> Study:
 
 
 def _complaints(error: ValidationError, data: dict[str, Any]) -> list[Complaint]:
-    known: dict[Loc, Sequence[str]] = {(): keys()}
+    known: dict[Loc, Sequence[str]] = {(): [*keys(), "scales"]}
     known |= {(key,): keys(model) for key, model in _NESTED.items()}
     return explain(error.errors(include_url=False), data, of="", known=known)
 

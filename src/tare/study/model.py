@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -34,8 +34,10 @@ from tare.study.wording import as_validation_error
 DEFAULT_PROBES = ("cpu", "memory", "disk", "cgroup")
 MAX_ABOUT = 2_000
 MAX_EXCLUSIONS = 200
+MAX_LINE = 200
 
 ID_FORM = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
+ENDING_FORM = r"[a-z]+( [A-Za-z0-9_.,=/:%-]+)*"
 
 
 def _id(value: Json) -> str:
@@ -54,6 +56,27 @@ def _about(value: Json) -> str:
     if len(value) > MAX_ABOUT:
         raise ValueError(f"must be at most {MAX_ABOUT:,} characters long, not {len(value):,}")
     return value
+
+
+def _line(value: Json) -> str:
+    if not isinstance(value, str) or "\n" in value or len(value) > MAX_LINE:
+        raise ValueError(f"must be a line of text of at most {MAX_LINE} characters, not {{given}}")
+    return value
+
+
+def _endings(value: Json) -> tuple[str, ...]:
+    """Verbs of tare that read a store, each with its options: `claims --paper s0`."""
+    items = value if isinstance(value, list) else [value]
+    for item in items:
+        if not isinstance(item, str) or not re.fullmatch(ENDING_FORM, item):
+            raise ValueError("must be a list of verbs that read a store, like [energy, claims --paper s0], not {given}")
+    return tuple(items)
+
+
+def _sentences(value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError("must be a list of sentences, not {given}")
+    return tuple(value)
 
 
 def _platforms(value: Json) -> tuple[Stack, ...]:
@@ -135,6 +158,9 @@ class Study(BaseModel):
 
     study: Annotated[str, BeforeValidator(_id)]
     about: Annotated[str, BeforeValidator(_about)] = ""
+    paper: Annotated[str, BeforeValidator(_line)] = ""
+    section: Annotated[str, BeforeValidator(_line)] = ""
+    scale: Annotated[str, BeforeValidator(_line)] = ""
     platforms: Annotated[tuple[Stack, ...], PlainValidator(_platforms)] = Field(alias="platform")
     workloads: Annotated[tuple[PartChoice, ...], PlainValidator(_workloads)] = Field(alias="workload")
     controls: Annotated[tuple[tuple[PartChoice, ...], ...], PlainValidator(_controls)] = Field((), alias="control")
@@ -146,6 +172,9 @@ class Study(BaseModel):
     order: Order = Order()
     compare: Compare = Field(Compare(), validate_default=True)
     exclude: Annotated[tuple[Selector, ...], PlainValidator(_exclusions)] = ()
+    missing: Literal["refuse", "leave_out"] = "refuse"
+    left_out: Annotated[tuple[str, ...], BeforeValidator(_sentences)] = ()
+    ends_in: Annotated[tuple[str, ...], BeforeValidator(_endings)] = ()
     aa: StrictBool = True
     limit_s: Annotated[float, BeforeValidator(time_between(0.1, 30 * 86400, "from 100 ms to 30 d", "10 min"))] = Field(
         600.0, alias="limit"
@@ -193,6 +222,7 @@ class Study(BaseModel):
         return {
             "study": self.study,
             "about": self.about,
+            **self._written_if_set("paper", "section", "scale"),
             "platform": [_stack(stack) for stack in self.platforms],
             "workload": [choice.plain() for choice in self.workloads],
             "control": {levels[0].name: [choice.body() for choice in levels] for levels in self.controls},
@@ -202,10 +232,17 @@ class Study(BaseModel):
             "order": self.order.model_dump(),
             "compare": self.compare.model_dump(exclude_none=True),
             "exclude": [selector.plain() for selector in self.exclude],
+            **({} if self.missing == "refuse" else {"missing": self.missing}),
+            **self._written_if_set("left_out", "ends_in"),
             "aa": self.aa,
             "limit": written(self.limit_s),
             "period": written(self.period_s),
         }
+
+    def _written_if_set(self, *keys: str) -> dict[str, Json]:
+        """Keys that most studies have no use for."""
+        found = {key: getattr(self, key) for key in keys}
+        return {key: value if isinstance(value, str) else list(value) for key, value in found.items() if value}
 
     def from_source(self, source: Source) -> Study:
         """The same study, which knows where it was written."""

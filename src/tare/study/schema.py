@@ -12,7 +12,7 @@ from tare.parts.protocols import Json
 from tare.study.annotations import unit_example
 from tare.study.choice import part_class, part_names
 from tare.study.design import MAX_SEED
-from tare.study.model import DEFAULT_PROBES, ID_FORM, MAX_ABOUT
+from tare.study.model import DEFAULT_PROBES, ENDING_FORM, ID_FORM, MAX_ABOUT, MAX_LINE
 from tare.study.tenancy import MOST_TENANTS
 
 Schema = dict[str, Any]
@@ -40,6 +40,7 @@ def json_schema() -> Schema:
         "properties": {
             "study": {"type": "string", "pattern": f"^{ID_FORM}$", "description": "The name of the study."},
             "about": {"type": "string", "maxLength": MAX_ABOUT, "description": "The question, in your words."},
+            **_origin(),
             "platform": _or_list(level, {"anyOf": [level, stack]}),
             "workload": _or_list(workload, workload),
             "control": _controls(),
@@ -50,6 +51,31 @@ def json_schema() -> Schema:
             "period": {**_TIME, "default": "100 ms", "description": "How often the probes are read."},
         },
         "$defs": defs,
+    }
+
+
+def _origin() -> Schema:
+    """Where the question comes from, in which sizes it is asked, and what its answer is read with."""
+    line: Schema = {"type": "string", "maxLength": MAX_LINE}
+    ending: Schema = {"type": "string", "pattern": f"^{ENDING_FORM}$"}
+    sentences: Schema = {"type": "array", "items": {"type": "string"}}
+    return {
+        "paper": {**line, "description": "The paper that asked first: S0 to S4."},
+        "section": {**line, "description": "And where in it."},
+        "scale": {**line, "description": "Written by tare: the scale at which this study was run."},
+        "scales": {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {"type": "object"},
+            "description": "Smaller sizes of the study: keys, or dotted fields, and what they are in it.",
+        },
+        "missing": {
+            "enum": ["refuse", "leave_out"],
+            "default": "refuse",
+            "description": "What to do about levels that this device cannot run.",
+        },
+        "left_out": {**sentences, "description": "Written by tare: what this device could not run."},
+        "ends_in": {**_or_list(ending, ending, least=0), "description": "Verbs that read what came of it."},
     }
 
 

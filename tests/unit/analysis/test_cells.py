@@ -76,3 +76,32 @@ def test_a_last_word_of_two_settings_is_refused_with_both():
 def test_a_factor_that_no_trial_has_is_named_with_the_nearest():
     with pytest.raises(StudyError, match=r"no factor 'platfrom'.*Did you mean 'platform'\?"):
         resolve_factor([record()], "platfrom")
+
+
+def modes(*tuples):
+    return [
+        record("bare", settings={f"control.power_mode.{name}": value for name, value in each.items()})
+        for each in tuples
+    ]
+
+
+def test_a_mode_s_name_and_its_clock_are_one_factor_and_not_two():
+    made = modes({"mode": "GPU 990 MHz", "gpu_mhz": 990}, {"mode": "GPU 1980 MHz", "gpu_mhz": 1980})
+
+    assert labels(made, "control.power_mode.mode") == ["GPU 990 MHz", "GPU 1980 MHz"]
+    assert labels(made, "control.power_mode.gpu_mhz") == ["990", "1980"]
+
+
+def test_what_a_mode_sets_besides_is_another_factor_and_the_name_of_both_is_none():
+    made = modes(*({"mode": f"{c} cores, {g}", "cores": c, "gpu_mhz": g} for c in (2, 4) for g in (990, 1980)))
+
+    assert labels(made, "control.power_mode.gpu_mhz")[0] == "990, control.power_mode.cores=2"
+
+
+def test_data_that_go_with_a_model_are_still_said():
+    made = [
+        record("bare", settings={"workload.model": model, "workload.data": data})
+        for model, data in (("lenet5", "mnist"), ("resnet18", "cifar10"))
+    ]
+
+    assert labels(made, "workload.model") == ["lenet5, workload.data=mnist", "resnet18, workload.data=cifar10"]

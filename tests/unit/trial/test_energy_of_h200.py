@@ -53,7 +53,7 @@ def records() -> list[Record]:
 
 def test_counter_and_power_agree_and_nearly_every_trial_has_energy(records):
     apart = [abs(each) for record in records if (each := gpu(record).get("disagreement_share")) is not None]
-    assert len(records) == 90
+    assert len(records) == 104
     assert len(apart) >= 70
     assert np.median(apart) < 0.02
     doubted = [record for record in records if "energy_j" not in record.metrics]

@@ -92,6 +92,11 @@ def read_modes(source: Path, columns: Columns) -> ModeTable:
         raise StudyError("--energy COLUMN says which column holds the energy (or --power, the power).")
     _refuse_two_roles(columns)
     rows = observations(source, settings=columns.features, values=columns.figures, group=columns.group)
+    return modes_of(source, rows, columns)
+
+
+def modes_of(source: Path, rows: Sequence[Observation], columns: Columns) -> ModeTable:
+    """The same of rows that were read already."""
     varying, notes = _varying(source, rows, columns)
     columns = Columns(varying, columns.time, columns.energy, columns.power, columns.group)
     groups: dict[str | None, list[Observation]] = {}

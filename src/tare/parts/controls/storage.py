@@ -65,6 +65,8 @@ class Storage(Control):
     restore_rank: ClassVar[int] = 5  # what is throttled and mounted goes before any other knob (faults.md D4)
     hold_rank: ClassVar[int] = 10  # before the page cache is cooled or warmed: it is the copy's that counts
 
+    extra_s: ClassVar[float] = 8.0  # the medium is made, filled, and its limits measured
+
     path: AbsolutePath | None = None
     """A folder on the medium. The copy is kept there, in `tare-data`, and used again while it is current."""
     emulate: Medium | None = None

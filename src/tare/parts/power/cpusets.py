@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from tare.errors import ControlNotHeld, TareError
 from tare.host import Host, LocalHost
@@ -21,6 +22,13 @@ FILE = "cpusets.json"
 KEPT, AS_FOUND = "kept aside", "as found"
 
 
+class _Note(NamedTuple):
+    """What is kept aside: the cores that were online then, and those of each group."""
+
+    online: frozenset[int]
+    groups: dict[str, str]
+
+
 def standing(host: Host) -> str | None:
     """Whether cpusets are kept aside at the moment; None where no hierarchy of version 1 has them."""
     if "cpuset" not in hierarchies(host):
@@ -28,7 +36,7 @@ def standing(host: Host) -> str | None:
     return KEPT if _load() is not None else AS_FOUND
 
 
-def keep(host: Host) -> None:
+def keep(host: Host, online: set[int]) -> None:
     """Note every group's cores on disk, unless that was done already: the first note is the true one."""
     if standing(host) != AS_FOUND:
         return
@@ -37,7 +45,7 @@ def keep(host: Host) -> None:
     draft = folder / f"{FILE}.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump({"boot": boot_id(), "groups": _groups(host)}, file)
+        json.dump({"boot": boot_id(), "online": core_text(online), "groups": _groups(host)}, file)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(folder / FILE)
@@ -47,15 +55,16 @@ def keep(host: Host) -> None:
 def put_back(host: Host, online: set[int]) -> None:
     """Give each group that is still there the cores it had; one that someone else has changed since is left alone.
 
-    The note is dropped only once every core in it is online again and every group has been looked at.
+    The note is dropped only once every core of then is online again and every group has been looked at.
     """
-    groups = _load()
-    if groups is None:
+    note = _load()
+    if note is None:
         return
+    groups = note.groups
     point = hierarchies(host)["cpuset"].point
     for name in sorted(groups, key=lambda name: name.count("/")):  # a group's cores must be among its parent's
         _refill(host, f"{point}/{name}/cpuset.cpus", groups[name], online)
-    if all(set(cores(text)) <= online for text in groups.values()):
+    if note.online <= online:
         (state_dir() / FILE).unlink(missing_ok=True)
         _sync(state_dir())
 
@@ -107,7 +116,7 @@ def _names(host: Host, point: str) -> list[str]:
     return sorted(str(PurePosixPath(line).parent.relative_to(point)) for line in listed.out.splitlines())
 
 
-def _load() -> dict[str, str] | None:
+def _load() -> _Note | None:
     """What was kept aside in this boot; a reboot has made every group anew."""
     path = state_dir() / FILE
     try:
@@ -121,9 +130,10 @@ def _load() -> dict[str, str] | None:
         return _checked(file.read(), path)
 
 
-def _checked(text: str, path: Path) -> dict[str, str] | None:
+def _checked(text: str, path: Path) -> _Note | None:
     try:
         content = json.loads(text)
+        online = frozenset(cores(content["online"]))
         groups = {str(name): core_text(cores(value)) for name, value in content["groups"].items()}
         boot = content["boot"]
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -131,7 +141,7 @@ def _checked(text: str, path: Path) -> dict[str, str] | None:
     for name in groups:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise TareError(f"{path} names {name!r}, which is no group below the cpusets; remove the file")
-    return groups if boot == boot_id() else None
+    return _Note(online, groups) if boot == boot_id() else None
 
 
 def _sync(folder: Path) -> None:

@@ -127,7 +127,7 @@ def switch(host: Host, wanted: set[int]) -> None:
     """
     now = online(host)
     if now - wanted:
-        cpusets.keep(host)
+        cpusets.keep(host, now)
     for core in sorted(wanted - now):
         _set(host, core, "1")
     for core in sorted(now - wanted, reverse=True):

@@ -72,8 +72,8 @@ class NamedMode:
             raise TareError(f"nvpmodel: this board has no mode {settings[KEY]!r}")
         if current(host) == settings[KEY]:
             return
-        if online(host) - {core for core, on in model.cores().items() if on}:
-            cpusets.keep(host)
+        if (now := online(host)) - {core for core, on in model.cores().items() if on}:
+            cpusets.keep(host, now)
         _set(host, model)
 
     def values(self, host: Host) -> dict[str, Sequence[Any]]:

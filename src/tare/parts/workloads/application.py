@@ -9,6 +9,7 @@ from typing import ClassVar
 from pydantic import PositiveInt, field_validator
 
 from tare.host import Host, Job
+from tare.parts.guesses import Size, inference_s
 from tare.parts.serving_workload import ApplicationData, Rate, ServingWorkload, data_complaints, named_or_hint
 from tare_inside import named
 
@@ -69,6 +70,10 @@ class Application(ServingWorkload):
 
     def units(self) -> int | None:
         return self.requests
+
+    def guessed_s(self) -> float | None:
+        size = Size(self._network(), self.device, self.batch, self.pixels, self.scale)
+        return inference_s(size, self.requests + self.warm_up, from_files=True)
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:
         asked = self.model_dump(mode="json", exclude={"name", "items", "rate", "malloc", "python"})

@@ -35,6 +35,9 @@ class Idle(Workload):
     def units(self) -> int | None:
         return 1
 
+    def guessed_s(self) -> float | None:
+        return self.settle + self.duration
+
     def job(self, place: Host, desk: Path, seed: int) -> Job:
         program = desk / "inside" / "tare_inside" / "idle.py"
         period_s = LOG_PERIOD_S if self.logging else 0

@@ -18,5 +18,8 @@ class Null(Workload):
     def title(self) -> str:
         return "nothing (the null workload)"
 
+    def guessed_s(self) -> float | None:
+        return 0.2
+
     def job(self, place: Host, desk: Path, seed: int) -> Job:
         return Job(launched(place.python, desk, ["true"]), built_in_env(desk, "default"), str(desk))

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import PositiveInt, field_validator
 
 from tare.host import Host, Job
+from tare.parts.guesses import Size, inference_s
 from tare.parts.serving_workload import Rate, ServingWorkload, named_or_hint
 from tare_inside import named
 
@@ -54,6 +55,10 @@ class TorchInfer(ServingWorkload):
 
     def units(self) -> int | None:
         return self.requests
+
+    def guessed_s(self) -> float | None:
+        size = Size(self.model, self.device, self.batch, self.pixels, self.scale)
+        return inference_s(size, self.requests + self.warm_up, from_files=False)
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:
         asked = self.model_dump(mode="json", exclude={"rate", "malloc", "python"})

@@ -17,6 +17,7 @@ from pydantic import (
 
 from tare.host import Host, Job
 from tare.parts.data_folder import folder_obstacle, make_synthetic, synthetic_folder
+from tare.parts.guesses import Size, training_s
 from tare.parts.near_name import hint
 from tare.parts.torch_workload import TorchWorkload
 from tare_inside import named
@@ -147,6 +148,13 @@ class TorchTrain(TorchWorkload):
         if self.steps_per_epoch is not None:
             return self.epochs * self.steps_per_epoch
         return None if self.data_path is not None else self.epochs * (self._item_count() // self.batch)
+
+    def guessed_s(self) -> float | None:
+        steps = self.steps_per_epoch or (None if self.data_path else self._item_count() // self.batch)
+        if steps is None:
+            return None
+        size = Size(self.model, self.device, self.batch, self.pixels, self.scale)
+        return training_s(size, self.epochs * steps, self.workers)
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:
         asked = self.model_dump(mode="json", exclude={"items", "malloc", "python", "marks"})

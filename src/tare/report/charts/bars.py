@@ -6,69 +6,90 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from tare.analysis.model import Weighing
-from tare.report.charts.lanes import LANE, label_above, tooltip
+from tare.report.charts.lanes import LANE, figures_above, label_above, tooltip
+from tare.report.charts.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
 from tare.report.drawing import rows
 from tare.report.figure import Cell, Figure, in_words
 from tare.report.theme import part_colour
-from tare.report.words import metric_name, safe_text, scaled, share_text, time_text
+from tare.report.words import metric_name, quantity_text, safe_text, scaled, share_text, time_text
 
 STEP_PARTS = ("stall_s", "copy_s", "compute_s", "overhead_s")
 
 _AXIS = {"tickCount": 6}
+_TIME = "time_s"
 
 Held = TypeVar("Held")
-Parts = Mapping[str, Mapping[str, float]]  # level -> part -> seconds
+Parts = Mapping[str, Mapping[str, float]]  # level -> part -> its amount
 
 
 def step_figure(weighing: Weighing, level_hrefs: Mapping[str, str]) -> Figure | None:
     """Stall, copy, compute and overhead of a step, by level; None where they were not measured."""
-    parts = {
-        level: {part: estimates[part].value for part in STEP_PARTS if part in estimates}
-        for level, estimates in _in_order(weighing.medians, level_hrefs).items()
-    }
-    parts = {level: known for level, known in parts.items() if len(known) > 1}
+    parts = metric_parts(weighing, level_hrefs, STEP_PARTS)
     names = {part: metric_name(part) for part in STEP_PARTS}
-    return _figure("step-parts", "What a step is made of", _step_reading(parts), parts, names, level_hrefs)
+    reading = f"Medians of the trials, as shares of the step. {shares_told(weighing, parts, names)}."
+    return bars_figure("step-parts", "What a step is made of", reading, weighing, parts, names, level_hrefs)
 
 
 def phases_figure(weighing: Weighing, level_hrefs: Mapping[str, str]) -> Figure | None:
     """Opening the platform, going in, the run itself, closing it; None where no phases were recorded."""
     parts = {level: known for level, known in _in_order(weighing.phases, level_hrefs).items() if known}
     names = {phase: safe_text(phase) for known in parts.values() for phase in known}
-    return _figure("phases", "What a trial is made of", _phases_reading(parts), parts, names, level_hrefs)
+    reading = _phases_reading(weighing, parts)
+    return bars_figure("phases", "What a trial is made of", reading, weighing, parts, names, level_hrefs)
+
+
+def metric_parts(weighing: Weighing, level_hrefs: Mapping[str, str], metrics: Sequence[str]) -> Parts:
+    """Level -> metric -> its median, for the levels that have at least two of them."""
+    parts = {
+        level: {part: estimates[part].value for part in metrics if part in estimates}
+        for level, estimates in _in_order(weighing.medians, level_hrefs).items()
+    }
+    return {level: known for level, known in parts.items() if len(known) > 1}
 
 
 def _in_order(by_level: Mapping[str, Held], levels: Mapping[str, str]) -> dict[str, Held]:
     return {level: by_level[level] for level in dict.fromkeys([*levels, *by_level]) if level in by_level}
 
 
-def _figure(
-    name: str, title: str, reading: str, parts: Parts, names: Mapping[str, str], level_hrefs: Mapping[str, str]
+def bars_figure(
+    name: str,
+    title: str,
+    reading: str,
+    weighing: Weighing,
+    parts: Parts,
+    names: Mapping[str, str],
+    level_hrefs: Mapping[str, str],
+    metric: str = _TIME,
 ) -> Figure | None:
+    """A lane for each level; None where no level has parts. `metric` says what unit they have."""
     if not parts:
         return None
     order = [part for part in names if any(part in known for known in parts.values())]
+    called = level_names(parts, weighing.by)
+    drawn = {called[level]: known for level, known in list(parts.items())[:MOST_LANES]}
+    chart = stacked(drawn, {part: names[part] for part in order}, metric)
+    body = _rows(parts, order, level_hrefs, metric)
     headers = ("level", *(names[part] for part in order))
-    chart = stacked(parts, {part: names[part] for part in order})
-    return Figure(name, title, reading, chart, headers, _rows(parts, order, level_hrefs))
+    return Figure(name, title, f"{reading}{not_all_drawn(len(parts))}", chart, headers, body)
 
 
-def stacked(parts: Parts, names: Mapping[str, str]) -> dict[str, Any]:
-    """A lane for each level, its seconds by part one after the other; `names` in the order of the parts."""
+def stacked(parts: Parts, names: Mapping[str, str], metric: str = _TIME) -> dict[str, Any]:
+    """A lane for each level, its amounts by part one after the other; `names` in the order of the parts."""
     totals = {level: sum(value for value in known.values() if value > 0) for level, known in parts.items()}
-    unit, factor = scaled("time_s", list(totals.values()))
+    unit, factor = scaled(metric, list(totals.values()))
     order = list(names)
     pieces = [
         {
             "level": safe_text(level), "part": names[part], "order": order.index(part), "value": value * factor,
-            "shown": time_text(value), "share": share_text(value / totals[level]) if totals[level] else None,
+            "shown": quantity_text(metric, value), "share": share_text(value / totals[level]),
         }
         for level, known in parts.items()
         for part, value in known.items()
         if value > 0
     ]  # fmt: skip
-    lanes = [{"level": safe_text(level), "total": time_text(total)} for level, total in totals.items()]
+    lanes = [{"level": safe_text(level), "total": quantity_text(metric, total)} for level, total in totals.items()]
     colours = [part_colour(number) for number in range(len(order))]
+    spoken = list(names.values())
     return {
         "height": {"step": LANE},
         "encoding": {"y": {"field": "level", "type": "nominal", "sort": None, "axis": None}},
@@ -78,45 +99,46 @@ def stacked(parts: Parts, names: Mapping[str, str]) -> dict[str, Any]:
                 "params": [{"name": "chosen", "select": {"type": "point", "fields": ["part"]}, "bind": "legend"}],
                 "mark": {"type": "bar", "height": 18},
                 "encoding": {
-                    "x": {"field": "value", "type": "quantitative", "title": unit, "stack": True, "axis": _AXIS},
-                    "color": {"field": "part", "scale": {"domain": list(names.values()), "range": colours}},
+                    "x": {"field": "value", "type": "quantitative", "title": unit or metric_name(metric), "stack": True,
+                          "axis": _AXIS},
+                    "color": {"field": "part", "scale": {"domain": spoken, "range": colours},
+                              "legend": legend(spoken)},
                     "order": {"field": "order"},
                     "opacity": {"condition": {"param": "chosen", "value": 1}, "value": 0.15},
-                    "tooltip": tooltip(level="level", part="part", shown="time", share="share"),
+                    "tooltip": tooltip(level="level", part="part", shown="amount", share="share"),
                 },
             },
-            {"data": rows(lanes), **label_above("level")},
-            {
-                "data": rows(lanes),
-                "mark": {"type": "text", "align": "right", "dy": -17, "color": "@quiet"},
-                "encoding": {"x": {"value": "width"}, "text": {"field": "total"}},
-            },
+            {"data": rows(lanes), **label_above("level", beside=80)},
+            {"data": rows(lanes), **figures_above("total")},
         ],
-    }
+    }  # fmt: skip
 
 
-def _rows(parts: Parts, order: Sequence[str], level_hrefs: Mapping[str, str]) -> tuple[tuple[Cell, ...], ...]:
+def _rows(
+    parts: Parts, order: Sequence[str], level_hrefs: Mapping[str, str], metric: str
+) -> tuple[tuple[Cell, ...], ...]:
     rows = []
     for level, known in parts.items():
-        texts = {part: time_text(seconds) for part, seconds in known.items()}
+        texts = {part: quantity_text(metric, amount) for part, amount in known.items()}
         figures = (Cell(texts.get(part, "not measured"), level_hrefs.get(level, ""), numeric=True) for part in order)
         rows.append((Cell(level, level_hrefs.get(level, "")), *figures))
     return tuple(rows)
 
 
-def _step_reading(parts: Parts) -> str:
-    told = []
+def shares_told(weighing: Weighing, parts: Parts, names: Mapping[str, str]) -> str:
+    """`bare: fetch stall 12 % and compute 88 %; docker: ...`, of as many levels as a sentence holds."""
+    called, told = level_names(parts, weighing.by), []
     for level, known in parts.items():
         total = sum(known.values())
         if total > 0:
-            shares = [f"{metric_name(part)} {share_text(value / total)}" for part, value in known.items()]
-            told.append(f"{safe_text(level)}: {in_words(shares)}")
-    return f"Medians of the trials, as shares of the step. {'; '.join(told)}."
+            shares = [f"{names[part]} {share_text(value / total)}" for part, value in known.items()]
+            told.append(f"{called[level]}: {in_words(shares)}")
+    return some_of(told, "; ")
 
 
-def _phases_reading(parts: Parts) -> str:
-    told = []
+def _phases_reading(weighing: Weighing, parts: Parts) -> str:
+    called, told = level_names(parts, weighing.by), []
     for level, known in parts.items():
         around = sum(seconds for phase, seconds in known.items() if phase in ("open", "close"))
-        told.append(f"{safe_text(level)} {time_text(around)}")
-    return f"To be made and removed the platform takes: {', '.join(told)}; the rest beside the run is tare's own."
+        told.append(f"{called[level]} {time_text(around)}")
+    return f"To be made and removed the platform takes: {some_of(told)}; the rest beside the run is tare's own."

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.model import Comparison, Weighing
-from tare.report.charts.lanes import LANE, label_above, tooltip
+from tare.report.charts.lanes import LANE, figures_above, label_above, tooltip
+from tare.report.charts.naming import MOST_LANES, MOST_TOLD, level_names, not_all_drawn, some_of
 from tare.report.drawing import rows
 from tare.report.figure import Cell, Figure, in_words
 from tare.report.theme import level_colour, shape_of
@@ -21,9 +22,10 @@ def effects_figure(weighing: Weighing, level_hrefs: Mapping[str, str]) -> Figure
         return None
     beside = [each for each in weighing.others if each.effect is not None] if len(headline) == 1 else []
     numbers = {level: place for place, level in enumerate(level_hrefs)}
-    title = f"Effect on {metric_name(weighing.metric)}, against {safe_text(weighing.against)}"
-    reading = _reading(headline)
-    chart = _chart(headline, beside, numbers)
+    names = level_names([weighing.against, *(each.level for each in headline)], weighing.by)
+    title = f"Effect on {metric_name(weighing.metric)}, against {names[weighing.against]}"
+    reading = f"{_reading(headline, names)}{not_all_drawn(len(headline))}"
+    chart = _chart(headline[:MOST_LANES], beside, numbers, names)
     return Figure("effects", title, reading, chart, _HEADERS, _rows(headline + beside, level_hrefs))
 
 
@@ -48,9 +50,14 @@ def _claimed(comparisons: Sequence[Comparison]) -> list[Comparison]:
     return [each for each in comparisons if each.metric == comparisons[0].metric]
 
 
-def _chart(headline: Sequence[Comparison], beside: Sequence[Comparison], numbers: Mapping[str, int]) -> dict[str, Any]:
+def _chart(
+    headline: Sequence[Comparison],
+    beside: Sequence[Comparison],
+    numbers: Mapping[str, int],
+    names: Mapping[str, str],
+) -> dict[str, Any]:
     """A lane for each effect: behind its interval the declared margin, and in it the noise of the same thing twice."""
-    claimed = [_lane(each, safe_text(each.level), numbers.get(each.level, 1)) for each in headline]
+    claimed = [_lane(each, names[each.level], numbers.get(each.level, 1)) for each in headline]
     quiet = [_lane(each, f"{metric_name(each.metric)} (no claim)", numbers.get(each.level, 1)) for each in beside]
     margin = max(each.margin for each in headline)
     floors = [each.aa_floor for each in headline if each.aa_floor is not None]
@@ -63,10 +70,7 @@ def _chart(headline: Sequence[Comparison], beside: Sequence[Comparison], numbers
         _interval(claimed + quiet),
         _point(claimed + quiet, across),
         label_above("label"),
-        {
-            "mark": {"type": "text", "align": "right", "dy": -17, "color": "@quiet"},
-            "encoding": {"x": {"value": "width"}, "text": {"field": "figures"}},
-        },
+        figures_above("figures"),
     ]
     return {
         "data": rows(claimed + quiet),
@@ -145,7 +149,7 @@ def _point(lanes: Sequence[Mapping[str, Any]], across: Mapping[str, Any]) -> dic
     }
 
 
-def _reading(headline: Sequence[Comparison]) -> str:
+def _reading(headline: Sequence[Comparison], names: Mapping[str, str]) -> str:
     inside = [each for each in headline if each.verdict == "equivalent"]
     outside = [each for each in headline if each.verdict in ("slower", "faster")]
     open_still = [each for each in headline if each.verdict == "cannot_tell"]
@@ -153,10 +157,13 @@ def _reading(headline: Sequence[Comparison]) -> str:
     parts = []
     if inside:
         lies = "interval of {} lies" if len(inside) == 1 else "intervals of {} lie"
-        parts.append(f"the whole {lies.format(_named(inside))} inside the margin of ±{margin}")
+        parts.append(f"the whole {lies.format(_named(inside, names))} inside the margin of ±{margin}")
     if outside:
-        parts += [f"{safe_text(each.level)} is {each.verdict}: {effect_text(each.effect or 0.0)}" for each in outside]
-    parts += [f"{safe_text(each.level)} cannot be told: {_why_open(each)}" for each in open_still]
+        told = [f"{names[each.level]} is {each.verdict}: {effect_text(each.effect or 0.0)}" for each in outside]
+        parts.append(some_of(told, "; "))
+    for why in dict.fromkeys(map(_why_open, open_still)):
+        alike = [names[each.level] for each in open_still if _why_open(each) == why]
+        parts.append(f"{some_of(alike)} cannot be told: {why}")
     sentence = "; ".join(parts)
     return f"{sentence[:1].upper() if inside else sentence[:1]}{sentence[1:]}."
 
@@ -169,5 +176,6 @@ def _why_open(each: Comparison) -> str:
     return "the effect is no larger than the A/A noise floor"
 
 
-def _named(comparisons: Sequence[Comparison]) -> str:
-    return in_words([safe_text(each.level) for each in comparisons])
+def _named(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    told = [names[each.level] for each in comparisons]
+    return in_words(told) if len(told) <= MOST_TOLD else some_of(told)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tare.analysis.flushing.model import Run
+from tare.analysis.flushing.compiled import IS_COMPILED
+from tare.analysis.flushing.model import POLICIES, Layer, Run
 from tare.analysis.flushing.paper import HIGH, LOW, bands, capacity
-from tare.analysis.flushing.sweep import Simulation
+from tare.analysis.flushing.stores import store_traces
+from tare.analysis.flushing.sweep import Simulation, simulate
+from tare.records.store import Store
 from tare.report.drawing import rows
 from tare.report.figure import Cell, Figure
 from tare.report.flushing import buffer_text
@@ -15,7 +18,19 @@ from tare.report.theme import level_colour, shape_of
 from tare.report.words import safe_text, share_text, time_text
 
 NAME = "flushing-layer"
+SIZES = tuple(2**power for power in range(18, 31))  # 256 KiB to 1 GiB
+MOST_COMPILED, MOST_INTERPRETED = 100_000_000, 1_000_000  # page writes, over all sizes: a few seconds
 _BAND = {"low": 1 - HIGH, "high": 1 - LOW}
+
+
+def layer_figure(store: Store) -> Figure | None:
+    """That of a report: the first traced trial of each cell, through the layer by LRU; None where there is no trace."""
+    traces = list({trace.name: trace for trace in reversed(list(store_traces(store))) if trace.writes}.values())[::-1]
+    writes = sum(trace.writes for trace in traces)
+    if not traces or writes * len(SIZES) > (MOST_COMPILED if IS_COMPILED else MOST_INTERPRETED):
+        return None
+    layers = [Layer(POLICIES["lru"], size) for size in SIZES]
+    return flushing_figure([simulate(trace, layers) for trace in traces])
 
 
 def flushing_figure(found: Sequence[Simulation]) -> Figure:

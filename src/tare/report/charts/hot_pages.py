@@ -9,7 +9,6 @@ from tare.analysis.kernel.model import Traced, traced_trials
 from tare.errors import TareError
 from tare.records.store import Store
 from tare.report.drawing import rows
-from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
 from tare.report.theme import part_colour
 from tare.report.words import safe_text
@@ -23,11 +22,6 @@ def page_writes_figure(store: Store) -> Figure:
     if figure is None:
         raise TareError(f"{store.root}: no trial has page writes to draw; they take `probes: [ftrace]`.")
     return figure
-
-
-def of_report(evidence: Evidence) -> Figure | None:
-    """None without a store, or where no trial of it was traced."""
-    return None if evidence.store is None else hot_pages_figure(traced_trials(evidence.store))
 
 
 def hot_pages_figure(trials: Sequence[Traced]) -> Figure | None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tare.report.charts.lanes import tooltip
+from tare.report.charts.naming import legend, level_names, some_of
 from tare.report.drawing import rows
 from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
 from tare.report.live.series import thinned
 from tare.report.theme import level_colour
-from tare.report.words import quantity_text, safe_text, scaled
+from tare.report.words import quantity_text, scaled
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -84,13 +85,14 @@ def _edges(marks: Mapping[str, Any], here: Any, edge: str) -> list[tuple[int, in
     return list(zip(marks["step"][chosen].tolist(), marks["t_ns"][chosen].tolist(), strict=True))
 
 
-def _epochs(evidence: Evidence, chosen: Mapping[str, Any], begins: Mapping[str, int]) -> list[Mapping[str, Any]]:
+def _epochs(evidence: Evidence, chosen: Mapping[str, Any], begins: Mapping[str, int]) -> list[tuple[str, float]]:
+    """Level and second of each epoch's begin."""
     assert evidence.store is not None
-    found: list[Mapping[str, Any]] = []
+    found: list[tuple[str, float]] = []
     for level, record in chosen.items():
         marks = evidence.store.marks(record.trial, record.attempt)
         ends = [t for _, t in _edges(marks, marks["name"] == "epoch", "begin")]
-        found += [{"level": safe_text(level), "s": (t - begins[level]) / 1e9} for t in ends]
+        found += [(level, (t - begins[level]) / 1e9) for t in ends]
     return found
 
 
@@ -115,19 +117,20 @@ def _figure(
     metric: str,
     lines: Mapping[str, Line],
     begins: Mapping[str, int],
-    epochs: Sequence[Mapping[str, Any]],
+    epochs: Sequence[tuple[str, float]],
 ) -> Figure | None:
     if not lines or all(float(np.max(np.abs(values))) == 0 for _, values in lines.values()):
         return None
+    names = level_names(evidence.level_hrefs, evidence.weighing.by)
     told = [
-        f"{safe_text(level)} between {quantity_text(metric, float(np.min(values)))} and "
+        f"{names[level]} between {quantity_text(metric, float(np.min(values)))} and "
         f"{quantity_text(metric, float(np.max(values)))}"
         for level, (_, values) in lines.items()
     ]
-    reading = f"One typical trial of each level: {', '.join(told)}; a dotted line begins an epoch."
+    reading = f"One typical trial of each level: {some_of(told)}; a dotted line begins an epoch."
     headers = ("level", "lowest", "median", "highest", "points")
     body = tuple(_row(level, evidence.level_hrefs, metric, values) for level, (_, values) in lines.items())
-    chart = _chart(metric, lines, begins, epochs, list(evidence.level_hrefs))
+    chart = _chart(metric, lines, begins, epochs, names)
     return Figure(name, title, reading, chart, headers, body)
 
 
@@ -148,30 +151,31 @@ def _chart(
     metric: str,
     lines: Mapping[str, Line],
     begins: Mapping[str, int],
-    epochs: Sequence[Mapping[str, Any]],
-    levels: Sequence[str],
+    epochs: Sequence[tuple[str, float]],
+    called: Mapping[str, str],
 ) -> dict[str, Any]:
     unit, factor = scaled(metric, [float(np.max(np.abs(values))) for _, values in lines.values()])
     points: list[Mapping[str, Any]] = []
     for level, (times, values) in lines.items():
         at, kept = thinned((times - begins[level]) / 1e9, values * factor, POINTS)
         points += [
-            {"level": safe_text(level), "s": round(float(t), 4), "value": float(f"{value:.5g}")}
+            {"level": called[level], "s": round(float(t), 4), "value": float(f"{value:.5g}")}
             for t, value in zip(at, kept, strict=True)
             if np.isfinite(value) and t >= 0
         ]
     up = {"field": "value", "type": "quantitative", "title": unit, "scale": {"type": _scale_of(lines)}}
-    names = [safe_text(level) for level in lines]
+    names, levels = [called[level] for level in lines], list(called)
     colours = {"domain": names, "range": [level_colour(levels.index(level)) for level in lines]}
+    colour = {"field": "level", "scale": colours, "legend": legend(names)}
     x = {"field": "s", "type": "quantitative", "title": "s", "axis": {"tickCount": 6}, "scale": {"nice": False}}
     chosen = {"condition": {"param": "chosen", "value": 1}, "value": 0.1}
     return {
         "height": 200,
         "layer": [
             {
-                "data": rows([each for each in epochs if each["level"] in names]),
+                "data": rows([{"level": called[level], "s": s} for level, s in epochs if level in lines]),
                 "mark": {"type": "rule", "strokeDash": [2, 3], "strokeWidth": 1},
-                "encoding": {"x": x, "color": {"field": "level", "scale": colours}, "opacity": {"value": 0.5}},
+                "encoding": {"x": x, "color": colour, "opacity": {"value": 0.5}},
             },
             {
                 "data": rows(points),
@@ -182,7 +186,7 @@ def _chart(
                 "mark": {"type": "line", "strokeWidth": 1.2},
                 "encoding": {
                     "x": x, "y": up,
-                    "color": {"field": "level", "scale": colours}, "opacity": chosen,
+                    "color": colour, "opacity": chosen,
                     "tooltip": tooltip(level="level", s="second", value=unit),
                 },
             },

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tare.analysis.stats import median_estimate
 from tare.records.model import Record
 from tare.records.settings import varied
 from tare.report.charts.lanes import tooltip
+from tare.report.charts.naming import last_part, legend
 from tare.report.drawing import rows
 from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
 from tare.report.listing import plain_text
-from tare.report.theme import level_colour
+from tare.report.theme import LEVELS, level_colour
 from tare.report.words import metric_name, quantity_text, safe_text, scaled
 
 FEWEST = 3  # levels of a number make a curve; two are a comparison
+MOST = 12  # curves in one chart
+
+Curves: TypeAlias = Mapping[str, Mapping[float, list[float]]]  # what else was set -> place -> values
 
 
 def scale_up(evidence: Evidence) -> list[Figure]:
-    """A curve for each setting that was varied over at least three numbers."""
+    """A curve for each setting that was varied over at least three numbers, with the others as they were."""
     metric = evidence.weighing.metric
     records = [record for held in evidence.usable().values() for record in held if metric in record.metrics]
     factors = varied([record.settings for record in records])
     numeric = [factor for factor in factors if _is_number(records, factor)]
-    return [_figure(metric, factor, records, [each for each in factors if each != factor]) for factor in numeric]
+    found = {factor: _curves(metric, factor, records, factors) for factor in numeric}
+    return [_figure(metric, factor, curves) for factor, curves in found.items() if curves]
 
 
 def _is_number(records: Sequence[Record], factor: str) -> bool:
@@ -34,28 +39,53 @@ def _is_number(records: Sequence[Record], factor: str) -> bool:
     return len(numbers) >= FEWEST and numbers == values
 
 
-def _figure(metric: str, factor: str, records: Sequence[Record], others: Sequence[str]) -> Figure:
+def _curves(metric: str, factor: str, records: Sequence[Record], factors: Sequence[str]) -> Curves:
+    """The curves that have places enough: a number that changes only with something else has none."""
+    others = _apart(records, factor, [each for each in factors if each != factor])
     held: dict[str, dict[float, list[float]]] = {}
     for record in records:
-        series = ", ".join(f"{_short(each)} {plain_text(record.settings.get(each))}" for each in others) or "all trials"
+        series = ", ".join(f"{last_part(each)} {plain_text(record.settings.get(each))}" for each in others)
         at = float(record.settings[factor])
-        held.setdefault(safe_text(series), {}).setdefault(at, []).append(record.metrics[metric])
-    shown = f"{metric_name(metric)} against {_short(factor)}"
-    first, *_ = held
-    ends = held[first]
-    low, high = min(ends), max(ends)
-    change = median_estimate(ends[high]).value / median_estimate(ends[low]).value
-    reading = (
-        f"From {low:g} to {high:g} {_short(factor)} the median of {first} becomes {change:.2f} times what it was; "
-        "bars are intervals, where n allows one."
+        held.setdefault(safe_text(series) or "all trials", {}).setdefault(at, []).append(record.metrics[metric])
+    return {series: places for series, places in held.items() if len(places) >= FEWEST}
+
+
+def _apart(records: Sequence[Record], factor: str, others: Sequence[str]) -> list[str]:
+    """Those of the other factors that tell curves apart: what only follows from the factor, or from these, does not."""
+    kept: list[str] = []
+    for other in others:
+        if not (_follows(records, other, [factor]) or _follows(records, other, kept)):
+            kept.append(other)
+    return kept
+
+
+def _follows(records: Sequence[Record], one: str, others: Sequence[str]) -> bool:
+    """Whether a setting has one value for each combination of others."""
+    seen: dict[tuple[str, ...], str] = {}
+    return all(
+        seen.setdefault(tuple(str(record.settings.get(each)) for each in others), value) == value
+        for record in records
+        for value in [str(record.settings.get(one))]
     )
-    headers = (_short(factor), *held)
-    return Figure(f"curve-{_anchor(factor)}", shown[:1].upper() + shown[1:], reading, _chart(metric, factor, held),
-                  headers, _rows(metric, held))  # fmt: skip
 
 
-def _rows(metric: str, held: Mapping[str, Mapping[float, list[float]]]) -> tuple[tuple[Cell, ...], ...]:
-    places = sorted({place for series in held.values() for place in series})
+def _figure(metric: str, factor: str, curves: Curves) -> Figure:
+    shown = f"{metric_name(metric)} against {last_part(factor)}"
+    first, places = next(iter(curves.items()))
+    low, high = min(places), max(places)
+    change = median_estimate(places[high]).value / median_estimate(places[low]).value
+    more = f" The first {MOST} of {len(curves)} curves are drawn." if len(curves) > MOST else ""
+    reading = (
+        f"From {low:g} to {high:g} {last_part(factor)} the median of {first} becomes {change:.2f} times what it was; "
+        f"bars are intervals, where n allows one.{more}"
+    )
+    drawn = dict(list(curves.items())[:MOST])
+    return Figure(f"curve-{_anchor(factor)}", shown[:1].upper() + shown[1:], reading, _chart(metric, factor, drawn),
+                  (last_part(factor), *curves), _rows(metric, curves))  # fmt: skip
+
+
+def _rows(metric: str, curves: Curves) -> tuple[tuple[Cell, ...], ...]:
+    places = sorted({place for series in curves.values() for place in series})
     return tuple(
         (
             Cell(f"{place:g}", numeric=True),
@@ -63,46 +93,38 @@ def _rows(metric: str, held: Mapping[str, Mapping[float, list[float]]]) -> tuple
                 Cell(quantity_text(metric, median_estimate(series[place]).value), "#trials", numeric=True)
                 if place in series
                 else Cell("missing", numeric=True)
-                for series in held.values()
+                for series in curves.values()
             ),
         )
         for place in places
     )
 
 
-def _chart(metric: str, factor: str, held: Mapping[str, Mapping[float, list[float]]]) -> dict[str, Any]:
-    unit, factor_of_unit = scaled(metric, [value for series in held.values() for v in series.values() for value in v])
-    points = []
-    for series, places in held.items():
-        for place, values in sorted(places.items()):
-            found = median_estimate(values)
-            points.append(
-                {
-                    "series": series, "place": place, "value": found.value * factor_of_unit, "n": found.n,
-                    "low": None if found.low is None else found.low * factor_of_unit,
-                    "high": None if found.high is None else found.high * factor_of_unit,
-                    "shown": quantity_text(metric, found.value),
-                }
-            )  # fmt: skip
-    colours = {"domain": list(held), "range": [level_colour(number) for number in range(len(held))]}
-    x = {"field": "place", "type": "quantitative", "title": _short(factor), "scale": {"zero": False}}
+def _chart(metric: str, factor: str, curves: Curves) -> dict[str, Any]:
+    unit, points = _points(metric, curves)
+    places = list(range(len(curves)))
+    x = {"field": "place", "type": "quantitative", "title": last_part(factor), "scale": {"zero": False}}
     up = {"type": "quantitative", "title": unit}
-    colour = {"field": "series", "scale": colours, "legend": {"columns": 1}}
+    key = legend(curves)
+    colours = {"domain": list(curves), "range": [level_colour(number) for number in places]}
+    dashes = {"domain": list(curves), "range": [[1, 0] if number < LEVELS else [5, 3] for number in places]}
+    colour = {"field": "series", "scale": colours, "legend": key}
     return {
         "height": 240,
-        "data": rows(points),
         "layer": [
             {
+                "data": rows(points),
                 "params": [{"name": "chosen", "select": {"type": "point", "fields": ["series"]}, "bind": "legend"}],
                 "mark": {"type": "line", "point": True},
                 "encoding": {
                     "x": x, "y": {"field": "value", **up}, "color": colour,
+                    "strokeDash": {"field": "series", "scale": dashes, "legend": key},
                     "opacity": {"condition": {"param": "chosen", "value": 1}, "value": 0.1},
-                    "tooltip": tooltip(series="series", place=_short(factor), shown="median", n="trials"),
+                    "tooltip": tooltip(series="series", place=last_part(factor), shown="median", n="trials"),
                 },
             },
             {
-                "transform": [{"filter": "isValid(datum.low)"}],
+                "data": rows([point for point in points if point["low"] is not None]),
                 "mark": {"type": "rule", "strokeWidth": 1.5},
                 "encoding": {"x": x, "y": {"field": "low", **up}, "y2": {"field": "high"}, "color": colour},
             },
@@ -110,8 +132,21 @@ def _chart(metric: str, factor: str, held: Mapping[str, Mapping[float, list[floa
     }  # fmt: skip
 
 
-def _short(factor: str) -> str:
-    return safe_text(factor.rpartition(".")[2])
+def _points(metric: str, curves: Curves) -> tuple[str, list[dict[str, Any]]]:
+    unit, factor = scaled(metric, [value for series in curves.values() for held in series.values() for value in held])
+    points = []
+    for series, places in curves.items():
+        for place, values in sorted(places.items()):
+            found = median_estimate(values)
+            points.append(
+                {
+                    "series": series, "place": place, "value": found.value * factor, "n": found.n,
+                    "low": None if found.low is None else found.low * factor,
+                    "high": None if found.high is None else found.high * factor,
+                    "shown": quantity_text(metric, found.value),
+                }
+            )  # fmt: skip
+    return unit, points
 
 
 def _anchor(factor: str) -> str:

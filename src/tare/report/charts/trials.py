@@ -7,6 +7,7 @@ from typing import Any
 
 from tare.analysis.model import Weighing
 from tare.report.charts.lanes import tooltip
+from tare.report.charts.naming import legend, level_names, some_of
 from tare.report.drawing import rows
 from tare.report.figure import Cell, Figure
 from tare.report.shown import Shown
@@ -37,13 +38,15 @@ def trials_figure(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[s
 def _chart(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) -> dict[str, Any]:
     places, blocks = _places(shown)
     unit, factor = scaled(weighing.metric, [each.value for each in shown if each.value is not None])
-    drawn = [_sign(each, places[each.anchor], weighing.metric, factor) for each in shown]
+    called = level_names(levels, weighing.by)
+    drawn = [_sign(each, called[each.level], places[each.anchor], weighing.metric, factor) for each in shown]
     used = [level for level in levels if any(each.level == level for each in shown)]
     numbers = [levels.index(level) for level in used]
-    names = [safe_text(level) for level in used]
+    names = [called[level] for level in used]
     colours = {"domain": names, "range": list(map(level_colour, numbers))}
     x = {"field": "place", **_ACROSS, "scale": {"domain": [0, blocks[-1]["end"]]}}
     up = {"type": "quantitative", "title": unit, "scale": {"zero": False}}
+    key = legend(names)
     return {
         "height": HEIGHT,
         "data": rows(drawn),
@@ -57,11 +60,14 @@ def _chart(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) ->
                 "encoding": {
                     "x": x,
                     "y": {"field": "value", **up},
-                    "stroke": {"field": "level", "scale": colours},
-                    "shape": {"field": "level", "scale": {"domain": names, "range": list(map(shape_of, numbers))}},
+                    "stroke": {"field": "level", "scale": colours, "legend": key},
+                    "shape": {
+                        "field": "level", "scale": {"domain": names, "range": list(map(shape_of, numbers))},
+                        "legend": key,
+                    },
                     "fill": {
                         "condition": {"test": "datum.twin", "value": "@paper"},
-                        "field": "level", "scale": colours,
+                        "field": "level", "scale": colours, "legend": key,
                     },
                     "opacity": {"condition": {"param": "chosen", "value": 1}, "value": 0.12},
                     "href": {"field": "href"},
@@ -75,10 +81,10 @@ def _chart(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) ->
     }  # fmt: skip
 
 
-def _sign(each: Shown, place: float, metric: str, factor: float) -> dict[str, Any]:
+def _sign(each: Shown, name: str, place: float, metric: str, factor: float) -> dict[str, Any]:
     why = " ".join([*each.reasons, each.outlier]).strip()
     return {
-        "place": place, "value": None if each.value is None else each.value * factor, "level": safe_text(each.level),
+        "place": place, "value": None if each.value is None else each.value * factor, "level": name,
         "label": safe_text(each.label), "block": safe_text(each.block), "twin": bool(each.twin) or None,
         "shown": None if each.value is None else quantity_text(metric, each.value), "state": safe_text(each.state),
         "why": safe_text(why)[:300] or None, "href": f"#{each.anchor}", "ring": bool(each.outlier) or None,
@@ -194,12 +200,13 @@ def _cell(cells: Mapping[str, str], each: Shown) -> Cell:
 def _reading(weighing: Weighing, with_value: Sequence[Shown], shown: Sequence[Shown]) -> str:
     blocks = len({each.block for each in shown})
     sentence = f"{count_text(len(with_value), 'trial')} in {count_text(blocks, 'block')}; a line joins the pairs"
-    counted = [_above(comparison.against, comparison.level, with_value) for comparison in weighing.comparisons]
+    called = level_names([e for each in weighing.comparisons for e in (each.against, each.level)], weighing.by)
+    counted = [_above(each.against, each.level, with_value, called) for each in weighing.comparisons]
     told = [part for part in counted if part]
-    return f"{sentence}{': ' if told else ''}{', '.join(told)}. The axis does not begin at zero."
+    return f"{sentence}{': ' if told else ''}{some_of(told)}. The axis does not begin at zero."
 
 
-def _above(against: str, level: str, with_value: Sequence[Shown]) -> str:
+def _above(against: str, level: str, with_value: Sequence[Shown], called: Mapping[str, str]) -> str:
     values = {(each.level, each.block): each.value for each in with_value if not each.twin}
     pairs = [
         (value, values[against, block])
@@ -207,4 +214,4 @@ def _above(against: str, level: str, with_value: Sequence[Shown]) -> str:
         if name == level and (against, block) in values
     ]
     above = sum(ours > theirs for ours, theirs in pairs if ours is not None and theirs is not None)
-    return f"{safe_text(level)} lay above {safe_text(against)} in {above} of {len(pairs)}" if pairs else ""
+    return f"{called[level]} lay above {called[against]} in {above} of {len(pairs)}" if pairs else ""

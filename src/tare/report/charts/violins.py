@@ -9,15 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.report.charts.lanes import tooltip
+from tare.report.charts.naming import legend, level_names, some_of
 from tare.report.drawing import rows
 from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
 from tare.report.theme import level_colour
-from tare.report.words import quantity_text, safe_text, scaled
+from tare.report.words import quantity_text, scaled
 
 GRID = 60  # points of an outline
 ENOUGH = 500  # values for an outline
 HALF = 0.42  # of the room that a level has
+MOST = 12  # outlines beside each other
+FITS = 42  # signs of all names together, below their outlines on a telephone
 POWER = ("external.power_w", "power_rails.total_w", "power_rapl.total_j", "gpu.power_w")
 # Name of the figure, its title, the metric whose unit it has, and the channels that may carry it, the best first.
 KINDS = (
@@ -55,11 +58,15 @@ def _figure(
     if not spreads or max(values.max() for values in spreads.values()) <= 0:
         return None
     medians = {level: float(np.median(values)) for level, values in spreads.items()}
-    told = ", ".join(f"{safe_text(level)} {quantity_text(metric, value)}" for level, value in medians.items())
-    reading = f"Medians over time: {told}; each outline is {channel}, all trials of the level together."
+    names = level_names(spreads, evidence.weighing.by)
+    told = [f"{names[level]} {quantity_text(metric, value)}" for level, value in medians.items()]
+    reading = f"Medians over time: {some_of(told)}; each outline is {channel}, all trials of the level together."
     headers = ("level", "5 %", "25 %", "median", "75 %", "95 %", "highest")
     body = tuple(_row(level, evidence.level_hrefs, metric, values) for level, values in spreads.items())
-    return Figure(name, title, reading, _chart(metric, spreads, list(evidence.level_hrefs)), headers, body)
+    drawn = {level: spreads[level] for level in list(spreads)[:MOST]}
+    more = f" The first {MOST} of {len(spreads)} are drawn." if len(spreads) > MOST else ""
+    chart = _chart(metric, drawn, names, list(evidence.level_hrefs))
+    return Figure(name, title, f"{reading}{more}", chart, headers, body)
 
 
 def _pooled(trials: Sequence[Mapping[str, Mapping[str, Any]]], channel: str) -> Floats:
@@ -74,9 +81,12 @@ def _row(level: str, hrefs: Mapping[str, str], metric: str, values: Floats) -> t
     return (Cell(level, hrefs.get(level, "")), *figures)
 
 
-def _chart(metric: str, spreads: Mapping[str, Floats], levels: Sequence[str]) -> dict[str, Any]:
+def _chart(
+    metric: str, spreads: Mapping[str, Floats], called: Mapping[str, str], levels: Sequence[str]
+) -> dict[str, Any]:
     unit, factor = scaled(metric, [float(values.max()) for values in spreads.values()])
-    names = [safe_text(level) for level in spreads]
+    names = [called[level] for level in spreads]
+    below = max(map(len, names)) * len(names) <= FITS  # else a legend says which is which
     outlines, boxes = [], []
     for place, values in enumerate(spreads.values()):
         outlines += _outline(place, names[place], values * factor)
@@ -91,7 +101,7 @@ def _chart(metric: str, spreads: Mapping[str, Floats], levels: Sequence[str]) ->
     colours = {"domain": names, "range": [level_colour(levels.index(level)) for level in spreads]}
     axis = {
         "values": list(range(len(names))), "title": None, "ticks": False, "domain": False, "grid": False,
-        "labelExpr": "names[datum.value]", "labelLimit": 110,
+        "labelExpr": "names[datum.value]", "labelLimit": 160, "labels": below,
     }  # fmt: skip
     x = {"type": "quantitative", "axis": axis, "scale": {"domain": [-0.5, len(names) - 0.5]}}
     up = {"type": "quantitative", "title": unit}
@@ -104,7 +114,7 @@ def _chart(metric: str, spreads: Mapping[str, Floats], levels: Sequence[str]) ->
                 "mark": {"type": "area", "orient": "horizontal", "opacity": 0.45},
                 "encoding": {
                     "x": {"field": "left", **x}, "x2": {"field": "right"}, "y": {"field": "value", **up},
-                    "color": {"field": "level", "scale": colours, "legend": None},
+                    "color": {"field": "level", "scale": colours, "legend": None if below else legend(names)},
                 },
             },
             _rule(boxes, x, up, ("low", "high"), 1),

@@ -9,7 +9,7 @@ from typing import Any
 from tare.analysis.why import LayerCost, Waterfall, waterfall
 from tare.errors import TareError
 from tare.records.model import Record
-from tare.report.charts.lanes import LANE, label_above, tooltip
+from tare.report.charts.lanes import LANE, figures_above, label_above, tooltip
 from tare.report.drawing import rows
 from tare.report.figure import Cell, Figure, in_words
 from tare.report.verdicts import effect_of, interval_of, verdict_word
@@ -86,11 +86,8 @@ def _chart(found: Waterfall) -> dict[str, Any]:
                 "mark": {"type": "rule", "strokeWidth": 1.6},
                 "encoding": {"x": {"field": "low", **across}, "x2": {"field": "high"}, "tooltip": told},
             },
-            label_above("layer"),
-            {
-                "mark": {"type": "text", "align": "right", "dy": -17, "color": "@quiet"},
-                "encoding": {"x": {"value": "width"}, "text": {"field": "adds"}},
-            },
+            label_above("layer", beside=80),
+            figures_above("adds"),
         ],
     }
 

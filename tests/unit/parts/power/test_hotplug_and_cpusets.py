@@ -16,6 +16,7 @@ from tare.trial.preparation import hold_controls
 from tare.trial.restoration import restore
 from trees.files import CPUS, lay
 from trees.jetson import agx_orin, nano
+from trees.jetson import cpusets as tree_of_cpusets
 from trees.kernel import Board
 from trees.server import x86
 
@@ -46,9 +47,24 @@ def test_the_first_note_of_cpusets_is_the_true_one(board: Board, tmp_path: Path)
     control = PowerMode(cores=2)
     crash.note_knob(control, control.read(host), control.target(host, []))
     control.write(host, control.target(host, []))
-    cpusets.keep(host)  # a second start must not take what the kernel has left for what was there
+    cpusets.keep(host, {0, 1})  # a second start must not take what the kernel has left for what was there
     assert restore(host, journal_in(tmp_path)).clean
     assert groups(host.root) == ["0-3", "0-1", "0-3"]
+
+
+@pytest.mark.parametrize("held", [{}, {"": "0-3"}, {"": "0-3", "docker": "0-1"}])
+def test_cpusets_that_hold_none_of_the_cores_that_go_are_in_nobodys_way(
+    board: Board, tmp_path: Path, held: dict[str, str]
+):
+    host = board(nano)
+    base = host.root / "sys/fs/cgroup/cpuset"
+    for file in base.glob("**/cpuset.cpus"):
+        file.unlink()
+    lay(host.root, tree_of_cpusets(held))
+    with ExitStack() as stack:
+        hold_controls(stack, host, [PowerMode(cores=2)], [], journal_in(tmp_path))
+        assert cpusets.standing(host) == cpusets.KEPT
+    assert cpusets.standing(host) == cpusets.AS_FOUND
 
 
 def test_a_group_that_has_gone_since_and_a_new_one_are_no_trouble(board: Board, tmp_path: Path):
@@ -64,7 +80,7 @@ def test_a_group_that_has_gone_since_and_a_new_one_are_no_trouble(board: Board, 
 
 def test_a_group_that_someone_gave_other_cores_is_left_alone(board: Board):
     host = board(nano)
-    cpusets.keep(host)
+    cpusets.keep(host, {0, 1, 2, 3})
     lay(host.root, {"/sys/fs/cgroup/cpuset/docker/3f2a/cpuset.cpus": "2-3\n"})
     cpusets.put_back(host, {0, 1, 2, 3})
     assert groups(host.root) == ["0-3", "2-3", "0-3"]
@@ -84,7 +100,12 @@ def test_a_cpuset_that_does_not_come_back_keeps_the_record_and_is_tried_again(bo
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", '{"boot": "x", "groups": {"a": "x-y"}}', '{"boot": "x", "groups": {"../../etc": "0"}}'],
+    [
+        "",
+        "[]",
+        '{"boot": "x", "online": "0-3", "groups": {"a": "x-y"}}',
+        '{"boot": "x", "online": "0-3", "groups": {"../../etc": "0"}}',
+    ],
 )
 def test_a_note_that_tare_did_not_write_is_not_followed(board: Board, content: str):
     host = board(nano)
@@ -96,7 +117,7 @@ def test_a_note_that_tare_did_not_write_is_not_followed(board: Board, content: s
 
 def test_a_note_that_others_can_write_is_not_trusted(board: Board):
     host = board(nano)
-    cpusets.keep(host)
+    cpusets.keep(host, {0, 1, 2, 3})
     (state_dir() / cpusets.FILE).chmod(0o666)
     with pytest.raises(TareError, match="not trusted"):
         cpusets.put_back(host, {0, 1, 2, 3})
@@ -104,7 +125,7 @@ def test_a_note_that_others_can_write_is_not_trusted(board: Board):
 
 def test_a_note_of_an_earlier_boot_says_nothing(board: Board):
     host = board(nano)
-    cpusets.keep(host)
+    cpusets.keep(host, {0, 1, 2, 3})
     file = state_dir() / cpusets.FILE
     file.write_text(json.dumps({**json.loads(file.read_text()), "boot": "another"}))
     assert cpusets.standing(host) == cpusets.AS_FOUND

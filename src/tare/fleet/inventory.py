@@ -1,0 +1,158 @@
+"""The devices of a fleet, as `devices.yaml` lists them: typed and frozen, and every mistake said with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from tare.errors import StudyError
+from tare.study.file import decoded, read
+from tare.study.model import ID_FORM
+from tare.study.source import Complaint, Fatal, Loc, Problem, Source, listed, suggestion
+from tare.study.wording import explain
+from tare.study.yaml import parse
+
+OF = "inventory"
+MOST_DEVICES = 2_000
+_HOW = "An inventory is 'devices:' and under it a list, like '- {name: orin-1, address: 192.168.7.11}'."
+# What begins with a dash would be an option of ssh; the rest keeps words apart that ssh takes as one.
+_ADDRESS = re.compile(r"[A-Za-z0-9:\[][A-Za-z0-9._:%\[\]-]{0,254}")
+_JUMP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@:,\[\]-]{0,254}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_HOST_KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{16,4096}={0,2}")
+
+
+def _form(pattern: re.Pattern[str], what: str) -> BeforeValidator:
+    def check(value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError("must be text, not {given}; put it in quotes")
+        if not pattern.fullmatch(value):
+            raise ValueError(f"{{given}} is no {what}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _command(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9/_.][^\0\n\r]{0,254}", value):
+        raise ValueError("{given} is no name of an interpreter; write it like '/usr/bin/python3'")
+    return value
+
+
+Name = Annotated[str, _form(re.compile(ID_FORM), "name; it has 1 to 64 of the characters A-Z a-z 0-9 . _ -")]
+Command = Annotated[str, AfterValidator(_command)]
+
+
+class Device(BaseModel):
+    """One device, and how it is reached."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+    """What it is called in records, as the factor `device`."""
+
+    address: Annotated[str, _form(_ADDRESS, "address; write a host name, an IP address or a Host of ~/.ssh/config")]
+    user: Annotated[str, _form(_USER, "user")] | None = None
+    port: Annotated[int, Field(ge=1, le=65535, strict=True)] | None = None
+
+    type: Name | None = None
+    """Devices of one type are twins: the factor `device.type`."""
+
+    tags: tuple[Name, ...] = ()
+    python: Command = "python3"
+    """The interpreter of workloads there, Python 3.6 or newer; what tare copies to the device runs on it too."""
+
+    tare: Command | None = None
+    """The interpreter that has tare (Python 3.11 or newer); unless told, `python`."""
+
+    jump: Annotated[str, _form(_JUMP, "jump host; write it like 'user@gate.example:22'")] | None = None
+    key: Path | None = None
+    """The private key to log in with; unless told, ssh's own choice."""
+
+    known_hosts: Path | None = None
+    """The file that holds the device's host key; unless told, ssh's own. A key that is not in it is refused."""
+
+    host_key: Annotated[str, _form(_HOST_KEY, "host key; write it like 'ssh-ed25519 AAAA...'")] | None = None
+    """The device's host key itself; then no file is asked."""
+
+    @property
+    def engine(self) -> str:
+        """The interpreter that has tare."""
+        return self.tare or self.python
+
+    def is_called(self, word: str) -> bool:
+        """Whether a word of the command line means this device: its name, its type, or one of its tags."""
+        return word in (self.name, self.type, *self.tags)
+
+
+class Inventory(BaseModel):
+    """A whole file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    devices: Annotated[tuple[Device, ...], Field(min_length=1, max_length=MOST_DEVICES)]
+
+    def called(self, words: Sequence[str]) -> tuple[Device, ...]:
+        """The devices that these names, types or tags mean; all of them where there is none."""
+        for word in words:
+            if not any(device.is_called(word) for device in self.devices):
+                known = [device.name for device in self.devices]
+                raise StudyError(f"no device is called {word!r}. There are: {listed(known)}.{suggestion(word, known)}")
+        return tuple(one for one in self.devices if not words or any(one.is_called(word) for word in words))
+
+
+def load_inventory(path: Path, *, trust: bool = False) -> Inventory:
+    """The devices in a file; paths in it are relative to its folder."""
+    found = parse_inventory(read(path, trust=trust), str(path))
+    return found.model_copy(update={"devices": tuple(_resolved(one, path.parent) for one in found.devices)})
+
+
+def parse_inventory(text: str | bytes, name: str = "devices.yaml") -> Inventory:
+    """The devices in a text; `name` stands for the file in messages."""
+    try:
+        root, problems = parse(decoded(text))
+    except Fatal as fatal:
+        raise Source(name).error([fatal.problem]) from None
+    source, data = Source(name, root), root.plain()
+    if not isinstance(data, dict):
+        raise source.error([Problem(root.line, root.column, _HOW)])
+    try:
+        inventory = Inventory.model_validate(data)
+    except ValidationError as error:
+        said = explain(error.errors(include_url=False), data, of=OF, known=_known())
+        raise source.error([*problems, *map(source.problem, said)]) from None
+    problems += [source.problem(one) for one in _twice(inventory)]
+    if problems:
+        raise source.error(problems)
+    return inventory
+
+
+def _known() -> dict[Loc, Sequence[str]]:
+    keys = list(Device.model_fields)
+    return {(): list(Inventory.model_fields)} | {("devices", index): keys for index in range(MOST_DEVICES)}
+
+
+def _twice(inventory: Inventory) -> list[Complaint]:
+    """Two entries of one name, or for one place: two trials could then meet on one device."""
+    found: list[Complaint] = []
+    names: dict[str, str] = {}
+    places: dict[tuple[Any, ...], str] = {}
+    for index, device in enumerate(inventory.devices):
+        if device.name in names:
+            found.append(Complaint(("devices", index, "name"), "the name {given} is given twice."))
+        elif (place := (device.address, device.port, device.jump)) in places:
+            said = f"{{given}} is the address of {places[place]!r} too: one device has one entry."
+            found.append(Complaint(("devices", index, "address"), said))
+        names[device.name] = places[device.address, device.port, device.jump] = device.name
+    return found
+
+
+def _resolved(device: Device, folder: Path) -> Device:
+    paths = {key: getattr(device, key) for key in ("key", "known_hosts")}
+    return device.model_copy(
+        update={key: (folder / path.expanduser()).absolute() for key, path in paths.items() if path is not None}
+    )

@@ -1,0 +1,133 @@
+"""The device's end of a fleet: one trial, run here as `tare run` would, into a store of this device's own.
+
+The controller may be gone by the time it ends; the records wait here until someone collects them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tare.errors import ObstacleError, StoreError, TareError
+from tare.fleet.local import run_study
+from tare.fleet.orders import planned_on
+from tare.host import LocalHost
+from tare.plan.check import check
+from tare.plan.matrix import cells
+from tare.plan.model import Trial
+from tare.records.durable import free_bytes, make_folders
+from tare.records.store import Store
+from tare.study.load import loads
+from tare.study.model import Study
+from tare.trial.device import state_dir
+
+RESULT = "result.json"
+REQUEST = "request.json"
+LEAST_FREE_BYTES = 32 << 20  # a trial that could not be sealed would be a trial for nothing
+
+
+class Lines:
+    """A watcher whose words end in the claim's folder."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def started(self, total: int) -> None: ...
+    def grown(self, by: int) -> None: ...
+    def trial_began(self, label: str) -> None: ...
+    def trial_ended(self, state: str, seconds: float) -> None: ...
+    def finished(self) -> None: ...
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def read_request(folder: Path) -> dict[str, Any]:
+    """What the controller asked for."""
+    request: dict[str, Any] = json.loads((folder / REQUEST).read_text())
+    return request
+
+
+def study_of(request: Mapping[str, Any]) -> Study:
+    return loads(str(request["study"]), str(request["name"]))
+
+
+def obstacles_here(request: Mapping[str, Any]) -> list[str]:
+    """Why this device cannot run the study, in sentences; empty means that it can."""
+    study = study_of(request)
+    host = LocalHost(python=_interpreter(request))
+    found = check(study, cells(study), host, ignore_managers=bool(request.get("ignore_managers"))).blocked
+    return [*found, *_no_room(), *_no_interpreter(request)]
+
+
+def run_here(request: Mapping[str, Any], study: Study) -> list[str]:
+    """Run the one trial that the request names, unless it is done; returns what there was to say."""
+    trial = _the_trial(request, study)
+    if full := _no_room():
+        raise StoreError(full[0])
+    host, lines = LocalHost(python=_interpreter(request)), Lines()
+    with _store(request, study) as store:
+        # When it is enough is for the controller to say, which sees all devices.
+        plain = study.model_copy(update={"repeat": study.repeat.model_copy(update={"until": None, "within_s": None})})
+        run_study(plain, [trial], store, host, lines, retry_failed=bool(request.get("retry_failed")))
+    return lines.notes
+
+
+def keep_result(folder: Path, code: int, text: str, notes: list[str]) -> None:
+    """How it ended, whole or not at all."""
+    draft = folder / f"{RESULT}.tmp"
+    draft.write_text(json.dumps({"code": code, "text": text, "notes": notes}))
+    draft.replace(folder / RESULT)
+
+
+def hold(descriptor: int) -> None:
+    """The claim's lock is ours alone: what we start must not hold it after we have ended."""
+    os.set_inheritable(descriptor, False)
+
+
+def _the_trial(request: Mapping[str, Any], study: Study) -> Trial:
+    device = tuple((str(key), str(value)) for key, value in request["device"])
+    for trial in planned_on(study, device):
+        if trial.id == request["trial"]:
+            return trial
+    raise TareError(
+        f"the study makes another plan on this device: trial {request['trial']} is not in it.\n"
+        "The device has another version of tare, or of a part: `tare fleet check` shows both."
+    )
+
+
+def _store(request: Mapping[str, Any], study: Study) -> Store:
+    folder = state_dir() / "fleet" / "stores" / str(request["store"])
+    if (folder / "store.json").exists():
+        return Store.open(folder, write=True)
+    make_folders(folder.parent)
+    return Store.create(folder, study.as_plain(), json.dumps(study.as_plain(), indent=1))
+
+
+def _no_room() -> list[str]:
+    state = state_dir()
+    make_folders(state)
+    if (free := free_bytes(state)) >= LEAST_FREE_BYTES:
+        return []
+    return [f"no space left on this device: {free >> 20} MiB free in {state}, {LEAST_FREE_BYTES >> 20} MiB needed."]
+
+
+def _interpreter(request: Mapping[str, Any]) -> str | None:
+    """The workloads' Python as a whole path, or our own where it is not found."""
+    return shutil.which(str(request["python"]))
+
+
+def _no_interpreter(request: Mapping[str, Any]) -> list[str]:
+    if _interpreter(request) is not None:
+        return []
+    return [f"there is no {request['python']} on this device, which the inventory names for workloads."]
+
+
+def refused(request: Mapping[str, Any]) -> ObstacleError | None:
+    """The obstacles as one error, or None."""
+    found = obstacles_here(request)
+    return ObstacleError("this device cannot run the study:", found) if found else None

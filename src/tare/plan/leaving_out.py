@@ -1,0 +1,82 @@
+"""What of a study this device can run, where the study says that the rest may be left out (`missing: leave_out`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tare.errors import ObstacleError
+from tare.host import Host
+from tare.parts.protocols import Recorder
+from tare.plan.check import Asking, Obstacle, parts_of
+from tare.plan.matrix import cells as cells_of
+from tare.plan.matrix import place
+from tare.plan.model import Cell
+from tare.study.choice import PartChoice
+from tare.study.model import Study
+
+
+class Possible(NamedTuple):
+    """The study as it is run here, which says what it leaves out, and its cells."""
+
+    study: Study
+    cells: tuple[Cell, ...]
+
+
+def possible(study: Study, host: Host) -> Possible:
+    """All of the study, unless it says that what cannot be run may be left out."""
+    if study.missing == "refuse":
+        return Possible(study, tuple(cells_of(study)))
+    asking = Asking(host)
+    fewer, said = _without_beside(study, asking)
+    every = cells_of(fewer)
+    kept = []
+    for cell in every:
+        stopped = [obstacle for kind, part in parts_of(cell) for obstacle in asking.ask(kind, part)]
+        said += [sentence for obstacle in stopped for sentence in obstacle.worded()]
+        kept += [] if stopped else [cell]
+    left_out = tuple(dict.fromkeys(said))
+    _refuse_nothing(fewer, every, kept, left_out)
+    return Possible(fewer.model_copy(update={"left_out": left_out}), tuple(kept))
+
+
+def _without_beside(study: Study, asking: Asking) -> tuple[Study, list[str]]:
+    """The study without probes that do not work here, and without conditions (controls of one level) that it lacks.
+
+    A recorder stays: what it records is what the study is about, and without it nothing would be measured.
+    """
+    said: list[str] = []
+    probes = [choice for choice in study.probes if _works("probe", choice, asking, said)]
+    fixed = [levels for levels in study.controls if len(levels) == 1 and levels[0].count() == 1]
+    gone = [levels for levels in fixed if not _works("control", levels[0], asking, said)]
+    controls = tuple(levels for levels in study.controls if levels not in gone)
+    return study.model_copy(update={"probes": tuple(probes), "controls": controls}), said
+
+
+def _works(kind: str, choice: PartChoice, asking: Asking, said: list[str]) -> bool:
+    (part,) = choice.parts()
+    stopped: Sequence[Obstacle] = () if isinstance(part, Recorder) else asking.ask(kind, part)
+    said += [sentence for obstacle in stopped for sentence in obstacle.worded()]
+    return not stopped
+
+
+def _refuse_nothing(study: Study, every: Sequence[Cell], kept: Sequence[Cell], said: Sequence[str]) -> None:
+    """A study that has nothing left to measure, or nothing left to compare, is not run."""
+    if not kept:
+        raise ObstacleError(f"nothing of {study.study} can be measured here, and nothing was run:", said)
+    for why in _why_incomparable(study, every, kept):
+        raise ObstacleError(f"{study.study} is not measured here, and nothing was run: {why}.", said)
+
+
+def _why_incomparable(study: Study, every: Sequence[Cell], kept: Sequence[Cell]) -> Iterator[str]:
+    by = study.compare.by or "platform"
+    before, after = _levels(by, every), _levels(by, kept)
+    if len(before) > 1 and len(after) < 2:
+        yield f"of {by} only {after[0]} is left, and there is nothing to compare it with"
+    if len(every) > 1 and not any(study.compare.baseline.picks(place(cell)) for cell in kept):
+        wanted = ", ".join(f"{key} {value}" for key, value in study.compare.against.items())
+        yield f"what the others are compared with ({wanted}) cannot be run"
+
+
+def _levels(by: str, cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(str(cell.settings.get(by)) for cell in cells))
