@@ -56,7 +56,7 @@ def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> se
     beside = [name for name in names if name.rpartition(".")[0] == part]
     again = {name for name in beside if _tells(records, (by,), name)}
     kept = [name for name in beside if name not in again]
-    for name in list(kept):
+    for name in sorted(kept, key=lambda each: -len({_signature(record.settings, (each,)) for record in records})):
         others = tuple(each for each in kept if each != name)
         if others and _tells(records, (by, *others), name):
             kept.remove(name)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tare.errors import ObstacleError, StoreError, TareError
+from tare.errors import StoreError, TareError
 from tare.fleet.local import run_study
 from tare.fleet.orders import planned_on
 from tare.host import LocalHost
@@ -126,8 +126,3 @@ def _no_interpreter(request: Mapping[str, Any]) -> list[str]:
         return []
     return [f"there is no {request['python']} on this device, which the inventory names for workloads."]
 
-
-def refused(request: Mapping[str, Any]) -> ObstacleError | None:
-    """The obstacles as one error, or None."""
-    found = obstacles_here(request)
-    return ObstacleError("this device cannot run the study:", found) if found else None
