@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -140,18 +141,30 @@ class Sweep:
         self.wrong: list[str] = []
 
     def runs(self, last: str, every: int) -> None:
-        """Die at every so many-th call of a run; `last` must put it right: a restore, or the same run again."""
+        """Die at every so many-th step of the first trial, then of the second, which goes on with the same store."""
         for number in count(1, every):
-            store = self.folder / f"store-{number}"
-            died = self.child(lambda: run(self.folder, store), number)
-            what = f"run at {number}, then {last}"
-            if last == "again":
-                self.expect_well(what, lambda: run(self.folder, store))
-            else:
-                self.expect_well(what, lambda: tare("device", "restore"))
-            self.check(what)
-            if not died:
+            store = self.folder / f"first-{number}"
+            died = self.dies(store, number, last)
+            if not died or list((store / "trials").glob("[!.]*")):
+                break
+        begun = self.folder / "begun"
+        shutil.move(store, begun)
+        for number in count(1, every):
+            store = shutil.copytree(begun, self.folder / f"second-{number}")
+            if not self.dies(store, number, last):
                 return
+
+    def dies(self, store: Path, number: int, last: str) -> bool:
+        """Whether a run into this store dies at that step; `last` must put it right: a restore, or the run again."""
+        what = f"{store.name}, then {last}"
+        died = self.child(lambda: run(self.folder, store), number)
+        if last == "again":
+            self.expect_well(what, lambda: run(self.folder, store))
+            self.check_store(what, store)
+        else:
+            self.expect_well(what, lambda: tare("device", "restore"))
+        self.check(what)
+        return died
 
     def restores(self, first: int) -> None:
         """Die at call `first` of a run and then at each call of the restore after it; the next one must finish it."""
@@ -181,6 +194,16 @@ class Sweep:
         status = json.loads(said.read_text() or "{}")
         if status.get("changed") != 0 or status.get("knobs") != []:
             self.wrong.append(f"{what}: status says {status}")
+
+    def check_store(self, what: str, store: Path) -> None:
+        """Each trial is done once, and what was cut off is kept as such."""
+        from tare.records.store import Store
+
+        with Store.open(store) as opened:
+            done = [record.trial for record in opened.records() if record.state == "ok"]
+            wrong = [*opened.verify(), *opened.problems]
+        if len(done) != 2 or len(set(done)) != 2 or wrong:
+            self.wrong.append(f"{what}: the store has {done}, {wrong}")
 
     def child(self, do: Callable[[], int], dies_at: int | None, out: Path | None = None) -> bool:
         """Do it in a process of its own; True if that was killed on the way."""
@@ -232,9 +255,11 @@ class Sweep:
 
 
 def sweep(folder: Path, fault: str, last: str, every: str) -> int:
+    from tare.cli import restore
     from tare.trial import engine
 
     engine.Sampler = Blind  # type: ignore[misc, assignment]
+    restore.stop_left_overs = list  # it asks every engine, and none was started here
     it = Sweep(folder, fault)
     it.child(lambda: run(folder, folder / "rehearsal"), None)
     it.check("a run that nobody kills")

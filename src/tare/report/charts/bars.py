@@ -133,7 +133,7 @@ def shares_told(weighing: Weighing, parts: Parts, names: Mapping[str, str]) -> s
         if total > 0:
             shares = [f"{names[part]} {share_text(value / total)}" for part, value in known.items()]
             told.append(f"{called[level]}: {in_words(shares)}")
-    return some_of(told, "; ")
+    return some_of(told)
 
 
 def _phases_reading(weighing: Weighing, parts: Parts) -> str:

@@ -160,7 +160,7 @@ def _reading(headline: Sequence[Comparison], names: Mapping[str, str]) -> str:
         parts.append(f"the whole {lies.format(_named(inside, names))} inside the margin of ±{margin}")
     if outside:
         told = [f"{names[each.level]} is {each.verdict}: {effect_text(each.effect or 0.0)}" for each in outside]
-        parts.append(some_of(told, "; "))
+        parts.append(some_of(told))
     for why in dict.fromkeys(map(_why_open, open_still)):
         alike = [names[each.level] for each in open_still if _why_open(each) == why]
         parts.append(f"{some_of(alike)} cannot be told: {why}")

@@ -54,7 +54,7 @@ def _told(evidence: Evidence, parts: Parts) -> str:
     if split:
         return f"The idle device would have drawn {some_of(split)}."
     whole = [f"{called[level]} {quantity_text(ENERGY, known[ENERGY])}" for level, known in parts.items()]
-    return f"{some_of(whole)}; `tare baseload` tells what of it the idle device draws.".capitalize()
+    return f"Medians of {some_of(whole)}; `tare baseload` tells what of it the idle device draws."
 
 
 def _scopes(evidence: Evidence) -> list[str]:

@@ -10,7 +10,7 @@ from tare.report.words import safe_text
 
 MOST_LANES = 24  # more would be a page of its own; the table has them all
 MOST_NAMES = 16  # of a legend
-MOST_TOLD = 4  # levels that a sentence can name
+MOST_TOLD = 3  # levels that a sentence can name
 _SIGN, _SYMBOL = 6.5, 26  # pixels of a legend: of an average sign, and of the symbol before it
 _NARROW = 300  # pixels that a chart has on a telephone
 
@@ -61,8 +61,9 @@ def legend(names: Collection[str]) -> dict[str, Any] | None:
     return {"columns": max(1, min(4, int(_NARROW / widest))), "labelLimit": 320}
 
 
-def some_of(told: Sequence[str], between: str = ", ") -> str:
-    """`a, b and 7 more`: what a sentence can hold of a list."""
+def some_of(told: Sequence[str]) -> str:
+    """`a, b and 7 more`: what a sentence can hold of a list; with semicolons where commas would mislead."""
+    between = "; " if any("," in each for each in told) else ", "
     left = len(told) - MOST_TOLD
     return between.join(told) if left <= 0 else f"{between.join(told[:MOST_TOLD])} and {left} more"
 

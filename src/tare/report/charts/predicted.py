@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import Any, TypeAlias
 
 from tare.analysis.observations import Observation, record_observations
@@ -81,11 +80,10 @@ def _mode(each: Observation) -> tuple[Any, ...]:
 
 def _figure(name: str, metric: str, features: Sequence[str], answers: Sequence[Answer]) -> Figure:
     told = [row for answer in answers for row in _held_out(name, metric, features, answer)]
-    errors = [f"{_job(each)} {share_text(each.errors[name])}" for each in answers if each.errors]
-    typical = share_text(median(each.errors[name] for each in answers if each.errors))
+    errors = [f"{share_text(each.errors[name])} ({_job(each)})" for each in answers if each.errors]
     reading = (
-        f"From {TEACH} modes that were measured, the other {len(told)} are told with a mean error of {some_of(errors)} "
-        f"(median of the workloads {typical}); on the line they would be exact."
+        f"From {TEACH} measured modes of a workload its others ({len(told)} in all) are told with a mean error of "
+        f"{some_of(errors)}; on the line they would be exact."
     )
     headers = ("workload", "mode", "measured", "predicted", "between", "off by")
     body = tuple(_row(row) for row in told)
