@@ -1,4 +1,4 @@
-"""What is copied to a device of a fleet: looks at it, starts one trial that outlives the connection, hands records over.
+"""What is copied to a device of a fleet: looks at it, starts a trial that outlives the connection, hands records over.
 
 It is asked once a connection: a line of JSON on standard input, and on standard output a line `tare-agent`, a line of
 JSON, and where records were asked for a tar stream. It runs on nothing but the standard library of Python 3.6 and

@@ -125,4 +125,3 @@ def _no_interpreter(request: Mapping[str, Any]) -> list[str]:
     if _interpreter(request) is not None:
         return []
     return [f"there is no {request['python']} on this device, which the inventory names for workloads."]
-

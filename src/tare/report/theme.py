@@ -62,7 +62,7 @@ def _config(font: str) -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": {
             **words, "titleFontWeight": "normal", "gridColor": "@rule", "domainColor": "@quiet", "tickColor": "@quiet",
-            "labelLimit": 160,
+            "labelLimit": 160, "labelSeparation": 8,
         },
         "axisX": {"grid": False},
         "legend": {

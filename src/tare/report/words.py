@@ -69,6 +69,8 @@ _METRIC_NAMES: Mapping[str, str] = {
     "forward_s": "forward pass",
     "backward_s": "backward pass",
     "optimiser_s": "optimiser step",
+    "pre_process_s": "pre-process",
+    "post_process_s": "post-process",
     "step_p90_s": "step time, 90th percentile",
     "wall_s": "whole run",
     "cpu_s": "CPU time",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from tare.report.listing import plain_text
 from tare.report.words import safe_text
 
 MOST_LANES = 24  # more would be a page of its own; the table has them all
@@ -25,13 +26,18 @@ def level_names(levels: Iterable[str], by: str) -> dict[str, str]:
 
 def _spoken(level: str, by: str) -> str:
     first, *others = level.split(", ")
-    named = [f"{last_part(by)} {_plain(first)}" if _needs_its_factor(first) else first, *map(_setting, others)]
+    named = [setting_name(by, first) if _needs_its_factor(first) else first, *map(_setting, others)]
     return safe_text(", ".join(named))
+
+
+def setting_name(factor: str, value: object) -> str:
+    """`gpu_mhz 540` for control.power_mode.gpu_mhz at 540.0."""
+    return f"{last_part(factor)} {safe_text(_plain(plain_text(value)))}"
 
 
 def _setting(written: str) -> str:
     name, equals, value = written.partition("=")
-    return f"{last_part(name)} {_plain(value)}" if equals and " " not in name else written
+    return setting_name(name, value) if equals and " " not in name else written
 
 
 def last_part(factor: str) -> str:
@@ -58,7 +64,7 @@ def legend(names: Collection[str]) -> dict[str, Any] | None:
     if len(names) > MOST_NAMES:
         return None
     widest = max(map(len, names), default=1) * _SIGN + _SYMBOL
-    return {"columns": max(1, min(4, int(_NARROW / widest))), "labelLimit": 320}
+    return {"columns": max(1, min(4, int(_NARROW / widest))), "labelLimit": 320, "symbolOpacity": 1}
 
 
 def some_of(told: Sequence[str]) -> str:

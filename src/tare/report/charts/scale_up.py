@@ -9,13 +9,12 @@ from tare.analysis.stats import median_estimate
 from tare.records.model import Record
 from tare.records.settings import varied
 from tare.report.charts.lanes import tooltip
-from tare.report.charts.naming import last_part, legend
+from tare.report.charts.naming import last_part, legend, setting_name
 from tare.report.drawing import rows
 from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
-from tare.report.listing import plain_text
 from tare.report.theme import LEVELS, level_colour
-from tare.report.words import metric_name, quantity_text, safe_text, scaled
+from tare.report.words import metric_name, quantity_text, scaled
 
 FEWEST = 3  # levels of a number make a curve; two are a comparison
 MOST = 12  # curves in one chart
@@ -44,9 +43,9 @@ def _curves(metric: str, factor: str, records: Sequence[Record], factors: Sequen
     others = _apart(records, factor, [each for each in factors if each != factor])
     held: dict[str, dict[float, list[float]]] = {}
     for record in records:
-        series = ", ".join(f"{last_part(each)} {plain_text(record.settings.get(each))}" for each in others)
+        series = ", ".join(setting_name(each, record.settings.get(each)) for each in others)
         at = float(record.settings[factor])
-        held.setdefault(safe_text(series) or "all trials", {}).setdefault(at, []).append(record.metrics[metric])
+        held.setdefault(series or "all trials", {}).setdefault(at, []).append(record.metrics[metric])
     return {series: places for series, places in held.items() if len(places) >= FEWEST}
 
 

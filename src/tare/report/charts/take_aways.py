@@ -52,22 +52,23 @@ def _row(answer: Answer) -> tuple[Cell, ...]:
 
 
 def _chart(measured: Sequence[Answer]) -> dict[str, Any]:
-    lines = {answer: textwrap.wrap(safe_text(_told(answer)), LINE) for answer in measured}
-    most = max(map(len, lines.values()))
+    wrapped = [textwrap.wrap(safe_text(_told(answer)), LINE) for answer in measured]
+    most = max(map(len, wrapped))
     lanes = [
         {
-            "lane": f"{number} {safe_text(answer.id)}", "text": lines[answer],
+            "lane": f"{number} {safe_text(answer.id)}", "text": [*[""] * (most - len(lines)), *lines],
+            "told": " ".join(lines),
             "figures": f"{answer.word}: {safe_text(answer_effect(answer))}".replace("-", "\N{MINUS SIGN}"),
             "word": answer.word, "effect": _within(answer.effect), "low": _within(answer.low),
             "high": _within(answer.high), "why": safe_text(answer.why)[:300],
         }
-        for number, answer in enumerate(measured)
+        for number, (answer, lines) in enumerate(zip(measured, wrapped, strict=True))
     ]  # fmt: skip
     used = [word for word in WORDS if any(lane["word"] == word for lane in lanes)]
     colour = {"field": "word", "legend": legend(used), "scale": {"domain": used, "range": [WORDS[w] for w in used]}}
     scale = {"type": "symlog", "constant": 0.1, "domain": _domain(measured)}
     x = {"type": "quantitative", "title": None, "scale": scale, "axis": {"format": "+.0%", "tickCount": 5}}
-    told = tooltip(text="take-away", figures="here", why="why")
+    told = tooltip(told="take-away", figures="here", why="why")
     tall = (most + 1) * HEIGHT + TEXT
     top = -(tall // 2) + 6
     words = {"type": "text", "align": "left", "baseline": "top", "lineHeight": HEIGHT}
@@ -76,8 +77,8 @@ def _chart(measured: Sequence[Answer]) -> dict[str, Any]:
         "height": {"step": tall},
         "encoding": {"y": {"field": "lane", "type": "nominal", "sort": None, "axis": None}},
         "layer": [
-            {"data": rows([{"zero": 0}]), "mark": {"type": "rule", "opacity": 0.5},
-             "encoding": {"x": {"field": "zero", **x}, "y": None}},
+            {"data": rows(lanes), "mark": {"type": "tick", "color": "@ink", "size": 16, "yOffset": tall // 2 - 12},
+             "encoding": {"x": {"datum": 0, **x}}},
             {"data": rows(lanes), "mark": {**words, "dy": top},
              "encoding": {"x": {"value": 0}, "text": {"field": "text"}}},
             {"data": rows(lanes), "mark": {**words, "dy": below, "fontWeight": 600},

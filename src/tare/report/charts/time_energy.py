@@ -11,16 +11,15 @@ from tare.analysis.observations import record_observations
 from tare.records.model import Record
 from tare.records.settings import varied
 from tare.report.charts.lanes import tooltip
-from tare.report.charts.naming import last_part, legend
+from tare.report.charts.naming import legend, setting_name
 from tare.report.drawing import rows
 from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
-from tare.report.listing import plain_text
 from tare.report.theme import level_colour, shape_of
 from tare.report.words import count_text, metric_name, quantity_text, safe_text, scaled
 
 FEWEST = 3  # two points make a comparison, and no front
-WIDE = 8  # times the smallest: then the axis is logarithmic
+WIDE = 5  # times the smallest: then the axis is logarithmic
 PAIRS = (("step_s", "energy_step_j"), ("wall_s", "energy_j"))
 JOBS = ("workload.model", "workload.application", "workload.data", "workload")  # what is another job, not another way
 ALL = "all configurations"
@@ -74,7 +73,7 @@ def _where(each: Configuration, among: Sequence[Configuration]) -> str:
         for name, value in each.settings.items()
         if any(other.settings.get(name) != value for other in among)
     }
-    return safe_text(", ".join(f"{last_part(name)} {plain_text(value)}" for name, value in own.items()))
+    return ", ".join(setting_name(name, value) for name, value in own.items())
 
 
 def _figure(spots: Sequence[Spot], time: str, energy: str) -> Figure:
@@ -144,7 +143,7 @@ def _chart(spots: Sequence[Spot], jobs: Sequence[str], time: str, energy: str) -
                     "opacity": {
                         "field": "front",
                         "scale": {"domain": ["on the front", "beaten by another"], "range": [1, 0.3]},
-                        "legend": legend(["on the front", "beaten by another"]),
+                        "legend": {"columns": 2},
                     },
                     "tooltip": tooltip(job="job", where="configuration", shown="takes", n="trials", front="is"),
                 },
@@ -155,4 +154,4 @@ def _chart(spots: Sequence[Spot], jobs: Sequence[str], time: str, energy: str) -
 
 def _scale(values: Sequence[float]) -> dict[str, Any]:
     wide = min(values) > 0 and max(values) > WIDE * min(values)
-    return {"type": "log"} if wide else {"zero": False}
+    return {"type": "log", "nice": False, "padding": 14} if wide else {"zero": False}

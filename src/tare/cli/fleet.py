@@ -1,0 +1,94 @@
+"""`tare fleet`: look at the devices of an inventory; and what the controller has a device do."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tare.cli.engines import needs_of_study
+from tare.cli.options import json_option, print_json, say, width
+from tare.errors import TareError
+
+if TYPE_CHECKING:
+    from tare.fleet.looking import Looked
+
+
+@click.group("fleet")
+def command() -> None:
+    """Look at many devices; `tare run STUDY --fleet FILE` runs a study over them."""
+
+
+@command.command("check")
+@click.argument("inventory", type=click.Path(path_type=Path), default=Path("devices.yaml"))
+@click.option("--on", "words", multiple=True, metavar="NAME", help="Only devices of this name, type or tag.")
+@click.option("--trust", is_flag=True, help="Accept an inventory that others may write.")
+@json_option
+def check(inventory: Path, words: tuple[str, ...], trust: bool, as_json: bool) -> None:
+    """Say of each device in INVENTORY whether it is reachable, what it can do, and who owns it now."""
+    from tare.fleet.inventory import load_inventory
+    from tare.fleet.looking import look_at_all
+
+    found = look_at_all(load_inventory(inventory, trust=trust).called(words))
+    if as_json:
+        print_json({"devices": [device.as_json() for device in found]})
+    else:
+        _tell(found)
+    if not all(device.ready for device in found):
+        raise SystemExit(1)
+
+
+def _tell(found: Sequence[Looked]) -> None:
+    from tare.report.terminal import table
+
+    head = ["device", "type", "ready", "tare", "python", "free", "clock", "platforms"]
+    click.echo(table([_row(device) for device in found], head, width()))
+    for device in found:
+        for sentence in device.troubles:
+            say(sentence if sentence.startswith(f"{device.name}:") else f"{device.name}: {sentence}")
+
+
+def _row(device: Looked) -> list[str]:
+    free = "" if device.free_bytes is None else f"{device.free_bytes / 2**30:.1f} GiB"
+    within = device.clock_within_s or 0.0
+    clock = "" if device.clock_offset_s is None else f"{device.clock_offset_s:+.2f} ±{within:.2f} s"
+    ready = "yes" if device.ready else "no" if device.reachable else "unreachable"
+    words = [device.name, device.type, ready, device.tare, device.python, free, clock, " ".join(device.platforms or ())]
+    return [word or "" for word in words]
+
+
+@command.command("obstacles", hidden=True)
+def obstacles() -> None:
+    """Say whether this device can run the study on standard input; the controller of a fleet asks this."""
+    from tare.fleet.on_device import obstacles_here, study_of
+
+    request = json.loads(sys.stdin.readline())
+    with needs_of_study(study_of(request)):
+        print_json({"obstacles": obstacles_here(request)})
+
+
+@command.command("trial", hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("lock", type=int)
+def trial(folder: Path, lock: int) -> None:
+    """Run the trial that the controller of a fleet has claimed in FOLDER."""
+    from tare.fleet.on_device import hold, keep_result, read_request, run_here, study_of
+
+    hold(lock)
+    request = read_request(folder)
+    try:
+        study = study_of(request)
+        with needs_of_study(study):
+            notes = run_here(request, study)
+    except TareError as error:
+        keep_result(folder, error.exit_code, str(error), [])
+        raise
+    except Exception:  # whoever waits for an answer at the other end must have one
+        keep_result(folder, 1, traceback.format_exc(limit=-4), [])
+        raise
+    keep_result(folder, 0, "", notes)

@@ -1,0 +1,271 @@
+"""Runs a plan over devices: each has its own trials, in order, and one that is lost holds up none of the others.
+
+dask decides nothing here but where: a trial is pinned to its device's worker, and what it does about a failure is ours.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tare.analysis.weighing import is_enough
+from tare.errors import ObstacleError, StoreError
+from tare.fleet.cluster import Cluster
+from tare.fleet.driving import PATIENCE_S
+from tare.fleet.incoming import Ledger, keep, kept_names
+from tare.fleet.inventory import Device
+from tare.fleet.local import Outcome, labels
+from tare.fleet.orders import Task, claim, question
+from tare.fleet.questions import Questions
+from tare.fleet.signals import Interruption
+from tare.plan.model import Trial
+from tare.records.merging import Merged
+from tare.records.model import FINISHED, Record, State
+from tare.records.schema import TRIALS_FOLDER
+from tare.records.sealed import open_sealed
+from tare.records.store import Store
+from tare.study.model import Study
+from tare.trial.thresholds import THRESHOLDS
+
+TRIES = 2  # a trial that was lost on the way is tried once more, and the ledger says so
+
+
+class Teller(Protocol):
+    """Whoever wants to know how far it is."""
+
+    def started(self, trials: int, devices: int) -> None: ...
+    def ended(self, device: str, label: str, state: str, seconds: float) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+@dataclass
+class Post:
+    """One device in this run: what it has to do, what it does now, and why it does no more."""
+
+    device: Device
+    waiting: deque[Trial] = field(default_factory=deque)
+    trial: Trial | None = None
+    future: Any = None
+    tries: int = 0  # claims that were begun for this trial
+    workers_lost: int = 0  # while this trial was driven
+    drained: str = ""
+    same_failure: list[str] = field(default_factory=list)
+
+    @property
+    def left(self) -> int:
+        return len(self.waiting) + (self.trial is not None)
+
+
+class FleetRun:
+    """One run over a fleet: ready, collect, run."""
+
+    def __init__(
+        self, study: Study, task: Task, plans: Mapping[Device, Sequence[Trial]], store: Store, cluster: Cluster,
+        teller: Teller, interruption: Interruption, patience_s: float = PATIENCE_S,
+    ) -> None:  # fmt: skip
+        self._study = study
+        self._task = task
+        self._plans = plans
+        self._store = store
+        self._questions = Questions(cluster, patience_s)
+        self._teller = teller
+        self._interruption = interruption
+        self._ledger = Ledger(store.root)
+        self._posts = [Post(device) for device in plans]
+        self._label = labels([trial for planned in plans.values() for trial in planned])
+        self._done = 0
+        self._start_s = time.monotonic()
+
+    @property
+    def drained(self) -> dict[str, str]:
+        """The devices that were given up, and why."""
+        return {post.device.name: post.drained for post in self._posts if post.drained}
+
+    # Before the first trial
+
+    def ready(self) -> None:
+        """Every device that answers can run the study, or none runs anything."""
+        request = {"study": self._task.text, "name": self._task.name, "ignore_managers": self._task.ignore_managers}
+        sentences = []
+        for post, said in self._everywhere(lambda post: self._engine_question(post.device, request)):
+            if said["code"] != 0:
+                why = (said["err"] or said["out"]).strip()[-1500:]
+                sentences.append(f"{post.device.name}: tare does not answer there (code {said['code']}): {why}")
+            else:
+                sentences += [f"{post.device.name}: {text}" for text in json.loads(said["out"])["obstacles"]]
+        if sentences:
+            raise ObstacleError("the study cannot run on every device, and nothing was run:", sentences)
+        if all(post.drained for post in self._posts):
+            raise ObstacleError("no device can be reached, and nothing was run:", list(self.drained.values()))
+
+    def collect(self) -> None:
+        """What an earlier run began and did not see the end of is waited for, and taken in."""
+        have = kept_names(self._store)
+        ask = {"do": "collect", "store": self._task.store, "have": have}
+        for post, said in self._everywhere(lambda post: ask):
+            for ending in said["endings"]:
+                self._ledger.write(post.device.name, "found", **{key: ending.get(key) for key in ("claim", "code")})
+
+    def _engine_question(self, device: Device, request: Mapping[str, Any]) -> dict[str, Any]:
+        stdin = json.dumps({**request, "python": device.python}) + "\n"
+        return {"do": "engine", "engine": device.engine, "arguments": ["fleet", "obstacles"], "stdin": stdin}
+
+    def _everywhere(self, ask: Callable[[Post], Mapping[str, Any]]) -> list[tuple[Post, dict[str, Any]]]:
+        """One question to every device, all at once; who does not answer is left out of this run."""
+        asked = [post for post in self._posts if not post.drained]
+        for post in asked:
+            post.future = self._questions.ask(post.device, ask(post), "ask")
+        answers = []
+        for post in asked:
+            found = self._questions.answer(post.device, post.future)
+            post.future = None
+            if found["ended"] == "answered":
+                self._take(post, found)
+                answers.append((post, found["said"]))
+            else:
+                self._drain(post, found["text"])
+        return answers
+
+    # The trials
+
+    def run(self) -> Outcome:
+        """Run what the store does not have yet; blocks past the floor one by one, each if the stop rule wants it."""
+        plans = {post.device: self._missing(self._plans[post.device]) for post in self._posts}
+        floor = self._study.repeat.min
+        blocks = sorted({trial.block for planned in plans.values() for trial in planned if trial.block >= floor})
+        self._teller.started(sum(len(planned) for planned in plans.values()), len(self._posts))
+        self._lay_out(plans, lambda trial: trial.block < floor)
+        self._work()
+        for block in blocks:
+            if why := self._stop_before(block):
+                return Outcome(self._done, 0, why)
+            self._lay_out(plans, lambda trial, block=block: trial.block == block)  # type: ignore[misc]
+            self._work()
+        left = sum(post.left for post in self._posts)
+        why = "stopped by you" if self._interruption.asked else "all planned trials are done"
+        if self.drained and not self._interruption.asked:
+            why = f"{len(self.drained)} of {len(self._posts)} devices were given up; {left} trials are left"
+        return Outcome(self._done, left, why, bool(self._interruption.asked))
+
+    def _missing(self, planned: Sequence[Trial]) -> list[Trial]:
+        states = self._store.states()
+        done: Sequence[State] = ("ok", "suspect") if self._task.retry_failed else FINISHED
+        return [trial for trial in planned if states.get(trial.id) not in done]
+
+    def _lay_out(self, plans: Mapping[Device, Sequence[Trial]], wanted: Callable[[Trial], bool]) -> None:
+        for post in self._posts:
+            post.waiting.extend(trial for trial in plans[post.device] if wanted(trial))
+
+    def _stop_before(self, block: int) -> str | None:
+        """The stop rule, as the study declared it before the run."""
+        repeat = self._study.repeat
+        if self._interruption.asked:
+            return None  # said below, with what is left
+        if repeat.until is not None and is_enough(self._store, until=repeat.until):
+            return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
+        spent_s = time.monotonic() - self._start_s
+        if repeat.within_s is not None and spent_s * (block + 1) / max(block, 1) > repeat.within_s:
+            return f"another block would not fit into the {repeat.within_s:.0f} s that the study allows"
+        return None
+
+    def _work(self) -> None:
+        """Until every device has done what it waits with, or is given up."""
+        for post in self._posts:
+            self._next(post)
+        while busy := [post for post in self._posts if post.future is not None]:
+            self._questions.wait_for_any([post.future for post in busy])
+            for post in busy:
+                if self._questions.is_over(post.device, post.future):
+                    self._ended(post, self._questions.answer(post.device, post.future))
+
+    def _next(self, post: Post) -> None:
+        if post.drained:
+            return
+        post.trial, post.future, post.tries, post.workers_lost = None, None, 0, 0
+        if post.waiting and not self._interruption.asked:
+            post.trial = post.waiting.popleft()
+            self._try(post, new=True)
+
+    def _try(self, post: Post, *, new: bool) -> None:
+        """Tell the device; `new` is a claim of its own, otherwise it is asked about the one that it has."""
+        assert post.trial is not None
+        post.tries += new
+        have = [name for name in kept_names(self._store) if name.startswith(f"{post.trial.id}.")]
+        asked = question(post.trial, post.device, self._task, post.tries, have)
+        self._ledger.write(post.device.name, "try" if new else "again", trial=post.trial.id, claim=asked["claim"])
+        post.future = self._questions.ask(post.device, asked, asked["claim"])
+
+    def _ended(self, post: Post, found: dict[str, Any]) -> None:
+        """One answer about a trial, or none."""
+        assert post.trial is not None
+        name = claim(post.trial, self._task, post.tries)
+        text = found.get("text") or (found.get("said") or {}).get("text", "")
+        code = (found.get("said") or {}).get("code")
+        self._ledger.write(post.device.name, found["ended"], claim=name, code=code, text=text, broken=found["broken"])
+        if found["ended"] == "worker lost" and post.workers_lost < TRIES:
+            self._go_on_with_another_worker(post)
+        elif found["ended"] != "answered":
+            self._drain(post, text)
+        else:
+            self._answered(post, found, code, text)
+
+    def _go_on_with_another_worker(self, post: Post) -> None:
+        """The device has not noticed: its trial goes on, and whoever asks next hears how it ended."""
+        post.workers_lost += 1
+        self._teller.note(f"{post.device.name}: the worker that drove it died; another one takes over.")
+        self._try(post, new=False)
+
+    def _answered(self, post: Post, found: dict[str, Any], code: int | None, text: str) -> None:
+        assert post.trial is not None
+        taken = self._take(post, found)
+        record = self._record(post.trial, taken)
+        if code is None and post.tries < TRIES:
+            self._teller.note(f"{post.device.name}: trial {post.trial.id[:8]} died there, and is tried again. {text}")
+            self._try(post, new=True)
+        elif code != 0 or record is None:
+            self._drain(post, text or "the trial ended there without a record.")
+        else:
+            self._done += 1
+            seconds = (record.end_ns - record.start_ns) / 1e9
+            self._teller.ended(post.device.name, self._label(post.trial), record.state, seconds)
+            self._give_up_if_hopeless(post, record)
+            self._next(post)
+
+    def _give_up_if_hopeless(self, post: Post, record: Record) -> None:
+        """The same failure again and again is this device's, and not worth a night of it."""
+        reason = record.reasons[0] if record.reasons else record.state
+        if record.state not in ("failed", "timeout", "oom") or reason not in post.same_failure[-1:]:
+            post.same_failure.clear()
+        post.same_failure.append(reason)
+        if record.state in ("failed", "timeout", "oom") and len(post.same_failure) >= THRESHOLDS.breaker:
+            self._drain(post, f"{len(post.same_failure)} trials in a row failed in the same way: {reason}")
+
+    def _drain(self, post: Post, why: str) -> None:
+        """No more trials on this device; the others go on, and the next run comes back to it."""
+        post.drained = why if why.startswith(f"{post.device.name}:") else f"{post.device.name}: {why}"
+        post.future = None
+        self._ledger.write(post.device.name, "given up", text=why)
+        self._teller.note(f"given up for this run: {post.drained}")
+
+    def _take(self, post: Post, found: dict[str, Any]) -> Merged:
+        taken = keep(self._store, found["records"])
+        for sentence in taken.refused:
+            self._ledger.write(post.device.name, "refused", text=sentence)
+            self._teller.note(f"{post.device.name}: {sentence}")
+        return taken
+
+    def _record(self, trial: Trial, taken: Merged) -> Record | None:
+        """The newest attempt at this trial."""
+        names = [name for name in taken.copied if name.startswith(f"{trial.id}.")]
+        names = names or [name for name in kept_names(self._store) if name.startswith(f"{trial.id}.")]
+        if not names:
+            return None
+        newest = max(names, key=lambda name: int(name.rpartition(".")[2]))
+        try:
+            return open_sealed(self._store.root / TRIALS_FOLDER / newest).record
+        except StoreError:
+            return None
