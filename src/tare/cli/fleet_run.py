@@ -10,24 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.cli.options import say
-from tare.cli.run import finish, open_store, refuse_silent_changes, row
+from tare.cli.run import finish, open_store, refuse_silent_changes, row, study_text
 from tare.errors import ObstacleError, StudyError
 
 if TYPE_CHECKING:
+    from tare.cli.fleet_options import Over
     from tare.fleet.inventory import Device
     from tare.fleet.local import Outcome
     from tare.study.model import Study
-
-
-@dataclass(frozen=True)
-class Over:
-    """Which devices, as the command line named them."""
-
-    inventory: Path | None
-    cluster: str | None
-    on: tuple[str, ...]
-    patience_s: float
-    trust: bool
 
 
 @dataclass(frozen=True)
@@ -83,16 +73,15 @@ def _run(wanted: Wanted, over: Over) -> tuple[Outcome, dict[str, str]]:
     from tare.plan.matrix import cells
     from tare.plan.order import trials
 
+    _refuse_secrets(wanted.study)
     planned = trials(wanted.study, cells(wanted.study))
     with _cluster(over) as (cluster, devices), open_store(wanted.study, wanted.text, wanted.folder) as store:
         plans = {device: on_device(planned, factors(device)) for device in devices}
         everything = sorted((one for each in plans.values() for one in each), key=lambda one: (one.block, one.position))
         refuse_silent_changes(store, wanted.study, everything, wanted.accept_changes)
         store.plan([row(trial) for trial in everything])
-        run = os.urandom(4).hex()
-        task = Task(
-            wanted.text, wanted.name, name_on_devices(store), run, wanted.retry_failed, wanted.ignore_managers
-        )  # fmt: skip
+        text, name = study_text(wanted.study), name_on_devices(store)
+        task = Task(text, wanted.name, name, os.urandom(4).hex(), wanted.retry_failed, wanted.ignore_managers)
         lines = Lines()
         interruption = Interruption(lines.note)
         fleet = FleetRun(wanted.study, task, plans, store, cluster, lines, interruption, over.patience_s)
@@ -100,6 +89,13 @@ def _run(wanted: Wanted, over: Over) -> tuple[Outcome, dict[str, str]]:
             fleet.ready()
             fleet.collect()
             return fleet.run(), fleet.drained
+
+
+def _refuse_secrets(study: Study) -> None:
+    """A secret would lie in a file on every device for as long as the trial runs."""
+    beside = [choice for level in study.tenancies for choice in level.beside]
+    if any(choice.hides for choice in (*study.workloads, *beside)):
+        raise StudyError(f"{study.study} holds a secret, and secrets are not sent to the devices of a fleet.")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.cli.engines import needs_of_study
+from tare.cli.fleet_options import fleet_options, over_devices
 from tare.cli.options import color, json_option, print_json, say, width
 from tare.cli.studies import folder_of, load_study, scale_option, study_path
 from tare.errors import ObstacleError, StudyError
@@ -38,10 +39,11 @@ TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud 
 @click.option(
     "--ignore-managers", is_flag=True, help="Run although something else (TuneD, jtop ...) manages the same knobs."
 )
+@fleet_options
 @json_option
 def command(
     study: Path, output: Path | None, scale: str | None, accept_changes: bool, retry_failed: bool, trust: bool,
-    ignore_managers: bool, as_json: bool,
+    ignore_managers: bool, as_json: bool, **fleet: Any,
 ) -> None:  # fmt: skip
     """Run STUDY, a file or a built-in name; a second run goes on where the first one stopped.
 
@@ -51,9 +53,15 @@ def command(
     loaded = load_study(study, trust, scale)
     text = study_path(study).read_text(encoding="utf-8-sig")
     folder = output or folder_of(loaded)
+    at_scale = f" --scale {scale}" if scale else ""
+    if (over := over_devices(fleet, trust)) is not None:
+        from tare.cli.fleet_run import Wanted, run_over
+
+        wanted = Wanted(loaded, text, str(study), folder, accept_changes, retry_failed, ignore_managers)
+        run_over(wanted, over, as_json, f"tare run {study}{at_scale} {over.words()} -o {folder}")
+        return
     with needs_of_study(loaded):
         outcome = run_into(loaded, text, folder, accept_changes, retry_failed, ignore_managers)
-    at_scale = f" --scale {scale}" if scale else ""
     finish(folder, outcome, as_json, f"tare run {study}{at_scale} -o {folder}")
 
 
@@ -82,8 +90,8 @@ def run_into(
     refuse_without_power(study)
     tell_scale(study, checked)
     with open_store(study, text, folder) as store:
-        _refuse_silent_changes(store, study, planned, accept_changes)
-        store.plan([_row(trial) for trial in planned])
+        refuse_silent_changes(store, study, planned, accept_changes)
+        store.plan([row(trial) for trial in planned])
         say(sensitivity(study))
         return run_study(study, planned, store, host, progress_on(), retry_failed=retry_failed)
 
@@ -187,7 +195,7 @@ def endings(study: Mapping[str, Any], folder: Path) -> list[str]:
 DECLARED = ("repeat", "compare", "order", "aa")  # what must not be changed once a result has been seen
 
 
-def _refuse_silent_changes(store: Store, study: Study, planned: list[Trial], accept: bool) -> None:
+def refuse_silent_changes(store: Store, study: Study, planned: list[Trial], accept: bool) -> None:
     """An edited study is not gone on with by accident; its rules for stopping and judging not at all."""
     from tare.plan.order import changes
 
@@ -207,7 +215,7 @@ def _refuse_silent_changes(store: Store, study: Study, planned: list[Trial], acc
         )
 
 
-def _row(trial: Trial) -> Any:
+def row(trial: Trial) -> Any:
     return {
         "trial": trial.id,
         "study": trial.study,

@@ -59,7 +59,8 @@ def look_at(device: Device) -> Looked:
         offset_s, within_s = _clock(device)
     except TareError as error:
         return Looked(device.name, device.type, reachable=False, ready=False, troubles=(str(error),))
-    abilities = _abilities(said)
+    parts: dict[str, Any] = _abilities(said)
+    facts: dict[str, Any] = {key: said[key] for key in ("python", "machine", "kernel", "root", "free_bytes")}
     troubles = (*_engine_troubles(device, said), *_other_troubles(said, offset_s, within_s))
     return Looked(
         device.name,
@@ -71,8 +72,8 @@ def look_at(device: Device) -> Looked:
         owner=said["owner"],
         clock_offset_s=offset_s,
         clock_within_s=within_s,
-        **{key: said[key] for key in ("python", "machine", "kernel", "root", "free_bytes")},
-        **{kind: abilities.get(kind) for kind in ("platforms", "controls", "probes")},
+        **facts,
+        **parts,
     )
 
 

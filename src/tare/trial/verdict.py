@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ from tare.trial.sensor_rules import sensor_trouble
 from tare.trial.summary import PARTS, Steps, steps_from
 from tare.trial.tenant_metrics import overlap_ns, run_ns, within
 from tare.trial.thresholds import THRESHOLDS, Thresholds
+from tare.trial.tracing import recorders_of
 
 Weight: TypeAlias = Literal["invalid", "suspect", "note"]
 
@@ -42,6 +43,10 @@ def judge(trial: Trial, seen: Seen, steps: Steps | None) -> Verdict:
     if (ended := how_it_ended(trial, seen)) is not None:
         return ended
     rulings = [ruling for rule in RULES for ruling in rule(trial, seen, steps, THRESHOLDS)]
+    if recorders_of(trial.cell.probes):  # beside a tracer times are not compared: what disturbs them is worth a note
+        rulings += [replace(each, weight="note") for rule in OF_TIMES for each in rule(trial, seen, steps, THRESHOLDS)]
+    else:
+        rulings += [ruling for rule in OF_TIMES for ruling in rule(trial, seen, steps, THRESHOLDS)]
     notes = tuple(r.sentence for r in rulings if r.weight == "note")
     for weight, state in _STATES.items():
         if reasons := tuple(r.sentence for r in rulings if r.weight == weight):
@@ -216,17 +221,14 @@ RULES: tuple[Rule, ...] = (
     script_was_marked,
     marks_add_up,
     nothing_was_swapped,
-    nothing_was_stolen,
-    nobody_else_worked,
-    sampling_was_complete,
     clocks_kept_step,
-    steps_are_steady,
     throttling_is_seen,
     emulation_is_told,
     every_epoch_was_cold,
     gpus_were_as_asked,
     sensors_were_sound,
 )
+OF_TIMES: tuple[Rule, ...] = (nothing_was_stolen, nobody_else_worked, sampling_was_complete, steps_are_steady)
 
 
 def _capacity_s(seen: Seen) -> float:

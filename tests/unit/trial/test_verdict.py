@@ -8,6 +8,7 @@ import pytest
 
 from tare.errors import TareError
 from tare.host import Exit, Job, LocalHost
+from tare.parts.probes.ftrace import Ftrace
 from tare.parts.protocols import Mark
 from tare.parts.workloads.null import Null
 from tare.testing import FakeClock
@@ -23,6 +24,7 @@ class Planned:
     """As much of a trial as the verdict looks at."""
 
     planned_units: int | None = None
+    probes: tuple[Any, ...] = ()
     cell: Any = field(init=False)
 
     def __post_init__(self):
@@ -64,8 +66,8 @@ def marks(step_ms):
     return steps_from(made)
 
 
-def verdict_of(found, *, units=None, steps=None):
-    return judge(Planned(units), found, steps)
+def verdict_of(found, *, units=None, steps=None, probes=()):
+    return judge(Planned(units, probes), found, steps)
 
 
 def test_a_quiet_trial_is_ok():
@@ -126,6 +128,15 @@ def test_a_disturbed_trial_says_by_what(readings, state, says):
     verdict = verdict_of(seen(readings=readings))
     assert verdict.state == state
     assert says in " ".join(verdict.reasons)
+
+
+def test_beside_a_tracer_what_only_disturbs_times_is_a_note():
+    disturbed = seen(readings={"cpu.busy_s": [0.0, 2.0], "cpu.idle_s": [0.0, 0.1]})
+    verdict = verdict_of(disturbed, probes=(Ftrace(),))
+    assert verdict.state == "ok"
+    assert any("other processes used" in note for note in verdict.notes)
+    swapped = verdict_of(seen(readings={"memory.pswpin": [5.0, 9.0]}), probes=(Ftrace(),))
+    assert swapped.state == "invalid"
 
 
 def test_lost_marks_make_a_trial_suspect():
