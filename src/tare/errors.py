@@ -8,6 +8,7 @@
     │   ├── ControlNotHeld    1    a knob did not take, or did not keep, the value it was given
     │   └── DeviceLost        1    a piece of the hardware is gone until someone resets it: no trial more
     ├── BusyError            75    another run owns this device
+    ├── NotPermittedError    77    this user may not do it, nor look whether it is needed
     └── NotRestoredError     70    the device was NOT left as it was found (no other exit is 70)
 
 Each message says what happened, where, and what to do.
@@ -65,6 +66,12 @@ class BusyError(TareError):
     """Another run owns this device."""
 
     exit_code = 75
+
+
+class NotPermittedError(TareError):
+    """This user may not put back what another one's run left, nor look whether there is anything."""
+
+    exit_code = 77
 
 
 class NotRestoredError(TareError):

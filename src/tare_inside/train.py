@@ -2,7 +2,8 @@
 
 Marks, per mini-batch: `fetch` (the wait for it), `copy` (to the device), `compute` (forward, backward, optimiser
 step), and `step` (all of it, end to end); with `phases` also `forward`, `backward`, `optimiser`. `epoch` spans each
-pass, with the epoch as its step number. Points: `ready`, `train_begin`, `train_end`. The first fetch of an epoch
+pass, with the epoch as its step number, and `checkpoint` each time that what was learnt is written to disk, if it is
+to be (`checkpoints.py`). Points: `ready`, `train_begin`, `train_end`. The first fetch of an epoch
 holds what it takes to begin one: the shuffle and, in epoch 0, the start of the loader's workers.
 
 On a GPU `gpu_step` and `gpu_idle` come from CUDA events. `timing: sync` waits for the GPU after the copy, after each
@@ -10,7 +11,7 @@ step and, with `phases`, after each phase; `timing: async` never waits, and the 
 on the host's clock after the run, beside the host's `host_fetch`, `host_copy`, `host_compute`, `host_step`.
 
 The same seed gives the same losses, bit for bit, on the same software; their digest shows that two runs did the same
-work. Nothing is printed, collected or written in the timed loop.
+work. Nothing is printed, collected or written in the timed steps.
 """
 
 import gc
@@ -24,7 +25,18 @@ from functools import partial
 import torch
 from torch.nn.functional import cross_entropy
 
-from tare_inside import barrier, cold_epochs, gpu_marks, loading, marks, named, observer, spent, training_loop
+from tare_inside import (
+    barrier,
+    checkpoints,
+    cold_epochs,
+    gpu_marks,
+    loading,
+    marks,
+    named,
+    observer,
+    spent,
+    training_loop,
+)
 from tare_inside.gpu_clock import GpuClock
 from tare_inside.running import program, read_job
 
@@ -65,46 +77,65 @@ def arranged(job, loader, parts, epochs, steps, marked):
 
 
 def built(job, classes):
-    """The network on its device, with torch's default initialisation, and the three parts of a step."""
+    """The network on its device, with torch's default initialisation, and its optimiser."""
     options = {} if classes is None else {"classes": classes}
     if job.get("scale", 1) != 1:
         options["scale"] = job["scale"]
     model = named.find("models", job["model"]).build(**options).to(job["device"])
     optimiser = torch.optim.SGD(model.parameters(), lr=job["lr"], momentum=job["momentum"])
-    return training_loop.parts_of(model, optimiser, cross_entropy)
+    return model, optimiser
 
 
 def made_ready(job):
-    """What the loop needs and the GPU's clock; marks are open from here on, if there are to be any."""
+    """What the loop needs, the GPU's clock and the checkpoints; marks are open from here on, if there are to be any."""
     if job.get("threads") is not None:
         torch.set_num_threads(job["threads"])
     torch.manual_seed(job["seed"])
     torch.backends.cudnn.deterministic = True
     dataset, steps, classes = loading.open_data(job)
     if job["marked"]:
-        marks.open_marks(job["marks"], steps * job["epochs"] * MARKS_A_STEP + 2 * job["epochs"] + MARKS_APART)
+        marks.open_marks(job["marks"], steps * job["epochs"] * MARKS_A_STEP + 4 * job["epochs"] + MARKS_APART)
     else:
         marks.close_marks()  # or the first mark would open a file by itself
     loader = loading.make_loader(job, dataset, steps)
-    ready, clock = arranged(job, loader, built(job, classes), job["epochs"], steps, job["marked"])
-    return ready._replace(freshen=cold_epochs.Between(os.path.dirname(job["marks"]))), clock
+    model, optimiser = built(job, classes)
+    parts = training_loop.parts_of(model, optimiser, cross_entropy)
+    ready, clock = arranged(job, loader, parts, job["epochs"], steps, job["marked"])
+    return (
+        ready._replace(freshen=cold_epochs.Between(os.path.dirname(job["marks"]))),
+        clock,
+        saver(job, model, optimiser),
+    )
 
 
-def trained(job, ready, clock):
+def saver(job, model, optimiser):
+    """What writes the network and its optimiser to disk between passes, if it is to be done."""
+    wait = nothing if job["device"] == "cpu" else torch.cuda.synchronize
+    return checkpoints.Checkpoints(
+        job, lambda: {"model": model.state_dict(), "optimiser": optimiser.state_dict()}, wait
+    )
+
+
+def trained(job, ready, clock, saved):
     """Train; the loop's own answer, and what it took from the first fetch to the last kernel."""
     loop = training_loop.train if job["marked"] else training_loop.train_unmarked
     note_epoch = partial(marks.interval, "epoch") if job["timing"] == "sync" else _note_no_epoch
+
+    def after_epoch(epoch, begin_ns, end_ns):
+        note_epoch(epoch, begin_ns, end_ns)
+        saved.after(epoch)
+
     if clock is not None:
         clock.start()
     marks.point("train_begin")
     begin_ns = marks.now_ns()
-    done = loop(ready, note_epoch)
+    done = loop(ready, after_epoch)
     if job["device"] != "cpu":
         torch.cuda.synchronize()
     end_ns = marks.now_ns()
     marks.point("train_end")
     said = {
-        "train_s": (end_ns - begin_ns - ready.freshen.spent_ns) / 1e9,
+        "train_s": (end_ns - begin_ns - ready.freshen.spent_ns - saved.spent_ns) / 1e9,
         "epoch0_s": (done.epoch0_end_ns - begin_ns - ready.freshen.first_ns) / 1e9,
     }
     if clock is not None:
@@ -142,20 +173,23 @@ def losses_said(losses):
 def run(job):
     """Train as the job says; what came of it, as plain data."""
     job = dict({"timing": "sync", "marked": True}, **job)
-    ready, clock = made_ready(job)
+    ready, clock, saved = made_ready(job)
     gc.collect()  # what the imports left behind: here, and not somewhere in the first epoch
     marks.point("ready")
     barrier.wait()
     before, workers_before_s = spent.used(), spent.workers_cpu_s()
-    losses, outcome = trained(job, ready, clock)
-    after = spent.used()
+    try:
+        losses, outcome = trained(job, ready, clock, saved)
+        after = spent.used()
+    finally:
+        saved.remove()
     outcome["steps_per_epoch"] = ready.steps
     between = ready.freshen
     del ready  # ends the loader's workers, so that their CPU time can be counted
     gc.collect()
     outcome.update((name, after[name] - before[name]) for name in after)
-    outcome["cpu_train_s"] += spent.workers_cpu_s() - workers_before_s - between.cpu_s
-    outcome.update(losses_said(losses))
+    outcome["cpu_train_s"] += spent.workers_cpu_s() - workers_before_s - between.cpu_s - saved.cpu_s
+    outcome.update(losses_said(losses), metrics=saved.said())
     outcome.update(threads=torch.get_num_threads(), interop_threads=torch.get_num_interop_threads())
     if job["marked"]:
         outcome["observer_s"] = observer.marking_s(job["marks"] + ".scratch", partial(arranged, job))

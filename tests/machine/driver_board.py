@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from pretended_board import PretendedBoard
+from pretended_board import DEATH, PretendedBoard
 
 from tare import host as hosts
 from tare.host import LocalHost
@@ -32,7 +32,6 @@ from tare.trial.sampler_messages import SamplerReport
 from trees.files import CPUS
 from trees.kernel import Kernel
 
-DEATH = 400
 VM = "/proc/sys/vm"
 PAIRS = (("dirty_ratio", "dirty_bytes"), ("dirty_background_ratio", "dirty_background_bytes"))
 PARTNERS = {f"{VM}/{one}": f"{VM}/{other}" for pair in PAIRS for one, other in (pair, pair[::-1])}
@@ -137,7 +136,7 @@ class Sweep:
     def __init__(self, folder: Path, fault: str) -> None:
         self.board = PretendedBoard.standing(folder)
         self.folder, self.fault = folder, fault
-        self.deaths = 0
+        self.deaths = self.left = 0
         self.wrong: list[str] = []
 
     def runs(self, last: str, every: int) -> None:
@@ -170,6 +169,7 @@ class Sweep:
         """Die at call `first` of a run and then at each call of the restore after it; the next one must finish it."""
         self.child(lambda: run(self.folder, self.folder / f"store-{first}"), first)
         left, kept = self.board.stand(), self._state()
+        self.left = len(self.board.moved())
         for number in count(1):
             self.board.lay_back(left)
             self._lay_back_state(kept)
@@ -259,6 +259,7 @@ def sweep(folder: Path, fault: str, last: str, every: str) -> int:
     from tare.trial import engine
 
     engine.Sampler = Blind  # type: ignore[misc, assignment]
+    engine._fingerprint = lambda *_: {}  # type: ignore[assignment]
     restore.stop_left_overs = list  # it asks every engine, and none was started here
     it = Sweep(folder, fault)
     it.child(lambda: run(folder, folder / "rehearsal"), None)
@@ -267,7 +268,7 @@ def sweep(folder: Path, fault: str, last: str, every: str) -> int:
         it.restores(int(last))
     else:
         it.runs(last, int(every))
-    sys.stdout.write(json.dumps({"deaths": it.deaths, "wrong": it.wrong}) + "\n")
+    sys.stdout.write(json.dumps({"deaths": it.deaths, "left": it.left, "wrong": it.wrong}) + "\n")
     return 0
 
 

@@ -6,17 +6,20 @@ folder; `nvpmodel` and `jetson_clocks` are real commands that act on the same fi
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from trees import commands
 from trees.jetson import agx_xavier
 
 DRIVER = Path(__file__).with_name("driver_board.py")
 OVERRIDE = "sys/kernel/debug/emc_override"  # what jetson_clocks keeps for itself
+DEATH = 400  # the call at which strace kills
 BOOT = "0b0e7c1e-7f5e-4a4b-9c56-3f6a9f1d2c01"
 STUDY = """\
 study: killed
@@ -154,6 +157,18 @@ class PretendedBoard:
             cwd=self.folder, env=self.environment(**environment),
             capture_output=True, text=True, timeout=limit_s, check=False,
         )  # fmt: skip
+
+    def sweep(self, fault: str, last: str, every: int = 1) -> dict[str, Any]:
+        """Every way to die in turn, by strace's hand if the fault is a system call; what the driver found."""
+        call = {"knob": "writev"}.get(fault, fault)
+        kill = ["-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={DEATH}"] if fault != "step" else []
+        words = self.driver("sweep", fault, last, str(every), strace=kill)
+        ended = subprocess.run(
+            words, cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=600, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        report: dict[str, Any] = json.loads(ended.stdout)
+        return report
 
     def begin(self, *words: str, **environment: str) -> subprocess.Popen[str]:
         """One `tare` command that goes on."""

@@ -82,7 +82,7 @@ def tare() -> None:
     Data goes to stdout, talk to stderr; --json on every verb that has data.
     Exit codes: 0 fine, 1 a trial or a check failed, 2 the study or the command line is wrong,
     3 this device cannot do it, 4 the store cannot be read or written, 75 the device is in use,
-    130 interrupted (device restored), 70 the device was NOT restored.
+    77 only root may put it back, 130 interrupted (device restored), 70 the device was NOT restored.
     """
 
 

@@ -60,7 +60,10 @@ def _part(kind: Kind, name: str, host: Any) -> dict[str, Any]:
     """One that needs fields is asked with those of its example."""
     part: Any = find(kind, name).model_validate(find(kind, name).example)
     obstacles = part.obstacles(host)
-    facts = part.here(host) if kind == "platforms" and not obstacles else {}
+    facts: dict[str, Any] = {}
+    if kind == "platforms":
+        facts = part.brought_by_run(host) if obstacles else part.here(host)
+        obstacles = [] if facts else obstacles
     return {"name": name, "ok": not obstacles, "obstacles": obstacles, "facts": facts}
 
 

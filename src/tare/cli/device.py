@@ -42,21 +42,28 @@ def status(as_json: bool) -> None:
     changed = [row for row in rows if row.trouble or row.baseline is None or row.now != row.baseline]
     if as_json:
         knobs = [{**asdict(row), "changed": row in changed} for row in rows]
-        print_json({"device": device, "changed": len(changed), "knobs": knobs, "problems": journal.problems})
+        told = {"device": device, "changed": len(changed), "knobs": knobs, "problems": journal.problems}
+        print_json({**told, "out_of_sight": out_of_sight()})
         return
     _tell(rows)
     for problem in journal.problems:
         say(problem)
     if unseen := out_of_sight():
         say(unseen)
-    if not rows:
+    elif not rows:
         say("no run has left anything changed: the device is as it was found.")
 
 
 @command.command("modes")
 @json_option
 def modes(as_json: bool) -> None:
-    """List everything that `power_mode` can set here, with all supported values."""
+    """List everything that `power_mode` can set here, with all supported values.
+
+    --json: {"modes": [NAME, ...], "values": {FIELD: [VALUE, ...] or {"from", "to"}}, "combinations"}. Modes are those
+    that the board itself names (MAXN, no limits, is known everywhere); fields are those of `power_mode`, in its units,
+    and one that the device lacks is absent; combinations is how many tuples of cores and clocks there are, or null
+    where a clock can be anything from one value to another.
+    """
     from tare.host import LocalHost
 
     found = supported(LocalHost())

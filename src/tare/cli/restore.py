@@ -9,7 +9,7 @@ import click
 
 from tare.cli.engines import stop_left_overs
 from tare.cli.options import json_option, print_json, say, width
-from tare.errors import NotRestoredError
+from tare.errors import NotPermittedError, NotRestoredError
 
 if TYPE_CHECKING:
     from tare.trial.restoration import Restoration, StatusRow
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Also put back what someone else has changed since.")
 @json_option
 def command(plan_only: bool, force: bool, as_json: bool) -> None:
-    """Put back every knob, and remove every container, that an interrupted run left behind."""
+    """Put back every knob, and remove every container, that an interrupted run left behind.
+
+    What root's runs left only root can put back: for another user, with nothing left of his own, the exit code is 77.
+    """
     from tare.host import LocalHost
     from tare.trial.device import DeviceLock, device_id, out_of_sight, state_dir
     from tare.trial.journal import Journal
@@ -39,15 +42,20 @@ def command(plan_only: bool, force: bool, as_json: bool) -> None:
         rows = []
         for sentence in stopped:
             say(sentence)
+    unseen = out_of_sight()
     if as_json:
-        print_json({**report.as_json(), "knobs": [asdict(row) for row in rows]})
+        print_json({**report.as_json(), "knobs": [asdict(row) for row in rows], "out_of_sight": unseen})
     else:
-        _tell(report, rows, out_of_sight())
+        _tell(report, rows)
+    if unseen and not report.sentences():
+        raise NotPermittedError(f"nothing of this user's is changed; {unseen}")
+    if not report.sentences():
+        say("nothing to put back: the device is as it was found.")
     if not plan_only and not report.clean:
         raise NotRestoredError("not everything could be put back; see above.", force=bool(report.foreign))
 
 
-def _tell(report: Restoration, rows: list[StatusRow], unseen: str | None) -> None:
+def _tell(report: Restoration, rows: list[StatusRow]) -> None:
     """What there is to put back as a table, then what was done about it; the bad news last."""
     from tare.report.terminal import table
     from tare.report.words import duration_text
@@ -60,10 +68,6 @@ def _tell(report: Restoration, rows: list[StatusRow], unseen: str | None) -> Non
         click.echo(table(body, ["knob or place", "as found", "now", "owner", "age"], width()))
     for sentence in report.sentences():
         say(sentence)
-    if unseen:
-        say(unseen)
-    elif not report.sentences():
-        say("nothing to put back: the device is as it was found.")
 
 
 def _shown(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,16 @@ from tare.cli.studies import folder_of, load_study, scale_option, study_path
 from tare.errors import ObstacleError, StudyError
 
 if TYPE_CHECKING:
+    from tare.analysis.model import Weighing
     from tare.fleet.local import Outcome
     from tare.plan.check import Check
     from tare.plan.model import Trial
+    from tare.records.model import Record
     from tare.records.store import Store
     from tare.study.model import Study
 
 
+REPORT = "report.html"
 TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud one has five times as much
 
 
@@ -154,24 +157,15 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
     from tare.analysis.weighing import weigh
     from tare.cli.report import write_report
     from tare.records.store import Store
-    from tare.report.terminal import verdict_text
     from tare.report.words import count_text
 
     with Store.open(folder) as store:
         study = store.study
         weighing = weigh(store)
-        report = folder / "report.html"
-        write_report(store, weighing, report)
+        write_report(store, weighing, folder / REPORT)
         failed = [trial for trial, state in store.states().items() if state in ("failed", "timeout", "oom")]
-    if as_json:
-        comparisons = [comparison.as_json() for comparison in weighing.comparisons]
-        told = {"store": str(folder), "report": str(report), "ended": outcome.why, "comparisons": comparisons}
-        print_json({**told, "not_measured": study.get("left_out", []), "next": endings(study, folder)})
-    else:
-        click.echo(verdict_text(weighing, width(), color()))
-        click.echo(f"report: {report}")
-        for line in endings(study, folder):
-            click.echo(f"next:   {line}")
+        unusable = unusable_cells(store.records())
+    _tell(study, folder, weighing, outcome, as_json)
     say(f"{outcome.why}.")
     if outcome.interrupted:
         say(f"{count_text(outcome.left, 'trial')} left; `{again}` goes on. The device is as it was found.")
@@ -182,8 +176,39 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
         raise SystemExit(1)
     if weighing.comparisons and all(comparison.effect is None for comparison in weighing.comparisons):
         say("of at least one side no trial could be used, so nothing was compared; the reasons are above.")
-        say(f"Once what disturbed them is gone, `{again} --retry-failed` runs them again.")
-        raise SystemExit(1)
+    elif unusable:
+        say(f"of {count_text(unusable, 'cell')} no trial could be used: `tare show {folder}` says why.")
+    else:
+        return
+    say(f"Once what disturbed them is gone, `{again} --retry-failed` runs them again.")
+    raise SystemExit(1)
+
+
+def _tell(study: Mapping[str, Any], folder: Path, weighing: Weighing, outcome: Outcome, as_json: bool) -> None:
+    """The verdict, where the report lies, and what else the study is good for."""
+    from tare.report.terminal import verdict_text
+
+    report = folder / REPORT
+    if as_json:
+        comparisons = [comparison.as_json() for comparison in weighing.comparisons]
+        told = {"store": str(folder), "report": str(report), "ended": outcome.why, "comparisons": comparisons}
+        print_json({**told, "not_measured": study.get("left_out", []), "next": endings(study, folder)})
+        return
+    click.echo(verdict_text(weighing, width(), color()))
+    click.echo(f"report: {report}")
+    for line in endings(study, folder):
+        click.echo(f"next:   {line}")
+
+
+def unusable_cells(records: Iterable[Record]) -> int:
+    """How many cells were measured, and have no trial that may be believed."""
+    from tare.records.model import USABLE
+
+    usable: dict[str, bool] = {}
+    for record in records:
+        cell = json.dumps(record.settings, sort_keys=True)
+        usable[cell] = usable.get(cell, False) or record.state in USABLE
+    return sum(not found for found in usable.values())
 
 
 def endings(study: Mapping[str, Any], folder: Path) -> list[str]:

@@ -69,7 +69,7 @@ class OwnCluster:
             self._scheduler = self._start_scheduler()
             for name in names:
                 self._workers[name] = self._start_worker(name)
-            self._client = distributed.Client(self._address(), security=self._security(), set_as_default=False)
+            self._client = distributed.Client(self._address(), security=self._security())
             self._wait_for_workers(set(self._workers))
         except BaseException:
             self.close()
@@ -178,7 +178,7 @@ class ThereCluster:
         except ImportError as error:
             raise ObstacleError(_INSTALL) from error
         try:
-            self._client = Client(address, set_as_default=False, timeout=15)
+            self._client = Client(address, timeout=15)
         except (OSError, ValueError, TypeError) as error:
             raise ObstacleError(
                 f"there is no dask cluster at {address} that takes us: {error}\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -12,12 +11,11 @@ from typing import Any
 from tare import __version__
 from tare.errors import TareError
 from tare.fleet.inventory import Device
-from tare.fleet.ssh import ask
+from tare.fleet.ssh import ask, clock
 
 AT_ONCE = 32  # connections, so that a fleet of hundreds is looked at in a minute
 LEAST_FREE_BYTES = 256 << 20
 MOST_CLOCK_OFFSET_S = 1.0
-_CLOCK_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def look_at(device: Device) -> Looked:
     """One device; that it cannot be reached is an answer too."""
     try:
         said = ask(device, {"do": "look", "engine": device.engine, "abilities": True}).said
-        offset_s, within_s = _clock(device)
+        offset_s, within_s = clock(device)
     except TareError as error:
         return Looked(device.name, device.type, reachable=False, ready=False, troubles=(str(error),))
     parts: dict[str, Any] = _abilities(said)
@@ -75,19 +73,6 @@ def look_at(device: Device) -> Looked:
         **facts,
         **parts,
     )
-
-
-def _clock(device: Device) -> tuple[float, float]:
-    """How far its clock is from ours, by the quickest of a few questions: start-up on both sides is in between."""
-    best: tuple[float, float] | None = None
-    for _ in range(_CLOCK_TRIES):
-        sent_s = time.time()
-        there_s = float(ask(device, {"do": "clock"}).said["time_s"])
-        back_s = time.time()
-        found = there_s - (sent_s + back_s) / 2, (back_s - sent_s) / 2
-        best = found if best is None or found[1] < best[1] else best
-    assert best is not None
-    return best
 
 
 def _abilities(said: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,63 @@ def ask(device: Device, question: Mapping[str, Any], *, alive_s: float = 10.0) -
     """One question, one answer; `alive_s` is how often a silent line is tried, and three times in vain ends it."""
     if device.address != HERE and shutil.which("ssh") is None:
         raise ObstacleError("devices are reached by ssh, and there is no ssh on this machine: install openssh-client.")
+    with _line(device, question, alive_s) as line:
+        line.said_all()
+        answer = _read(line.out)
+        if answer is None or line.child.wait() != 0:
+            raise line.trouble()
+    if "error" in answer.said:
+        raise Refused(f"{device.name}: {answer.said['error']}")
+    return answer
+
+
+def clock(device: Device, times: int = 5) -> tuple[float, float]:
+    """How far its clock is ahead of ours, and how sure that is: half of the quickest way there and back."""
+    found = []
+    with _line(device, {"do": "clock"}, alive_s=10.0) as line:
+        if not _greeted(line.out):
+            raise line.trouble()
+        for _ in range(times):
+            sent_s = time.time()
+            line.say(b"\n")
+            there = line.out.readline()
+            back_s = time.time()
+            if not there:
+                raise line.trouble()
+            found.append(((back_s - sent_s) / 2, float(there) - (sent_s + back_s) / 2))
+    within_s, offset_s = min(found)
+    return offset_s, within_s
+
+
+class _Line:
+    """An agent that runs on the device, at the other end of an ssh of ours."""
+
+    def __init__(self, device: Device, child: subprocess.Popen[bytes], err: IO[bytes]) -> None:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        self.device, self.child, self.out = device, child, child.stdout
+        self._stdin, self._err = child.stdin, err
+
+    def say(self, data: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):  # what it said instead of listening is read by whoever waits for it
+            self._stdin.write(data)
+            self._stdin.flush()
+
+    def said_all(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+
+    def trouble(self) -> TareError:
+        """Why there is no answer."""
+        self.said_all()
+        code = self.child.wait()
+        self._err.seek(0)
+        return _trouble(self.device, code, self._err.read().decode("utf-8", "replace").strip())
+
+
+@contextlib.contextmanager
+def _line(device: Device, question: Mapping[str, Any], alive_s: float) -> Iterator[_Line]:
+    """The agent, started there and told the question; however the caller leaves, no ssh of ours stays behind."""
     agent = _AGENT.read_bytes()
     name = f"device_agent-{hashlib.sha256(agent).hexdigest()[:12]}.py"
     boot = [device.python, "-c", _BOOT, str(len(agent)), name]
@@ -84,20 +142,9 @@ def ask(device: Device, question: Mapping[str, Any], *, alive_s: float = 10.0) -
         argv = [sys.executable, *boot[1:]] if device.address == HERE else command_line(device, boot, alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
         with _ended(child):
-            assert child.stdin is not None
-            assert child.stdout is not None
-            with contextlib.suppress(BrokenPipeError):  # what it said instead of listening is read below
-                child.stdin.write(agent + json.dumps(dict(question)).encode() + b"\n")
-                child.stdin.close()
-            answer = _read(child.stdout)
-            code = child.wait()
-        err.seek(0)
-        words = err.read().decode("utf-8", "replace").strip()
-    if answer is None or code != 0:
-        raise _trouble(device, code, words)
-    if "error" in answer.said:
-        raise Refused(f"{device.name}: {answer.said['error']}")
-    return answer
+            line = _Line(device, child, err)
+            line.say(agent + json.dumps(dict(question)).encode() + b"\n")
+            yield line
 
 
 def command_line(device: Device, argv: list[str], alive_s: float, folder: str) -> list[str]:
@@ -133,14 +180,19 @@ def _known_as(device: Device) -> str:
     return device.address if device.port in (None, 22) else f"[{device.address}]:{device.port}"
 
 
-def _read(pipe: IO[bytes]) -> Answer | None:
-    """The answer; None where the line ended before it."""
+def _greeted(pipe: IO[bytes]) -> bool:
+    """Whether the agent speaks; what a login script says before it is passed over."""
     for _ in range(_MOST_NOISE_LINES):
         line = pipe.readline()
-        if not line:
-            return None
-        if line == _HELLO:
-            break
+        if not line or line == _HELLO:
+            return bool(line)
+    return False
+
+
+def _read(pipe: IO[bytes]) -> Answer | None:
+    """The answer; None where the line ended before it."""
+    if not _greeted(pipe):
+        return None
     try:
         said = json.loads(pipe.readline())
     except ValueError:
@@ -162,7 +214,6 @@ def _trouble(device: Device, code: int, words: str) -> TareError:
 
 @contextlib.contextmanager
 def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """However the caller leaves, no ssh of ours stays behind."""
     try:
         yield
     finally:

@@ -31,6 +31,13 @@ def held(host: Host) -> Iterator[str | None]:
             _stop_if_last(host, users)
 
 
+def could_start(host: Host) -> bool:
+    """Whether a run would get a private engine: none answers, we are root, and both the SDK and dockerd are there."""
+    if os.geteuid() != 0 or engine.find() is not None or engine.sdk_obstacles():
+        return False
+    return host.run(["sh", "-c", "command -v dockerd"]).code == 0
+
+
 def stop_left_over(host: Host) -> str | None:
     """Stop the private engine of a run that died, unless someone uses it."""
     if os.geteuid() != 0 or not engine.folder().exists():

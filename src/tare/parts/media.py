@@ -6,8 +6,8 @@
 interface of a USB disk, so 120 MB/s is assumed: what a 2.5" disk of 5400 rpm gives |
 | sd | 100 MB/s, 1500 a second | 20 MB/s, 500 a second | 100 MB/s: S3 4.1 (Samsung EVO Plus); 1500 and 500 a second: \
 the floor of the SD Association's class A1; 20 MB/s assumed |
-| ssd | 550 MB/s, 12500 a second | as it reads | 100 times the requests of an hdd: S4 V-E. 550 MB/s is assumed: what SATA \
-carries. The 3.5 GB/s of S0 and S3 4.1 (Samsung 980, NVMe) are more than most disks can emulate |
+| ssd | 550 MB/s, 12500 a second | as it reads | 100 times the requests of an hdd: S4 V-E. 550 MB/s is assumed: what \
+SATA carries. The 3.5 GB/s of S0 and S3 4.1 (Samsung 980, NVMe) are more than most disks can emulate |
 
 A name is a shorthand for these figures, not a claim about a product: the record has the figures.
 """

@@ -96,6 +96,11 @@ class Platform(Part):
         return nullcontext()
 
     @classmethod
+    def brought_by_run(cls, host: Host) -> dict[str, Json]:
+        """Facts of what `for_run` would bring where it is missing now; empty where it could not. Nothing is started."""
+        return {}
+
+    @classmethod
     def after_dead_run(cls, host: Host) -> str | None:
         """Stop what `for_run` of a run that died left behind, unless another run uses it; a sentence if it did."""
         return None

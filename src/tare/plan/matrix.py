@@ -20,6 +20,7 @@ from tare.study.source import Loc
 from tare.study.tenancy import Tenancy
 
 MOST_TRIALS = 10_000
+_ONE_HAND = frozenset({"cores", "governor", "fan"})  # what two controls would turn back and forth
 _SLACK = 10  # how much larger than the limit a matrix may be before its exclusions are looked at
 
 
@@ -50,6 +51,7 @@ def cells(study: Study, *, most_trials: int = MOST_TRIALS) -> list[Cell]:
         for index in excluded:
             hits[index] += 1
         if not excluded:
+            _refuse_two_hands(study, cell)
             _keep(study, kept, cell, levels)
     _refuse_idle_exclusions(study, hits)
     found = [cell for cell, _ in kept.values()]
@@ -144,6 +146,17 @@ def _keep(study: Study, kept: dict[str, tuple[Cell, Sequence[_Level]]], cell: Ce
         f"{study.source.at(*second.loc)}this {second.loc[0]} makes the same cell as {other}: {describe(cell)}.\n"
         f"  Change one of them, or take it out."
     )
+
+
+def _refuse_two_hands(study: Study, cell: Cell) -> None:
+    """Two controls that turn the same thing: each would undo the other, and neither would hold."""
+    for first, second in itertools.combinations(cell.controls, 2):
+        if both := first.turns() & second.turns() & _ONE_HAND:
+            names, what = (first.part_name(), second.part_name()), ", ".join(sorted(both))
+            raise StudyError(
+                f"{study.source.at('control', names[1])}`{names[0]}` and `{names[1]}` would both set {what}.\n"
+                f"  Take one of them out, or exclude the cells that have both."
+            )
 
 
 def _number(level: _Level) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import tare_inside
 from tare.errors import TareError
 from tare.host import LocalHost
-from tare.parts import claims
+from tare.parts import checkpoint_folder, claims
 from tare.parts.mounts import mounts
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -32,12 +32,13 @@ def make_desk(name: str, scratch: Path) -> Path:
 
 
 def remove_folders(name: str, scratch_root: Path) -> None:
-    """Remove the desk and the scratch folder of the trial called `name`; nothing there is no error."""
+    """Remove the desk, scratch folder and checkpoints of the trial called `name`; nothing there is no error."""
     scratch = scratch_root / name
     if mounted := _mounted_in(scratch):
         # What is mounted there may be the device's own root: never delete through it.
         raise TareError(f"{mounted[0]} is still mounted, so {scratch} was left alone; `umount {mounted[0]}` frees it.")
     shutil.rmtree(SHARED_MEMORY / f"{name}-desk", ignore_errors=True)
+    shutil.rmtree(checkpoint_folder.of_site(name), ignore_errors=True)
     shutil.rmtree(scratch, ignore_errors=True)
 
 

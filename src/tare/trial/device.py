@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from tare.errors import BusyError, TareError
+from tare.errors import BusyError, NotPermittedError, TareError
 from tare.host import Host
 from tare.parts.owner import Owner
 from tare.parts.state import ROOT_STATE, state_dir
@@ -137,6 +137,10 @@ class DeviceLock:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             return os.open(self.path, flags, 0o600)
+        except PermissionError as error:
+            raise NotPermittedError(
+                f"the device's lock {self.path} is another user's. Root may take it: `{restore_command(as_root=True)}`."
+            ) from error
         except OSError as error:
             what = "is a symbolic link" if error.errno == errno.ELOOP else f"cannot be opened: {error.strerror}"
             raise TareError(f"the device's lock {self.path} {what}. Look at it with `ls -l {self.path}`.") from error

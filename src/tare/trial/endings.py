@@ -69,7 +69,8 @@ def how_it_ended(trial: Trial, seen: Seen) -> Verdict | None:
 
 
 _HINTS = {  # what a container does to a program that runs on bare metal
-    "Read-only file system": "Inside a container everything is read-only but /tmp: write there.",
+    "Read-only file system": "Inside a container everything is read-only but /tmp: write there, or set "
+    "`writable: true` of the platform.",
     "No such file or directory": "Inside a container /tmp is its own, and of other files only those under the "
     "program's folder and on its command line are there; `reads:` in a study shows it more.",
     "Bus error": "Data loader workers pass batches through /dev/shm: give the platform a larger `shm:`.",

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tare.errors import TareError
+from tare.errors import NotPermittedError, TareError
 from tare.parts.owner import Owner, boot_id
 from tare.parts.protocols import Control, Json
 from tare.trial.device import private_folder, restore_command, trusted_owners
@@ -117,10 +117,10 @@ class Journal:
         except FileNotFoundError:
             return []
         except OSError as error:
-            advice = (
-                f" Root can read it: `{restore_command(as_root=True)}`." if isinstance(error, PermissionError) else ""
-            )
-            raise TareError(f"the undo journal {self.path} cannot be read: {error.strerror}.{advice}") from error
+            said = f"the undo journal {self.path} cannot be read: {error.strerror}."
+            if isinstance(error, PermissionError):
+                raise NotPermittedError(f"{said} Root can read it: `{restore_command(as_root=True)}`.") from error
+            raise TareError(said) from error
         try:
             self._refuse_strangers(descriptor)
             with os.fdopen(descriptor, "rb", closefd=False) as file:

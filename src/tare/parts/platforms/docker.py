@@ -67,6 +67,10 @@ class Docker(Container):
         return engine_lease.held(host)
 
     @classmethod
+    def brought_by_run(cls, host: Host) -> dict[str, Json]:
+        return {"engine": "none runs; a run starts a private one"} if engine_lease.could_start(host) else {}
+
+    @classmethod
     def after_dead_run(cls, host: Host) -> str | None:
         return engine_lease.stop_left_over(host)
 

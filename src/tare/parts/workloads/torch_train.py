@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from tare.host import Host, Job
+from tare.parts.checkpoint_folder import checkpoint_folder
 from tare.parts.data_folder import folder_obstacle, make_synthetic, synthetic_folder
 from tare.parts.guesses import Size, training_s
 from tare.parts.near_name import hint
@@ -67,6 +68,11 @@ class TorchTrain(TorchWorkload):
     """On a GPU. `sync`: wait for it after each step, as papers do; `async`: wait for nothing, read its events later."""
     phases: bool = False
     """Mark forward, backward and optimiser apart as well."""
+    checkpoint_every: PositiveInt | None = None
+    """Writes the network and its optimiser to disk after every so many epochs, into a folder in /var/tmp that goes with
+    the trial; in no step's time. A container needs `writable: true`: they lie in its own layer."""
+    checkpoint_file: Literal["new", "same"] = "new"
+    """`new`: each checkpoint is a file of its own; `same`: one file, overwritten in place."""
     marks: bool = True
     """Without marks there is only `mean_step_s`: the other side of what marking costs."""
 
@@ -83,7 +89,9 @@ class TorchTrain(TorchWorkload):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        for sentence in (*self._network_and_data(), *self._data_and_their_size(), *self._how_it_is_timed()):
+        for sentence in (
+            *self._network_and_data(), *self._data_and_their_size(), *self._how_it_is_timed(), *self._checkpoints(),
+        ):  # fmt: skip
             raise ValueError(sentence)
         return self
 
@@ -123,6 +131,12 @@ class TorchTrain(TorchWorkload):
         if self.phases and not self.marks:
             yield "`phases` are marks, and `marks` is false: set one of them"
 
+    def _checkpoints(self) -> Iterator[str]:
+        if self.checkpoint_every is None and self.checkpoint_file != "new":
+            yield "`checkpoint_file` says how checkpoints are written, and there are none: set `checkpoint_every`"
+        if self.checkpoint_every is not None and self.checkpoint_every > self.epochs:
+            yield f"`checkpoint_every: {self.checkpoint_every}` never comes in {self.epochs} epochs"
+
     def obstacles(self, host: Host) -> list[str]:
         data = named.find("data", self.data)
         if sentences := self.torch_obstacles(host) + self.module_obstacles(host, getattr(data, "NEEDS", ())):
@@ -159,6 +173,7 @@ class TorchTrain(TorchWorkload):
     def job(self, place: Host, desk: Path, seed: int) -> Job:
         asked = self.model_dump(mode="json", exclude={"items", "malloc", "python", "marks"})
         asked |= {"data_path": str(self._folder()), "seed": seed, "marked": self.marks}
+        asked["checkpoint_folder"] = str(checkpoint_folder(desk))
         return self.program(place, desk, "train", asked)
 
     def _item_count(self) -> int:

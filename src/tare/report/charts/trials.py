@@ -74,7 +74,7 @@ def _chart(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) ->
                     "tooltip": tooltip(label="trial", block="block", shown="value", state="state", why="why"),
                 },
             },
-            _ringed(x, up),
+            _ringed(drawn, x, up),
             _absent(x),
             _block_names(blocks),
         ],
@@ -158,10 +158,10 @@ def _joins(
     }  # fmt: skip
 
 
-def _ringed(x: Mapping[str, Any], up: Mapping[str, Any]) -> dict[str, Any]:
+def _ringed(drawn: Sequence[Mapping[str, Any]], x: Mapping[str, Any], up: Mapping[str, Any]) -> dict[str, Any]:
     """Outliers and doubtful trials are used all the same; a ring says that something is to be read about them."""
     return {
-        "transform": [{"filter": "datum.ring || (datum.doubt && isValid(datum.value))"}],
+        "data": rows([sign for sign in drawn if sign["value"] is not None and (sign["ring"] or sign["doubt"])]),
         "mark": {"type": "point", "shape": "circle", "filled": False, "size": 260, "color": "@slower"},
         "encoding": {"x": x, "y": {"field": "value", **up}},
     }

@@ -1,0 +1,47 @@
+"""The acceptance test of the whole tool (faults.md 1.3): killed at every step, every knob is back, byte for byte.
+
+A study with two power modes, fixed clocks, vm.dirty_* values and a fan runs on a pretended AGX Xavier in a mount
+namespace of its own. It is killed before each fsync and each write to a knob; then `tare device restore`, or the next
+start, and every file of the board is compared with what it was.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pretended_board import PretendedBoard
+
+pytestmark = [pytest.mark.machine("root", "strace")]
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> PretendedBoard:
+    return PretendedBoard.laid(tmp_path)
+
+
+def test_killed_at_every_step_of_a_run_a_restore_puts_every_knob_back(board: PretendedBoard):
+    report = board.sweep("step", "restore")
+    assert report["wrong"] == []
+    assert report["deaths"] > 80
+    assert board.moved() == {}
+
+
+@pytest.mark.parametrize(("fault", "every"), [("fsync", 17), ("fdatasync", 5), ("knob", 13)])
+def test_killed_in_a_system_call_the_next_start_finds_the_true_baseline_and_finishes_the_study(
+    board: PretendedBoard, fault: str, every: int
+):
+    report = board.sweep(fault, "again", every)
+    assert report["wrong"] == []
+    assert report["deaths"] >= 3
+    assert board.moved() == {}
+
+
+@pytest.mark.parametrize("first", [32, 80])
+def test_a_restore_that_is_killed_at_every_step_is_finished_by_the_next(board: PretendedBoard, first: int):
+    report = board.sweep("step", str(first))
+    assert report["left"] > 5, "the run died with nothing changed"
+    assert report["wrong"] == []
+    assert report["deaths"] > 10
+    assert board.moved() == {}

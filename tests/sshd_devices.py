@@ -1,0 +1,197 @@
+"""Devices that are not there: each an sshd with a network, mounts, processes and a disk of its own, on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_SETUP = """\
+set -e
+folder=$1
+while [ ! -e "$folder/network" ]; do sleep 0.02; done
+ip link set lo up
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 tare-run /run
+mkdir -p /run/sshd /run/lock
+mkdir -p /var/lib/tare
+mount -t tmpfs -o mode=700,size=$2 tare-state /var/lib/tare
+mount --bind "$folder/machine-id" /etc/machine-id
+for knob in "$folder"/knobs/*; do mount --bind "$knob" "/proc/sys/vm/${knob##*/}"; done
+exec /usr/sbin/sshd -D -e -f "$folder/sshd_config"
+"""
+
+# In the place of the kernel's own, so that a device's knobs are its own too.
+KNOBS = {
+    "dirty_ratio": "20",
+    "dirty_bytes": "0",
+    "dirty_background_ratio": "10",
+    "dirty_background_bytes": "0",
+    "dirty_expire_centisecs": "3000",
+    "dirty_writeback_centisecs": "500",
+}
+
+
+class SshDevice:
+    """One of them. `cut` and `mend` are its network cable."""
+
+    def __init__(self, name: str, number: int, folder: Path, client_key: Path, disk: str) -> None:
+        self.name = name
+        self.folder = folder
+        self.link = f"tf{os.getpid() % 10**6}x{number}"
+        net = f"10.231.{os.getpid() % 250}."
+        self.near, self.address = f"{net}{4 * number + 1}", f"{net}{4 * number + 2}"
+        self._disk = disk
+        folder.mkdir()
+        (folder / "machine-id").write_text(f"{number + 1:x}{os.urandom(15).hex()}a\n"[:33])
+        (folder / "knobs").mkdir()
+        for knob, value in KNOBS.items():
+            (folder / "knobs" / knob).write_text(f"{value}\n")
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host"))
+        self.host_key = " ".join((folder / "host.pub").read_text().split()[:2])
+        (folder / "sshd_config").write_text(
+            f"ListenAddress {self.address}\nHostKey {folder}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
+            f"AuthorizedKeysFile {client_key}.pub\nPasswordAuthentication no\nPermitRootLogin yes\n"
+            "SetEnv XDG_CACHE_HOME=/var/lib/tare/cache PYTHONDONTWRITEBYTECODE=1\n"
+        )
+        self.start()
+
+    def start(self) -> None:
+        """Power on. What was on its disk is gone, for the disk is memory."""
+        (self.folder / "network").unlink(missing_ok=True)
+        log = (self.folder / "sshd.log").open("ab")
+        self._machine = subprocess.Popen(
+            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
+             "sh", "-c", _SETUP, "device", str(self.folder), self._disk],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+        log.close()
+        self._wire()
+        _until(lambda: b"Server listening" in (self.folder / "sshd.log").read_bytes(), "its sshd listens")
+
+    def _wire(self) -> None:
+        own = Path("/proc/self/ns/net").readlink()
+        there = Path(f"/proc/{self._machine.pid}/ns/net")
+        _until(lambda: there.readlink() != own, "it has a network of its own")
+        _run("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", str(self._machine.pid))
+        _run("ip", "addr", "add", f"{self.near}/30", "dev", self.link)
+        _run("ip", "link", "set", self.link, "up")
+        self.inside("ip", "addr", "add", f"{self.address}/30", "dev", "eth0")
+        self.inside("ip", "link", "set", "eth0", "up")
+        (self.folder / "network").touch()
+
+    def inside(self, *argv: str) -> str:
+        """Run a command on the device, past its network."""
+        pid = self._init() or self._machine.pid
+        words = ["nsenter", f"--net=/proc/{pid}/ns/net", f"--mount=/proc/{pid}/ns/mnt"]
+        words += [f"--pid=/proc/{pid}/ns/pid_for_children"] if self._init() else []
+        return _run(*words, *argv)
+
+    def _init(self) -> int | None:
+        children = Path(f"/proc/{self._machine.pid}/task/{self._machine.pid}/children").read_text().split()
+        return int(children[0]) if children else None
+
+    def knobs(self) -> dict[str, str]:
+        return {knob: (self.folder / "knobs" / knob).read_text().strip() for knob in KNOBS}
+
+    def pids(self, words: str) -> list[int]:
+        """Processes on the device whose command line has these words, as the device numbers them."""
+        said = self.inside("ps", "-eo", "pid,args", "--no-headers")
+        return [int(line.split()[0]) for line in said.splitlines() if words in line and "ps -eo" not in line]
+
+    def kill(self, words: str) -> int:
+        found = self.pids(words)
+        for pid in found:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self.inside("kill", "-9", str(pid))
+        return len(found)
+
+    def cut(self) -> None:
+        _run("ip", "link", "set", self.link, "down")
+
+    def mend(self) -> None:
+        _run("ip", "link", "set", self.link, "up")
+
+    def stores(self) -> list[str]:
+        return self.inside("sh", "-c", "ls /var/lib/tare/fleet/stores/*/trials").split()
+
+    def stop(self) -> None:
+        """Power off, at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._machine.pid, signal.SIGKILL)
+        self._machine.wait()
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _run("ip", "link", "del", self.link)
+
+
+class Fleet:
+    """A few of them, and the inventory that names them."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...], disk: str = "400m") -> None:
+        self.folder = folder
+        self.key = folder / "client"
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
+        self.devices: dict[str, SshDevice] = {}
+        try:
+            for number, name in enumerate(names):
+                self.devices[name] = SshDevice(name, number, folder / name, self.key, disk)
+        except BaseException:
+            self.close()
+            raise
+        self.inventory = folder / "devices.yaml"
+        self.write()
+
+    def write(self, **changes: dict[str, Any]) -> None:
+        """The inventory; `changes` are fields of a device, by its name."""
+        lines = ["devices:"]
+        for name, device in self.devices.items():
+            fields = {"name": name, "address": device.address, "user": "root", "type": "pretended",
+                      "python": sys.executable, "key": "client", "host_key": device.host_key} | changes.get(name, {})  # fmt: skip
+            lines += [f"  - {key}: {value}" if key == "name" else f"    {key}: {value}" for key, value in fields.items()]
+        self.inventory.write_text("\n".join(lines) + "\n")
+        self.inventory.chmod(0o600)
+
+    def close(self) -> None:
+        for device in self.devices.values():
+            device.stop()
+
+
+@contextlib.contextmanager
+def fleet(folder: Path, *names: str, disk: str = "400m") -> Iterator[Fleet]:
+    made = Fleet(folder, names, disk)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _run(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def _until(true: Any, what: str, within_s: float = 15.0) -> None:
+    end_s = time.monotonic() + within_s
+    while not true():
+        if time.monotonic() > end_s:
+            raise AssertionError(f"it took longer than {within_s:g} s until {what}")
+        time.sleep(0.05)
+
+
+until = _until
+
+
+def obstacles() -> list[str]:
+    """Why there can be no such devices here."""
+    if os.geteuid() != 0:
+        return ["devices with a network of their own need root."]
+    tools = ("ssh", "ssh-keygen", "ip", "unshare", "nsenter")
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    missing += [] if Path("/usr/sbin/sshd").exists() else ["sshd"]
+    return [f"there is no {tool} on this machine." for tool in missing]
