@@ -39,16 +39,17 @@ def status(as_json: bool) -> None:
     device = device_id(host)
     journal = Journal(state_dir() / "devices" / device)
     rows = restoration.status(host, journal)
+    unseen = out_of_sight()
     changed = [row for row in rows if row.trouble or row.baseline is None or row.now != row.baseline]
     if as_json:
         knobs = [{**asdict(row), "changed": row in changed} for row in rows]
         told = {"device": device, "changed": len(changed), "knobs": knobs, "problems": journal.problems}
-        print_json({**told, "out_of_sight": out_of_sight()})
+        print_json({**told, "out_of_sight": unseen} if unseen else told)
         return
     _tell(rows)
     for problem in journal.problems:
         say(problem)
-    if unseen := out_of_sight():
+    if unseen:
         say(unseen)
     elif not rows:
         say("no run has left anything changed: the device is as it was found.")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tare.cli.options import json_option, print_json, say, width
+from tare.cli.patience import patience
 from tare.cli.report import comparing, written
 from tare.errors import StudyError
 
@@ -35,7 +36,7 @@ def command(
 
     if name and (Path(name) / "store.json").exists():  # `tare figure STORE` lists
         name, store = "", Path(name)
-    with Store.open(store) as opened:
+    with patience("drawing"), Store.open(store) as opened:
         found = page(
             weigh(opened, by=by, against=against, margin=margin, metric=metric), opened.records(), "", "", (), opened
         ).figures

@@ -8,6 +8,7 @@ import click
 
 from tare.cli.drawing import draw
 from tare.cli.options import json_option, print_json, width
+from tare.cli.patience import patience
 
 
 @click.command("kernel")
@@ -32,7 +33,7 @@ def command(folder: Path, output: Path | None, as_json: bool) -> None:
     from tare.report.charts.hot_pages import page_writes_figure
     from tare.report.kernel import kernel_text
 
-    with Store.open(folder) as store:
+    with patience("reading the traces"), Store.open(folder) as store:
         sections = kernel_view(store)
         if output is not None:
             draw(page_writes_figure(store), output)

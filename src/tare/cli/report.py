@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tare.cli.options import SHARE, say
+from tare.cli.patience import patience
 from tare.errors import StoreError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def command(
     from tare.records.store import Store
 
     output = output or store / FORMATS[kind]
-    with Store.open(store) as opened:
+    with patience("writing the report"), Store.open(store) as opened:
         for problem in opened.problems:
             say(f"note: {problem}")
         if kind == "parquet":

@@ -44,7 +44,8 @@ def command(plan_only: bool, force: bool, as_json: bool) -> None:
             say(sentence)
     unseen = out_of_sight()
     if as_json:
-        print_json({**report.as_json(), "knobs": [asdict(row) for row in rows], "out_of_sight": unseen})
+        told = {**report.as_json(), "knobs": [asdict(row) for row in rows]}
+        print_json({**told, "out_of_sight": unseen} if unseen else told)
     else:
         _tell(report, rows)
     if unseen and not report.sentences():

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare.cli.drawing import draw, need_kind
 from tare.cli.options import SHARE, json_option, need, print_json, say, width
+from tare.cli.patience import patience
 from tare.measures import PositiveSeconds, SizeBytes
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def command(
         say(f"note: {WITHOUT}")
     compile_ahead()
     found = []
-    with _traces(source) as traces:
+    with patience("replaying the trace"), _traces(source) as traces:
         for trace in traces:
             found.append(simulate(trace, asked, page_bytes, divided=buffer == "divided"))
     if output is not None:

@@ -12,7 +12,7 @@ import click
 
 from tare.cli.options import json_option, print_json, width
 from tare.errors import StudyError
-from tare.study.load import load, scales_of
+from tare.study.load import at_every_scale, load
 from tare.study.model import Study
 
 scale_option: Callable[[Any], Any] = click.option(
@@ -30,7 +30,7 @@ def command(as_json: bool) -> None:
 
     --json: [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]; scales are seconds.
     """
-    found = [described(name, path) for name, path in built_in().items() if load(path, trust=True).paper]
+    found = [each for name, path in built_in().items() if (each := described(name, path))["paper"]]
     if as_json:
         print_json(found)
     else:
@@ -45,17 +45,17 @@ def built_in() -> dict[str, Path]:
 
 def described(name: str, path: Path) -> dict[str, Any]:
     """One of them, as `--json` has it."""
-    study = load(path, trust=True)
-    seconds = {scale: round(seconds_at(path, scale)) for scale in scales_of(path, trust=True)}
+    at = at_every_scale(path, trust=True)
+    study = next(iter(at.values()))
+    seconds = {scale: round(planned_seconds(each)) for scale, each in at.items()}
     return {"name": name, "asks": study.about, "paper": study.paper, "section": study.section, "scales": seconds}
 
 
-def seconds_at(path: Path, scale: str) -> float:
-    """What a study takes at one scale, as its plan guesses it."""
+def planned_seconds(study: Study) -> float:
+    """What a study takes, as its plan guesses it."""
     from tare.plan.estimate import planned_s
     from tare.plan.matrix import baseline, cells
 
-    study = load(path, trust=True, scale=scale)
     found = cells(study)
     return planned_s(study, found, baseline(study, found) if study.aa and len(found) > 1 else ())
 

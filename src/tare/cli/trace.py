@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.cli.options import json_option, print_json, say
+from tare.cli.patience import patience
 
 if TYPE_CHECKING:
     from tare.traces.importing import Opened, Summary
@@ -40,7 +41,7 @@ def import_trace(path: Path, output: Path | None, as_json: bool) -> None:
     from tare.traces.importing import Summary, opened
 
     summary = Summary()
-    with opened(path) as trace:
+    with patience(f"reading {path}"), opened(path) as trace:
         summary.lost |= trace.lost
         written = _read(trace, summary, output)
         found = _as_json(path, trace, summary, written)
