@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import sshd_devices
 from tare.host import LocalHost
 from tare.parts.find import find, names
 
@@ -57,6 +58,8 @@ _LOOKS = {
     "perf": lambda: [*_command("perf")(), *_root()],
     "chromium": _command("chromium"),
     "loadgen": _module("mlperf_loadgen", "mlcommons-loadgen"),
+    "sshd": lambda: [*sshd_devices.obstacles(), *_module("distributed", "dask.distributed")()],
+    "python 3.6": lambda: [] if sshd_devices.python36() else ["there is no Python 3.6 on this machine."],
     "onnxruntime": _module("onnxruntime", "onnxruntime"),
 }
 

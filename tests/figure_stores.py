@@ -59,7 +59,8 @@ def _phases(record: Record) -> dict[str, float]:
 
 def mode_store(root: Path, name: str = "resnet18") -> Path:
     """Two workloads in fifteen modes, with time and energy, and beside them what the idle device draws in each."""
-    trials, places = [], []
+    trials: list[Record] = []
+    places: list[Place] = []
     for model, kind in (("lenet5", "launch"), (name, "compute")):
         for _, mhz, cores, ms, joules in pipeline(kind, 0.02, 3):
             if mhz not in CLOCKS or cores not in CORES:
@@ -68,7 +69,8 @@ def mode_store(root: Path, name: str = "resnet18") -> Path:
             place = Place(settings, idle_w=20.0, step_s=ms / 1000, work_j=joules / 1000 - 0.02 * ms)
             places.append(place)
             done = worked(place, len(trials))
-            trials.append(replace(done, trial=f"{done.trial}-{kind}", settings={**done.settings, "workload.model": model}))
+            settings = {**done.settings, "workload.model": model}
+            trials.append(replace(done, trial=f"{done.trial}-{kind}", settings=settings))
     kept(root.with_name(f"{root.name}-baseload"), idle_trials(*places[: len(places) // 2], n=2))
     compare = {"against": {"control.power_mode.gpu_mhz": 345.0}, "by": "control.power_mode.gpu_mhz"}
     return kept(root, trials, {"study": "modes", "compare": compare})

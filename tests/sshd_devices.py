@@ -59,7 +59,7 @@ class SshDevice:
         (folder / "sshd_config").write_text(
             f"ListenAddress {self.address}\nHostKey {folder}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
             f"AuthorizedKeysFile {client_key}.pub\nPasswordAuthentication no\nPermitRootLogin yes\n"
-            "SetEnv XDG_CACHE_HOME=/var/lib/tare/cache PYTHONDONTWRITEBYTECODE=1\n"
+            "SetEnv XDG_CACHE_HOME=/var/lib/tare/cache\n"
         )
         self.start()
 
@@ -102,9 +102,9 @@ class SshDevice:
         return {knob: (self.folder / "knobs" / knob).read_text().strip() for knob in KNOBS}
 
     def pids(self, words: str) -> list[int]:
-        """Processes on the device whose command line has these words, as the device numbers them."""
-        said = self.inside("ps", "-eo", "pid,args", "--no-headers")
-        return [int(line.split()[0]) for line in said.splitlines() if words in line and "ps -eo" not in line]
+        """Processes on the device whose command line, after a blank, has these words; as the device numbers them."""
+        said = self.inside("ps", "-eww", "-o", "pid,args", "--no-headers")
+        return [int(line.split()[0]) for line in said.splitlines() if words in line and "ps -eww" not in line]
 
     def kill(self, words: str) -> int:
         found = self.pids(words)
@@ -152,9 +152,12 @@ class Fleet:
         """The inventory; `changes` are fields of a device, by its name."""
         lines = ["devices:"]
         for name, device in self.devices.items():
-            fields = {"name": name, "address": device.address, "user": "root", "type": "pretended",
-                      "python": sys.executable, "key": "client", "host_key": device.host_key} | changes.get(name, {})  # fmt: skip
-            lines += [f"  - {key}: {value}" if key == "name" else f"    {key}: {value}" for key, value in fields.items()]
+            fields: dict[str, Any] = {"name": name, "address": device.address, "user": "root", "type": "pretended"}
+            fields |= {"python": sys.executable, "key": "client", "host_key": device.host_key}
+            fields |= changes.get(name, {})
+            lines += [
+                f"  - {key}: {value}" if key == "name" else f"    {key}: {value}" for key, value in fields.items()
+            ]
         self.inventory.write_text("\n".join(lines) + "\n")
         self.inventory.chmod(0o600)
 
@@ -185,6 +188,17 @@ def _until(true: Any, what: str, within_s: float = 15.0) -> None:
 
 
 until = _until
+
+
+def python36() -> Path | None:
+    """An interpreter as old boards have it."""
+    found = [*sorted(Path("/root/.pyenv/versions").glob("3.6.*/bin/python3.6")), shutil.which("python3.6")]
+    return next((Path(path) for path in found if path), None)
+
+
+def without_tare() -> Path:
+    """An interpreter that has no tare."""
+    return python36() or Path("/usr/bin/python3")
 
 
 def obstacles() -> list[str]:

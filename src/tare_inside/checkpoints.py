@@ -2,8 +2,8 @@
 
 A checkpoint is what scripts write: the weights, the optimiser's state and the number of the pass, by `torch.save`, and
 no fsync: the kernel writes it back when it sees fit. `new` files are written one beside the other; the `same` file is
-opened again and overwritten in place, which the kernel treats otherwise. Each is marked as `checkpoint`, with the pass
-as its step number, and lies in no step, in no epoch and not in the training's own time.
+opened again and overwritten in place, which the kernel treats otherwise. Each is marked as `checkpoint`, and lies in no
+step, in no epoch and not in the training's own time.
 """
 
 import os
@@ -36,7 +36,7 @@ class Checkpoints(object):
         begin_ns, begin_cpu_s = marks.now_ns(), time.process_time()
         self._write(dict(self._state(), epoch=epoch))
         end_ns = marks.now_ns()
-        marks.interval("checkpoint", epoch, begin_ns, end_ns)
+        marks.interval("checkpoint", -1, begin_ns, end_ns)  # it is no step's
         self.count += 1
         self.spent_ns += end_ns - begin_ns
         self.cpu_s += time.process_time() - begin_cpu_s

@@ -8,6 +8,7 @@ be done. With the others strace does it, at the call number `DEATH`: a child tha
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -140,11 +141,16 @@ class Sweep:
         self.wrong: list[str] = []
 
     def runs(self, last: str, every: int) -> None:
-        """Die at every so many-th step of the first trial, then of the second, which goes on with the same store."""
+        """Die at every so many-th step of a run.
+
+        Once that is past the first trial, a copy of what it has left is gone on with: to run that trial again for
+        each step of the second would take most of the time.
+        """
         for number in count(1, every):
             store = self.folder / f"first-{number}"
-            died = self.dies(store, number, last)
-            if not died or list((store / "trials").glob("[!.]*")):
+            if not self.dies(store, number, last):
+                return
+            if last == "restore" and list((store / "trials").glob("[!.]*")):
                 break
         begun = self.folder / "begun"
         shutil.move(store, begun)
@@ -165,12 +171,12 @@ class Sweep:
         self.check(what)
         return died
 
-    def restores(self, first: int) -> None:
-        """Die at call `first` of a run and then at each call of the restore after it; the next one must finish it."""
+    def restores(self, first: int, every: int) -> None:
+        """Die at step `first` of a run and then at the steps of the restore after it; the next one must finish it."""
         self.child(lambda: run(self.folder, self.folder / f"store-{first}"), first)
         left, kept = self.board.stand(), self._state()
         self.left = len(self.board.moved())
-        for number in count(1):
+        for number in count(1, every):
             self.board.lay_back(left)
             self._lay_back_state(kept)
             died = self.child(lambda: tare("device", "restore"), number)
@@ -265,7 +271,7 @@ def sweep(folder: Path, fault: str, last: str, every: str) -> int:
     it.child(lambda: run(folder, folder / "rehearsal"), None)
     it.check("a run that nobody kills")
     if last.isdecimal():
-        it.restores(int(last))
+        it.restores(int(last), int(every))
     else:
         it.runs(last, int(every))
     sys.stdout.write(json.dumps({"deaths": it.deaths, "left": it.left, "wrong": it.wrong}) + "\n")
@@ -273,14 +279,9 @@ def sweep(folder: Path, fault: str, last: str, every: str) -> int:
 
 
 def warm_up() -> None:
-    """Everything that the children would otherwise import one after another."""
-    import tare.cli.device
-    import tare.cli.run
-    import tare.fleet.local
-    import tare.parts.power.everything
-    import tare.plan.check
-    import tare.report.progress
-    import tare.report.terminal
+    """Import what the children would otherwise import one after another."""
+    for name in ("cli.device", "cli.run", "fleet.local", "parts.power.everything", "plan.check", "report.progress"):
+        importlib.import_module(f"tare.{name}")
 
 
 def main() -> int:

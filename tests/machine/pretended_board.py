@@ -19,6 +19,7 @@ from trees.jetson import agx_xavier
 
 DRIVER = Path(__file__).with_name("driver_board.py")
 OVERRIDE = "sys/kernel/debug/emc_override"  # what jetson_clocks keeps for itself
+STATUS = "var/lib/nvpmodel/status"
 DEATH = 400  # the call at which strace kills
 BOOT = "0b0e7c1e-7f5e-4a4b-9c56-3f6a9f1d2c01"
 STUDY = """\
@@ -45,16 +46,15 @@ mount --bind "$root/proc/sys/vm" /proc/sys/vm
 mount --bind "$root/boot_id" /proc/sys/kernel/random/boot_id
 exec "$@"
 """
-_ASKS = """\
+_NVPMODEL = """\
 #!/bin/sh
-[ "$1" = -q ] || exec {real} "$@"
 read -r mode rest < {status}
-number=$(expr "${{mode#pmode:}}" + 0)
-echo "NV Power Mode: $number"
-echo "$number"
+case $1$2 in
+-q) expr "${{mode#pmode:}}" + 0; exit 0 ;;
+{modes}
+*) exit 1 ;;
+esac
 """
-
-
 _CLOCKS = """\
 #!/bin/sh
 lows="{lows}"
@@ -120,17 +120,14 @@ class PretendedBoard:
         """Every byte of the board that a knob could be."""
         folders = [*(one for one in (self.root / "sys").iterdir() if one.name != "fs"), self.root / "proc/sys/vm"]
         files = [path for one in folders for path in one.rglob("*") if path.is_file() and not path.is_symlink()]
-        files.append(self.root / "var/lib/nvpmodel/status")
+        files.append(self.file(STATUS))
         return {str(path.relative_to(self.root)): path.read_bytes() for path in sorted(files)}
 
     def moved(self) -> dict[str, tuple[bytes, bytes]]:
-        """What is not as it was found: before and now."""
+        """What is not as it was found: before and now. A kernel's file ends its line, whatever it was given."""
         now = self.stand()
-        return {
-            name: (self.found.get(name, b""), now.get(name, b""))
-            for name in self.found.keys() | now.keys()
-            if self.found.get(name) != now.get(name)
-        }
+        both = {name: (self.found.get(name, b""), now.get(name, b"")) for name in self.found.keys() | now.keys()}
+        return {name: pair for name, pair in both.items() if pair[0].rstrip(b"\n") != pair[1].rstrip(b"\n")}
 
     def lay_back(self, stand: dict[str, bytes]) -> None:
         """Every file as it was at another moment, in its place."""
@@ -164,7 +161,7 @@ class PretendedBoard:
         kill = ["-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={DEATH}"] if fault != "step" else []
         words = self.driver("sweep", fault, last, str(every), strace=kill)
         ended = subprocess.run(
-            words, cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=600, check=False
+            words, cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=900, check=False
         )
         assert ended.returncode == 0, ended.stderr
         report: dict[str, Any] = json.loads(ended.stdout)
@@ -186,12 +183,25 @@ class PretendedBoard:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
+    def _modes(self) -> list[str]:
+        """What each mode comes to, learnt once from the slower command of the other tests."""
+        real, before = commands.nvpmodel(self.folder / "real", self.root), self.stand()
+        after = {}
+        for mode in range(4):
+            subprocess.run([real, "-m", str(mode)], check=True)
+            after[mode] = self.stand()
+        touched = [name for name in before if any(stand[name] != before[name] for stand in after.values())]
+        self.lay_back(before)
+        return [
+            f"-m{mode}) {'; '.join(f'echo {stand[name].decode().strip()} > {self.file(name)}' for name in touched)} ;;"
+            for mode, stand in after.items()
+        ]
+
     def _put_commands(self) -> None:
         """What is called dozens of times a trial is a shell script, which takes a tenth of Python's time."""
-        real = commands.nvpmodel(self.folder / "real", self.root)
         lows = [*self.root.glob("sys/devices/**/scaling_min_freq"), *self.root.glob("sys/devices/**/min_freq")]
         shell = {
-            "nvpmodel": _ASKS.format(real=real, status=self.root / "var/lib/nvpmodel/status"),
+            "nvpmodel": _NVPMODEL.format(status=self.file(STATUS), modes="\n".join(self._modes())),
             "jetson_clocks": _CLOCKS.format(lows=" ".join(map(str, lows)), override=self.file(OVERRIDE)),
         }
         for name, text in shell.items():

@@ -1,96 +1,209 @@
-"""The report in a real browser: nothing in the console, nothing asked for, nothing wider than a telephone."""
+"""The report in a real browser: every figure drawn, nothing in the console, nothing asked for, on every screen."""
 
 from __future__ import annotations
 
-import html
-import re
-import shutil
-import subprocess
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.sync_api import Page, sync_playwright
 
+import figure_stores
 import some_weighings as some
-from hostile import hostile_sample
+from hostile import PAYLOADS, hostile_sample
+from metered import kept
+from pretended_run import new_store, run
+from tare.analysis.weighing import weigh
+from tare.records.store import Store
 from tare.report.html import render
 
 pytestmark = pytest.mark.machine("chromium")
 
-TELEPHONE = 360
+DESK, TELEPHONE = 1280, 360
+ARTEFACTS = os.environ.get("TARE_ARTEFACTS")  # a folder: screenshots are kept there
+STUDY = {"study": "weigh", "compare": {"against": {"platform": "bare"}, "margin": 0.05}}
 
-# The report lies in a frame as wide as a telephone; the script is the wrapper's, not the report's.
-WRAPPER = """<!doctype html><meta charset="utf-8"><body>
-<iframe id="page" width="{width}" height="800" srcdoc="{page}"></iframe>
-<script>
-addEventListener("load", () => {{
-  const root = document.getElementById("page").contentDocument.documentElement;
-  const told = () => {{
-    if (root.querySelector("[data-chart]") && root.dataset.drawn !== "yes") return setTimeout(told, 50);
-    document.title = `wide=${{root.scrollWidth}} drawn=${{[...root.querySelectorAll("figure svg.marks")]
-      .filter(each => each.getBoundingClientRect().height > 40 && each.querySelectorAll("path").length > 3).length}}`;
-  }};
-  told();
-}});
-</script></body>"""
+# What is drawn, with how many pieces of it; and how far the page reaches.
+CHARTS = """() => Object.fromEntries([...document.querySelectorAll("[data-chart]")].map(each => {
+  const drawn = each.querySelector("svg.marks");
+  const tall = drawn ? drawn.getBoundingClientRect().height : 0;
+  return [each.dataset.chart, tall > 40 ? drawn.querySelectorAll("path, text, line").length : 0];
+}))"""
+WIDE = "() => document.documentElement.scrollWidth"
+DONE = "() => !document.querySelector('[data-chart]') || document.documentElement.dataset.drawn === 'yes'"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Seen:
     """What the browser made of a page."""
 
-    wide: int
-    drawn: int
-    console: list[str]
+    charts: dict[str, int] = field(default_factory=dict)  # figure -> pieces that were drawn
+    wide: int = 0
+    console: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
 
-def look(page: str, folder: Path, width: int = TELEPHONE) -> Seen:
-    """Open `page` in a frame of this width, and say what came of it."""
-    chromium = shutil.which("chromium")
-    assert chromium is not None
-    wrapper = folder / "wrapper.html"
-    wrapper.write_text(WRAPPER.format(width=width, page=html.escape(page)), encoding="utf-8")
-    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
-    done = subprocess.run(
-        [chromium, "--headless", "--no-sandbox", "--disable-gpu", *quiet, f"--user-data-dir={folder / 'profile'}",
-         "--enable-logging=stderr", "--virtual-time-budget=20000", "--dump-dom", wrapper.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    found = re.search(r"<title>wide=(\d+) drawn=(\d+)", done.stdout)
-    assert found is not None, done.stderr[-2000:]
-    console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
-    return Seen(int(found[1]), int(found[2]), console)
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
-def report(name: str) -> str:
-    sample = some.SAMPLES[name]()
-    return render(sample.weighing, sample.records, some.GENERATED, study_text=some.STUDY_TEXT)
+def look(browser: Any, page: str, folder: Path, width: int = DESK, scheme: str = "light", name: str = "") -> Seen:
+    """Open the page as a file, and say what came of it."""
+    file = folder / "report.html"
+    file.write_text(page, encoding="utf-8")
+    seen = Seen()
+    tab: Page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab.on("console", lambda message: seen.console.append(message.text))
+    tab.on("pageerror", lambda error: seen.console.append(str(error)))
+    tab.on("request", lambda request: seen.asked.append(request.url))
+    tab.goto(file.as_uri())
+    for _ in range(300):  # the page's policy forbids the driver's own way to wait
+        if tab.evaluate(DONE):
+            break
+        tab.wait_for_timeout(100)
+    seen.charts, seen.wide = tab.evaluate(CHARTS), tab.evaluate(WIDE)
+    if ARTEFACTS and name:
+        tab.screenshot(path=f"{ARTEFACTS}/report-{name}-{width}-{scheme}.png", full_page=True, timeout=120_000)
+    tab.close()
+    return seen
 
 
-@pytest.mark.parametrize("name", ["tainted", "several", "empty"])
-def test_a_report_fits_a_telephone_and_leaves_the_console_empty(name: str, tmp_path: Path) -> None:
-    seen = look(report(name), tmp_path)
+def sample(name: str) -> str:
+    made = some.SAMPLES[name]()
+    return render(made.weighing, made.records, some.GENERATED, study_text=some.STUDY_TEXT)
 
+
+def report(root: Path) -> str:
+    """As `tare report` makes it."""
+    with Store.open(root) as store:
+        weighing = weigh(store)
+        return render(weighing, store.records(), some.GENERATED, study_text=store.text(), store=store)
+
+
+def well(seen: Seen, width: int) -> None:
     assert seen.console == []
-    assert seen.wide <= TELEPHONE
-    assert seen.drawn == (0 if name == "empty" else 4)
+    assert len(seen.asked) == 1  # the page itself
+    assert seen.wide <= width
+    assert all(pieces > 3 for pieces in seen.charts.values()), seen.charts
 
 
-def test_hostile_labels_run_nothing(tmp_path: Path) -> None:
-    sample = hostile_sample("</script></style><img src=x onerror=alert(1)><script>alert(2)</script>")
+@pytest.mark.parametrize(("width", "scheme"), [(DESK, "light"), (TELEPHONE, "dark")])
+@pytest.mark.parametrize("name", ["tainted", "several", "half_finished", "empty"])
+def test_a_report_is_drawn_on_every_screen(browser: Any, tmp_path: Path, name: str, width: int, scheme: str) -> None:
+    seen = look(browser, sample(name), tmp_path, width, scheme, name)
 
-    seen = look(render(sample.weighing, sample.records, some.GENERATED, study_text="</pre><script>a()"), tmp_path, 1280)
-
-    assert seen.console == []
-
-
-def test_the_look_notices_what_the_policy_forbids(tmp_path: Path) -> None:
-    broken = report("empty").replace("<main>", "<main><script>document.title = 'ran'</script><p style='color:red'>")
-
-    assert any("Content Security Policy" in line for line in look(broken, tmp_path).console)
+    well(seen, width)
+    drawn = {"tainted": 4, "several": 4, "half_finished": 3, "empty": 0}
+    assert len(seen.charts) == drawn[name]
 
 
-def test_the_look_notices_what_is_too_wide(tmp_path: Path) -> None:
-    long_word = report("empty").replace("<main>", f"<main><table><tr><td>{'m' * 400}</td></tr></table>")
+@pytest.mark.parametrize("trials", [0, 1, 10])
+def test_a_store_with_few_trials_or_none_has_a_report(browser: Any, tmp_path: Path, trials: int) -> None:
+    planned = [each for each in some.records(blocks=5) if not each.twin]
+    with new_store(tmp_path / "store", planned) as store:
+        assert len(list(run(store, planned[:trials], 0))) == trials
+    seen = look(browser, report(tmp_path / "store"), tmp_path, TELEPHONE, "light", f"{trials}-trials")
 
-    assert look(long_word.replace("overflow-wrap: anywhere", ""), tmp_path).wide > TELEPHONE
+    well(seen, TELEPHONE)
+    assert ("trials-by-block" in seen.charts) == (trials > 0)
+
+
+STORES: dict[str, Callable[[Path], Path]] = {
+    "phased": figure_stores.phased_store,
+    "modes": figure_stores.mode_store,
+    "traced": figure_stores.traced_store,
+}
+ALL_HAVE = {
+    "phased": {"training-parts", "request-parts", "claims"},
+    "modes": {"energy", "time-energy", "predicted-time", "predicted-energy", "curve-control-power-mode-gpu-mhz"},
+    "traced": {"counters", "page-faults", "write-backs", "write-back-intervals", "page-writes", "flushing-layer"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(DESK, "dark"), (TELEPHONE, "light")])
+@pytest.mark.parametrize("name", STORES)
+def test_every_figure_is_drawn(browser: Any, tmp_path: Path, name: str, width: int, scheme: str) -> None:
+    seen = look(browser, report(STORES[name](tmp_path / "store")), tmp_path, width, scheme, name)
+
+    well(seen, width)
+    assert ALL_HAVE[name] <= seen.charts.keys()
+
+
+def test_on_paper_it_has_pages_and_its_charts_and_no_wider_than_them(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(sample("several"), encoding="utf-8")
+    tab = browser.new_page(viewport={"width": DESK, "height": 900}, color_scheme="dark")
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.goto(file.as_uri())
+    tab.emulate_media(media="print")
+    for _ in range(300):
+        if tab.evaluate(DONE):
+            break
+        tab.wait_for_timeout(100)
+    ink = tab.evaluate("() => getComputedStyle(document.body).color")
+    printed = tab.pdf(format="A4", path=f"{ARTEFACTS}/report-several.pdf" if ARTEFACTS else None)
+    tab.close()
+
+    assert said == []
+    assert ink == "rgb(27, 28, 30)"  # dark on white, although the screen is dark
+    assert printed.startswith(b"%PDF")
+    assert len(printed) > 40_000
+
+
+@pytest.mark.parametrize("payload", PAYLOADS[:2])
+def test_hostile_labels_run_nothing(browser: Any, tmp_path: Path, payload: str) -> None:
+    made = hostile_sample(payload)
+
+    seen = look(browser, render(made.weighing, made.records, some.GENERATED, study_text="</pre><script>a()"), tmp_path)
+
+    well(seen, DESK)
+
+
+@pytest.mark.parametrize("name", ["modes", "traced"])
+def test_hostile_labels_run_nothing_in_the_figures_of_a_store(browser: Any, tmp_path: Path, name: str) -> None:
+    page = report(STORES[name](tmp_path / "store", PAYLOADS[1]))  # type: ignore[call-arg]
+
+    assert "onerror" in page
+    well(look(browser, page, tmp_path, TELEPHONE), TELEPHONE)
+
+
+def test_the_look_notices_what_the_policy_forbids(browser: Any, tmp_path: Path) -> None:
+    broken = sample("empty").replace("<main>", "<main><script>document.title = 'ran'</script><p style='color:red'>")
+
+    assert any("Content Security Policy" in line for line in look(browser, broken, tmp_path).console)
+
+
+def test_the_look_notices_what_is_too_wide(browser: Any, tmp_path: Path) -> None:
+    long_word = sample("empty").replace("<main>", f"<main><table><tr><td>{'m' * 400}</td></tr></table>")
+
+    seen = look(browser, long_word.replace("overflow-wrap: anywhere", ""), tmp_path, TELEPHONE)
+    assert seen.wide > TELEPHONE
+
+
+def test_the_look_notices_a_chart_that_is_not_drawn(browser: Any, tmp_path: Path) -> None:
+    made = some.SAMPLES["tainted"]()
+    page = render(made.weighing, made.records, some.GENERATED)
+    assert '"effects":{' in page
+
+    seen = look(browser, page.replace('"effects":{', '"effects":null,"gone":{', 1), tmp_path)
+    assert seen.charts["effects"] == 0
+    assert seen.console
+
+
+def test_levels_with_long_names_leave_the_page_as_narrow_as_it_is(browser: Any, tmp_path: Path) -> None:
+    trials = [
+        replace(each, settings={**each.settings, "workload.data": "cifar10-with-a-long-name", "workload.model": model})
+        for model in ("resnet18", "mobilenet_v3_large")
+        for each in [replace(one, trial=f"{one.trial[:12]}{model[:3]}") for one in some.records(blocks=6)]
+    ]
+    seen = look(browser, report(kept(tmp_path / "store", trials, STUDY)), tmp_path, TELEPHONE, "dark", "long-names")
+
+    well(seen, TELEPHONE)

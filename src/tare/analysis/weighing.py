@@ -95,7 +95,7 @@ def weigh(
         differences=tuple(dict.fromkeys(each for several in found.values() for each in several)),
         left_out=scene.trials.left_out,
         outliers=tuple(marked_outliers(used, scene.label, scene.metric)),
-        notes=(*_blamed(scene, judged), *_notes(scene, values), *skipped, *stop_note),
+        notes=(*_blamed(scene, judged), *_notes(scene, values), *skipped, *stop_note, *_not_measured(store.study)),
         counts=_counts(store.states(), met),
         measurements=tuple(values),
         medians=level_medians(used, scene.label),
@@ -231,6 +231,11 @@ def _beside(scene: Scene) -> tuple[tuple[Comparison, ...], list[str]]:
         family = [each for each in _family(scene, metric, used) if each.ours and each.theirs]
         made += judge(family, margin=scene.asked.margin, metric=metric, alpha=scene.asked.alpha, resamples=0)
     return tuple(made), skipped
+
+
+def _not_measured(study: Mapping[str, Any]) -> list[str]:
+    """What the device could not run, as the study said before it began."""
+    return [f"not measured here: {sentence}" for sentence in study.get("left_out", ())]
 
 
 def _notes(scene: Scene, values: Sequence[Measurement]) -> list[str]:

@@ -28,7 +28,7 @@ def command() -> None:
 
 
 @command.command("tegrastats")
-@click.argument("log", metavar="FILE", type=click.File("r", encoding="utf-8", errors="replace"))
+@click.argument("log", metavar="FILE", type=click.File("r", encoding="utf-8-sig", errors="replace"))
 @json_option
 def tegrastats(log: Iterable[str], as_json: bool) -> None:
     """Read a log of NVIDIA's tegrastats, of any Jetson; `-` reads what is piped in.

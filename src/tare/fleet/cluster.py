@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,31 +30,58 @@ GONE = (
 _INSTALL = "a fleet runs on dask.distributed: `pip install 'tare-bench[fleet]'`."
 
 
+class WorkerLost(TareError):
+    """The worker that a question was given to has died, and the question with it."""
+
+
 class Cluster(Protocol):
     """Where questions to devices are run, each on the worker that has the device's name."""
 
     def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any: ...
+    def wait(self, futures: Sequence[Any], within_s: float) -> None: ...  # until one of them is done
+    def result(self, future: Any) -> Any: ...  # of one that is done; raises `WorkerLost`
     def check(self) -> None: ...  # raises where there is no scheduler any more
     def dead(self) -> list[str]: ...  # names of workers that have ended without being told to
     def restart(self, name: str) -> None: ...
     def close(self) -> None: ...
 
 
-def _pinned(client: Any, name: str, key: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """On this worker and no other, one at a time, and once: what failed is ours to look at."""
-    return client.submit(
-        function,
-        *arguments,
-        key=key,
-        workers=[name],
-        allow_other_workers=False,
-        retries=0,
-        resources={"device": 1},
-        pure=False,
-    )
+class _Dask:
+    """What any cluster of dask can do."""
+
+    _client: Any = None
+
+    def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """On this worker and no other, one at a time, and once: what failed is ours to look at."""
+        return self._client.submit(
+            function,
+            *arguments,
+            key=key,
+            workers=[name],
+            allow_other_workers=False,
+            retries=0,
+            resources={"device": 1},
+            pure=False,
+        )
+
+    def wait(self, futures: Sequence[Any], within_s: float) -> None:
+        from distributed import wait
+
+        with suppress(TimeoutError, CancelledError):  # who asks for the answer is told which
+            wait(list(futures), timeout=within_s, return_when="FIRST_COMPLETED")
+
+    def result(self, future: Any) -> Any:
+        from distributed.scheduler import KilledWorker
+
+        try:
+            return future.result()
+        except KilledWorker as error:
+            raise WorkerLost(str(error)) from error
+        except CancelledError as error:
+            raise TareError(GONE) from error
 
 
-class OwnCluster:
+class OwnCluster(_Dask):
     """A scheduler and workers that live as long as this run."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -63,7 +92,6 @@ class OwnCluster:
         self.folder = Path(tempfile.mkdtemp(prefix="tare-fleet-"))
         self._tls = _make_keys(self.folder, distributed.Security.temporary().get_tls_config_for_role("worker"))
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
-        self._client: Any = None
         self._scheduler: subprocess.Popen[bytes] | None = None
         try:
             self._scheduler = self._start_scheduler()
@@ -79,9 +107,6 @@ class OwnCluster:
     def pids(self) -> Mapping[str, int]:
         """The worker of each device, for whoever looks for it."""
         return {name: child.pid for name, child in self._workers.items()}
-
-    def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        return _pinned(self._client, name, key, function, arguments)
 
     def check(self) -> None:
         if self._scheduler is None or self._scheduler.poll() is not None:
@@ -169,7 +194,7 @@ class OwnCluster:
         )
 
 
-class ThereCluster:
+class ThereCluster(_Dask):
     """A cluster that someone else runs; each of its workers is, or drives, the device of its name."""
 
     def __init__(self, address: str) -> None:
@@ -188,9 +213,6 @@ class ThereCluster:
     def names(self) -> list[str]:
         """The workers that may be used: those that say `--resources device=1`."""
         return sorted(name for name, worker in workers_of(self._client).items() if worker["resources"].get("device"))
-
-    def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        return _pinned(self._client, name, key, function, arguments)
 
     def check(self) -> None:
         if self._client.status in ("closed", "closing"):

@@ -25,6 +25,7 @@ def drive(fields: Mapping[str, Any], question: Mapping[str, Any], patience_s: fl
     """Ask the device; returns how that ended: `answered`, `unreachable` for longer than our patience, or `refused`."""
     device = here(fields["name"]) if fields["address"] == HERE else Device.model_validate(dict(fields))
     broken: list[str] = []
+    pause_s = min(_PAUSE_S, patience_s / 4)
     lost_s: float | None = None
     while True:
         began_s = time.monotonic()
@@ -37,8 +38,8 @@ def drive(fields: Mapping[str, Any], question: Mapping[str, Any], patience_s: fl
             now_s = time.monotonic()
             if lost_s is None or now_s - began_s > patience_s:  # it was there for a long while, and went just now
                 lost_s = now_s
-            if now_s - lost_s + _PAUSE_S > patience_s:
+            if now_s - lost_s + pause_s > patience_s:
                 return {"ended": "unreachable", "text": broken[-1], "broken": broken}
-            time.sleep(min(_PAUSE_S, patience_s / 4))
+            time.sleep(pause_s)
         else:
             return {"ended": "answered", "said": dict(answer.said), "records": answer.records, "broken": broken}

@@ -123,12 +123,21 @@ def parse_inventory(text: str | bytes, name: str = "devices.yaml") -> Inventory:
     try:
         inventory = Inventory.model_validate(data)
     except ValidationError as error:
-        said = explain(error.errors(include_url=False), data, of=OF, known=_known())
-        raise source.error([*problems, *map(source.problem, said)]) from None
+        raise source.error([*problems, *map(source.problem, _complaints(error, data))]) from None
     problems += [source.problem(one) for one in _twice(inventory)]
     if problems:
         raise source.error(problems)
     return inventory
+
+
+def _complaints(error: ValidationError, data: Any) -> list[Complaint]:
+    """What is wrong, each at its own entry: what an entry lacks stands where the entry does."""
+    errors = error.errors(include_url=False)
+    if any(len(detail["loc"]) > 1 for detail in errors):  # a list without its wrong entries is not too short
+        errors = [detail for detail in errors if detail["type"] != "too_short"]
+    missing = {detail["loc"] for detail in errors if detail["type"] == "missing" and len(detail["loc"]) > 1}
+    said = explain(errors, data, of=OF, known=_known())
+    return [Complaint(one.loc[:-1], one.text) if one.loc in missing else one for one in said]
 
 
 def _known() -> dict[Loc, Sequence[str]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any
 
 from tare.errors import TareError
-from tare.fleet.cluster import GONE, Cluster
+from tare.fleet.cluster import Cluster, WorkerLost
 from tare.fleet.driving import drive
 from tare.fleet.inventory import Device
 
@@ -22,12 +23,13 @@ class Questions:
         self._cluster = cluster
         self._patience_s = patience_s
         self._asked = 0
+        self._word = os.urandom(4).hex()  # a cluster that others use too has keys of theirs
 
     def ask(self, device: Device, question: Mapping[str, Any], word: str) -> Any:
         """A future; the device's worker asks as soon as it has nothing else to ask."""
         self._asked += 1
         fields = device.model_dump(mode="json")
-        key = f"{device.name}-{word}-{self._asked}"  # never used twice: dask must not think that it knows
+        key = f"{device.name}-{word}-{self._word}-{self._asked}"  # never used twice: dask must not think that it knows
         return self._cluster.submit(device.name, key, drive, fields, dict(question), self._patience_s)
 
     def is_over(self, device: Device, future: Any) -> bool:
@@ -36,29 +38,17 @@ class Questions:
 
     def wait_for_any(self, futures: Sequence[Any]) -> None:
         """Until one of them is done, or it is time to look whether the workers are still there."""
-        from distributed import wait
-
         self._cluster.check()
-        try:
-            wait(list(futures), timeout=_LOOK_EVERY_S, return_when="FIRST_COMPLETED")
-        except (TimeoutError, CancelledError):
-            return  # who asks for the answer is told which
+        self._cluster.wait(futures, _LOOK_EVERY_S)
 
     def answer(self, device: Device, future: Any) -> dict[str, Any]:
         """What came of a question; a worker that died is replaced, and that is said."""
-        from distributed.scheduler import KilledWorker
-
-        try:
-            while not self.is_over(device, future):
-                self.wait_for_any([future])
-            if future.done():
-                found: dict[str, Any] = future.result()
+        while not self.is_over(device, future):
+            self.wait_for_any([future])
+        if future.done():
+            with suppress(WorkerLost):
+                found: dict[str, Any] = self._cluster.result(future)
                 return found
-        except KilledWorker:
-            pass
-        except CancelledError as error:
-            self._cluster.check()
-            raise TareError(GONE) from error
         future.cancel()
         try:
             self._await_death(device)

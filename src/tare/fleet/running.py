@@ -76,7 +76,7 @@ class FleetRun:
         self._interruption = interruption
         self._ledger = Ledger(store.root)
         self._posts = [Post(device) for device in plans]
-        self._label = labels([trial for planned in plans.values() for trial in planned])
+        self._label = labels(next(iter(plans.values())))  # the device is said beside it
         self._done = 0
         self._start_s = time.monotonic()
 
@@ -122,6 +122,8 @@ class FleetRun:
         answers = []
         for post in asked:
             found = self._questions.answer(post.device, post.future)
+            if found["ended"] == "worker lost":
+                found = self._questions.answer(post.device, self._questions.ask(post.device, ask(post), "again"))
             post.future = None
             if found["ended"] == "answered":
                 self._take(post, found)

@@ -9,15 +9,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tare.host import Host
+from tare.parts.probes.temperature import sensors_by_word, temperatures_c
+from tare.parts.sensor_folders import folders, text_of, within
 
 MOST = 255
-_MOST_CHIPS = 32
+_HWMON = "/sys/class/hwmon/hwmon{}"
+_ANSWER_S = 3.0
 _OLD = "/sys/devices/pwm-fan"  # L4T r32
 
 
 @dataclass(frozen=True)
 class Fan:
-    """One fan: its files, and what the second one says when the device sets the speed itself."""
+    """One fan: its files, what the second one says when we set the speed, and what to tell it for the device to.
+
+    Some chips have several ways of their own (`5` is a curve): whatever is not by hand, is the device's affair.
+    """
 
     name: str
     speed: str
@@ -28,30 +34,20 @@ class Fan:
 
 def fans(host: Host) -> Iterator[Fan]:
     """The fans of this device."""
-    if _read(host, f"{_OLD}/target_pwm") is not None:
+    if text_of(host, f"{_OLD}/target_pwm") is not None:
         yield Fan("pwm-fan", f"{_OLD}/target_pwm", f"{_OLD}/temp_control", by_itself="1", by_hand="0")
-    for number in range(_MOST_CHIPS):
-        folder = f"/sys/class/hwmon/hwmon{number}"
-        chip = _read(host, f"{folder}/name")
-        if chip is None or _read(host, f"{folder}/pwm1") is None:
+    for folder, chip in folders(host, _HWMON):
+        if text_of(host, f"{folder}/pwm1") is None:
             continue
         switch = f"{folder}/pwm1_enable"
-        has_switch = _read(host, switch) is not None
+        has_switch = text_of(host, switch) is not None
         yield Fan(chip, f"{folder}/pwm1", switch if has_switch else None, by_itself="2", by_hand="1")
 
 
 def hottest_c(host: Host) -> float | None:
-    """The highest temperature that a thermal zone says; None where there is none."""
-    found = []
-    for number in range(_MOST_CHIPS):
-        text = _read(host, f"/sys/class/thermal/thermal_zone{number}/temp")
-        if text is not None and text.removeprefix("-").isdecimal():
-            found.append(int(text) / 1000)
-    return max(found, default=None)
-
-
-def _read(host: Host, path: str) -> str | None:
+    """The highest temperature that the probe `temperature` would tell; None where there is none, or no answer."""
     try:
-        return host.read(path).strip()
-    except OSError:
+        found = within(_ANSWER_S, lambda: temperatures_c(host, sensors_by_word(host)))
+    except TimeoutError:
         return None
+    return max(found.values(), default=None)

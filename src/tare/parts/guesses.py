@@ -13,7 +13,10 @@ from tare_inside import named
 START_S = 5.0
 """Start Python, import torch, build the network."""
 
-_MACS_A_SECOND = {"cpu": 8e9, "cuda": 2e12}
+USUAL_CORES = 2  # where the platform does not say
+_MOST_CORES = 16  # more hardly help one mini-batch
+_MACS_A_CORE = 4e9  # each second
+_MACS_A_GPU = 2e12
 _A_STEP_S = {"cpu": 1e-3, "cuda": 4e-3}  # whatever the size of its work
 _TRAINED = 3  # forward, and twice as much backward
 _LARGE_PIXELS = 64
@@ -30,12 +33,14 @@ class Size(NamedTuple):
     batch: int
     pixels: int | None
     scale: float
+    cores: int = USUAL_CORES
 
     def forward_s(self) -> float:
         """One mini-batch: the work grows with the area of an image, and with the square of the network's width."""
         network = named.find("models", self.model)
         area = 1.0 if self.pixels is None else (self.pixels / network.INPUT[-1]) ** 2
-        return float(network.FLOPS) * area * self.scale**2 * self.batch / _MACS_A_SECOND[self.device]
+        speed = _MACS_A_GPU if self.device == "cuda" else _MACS_A_CORE * min(self.cores, _MOST_CORES)
+        return float(network.FLOPS) * area * self.scale**2 * self.batch / speed
 
     def load_s(self) -> float:
         side = self.pixels or int(named.find("models", self.model).INPUT[-1])

@@ -71,6 +71,10 @@ def _source(name: str) -> str:
     return f"tare:{name}"
 
 
+def _is_a_root(mount: Mount) -> bool:
+    return mount.kind == "overlay" and mount.source.startswith(_source(""))
+
+
 def remove_overlay(host: Host, name: str, folder: str = "") -> None:
     """Unmount every overlay of this name and remove its folder; nothing there is no error."""
     folders = dict.fromkeys([folder] if folder else [])
@@ -105,7 +109,8 @@ def binds(host: Host, site: Site) -> list[Bind]:
     """What an overlay over `/` does not show but the site needs: read-only, then what may be written."""
     mounted = mounts(host)
     reads = [str(path) for path in site.reads]
-    below = [mount.point for mount in mounted if _is_below(mount.point, reads)]  # a disk inside of a folder of data
+    # A disk inside of a folder of data; not the roots of containers, whose scratch may lie in the working folder.
+    below = [mount.point for mount in mounted if _is_below(mount.point, reads) and not _is_a_root(mount)]
     needed = [*reads, *below, *_existing(host, [*reads, *python_paths(host)])]
     hidden = [path for path in needed if not _shown(mounted, path)]
     system = [mount.point for mount in mounted if _is_system(mount.point)]

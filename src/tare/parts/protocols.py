@@ -276,8 +276,8 @@ class Workload(Part):
         """How many steps a complete run marks; None where that is not known beforehand."""
         return None
 
-    def guessed_s(self) -> float | None:
-        """What it takes on bare metal, roughly, for plans; None where nobody can know."""
+    def guessed_s(self, cores: int) -> float | None:
+        """What it takes on bare metal with so many cores, roughly, for plans; None where nobody can know."""
         return None
 
     @abstractmethod

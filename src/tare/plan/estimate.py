@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tare.plan.model import Cell, Trial
+from tare.parts.guesses import USUAL_CORES
+from tare.plan.model import Cell, Tenant, Trial
 from tare.study.model import Study
 
 GUESSED_TRIAL_S = 15.0
@@ -28,7 +29,7 @@ def guessed_trial_s(study: Study) -> float:
 def guessed_cell_s(study: Study, cell: Cell) -> float:
     """What a trial of this cell takes where nobody has measured one yet: its parts guess, and are added up."""
     everyone = cell.everyone()
-    guesses = [tenant.workload.guessed_s() for tenant in everyone]
+    guesses = [tenant.workload.guessed_s(_cores(tenant)) for tenant in everyone]
     if None in guesses:
         return guessed_trial_s(study)
     # Tenants share the cores, so that their work adds up; their platforms are made side by side.
@@ -37,6 +38,12 @@ def guessed_cell_s(study: Study, cell: Cell) -> float:
         total = total * platform.slowness() + platform.extra_s
     total += TRIAL_S + sum(part.extra_s for part in (*cell.controls, *cell.probes))
     return min(total, study.limit_s)
+
+
+def _cores(tenant: Tenant) -> int:
+    """The cores that a tenant asks for; of a machine that is not known yet, a small one's."""
+    asked: int | None = getattr(tenant.platforms[0], "cores", None)
+    return asked or USUAL_CORES
 
 
 def disk_bytes(study: Study, trials: Iterable[tuple[Trial, float]]) -> int:

@@ -9,6 +9,7 @@ from tare import __version__
 from tare.analysis.model import Comparison, Left, Weighing
 from tare.records.model import Record
 from tare.records.store import Store
+from tare.report.answers import Answer, answers_of, notes_of
 from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
 from tare.report.figures import figures
@@ -17,7 +18,6 @@ from tare.report.shown import Shown, level_order, shown_trials
 from tare.report.software import SoftwareLine, parity_sentence, software_lines
 from tare.report.verdicts import (
     NO_TRIAL,
-    answer_sentence,
     baseline_of,
     baselines,
     counts_text,
@@ -29,28 +29,12 @@ from tare.report.verdicts import (
     is_complete,
     left_text,
     median_text,
-    medians_disagree,
     medians_of,
     sensitivity_of,
     taints,
-    verdict_doubts,
     verdict_phrase,
-    verdict_reading,
-    verdict_word,
 )
 from tare.report.words import metric_name, quantity_texts, safe_text
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One verdict, large."""
-
-    level: str
-    word: str  # slower, faster, equivalent, cannot_tell: the colour goes by it, the phrase says it
-    phrase: str
-    doubts: str
-    sentence: str
-    reading: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +126,7 @@ def page(
         counts=counts_text(weighing.counts),
         complete=is_complete(weighing.counts),
         coverage=coverage_text(weighing.comparisons),
-        answers=tuple(_answer(each) for each in weighing.comparisons),
+        answers=tuple(answers_of(weighing)),
         verdicts=tuple(_verdict_rows(weighing, hrefs)),
         other_headers=_other_headers(weighing),
         others=tuple(_other_rows(weighing, hrefs)),
@@ -151,7 +135,7 @@ def page(
         taints=tuple(taints(weighing)),
         differences=tuple(difference_text(each) for each in weighing.differences if not each.matters),
         parity=parity_sentence(weighing, shown, records),
-        notes=tuple(_notes(weighing)),
+        notes=tuple(notes_of(weighing)),
         problems=tuple(problems),
         figures=tuple(figures(Evidence(weighing, shown, hrefs, records, store))),
         trial_metrics=tuple(metric_name(metric) for metric in metrics),
@@ -161,17 +145,6 @@ def page(
         software=tuple(software_lines(shown, records)),
         study_lines=tuple(study_text.splitlines()),
         versions=tuple(_versions(records)),
-    )
-
-
-def _answer(comparison: Comparison) -> Answer:
-    return Answer(
-        level=comparison.level,
-        word=comparison.verdict,
-        phrase=verdict_word(comparison),
-        doubts=verdict_doubts(comparison),
-        sentence=answer_sentence(comparison),
-        reading=verdict_reading(comparison),
     )
 
 
@@ -228,12 +201,6 @@ def _other_headers(weighing: Weighing) -> tuple[str, ...]:
 
 def _listed(left: Left, anchors: Mapping[str, str]) -> Cell:
     return Cell(left_text(left), anchors.get(left.trial, ""))
-
-
-def _notes(weighing: Weighing) -> list[str]:
-    told = [sentence for each in weighing.comparisons if (sentence := medians_disagree(each))]
-    told += [safe_text(note) for each in weighing.comparisons for note in each.notes]
-    return list(dict.fromkeys([*told, *map(safe_text, weighing.notes)]))
 
 
 def _trial_metrics(weighing: Weighing, shown: Sequence[Shown]) -> list[str]:

@@ -27,29 +27,35 @@ def load(path: Path | str, *, trust: bool = False, scale: str | None = None) -> 
 
 def loads(text: str | bytes, name: str = "study", *, scale: str | None = None) -> Study:
     """The study in a text, at one of its scales; `name` stands for the file in messages."""
-    source = Source(name)
+    root, problems = _tree(text, name)
+    return _at_scale(root, problems, name, scale)
+
+
+def at_every_scale(path: Path | str, *, trust: bool = False) -> dict[str, Study]:
+    """The study in a file at each of its scales, from the smallest; with none of them, alone under an empty name."""
+    root, problems = _tree(read(Path(path), trust=trust), str(path))
+    known: list[str | None] = [*names(root)] or [None]
+    return {scale or "": _at_scale(root, problems, str(path), scale) for scale in known}
+
+
+def _tree(text: str | bytes, name: str) -> tuple[Node, list[Problem]]:
+    """The tree of a study file, and what is wrong with it that does not keep us from reading on."""
     try:
         root, problems = parse(decoded(text))
     except Fatal as fatal:
-        raise source.error([fatal.problem]) from None
-    source = Source(name, root)
+        raise Source(name).error([fatal.problem]) from None
     if not isinstance(root.value, dict):
         what = "a list" if isinstance(root.value, list) else "a single value"
-        text = f"a study is made of 'key: value' lines, and this is {what}. {HOW_TO_BEGIN}"
-        raise source.error([Problem(root.line, root.column, text)])
-    try:
-        root = scaled(root, scale)
-    except Fatal as fatal:
-        raise source.error([*problems, fatal.problem]) from None
-    return _typed(root, name, problems)
+        said = f"a study is made of 'key: value' lines, and this is {what}. {HOW_TO_BEGIN}"
+        raise Source(name, root).error([Problem(root.line, root.column, said)])
+    return root, problems
 
 
-def scales_of(path: Path | str, *, trust: bool = False) -> list[str]:
-    """The scales that the study in a file can be run at; none where it has one size only."""
+def _at_scale(root: Node, problems: list[Problem], name: str, scale: str | None) -> Study:
     try:
-        return names(parse(decoded(read(Path(path), trust=trust))).root)
+        return _typed(scaled(root, scale), name, list(problems))
     except Fatal as fatal:
-        raise Source(str(path)).error([fatal.problem]) from None
+        raise Source(name, root).error([*problems, fatal.problem]) from None
 
 
 def _typed(root: Node, name: str, problems: list[Problem]) -> Study:

@@ -25,7 +25,7 @@ _Change: TypeAlias = Callable[[str, Node], Node]
 def names(root: Node) -> list[str]:
     """The scales of a study, from the smallest; none where it has one size only."""
     scales = _scales(root)
-    return [] if scales is None else [*scales.value, FULL]
+    return [] if scales is None or not isinstance(scales.value, dict) else [*scales.value, FULL]
 
 
 def scaled(root: Node, scale: str | None) -> Node:

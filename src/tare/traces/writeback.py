@@ -1,7 +1,9 @@
 """Figures of write-backs, as pure functions over the columns of a trace (seed S2: Tables 9 and 10, Figs. 3 and 4).
 
-A *write-back* is one `writeback_start`: the flusher sets out to write a bunch of pages, for a reason. What is written
-outside the flusher (fsync, overwrites in place, direct I/O, the journal) has none, and is counted by pages beside it.
+A *write-back* is one `writeback_start`: the flusher sets out to write a bunch of pages, for a reason. It does so
+several times on one errand, an *episode* (`tare.traces.episodes`), and intervals are those between episodes. What is
+written outside the flusher (fsync, overwrites in place, direct I/O, the journal) has none, and is counted by pages
+beside it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tare.traces.episodes import started
 from tare.traces.page_writes import OUTSIDE
 from tare.traces.roles import TARE
 
@@ -44,10 +47,17 @@ def by_reason(start: Columns) -> dict[str, int]:
 
 
 def intervals_s(start: Columns) -> Floats:
-    """Times between two write-backs of the same device that follow each other."""
-    devices = np.asarray(start["bdi"] if "bdi" in start else np.zeros(len(start["t_ns"]))).astype(str)
-    gaps = [np.diff(np.sort(start["t_ns"][devices == device])) / 1e9 for device in np.unique(devices)]
+    """Times from the beginning of one episode of a device to that of the next; `start` as `episodes.started` has it."""
+    _, first = np.unique(start["episode"], return_index=True)
+    t_ns = start["t_ns"][first]
+    devices = np.asarray(start["bdi"][first] if "bdi" in start else np.zeros(len(first))).astype(str)
+    gaps = [np.diff(np.sort(t_ns[devices == device])) / 1e9 for device in np.unique(devices)]
     return np.concatenate(gaps) if gaps else np.empty(0)
+
+
+def episode_count(start: Columns) -> int:
+    """How many errands these write-backs were."""
+    return len(np.unique(start["episode"]))
 
 
 def flusher_pages(tables: Mapping[str, Columns]) -> int | None:
@@ -57,6 +67,16 @@ def flusher_pages(tables: Mapping[str, Columns]) -> int | None:
     if "writeback_single_inode" in tables:
         return int(tables["writeback_single_inode"]["wrote"].astype(np.int64).sum())
     return None
+
+
+def our_flusher_pages(page_writes: Columns) -> int:
+    """Page writes of tare's own that the flusher did."""
+    theirs = without_ours(page_writes)
+    return _inside(page_writes) - _inside(theirs)
+
+
+def _inside(page_writes: Columns) -> int:
+    return len(page_writes["t_ns"]) - pages_outside(page_writes)
 
 
 def pages_outside(page_writes: Columns) -> int:
@@ -124,7 +144,7 @@ def concentration(page_writes: Columns, stretches: int) -> Concentration:
 def figures(tables: Mapping[str, Columns]) -> dict[str, float]:
     """What goes into a traced trial's record; a figure whose events are not there is absent."""
     found: dict[str, float] = {}
-    if (start := tables.get("writeback_start")) is not None:
+    if (start := started(tables)) is not None:
         found |= _of_starts(start)
     if (pages := flusher_pages(tables)) is not None:
         found["writeback_pages"] = float(pages)
@@ -137,7 +157,7 @@ def figures(tables: Mapping[str, Columns]) -> dict[str, float]:
 
 def _of_starts(start: Columns) -> dict[str, float]:
     reasons = by_reason(start)
-    found = {"writeback_count": float(sum(reasons.values()))}
+    found = {"writeback_count": float(sum(reasons.values())), "writeback_episodes": float(episode_count(start))}
     found |= {f"writeback_{reason}_count": float(count) for reason, count in reasons.items()}
     found.setdefault("writeback_background_count", 0.0)  # that there was none is seen, not missing
     gaps = intervals_s(start)
@@ -150,7 +170,7 @@ def _of_starts(start: Columns) -> dict[str, float]:
 
 def _of_pages(written: Columns) -> dict[str, float]:
     found = {
-        "writeback_pages": float(len(written["t_ns"]) - pages_outside(written)),
+        "writeback_pages": float(_inside(written)),
         "written_pages": float(len(written["t_ns"])),
         "writeback_pages_outside": float(pages_outside(written)),
     }

@@ -47,12 +47,13 @@ def energy_of_trial(settings: Mapping[str, Any], seen: Seen, steps: Steps | None
     abouts = {channel["name"]: channel["about"] for channel in seen.channels}
     powered = {channel["name"] for channel in seen.channels if channel["unit"] in ("W", "J")} & seen.series.keys()
     pace = None if steps is None else pace_of(seen.marks, steps)
-    found = measured_energy({name: seen.series[name] for name in powered}, span, abouts, pace, slept_s=seen.slept_s)
+    told = {name: each for name, each in seen.series.items() if name in powered or name.endswith(".dropped_s")}
+    found = measured_energy(told, span, abouts, pace, slept_s=seen.slept_s)
     clocks = clock_metrics(seen.series, span)
     if not found:
         return Energy(clocks, {}) if clocks else None
-    told = _put_together(found, span, abouts, _work(settings, span, tenants), tenants, clocks)
-    return _without_what_sensors_belie(told, _belied(seen))
+    energy = _put_together(found, span, abouts, _work(settings, span, tenants), tenants, clocks)
+    return _without_what_sensors_belie(energy, _belied(seen))
 
 
 def _belied(seen: Seen) -> list[str]:

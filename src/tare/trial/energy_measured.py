@@ -28,13 +28,15 @@ class Measured:
     integral_window_s: float | None = None
     slept_s: float = 0.0
     sensor: str | None = None  # M29: what speaks against the sensor itself
+    dropped_s: float = 0.0  # E7: of the window, the time whose energy the counter lacks, since it was reset in it
 
     @property
     def way(self) -> str:
         """The counter where it has no gap of its own, since it misses nothing between two samples."""
-        if self.by_counter is None or (self.by_counter.problems and self.by_integral is not None):
+        if self.by_counter is None:
             return "integral"
-        return "counter"
+        lacks = bool(self.by_counter.problems) or self.dropped_s > 0
+        return "integral" if lacks and self.by_integral is not None else "counter"
 
     @property
     def amount(self) -> Amount | None:
@@ -70,6 +72,8 @@ class Measured:
         if found is None:
             return [f"{self.source.name}: fewer than two samples of power."]
         doubts = [*found.problems, *self._too_short(found)]
+        if self.way == "counter" and self.dropped_s > 0:
+            doubts.append(f"partial: the counter fell back or jumped, and lacks the energy of {self.dropped_s:.1f} s.")
         if self.slept_s > THRESHOLDS.sleep_s:
             doubts.append(f"the machine slept {self.slept_s:.0f} s, and no energy is known for that time.")
         return [*(f"{self.source.name}: {doubt}" for doubt in doubts), *self.suspicions()]
@@ -128,9 +132,20 @@ def measured_energy(
             source.sensor_window_s(source.watts, abouts),
             slept_s,
             None if pace is None else sensor_step(*_power(series, source), span.window, pace.ends_ns, pace.step_s),
+            _dropped_s(series.get(f"{source.of}.dropped_s"), span),
         )
         for source in sources(series)
     }
+
+
+def _dropped_s(dropped: tuple[Times, Values] | None, span: Span) -> float:
+    """How much of the span a probe says that its counters lack; a drop is seen at the reading that ends it."""
+    if dropped is None or len(dropped[0]) < 2:
+        return 0.0
+    t_ns, seconds = dropped
+    first = max(0, int(np.searchsorted(t_ns, span.begin_ns, side="right")) - 1)
+    last = min(len(t_ns) - 1, int(np.searchsorted(t_ns, span.end_ns, side="left")))
+    return float(seconds[last] - seconds[first])
 
 
 def _power(series: Series, source: Source) -> tuple[Times, Values]:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from knobs import DEAD
 from tare import host as hosts
 from tare.cli.device import command, supported
+from tare.errors import NotPermittedError
 from tare.host import LocalHost
 from tare.parts.controls.power_mode import PowerMode
 from tare.parts.power import everything
@@ -94,3 +95,18 @@ def test_a_nano_and_a_device_with_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(hosts, "LocalHost", FakeHost)
     assert json.loads(said("modes", "--json")) == {"modes": [], "values": {}, "combinations": None}
     assert said("modes") == ""
+
+
+def test_a_user_from_whom_roots_journal_is_hidden_is_not_told_that_all_is_well(
+    xavier: Kernel, monkeypatch: pytest.MonkeyPatch
+):
+    hidden = "what root's runs left is noted in /var/lib/tare, which only root can read"
+    monkeypatch.setattr("tare.trial.device.out_of_sight", lambda: hidden)
+    for arguments in (["restore"], ["restore", "--plan", "--json"]):
+        done = CliRunner().invoke(command, arguments)
+        assert isinstance(done.exception, NotPermittedError)
+        assert done.exception.exit_code == 77
+    told = CliRunner().invoke(command, ["status"], catch_exceptions=False)
+    assert hidden in told.stderr
+    assert "as it was found" not in told.stderr
+    assert json.loads(said("status", "--json"))["out_of_sight"] == hidden

@@ -8,6 +8,7 @@ import pytest
 
 from tare.errors import TareError
 from tare.host import LocalHost
+from tare.parts import checkpoint_folder
 from tare.parts.mounts import mounts
 from tare.testing import FakeHost
 from tare.trial import desk
@@ -55,3 +56,16 @@ def test_nothing_is_deleted_where_nobody_can_tell_what_is_mounted(monkeypatch: p
 
 def test_this_machine_says_what_is_mounted():
     assert "/" in [mount.point for mount in mounts(LocalHost())]
+
+
+def test_checkpoints_that_a_killed_workload_left_go_with_the_trials_folders(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(checkpoint_folder, "FOLDER", tmp_path / "disk")
+    left, others = (tmp_path / "disk" / f"{name}-checkpoints" / "0.pt" for name in ("tare-1", "tare-12"))
+    for file in (left, others):
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+    remove_folders("tare-1", tmp_path / "scratch")
+    assert not left.parent.exists()
+    assert others.exists()

@@ -128,6 +128,22 @@ def test_a_counter_that_was_reset_leaves_the_sum():
     assert found.metrics["energy_j"] == pytest.approx(50.0 * found.metrics["energy_window_s"])
 
 
+def dropped(after_s: float, lacking_s: float) -> np.ndarray:
+    return np.where(grid() >= BEGIN + round(after_s * 1e9), lacking_s, 0.0)
+
+
+def test_a_counter_that_lacks_an_interval_of_the_steps_claims_nothing():
+    series = {"power_rapl.total_j": joules(30.0), "power_rapl.dropped_s": dropped(5.0, 0.1)}
+    found = energy(seen(steps(200), series))
+    assert "energy_j" not in found.metrics
+    assert "lacks the energy of 0.1 s" in found.facts["doubts"][0]
+
+
+def test_what_a_counter_lacked_before_the_measured_steps_does_not_matter():
+    series = {"power_rapl.total_j": joules(30.0), "power_rapl.dropped_s": dropped(-1.0, 0.1)}
+    assert "energy_j" in energy(seen(steps(200), series)).metrics
+
+
 def test_too_few_samples_are_marked_and_not_claimed():
     found = energy(seen(steps(40), {"gpu.power_w": watts(50.0)}))
     assert not [name for name in found.metrics if name.startswith(("energy", "power"))]

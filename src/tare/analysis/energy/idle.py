@@ -82,7 +82,8 @@ def newest(records: Iterable[Record]) -> list[Record]:
     """One attempt of each trial: the newest that is usable, else the newest."""
     chosen: dict[str, Record] = {}
     for record in records:
-        if record.trial not in chosen or record.state in USABLE:
+        before = chosen.get(record.trial)
+        if before is None or record.state in USABLE or before.state not in USABLE:
             chosen[record.trial] = record
     return list(chosen.values())
 

@@ -1,4 +1,7 @@
-"""Which pages are written again and again, and whether that grows (S2, Fig. 4): page by time, Gini, the hottest 1 %."""
+"""Which pages are written again and again, and whether that grows (S2, Fig. 4): page by time, Gini, the hottest 1 %.
+
+What tare itself wrote is left out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tare.analysis.kernel.model import Cell, Column, Section, Traced, at_least, by_label
-from tare.traces.writeback import concentration, page_keys
+from tare.traces.writeback import concentration, page_keys, without_ours
 
 PROBE, TABLE = "ftrace", "page_writes"
 STRETCHES = 6
@@ -41,7 +44,7 @@ def section(trials: Sequence[Traced]) -> Section | None:
     recorded = [trial for trial in trials if trial.table(PROBE, TABLE) is not None]
     rows: list[tuple[Cell, ...]] = []
     for label, group in by_label(recorded).items():
-        found = [by_stretch(trial.table(PROBE, TABLE) or {}) for trial in group]
+        found = [by_stretch(without_ours(trial.table(PROBE, TABLE) or {})) for trial in group]
         for stretch in range(STRETCHES):
             seen = [each[stretch] for each in found if stretch in each]
             if seen:
@@ -68,7 +71,8 @@ def by_stretch(written: Any) -> dict[int, tuple[int, int, float, float]]:
 def scatters(trials: Sequence[Traced]) -> list[Scatter]:
     """Page by time, of the first traced trial of each cell."""
     recorded = [trial for trial in trials if trial.table(PROBE, TABLE) is not None]
-    return [_scatter(label, group[0].table(PROBE, TABLE) or {}) for label, group in by_label(recorded).items()]
+    first = {label: group[0].table(PROBE, TABLE) or {} for label, group in by_label(recorded).items()}
+    return [_scatter(label, without_ours(written)) for label, written in first.items()]
 
 
 def _scatter(label: str, written: Any) -> Scatter:

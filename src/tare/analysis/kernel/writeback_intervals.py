@@ -1,4 +1,7 @@
-"""Times between write-backs (S2, Fig. 3): host, one container, four, against how often the kernel is told to look."""
+"""Times between write-backs (S2, Fig. 3): host, one container, four, against how often the kernel is told to look.
+
+From the beginning of one errand of the flusher to that of the next: the rounds that it makes on one are not told apart.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from tare.analysis.kernel.model import Cell, Column, Section, Traced, at_least, by_label
+from tare.analysis.kernel.starts import PROBE, starts_of
 from tare.traces.writeback import intervals_s
 
-PROBE, STARTS = "ftrace", "writeback_start"
 QUANTILES = (0.1, 0.5, 0.9)
 COLUMNS = (
     Column("cell", "where"),
@@ -31,16 +34,21 @@ _HELD = {_PERIOD: "control.dirty.writeback", _EXPIRY: "control.dirty.expire"}  #
 
 def section(trials: Sequence[Traced]) -> Section | None:
     """The intervals of a cell's trials together; each device's by themselves, as its flusher has them."""
-    recorded = [trial for trial in trials if trial.table(PROBE, STARTS) is not None]
+    recorded = [trial for trial in trials if starts_of(trial) is not None]
     rows: list[tuple[Cell, ...]] = []
     for label, group in by_label(recorded).items():
-        gaps = np.concatenate([intervals_s(table) for trial in group if (table := trial.table(PROBE, STARTS))])
+        gaps = gaps_of(group)
         if len(gaps):
             rows.append((label, *_figures(gaps), *_against(gaps, group)))
     if not rows:
         return None
     notes = (*at_least(recorded, PROBE), *_told(recorded))
     return Section("writeback_intervals", "Times between write-backs", COLUMNS, tuple(rows), notes)
+
+
+def gaps_of(group: Sequence[Traced]) -> Any:
+    """All intervals of some trials, in seconds."""
+    return np.concatenate([np.empty(0), *(intervals_s(start) for trial in group if (start := starts_of(trial)))])
 
 
 def _figures(gaps: Any) -> tuple[Cell, ...]:

@@ -1,19 +1,30 @@
 """Write-backs by reason, for one and for many tenants (S2, Tables 9 and 10), and what the flusher had no part in.
 
 The paper compares one container with four. Four of anything dirty more pages than one, so each cell has a control that
-the paper lacks: as many plain processes of the host, under the same settings otherwise.
+the paper lacks: as many plain processes of the host, under the same settings otherwise. What tare itself wrote is left
+out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import Any
+
+import numpy as np
 
 from tare.analysis.kernel.model import Cell, Column, Section, Traced, at_least, baseline_of, by_label
-from tare.traces.page_writes import OUTSIDE
-from tare.traces.writeback import by_reason, counts, flusher_pages
+from tare.analysis.kernel.starts import PROBE, starts_of
+from tare.traces.writeback import (
+    by_reason,
+    episode_count,
+    flusher_pages,
+    our_flusher_pages,
+    pages_outside,
+    without_ours,
+)
 
-PROBE, STARTS, WRITTEN, PAGE_WRITES = "ftrace", "writeback_start", "writeback_written", "page_writes"
+PAGE_WRITES = "page_writes"
 _FLUSHER_TABLES = ("writeback_pages_written", "writeback_single_inode")
 ALL = "all"
 
@@ -24,6 +35,7 @@ COLUMNS = (
     Column("share", "share", "share"),
     Column("control", "plain processes", "number"),
     Column("ratio", "ratio", "ratio"),
+    Column("episodes", "episodes", "number"),
 )
 PAGE_COLUMNS = (
     Column("cell", "where"),
@@ -42,17 +54,18 @@ _NO_CONTROL = (
 
 def section(trials: Sequence[Traced]) -> Section | None:
     """Medians over trials; a reason that a trial did not have is zero there."""
-    recorded = [trial for trial in trials if trial.table(PROBE, STARTS) is not None or _saw_none(trial)]
+    recorded = [trial for trial in trials if starts_of(trial) is not None or _saw_none(trial)]
     if not recorded:
         return None
     found = {label: _median_reasons(group) for label, group in by_label(recorded).items()}
     rows: list[tuple[Cell, ...]] = []
     for label, group in by_label(recorded).items():
         control = _control(group[0], recorded, found)
-        total = found[label][ALL]
+        total, episodes = found[label][ALL], _median_episodes(group)
         for reason, count in found[label].items():
             theirs = control.get(reason, 0.0) if control is not None else None
-            rows.append((label, reason, count, count / total if total else None, theirs, _ratio(count, theirs)))
+            share = count / total if total else None
+            rows.append((label, reason, count, share, theirs, _ratio(count, theirs), episodes[reason]))
     notes = (*at_least(recorded, PROBE), *_missing_controls(recorded))
     return Section("writebacks", "Write-backs by reason", COLUMNS, tuple(rows), notes)
 
@@ -82,20 +95,36 @@ def _saw_none(trial: Traced) -> bool:
 def _median_reasons(group: Sequence[Traced]) -> dict[str, float]:
     counted: list[Mapping[str, float]] = []
     for trial in group:
-        start = trial.table(PROBE, STARTS)
+        start = starts_of(trial)
         reasons = {} if start is None else by_reason(start)
         counted.append({**reasons, ALL: sum(reasons.values())})
     names = dict.fromkeys(name for one in counted for name in sorted(one) if name != ALL)
     return {name: float(median(one.get(name, 0) for one in counted)) for name in (*names, ALL)}
 
 
+def _median_episodes(group: Sequence[Traced]) -> dict[str, float]:
+    """How many errands of the flusher its write-backs were, by reason."""
+    starts = [{} if (start := starts_of(trial)) is None else start for trial in group]
+    names = dict.fromkeys(name for start in starts if start for name in (*by_reason(start), ALL))
+    return {name: float(median(_episodes(start, name) for start in starts)) for name in names} or {ALL: 0.0}
+
+
+def _episodes(start: Mapping[str, Any], reason: str) -> int:
+    if not start:
+        return 0
+    chosen = np.full(len(start["t_ns"]), True) if reason == ALL else np.asarray(start["reason"]) == reason
+    return episode_count({"episode": start["episode"][chosen]})
+
+
 def _pages(trial: Traced) -> dict[str, float]:
     tables = {name: table for name in _FLUSHER_TABLES if (table := trial.table(PROBE, name)) is not None}
     flusher, written = flusher_pages(tables), trial.table(PROBE, PAGE_WRITES)
-    found = {} if flusher is None else {"flusher": float(flusher)}
+    ours = 0 if written is None else our_flusher_pages(written)
+    found = {} if flusher is None else {"flusher": float(flusher - ours)}
     if written is not None:
-        found["written"] = float(len(written["t_ns"]))
-        found["outside"] = float(counts(written["reason"]).get(OUTSIDE, 0))
+        theirs = without_ours(written)
+        found["written"] = float(len(theirs["t_ns"]))
+        found["outside"] = float(pages_outside(theirs))
     return found
 
 

@@ -64,7 +64,7 @@ class FanSpeed(Control):
             if one.who is not None:
                 made[f"fan{index}.who"] = host.read(one.who).strip()
             if self.speed != "auto":
-                is_own_affair = made.get(f"fan{index}.who") == one.by_itself
+                is_own_affair = made.get(f"fan{index}.who", one.by_hand) != one.by_hand
                 made[f"fan{index}.speed"] = BY_ITSELF if is_own_affair else host.read(one.speed).strip()
         return made
 

@@ -39,7 +39,10 @@ Mhz = Annotated[float, Field(gt=0, le=100_000)]
 
 
 class PowerMode(Control):
-    """Limits cores, clocks and power for the time of a trial; below the limits clocks may move (see `dvfs`)."""
+    """Limits cores, clocks and power for the time of a trial.
+
+    Below the limits clocks may move, but for those of an NVIDIA card, which are locked at them; `dvfs` says otherwise.
+    """
 
     short: ClassVar[str | None] = "mode"
     example: ClassVar[Mapping[str, Json]] = {"mode": everything.UNLIMITED}
@@ -54,9 +57,9 @@ class PowerMode(Control):
     cpu_mhz: Mhz | None = None
     """The highest CPU clock; the nearest that the hardware has, if it is within 1.5 %."""
     gpu_mhz: Mhz | None = None
-    """The highest GPU clock."""
+    """The highest GPU clock; an NVIDIA card is locked at it, and with `dvfs: on` free below it."""
     mem_mhz: Mhz | None = None
-    """The highest memory clock: of the board, or of the GPU's own memory."""
+    """The highest memory clock of the board; that of an NVIDIA card's own memory is locked at it."""
     power_w: Annotated[float, Field(gt=0, le=100_000)] | None = None
     """What the GPU may draw."""
     governor: Annotated[str, Field(pattern=r"^[a-z_]{1,32}$")] | None = None

@@ -16,7 +16,7 @@ Rules that make a restore safe:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias
 
@@ -132,6 +132,18 @@ def known(name: str, settings: Mapping[str, str], names: Iterable[str]) -> None:
     for key, value in settings.items():
         if key not in allowed or not isinstance(value, str):
             raise TareError(f"{name}: {key!r} = {value!r} is no setting of this device")
+
+
+def every(steps: Iterable[Callable[[], None]]) -> None:
+    """Do all of them, and only then raise the first failure: one setting that is stuck does not keep the others so."""
+    failures: list[Exception] = []
+    for step in steps:
+        try:
+            step()
+        except (TareError, OSError) as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def put(host: Host, key: str, path: str, text: str) -> None:

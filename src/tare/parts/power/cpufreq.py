@@ -7,11 +7,23 @@ offline; cores of one policy say the same, and it is written once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tare.errors import ControlNotHeld, TareError
 from tare.host import Host
-from tare.parts.power.backend import NO_LIMIT, OFF, Settings, Wish, in_safe_order, known, nearest, put, unsupported
+from tare.parts.power.backend import (
+    NO_LIMIT,
+    OFF,
+    Settings,
+    Wish,
+    every,
+    in_safe_order,
+    known,
+    nearest,
+    put,
+    unsupported,
+)
 from tare.parts.power.hotplug import FOLDER, may_write, online, online_then, present
 
 _FILES = {"max_khz": "scaling_max_freq", "min_khz": "scaling_min_freq", "governor": "scaling_governor"}
@@ -40,11 +52,13 @@ class Cpufreq:
         if wish.cpu_mhz is not None and all(_khz(host, core, wish.cpu_mhz) is None for core in there):
             table = sorted({value for values in ranges for value in values})
             sentences.append(unsupported("cpu_mhz", wish.cpu_mhz, table, "no CPU core here"))
-        if wish.governor is not None:
+        if wish.governor is not None and there:
             known_here = _words(host, there[0], "scaling_available_governors")
             if wish.governor not in known_here:
                 sentences.append(f"`governor: {wish.governor}`: this kernel has {', '.join(known_here) or 'none'}.")
-        if wish.asked() & {"cpu_mhz", "governor", "boost"} and not may_write(host, _path(there[0], "max_khz")):
+        files = [_path(core, "max_khz") for core in there[:1]]
+        files += [_boost_file(host) or ""] if wish.boost is not None else []
+        if wish.asked() & {"cpu_mhz", "governor", "boost"} and not all(may_write(host, path) for path in files):
             sentences.append("`cpu_mhz`, `governor` and `boost`: setting CPU clocks needs root.")
         return sentences
 
@@ -64,18 +78,15 @@ class Cpufreq:
         return made | ({BOOST: _boost_now(host)} if _has_boost(host, wish) else {})
 
     def write(self, host: Host, settings: Mapping[str, str]) -> None:
-        """Limits, then governors, then boost, which a governor may reset (intel_pstate), then what that has moved."""
+        """Limits, then governors, then boost, which a governor may reset (intel_pstate), then what that has moved.
+
+        A core that is not there fails at the end: the others have got theirs.
+        """
         known(self.name, settings, [*(_key(core, name) for core in present(host) for name in _FILES), BOOST])
-        policies = [core for core in _policies(host) if core in online(host)]
-        self._refuse_offline(host, settings)
-        for core in policies:
-            _write_limits(host, core, settings)
-        for core in policies:
-            _write_governor(host, core, settings)
-        if BOOST in settings:
-            _write_boost(host, settings[BOOST])
-        for core in policies:
-            _write_limits(host, core, settings)
+        limits = [partial(_write_limits, host, core, settings) for core in _policies(host)]
+        governors = [partial(_write_governor, host, core, settings) for core in _policies(host)]
+        boost = [partial(_write_boost, host, settings[BOOST])] if BOOST in settings else []
+        every([*limits, *governors, *boost, *limits, partial(self._refuse_offline, host, settings)])
 
     def values(self, host: Host) -> dict[str, Sequence[Any]]:
         there = list(_policies(host))

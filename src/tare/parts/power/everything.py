@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 
 from tare.errors import TareError
 from tare.host import Host
 from tare.parts import power
 from tare.parts.near_name import hint
 from tare.parts.power import named_mode
-from tare.parts.power.backend import NO_LIMIT, Backend, Settings, Wish
+from tare.parts.power.backend import NO_LIMIT, Backend, Settings, Wish, every
 from tare.parts.power.jetson import stated
 from tare.parts.power.named_mode import with_cores
 
@@ -102,15 +102,7 @@ def write(host: Host, settings: object) -> None:
         if owner not in by_name or not isinstance(value, str):
             raise TareError(f"{key!r} = {value!r} is no setting of a power mode")
         apart.setdefault(owner, {})[key] = value
-    troubles: list[Exception] = []
-    for backend in backends():
-        if backend.name in apart:
-            try:
-                backend.write(host, apart[backend.name])
-            except (TareError, OSError) as error:
-                troubles.append(error)
-    if troubles:
-        raise troubles[0]
+    every(partial(one.write, host, apart[one.name]) for one in backends() if one.name in apart)
 
 
 def _joined(pieces: Iterable[Settings]) -> Settings:

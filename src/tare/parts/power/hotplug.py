@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tare.errors import ControlNotHeld
+from tare.errors import ControlNotHeld, TareError
 from tare.host import Host, LocalHost
 from tare.parts.core_list import cores
 from tare.parts.power import cpusets
@@ -43,8 +43,11 @@ class Hotplug:
 
     def write(self, host: Host, settings: Mapping[str, str]) -> None:
         known(self.name, settings, [*(f"cores.cpu{core}" for core in switches(host)), CPUSETS])
-        on = {int(key.removeprefix("cores.cpu")) for key, value in settings.items() if value == "1"}
-        switch(host, on | (set(present(host)) - set(switches(host))))
+        named = {int(key.removeprefix("cores.cpu")): text for key, text in settings.items() if key != CPUSETS}
+        if strange := [text for text in named.values() if text not in ("0", "1")]:
+            raise TareError(f"cores: {strange[0]!r} is no position of a core's switch")
+        off = {core for core, text in named.items() if text == "0"}
+        switch(host, (online(host) | named.keys()) - off)
 
     def values(self, host: Host) -> dict[str, Sequence[Any]]:
         least = len(present(host)) - len([core for core in switches(host) if core != 0])

@@ -7,13 +7,14 @@ recorded configurations and fake trees (docs/how-to/power-modes.md).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tare.errors import ControlNotHeld, TareError
 from tare.host import Host
 from tare.parts import jetson_clocks
 from tare.parts.nvpmodel import PowerModel
-from tare.parts.power.backend import OFF, Settings, Wish, in_safe_order, known, nearest, put, unsupported
+from tare.parts.power.backend import OFF, Settings, Wish, every, in_safe_order, known, nearest, put, unsupported
 from tare.parts.power.board import HIGH, LOW, TABLE, Clock, board, clocks, is_off, mhz, stands, table
 from tare.parts.power.hotplug import may_write, online_then
 
@@ -72,12 +73,8 @@ class Jetson:
         names = [clock.key(end) for clock in there for end in (HIGH, LOW)]
         known(self.name, settings, [*names, ALL_CLOCKS, FOR_MODE])
         model = _model(host, Wish(mode=settings.get(FOR_MODE)))
-        tool = [self._tool(host, settings[ALL_CLOCKS])] if ALL_CLOCKS in settings else []
-        for clock in there:
-            _write(host, clock, settings, model)
-        for trouble in tool:  # a tool that hangs does not keep the clocks from being put back
-            if trouble is not None:
-                raise trouble
+        tool = [partial(jetson_clocks.put, host, settings[ALL_CLOCKS])] if ALL_CLOCKS in settings else []
+        every([*tool, *(partial(_write, host, clock, settings, model) for clock in there)])
 
     def values(self, host: Host) -> dict[str, Sequence[Any]]:
         found: dict[str, set[float]] = {}
@@ -100,13 +97,6 @@ class Jetson:
     def clocks(self, host: Host) -> Settings:
         made = {clock.key(LOW): stands(host, clock, LOW) for clock in _held(host)}
         return made | ({ALL_CLOCKS: jetson_clocks.standing()} if jetson_clocks.is_there(host) else {})
-
-    def _tool(self, host: Host, state: str) -> TareError | None:
-        try:
-            jetson_clocks.put(host, state)
-        except TareError as error:
-            return error
-        return None
 
 
 BACKEND = Jetson()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tare.errors import ControlNotHeld, DeviceLost, TareError
@@ -20,7 +21,7 @@ from tare.host import Host, LocalHost
 from tare.parts import nvml
 from tare.parts.nvml import GRAPHICS, MEMORY, Gpu
 from tare.parts.power import gpu_locks
-from tare.parts.power.backend import NO_LIMIT, Settings, Wish, known, nearest, unsupported
+from tare.parts.power.backend import NO_LIMIT, Settings, Wish, every, known, nearest, unsupported
 
 FREE = "free"
 SETTLE_S = 1.0  # an H200 needed 0.16 s from the lock to the clock
@@ -73,12 +74,10 @@ class Nvidia:
         """Persistence is the first to come on and the last to go off: without it nothing holds."""
         found = {gpu.index: gpu for gpu in nvml.gpus(host)}
         known(self.name, settings, [f"gpu.{index}.{name}" for index in found for name in _FORMS])
-        for key, text in sorted(settings.items(), key=_order):
-            _, index, name = key.split(".")
-            if _FORMS[name].fullmatch(text) is None:
+        for key, text in settings.items():
+            if _FORMS[key.rpartition(".")[2]].fullmatch(text) is None:
                 raise TareError(f"{self.name}: {key!r} = {text!r} is no setting of this device")
-            if _standing(host, found[int(index)], name) != text:
-                _WRITERS[name](host, found[int(index)], name, text)
+        every(partial(_put, host, found, key, text) for key, text in sorted(settings.items(), key=_order))
 
     def fixed(self, host: Host) -> Settings:
         """Held at the upper end of what they may be now."""
@@ -111,6 +110,13 @@ class Nvidia:
 
 
 BACKEND = Nvidia()
+
+
+def _put(host: Host, found: Mapping[int, Gpu], key: str, text: str) -> None:
+    """One setting, unless it stands so already."""
+    _, index, name = key.split(".")
+    if _standing(host, found[int(index)], name) != text:
+        _WRITERS[name](host, found[int(index)], name, text)
 
 
 def _up_to(gpu: Gpu, upper: int) -> str:
@@ -158,7 +164,7 @@ def _wanted(gpu: Gpu, wish: Wish) -> Settings:
         settings["memory_mhz"] = _clock_text(gpu, wish.mem_mhz, gpu.memory_clocks_mhz(), "mem_mhz")
     if wish.power_w is not None:
         limit = gpu.default_power_limit_mw() if wish.power_w == NO_LIMIT else round(wish.power_w * 1e3)
-        settings["power_mw"] = str(limit)
+        settings["power_mw"] = _or_raise(None if limit is None else str(limit), gpu, "default power limit")
     return settings
 
 

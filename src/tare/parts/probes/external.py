@@ -12,7 +12,6 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from tare.errors import TareError
 from tare.host import Host, Scope
 from tare.measures import Channel, PositiveSeconds
 from tare.parts.line_child import LineChild
@@ -49,6 +48,8 @@ class External(Probe):
     def _one_source(self) -> External:
         if self.file is not None and self.command:
             raise ValueError("file and command are both given; a meter is read in one way")
+        if self.command and (self.time is not None or isinstance(self.column, str)):
+            raise ValueError("what a command prints has no header and no times: give its column by a number")
         return self
 
     def obstacles(self, host: Host) -> list[str]:
@@ -79,7 +80,7 @@ class External(Probe):
 
 def _first_line(file: Path) -> str:
     with file.open("rb") as table:
-        return table.readline(65_536).decode("utf-8", "replace").rstrip("\r\n")
+        return table.readline(65_536).decode("utf-8-sig", "replace").rstrip("\r\n")
 
 
 class Nothing:
@@ -177,7 +178,7 @@ class TableFeed(_Rows):
     def _take_header(self, text: str) -> None:
         self._awaits_header = False
         try:
-            self._layout = self._layout.placed(text)
+            self._layout = self._layout.placed(text.removeprefix("\ufeff"))
         except ValueError as error:
             self._spoilt = True
             self.lost.append(f"external: in {self._file} {error}.")
@@ -198,8 +199,6 @@ class CommandFeed(_Rows):
     """A command that prints power: once and again, or line after line."""
 
     def __init__(self, host: Host, argv: Sequence[str], layout: Layout, period_s: float) -> None:
-        if layout.needs_header() or layout.time is not None:
-            raise TareError("what a command prints has no header and no times: give its column by a number.")
         super().__init__(layout, f"meter, from `{' '.join(argv)}`: the whole device")
         self._clock, self._argv, self._period_ns = host.clock, list(argv), round(period_s * 1e9)
         self._failures = 0

@@ -19,6 +19,8 @@ from tare.parts.protocols import Feed, Probe, Reading
 from tare.parts.sensor_folders import Folder, folders, text_of, told_apart
 
 TOTAL = Channel("power_rapl.total_j", "J", "counter", "all packages, and the memory beside them; not the socket")
+# What a sum over time must know: a counter that was put right after a reset lacks the energy of these seconds.
+DROPPED = Channel("power_rapl.dropped_s", "s", "counter", "time whose energy is in no counter: it fell back or jumped")
 # `intel-rapl-mmio` shows the same counters a second time.
 _ZONES = "/sys/class/powercap/intel-rapl:{}"
 
@@ -78,7 +80,8 @@ class RaplFeed:
         self.channels = tuple(
             Channel(f"power_rapl.{word}_j", "J", "counter", f"RAPL zone {zone.name}")
             for word, zone in self._zones.items()
-        ) + ((TOTAL,) if self._summed else ())
+        )
+        self.channels += ((TOTAL,) if self._summed else ()) + ((DROPPED,) if self._zones else ())
 
     @property
     def lost(self) -> list[str]:
@@ -104,6 +107,9 @@ class RaplFeed:
         readings = [Reading(t_ns, f"power_rapl.{word}_j", value) for word, value in joules.items()]
         if self._summed and joules.keys() >= self._summed:
             readings.append(Reading(t_ns, TOTAL.name, sum(joules[word] for word in self._summed)))
+        if self._zones:
+            dropped_s = sum(counter.dropped_s for counter in self._counters.values())
+            readings.append(Reading(t_ns, DROPPED.name, dropped_s))
         return readings
 
     def close(self) -> list[Reading]:

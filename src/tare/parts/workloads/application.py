@@ -71,8 +71,8 @@ class Application(ServingWorkload):
     def units(self) -> int | None:
         return self.requests
 
-    def guessed_s(self) -> float | None:
-        size = Size(self._network(), self.device, self.batch, self.pixels, self.scale)
+    def guessed_s(self, cores: int) -> float | None:
+        size = Size(self._network(), self.device, self.batch, self.pixels, self.scale, cores)
         return inference_s(size, self.requests + self.warm_up, from_files=True)
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:

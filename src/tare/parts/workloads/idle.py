@@ -35,7 +35,7 @@ class Idle(Workload):
     def units(self) -> int | None:
         return 1
 
-    def guessed_s(self) -> float | None:
+    def guessed_s(self, cores: int) -> float | None:
         return self.settle + self.duration
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:

@@ -18,7 +18,7 @@ class Null(Workload):
     def title(self) -> str:
         return "nothing (the null workload)"
 
-    def guessed_s(self) -> float | None:
+    def guessed_s(self, cores: int) -> float | None:
         return 0.2
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:

@@ -56,8 +56,8 @@ class TorchInfer(ServingWorkload):
     def units(self) -> int | None:
         return self.requests
 
-    def guessed_s(self) -> float | None:
-        size = Size(self.model, self.device, self.batch, self.pixels, self.scale)
+    def guessed_s(self, cores: int) -> float | None:
+        size = Size(self.model, self.device, self.batch, self.pixels, self.scale, cores)
         return inference_s(size, self.requests + self.warm_up, from_files=False)
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:

@@ -163,11 +163,11 @@ class TorchTrain(TorchWorkload):
             return self.epochs * self.steps_per_epoch
         return None if self.data_path is not None else self.epochs * (self._item_count() // self.batch)
 
-    def guessed_s(self) -> float | None:
+    def guessed_s(self, cores: int) -> float | None:
         steps = self.steps_per_epoch or (None if self.data_path else self._item_count() // self.batch)
         if steps is None:
             return None
-        size = Size(self.model, self.device, self.batch, self.pixels, self.scale)
+        size = Size(self.model, self.device, self.batch, self.pixels, self.scale, cores)
         return training_s(size, self.epochs * steps, self.workers)
 
     def job(self, place: Host, desk: Path, seed: int) -> Job:

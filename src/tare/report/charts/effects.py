@@ -96,9 +96,14 @@ def _lane(each: Comparison, label: str, number: int) -> dict[str, Any]:
     return {
         "lane": f"{label} {safe_text(each.metric)}", "label": label,
         "effect": each.effect, "low": each.low, "high": each.high,
-        "figures": f"{effect_of(each)}  {interval_of(each)}".replace("-", "\N{MINUS SIGN}"),
+        "figures": _figures(each).replace("-", "\N{MINUS SIGN}"),
         "colour": level_colour(number)[1:], "shape": shape_of(number),
     }  # fmt: skip
+
+
+def _figures(each: Comparison) -> str:
+    """The effect, with its interval where there is one: why there is none would not fit beside the label."""
+    return effect_of(each) if each.low is None else f"{effect_of(each)}  {interval_of(each)}"
 
 
 def _band(reach: float, colour: str, name: str) -> dict[str, Any]:

@@ -60,7 +60,10 @@ def _chart(runs: Sequence[Run]) -> dict[str, Any]:
         {
             "transform": [{"calculate": str(edge), "as": name} for name, edge in _BAND.items()],
             "mark": {"type": "rect", "color": "@band", "clip": True},
-            "encoding": {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}},
+            "encoding": {
+                "x": {"value": 0}, "x2": {"value": "width"},
+                "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"},
+            },
         },
         {
             "mark": {"type": "line", "point": {"filled": True, "size": 45}},

@@ -88,8 +88,8 @@ def _figure(spots: Sequence[Spot], time: str, energy: str) -> Figure:
     )
     of_jobs = f" of {count_text(len(jobs), 'job')}" if len(jobs) > 1 else f": {ends}"
     reading = (
-        f"{len(best)} of {count_text(len(spots), 'configuration')} are on the front{of_jobs}; how sure that is, "
-        "`tare pareto` tells."
+        f"{len(best)} of {count_text(len(spots), 'configuration')} are on the front{of_jobs}; the pale ones are "
+        "beaten by another in both, and how sure that is `tare pareto` tells."
     )
     headers = ("job", "configuration", metric_name(time), metric_name(energy), "trials", "on the front")
     title = f"{metric_name(time)} against {metric_name(energy)}, with the front"
@@ -143,7 +143,7 @@ def _chart(spots: Sequence[Spot], jobs: Sequence[str], time: str, energy: str) -
                     "opacity": {
                         "field": "front",
                         "scale": {"domain": ["on the front", "beaten by another"], "range": [1, 0.3]},
-                        "legend": {"columns": 2},
+                        "legend": None,
                     },
                     "tooltip": tooltip(job="job", where="configuration", shown="takes", n="trials", front="is"),
                 },

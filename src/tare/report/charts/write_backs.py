@@ -18,7 +18,6 @@ from tare.report.figure import Figure
 from tare.report.kernel import number_text
 from tare.report.theme import level_colour
 from tare.report.words import safe_text, share_text, time_text
-from tare.traces.writeback import intervals_s
 
 COUNT = "write-backs"  # a plain number
 POINTS = 300  # of a curve
@@ -68,10 +67,8 @@ def intervals_figure(trials: Sequence[Traced], hrefs: Mapping[str, str]) -> Figu
 def _gaps(trials: Sequence[Traced]) -> dict[str, Any]:
     found = {}
     for label, group in by_label(trials).items():
-        tables = [trial.table(writeback_intervals.PROBE, writeback_intervals.STARTS) for trial in group]
-        values = [intervals_s(table) for table in tables if table is not None]
-        if values and len(joined := np.concatenate(values)):
-            found[label] = np.sort(joined)
+        if len(gaps := writeback_intervals.gaps_of(group)):
+            found[label] = np.sort(gaps)
     return found
 
 

@@ -177,3 +177,12 @@ def test_a_disk_inside_of_a_folder_of_data_is_shown_too():
     host = linux("/work/data/more", "/work/other")
     site = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/work/data"),))
     assert [bind.target for bind in hostroot.binds(host, site)] == ["/work/data/more"]
+
+
+def test_the_roots_of_containers_are_not_shown_where_their_scratch_lies_in_the_working_folder():
+    host = linux("/work/disk")
+    host.table.append("60 29 0:60 / /work/state/scratch/tare-1/root rw - overlay tare:tare-1 rw,lowerdir=/")
+    host._show_table()
+    site = Site(name="tare-1", scratch=Path("/work/state/scratch"), reads=(Path("/work"),))
+
+    assert [bind.target for bind in hostroot.binds(host, site)] == ["/work/disk"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from knobs import journal_in
 from tare.errors import ControlNotHeld, TareError
 from tare.parts.controls.power_mode import PowerMode
 from tare.parts.power import everything
-from tare.parts.power.backend import in_safe_order, nearest
+from tare.parts.power.backend import Wish, in_safe_order, nearest
 from tare.parts.power.cpufreq import BACKEND
 from tare.trial.preparation import hold_controls
 from trees.files import CPUS, lay
@@ -135,3 +136,21 @@ def test_maxn_means_no_limits_also_where_no_board_knows_it(board: Board, tmp_pat
         assert host.read(f"{CPUS}/online") == "0-3\n"
     assert host.read(file(0, "scaling_max_freq")) == "1200000\n"
     assert host.read(f"{CPUS}/online") == "0-2\n"
+
+
+def test_a_core_that_does_not_come_back_does_not_keep_the_others_from_their_clocks(board: Board):
+    host = board(x86)
+    before = BACKEND.read(host, Wish(governor="performance", cpu_mhz=1200))
+    host.write(file(0, "scaling_max_freq"), "1200000")
+    host.write("/sys/devices/system/cpu/cpu1/online", "0")
+    with pytest.raises(ControlNotHeld, match="core is offline"):
+        BACKEND.write(host, before)
+    assert host.read(file(0, "scaling_max_freq")).strip() == before["cpufreq.cpu0.max_khz"]
+
+
+def test_a_switch_for_boost_without_any_limits_is_still_one(board: Board, tmp_path: Path):
+    host = board(x86)
+    for folder in (host.root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
+        shutil.rmtree(folder)
+    assert "boost" in BACKEND.offers(host)
+    assert BACKEND.obstacles(host, Wish(boost=False)) == []

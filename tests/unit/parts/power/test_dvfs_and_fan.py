@@ -134,11 +134,24 @@ def test_a_fan_with_nobody_who_sets_it_is_put_back_to_its_speed(board: Board, tm
     assert host.read("/sys/class/hwmon/hwmon0/pwm1") == "62\n"
 
 
+def test_a_fan_that_follows_a_curve_of_its_chip_is_given_back_to_that(board: Board, tmp_path: Path):
+    host = board(nano)
+    chip = "/sys/class/hwmon/hwmon7"
+    lay(host.root, {f"{chip}/name": "nct6775\n", f"{chip}/pwm1": "80\n", f"{chip}/pwm1_enable": "5\n"})
+    with ExitStack() as stack:
+        hold_controls(stack, host, [FanSpeed(speed="max")], [], journal_in(tmp_path))
+        assert host.read(f"{chip}/pwm1_enable") == "1\n"
+        (host.root / f"{chip}/pwm1".lstrip("/")).write_text("97\n")  # a speed that is not the one of before
+    assert host.read(f"{chip}/pwm1_enable") == "5\n"
+    assert host.read(f"{chip}/pwm1") == "97\n"
+
+
 @pytest.mark.parametrize(("temperature", "first"), [("98000", "fan"), ("40000", "power_mode")])
 def test_the_fan_is_put_back_first_where_it_is_hot(board: Board, tmp_path: Path, temperature: str, first: str):
     host = board(nano)
-    lay(host.root, {"/sys/class/thermal/thermal_zone0/temp": "-256000\n"})
-    lay(host.root, {"/sys/class/thermal/thermal_zone1/temp": f"{temperature}\n"})
+    for number, (zone, now) in enumerate({"off": "-256000", "CPU-therm": temperature, "PMIC-Die": "100000"}.items()):
+        folder = f"/sys/class/thermal/thermal_zone{number}"
+        lay(host.root, {f"{folder}/type": f"{zone}\n", f"{folder}/temp": f"{now}\n"})
     crash = journal_in(tmp_path, owner=DEAD)
     for control in (FanSpeed(speed=30), PowerMode(cores=2)):
         crash.note_knob(control, control.read(host), control.target(host, []))

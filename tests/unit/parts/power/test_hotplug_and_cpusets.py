@@ -10,7 +10,7 @@ from knobs import DEAD, journal_in
 from tare.errors import ControlNotHeld, TareError
 from tare.parts.controls.cpu import Cpu
 from tare.parts.controls.power_mode import PowerMode
-from tare.parts.power import cpusets
+from tare.parts.power import cpusets, hotplug
 from tare.parts.state import state_dir
 from tare.trial.preparation import hold_controls
 from tare.trial.restoration import restore
@@ -161,3 +161,19 @@ def test_a_core_that_stays_on_or_refuses_fails_the_trial(board: Board, tmp_path:
     with pytest.raises(ControlNotHeld, match="Invalid argument"), ExitStack() as stack:
         hold_controls(stack, host, [PowerMode(cores=2)], [], journal_in(tmp_path))
     assert host.read(f"{CPUS}/online") == "0-3\n"
+
+
+def test_a_record_that_names_some_cores_leaves_the_others_alone(board: Board):
+    host = board(x86)
+    before = hotplug.online(host)
+    hotplug.BACKEND.write(host, {"cores.cpu1": "0"})
+    assert hotplug.online(host) == before - {1}
+    hotplug.BACKEND.write(host, {"cores.cpu1": "1"})
+    assert hotplug.online(host) == before
+
+
+def test_a_position_that_no_switch_has_is_never_written(board: Board):
+    host = board(x86)
+    with pytest.raises(TareError, match="no position"):
+        hotplug.BACKEND.write(host, {"cores.cpu1": "maybe"})
+    assert host.written == []

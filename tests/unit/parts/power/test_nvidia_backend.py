@@ -160,6 +160,16 @@ def test_memory_clocks_that_cannot_be_locked_are_said(library, host):
     assert BACKEND.read(host, wish)["gpu.0.memory_mhz"] == "free"
 
 
+def test_one_setting_that_is_refused_does_not_keep_the_others_from_being_put_back(library, host):
+    wish = Wish(power_w=400)
+    before = BACKEND.read(host, wish)
+    BACKEND.write(host, BACKEND.target(host, wish))
+    with pytest.raises(TareError, match="nvmlDeviceSetMemoryLockedClocks is not supported"):
+        BACKEND.write(host, {**before, "gpu.0.memory_mhz": "3201"})  # sorted before the power limit
+
+    assert BACKEND.read(host, wish) == before
+
+
 def test_a_lock_that_the_driver_forgot_reads_as_free(library, host):
     BACKEND.write(host, AT_990)
     library.change(lock=None)

@@ -55,6 +55,7 @@ def test_packages_and_their_memory_are_summed_and_nothing_is_counted_twice(tmp_p
         "power_rapl.package_1_dram_j": 0,
         "power_rapl.psys_j": 90,
         "power_rapl.total_j": 32,
+        "power_rapl.dropped_s": 0,
     }
 
 
@@ -77,6 +78,7 @@ def test_without_a_readable_range_the_interval_of_the_wrap_is_dropped_and_told(t
     host.count("intel-rapl:0", 500_000)
     found = values(feed.poll())
     assert not {"power_rapl.package_0_j", "power_rapl.total_j"} & found.keys()
+    assert found["power_rapl.dropped_s"] == 1.0
     host.count("intel-rapl:0", 7_500_000)
     assert values(feed.poll())["power_rapl.package_0_j"] == 7.0
     assert "package_0 fell back or jumped 1 times; the energy of 1.0 s is not counted" in feed.lost[0]

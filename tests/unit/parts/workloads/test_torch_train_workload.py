@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from tare.errors import TareError
 from tare.host import Completed, LocalHost
+from tare.parts.checkpoint_folder import of_site
 from tare.parts.data_folder import data_dir
 from tare.parts.find import find
 from tare.parts.workloads.torch_train import TorchTrain
@@ -236,3 +237,25 @@ def test_threads_by_the_quota_of_a_place_that_says_nothing_are_torchs_own_choice
     job = TorchTrain(threads="quota").job(FakeHost(), tmp_path, 1)
 
     assert "OMP_NUM_THREADS" not in job.env
+
+
+def test_checkpoints_go_to_a_disk_under_the_trials_own_name_and_go_with_it(tmp_path: Path) -> None:
+    workload = TorchTrain.model_validate({"checkpoint_every": 2, "epochs": 4})
+    job = workload.job(LocalHost(), Path("/dev/shm/tare-1-desk"), 0)
+
+    asked = json.loads(job.argv[-1])
+    assert (asked["checkpoint_every"], asked["checkpoint_file"]) == (2, "new")
+    assert asked["checkpoint_folder"] == str(of_site("tare-1")) == "/var/tmp/tare-1-checkpoints"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"checkpoint_file": "same"}, "set `checkpoint_every`"),
+        ({"checkpoint_every": 9, "epochs": 4}, "never comes in 4 epochs"),
+        ({"checkpoint_every": 0}, "greater than 0"),
+    ],
+)
+def test_checkpoints_that_would_never_be_written_are_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        TorchTrain.model_validate(fields)

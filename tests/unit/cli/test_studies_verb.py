@@ -1,0 +1,133 @@
+"""`tare studies`: each experiment of the papers is a file, and can be planned at each of its scales."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tare.analysis.claims.registry import every_claim, papers
+from tare.cli import VERBS
+from tare.cli import tare as verbs
+from tare.cli.run import endings
+from tare.cli.studies import built_in, described, folder_of
+from tare.errors import StudyError
+from tare.plan.check import check
+from tare.plan.matrix import cells
+from tare.study.load import at_every_scale, from_plain
+from tare.testing import FakeHost
+
+NAMES = [
+    *("s0-container-tax", "s0-power-sensitivity", "s0-phase-breakup", "s0-seccomp", "s0-syscalls", "s0-colocation"),
+    *("s1-workers", "s1-storage", "s1-dataset-scale"),
+    *("s2-events", "s2-writebacks", "s2-page-faults", "s2-nvm"),
+    *("s3-pipeline", "s3-storage", "s3-batch", "s3-variability", "s3-dvfs", "s3-baseload", "s3-power-modes"),
+    *("s3-predict", "s4-platforms", "s4-scale-up", "s4-pinning", "s4-gpu", "s4-idle-core", "s4-microvm"),
+]
+MOST_S = {"smoke": 90, "small": 900}  # about a minute, about ten
+LEAST_S = {"smoke": 15, "small": 240, "full": 1000}
+
+
+def tare(*words: str) -> str:
+    done = CliRunner().invoke(verbs, list(words), standalone_mode=False, env={"COLUMNS": "80"})
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def test_each_experiment_of_the_papers_is_a_file() -> None:
+    assert sorted(NAMES) == [name for name in built_in() if name[:2] in papers()]
+
+
+def test_each_claim_names_a_study_that_is_there() -> None:
+    assert {claim.study for claim in every_claim()} <= set(built_in())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_plans_at_every_scale_within_its_time(name: str) -> None:
+    told = described(name, built_in()[name])
+
+    assert list(told["scales"]) == ["smoke", "small", "full"]
+    for scale, seconds in told["scales"].items():
+        assert LEAST_S[scale] <= seconds <= MOST_S.get(scale, float("inf")), scale
+    assert told["scales"]["smoke"] < told["scales"]["small"] < told["scales"]["full"]
+
+
+@pytest.mark.parametrize("name", ["s0-container-tax", "s2-writebacks", "s4-platforms"])
+def test_the_seconds_are_those_of_the_plan(name: str) -> None:
+    told = described(name, built_in()[name])["scales"]
+
+    for scale, study in itertools.islice(at_every_scale(built_in()[name], trust=True).items(), 2):
+        assert told[scale] == round(check(study, cells(study), FakeHost()).seconds)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_says_where_it_comes_from_leaves_out_what_cannot_be_and_ends_in_its_claims(name: str) -> None:
+    for study in at_every_scale(built_in()[name], trust=True).values():
+        assert study.paper == name[:2].upper()
+        assert study.section and study.about.endswith("?")
+        assert study.missing == "leave_out"
+        assert study.ends_in[-1].startswith("claims --paper")
+        assert {ending.split()[0] for ending in study.ends_in} <= set(VERBS)
+        assert from_plain(study.as_plain()) == study
+
+
+def test_traced_studies_have_as_many_host_processes_as_containers() -> None:
+    for name in (each for each in NAMES if each.startswith("s2")):
+        for study in at_every_scale(built_in()[name], trust=True).values():
+            found = {(cell.settings["platform"], cell.tenants) for cell in cells(study)}
+            assert {tenants for platform, tenants in found if platform == "bare"} == {
+                tenants for platform, tenants in found if platform == "docker"
+            }
+
+
+def test_the_list_as_json_has_exactly_these_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {name: built_in()[name] for name in ("container-tax", "s0-seccomp", "s3-dvfs")}
+    monkeypatch.setattr("tare.cli.studies.built_in", lambda: few)
+
+    found = json.loads(tare("studies", "--json"))
+
+    assert [each["name"] for each in found] == ["s0-seccomp", "s3-dvfs"]  # container-tax is of no paper
+    for each in found:
+        assert list(each) == ["name", "asks", "paper", "section", "scales"]
+        assert all(isinstance(seconds, int) for seconds in each["scales"].values())
+
+
+def test_the_list_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {name: built_in()[name] for name in ("s0-power-sensitivity", "s2-writebacks")}
+    monkeypatch.setattr("tare.cli.studies.built_in", lambda: few)
+
+    lines = tare("studies").splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["study", "paper", "smoke", "small", "full"]
+
+
+def test_a_misspelt_scale_is_refused_before_anything_runs() -> None:
+    with pytest.raises(StudyError, match="Did you mean 'smoke'"):
+        tare("plan", "s0-seccomp", "--scale", "smok")
+
+
+def test_a_study_without_scales_refuses_a_scale() -> None:
+    with pytest.raises(StudyError, match="this study has no scales"):
+        tare("run", "container-tax", "--scale", "smoke")
+
+
+def test_each_scale_has_a_store_of_its_own() -> None:
+    at = at_every_scale(built_in()["s0-seccomp"], trust=True)
+
+    assert {scale: str(folder_of(study)) for scale, study in at.items()} == {
+        "smoke": "out/s0-seccomp-smoke",
+        "small": "out/s0-seccomp-small",
+        "full": "out/s0-seccomp",
+    }
+
+
+def test_endings_become_commands_on_the_store() -> None:
+    study = {"ends_in": ["energy", "claims --paper s0"]}
+
+    assert endings(study, Path("out/a b")) == ["tare energy 'out/a b'", "tare claims 'out/a b' --paper s0"]
+    assert endings({}, Path("out")) == []

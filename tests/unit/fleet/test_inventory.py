@@ -1,0 +1,69 @@
+"""devices.yaml: what it says, and what is said about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tare.errors import StudyError
+from tare.fleet.inventory import load_inventory, parse_inventory
+
+GOOD = """\
+devices:
+  - name: orin-1
+    address: 192.168.7.11
+    user: root
+    port: 2222
+    type: orin-agx
+    tags: [lab-2]
+    python: /usr/bin/python3.6
+    tare: /opt/tare/bin/python
+    jump: me@gate.example:22
+    known_hosts: hosts
+  - {name: nano-1, address: nano-1.lab}
+"""
+
+
+def test_a_device_is_all_that_is_said_of_it_and_has_defaults_for_the_rest():
+    orin, nano = parse_inventory(GOOD).devices
+    assert (orin.user, orin.port, orin.type, orin.tags) == ("root", 2222, "orin-agx", ("lab-2",))
+    assert (orin.python, orin.engine) == ("/usr/bin/python3.6", "/opt/tare/bin/python")
+    assert (nano.python, nano.engine, nano.port, nano.type) == ("python3", "python3", None, None)
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    path = tmp_path / "devices.yaml"
+    path.write_text(GOOD)
+    path.chmod(0o600)
+    assert load_inventory(path).devices[0].known_hosts == tmp_path / "hosts"
+
+
+def test_words_mean_names_types_and_tags():
+    inventory = parse_inventory(GOOD)
+    assert [one.name for one in inventory.called(["lab-2"])] == ["orin-1"]
+    assert [one.name for one in inventory.called(["orin-agx", "nano-1"])] == ["orin-1", "nano-1"]
+    assert len(inventory.called([])) == 2
+    with pytest.raises(StudyError, match=r"no device is called 'nano-2'(.|\n)*Did you mean 'nano-1'"):
+        inventory.called(["nano-2"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("devices:\n  - {name: a, adress: b}\n", r"devices.yaml:2: .*has no field 'adress'(.|\n)*mean 'address'"),
+        ("devices:\n  - {name: a}\n", r"devices.yaml:2: .*needs 'address'"),
+        ("devices:\n  - {name: a, address: b}\n  - {name: a, address: c}\n", r"devices.yaml:3: the name 'a' is given"),
+        ("devices:\n  - {name: a, address: b}\n  - {name: c, address: b}\n", r":3: 'b' is the address of 'a' too"),
+        ("devices:\n  - {name: a, address: -oProxyCommand=x}\n", r":2: .*is no address"),
+        ("devices:\n  - {name: a, address: b, jump: -oProxyCommand=x}\n", r":2: .*is no jump host"),
+        ("devices:\n  - {name: a, address: b, user: -l}\n", r":2: .*is no user"),
+        ("devices:\n  - {name: a, address: b, port: 70000}\n", r":2: .*at most 65535"),
+        ("devices:\n  - {name: ../a, address: b}\n", r":2: .*is no name"),
+        ("devices:\n  - {name: a, address: b, host_key: whatever}\n", r":2: .*is no host key"),
+        ("devices:\n  - {name: a, address: b, python: -c}\n", r":2: .*no name of an interpreter"),
+        ("devices: []\n", r":1: .*at least 1"),
+        ("- a\n", r":1: An inventory is 'devices:'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(text, says):
+    with pytest.raises(StudyError, match=says):
+        parse_inventory(text, "devices.yaml")

@@ -1,0 +1,132 @@
+"""The one question to a device: how ssh is called, what is read, what is said when it fails. No network is used."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import shlex
+import stat
+import tarfile
+
+import pytest
+
+from tare.errors import StoreError
+from tare.fleet.driving import drive, here
+from tare.fleet.incoming import unpack
+from tare.fleet.inventory import Device
+from tare.fleet.ssh import Refused, Unreachable, ask, clock, command_line
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIKOcvHYvSe0sNLOxuwBxBdDiuqiNwf2g899ZlkKEvuB"
+
+
+def a_device(**changes):
+    return Device(**{"name": "d", "address": "10.0.0.2", "host_key": KEY} | changes)
+
+
+@pytest.fixture
+def pretended_ssh(tmp_path, monkeypatch):
+    """An `ssh` that does what the test says instead."""
+
+    def make(script: str) -> None:
+        path = tmp_path / "bin" / "ssh"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    return make
+
+
+RUN_IT = 'for last; do :; done; echo Welcome to this board; exec sh -c "$last"'  # as sshd does, after a login script
+
+
+def test_an_unknown_host_key_is_never_learnt_and_nothing_is_forwarded(tmp_path):
+    words = command_line(a_device(port=2222, user="root", jump="gate"), ["python3", "-c", "a b"], 10, str(tmp_path))
+    options = [words[index + 1] for index, word in enumerate(words) if word == "-o"]
+    assert {"StrictHostKeyChecking=yes", "BatchMode=yes", "ForwardAgent=no", "ClearAllForwardings=yes"} <= set(options)
+    assert words[-3:] == ["--", "10.0.0.2", "python3 -c 'a b'"]
+    assert ("-J", "gate") in list(itertools.pairwise(words))
+    assert (tmp_path / "known_hosts").read_text() == f"[10.0.0.2]:2222 {KEY}\n"
+
+
+def test_the_remote_shell_sees_every_word_as_one():
+    words = command_line(a_device(), ["python3", "-c", "x; rm -rf $HOME `id`"], 10, "/tmp")
+    assert shlex.split(words[-1]) == ["python3", "-c", "x; rm -rf $HOME `id`"]
+
+
+def test_the_agent_is_copied_and_answers_after_whatever_a_login_script_says(pretended_ssh, tmp_path):
+    pretended_ssh(RUN_IT)
+    answer = ask(a_device(), {"do": "engine", "engine": "no-such-python", "arguments": []})
+    assert answer.said["code"] == 127
+    (copied,) = (tmp_path / "cache" / "tare").iterdir()
+    ask(a_device(), {"do": "engine", "engine": "no-such-python", "arguments": []})
+    assert list((tmp_path / "cache" / "tare").iterdir()) == [copied]
+
+
+def test_the_clock_of_this_machine_is_not_ahead_of_itself(pretended_ssh):
+    pretended_ssh(RUN_IT)
+    offset_s, within_s = clock(a_device())
+    assert abs(offset_s) <= within_s < 5
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "says"),
+    [
+        ("echo 'Connection timed out' >&2; exit 255", Unreachable, "no line to 10.0.0.2: Connection timed out"),
+        ("echo 'Host key verification failed.' >&2; exit 255", Refused, "ssh was refused"),
+        ("echo 'root@d: Permission denied (publickey).' >&2; exit 255", Refused, "ssh was refused"),
+        ("echo 'python3: not found' >&2; exit 127", Refused, "did not run what was sent"),
+        ("cat >/dev/null; printf 'tare-agent\\n{\"co'; exit 255", Unreachable, "no line"),
+    ],
+)
+def test_each_way_to_fail_has_its_own_words(pretended_ssh, script, error, says):
+    pretended_ssh(script)
+    with pytest.raises(error, match=says):
+        ask(a_device(), {"do": "look", "engine": "x"})
+
+
+def test_a_broken_line_is_tried_again_and_a_refusal_is_not(pretended_ssh, tmp_path):
+    count = tmp_path / "count"
+    pretended_ssh(f"echo x >> {count}; test $(wc -l < {count}) -ge 3 || exit 255; {RUN_IT}")
+    question = {"do": "engine", "engine": "no-such-python", "arguments": []}
+    found = drive(a_device().model_dump(mode="json"), question, 6.0)
+    assert (found["ended"], len(found["broken"])) == ("answered", 2)
+    count.unlink()
+    pretended_ssh(f"echo x >> {count}; echo Permission denied >&2; exit 255")
+    assert drive(a_device().model_dump(mode="json"), question, 6.0)["ended"] == "refused"
+    assert count.read_text() == "x\n"
+
+
+def test_patience_ends(pretended_ssh):
+    pretended_ssh("exit 255")
+    found = drive(a_device().model_dump(mode="json"), {"do": "look"}, 1.0)
+    assert found["ended"] == "unreachable"
+
+
+def test_a_worker_that_is_its_own_device_needs_no_ssh(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = drive(here("w").model_dump(mode="json"), {"do": "collect", "store": "s-1", "have": []}, 1.0)
+    assert (found["ended"], found["said"]["endings"]) == ("answered", [])
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/x", "a.1/../../x", "a.1/b/c", ".tmp/x"])
+def test_a_device_cannot_write_outside_of_where_its_trials_go(name, tmp_path):
+    with pytest.raises(StoreError, match="no file of a sealed trial"):
+        unpack(_tar(tarfile.TarInfo(name)), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_in_what_a_device_sends_is_refused(tmp_path):
+    link = tarfile.TarInfo("a.1/record.json")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    with pytest.raises(StoreError):
+        unpack(_tar(link), tmp_path)
+
+
+def _tar(member: tarfile.TarInfo) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        archive.addfile(member)
+    return made.getvalue()

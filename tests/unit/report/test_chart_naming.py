@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import some_weighings as some
+from tare.report.answers import answers_of, notes_of
+from tare.report.charts.bars import step_figure
+from tare.report.charts.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
+
+
+def test_a_level_is_called_by_its_values_and_the_last_part_of_its_factors() -> None:
+    levels = ["resnet18, workload.data=cifar10", "vgg11, workload.data=mnist"]
+    assert list(level_names(levels, "workload.model").values()) == ["resnet18, data cifar10", "vgg11, data mnist"]
+
+
+def test_a_number_is_told_with_its_factor() -> None:
+    names = level_names(["4", "0.5, control.power_mode.gpu_mhz=540.0", "none"], "workload.workers")
+    assert list(names.values()) == ["workers 4", "workers 0.5, gpu_mhz 540", "workers none"]
+
+
+def test_levels_that_would_be_called_the_same_keep_their_whole_names() -> None:
+    names = level_names(["bare, workload.pin=true", "bare, platform.pin=true"], "platform")
+    assert list(names.values()) == ["bare, workload.pin=true", "bare, platform.pin=true"]
+
+
+def test_a_legend_has_as_many_columns_as_a_telephone_holds_and_none_where_it_would_be_a_list() -> None:
+    assert (legend(["bare", "docker"]) or {})["columns"] == 4
+    assert (legend(["resnet18, data cifar10, workers 4"]) or {})["columns"] == 1
+    assert legend([str(number) for number in range(40)]) is None
+
+
+def test_a_sentence_names_a_few_and_counts_the_rest() -> None:
+    assert some_of(["a", "b"]) == "a, b"
+    assert some_of(["a, 1", "b", "c", "d", "e"]) == "a, 1; b; c and 2 more"
+
+
+def test_of_many_levels_the_first_are_drawn_and_the_table_has_all() -> None:
+    many = {f"level {n}": f"#level-{n}" for n in range(40)}
+    medians = {level: some.weighing().medians["bare"] for level in many}
+    figure = step_figure(replace(some.weighing(), medians=medians), many)
+    assert figure is not None
+    assert len(figure.rows) == 40
+    assert len(figure.chart["layer"][1]["data"]["values"]) == MOST_LANES
+    assert figure.reading.endswith(not_all_drawn(40))
+
+
+def test_many_answers_of_the_same_word_are_one() -> None:
+    many = tuple(some.comparison(f"l{n}", verdict="slower" if n < 8 else "equivalent") for n in range(10))
+    slower, equivalent = answers_of(replace(some.weighing(), comparisons=many))
+    assert (slower.level, slower.word) == ("8 of 10 levels:", "slower")
+    assert slower.sentence == "l0 +1.6 %, l1 +1.6 %, l2 +1.6 % and 5 more."
+    assert equivalent.level == "2 of 10 levels:"
+
+
+def test_a_note_that_many_levels_share_is_told_once() -> None:
+    many = tuple(some.comparison(f"l{n}", notes=(f"l{n}: no block holds both sides.",)) for n in range(10))
+    told = notes_of(replace(some.weighing(), comparisons=many, notes=("another",)))
+    assert "l0, l1, l2 and 7 more: no block holds both sides." in told
+    assert "another" in told

@@ -1,0 +1,203 @@
+"""The figures that need a store of their own kind: each has the right numbers, and is absent where it has none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import some_weighings as some
+from figure_stores import evidence_of, figures_of, mode_store, phased_store, traced_store
+from hostile import PAYLOADS
+from metered import BARE, DOCKER, idle_trials, kept, trials
+from some_records import MEMORY
+from tare.records.store import Store
+from tare.report.charts.energy import energy_figure
+from tare.report.charts.predicted import predicted_figures
+from tare.report.charts.take_aways import claims_figure
+from tare.report.charts.time_energy import time_energy_figure
+from tare.report.charts.traced import traced_figures
+from tare.report.drawing import as_file, charts_json
+from tare.report.figure import Figure
+
+MAKERS = {"phased": phased_store, "modes": mode_store, "traced": traced_store}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Figure]]:
+    """Every figure of each kind of store."""
+    root = Path(MEMORY or tmp_path_factory.mktemp("stores"))
+    folder = tmp_path_factory.mktemp("figures") if MEMORY is None else root / f"tare-figures-{id(root)}"
+    folder.mkdir(exist_ok=True)
+    try:
+        return {name: figures_of(make(folder / name)) for name, make in MAKERS.items()}
+    finally:
+        import shutil
+
+        shutil.rmtree(folder)
+
+
+def values(figure: Figure, place: int = 0) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = figure.chart["layer"][place]["data"]["values"]
+    return found
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_library_takes_every_chart_of_a_store_and_draws_something(made: Any, name: str) -> None:
+    for figure in made[name].values():
+        drawn = as_file(figure, "svg").decode()
+        assert drawn.count("<path") + drawn.count("<rect") + drawn.count("<line") > 3, figure.name
+        assert "NaN" not in drawn
+        assert figure.reading.endswith(".")
+        assert all(len(row) == len(figure.headers) for row in figure.rows)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_number_of_a_table_leads_to_its_trials(made: Any, name: str) -> None:
+    new = {"training-parts", "energy", "time-energy", "counters", "page-faults", "write-backs", "write-back-intervals"}
+    for figure in [made[name][each] for each in new & made[name].keys()]:
+        assert all(any(cell.href for cell in row) for row in figure.rows), figure.name
+
+
+def test_phases_are_stacked_in_their_order_with_what_they_took(made: Any) -> None:
+    training, request = made["phased"]["training-parts"], made["phased"]["request-parts"]
+
+    bars = {(bar["level"], bar["part"]): bar for bar in values(training)}
+    assert bars["bare", "backward pass"]["value"] == pytest.approx(0.8)  # ms
+    assert bars["docker", "optimiser step"]["order"] == 2
+    assert [cell.text for cell in request.rows[0][1:]] == ["2.00 ms", "8.00 ms", "500 µs"]
+    assert "bare: forward pass 26.7 %" in training.reading
+
+
+def test_without_marks_of_the_phases_there_is_no_figure_of_them() -> None:
+    from tare.report.charts.compute_parts import compute_figures
+
+    assert compute_figures(some.weighing(), {"bare": "#level-0", "docker": "#level-1"}) == []
+
+
+def test_energy_is_split_into_what_the_idle_device_draws_and_the_rest(tmp_path: Path) -> None:
+    root = kept(tmp_path / "store", [*trials(BARE, DOCKER), *idle_trials(BARE, DOCKER)])
+    with Store.open(root) as store:
+        figure = energy_figure(evidence_of(store, by="platform"))
+
+    assert figure is not None
+    bars = {(bar["level"], bar["part"].partition(":")[0]): bar["value"] for bar in values(figure)}
+    assert bars["bare", "baseload"] == pytest.approx(1.0, rel=0.02)  # 10 W for 0.1 s
+    assert bars["bare", "incremental"] == pytest.approx(2.0, rel=0.02)
+    assert bars["docker", "baseload"] == pytest.approx(1.32, rel=0.02)
+    assert "Measured: the module." in figure.reading
+
+
+def test_energy_without_a_baseload_is_shown_whole_and_says_what_is_missing(tmp_path: Path) -> None:
+    with Store.open(kept(tmp_path / "store", trials(BARE, DOCKER))) as store:
+        figure = energy_figure(evidence_of(store))
+
+    assert figure is not None
+    assert {bar["part"] for bar in values(figure)} == {"not split: no baseload is known"}
+    assert "tare baseload" in figure.reading
+
+
+def test_the_front_has_what_no_other_beats_in_both(made: Any) -> None:
+    figure = made["modes"]["time-energy"]
+    points = values(figure, 1)
+    for job in ("lenet5", "resnet18"):
+        mine = [point for point in points if point["job"] == job]
+        best = [point for point in mine if point["front"] == "on the front"]
+        assert len(mine) == 15
+        for point in mine:
+            beaten = any(o["time"] < point["time"] and o["energy"] < point["energy"] for o in mine)
+            assert beaten == (point not in best)
+
+
+def test_predictions_are_of_modes_that_were_held_out_and_are_near(made: Any) -> None:
+    time, energy = made["modes"]["predicted-time"], made["modes"]["predicted-energy"]
+
+    points = values(time, 2)
+    assert len(points) == 2 * (15 - 4)
+    assert all(0.7 < point["predicted"] / point["measured"] < 1.4 for point in points)
+    assert "From 4 measured modes" in energy.reading
+    assert {row[0].text for row in time.rows} == {"lenet5", "resnet18"}
+
+
+def test_one_mode_has_neither_a_front_nor_predictions(tmp_path: Path) -> None:
+    with Store.open(kept(tmp_path / "store", trials(BARE, DOCKER))) as store:
+        evidence = evidence_of(store)
+
+        assert time_energy_figure(evidence) is None  # two configurations are a comparison
+        assert predicted_figures(evidence) == []
+
+
+def test_counters_are_ratios_to_bare_metal_with_the_daemons_in_the_table(made: Any) -> None:
+    figure = made["traced"]["counters"]
+
+    ratios = {point["lane"]: point["ratio"] for point in values(figure, 4)}
+    assert ratios == {"page-faults, docker": 2.0, "context-switches, docker": 1.0}
+    assert figure.headers[:4] == ("where", "event", "process", "daemons")
+
+
+def test_counters_without_bare_metal_are_shares_of_the_roles() -> None:
+    from tare.report.charts.event_counters import counters_figure
+    from traced_trials import traced
+
+    counts = {
+        "t_ns": [0, 0], "role": ["workload", "daemon"], "event": ["page-faults"] * 2, "count": [300, 100],
+        "time_enabled": [1.0, 1.0], "time_running": [1.0, 1.0],
+    }  # fmt: skip
+    figure = counters_figure([traced("docker", {("perf", "counters"): counts})], {})
+
+    assert figure is not None
+    assert {piece["role"]: piece["value"] for piece in values(figure, 1)} == {"process": 300, "daemons": 100}
+    assert "no bare metal" in figure.reading
+    as_file(figure, "svg")
+
+
+def test_faults_and_write_backs_are_stacked_by_cause_and_reason(made: Any) -> None:
+    faults, reasons = made["traced"]["page-faults"], made["traced"]["write-backs"]
+
+    assert {bar["part"]: bar["value"] for bar in values(faults) if bar["level"] == "docker, workload"} == {
+        "allocator": 10, "copy": 10, "heap": 10, "other": 10,
+    }  # fmt: skip
+    assert {bar["part"]: bar["value"] for bar in values(reasons) if bar["level"] == "bare"} == {
+        "background": 14, "periodic": 13, "sync": 13,
+    }  # fmt: skip
+
+
+def test_intervals_rise_from_none_to_all(made: Any) -> None:
+    figure = made["traced"]["write-back-intervals"]
+
+    for cell in ("bare", "docker"):
+        shares = [point["share"] for point in figure.chart["layer"][1]["data"]["values"] if point["cell"] == cell]
+        assert shares == sorted(shares)
+        assert (shares[0], shares[-1]) == (0.0, 1.0)
+
+
+def test_a_store_without_traces_has_none_of_these(tmp_path: Path) -> None:
+    with Store.open(kept(tmp_path / "store", trials(BARE, DOCKER))) as store:
+        assert traced_figures(evidence_of(store)) == []
+
+
+def test_take_aways_that_were_measured_are_drawn_and_all_are_listed(made: Any) -> None:
+    figure = made["modes"]["claims"]
+
+    assert len(figure.rows) >= 47
+    assert {lane["word"] for lane in values(figure, 1)} == {"does not hold here"}
+    assert "46 not measured" in figure.reading
+    assert figure.rows[0][2].text != "not measured"  # those that say something come first
+
+
+def test_a_store_that_speaks_to_no_take_away_has_no_figure_of_them(tmp_path: Path) -> None:
+    alone = [replace(each, metrics={"step_s": each.metrics["step_s"]}) for each in trials(BARE, n=2)]
+    with Store.open(kept(tmp_path / "store", alone)) as store:
+        assert claims_figure(evidence_of(store)) is None
+
+
+@pytest.mark.parametrize("payload", PAYLOADS[:4])
+def test_hostile_labels_stay_text_in_every_chart(tmp_path: Path, payload: str) -> None:
+    found = figures_of(traced_store(tmp_path / "traced", payload, blocks=1, pages=20))
+    found |= figures_of(mode_store(tmp_path / "modes", payload))
+
+    text = charts_json(list(found.values()))
+    assert not set("<>&") & set(text)
+    assert any(payload.replace("<", "\\u003c").replace(">", "\\u003e")[:12] in text for _ in [0])
