@@ -80,7 +80,7 @@ class PlainProgress:
         self._say(f"{place} {self._label}: {safe_text(state)}, {time_text(seconds)}{_left(pace)}")
 
     def note(self, text: str) -> None:
-        self._say(safe_text(text))
+        self._say(_safe_lines(text))
 
     def finished(self) -> None:
         self._say(f"{self._pace.done} of {count_text(self._pace.total, 'trial')} done")
@@ -123,9 +123,9 @@ class BarProgress:
     def note(self, text: str) -> None:
         with _whatever_the_terminal_does():
             if self._bar is None:
-                self._stream.write(f"{safe_text(text)}\n")
+                self._stream.write(f"{_safe_lines(text)}\n")
             else:
-                self._bar.console.print(safe_text(text), markup=False, highlight=False, emoji=False)
+                self._bar.console.print(_safe_lines(text), markup=False, highlight=False, emoji=False)
 
     def finished(self) -> None:
         with _whatever_the_terminal_does():
@@ -137,6 +137,11 @@ class BarProgress:
         with _whatever_the_terminal_does():
             if self._bar is not None:
                 self._bar.update(self._task, **what)
+
+
+def _safe_lines(text: str) -> str:
+    """A note of several lines stays one; nothing in it steers the terminal."""
+    return "\n".join(map(safe_text, text.split("\n")))
 
 
 def _columns(stream: TextIO) -> int:

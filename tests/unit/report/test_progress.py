@@ -42,6 +42,15 @@ def test_without_a_terminal_there_is_one_line_a_trial_with_the_time_left() -> No
     ]
 
 
+def test_a_note_of_several_lines_keeps_them_and_steers_nothing() -> None:
+    stream = io.StringIO()
+    PlainProgress(stream).note("the knob was left alone.\nMake room \x1b[2Jand try again.")
+    first, second = stream.getvalue().splitlines()
+    assert first == "the knob was left alone."
+    assert second.startswith("Make room ")
+    assert "\x1b" not in second
+
+
 def test_the_time_left_is_the_median_of_the_trials_so_far_and_runs_down() -> None:
     clock = FakeClock()
     pace = Pace(10, seconds_of(clock))

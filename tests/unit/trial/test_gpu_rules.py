@@ -126,6 +126,7 @@ class _Planned:
         self.cell = self
         self.workload = self
         self.platforms = ()
+        self.probes = ()
 
     def units(self):
         return None

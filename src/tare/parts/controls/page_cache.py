@@ -7,27 +7,20 @@ import mmap
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import AfterValidator
+from typing import ClassVar, Literal
 
 from tare.errors import ControlNotHeld, TrialError
 from tare.host import Host, LocalHost
+from tare.parts.absolute_path import AbsolutePath
 from tare.parts.data_set import open_files
 from tare.parts.protocols import Control, Json, Room
 from tare.parts.residency import Residency, residency
 from tare_inside import cold_epochs
+from tare_inside.cold_epochs import COLD_SHARE
 
-COLD_SHARE = 0.01  # at most this much of the data set may be left in memory
 WARM_SHARE = 0.99
 _TRIES = 3  # pages on their way through the kernel's lists are missed at first
 _CHUNK = 1 << 20
-
-
-def _absolute(path: Path) -> Path:
-    if not path.is_absolute():
-        raise ValueError(f"{path} is not absolute; write the whole path, from / on")
-    return path
 
 
 class PageCache(Control):
@@ -41,7 +34,7 @@ class PageCache(Control):
     state: Literal["cold", "warm", "cold_every_epoch"]
     """cold: nothing of the data set is in memory when the trial begins; warm: all of it is; cold_every_epoch: nothing
     of it is when an epoch begins, each time (the workload's side drops it, outside of every timed step)."""
-    paths: tuple[Annotated[Path, AfterValidator(_absolute)], ...] = ()
+    paths: tuple[AbsolutePath, ...] = ()
     """The files and folders to act on; by default those that the workload reads."""
     drop_all: bool = False
     """If files do not leave the cache one by one, drop the whole machine's cache; other users notice. Needs root."""

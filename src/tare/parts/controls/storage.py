@@ -15,6 +15,7 @@ from tare.errors import ControlNotHeld, TareError, TrialError
 from tare.host import Host, LocalHost
 from tare.measures import SizeBytes
 from tare.parts import io_limits, loop_medium, media, placing, rate_check
+from tare.parts.absolute_path import AbsolutePath, absolute
 from tare.parts.protocols import Control, Json, Room
 
 _COMMANDS = ("losetup", "mkfs.ext4", "fallocate", "mount", "umount", "cp")
@@ -28,11 +29,9 @@ _CHECK_FILE_BYTES = 32 << 20
 _sources: dict[str, Path] = {}
 
 
-def _absolute(path: Path) -> Path:
+def _no_medium(path: Path) -> Path:
     if path.name == str(path) and path.name in media.MEDIA:
         raise ValueError(f"'{path}' is no path; to emulate this medium write {{emulate: {path}}}")
-    if not path.is_absolute():
-        raise ValueError(f"{path} is not absolute; write the whole path, from / on")
     return path
 
 
@@ -40,7 +39,6 @@ def _medium(value: Any) -> Any:
     return None if value is None else media.level(value)
 
 
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Medium = Annotated[
     str,
     BeforeValidator(_medium),
@@ -67,7 +65,7 @@ class Storage(Control):
 
     extra_s: ClassVar[float] = 8.0  # the medium is made, filled, and its limits measured
 
-    path: AbsolutePath | None = None
+    path: Annotated[Path, AfterValidator(_no_medium), AfterValidator(absolute)] | None = None
     """A folder on the medium. The copy is kept there, in `tare-data`, and used again while it is current."""
     emulate: Medium | None = None
     """hdd, sd or ssd; or its figures: {read_bps: 80 MB/s, read_iops: 150, write_bps: 20 MB/s, write_iops: 100}."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import AfterValidator, PositiveInt
+from pydantic import PositiveInt
 
 from tare.host import Host, LocalHost, Scope
 from tare.measures import Channel, PositiveSeconds
+from tare.parts.absolute_path import AbsolutePath
 from tare.parts.cache_sample import Sample, drawn
 from tare.parts.protocols import Feed, Probe, Reading
 from tare.parts.residency import Residency, residency
@@ -19,16 +20,10 @@ _SAMPLED = Channel("page_cache.sampled_share", "share", "gauge", "of the data se
 _CHANNELS = (_RESIDENT, _SHARE, _SAMPLED)
 
 
-def _absolute(path: Path) -> Path:
-    if not path.is_absolute():
-        raise ValueError(f"{path} is not absolute; write the whole path, from / on")
-    return path
-
-
 class PageCache(Probe):
     """Residency of the workload's data set in the page cache, by cachestat(2), or mincore(2) where that is absent."""
 
-    paths: tuple[Annotated[Path, AfterValidator(_absolute)], ...] = ()
+    paths: tuple[AbsolutePath, ...] = ()
     """The files and folders to watch; by default those that the workload reads."""
     pieces: PositiveInt = 128
     """At most so many pieces of 1 MiB are looked at each time, drawn evenly from the whole; a smaller data set is

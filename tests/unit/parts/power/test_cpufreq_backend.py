@@ -151,6 +151,6 @@ def test_a_core_that_does_not_come_back_does_not_keep_the_others_from_their_cloc
 def test_a_switch_for_boost_without_any_limits_is_still_one(board: Board, tmp_path: Path):
     host = board(x86)
     for folder in (host.root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
-        shutil.rmtree(folder)
+        folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
     assert "boost" in BACKEND.offers(host)
     assert BACKEND.obstacles(host, Wish(boost=False)) == []
