@@ -17,6 +17,7 @@ PARTS = {
     "benchmarks.tracing": "LeNet-5 with each family of kernel events traced, against strace, perf trace and trace-cmd",
     "benchmarks.trace_decode": "Decoding a kernel trace, against trace-cmd report",
     "benchmarks.platforms": "Opening and closing each platform, against docker run, podman run, runc run",
+    "benchmarks.watch_cost": "`tare watch` beside a run, with no page open and with one",
     "benchmarks.simulate": "Simulated page writes a second, against an OrderedDict and against whole-array numpy",
 }
 

@@ -59,6 +59,7 @@ _LOOKS = {
     "chromium": _command("chromium"),
     "loadgen": _module("mlperf_loadgen", "mlcommons-loadgen"),
     "sshd": lambda: [*sshd_devices.obstacles(), *_module("distributed", "dask.distributed")()],
+    "distributed": _module("distributed", "dask.distributed"),
     "python 3.6": lambda: [] if sshd_devices.python36() else ["there is no Python 3.6 on this machine."],
     "onnxruntime": _module("onnxruntime", "onnxruntime"),
 }

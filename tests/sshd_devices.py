@@ -68,7 +68,8 @@ class SshDevice:
         (self.folder / "network").unlink(missing_ok=True)
         log = (self.folder / "sshd.log").open("ab")
         self._machine = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
+            ["setpriv", "--pdeathsig", "KILL",  # a test that is killed leaves no device behind
+             "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
              "sh", "-c", _SETUP, "device", str(self.folder), self._disk],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
@@ -205,7 +206,7 @@ def obstacles() -> list[str]:
     """Why there can be no such devices here."""
     if os.geteuid() != 0:
         return ["devices with a network of their own need root."]
-    tools = ("ssh", "ssh-keygen", "ip", "unshare", "nsenter")
+    tools = ("ssh", "ssh-keygen", "ip", "unshare", "nsenter", "setpriv")
     missing = [tool for tool in tools if shutil.which(tool) is None]
     missing += [] if Path("/usr/sbin/sshd").exists() else ["sshd"]
     return [f"there is no {tool} on this machine." for tool in missing]

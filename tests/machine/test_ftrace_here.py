@@ -293,6 +293,18 @@ def test_someone_elses_tracing_is_left_alone_and_mentioned(tmp_path: Path):
     assert any("someone else traces 1 events" in sentence for sentence in seen.feed.lost)
 
 
+@pytest.mark.parametrize("switch", ["tracing_on", "events/enable"])
+def test_a_trace_that_someone_else_switched_off_says_so_once(tmp_path: Path, switch: str):
+    """As `trace-cmd reset` does to every instance there is."""
+    with recording(tmp_path, "sched") as seen, mounted() as root:
+        (name,) = named_after(os.getpid())
+        (root / "instances" / name / switch).write_text("0")
+        seen.feed.poll()
+
+    assert len([sentence for sentence in seen.feed.lost if "switched our tracing off" in sentence]) == 1
+    assert any("at least" in sentence for sentence in seen.feed.lost)
+
+
 @contextlib.contextmanager
 def recorder(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     folder.mkdir()

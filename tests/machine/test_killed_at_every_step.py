@@ -42,7 +42,7 @@ def test_killed_on_the_way_the_next_start_finds_the_true_baseline_and_finishes_t
     assert board.moved() == {}
 
 
-@pytest.mark.parametrize(("first", "every"), [(32, 1), (80, 4)])
+@pytest.mark.parametrize(("first", "every"), [(32, 1), (80, 2)])
 def test_a_restore_that_is_killed_too_is_finished_by_the_next(board: PretendedBoard, first: int, every: int):
     report = board.sweep("step", str(first), every)
     assert report["left"] > 5, "the run died with nothing changed"

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,8 @@ pytestmark = pytest.mark.machine("tracefs", "root")
 
 WRITER = str(Path(__file__).parent / "write_files.py")
 MIB = 12
-PAGES = (MIB << 20) // os.sysconf("SC_PAGE_SIZE")
-PERIOD_S = int(Path("/proc/sys/vm/dirty_writeback_centisecs").read_text()) / 100
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PAGES = (MIB << 20) // PAGE_BYTES
 WRITING = {"command": {"argv": [sys.executable, WRITER, str(MIB)], "attach": "none"}}
 EVERYONE = ("workload", "tenant1", "tenant2", "tenant3")
 
@@ -36,28 +38,29 @@ class Ran:
     records: dict[tuple[str, int], Record]
 
     def tare(self, *words: str) -> Any:
-        return json.loads(command(self.root.parent, *words, "--json"))
+        done = command(self.root.parent, *words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
     def pages(self, record: Record) -> dict[str, Any]:
         with Store.open(self.root) as store:
             return store.trace(record.trial, record.attempt, "ftrace", "page_writes")
 
 
-def command(folder: Path, *words: str) -> str:
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "TARE_STATE": f"{folder}/state", "TARE_LOCK_DIR": f"{folder}/lock", "TARE_GUARDIAN": "off"}
     line = [sys.executable, "-m", "tare.cli", *words]
-    done = subprocess.run(line, check=False, capture_output=True, text=True, cwd=folder, env=env, timeout=400)
-    # 3: nothing was compared, because traced trials' times never are.
-    assert done.returncode in (0, 3), done.stderr
-    return done.stdout
+    return subprocess.run(line, check=False, capture_output=True, text=True, cwd=folder, env=env, timeout=400)
 
 
 def ran(folder: Path, **study: Any) -> Ran:
     whole = {"study": "write-backs", "probes": [{"ftrace": ["writeback"]}], "repeat": 1, "aa": False, **study}
     (folder / "study.yaml").write_text(json.dumps(whole))
-    command(folder, "run", "study.yaml", "-o", "store")
+    done = command(folder, "run", "study.yaml", "-o", "store")
+    assert (folder / "store").is_dir(), done.stderr
     with Store.open(folder / "store") as store:
         records = [record for record in store.records() if record.state == "ok"]
+    assert records, done.stderr
     found = {(record.settings["platform"], record.settings.get("tenants", 1)): record for record in records}
     return Ran(folder / "store", found)
 
@@ -87,17 +90,21 @@ def test_each_tenants_pages_are_its_own_and_all_of_them_are_there(files: Ran):
         writers = EVERYONE[:tenants]
         assert {role for role in found if role == "workload" or role.startswith("tenant")} == set(writers), platform
         for role in writers:
-            assert PAGES <= found[role] <= PAGES * 1.02, (platform, tenants, role)  # 12 MiB, and a folder or two
+            # 12 MiB, and what of the file system's own it dirtied: up to 5 % were seen.
+            assert PAGES <= found[role] <= PAGES * 1.1, (platform, tenants, role)
 
 
 @pytest.mark.machine("runc")
 def test_four_tenants_write_back_more_pages_than_one_and_nothing_is_lost(files: Ran):
     for platform in ("bare", "runc"):
-        one, four = (files.records[platform, tenants].metrics for tenants in (1, 4))
-        assert four["writeback_pages"] >= 4 * PAGES
-        assert four["writeback_pages"] > one["writeback_pages"] >= PAGES
-        assert one["writeback_sync_count"] >= one["writeback_episodes"] - one.get("writeback_periodic_count", 0) > 0
-        assert (one["trace_lost_events"], four["trace_lost_events"]) == (0, 0)
+        one, four = (files.records[platform, tenants] for tenants in (1, 4))
+        theirs = [sum(in_write_backs(files.pages(record))[role] for role in EVERYONE) for record in (one, four)]
+        assert theirs[1] > 3 * theirs[0]
+        for record, pages in zip((one, four), theirs, strict=True):
+            assert record.metrics["writeback_pages"] >= pages  # the host writes as well
+            assert record.metrics["writeback_sync_count"] > 0
+            assert record.metrics["writeback_count"] >= record.metrics["writeback_episodes"] > 0
+            assert record.metrics["trace_lost_events"] == 0
 
 
 @pytest.mark.machine("runc")
@@ -130,7 +137,11 @@ def test_the_kernels_view_has_both_tables_with_as_many_plain_processes_as_the_co
 def test_intervals_and_concentration_are_those_of_the_same_writes(files: Ran):
     view = files.tare("kernel", "store")
 
-    assert all(row["period_s"] == PERIOD_S for row in rows_of(view, "writeback_intervals"))
+    for row in rows_of(view, "writeback_intervals"):
+        platform, _, tenants = row["cell"].partition(", tenants=")
+        device = files.records[platform, int(tenants)].facts["device"]
+        assert row["period_s"] == int(device["vm.dirty_writeback_centisecs"]) / 100
+        assert row["p10_s"] > 0  # the rounds of one sync are not told apart
     written = {row["cell"]: row["written"] for row in rows_of(view, "writeback_pages")}
     summed: Counter[str] = Counter()
     for row in rows_of(view, "hot_pages"):
@@ -161,31 +172,49 @@ def test_four_docker_containers_are_told_apart_and_the_missing_control_is_said(t
 
     (record,) = found.records.values()
     pages = in_write_backs(found.pages(record))
-    assert all(PAGES <= pages[role] <= PAGES * 1.02 for role in EVERYONE)
+    assert all(PAGES <= pages[role] <= PAGES * 1.1 for role in EVERYONE)
     assert record.metrics["trace_lost_events"] == 0
     (section,) = [each for each in found.tare("kernel", "store")["sections"] if each["name"] == "writebacks"]
     assert any("no plain processes of the host" in note for note in section["notes"])
 
 
+@contextmanager
+def syncing() -> Iterator[None]:
+    """Someone syncs all the time, so that nothing is dirty for long."""
+    done = threading.Event()
+
+    def sync() -> None:
+        while not done.wait(0.3):
+            os.sync()
+
+    thread = threading.Thread(target=sync)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 @pytest.mark.machine("bare")
-def test_checkpoints_of_a_training_loop_are_written_back_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_checkpoints_of_a_training_loop_are_written_back_as_the_workloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("TARE_DATA", str(tmp_path / "data"))
     training = {
         "model": "lenet5", "items": 400, "batch": 4, "workers": 0, "threads": 1, "epochs": 8, "steps_per_epoch": 60,
         "checkpoint_every": 1,
     }  # fmt: skip
-    soon = {"dirty": {"writeback": "0.2 s", "expire": "0.1 s"}}
-    found = ran(tmp_path, platform="bare", workload={"torch_train": training}, control=soon)
+    with syncing():
+        found = ran(tmp_path, platform="bare", workload={"torch_train": training})
 
     (record,) = found.records.values()
-    metrics, pages = record.metrics, found.pages(record)
+    metrics = record.metrics
     assert metrics["checkpoints"] == 8
-    ours = (pages["role"] == "workload") & (pages["reason"] == "periodic")
-    assert ours.sum() >= metrics["checkpoint_bytes"] // os.sysconf("SC_PAGE_SIZE")  # one of them, at the very least
-    assert metrics["writeback_periodic_count"] > 0
-    (row,) = rows_of(found.tare("kernel", "store"), "writeback_intervals")
-    assert row["period_s"] == 0.2
-    assert row["median_s"] < 2 * row["period_s"]  # someone else's sync may come sooner, and nothing makes it later
+    # One of them at the very least: the last ones may be gone before anyone has synced.
+    assert in_write_backs(found.pages(record))["workload"] >= metrics["checkpoint_bytes"] // PAGE_BYTES
+    assert metrics["writeback_sync_count"] > 0
+    assert metrics["trace_lost_events"] == 0
     with Store.open(found.root) as store:
         marks = store.marks(record.trial, record.attempt)
     assert ((marks["name"] == "checkpoint") & (marks["edge"] == "end")).sum() == 8

@@ -9,5 +9,5 @@ from pathlib import Path
 with tempfile.TemporaryDirectory(prefix="written-", dir="/var/tmp") as folder:  # /tmp is memory in a container
     for number in range(int(sys.argv[1])):
         Path(folder, str(number)).write_bytes(os.urandom(1 << 20))
-        time.sleep(0.05)
+        time.sleep(0.2)  # long beside the moments by which tenants start and end apart
     os.sync()  # so that all of it is written back while it is traced

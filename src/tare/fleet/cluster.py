@@ -23,6 +23,7 @@ from tare.fleet.servant import TUNED
 
 _UP_WITHIN_S = 60.0
 _LOOPBACK = "127.0.0.1"
+_PREFIX = "tare-fleet-"
 GONE = (
     "dask's scheduler is gone, so the run over the fleet has ended. The devices finish the trials that they are at and "
     "keep the records; the same command collects them and goes on."
@@ -89,7 +90,8 @@ class OwnCluster(_Dask):
             import distributed
         except ImportError as error:
             raise ObstacleError(_INSTALL) from error
-        self.folder = Path(tempfile.mkdtemp(prefix="tare-fleet-"))
+        _remove_dead()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         self._tls = _make_keys(self.folder, distributed.Security.temporary().get_tls_config_for_role("worker"))
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
         self._scheduler: subprocess.Popen[bytes] | None = None
@@ -231,6 +233,14 @@ class ThereCluster(_Dask):
 def workers_of(client: Any) -> dict[str, Any]:
     """The workers that the scheduler knows now, by name."""
     return {str(worker["name"]): worker for worker in client.scheduler_info(n_workers=-1)["workers"].values()}
+
+
+def _remove_dead() -> None:
+    """The folders of runs that were killed: their keys open nothing any more, and need not lie about."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make_keys(folder: Path, made: Mapping[str, Any]) -> dict[str, Path]:

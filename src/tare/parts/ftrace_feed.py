@@ -80,7 +80,7 @@ class TraceFeed:
         self._limit_bytes = limit_bytes
         self._cores = instance.cores()
         self._look_due_ns = 0
-        self._stopped = self._disk_is_full = False
+        self._stopped = self._disk_is_full = self._silenced = False
         self._start = process_roles.snapshot(host, scopes)
         self._sightings: list[tuple[int, int, str]] = []
         self._pages = RawPages(instance, folder)
@@ -94,11 +94,13 @@ class TraceFeed:
             return [Reading(now_ns, READ.name, self._pages.bytes)]
         self._look_due_ns = now_ns + _LOOK_PERIOD_NS
         self._look()
+        self._check()
         return self._readings()
 
     def close(self) -> list[Reading]:
         """The rest of the pages, what was lost, who was there; then the instance goes."""
         try:
+            self._check()
             self._stop()
             self._look()
             self._guarded(self._pages.finish)
@@ -144,6 +146,15 @@ class TraceFeed:
         """Who is in the tenants' groups now: some are born there, and no event says so."""
         known = {pid for _, pid, _ in self._sightings}
         self._sightings += process_roles.sightings(self._host, self._scopes, known)
+
+    def _check(self) -> None:
+        """Whether the kernel still records: another's tool may switch off every instance, ours with it."""
+        if not self._stopped and not self._silenced and not _is_recording(self._instance):
+            self._silenced = True
+            self.lost.append(
+                "ftrace: someone else switched our tracing off while it ran; what is counted from this trace is at "
+                "least so much."
+            )
 
     def _readings(self) -> list[Reading]:
         now_ns = self._host.clock.now_ns()
@@ -229,6 +240,11 @@ def _subbuffer_bytes(instance: Instance) -> int:
     if instance.has("buffer_subbuf_size_kb"):
         return int(instance.read("buffer_subbuf_size_kb").split()[0]) << 10
     return os.sysconf("SC_PAGE_SIZE")
+
+
+def _is_recording(instance: Instance) -> bool:
+    """Whether it is switched on, with some of its events at least: `0` would be none."""
+    return instance.read("tracing_on").strip() == "1" and instance.read("events/enable").strip() != "0"
 
 
 def _overrun(stats: str) -> int:

@@ -67,5 +67,7 @@ def _of_steps(marks: Sequence[Mark], steps: Steps) -> Span | None:
         return None
     begin_ns, end_ns = min(begins), max(ends)
     passes = [mark.t_ns for mark in marks if mark.name == "epoch" and mark.edge == "end"]
-    whole = sum(t_ns > begin_ns for t_ns in passes) if len(passes) > 1 else 0
+    # Steps after the last end of an epoch are of one that was cut off: then there is no energy of a whole one.
+    is_whole = len(passes) > 1 and max(begins) < max(passes)
+    whole = sum(t_ns > begin_ns for t_ns in passes) if is_whole else 0
     return Span(begin_ns, end_ns, STEPS, steps=len(measured), epochs=whole or None)

@@ -16,8 +16,11 @@ Found: TypeAlias = Iterator[tuple[Literal["invalid", "suspect", "note"], str]]
 
 TOO_HOT = "the device was too hot, and the trial was stopped."
 _SENSORS = frozenset({"W", "J", "C", "Hz"})
-_HELD_KHZ = re.compile(r"(?:cpufreq\.cpu(\d+)\.|jetson\.CPU\w*\.)(?:(min_khz|MIN_FREQ)|(max_khz|MAX_FREQ))")
-_CLOCK = re.compile(r"frequency\.cpu(\d+)_hz")
+_HELD = re.compile(
+    r"(?:cpufreq\.cpu(?P<core>\d+)\.|jetson\.CPU\w*\.|jetson\.(?P<gpu>GPU)\.)(?:(?P<low>min_khz|MIN_FREQ)|max_khz|MAX_FREQ)"
+)
+_CLOCK = re.compile(r"frequency\.(?:cpu(?P<core>\d+)|gpu)_hz")
+_GPU = "gpu"
 
 
 def sensor_trouble(seen: Seen, limits: Thresholds) -> Found:
@@ -54,31 +57,35 @@ def _was_throttled(seen: Seen) -> Found:
 
 
 def _kept_its_clocks(seen: Seen, limits: Thresholds) -> Found:
-    """M21, of cores: never slower than the lower limit that a control holds, never quicker than the upper one."""
+    """M21, of cores and a board's GPU: never slower than the lower limit that a control holds, nor over the upper."""
     low_hz, high_hz = _held_hz(seen.facts.get("controls", {}))
     for channel, values in seen.readings.items():
         found = _CLOCK.fullmatch(channel)
-        if found is None or not values:
+        awake = [value for value in values if value > 0] if found else []  # a GPU that is switched off says 0
+        if found is None or not awake:
             continue
-        core, seen_hz = found[1], float(np.median(values))
-        least, most = low_hz.get(core, low_hz.get("", 0.0)), high_hz.get(core, high_hz.get("", float("inf")))
+        core = found["core"] or _GPU
+        what, board = ("the GPU", _GPU) if core == _GPU else (f"core {core}", "")
+        least, most = low_hz.get(core, low_hz.get(board, 0.0)), high_hz.get(core, high_hz.get(board, float("inf")))
+        seen_hz = float(np.median(awake))
         if seen_hz < limits.clock_share * least:
-            yield "invalid", f"core {core} was to run at {least / 1e6:.0f} MHz and ran at {seen_hz / 1e6:.0f}."
+            yield "invalid", f"{what} was to run at {least / 1e6:.0f} MHz and ran at {seen_hz / 1e6:.0f}."
         elif seen_hz > most / limits.clock_share:
-            yield "invalid", f"core {core} was limited to {most / 1e6:.0f} MHz and ran at {seen_hz / 1e6:.0f}."
+            yield "invalid", f"{what} was limited to {most / 1e6:.0f} MHz and ran at {seen_hz / 1e6:.0f}."
 
 
 def _held_hz(controls: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
-    """The limits that the trial's controls hold, by core; under "" those that a board has for all of them."""
+    """The limits that the trial's controls hold, by core and of the GPU; under "" those of all cores of a board."""
     low: dict[str, float] = {}
     high: dict[str, float] = {}
     for state in controls.values():
         for key, text in state.items() if isinstance(state, dict) else ():
-            found = _HELD_KHZ.fullmatch(key)
+            found = _HELD.fullmatch(key)
             if found is None or not str(text).isdecimal():
                 continue
-            core, hertz = found[1] or "", float(text) * 1000
-            if found[2]:
+            core = _GPU if found["gpu"] else found["core"] or ""
+            hertz = float(text) * (1 if found["gpu"] else 1000)  # the files of cores are in kHz
+            if found["low"]:
                 low[core] = min(low.get(core, hertz), hertz) if not core else hertz
             else:
                 high[core] = max(high.get(core, hertz), hertz)

@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from some_records import run_one
 from tare.analysis.claims.registry import every_claim, papers
+from tare.analysis.weighing import weigh
 from tare.cli import VERBS
 from tare.cli import tare as verbs
-from tare.cli.run import endings
+from tare.cli.run import endings, refuse_without_power
 from tare.cli.studies import built_in, described, folder_of
-from tare.errors import StudyError
+from tare.errors import ObstacleError, StudyError
 from tare.plan.check import check
 from tare.plan.matrix import cells
+from tare.records.store import Store
 from tare.study.load import at_every_scale, from_plain
 from tare.testing import FakeHost
 
@@ -114,6 +117,24 @@ def test_a_misspelt_scale_is_refused_before_anything_runs() -> None:
 def test_a_study_without_scales_refuses_a_scale() -> None:
     with pytest.raises(StudyError, match="this study has no scales"):
         tare("run", "container-tax", "--scale", "smoke")
+
+
+def test_a_study_of_energy_is_not_begun_where_nothing_tells_power() -> None:
+    plain = {"study": "s", "platform": "bare", "workload": "idle", "compare": {"metric": "power_mean_w"}}
+
+    with pytest.raises(ObstacleError, match="no probe of s tells power here"):
+        refuse_without_power(from_plain({**plain, "probes": ["cpu"]}))
+    refuse_without_power(from_plain({**plain, "probes": ["cpu", "power_rapl"]}))
+    refuse_without_power(from_plain({**plain, "compare": {"metric": "wall_s"}, "probes": ["cpu"]}))
+
+
+def test_what_was_left_out_is_said_with_the_verdict(tmp_path: Path) -> None:
+    study = {"study": "s", "left_out": ["platform qemu: there is no qemu."]}
+    with Store.create(tmp_path / "store", study, "study: s\n") as store:
+        run_one(store)
+        said = weigh(store).notes
+
+    assert "not measured here: platform qemu: there is no qemu." in said
 
 
 def test_each_scale_has_a_store_of_its_own() -> None:

@@ -12,6 +12,8 @@ from pretend_gpu import MS, US, Loader, PretendGpu
 from tare.parts.protocols import Mark
 from tare.trial.summary import Steps, step_metrics, steps_from
 from tare_inside import gpu_clock, gpu_marks, marks, train
+from tare_inside.checkpoints import Checkpoints
+from tare_inside.cold_epochs import Between
 
 STEPS, EPOCHS = 20, 3
 FORWARD, BACKWARD, OPTIMISER = 2 * MS, 5 * MS, 1 * MS
@@ -38,7 +40,8 @@ def timed(
     try:
         ready, clock = train.arranged(job, Loader(gpu, fetch_ns, COPY), parts, EPOCHS, STEPS, marked=True)
         gpu.waits = 0
-        _, said = train.trained(job, ready, clock)
+        ready = ready._replace(freshen=Between(str(folder)))
+        _, said = train.trained(job, ready, clock, Checkpoints(job, dict))
     finally:
         marks.close_marks()
     rows, lost = marks.load(job["marks"])

@@ -83,6 +83,13 @@ def test_energy_is_of_the_measured_steps_alone():
     assert "energy_request_j" not in found.metrics
 
 
+def test_an_epoch_that_was_cut_off_is_no_epoch():
+    assert "energy_epoch_j" in energy(seen(steps(200, epochs=2), {"gpu.power_w": watts(30.0)})).metrics
+    found = energy(seen(steps(201, epochs=2), {"gpu.power_w": watts(30.0)}))
+    assert found.metrics["energy_step_j"] == pytest.approx(3.0)
+    assert "energy_epoch_j" not in found.metrics
+
+
 def test_a_step_of_inference_is_a_request():
     settings = {"workload": "torch_infer", "workload.batch": 4, "workload.requests": 100}
     found = energy(seen(steps(100), {"gpu.power_w": watts(50.0)}), settings)

@@ -81,6 +81,23 @@ def test_a_core_keeps_the_clock_that_was_asked_for(controls, good_mhz, bad_mhz, 
     assert said(clocks(bad_mhz)) == [("invalid", f"{says}.")]
 
 
+@pytest.mark.parametrize(
+    ("readings_mhz", "says"),
+    [
+        ([670] * 5, None),
+        ([0, 0, 0, 670], None),  # switched off in between
+        ([318] * 5, "the GPU was to run at 676 MHz and ran at 318"),
+        ([1377] * 5, "the GPU was limited to 676 MHz and ran at 1377"),
+    ],
+)
+def test_a_boards_gpu_keeps_its_clock_too(readings_mhz, says):
+    held = {"dvfs": {"jetson.GPU.MIN_FREQ": "675750000"}, "power_mode": {"jetson.GPU.MAX_FREQ": "675750000"}}
+    found = said(
+        seen_with(readings={"frequency.gpu_hz": [mhz * 1e6 for mhz in readings_mhz]}, facts={"controls": held})
+    )
+    assert found == ([] if says is None else [("invalid", f"{says}.")])
+
+
 def test_without_a_control_any_clock_is_right():
     assert said(seen_with(readings={"frequency.cpu0_hz": [3e8]})) == []
 

@@ -105,7 +105,9 @@ class Docker(Container):
             left_out = _holding_the_engine(client, folders)
             folders -= left_out
             on_top += hostroot.needed_below(host, site, left_out)
-        shown = [Bind(f"{below}{folder}", folder) for folder in sorted(folders)]
+        # Binds of an overlay are written to its upper layer; binds of the device itself never are.
+        writable = self.writable and kind == "overlay"
+        shown = [Bind(f"{below}{folder}", folder, writable) for folder in sorted(folders)]
         return Root(kind, images.skeleton(client, tops), [*shown, *on_top], {"PATH": PATH})
 
     def _image_id(self, client: Any) -> str:

@@ -124,6 +124,22 @@ def test_a_meter_is_read_in_one_way(tmp_path):
         External(file=tmp_path, command=("cat",))
 
 
+@pytest.mark.parametrize("more", [{"column": "watts"}, {"time": 1}])
+def test_a_command_has_no_header_and_no_times_and_that_is_said_before_a_trial(more):
+    with pytest.raises(ValidationError, match="has no header and no times"):
+        External(command=("echo", "17.5"), **more)
+
+
+def test_a_table_with_a_byte_order_mark_has_the_columns_that_one_sees(tmp_path):
+    file = tmp_path / "meter.csv"
+    file.write_text("watts,volts\n", encoding="utf-8-sig")
+    probe = External(file=file, column="watts")
+    assert probe.obstacles(LocalHost()) == []
+    feed = probe.open(LocalHost(), Scope())
+    grow(file, "12.5,230\n")
+    assert values(feed.poll()) == [12.5]
+
+
 def test_a_command_that_goes_on_printing_is_read_line_by_line():
     script = "import time\nfor n in range(3): print(20 + n, flush=True)\ntime.sleep(60)"
     probe = External(command=(sys.executable, "-c", script))
