@@ -42,18 +42,20 @@ def comparing(verb: Verb) -> Verb:
     help="The file, - for stdout; else STORE/report.html, or as the format is called.",
 )  # fmt: skip
 @click.option(
-    "--format", "kind", type=click.Choice(list(FORMATS)), default="html", show_default=True,
-    help="html; md for a page; csv and parquet for the trials as a table; latex for the verdicts; json for all.",
+    "--format", "kind", type=click.Choice(list(FORMATS)),
+    help="As the file's name ends, or html; md for a page; csv and parquet for the trials as a table; latex for the "
+    "verdicts; json for all.",
 )  # fmt: skip
 @comparing
 def command(
-    store: Path, output: Path | None, kind: str,
+    store: Path, output: Path | None, kind: str | None,
     by: str | None, against: str | None, margin: float | None, metric: str | None,
 ) -> None:  # fmt: skip
     """Write the findings of STORE as one self-contained HTML file that opens offline, or as --format says."""
     from tare.analysis.weighing import weigh
     from tare.records.store import Store
 
+    kind = kind or _kind_of(output)
     output = output or store / FORMATS[kind]
     with patience("writing the report"), Store.open(store) as opened:
         for problem in opened.problems:
@@ -67,6 +69,12 @@ def command(
             written(output, _text(opened, weighing, kind).encode())
     if str(output) != "-":
         say(f"report: {output}")
+
+
+def _kind_of(output: Path | None) -> str:
+    """What a file's name asks for: report.md is Markdown."""
+    ending = output.suffix.lstrip(".").lower() if output is not None else ""
+    return {"tex": "latex", "htm": "html"}.get(ending, ending if ending in FORMATS else "html")
 
 
 def write_report(store: Store, weighing: Weighing, output: Path) -> None:

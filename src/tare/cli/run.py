@@ -156,6 +156,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
     """Say what came of it: the verdict, the report, and how to go on."""
     from tare.analysis.weighing import weigh
     from tare.cli.report import write_report
+    from tare.records.model import USABLE
     from tare.records.store import Store
     from tare.report.words import count_text
 
@@ -165,6 +166,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
         write_report(store, weighing, folder / REPORT)
         failed = [trial for trial, state in store.states().items() if state in ("failed", "timeout", "oom")]
         unusable = unusable_cells(store.records())
+        traced = all(record.traced for record in store.records() if record.state in USABLE)
     _tell(study, folder, weighing, outcome, as_json)
     say(f"{outcome.why}.")
     if outcome.interrupted:
@@ -174,6 +176,9 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
         what = count_text(len(failed), "trial")
         say(f"{what} failed: `tare show {folder}` lists them, `{again} --retry-failed` runs them again.")
         raise SystemExit(1)
+    if traced and not unusable and outcome.done:
+        say(f"every trial was traced, so no times are compared: `tare kernel {folder}` shows what the kernel did.")
+        return
     if weighing.comparisons and all(comparison.effect is None for comparison in weighing.comparisons):
         say("of at least one side no trial could be used, so nothing was compared; the reasons are above.")
     elif unusable:

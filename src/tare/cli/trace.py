@@ -10,6 +10,7 @@ import click
 
 from tare.cli.options import json_option, print_json, say
 from tare.cli.patience import patience
+from tare.errors import StoreError
 
 if TYPE_CHECKING:
     from tare.traces.importing import Opened, Summary
@@ -59,9 +60,12 @@ def _read(trace: Opened, summary: Summary, output: Path | None) -> list[str]:
         for chunk in trace.chunks:
             summary.add(chunk)
         return []
-    if output.suffix == ".parquet":
-        return _write_page_writes(trace, summary, output)
-    return _write_tables(trace, summary, output)
+    try:
+        if output.suffix == ".parquet":
+            return _write_page_writes(trace, summary, output)
+        return _write_tables(trace, summary, output)
+    except OSError as error:
+        raise StoreError(f"{output}: it could not be written: {error.strerror}.") from None
 
 
 def _write_tables(trace: Opened, summary: Summary, folder: Path) -> list[str]:

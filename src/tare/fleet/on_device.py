@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,8 @@ def _no_room() -> list[str]:
 
 
 def _interpreter(request: Mapping[str, Any]) -> str | None:
-    """The workloads' Python as a whole path, or our own where it is not found."""
-    return shutil.which(str(request["python"]))
+    """The workloads' Python as a whole path; none is named where it is our own."""
+    return shutil.which(str(request["python"])) if request["python"] else sys.executable
 
 
 def _no_interpreter(request: Mapping[str, Any]) -> list[str]:

@@ -25,7 +25,7 @@ from tare.fleet.inventory import Device
 from tare.parts.inside import SOURCE
 
 HERE = ""  # the address of a device that is this machine: a worker of a cluster runs its own trials
-CONNECT_WITHIN_S = 15
+CONNECT_WITHIN_S = 15.0
 _AGENT = SOURCE / "device_agent.py"
 _HELLO = b"tare-agent\n"
 _REFUSED = ("Host key verification failed", "Permission denied", "No such identity", "Could not resolve hostname")
@@ -152,7 +152,7 @@ def command_line(device: Device, argv: list[str], alive_s: float, folder: str) -
     options = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
-        "ConnectTimeout": str(CONNECT_WITHIN_S),
+        "ConnectTimeout": str(round(CONNECT_WITHIN_S)),
         "ServerAliveInterval": str(max(1, round(alive_s))),
         "ServerAliveCountMax": "3",
         "ForwardAgent": "no",

@@ -85,14 +85,16 @@ def trusted_owners() -> set[int]:
 
 def private_folder(path: Path) -> Path:
     """`path` as a folder that only its owner can change: made if missing, refused if someone else could write there."""
-    for missing in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
-        try:
+    missing = path
+    try:
+        for missing in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise TareError(
-                f"{missing} cannot be made: {error.strerror}. Set TARE_STATE to a folder of yours."
-            ) from error
-    found = path.lstat()
+        found = path.lstat()
+    except OSError as error:
+        raise TareError(
+            f"{missing} cannot be made or read: {error.strerror}. "
+            "Set TARE_STATE to a folder of yours (HOME may be another's)."
+        ) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in trusted_owners() or found.st_mode & 0o022:
         raise TareError(
             f"{path} is not a folder that only its owner can write to, so tare does not trust it.\n"

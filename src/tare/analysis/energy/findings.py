@@ -40,6 +40,12 @@ class EnergyFindings:
                 "notes": list(self.notes)}  # fmt: skip
 
 
+def _no_idle_power(records: Sequence[Record]) -> str:
+    doubts = [str(doubt) for record in records for doubt in (record.facts.get("energy") or {}).get("doubts", ())]
+    why = doubts[0] if doubts else "no probe of theirs tells power."
+    return f"every trial of this store is of the idle device, and none has a power that may be claimed: {why}"
+
+
 def energy_findings(store: Studied, *, by: str | None = None, against: str | None = None) -> EnergyFindings:
     """From the usable trials of a store; the factor and the baseline are the study's unless the caller says."""
     everything = store.records()
@@ -50,7 +56,7 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
         raise StudyError("There is no usable trial: `tare show` says how each one ended.")
     work = [record for record in records if not is_idle(record)]
     if not work:
-        return EnergyFindings((), (), tuple(idle), ())
+        return EnergyFindings((), (), tuple(idle), () if idle else (_no_idle_power(records),))
     asked = request(store.study, work, by=by, against=against)
     held = [record for record in work if asked.by in record.settings]
     if not held:

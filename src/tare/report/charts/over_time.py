@@ -28,11 +28,12 @@ POWER = ("external.power_w", "power_rails.total_w", "gpu.power_w")
 CLOCK = ("gpu.clock_hz", "frequency.gpu_hz", "frequency.cpu0_hz")
 # Name, title, the metric whose unit it has, whether the channel counts up, and the channels, the best first.
 KINDS = (
-    ("over-time-cpu", "Cores busy with the workload, over time", "cores", True, ("cgroup.cpu_s", "cpu.busy_s")),
+    ("over-time-cpu", "Cores busy with the workload, over time", "cores", True, ("cgroup.cpu_s",)),
+    ("over-time-device-cpu", "Cores busy on the device, over time", "cores", True, ("cpu.busy_s",)),
     ("over-time-gpu", "GPU in use, over time", "util_share", False, ("gpu.util",)),
     ("over-time-power", "Power over time", "power_w", False, POWER),
     ("over-time-clock", "Clock over time", "clock_hz", False, CLOCK),
-    ("over-time-reads", "Reads from the disk a second", "reads", True, ("cgroup.reads", "disk.reads")),
+    ("over-time-reads", "The workload's reads from the disk a second", "reads", True, ("cgroup.reads",)),
     ("over-time-cache", "Data set in the page cache", "cached_share", False, ("page_cache.share",)),
 )  # fmt: skip
 MARKS = (

@@ -24,9 +24,10 @@ FITS = 42  # signs of all names together, below their outlines on a telephone
 POWER = ("external.power_w", "power_rails.total_w", "power_rapl.total_j", "gpu.power_w")
 # Name of the figure, its title, the metric whose unit it has, and the channels that may carry it, the best first.
 KINDS = (
-    ("spread-cpu", "Cores that the workload kept busy", "cores", ("cgroup.cpu_s", "cpu.busy_s")),
+    ("spread-cpu", "Cores that the workload kept busy", "cores", ("cgroup.cpu_s",)),
+    ("spread-device-cpu", "Cores busy on the device", "cores", ("cpu.busy_s",)),
     ("spread-gpu", "GPU in use", "util_share", ("gpu.util",)),
-    ("spread-memory", "Memory of the workload", "memory_bytes", ("cgroup.memory_bytes", "memory.used_bytes")),
+    ("spread-memory", "Memory of the workload", "memory_bytes", ("cgroup.memory_bytes",)),
     ("spread-power", "Power", "power_w", POWER),
 )  # fmt: skip
 
