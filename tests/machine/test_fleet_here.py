@@ -54,6 +54,7 @@ class Run:
     """`tare run --fleet` as a process of its own, so that it can be killed."""
 
     def __init__(self, fleet: Fleet, folder: Path, seconds: float, repeat: int, *words: str) -> None:
+        self.seconds = seconds
         self.store = folder / "store"
         study = folder / "study.yaml"
         study.write_text(
@@ -99,8 +100,9 @@ class Run:
         return found
 
 
-def is_sleeping(device: sshd_devices.SshDevice) -> bool:
-    return bool(device.pids(" sleep "))  # the command itself, and not one that has it for an argument
+def is_sleeping(device: sshd_devices.SshDevice, run: Run) -> bool:
+    """Whether the workload itself runs there: the knob is turned by then, and the trial is in the device's store."""
+    return device.knobs()["dirty_ratio"] == "5" and bool(device.pids(f" sleep {run.seconds}"))
 
 
 def test_a_study_runs_over_three_devices_and_leaves_each_as_it_was(fleet, start):
@@ -124,7 +126,7 @@ def test_a_study_runs_over_three_devices_and_leaves_each_as_it_was(fleet, start)
 
 def test_a_worker_that_is_killed_is_replaced_and_its_trial_is_not_run_again(fleet, start):
     run = start(4, 1, "--on", "one")
-    until(lambda: is_sleeping(fleet.devices["one"]), "the trial runs", 90)
+    until(lambda: is_sleeping(fleet.devices["one"], run), "the trial runs", 90)
     (worker,) = _children(run.process.pid, "worker --protocol")
     os.kill(worker, signal.SIGKILL)
     assert run.wait() == 0, run.said()
@@ -137,7 +139,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_is_not_run_again(flee
 def test_after_the_controller_is_killed_the_device_ends_its_trial_and_the_next_run_collects_it(fleet, start):
     device = fleet.devices["one"]
     run = start(4, 1, "--on", "one")
-    until(lambda: is_sleeping(device), "the trial runs", 90)
+    until(lambda: is_sleeping(device, run), "the trial runs", 90)
     ours = _children(run.process.pid, "tare.fleet.servant")
     assert len(ours) == 2
     run.process.kill()
@@ -155,9 +157,9 @@ def test_after_the_controller_is_killed_the_device_ends_its_trial_and_the_next_r
 def test_a_network_that_comes_back_in_time_costs_nothing(fleet, start):
     device = fleet.devices["two"]
     run = start(15, 1, "--on", "two", "--patience", "60 s")
-    until(lambda: is_sleeping(device), "the trial runs", 90)
+    until(lambda: is_sleeping(device, run), "the trial runs", 90)
     device.cut()
-    until(lambda: not is_sleeping(device), "the trial has ended, unheard", 60)
+    until(lambda: not is_sleeping(device, run), "the trial has ended, unheard", 60)
     time.sleep(20)  # until ssh has noticed: its line is tried every 10 s, three times
     device.mend()
     assert run.wait() == 0, run.said()
@@ -169,7 +171,7 @@ def test_a_network_that_comes_back_in_time_costs_nothing(fleet, start):
 def test_a_device_that_vanishes_holds_up_no_other_and_its_trial_is_collected_later(fleet, start):
     device = fleet.devices["two"]
     run = start(6, 1, "--on", "one", "--on", "two", "--patience", "4 s")
-    until(lambda: is_sleeping(device), "the trial runs", 90)
+    until(lambda: is_sleeping(device, run), "the trial runs", 90)
     device.cut()
     assert run.wait() == 1
     assert "given up" in run.said()
@@ -186,7 +188,7 @@ def test_a_device_that_vanishes_holds_up_no_other_and_its_trial_is_collected_lat
 def test_a_trial_that_is_killed_on_its_device_is_put_back_there_and_tried_once_more(fleet, start):
     device = fleet.devices["three"]
     run = start(5, 1, "--on", "three")
-    until(lambda: is_sleeping(device), "the trial runs", 90)
+    until(lambda: is_sleeping(device, run), "the trial runs", 90)
     assert device.kill("tare.cli fleet trial") == 1
     until(lambda: device.knobs() == KNOBS, "its own guardian has put the knobs back", 60)
     assert run.wait() == 0, run.said()

@@ -212,3 +212,23 @@ def test_a_thousand_trials_make_a_page_of_reasonable_size() -> None:
     page = render(some.weighing(many), many, some.GENERATED)
     assert len(many) > 1000
     assert len(page.encode()) < 2_000_000
+
+
+def test_a_long_list_is_folded_after_its_first_few_and_nothing_is_lost() -> None:
+    notes = tuple(f"note {number}." for number in range(20))
+    sample = some.normal()
+    page = page_of(replace(sample, weighing=replace(sample.weighing, notes=notes)))
+    answer = read_page(page).all("section", id="answer")[0]
+    (folded,) = answer.all("details")
+    assert folded.all("summary")[0].text() == "16 more"
+    assert all(note in answer.text() for note in notes)
+
+
+def test_many_verdicts_are_told_by_word_and_the_table_is_there_to_unfold() -> None:
+    many = tuple(some.comparison(f"level {number}") for number in range(20))
+    sample = some.normal()
+    page = page_of(replace(sample, weighing=replace(sample.weighing, comparisons=many, others=())))
+    answer = read_page(page).all("section", id="answer")[0]
+    assert len(answer.all("p", class_="verdict")) == 1
+    assert "20 of 20 levels:" in answer.text()
+    assert len(answer.all("details")[0].all("tr")) == 22
