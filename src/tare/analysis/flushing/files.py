@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,7 @@ def trace_file(path: Path) -> Iterator[Trace]:
 
 def _to_parquet(db: Any, path: Path, target: Path) -> None:
     layout = csv_layout(path)
+    _refuse_without(path, layout.columns)
     columns = ", ".join(f"{_text(name)}: '{kind}'" for name, kind in layout.columns.items())
     chosen = ", ".join(f'"{name}"' for name in layout.chosen)
     db.execute(
@@ -59,6 +60,17 @@ def _to_parquet(db: Any, path: Path, target: Path) -> None:
         f"""delim = {_text(layout.delimiter)}, quote = '"', escape = '"', columns = {{{columns}}}))"""
         f" TO {_text(str(target))} (FORMAT PARQUET, ROW_GROUP_SIZE 122880)"
     )
+
+
+def _refuse_without(path: Path, columns: Iterable[str]) -> str:
+    """The column of times; a sentence with the file's own columns where one that is needed is not among them."""
+    found = [name for name in columns if name != "file_row_number"]
+    time = next((name for name in TIMES if name in found), None)
+    missing = [name for name in NEEDED if name not in found] + ([] if time else ["t_s"])
+    if time is None or missing:
+        told = ", ".join(map(repr, missing))
+        raise StudyError(f"{path}: there is no column {told}; its columns are {', '.join(found)}.")
+    return time
 
 
 @dataclass(frozen=True)
@@ -72,11 +84,7 @@ class _Range:
 def _trace(db: Any, path: Path, source: Path, is_csv: bool) -> Trace:
     table = f"read_parquet({_text(_literal(source))}, file_row_number = true)"
     kinds = {row[0]: row[1] for row in db.execute(f"DESCRIBE SELECT * FROM {table}").fetchall()}
-    time = next((name for name in TIMES if name in kinds), None)
-    missing = [name for name in NEEDED if name not in kinds] + ([] if time else ["t_s"])
-    if time is None or missing:
-        found = ", ".join(name for name in kinds if name != "file_row_number")
-        raise StudyError(f"{path}: there is no column {', '.join(map(repr, missing))}; its columns are {found}.")
+    time = _refuse_without(path, kinds)
     who = "tenant" if "tenant" in kinds else "role" if "role" in kinds else None
     refuse = _Refusal(db, table, path, is_csv)
     refuse.rows_that_cannot_be(kinds, time, who)

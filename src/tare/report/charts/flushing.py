@@ -99,7 +99,7 @@ def _reading(runs: Sequence[Run]) -> str:
     smallest = min((band.within[0] for band in reached), key=capacity, default=None)
     told = f"The least is {share_text(_left(least))}, with {buffer_text(least)} ({_kind(least)})"
     if smallest is None:
-        return f"{told}; no buffer that was tried has the paper's 77 to 90 % less."
+        return f"{told}; none that was tried lies within the paper's 77 to 90 % less."
     return f"{told}; the paper's 77 to 90 % less appear from {buffer_text(smallest)} on ({_kind(smallest)})."
 
 
