@@ -1,6 +1,7 @@
 # Each target sets up what it needs: nothing has to be done before `make weigh` or `make test`.
 #   make weigh           LeNet-5 training, bare metal against a container; a verdict in under three minutes
 #   make test            lint, types, import contracts and every test that this machine can run
+#   make deep            the same with the longest fault sweeps, about twice as long
 #   make bench           what tare itself costs, side by side with other ways to do it
 #   make docs            the reference pages, made from the code
 #
@@ -11,7 +12,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test bench docs clean
+.PHONY: weigh test deep bench docs clean
 
 weigh:
 	@tools/setup weigh
@@ -20,6 +21,10 @@ weigh:
 test:
 	@tools/setup test
 	@tools/test $(ARGS)
+
+deep:
+	@tools/setup test
+	@TARE_DEEP=1 tools/test $(ARGS)
 
 bench:
 	@tools/setup test

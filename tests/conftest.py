@@ -75,6 +75,19 @@ def obstacles(part: str) -> tuple[str, ...]:
     return (f"nobody knows how to look for {part!r}.",)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Machine tests run alone, unless their module says BESIDE; those marked `deep` only with TARE_DEEP=1."""
+    for item in items:
+        module = getattr(item, "module", None)
+        if "machine" in item.path.parts and not getattr(module, "BESIDE", False):
+            item.add_marker("alone")
+    if os.environ.get("TARE_DEEP", "") not in ("", "0"):
+        return
+    deep = [item for item in items if item.get_closest_marker("deep")]
+    items[:] = [item for item in items if item not in deep]
+    config.hook.pytest_deselected(items=deep)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     required = os.environ.get("TARE_REQUIRE", "").replace(",", " ").split()
     for marker in item.iter_markers("machine"):

@@ -15,6 +15,8 @@ import pytest
 import tare_inside
 from tare_inside import marks
 
+BESIDE = True  # other tests may run at the same time
+
 SCRIPT = Path(__file__).with_name("train_on_a_gpu.py")
 STEPS = 100
 

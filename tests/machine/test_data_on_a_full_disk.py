@@ -11,6 +11,8 @@ import pytest
 
 from tare_inside import manifest
 
+BESIDE = True  # other tests may run at the same time
+
 
 def tare(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tare.cli", *words]

@@ -115,7 +115,7 @@ def test_ctrl_c_once_finishes_the_trial_and_puts_the_knobs_back(board: Pretended
     assert board.moved() == {}
 
 
-@pytest.mark.parametrize("presses", [2, 3])
+@pytest.mark.parametrize("presses", [2, pytest.param(3, marks=pytest.mark.deep)])
 def test_ctrl_c_twice_or_thrice_stops_at_once_and_puts_the_knobs_back(board: PretendedBoard, presses: int):
     runner = begun(board)
     for _ in range(presses):
@@ -134,6 +134,7 @@ def slow_restore(board: PretendedBoard) -> Path:
     return sign
 
 
+@pytest.mark.deep
 def test_a_request_to_end_that_comes_during_the_restore_does_not_break_it_off(board: PretendedBoard):
     sign = slow_restore(board)
     runner = begun(board)
@@ -204,6 +205,7 @@ def test_a_journal_that_cannot_be_written_leaves_every_knob_alone(board: Pretend
     assert board.moved() == {}
 
 
+@pytest.mark.deep
 def test_a_core_without_a_switch_is_refused_before_anything_runs(board: PretendedBoard):
     board.file("/sys/devices/system/cpu/cpu0/online").unlink()
     cores = STUDY.format(seconds=1).replace("power_mode: MODE_15W", "cpu: {online: 1-3}")
@@ -214,6 +216,7 @@ def test_a_core_without_a_switch_is_refused_before_anything_runs(board: Pretende
     assert not (board.folder / "store").exists()
 
 
+@pytest.mark.deep
 def test_the_status_says_what_a_killed_run_left_and_nothing_once_it_is_put_back(board: PretendedBoard):
     killed(board)
     left = json.loads(board.tare("device", "status", "--json").stdout)

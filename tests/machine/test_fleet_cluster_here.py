@@ -16,6 +16,8 @@ from sshd_devices import until
 from tare.fleet.cluster import OwnCluster, WorkerLost
 from tare.records.store import Store
 
+BESIDE = True  # other tests may run at the same time
+
 pytestmark = pytest.mark.machine("distributed")
 
 

@@ -136,6 +136,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_trial_is_not_run_again(flee
     assert fleet.devices["one"].knobs() == KNOBS
 
 
+@pytest.mark.deep
 def test_after_the_controller_is_killed_the_device_ends_its_trial_and_the_next_run_collects_it(fleet, start):
     device = fleet.devices["one"]
     run = start(4, 1, "--on", "one")
@@ -154,6 +155,7 @@ def test_after_the_controller_is_killed_the_device_ends_its_trial_and_the_next_r
     assert again.what("one") == ["try", "found"]
 
 
+@pytest.mark.deep
 def test_a_network_that_comes_back_in_time_costs_nothing(fleet, start):
     device = fleet.devices["two"]
     run = start(15, 1, "--on", "two", "--patience", "60 s")
@@ -168,6 +170,7 @@ def test_a_network_that_comes_back_in_time_costs_nothing(fleet, start):
     assert device.knobs() == KNOBS
 
 
+@pytest.mark.deep
 def test_a_device_that_vanishes_holds_up_no_other_and_its_trial_is_collected_later(fleet, start):
     device = fleet.devices["two"]
     run = start(6, 1, "--on", "one", "--on", "two", "--patience", "4 s")
@@ -185,6 +188,7 @@ def test_a_device_that_vanishes_holds_up_no_other_and_its_trial_is_collected_lat
     assert again.what("two")[-1] == "found"
 
 
+@pytest.mark.deep
 def test_a_trial_that_is_killed_on_its_device_is_put_back_there_and_tried_once_more(fleet, start):
     device = fleet.devices["three"]
     run = start(5, 1, "--on", "three")
@@ -197,6 +201,7 @@ def test_a_trial_that_is_killed_on_its_device_is_put_back_there_and_tried_once_m
     assert device.knobs() == KNOBS
 
 
+@pytest.mark.deep
 def test_a_full_disk_takes_out_its_device_and_no_other(fleet, start):
     device = fleet.devices["three"]
     run = start(0.2, 1)
@@ -222,6 +227,7 @@ def test_a_wrong_host_key_is_refused_and_the_others_go_on(fleet, start):
 
 
 @pytest.mark.machine("python 3.6")
+@pytest.mark.deep
 def test_a_device_with_an_old_python_runs_its_workload_on_it(fleet, start):
     fleet.write(one={"python": sshd_devices.python36(), "tare": sys.executable})
     run = start(0.2, 1, "--on", "one")

@@ -11,6 +11,8 @@ import pytest
 from pretend_h200 import FOLDER, kept_in
 from tare.records.store import Store
 
+BESIDE = True  # other tests may run at the same time
+
 pytestmark = pytest.mark.machine("bare")
 
 # A workload that does something to the GPU half-way, as a driver or a bus would.

@@ -13,6 +13,7 @@ import pytest
 from pretended_board import PretendedBoard
 
 pytestmark = [pytest.mark.machine("root", "strace")]
+DEEP = pytest.mark.deep
 
 
 @pytest.fixture
@@ -27,7 +28,9 @@ def test_killed_at_every_step_of_a_run_a_restore_puts_every_knob_back(board: Pre
     assert board.moved() == {}
 
 
-@pytest.mark.parametrize(("fault", "every"), [("fsync", 11), ("fdatasync", 6), ("knob", 9)])
+@pytest.mark.parametrize(
+    ("fault", "every"), [("fsync", 11), pytest.param("fdatasync", 6, marks=DEEP), pytest.param("knob", 9, marks=DEEP)]
+)
 def test_killed_in_a_system_call_it_is_the_same(board: PretendedBoard, fault: str, every: int):
     report = board.sweep(fault, "restore", every)
     assert report["wrong"] == []
@@ -42,7 +45,7 @@ def test_killed_on_the_way_the_next_start_finds_the_true_baseline_and_finishes_t
     assert board.moved() == {}
 
 
-@pytest.mark.parametrize(("first", "every"), [(32, 1), (80, 2)])
+@pytest.mark.parametrize(("first", "every"), [(32, 1), pytest.param(80, 2, marks=DEEP)])
 def test_a_restore_that_is_killed_too_is_finished_by_the_next(board: PretendedBoard, first: int, every: int):
     report = board.sweep("step", str(first), every)
     assert report["left"] > 5, "the run died with nothing changed"

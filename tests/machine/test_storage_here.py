@@ -178,7 +178,7 @@ def test_killed_before_any_of_its_commands_nothing_of_it_is_left_after_a_restore
     assert left() == []
 
 
-@pytest.mark.parametrize("verb", ["restore", "clean"])
+@pytest.mark.parametrize("verb", ["restore", pytest.param("clean", marks=pytest.mark.deep)])
 def test_a_run_that_was_killed_leaves_no_loop_device_no_mount_and_no_throttle(tmp_path: Path, data: Path, verb: str):
     state = tmp_path / "state"
     argv = [sys.executable, str(DRIVER), str(state), str(data), "0"]

@@ -21,6 +21,8 @@ import sys
 from pathlib import Path
 from some_records import run_one
 from tare.records.store import Store
+
+BESIDE = True  # other tests may run at the same time
 with Store.open(Path(sys.argv[1]), write=True) as store:
     store.recover()
     run_one(store, "bbbb")

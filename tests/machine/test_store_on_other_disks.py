@@ -68,6 +68,8 @@ import subprocess, sys
 from pathlib import Path
 from tare.errors import StoreError
 from tare.records.store import Store
+
+BESIDE = True  # other tests may run at the same time
 root = Path(sys.argv[1])
 subprocess.run(["mount", "--bind", root, root], check=True)
 subprocess.run(["mount", "-o", "remount,ro,bind", root], check=True)
