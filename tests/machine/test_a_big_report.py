@@ -21,7 +21,7 @@ from tare.records.schema import MANIFEST_FILE, RECORD_FILE, TRIALS_FOLDER
 from tare.records.sealed import folder_name, manifest_for
 from tare.records.spool import SpoolWriter
 
-BESIDE = True  # other tests may run at the same time
+RUNS_BESIDE_OTHERS = True
 
 pytestmark = pytest.mark.machine("root")
 

@@ -15,7 +15,7 @@ import pytest
 import tare_inside
 from tare_inside import marks
 
-BESIDE = True  # other tests may run at the same time
+RUNS_BESIDE_OTHERS = True
 
 SCRIPT = Path(__file__).with_name("train_on_a_gpu.py")
 STEPS = 100

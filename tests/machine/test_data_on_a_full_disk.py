@@ -11,7 +11,7 @@ import pytest
 
 from tare_inside import manifest
 
-BESIDE = True  # other tests may run at the same time
+RUNS_BESIDE_OTHERS = True
 
 
 def tare(*words: str) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ from tare.trial.summary import Steps, steps_from
 from tare_inside import named
 from tare_inside.marks import load as load_marks
 
-BESIDE = True  # other tests may run at the same time
+RUNS_BESIDE_OTHERS = True
 
 TINY = {  # by part: as little as makes every network do something
     "torch_train": {"epochs": 1, "steps_per_epoch": 3, "items": 12, "batch": 4, "workers": 1, "threads": 1},

@@ -16,7 +16,7 @@ from sshd_devices import until
 from tare.fleet.cluster import OwnCluster, WorkerLost
 from tare.records.store import Store
 
-BESIDE = True  # other tests may run at the same time
+RUNS_BESIDE_OTHERS = True
 
 pytestmark = pytest.mark.machine("distributed")
 

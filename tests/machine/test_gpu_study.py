@@ -11,7 +11,7 @@ import pytest
 from pretend_h200 import FOLDER, kept_in
 from tare.records.store import Store
 
-BESIDE = True  # other tests may run at the same time
+RUNS_BESIDE_OTHERS = True
 
 pytestmark = pytest.mark.machine("bare")
 

@@ -15,14 +15,14 @@ import pytest
 from some_records import run_one
 from tare.records.store import Store
 
+RUNS_BESIDE_OTHERS = True
+
 TESTS = Path(__file__).parents[1]
 WRITER = """
 import sys
 from pathlib import Path
 from some_records import run_one
 from tare.records.store import Store
-
-BESIDE = True  # other tests may run at the same time
 with Store.open(Path(sys.argv[1]), write=True) as store:
     store.recover()
     run_one(store, "bbbb")

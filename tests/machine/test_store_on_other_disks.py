@@ -17,6 +17,8 @@ from tare.errors import StoreError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 
+RUNS_BESIDE_OTHERS = True
+
 HERE = Path(__file__).parent
 
 
@@ -68,8 +70,6 @@ import subprocess, sys
 from pathlib import Path
 from tare.errors import StoreError
 from tare.records.store import Store
-
-BESIDE = True  # other tests may run at the same time
 root = Path(sys.argv[1])
 subprocess.run(["mount", "--bind", root, root], check=True)
 subprocess.run(["mount", "-o", "remount,ro,bind", root], check=True)
