@@ -76,7 +76,7 @@ def obstacles(part: str) -> tuple[str, ...]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Machine tests run alone, unless their module says RUNS_BESIDE_OTHERS; those marked `deep` only with TARE_DEEP=1."""
+    """Machine tests run alone, unless their module says RUNS_BESIDE_OTHERS; `deep` ones only with TARE_DEEP=1."""
     for item in items:
         module = getattr(item, "module", None)
         if "machine" in item.path.parts and not getattr(module, "RUNS_BESIDE_OTHERS", False):
