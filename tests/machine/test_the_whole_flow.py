@@ -32,8 +32,22 @@ def records(store: Path) -> list[dict]:
     return json.loads(shown.stdout)["trials"]
 
 
+_before: set[str] = set()  # what an earlier, killed run of anyone's has left is not this test's doing
+
+
+@pytest.fixture(autouse=True)
+def _found_before() -> None:
+    _before.clear()
+    _before.update(_everything_of_ours())
+
+
 def left_on_the_device() -> list[str]:
-    """Everything with our name on it: containers, mounts, cgroups, processes, folders."""
+    """Everything with our name on it that was not there before."""
+    return [each for each in _everything_of_ours() if each not in _before]
+
+
+def _everything_of_ours() -> list[str]:
+    """Containers, mounts, cgroups, processes, folders."""
     found = [
         line for line in Path("/proc/self/mounts").read_text().splitlines() if "tare-" in line and "overlay" in line
     ]
