@@ -193,3 +193,13 @@ def test_a_short_phase_is_told_in_its_own_unit_and_never_as_zero() -> None:
     assert figure is not None
     assert [cell.text for cell in figure.rows[0]][:3] == ["bare", "400 µs", "1.00 ms"]
     assert "docker 530 ms" in figure.reading
+
+
+def test_a_setting_that_is_a_list_makes_no_curve() -> None:
+    from tare.report.charts.scale_up import _is_number
+
+    layered = [replace(each, settings={"platform.isolation": ["cpu", "pids"][: n % 3]}) for n, each in
+               enumerate(some.records())]  # fmt: skip
+    assert not _is_number(layered, "platform.isolation")
+    numbered = [replace(each, settings={"cores": n % 4}) for n, each in enumerate(some.records())]
+    assert _is_number(numbered, "cores")

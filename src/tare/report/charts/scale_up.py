@@ -33,9 +33,11 @@ def scale_up(evidence: Evidence) -> list[Figure]:
 
 
 def _is_number(records: Sequence[Record], factor: str) -> bool:
-    values = {record.settings.get(factor) for record in records}
-    numbers = {value for value in values if isinstance(value, int | float) and not isinstance(value, bool)}
-    return len(numbers) >= FEWEST and numbers == values
+    """Whether every trial has a number here, and there are enough different ones; a setting may also be a list."""
+    values = [record.settings.get(factor) for record in records]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return False
+    return len(set(values)) >= FEWEST
 
 
 def _curves(metric: str, factor: str, records: Sequence[Record], factors: Sequence[str]) -> Curves:
