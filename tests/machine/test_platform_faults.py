@@ -73,6 +73,8 @@ def private_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
     engine.stop(LocalHost())
+    # A killed engine leaves its data folder mounted onto itself, for a moment also busy.
+    subprocess.run(["umount", "--lazy", str(folder / "engine" / "data")], check=False, capture_output=True)
     shutil.rmtree(folder)
 
 
