@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 import figure_stores
 import some_weighings as some
@@ -44,14 +44,6 @@ class Seen:
     wide: int = 0
     console: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 def look(browser: Any, page: str, folder: Path, width: int = DESK, scheme: str = "light", name: str = "") -> Seen:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from hostile import PAYLOADS
 
@@ -63,14 +63,6 @@ class Seen:
 
     console: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 def visit(browser: Any, url: str, width: int = 1280) -> tuple[Page, Seen]:

@@ -19,10 +19,10 @@ def need_kind(output: Path | None) -> None:
     need(output is None or output.suffix[1:] in KINDS, f"-o: a figure ends in .{', .'.join(KINDS)}.")
 
 
-def draw(figure: Figure, output: Path) -> None:
+def draw(figure: Figure, output: Path, width_points: int | None = None) -> None:
     """What kind of file it is, its name says."""
-    from tare.report.drawing import as_file
+    from tare.report.drawing import WIDTH_POINTS, as_file
 
     need_kind(output)
-    written(output, as_file(figure, output.suffix[1:]))
+    written(output, as_file(figure, output.suffix[1:], width_points or WIDTH_POINTS))
     say(f"{figure.title}: {output}")

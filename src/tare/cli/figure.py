@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
+from tare.cli.drawing import draw
 from tare.cli.options import json_option, print_json, say, width
 from tare.cli.patience import patience
-from tare.cli.report import comparing, written
+from tare.cli.report import comparing
 from tare.errors import StudyError
-
-KINDS = ("pdf", "svg", "png")
 
 
 @click.command("figure")
@@ -30,7 +29,6 @@ def command(
     """Write the figure NAME of STORE (else of this folder) as a file; without NAME, or without -o, list them."""
     from tare.analysis.weighing import weigh
     from tare.records.store import Store
-    from tare.report.drawing import as_file
     from tare.report.page import page
     from tare.report.terminal import table
 
@@ -49,9 +47,5 @@ def command(
     known = {each.name: each for each in found}
     if name not in known:
         raise StudyError(f"{store}: it has no figure {name!r}. It has: {', '.join(known) or 'none'}.")
-    kind = output.suffix.lstrip(".").lower()
-    if kind not in KINDS:
-        raise StudyError(f"{output}: a figure is written as {', '.join(KINDS)}: end the name in one of them.")
-    written(output, as_file(known[name], kind, round(width_mm / 25.4 * 72)))
-    say(f"{known[name].title}: {output}")
+    draw(known[name], output, round(width_mm / 25.4 * 72))
     say(known[name].reading)

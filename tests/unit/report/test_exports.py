@@ -106,7 +106,7 @@ def test_a_figure_is_listed_by_name_and_written_by_name(store: Path, tmp_path: P
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["nope", "-o", "x.pdf"], "it has no figure 'nope'"), (["effects", "-o", "x.doc"], "pdf, svg, png")],
+    [(["nope", "-o", "x.pdf"], "it has no figure 'nope'"), (["effects", "-o", "x.doc"], ".svg, .pdf, .png")],
 )
 def test_a_wrong_name_or_ending_is_said(arguments: list[str], says: str, store: Path, tmp_path: Path) -> None:
     name, *rest = arguments

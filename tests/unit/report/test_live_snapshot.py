@@ -17,8 +17,9 @@ import some_weighings as some
 from hostile import PAYLOADS
 from pretended_run import new_store, run
 from tare.report.live.screen import screen, spark
-from tare.report.live.series import live_series, step_series, thinned
+from tare.report.live.series import live_series, step_series
 from tare.report.live.snapshot import Watched, told
+from tare.report.thinning import thinned
 
 
 def nothing_changed() -> list[Any]:

@@ -100,6 +100,19 @@ class Backend(Protocol):
         """The settings with the same names as in `fixed`, as they stand."""
 
 
+class WithoutClocks:
+    """The part of a back end that has no clocks: nothing to fix, to free, or to show."""
+
+    def fixed(self, host: Host) -> Settings:
+        return {}
+
+    def free(self, host: Host) -> Settings:
+        return {}
+
+    def clocks(self, host: Host) -> Settings:
+        return {}
+
+
 def nearest(asked: float, supported: Sequence[float]) -> float | None:
     """The supported value that was meant: the nearest, if it is near; for NO_LIMIT the highest; else None."""
     if not supported:

@@ -10,13 +10,13 @@ from tare.errors import ControlNotHeld, TareError
 from tare.host import Host, LocalHost
 from tare.parts.core_list import cores
 from tare.parts.power import cpusets
-from tare.parts.power.backend import NO_LIMIT, Settings, Wish, known, put
+from tare.parts.power.backend import NO_LIMIT, Settings, Wish, WithoutClocks, known, put
 
 FOLDER = "/sys/devices/system/cpu"
 CPUSETS = "cores.cpusets"
 
 
-class Hotplug:
+class Hotplug(WithoutClocks):
     """The cores: `cores.cpu3` is "1" or "0"; `cores.cpusets` says whether those of cgroup v1 are kept aside."""
 
     name = "cores"
@@ -52,15 +52,6 @@ class Hotplug:
     def values(self, host: Host) -> dict[str, Sequence[Any]]:
         least = len(present(host)) - len([core for core in switches(host) if core != 0])
         return {"cores": list(range(max(1, least), len(present(host)) + 1))}
-
-    def fixed(self, host: Host) -> Settings:
-        return {}
-
-    def free(self, host: Host) -> Settings:
-        return {}
-
-    def clocks(self, host: Host) -> Settings:
-        return {}
 
 
 BACKEND = Hotplug()

@@ -14,7 +14,7 @@ from tare.errors import ControlNotHeld, TareError
 from tare.host import Host, LocalHost
 from tare.parts.nvpmodel import Conf, PowerModel
 from tare.parts.power import cpusets
-from tare.parts.power.backend import Settings, Wish, known
+from tare.parts.power.backend import Settings, Wish, WithoutClocks, known
 from tare.parts.power.board import board
 from tare.parts.power.hotplug import online
 
@@ -27,7 +27,7 @@ _NOT_THERE = 127
 _PMODE = re.compile(r"pmode:0*(\d+)")
 
 
-class NamedMode:
+class NamedMode(WithoutClocks):
     """The number of the board's mode."""
 
     name = "nvpmodel"
@@ -79,15 +79,6 @@ class NamedMode:
     def values(self, host: Host) -> dict[str, Sequence[Any]]:
         conf = board(host)
         return {"mode": [model.name for model in conf.models]} if conf else {}
-
-    def fixed(self, host: Host) -> Settings:
-        return {}
-
-    def free(self, host: Host) -> Settings:
-        return {}
-
-    def clocks(self, host: Host) -> Settings:
-        return {}
 
 
 BACKEND = NamedMode()

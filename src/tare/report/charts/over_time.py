@@ -12,8 +12,8 @@ from tare.report.charts.naming import legend, level_names, some_of
 from tare.report.drawing import rows
 from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
-from tare.report.live.series import thinned
 from tare.report.theme import level_colour
+from tare.report.thinning import thinned
 from tare.report.words import quantity_text, scaled
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tare.report.thinning import thinned
 from tare_inside.marks import HEADER_BYTES, MAGIC, names_in
 
 if TYPE_CHECKING:
@@ -79,22 +80,3 @@ def step_series(marks_file: Path) -> list[dict[str, Any]]:
     times, values = (np.array(column) for column in zip(*sorted(ends), strict=True))
     points = _points(times, values, "ms", int(times[-1]))
     return [{"title": "Step time", "unit": "ms", "points": points}]
-
-
-def thinned(times: npt.NDArray[Any], values: npt.NDArray[Any], most: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """At most about `most` points: of each stretch the smallest and the largest, where they lie."""
-    import numpy as np
-
-    if len(values) <= most:
-        return times, values
-    stretches = max(1, most // 2)
-    length = -(-len(values) // stretches)
-    padded = np.full(stretches * length, np.nan)
-    padded[: len(values)] = values
-    table = padded.reshape(stretches, length)
-    begins = np.arange(stretches) * length
-    whole = begins < len(values)  # the last stretches may be empty
-    low = np.nanargmin(table[whole], axis=1) + begins[whole]
-    high = np.nanargmax(table[whole], axis=1) + begins[whole]
-    chosen = np.unique(np.concatenate([low, high]))
-    return times[chosen], values[chosen]
