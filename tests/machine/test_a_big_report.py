@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -64,16 +63,17 @@ def big_store(root: Path) -> None:
 
 def test_it_is_quick_small_and_lean(tmp_path: Path) -> None:
     big_store(tmp_path / "store")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    begin = time.monotonic()
     command = [sys.executable, "-m", "tare.cli", "report", str(tmp_path / "store"), "-o", str(tmp_path / "r.html")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    wall_s, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0, done.stderr
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    begin = time.monotonic()
+    with (tmp_path / "said").open("w") as said:
+        child = subprocess.Popen(command, stdout=said, stderr=said)
+        _, status, used = os.wait4(child.pid, 0)  # of this child alone: RUSAGE_CHILDREN holds the largest child ever
+    wall_s, cpu_s = time.monotonic() - begin, used.ru_utime + used.ru_stime
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0, (tmp_path / "said").read_text()
     page = (tmp_path / "r.html").read_text("utf-8")
     assert "1,000 of 1,000 trials" in page
     assert len(set(re.findall(r'data-chart="([\w-]+)"', page))) >= 8
     assert len(page.encode()) < 10e6
-    assert after.ru_maxrss * 1024 < 1e9
+    assert used.ru_maxrss * 1024 < 1e9
     assert min(wall_s, cpu_s) < 10, f"{wall_s:.1f} s, {cpu_s:.1f} s of CPU"  # other work on the machine is not its own
