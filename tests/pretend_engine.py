@@ -22,6 +22,7 @@ class PretendEngine:
     def __init__(self, host: SmallLinux, *, driver: str = "cgroupfs") -> None:
         self.host = host
         self.driver = driver
+        self.runtimes = ["runc"]
         self.api = self
         self.closed = 0
         self.images: dict[str, dict[str, Any]] = {}
@@ -60,9 +61,9 @@ class PretendEngine:
 
     # containers
 
-    def info(self) -> dict[str, str]:
+    def info(self) -> dict[str, Any]:
         self._step("info")
-        return {"CgroupDriver": self.driver}
+        return {"CgroupDriver": self.driver, "Runtimes": {name: {} for name in self.runtimes}}
 
     def create_container_from_config(self, config: dict[str, Any], name: str) -> dict[str, str]:
         self._step("create")

@@ -65,6 +65,7 @@ class SmallLinux(FakeHost):
     group_paths: dict[int, str] = field(default_factory=dict)  # of containers, by pid
     next_pid: int = 500
     links: dict[str, str] = field(default_factory=dict)
+    gpu_files: str = ""  # as `stat` tells them: name, major and minor number
 
     def __post_init__(self) -> None:
         caps = "000001ffffffffff" if self.uid == 0 else "0000000000000000"
@@ -216,6 +217,8 @@ class SmallLinux(FakeHost):
             return (0 if self.uid == 0 else 1), "", ""
         if doing == "kill":
             return self._kill(["-KILL", *arguments])
+        if doing == "gpus":
+            return 0, self.gpu_files, ""
         if doing == "existing":
             return 0, "\n".join(arguments), ""
         if doing == "start":

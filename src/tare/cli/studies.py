@@ -15,8 +15,10 @@ from tare.errors import StudyError
 from tare.study.load import at_every_scale, load
 from tare.study.model import Study
 
+_SIZES = ("smoke", "small", "cuda", "full")
+
 scale_option: Callable[[Any], Any] = click.option(
-    "--scale", metavar="NAME", help="How large, for a study that has scales: smoke, small, or full (as in the paper)."
+    "--scale", metavar="NAME", help="How large, for a study that has scales: smoke, small, cuda, or full (the paper's)."
 )
 
 
@@ -25,8 +27,9 @@ scale_option: Callable[[Any], Any] = click.option(
 def command(as_json: bool) -> None:
     """List the papers' experiments: what each asks, where the paper has it, and how long it takes at each scale.
 
-    `tare run NAME --scale smoke` runs one, `tare plan NAME --scale small` lists its trials. Times are guesses for a
-    small machine (full: for a board with a GPU), and hold for all that the study asks for, whatever can be run here.
+    `tare run NAME --scale smoke` runs one, `tare plan NAME --scale small` lists its trials. The scale cuda, where there
+    is one, is small for a server with an NVIDIA GPU. Times are guesses for a small machine (full: for a board with a
+    GPU), and hold for all that the study asks for, whatever can be run here.
 
     --json: [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]; scales are seconds.
     """
@@ -83,13 +86,18 @@ def folder_of(study: Study) -> Path:
     return Path("out") / (study.study if study.scale in ("", FULL) else f"{study.study}-{study.scale}")
 
 
-def _listed(studies: list[dict[str, Any]]) -> str:
-    from tare.report.columns import table, wrap
+def _time(study: dict[str, Any], scale: str) -> str:
     from tare.report.words import duration_text
 
-    scales = list(dict.fromkeys(scale for each in studies for scale in each["scales"]))
-    rows = [(each["name"], each["paper"], *(duration_text(each["scales"][scale]) for scale in scales))
-            for each in studies]  # fmt: skip
+    seconds = study["scales"].get(scale)
+    return "" if seconds is None else duration_text(seconds)
+
+
+def _listed(studies: list[dict[str, Any]]) -> str:
+    from tare.report.columns import table, wrap
+
+    scales = sorted(dict.fromkeys(scale for each in studies for scale in each["scales"]), key=_SIZES.index)
+    rows = [(each["name"], each["paper"], *(_time(each, scale) for scale in scales)) for each in studies]
     lines = [table(rows, ("study", "paper", *scales), width()), ""]
     for each in studies:
         lines += wrap(f"{each['name']}: {each['asks']} ({each['paper']} {each['section']})", width(), indent="  ")

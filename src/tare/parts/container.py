@@ -40,6 +40,9 @@ class Container(Limits):
     shm: SizeBytes = 1 << 30
     """Size of /dev/shm inside, where data loader workers pass their batches; 1 GiB unless told."""
 
+    gpu: bool | None = None
+    """Hand on the NVIDIA GPUs that there are, unless told; to an image the driver too, by NVIDIA's runtime."""
+
     writable: bool = False
     """Let the workload write to its root: to the overlay's upper layer, which goes with the container."""
 

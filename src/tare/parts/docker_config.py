@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare.parts.cgroups import PIDS_LIMIT
+from tare.parts.gpu_files import GpuFile
 from tare.parts.hostroot import Bind
 from tare.parts.limits import PERIOD_US, Limits
 from tare.parts.oci import SLEEPER
@@ -28,6 +29,8 @@ class Wanted:
     seccomp: bool = True
     writable: bool = False
     open_files: tuple[int, int] | None = None
+    gpus: Sequence[GpuFile] = ()
+    runtime: str = ""  # the engine's own choice unless told
 
 
 def config(wanted: Wanted) -> dict[str, Json]:
@@ -67,6 +70,8 @@ def _host_config(wanted: Wanted) -> dict[str, Json]:
             **dict.fromkeys(wanted.hidden, "ro,nosuid,nodev,noexec,mode=000,size=4k"),
         },
         **_ulimits(wanted.open_files),
+        **({"Runtime": wanted.runtime} if wanted.runtime else {}),
+        **_gpus(wanted.gpus),
         **_resources(wanted.limits),
     }
 
@@ -80,6 +85,11 @@ def _mount(bind: Bind) -> dict[str, Json]:
         # The read-only flag does not reach what is mounted further down, so that nothing further down is shown.
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
     }
+
+
+def _gpus(files: Sequence[GpuFile]) -> dict[str, Json]:
+    there = [{"PathOnHost": file.path, "PathInContainer": file.path, "CgroupPermissions": "rwm"} for file in files]
+    return {"Devices": there} if there else {}
 
 
 def _ulimits(open_files: tuple[int, int] | None) -> dict[str, Json]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tare.parts import isolation
 from tare.parts.cgroups import PARENT, PIDS_LIMIT
+from tare.parts.gpu_files import GpuFile, oci_devices, oci_rules
 from tare.parts.hostroot import Bind
 from tare.parts.identity import Identity
 from tare.parts.isolation import USUAL
@@ -33,6 +34,7 @@ class Bundle:
     layers: Collection[str] = USUAL
     seccomp: Json | None = None
     writable: bool = False
+    gpus: Sequence[GpuFile] = ()
     held: Collection[str] = ()  # the runner's own capabilities, for a container that keeps them
 
 
@@ -46,7 +48,8 @@ def config(bundle: Bundle) -> dict[str, Json]:
         "mounts": [*_own_mounts(bundle.shm_bytes), *(_bind(bind) for bind in bundle.binds)],
         "linux": {
             "cgroupsPath": f"/{PARENT}/{bundle.name}",
-            "resources": _resources(bundle.limits, bundle.swap_is_counted, bundle.layers),
+            "resources": _resources(bundle),
+            "devices": oci_devices(bundle.gpus),
             **isolation.linux(bundle.layers),
             **({} if bundle.seccomp is None else {"seccomp": bundle.seccomp}),
         },
@@ -90,9 +93,10 @@ def _bind(bind: Bind) -> dict[str, Json]:
     return {"destination": bind.target, "type": "bind", "source": bind.source, "options": options}
 
 
-def _resources(limits: Limits, swap_is_counted: bool, layers: Collection[str]) -> dict[str, Json]:
-    resources: dict[str, Json] = {"devices": [{"allow": False, "access": "rwm"}]}
-    if "pids" in layers:
+def _resources(bundle: Bundle) -> dict[str, Json]:
+    limits = bundle.limits
+    resources: dict[str, Json] = {"devices": [{"allow": False, "access": "rwm"}, *oci_rules(bundle.gpus)]}
+    if "pids" in bundle.layers:
         resources["pids"] = {"limit": PIDS_LIMIT}
     cpu: dict[str, Json] = {}
     if limits.quota is not None:
@@ -105,5 +109,5 @@ def _resources(limits: Limits, swap_is_counted: bool, layers: Collection[str]) -
         resources["cpu"] = cpu
     if limits.memory is not None:
         # What OCI calls swap is memory and swap together: the same number means no swap.
-        resources["memory"] = {"limit": limits.memory} | ({"swap": limits.memory} if swap_is_counted else {})
+        resources["memory"] = {"limit": limits.memory} | ({"swap": limits.memory} if bundle.swap_is_counted else {})
     return resources

@@ -156,6 +156,7 @@ class RuntimePlace(Place):
     def __init__(self, host: Host, name: str, group: Group, bundle: str, made: oci.Bundle, runtime: Runtime) -> None:
         super().__init__(host, name, group)
         self.facts |= {"root": "overlay", "isolation": list(made.layers)}
+        self.facts |= {"gpu_files": len(made.gpus)} if made.gpus else {}
         self._bundle = bundle
         self._made_of = made
         self._runtime = runtime

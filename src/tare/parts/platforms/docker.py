@@ -15,6 +15,7 @@ from tare.host import Completed, Host, Job, Process, Site
 from tare.parts import cgroups, docker_config, engine, engine_lease, host_engine, hostroot, images, limits, strays
 from tare.parts.container import Container, Place
 from tare.parts.docker_exec import ExecProcess, Inside, environment
+from tare.parts.gpu_files import GpuFile, gpu_obstacles, handed_on
 from tare.parts.group import Group
 from tare.parts.hostroot import Bind
 from tare.parts.identity import identity, open_files
@@ -26,6 +27,8 @@ from tare.parts.protocols import Json, Leftover
 
 _LABEL = "tare.run"
 _ADDED = ("HOSTNAME", strays.KEEPER)  # what the container has and a command inside does not get
+_NVIDIA = "nvidia"
+_ALL_GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}  # for NVIDIA's runtime
 _PARENTS = (cgroups.PARENT, f"{cgroups.PARENT}.slice")
 
 
@@ -47,7 +50,7 @@ class Docker(Container):
         return self
 
     def obstacles(self, host: Host) -> list[str]:
-        sentences = [*host_engine.obstacles(host), *limits.limit_obstacles(host, self)]
+        sentences = [*host_engine.obstacles(host), *limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
         if self.dockerfile is not None and not self.dockerfile.is_file():
             sentences.append(f"there is no {self.dockerfile} to build the image from.")
         if not sentences and self.image is not None and host_engine.answers(host):
@@ -86,6 +89,8 @@ class Docker(Container):
                 inside = self._started(host, client, site, root, stack)
             limits.check_held(host, self, inside.group.folders)
             place = DockerPlace(host, site.name, inside, root)
+            if gpus := handed_on(host, self.gpu):
+                place.facts["gpu_files"] = len(gpus)
             if self.rootfs is None:
                 place.find_python(self.python)
             return place.keep(stack.pop_all(), phases)
@@ -116,6 +121,7 @@ class Docker(Container):
         return images.pinned(client, str(self.image))
 
     def _started(self, host: Host, client: Any, site: Site, root: Root, stack: ExitStack) -> Inside:
+        gpus = handed_on(host, self.gpu)
         wanted = docker_config.Wanted(
             image=root.image,
             user=identity(host).user,
@@ -124,11 +130,13 @@ class Docker(Container):
             cgroup_parent=_cgroup_parent(client),
             binds=[*root.binds, *_covers(host, root)],
             hidden=_own_engine(host, root),
-            env={**root.env, strays.KEEPER: site.name},
+            env={**root.env, **(_ALL_GPUS if gpus else {}), strays.KEEPER: site.name},
             labels={_LABEL: site.name, "tare.owner": str(Owner.me()), "tare.boot": boot_id()},
             seccomp=self.seccomp,
             writable=self.writable,
             open_files=open_files(host),
+            gpus=gpus,
+            runtime=self._gpu_runtime(client, gpus),
         )
         stack.callback(_remove, client, site.name)
         with engine.errors(f"start the container {site.name}"):
@@ -141,6 +149,19 @@ class Docker(Container):
                 "and the user that tare runs as must be allowed to run it."
             )
         return Inside(client.api, made, host, Group(host, cgroups.folders_of_pid(host, pid), pid))
+
+    def _gpu_runtime(self, client: Any, gpus: Sequence[GpuFile]) -> str:
+        """NVIDIA's runtime, which puts the driver's libraries into an image; the host's own root has them."""
+        if self.rootfs is not None or not gpus:
+            return ""
+        with engine.errors("say which runtimes it has"):
+            there = _NVIDIA in (client.info().get("Runtimes") or {})
+        if there or self.gpu is None:
+            return _NVIDIA if there else ""
+        raise TrialError(
+            "`gpu: true` with an image needs NVIDIA's container runtime, and this engine has none: install "
+            "nvidia-container-toolkit, then `nvidia-ctk runtime configure --runtime=docker`, and restart the engine."
+        )
 
     @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:

@@ -36,6 +36,10 @@ class Gvisor(OciContainer):
         # Without a network of its own there is none; and the device's files are only read.
         return Runtime("runsc", "runsc", ("--network=none", "--overlay=false"), own_root=True)
 
+    def obstacles(self, host: Host) -> list[str]:
+        passed = ["a GPU is not handed on to gVisor: take docker, podman or runc for it."] if self.gpu else []
+        return [*super().obstacles(host), *passed]
+
     def own_runtime(self) -> Runtime:
         plain = self.runtime()
         return plain if self.intercept is None else replace(plain, flags=(*plain.flags, f"--platform={self.intercept}"))

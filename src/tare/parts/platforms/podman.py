@@ -12,6 +12,7 @@ from tare.errors import TrialError
 from tare.host import Completed, Host, Job, Process, Site
 from tare.parts import cgroups, hostroot, limits, strays
 from tare.parts.container import Container, Place
+from tare.parts.gpu_files import gpu_obstacles, handed_on
 from tare.parts.group import Group, GroupProcess, run_in_group
 from tare.parts.hostroot import Bind
 from tare.parts.identity import identity, is_root, open_files
@@ -40,7 +41,7 @@ class Podman(Container):
     tried: ClassVar[int | None] = 2
 
     def obstacles(self, host: Host) -> list[str]:
-        sentences = limits.limit_obstacles(host, self)
+        sentences = [*limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
         if host.run(["podman", "--version"]).code != 0:
             sentences.append("podman is not installed here: `apt-get install podman` (or your system's way) brings it.")
         elif self.image is not None and host.run([*_PODMAN, "image", "exists", self.image]).code != 0:
@@ -98,6 +99,7 @@ class Podman(Container):
             "--log-driver=none",
             f"--cgroup-parent=/{cgroups.PARENT}",
             *self._limits(host),
+            *(f"--device={file.path}" for file in handed_on(host, self.gpu)),
             *(_mount(bind) for bind in binds),
         ]
 

@@ -10,6 +10,7 @@ from pydantic import field_validator
 from tare.errors import StudyError
 from tare.host import Host, Site
 from tare.parts import limits, oci, seccomp
+from tare.parts.gpu_files import gpu_obstacles, handed_on
 from tare.parts.identity import Identity
 from tare.parts.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
 from tare.parts.oci_runtime import OciContainer, Runtime
@@ -38,7 +39,7 @@ class Runc(OciContainer):
         return tuple(layer for layer in LAYERS if layer in layers)
 
     def obstacles(self, host: Host) -> list[str]:
-        sentences = super().obstacles(host)
+        sentences = [*super().obstacles(host), *gpu_obstacles(host, self.gpu)]
         if not sentences:
             try:
                 self._filter(host)
@@ -62,6 +63,7 @@ class Runc(OciContainer):
             layers=self.isolation,
             writable=self.writable,
             seccomp=self._filter(host),
+            gpus=handed_on(host, self.gpu),
             held=held_capabilities(host),
         )
 
