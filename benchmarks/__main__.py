@@ -18,6 +18,7 @@ PARTS = {
     "benchmarks.trace_decode": "Decoding a kernel trace, against trace-cmd report",
     "benchmarks.platforms": "Opening and closing each platform, against docker run, podman run, runc run",
     "benchmarks.watch_cost": "`tare watch` beside a run, with no page open and with one",
+    "benchmarks.fleet": "A run over 10 and over 100 devices that pretend: what the controller needs",
     "benchmarks.simulate": "Simulated page writes a second, against an OrderedDict and against whole-array numpy",
 }
 

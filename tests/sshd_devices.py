@@ -20,12 +20,15 @@ while [ ! -e "$folder/network" ]; do sleep 0.02; done
 ip link set lo up
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tare-run /run
+mount -t tmpfs -o mode=1777 tare-shm /dev/shm
 mkdir -p /run/sshd /run/lock
 mkdir -p /var/lib/tare
-mount -t tmpfs -o mode=700,size=$2 tare-state /var/lib/tare
+if [ "$2" = kept ]; then mount --bind "$folder/disk" /var/lib/tare
+else mount -t tmpfs -o mode=700,size=$2 tare-state /var/lib/tare; fi
 mount --bind "$folder/machine-id" /etc/machine-id
 for knob in "$folder"/knobs/*; do mount --bind "$knob" "/proc/sys/vm/${knob##*/}"; done
-exec /usr/sbin/sshd -D -e -f "$folder/sshd_config"
+/usr/sbin/sshd -D -e -f "$folder/sshd_config" &
+while :; do wait; sleep 0.2; done
 """
 
 # In the place of the kernel's own, so that a device's knobs are its own too.
@@ -39,8 +42,11 @@ KNOBS = {
 }
 
 
+_NAMESPACES = {"net": "net", "mount": "mnt", "pid": "pid"}
+
+
 class SshDevice:
-    """One of them. `cut` and `mend` are its network cable."""
+    """One of them. `cut` and `mend` are its network cable; a disk that is `kept` outlives a power cut."""
 
     def __init__(self, name: str, number: int, folder: Path, client_key: Path, disk: str) -> None:
         self.name = name
@@ -51,26 +57,29 @@ class SshDevice:
         self._disk = disk
         folder.mkdir()
         (folder / "machine-id").write_text(f"{number + 1:x}{os.urandom(15).hex()}a\n"[:33])
+        (folder / "boot").write_text(_SETUP)
+        (folder / "disk").mkdir(mode=0o700)
         (folder / "knobs").mkdir()
         for knob, value in KNOBS.items():
             (folder / "knobs" / knob).write_text(f"{value}\n")
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host"))
         self.host_key = " ".join((folder / "host.pub").read_text().split()[:2])
         (folder / "sshd_config").write_text(
-            f"ListenAddress {self.address}\nHostKey {folder}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
+            f"ListenAddress 0.0.0.0\nHostKey {folder}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
             f"AuthorizedKeysFile {client_key}.pub\nPasswordAuthentication no\nPermitRootLogin yes\n"
             "SetEnv XDG_CACHE_HOME=/var/lib/tare/cache\n"
         )
         self.start()
 
     def start(self) -> None:
-        """Power on. What was on its disk is gone, for the disk is memory."""
+        """Power on. What was on its disk is gone where the disk is memory."""
+        (self.folder / "sshd.log").unlink(missing_ok=True)
         (self.folder / "network").unlink(missing_ok=True)
         log = (self.folder / "sshd.log").open("ab")
         self._machine = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL",  # a test that is killed leaves no device behind
              "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
-             "sh", "-c", _SETUP, "device", str(self.folder), self._disk],
+             "sh", str(self.folder / "boot"), str(self.folder), self._disk],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
         log.close()
@@ -113,6 +122,30 @@ class SshDevice:
             with contextlib.suppress(subprocess.CalledProcessError):
                 self.inside("kill", "-9", str(pid))
         return len(found)
+
+    def begin(self, *argv: str) -> subprocess.Popen[bytes]:
+        """Start a command on the device, past its network."""
+        pid = self._init()
+        words = [
+            "nsenter",
+            f"--net=/proc/{pid}/ns/net",
+            f"--mount=/proc/{pid}/ns/mnt",
+            "--pid=" + f"/proc/{pid}/ns/pid",
+        ]
+        return subprocess.Popen([*words, *argv], stdin=subprocess.DEVNULL)
+
+    def wire_to(self, other: SshDevice) -> str:
+        """A cable between two devices; returns the other's address at its end, which nobody else can reach."""
+        net = f"10.232.{os.getpid() % 250}."
+        _run("ip", "link", "add", "side", "netns", str(self._init()), "type", "veth",
+             "peer", "name", "side", "netns", str(other._init()))  # fmt: skip
+        for number, device in enumerate((self, other), start=1):
+            device.inside("ip", "addr", "add", f"{net}{number}/30", "dev", "side")
+            device.inside("ip", "link", "set", "side", "up")
+        return f"{net}2"
+
+    def restart_sshd(self) -> None:
+        self.inside("/usr/sbin/sshd", "-f", str(self.folder / "sshd_config"))
 
     def cut(self) -> None:
         _run("ip", "link", "set", self.link, "down")

@@ -2,11 +2,13 @@
 
     TareError                 1    anything else that we foresaw
     ├── StudyError            2    the study, or the command line, is wrong
+    │   └── NoSuchInput       2    ... it names a file or folder that is not there, whatever the verb reads from it
     ├── ObstacleError         3    this device cannot do what was asked
     ├── StoreError            4    the records cannot be read or written
     ├── TrialError            1    one trial failed; the study goes on and the record says so
     │   ├── ControlNotHeld    1    a knob did not take, or did not keep, the value it was given
-    │   └── DeviceLost        1    a piece of the hardware is gone until someone resets it: no trial more
+    │   ├── DeviceLost        1    a piece of the hardware is gone until someone resets it: no trial more
+    │   └── LineLost          1    the line to a device that is driven from elsewhere broke during a trial
     ├── BusyError            75    another run owns this device
     ├── NotPermittedError    77    this user may not do it, nor look whether it is needed
     └── NotRestoredError     70    the device was NOT left as it was found (no other exit is 70)
@@ -47,6 +49,10 @@ class StoreError(TareError):
     exit_code = 4
 
 
+class NoSuchInput(StudyError, StoreError):
+    """What the command line names is not there: a study, a store, a table, a trace, a log. One code for all of them."""
+
+
 class TrialError(TareError):
     """One trial failed; its record keeps the reason and the study goes on."""
 
@@ -60,6 +66,10 @@ class ControlNotHeld(TrialError):
 
 class DeviceLost(TrialError):
     """A piece of the hardware (a GPU that fell off its bus) is gone until someone resets it."""
+
+
+class LineLost(TrialError):
+    """The line to a device that is driven from elsewhere broke: what ran there is ended by its agent."""
 
 
 class BusyError(TareError):

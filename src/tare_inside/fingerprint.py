@@ -43,6 +43,7 @@ def gather():
         "process": process_status(),
         "limits": {"nofile": list(resource.getrlimit(resource.RLIMIT_NOFILE))},
         "cgroup": cgroup_limits(),
+        "file_system": file_systems(),
         "torch": torch_said(),
         "numpy": numpy_said(),
         "libraries": libraries(),  # last: by now they are all loaded
@@ -79,6 +80,22 @@ def cgroup_limits():
     folders = _cgroup_folders()
     limits = {"cpu_quota_cores": _cpu_quota(folders), "memory_limit_bytes": _memory_limit(folders)}
     return {name: value for name, value in limits.items() if value is not None}
+
+
+def file_systems(mounts=None, folders=None):
+    """The kind of file system under the folder for temporary files and the working folder: one may be memory."""
+    folders = folders or {"tmp": os.environ.get("TMPDIR") or "/tmp", "work": os.getcwd()}
+    text = _read("/proc/self/mountinfo") if mounts is None else mounts
+    known = [line.split() for line in text.splitlines() if " - " in line]
+    found = {}
+    for name, folder in folders.items():
+        path = os.path.realpath(folder) + "/"
+        # The longest mount point that the path lies under; of several on one point the last covers the others.
+        held = [words for words in known if path.startswith(words[4].rstrip("/") + "/")]
+        if held and path != "//":
+            deepest = max(enumerate(held), key=lambda each: (len(each[1][4]), each[0]))[1]
+            found[name] = deepest[deepest.index("-") + 1]
+    return found
 
 
 def torch_said():

@@ -41,15 +41,20 @@ class Agent:
 
     def serve(self):
         self._wake_on_children()
-        self._channel.send({"id": 0, "hello": VERSION, "kernel": os.uname()[2], "python": sys.version.split()[0]})
+        hello = {"id": 0, "hello": VERSION, "kernel": os.uname()[2], "python": sys.version.split()[0]}
+        self._channel.send(dict(hello, **self._about()))
         while True:
-            for key, _ in self._watch.select(0.2 if self._waiting() else None):
+            for key, _ in self._watch.select(self._pause_s()):
                 key.data(key.fileobj)
             self._reap()
             self._close_ended()
 
-    def _waiting(self):
-        return any(job.ended_s is not None for job in self._jobs.values())
+    def _about(self):
+        """What else is said at first; nothing is needed of a machine that was made for this."""
+        return {}
+
+    def _pause_s(self):
+        return 0.2 if any(job.ended_s is not None for job in self._jobs.values()) else None
 
     def _wake_on_children(self):
         read, write = os.pipe()

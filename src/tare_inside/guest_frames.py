@@ -16,8 +16,9 @@ _HEAD = struct.Struct(">II")
 class Channel:
     """Frames to and from the device; a write blocks until the device has taken it, and the device always does."""
 
-    def __init__(self, descriptor):
+    def __init__(self, descriptor, says=None):
         self._descriptor = descriptor
+        self._says = descriptor if says is None else says  # two pipes, where there is no line for both ways
         self._kept = bytearray()
 
     def fileno(self):
@@ -27,7 +28,7 @@ class Channel:
         text = json.dumps(header).encode("utf-8")
         left = memoryview(_HEAD.pack(len(text), len(data)) + text + bytes(data))
         while left:
-            left = left[os.write(self._descriptor, left) :]
+            left = left[os.write(self._says, left) :]
 
     def receive(self):
         """The frames that are whole now; None when the device has gone."""

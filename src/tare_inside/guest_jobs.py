@@ -65,7 +65,8 @@ def _enter(group):
     """In the child: into its group, and with the memory killer's usual eye on it."""
     if group is not None:
         tell(group + "/cgroup.procs", "0")
-    tell("/proc/self/oom_score_adj", "0")
+    with contextlib.suppress(OSError):  # who is not root may not make it less likely
+        tell("/proc/self/oom_score_adj", "0")
 
 
 def kill(job):

@@ -16,6 +16,7 @@ import some_weighings as some
 from hostile import PAYLOADS, hostile_sample
 from metered import kept
 from pretended_run import new_store, run
+from some_fleets import Board, boards, fleet_store
 from tare.analysis.weighing import weigh
 from tare.records.store import Store
 from tare.report.html import render
@@ -111,10 +112,12 @@ STORES: dict[str, Callable[[Path], Path]] = {
     "phased": figure_stores.phased_store,
     "modes": figure_stores.mode_store,
     "traced": figure_stores.traced_store,
+    "fleet": lambda root: fleet_store(root, [*boards(4), Board("odd", slower=0.2)], blocks=2),
 }
 ALL_HAVE = {
     "phased": {"training-parts", "request-parts", "claims"},
     "modes": {"energy", "time-energy", "predicted-time", "predicted-energy", "curve-control-power-mode-gpu-mhz"},
+    "fleet": {"devices"},
     "traced": {"counters", "page-faults", "write-backs", "write-back-intervals", "page-writes", "flushing-layer"},
 }  # fmt: skip
 

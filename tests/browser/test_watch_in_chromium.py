@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from fleet_stores import fleet_store, write_line
 from hostile import PAYLOADS
 
 pytestmark = pytest.mark.machine("chromium")
@@ -85,6 +86,8 @@ def wait_for(page: Page, what: str, least: float, limit_s: float = 40) -> float:
 
 DONE = "document.querySelector('progress').value"
 SEEN = "document.documentElement.dataset.seen"
+LABELS = """() => [...document.querySelector('.verdicts tbody tr').cells].map(
+  cell => JSON.parse(getComputedStyle(cell, '::before').content))"""
 
 
 @pytest.mark.parametrize("width", [1280, 360])
@@ -102,12 +105,45 @@ def test_a_live_run_updates_the_page(browser: Any, filling: Any, width: int) -> 
         assert seen.console == []
         assert {re.sub(r"\?.*", "", url).rpartition("/")[2] for url in seen.asked} == {"", "events"}
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+        if width == 360:  # where the header is hidden, each figure says what it is
+            assert page.evaluate(LABELS) == ["level", "effect", "interval", "verdict", "n"]
         if ARTEFACTS:
             page.screenshot(path=f"{ARTEFACTS}/watch-{width}.png", full_page=True)
         page.close()
     finally:
         watching.process.kill()
         watching.process.wait()
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("devices", [3, 300])
+def test_every_device_of_a_fleet_has_a_row_that_changes_with_it(
+    browser: Any, tmp_path: Path, devices: int, width: int
+) -> None:
+    root = tmp_path / "store"
+    with fleet_store(root, devices):
+        watching = start_watching(root)
+        try:
+            page, seen = visit(browser, watching.url, width)
+            wait_for(page, "document.querySelectorAll('.fleet tbody tr').length", devices)
+            first = page.evaluate("() => document.querySelector('.fleet tbody tr').innerText")
+            assert "dev-0" in first
+            assert "vanished: dev-0: no line to 10.0.0.1" in first
+            words = "document.querySelector('.fleet .summary').textContent"
+            assert page.evaluate(f"() => {words}").startswith(f"{devices} devices: 1 vanished, 1 given up")
+            assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+            page.evaluate("() => { document.querySelector('.fleet .rows').scrollTop = 200; }")
+            top = page.evaluate("() => document.querySelector('.fleet .rows').scrollTop")
+            write_line(root, "dev-2", "given up", text="it burns.")
+            wait_for(page, f"{words}.includes('2 given up')", 1)
+            assert page.evaluate("() => document.querySelector('.fleet .rows').scrollTop") == top
+            assert seen.console == []
+            if ARTEFACTS:
+                page.screenshot(path=f"{ARTEFACTS}/watch-fleet-{devices}-{width}.png", full_page=True)
+            page.close()
+        finally:
+            watching.process.kill()
+            watching.process.wait()
 
 
 def test_neither_a_reload_nor_a_second_viewer_nor_its_death_disturbs_the_run(browser: Any, filling: Any) -> None:

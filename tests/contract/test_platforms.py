@@ -27,6 +27,7 @@ PARAMS = [pytest.param(each, marks=pytest.mark.machine(each)) for each in NAMES]
 ON_THIS_MACHINE = pytest.mark.parametrize("name", PARAMS)
 OWN_KERNEL = (GuestPlace, SandboxPlace)  # their processes are none of the device's, which sees one for all of them
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
+BESIDE = "-other"
 
 
 def platform(name: str, **fields: object) -> Platform:
@@ -54,12 +55,12 @@ class Opened:
     place: Host
 
 
-def make_ground(folder: Path) -> Ground:
+def make_ground(folder: Path, name: str = "") -> Ground:
     data, desk, scratch = folder / "data", folder / "desk", folder / "scratch"
     for each in (data, desk, scratch):
         each.mkdir()
     (data / "set").write_text("what is read\n")
-    site = Site(name=f"tare-test-{secrets.token_hex(4)}", scratch=scratch, reads=(data,), writes=(desk,))
+    site = Site(name or f"tare-test-{secrets.token_hex(4)}", scratch, reads=(data,), writes=(desk,))
     return Ground(LocalHost(), site, data, desk)
 
 
@@ -72,23 +73,37 @@ def ground(name: str, tmp_path: Path) -> Iterator[Ground]:
 
 @pytest.fixture(scope="module", params=PARAMS)
 def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """A place that stays open for all tests that leave it as it was."""
+    """A place that stays open for all tests that leave it as it was: a machine takes long to boot."""
     part = platform(request.param)
-    ground = make_ground(tmp_path_factory.mktemp(request.param))
+    ground = make_ground(tmp_path_factory.mktemp(request.param), f"tare-test-{secrets.token_hex(4)}{BESIDE}")
     place = part.open(ground.device, ground.site)
     yield Opened(part, ground, place)
     place.close()
+    place.close()
     assert left_over(ground, place) == NOTHING
+
+
+@pytest.fixture
+def beside(opened: Opened, tmp_path: Path) -> Iterator[Ground]:
+    """Ground for a second place, whose name is the beginning of that of the open one."""
+    made = make_ground(tmp_path, opened.ground.site.name.removesuffix(BESIDE))
+    yield made
+    type(opened.part).sweep(made.device, made.site.name)
 
 
 def left_over(ground: Ground, place: Host) -> dict[str, object]:
     """What may still be there of a place that was closed."""
     return {
-        "mounts": [mount.point for mount in mounts(ground.device) if ground.site.name in mount.point + mount.source],
+        "mounts": [each.point for each in mounts(ground.device) if carries(each.point + each.source, ground.site.name)],
         "groups": [folder for folder in place.scope().cgroups.values() if Path(folder).exists()],
         "processes": strays.carrying(ground.device, ground.site.name),
         "scratch": list(ground.site.scratch.iterdir()),
     }
+
+
+def carries(text: str, name: str) -> bool:
+    """Whether this is of the place of that name, and not of the one beside it."""
+    return name in text.replace(f"{name}{BESIDE}", "")
 
 
 def jobs(ground: Ground, place: Host) -> set[int]:
@@ -129,19 +144,12 @@ def test_it_is_a_value(name):
     assert platform(name, **part.fields()) == part
 
 
-@ON_THIS_MACHINE
-def test_it_opens_runs_and_closes_and_leaves_nothing(name, ground):
-    place = platform(name).open(ground.device, ground.site)
-    try:
-        done = place.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
-        assert (done.code, done.out, done.err) == (3, "out\n", "err\n")
-        assert place.run(["cat"], stdin="what goes in").out == "what goes in"
-        assert place.run(["there-is-no-such-command"]).code in (126, 127, 255)
-    finally:
-        place.close()
-    place.close()
+def test_a_short_command_has_its_input_and_says_what_it_did(opened):
+    done = opened.place.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
 
-    assert left_over(ground, place) == NOTHING
+    assert (done.code, done.out, done.err) == (3, "out\n", "err\n")
+    assert opened.place.run(["cat"], stdin="what goes in").out == "what goes in"
+    assert opened.place.run(["there-is-no-such-command"]).code in (126, 127, 255)
 
 
 def test_a_job_runs_where_and_with_what_it_was_given(opened):
@@ -235,12 +243,23 @@ def _held_within(opened: Opened, folders, seconds: float) -> bool:
     return False
 
 
+def quota_of(place: Host) -> float:
+    """The cores' worth of time that the device gives to the place, as its control group has it."""
+    folders = place.scope().cgroups
+    if "cpu" in folders:
+        quota_us, period_us = (Path(folders["cpu"], f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+    else:
+        quota_us, period_us = Path(folders[""], "cpu.max").read_text().split()
+    return float(quota_us) / float(period_us)
+
+
 @ON_THIS_MACHINE
 def test_limits_hold(name, ground):
-    place = platform(name, quota=0.5, cpuset="0", memory="128 MiB").open(ground.device, ground.site)
+    place = platform(name, quota=0.9, cpuset="0", memory="128 MiB").open(ground.device, ground.site)
     try:
-        script = "import os; print(os.sched_getaffinity(0))"
-        assert place.run([place.python, "-I", "-S", "-c", script], limit_s=60).out == "{0}\n"
+        assert quota_of(place) == 0.9
+        look = [place.python, "-I", "-S", "-c", "import os; print(os.sched_getaffinity(0))"]
+        assert place.run(look, limit_s=60).out == "{0}\n"
         hungry = "x = [bytearray(1 << 20) for _ in range(256)]; print(len(x))"
         ended = place.spawn(Job((place.python, "-I", "-S", "-c", hungry), env=ENV)).wait(60)
     finally:
@@ -251,35 +270,19 @@ def test_limits_hold(name, ground):
     assert "tare: the kernel killed a process here for want of memory (once)." in ended.err
 
 
-@ON_THIS_MACHINE
-def test_sweeping_removes_a_place_that_was_never_closed_and_does_it_twice_without_an_error(name, ground):
-    part = find.find("platforms", name)
-    place = platform(name).open(ground.device, ground.site)
+def test_sweeping_removes_a_place_that_was_never_closed_twice_without_an_error_and_no_other_one(opened, beside):
+    place = opened.part.open(beside.device, beside.site)
     process = place.spawn(Job(("sleep", "987"), env=ENV))
 
-    part.sweep(ground.device, ground.site.name)
-    part.sweep(ground.device, ground.site.name)
+    for _ in range(2):
+        type(opened.part).sweep(beside.device, beside.site.name)
 
-    assert left_over(ground, place) == NOTHING
+    assert left_over(beside, place) == NOTHING
+    assert opened.place.run(["echo", "still open"]).out == "still open\n"
     with contextlib.suppress(TareError):  # the engine does not know the job any more
         process.wait(5)
     with contextlib.suppress(TareError):
         place.close()
-
-
-@ON_THIS_MACHINE
-def test_two_places_stand_side_by_side_and_sweeping_one_leaves_the_other(name, ground, tmp_path):
-    (tmp_path / "other").mkdir()
-    other = Site(name=f"{ground.site.name}-other", scratch=tmp_path / "other")
-    swept = platform(name).open(ground.device, ground.site)
-    place = platform(name).open(ground.device, other)
-    try:
-        find.find("platforms", name).sweep(ground.device, ground.site.name)
-        assert place.run(["echo", "still open"]).out == "still open\n"
-    finally:
-        place.close()
-        swept.close()
-    assert left_over(ground, swept)["groups"] == []
 
 
 def test_output_beyond_what_is_kept_is_cut_and_told(opened):

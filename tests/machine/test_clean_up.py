@@ -20,6 +20,8 @@ from tare.parts.mounts import mounts
 from tare.parts.oci_runtime import STATE
 from tare.trial.cleaning import Remains, find_remains, remove
 
+RUNS_BESIDE_OTHERS = True
+
 PLATFORMS = [
     pytest.param(name, marks=pytest.mark.machine(name)) for name in ("bare", "docker", "podman", "runc", "gvisor")
 ]

@@ -19,6 +19,8 @@ from tare.parts import engine, host_engine
 from tare.parts.mounts import mounts
 from tare.parts.platforms.docker import Docker
 
+RUNS_BESIDE_OTHERS = True
+
 pytestmark = pytest.mark.machine("docker", "root")
 ENV = {"PATH": "/usr/bin:/bin"}
 

@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tare.host import LocalHost, Site
+from tare.host import Job, LocalHost, Site
 from tare.parts.find import find
 from tare.parts.presets import PRESETS, Preset
 from tare.parts.protocols import Mark
@@ -23,11 +26,12 @@ from tare_inside import named
 from tare_inside.marks import load as load_marks
 
 RUNS_BESIDE_OTHERS = True
+FORKS = Path(__file__).parents[1] / "unit" / "inside" / "forked_programs.py"
 
 TINY = {  # by part: as little as makes every network do something
     "torch_train": {"epochs": 1, "steps_per_epoch": 3, "items": 12, "batch": 4, "workers": 1, "threads": 1},
-    "torch_infer": {"requests": 12, "batch": 4, "threads": 1},
-    "application": {"requests": 4, "threads": 1},
+    "torch_infer": {"requests": 4, "warm_up": 1, "batch": 4, "threads": 1},
+    "application": {"requests": 4, "warm_up": 1, "threads": 1},
 }
 SMALL = 64  # pixels; AlexNet needs that many
 SHORT = 16  # tokens
@@ -46,17 +50,19 @@ def tiny(preset: Preset) -> dict[str, Any]:
         fields["scale"] = SCALES[preset.model]
     if part == "torch_train" and model.KIND == "tokens":
         fields |= {"length": SHORT, "classes": 500}
-    if part == "torch_train" and model.INPUT[-1] > SMALL and model.KIND == "image":
+    if part != "application" and model.KIND == "image" and model.INPUT[-1] > SMALL:
         fields["pixels"] = SMALL
     return {part: fields}
 
 
+PLACES = [(preset, "docker" if preset.name in IN_DOCKER else "runc") for preset in PRESETS]
+
+
 def places() -> list[Any]:
-    found = []
-    for preset in PRESETS:
-        platform = "docker" if preset.name in IN_DOCKER else "runc"
-        found.append(pytest.param(preset, platform, id=preset.name, marks=pytest.mark.machine("root", platform)))
-    return found
+    return [
+        pytest.param(preset, platform, id=preset.name, marks=pytest.mark.machine("root", platform))
+        for preset, platform in PLACES
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -64,44 +70,94 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
-def ran_once(workload: Any, platform: str, folder: Path) -> tuple[Steps, dict[str, Any]]:
-    """The steps and the outcome of one run on a platform, without what a study does around it."""
+@dataclass(frozen=True)
+class Ran:
+    """What a program left on its desk."""
+
+    code: int
+    err: str
+    steps: Steps | None
+    lost: int
+    outcome: dict[str, Any]
+
+
+def left_on(desk: Path) -> Ran:
+    rows, lost = load_marks(str(desk / "marks.bin")) if (desk / "marks.bin").exists() else ([], 0)
+    outcome = desk / "outcome.json"
+    return Ran(
+        int((desk / "code").read_text()),
+        (desk / "err").read_text(),
+        steps_from(Mark(*row) for row in rows),
+        lost,
+        json.loads(outcome.read_text()) if outcome.exists() else {},
+    )
+
+
+def workload_of(preset: Preset) -> Any:
+    ((part, fields),) = tiny(preset).items()
+    return find("workloads", part).model_validate(fields)
+
+
+def ran_in(platform: str, presets: Sequence[Preset], folder: Path) -> dict[str, Ran]:
+    """Every preset, once, in one place: each a fork of one process that has torch."""
     host, name = LocalHost(), f"tare-every-{platform}-{os.getpid()}"
-    scratch = folder / name
-    scratch.mkdir()
+    workloads = {preset.name: workload_of(preset) for preset in presets}
     with ExitStack() as stack:
-        stack.callback(remove_folders, name, folder)
-        desk = make_desk(name, scratch)
+        desks = {}
+        for each, workload in workloads.items():
+            assert workload.obstacles(host) == []
+            workload.prepare(host)
+            stack.callback(remove_folders, f"{name}-{each}", folder)
+            desks[each] = make_desk(f"{name}-{each}", folder)
         part: Any = find("platforms", platform)()
-        place = part.open(host, Site(name, scratch, reads=workload.inputs(), writes=(desk,)))
+        reads = {path for workload in workloads.values() for path in workload.inputs()} | {FORKS.parent}
+        place = part.open(host, Site(name, folder, reads=tuple(reads), writes=tuple(desks.values())))
         stack.callback(place.close)
-        ended = place.spawn(workload.job(place, desk, seed=3)).wait(240)
+        jobs = {each: workloads[each].job(place, desk, seed=3) for each, desk in desks.items()}
+        orders = [[*job.argv[-2:], str(desks[each])] for each, job in jobs.items()]
+        ended = place.spawn(Job((place.python, str(FORKS), json.dumps(orders)), common(jobs.values()))).wait(1200)
         assert ended.code == 0, ended.err
-        rows, lost = load_marks(str(desk / "marks.bin"))
-        outcome = json.loads((desk / "outcome.json").read_text())
-    assert lost == 0
-    steps = steps_from(Mark(*row) for row in rows)
-    assert steps is not None
-    return steps, outcome
+        return {each: left_on(desk) for each, desk in desks.items()}
+
+
+def common(jobs: Iterable[Job]) -> dict[str, str]:
+    """The environment that all have: threads and the allocator's settings count from the start of a process."""
+    own = ("PYTHONPATH", "TARE_MARKS")
+    first, *others = ({name: value for name, value in job.env.items() if name not in own} for job in jobs)
+    assert all(each == first for each in others)
+    return first
+
+
+@pytest.fixture(scope="module")
+def ran_everywhere(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Ran]]:
+    """What each preset left, by platform; run when it is first asked for."""
+
+    @cache
+    def everything(platform: str) -> dict[str, Ran]:
+        chosen = [preset for preset, other in PLACES if platform in ("bare", other)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TARE_DATA", str(data))
+            return ran_in(platform, chosen, tmp_path_factory.mktemp(platform))
+
+    return everything
 
 
 @pytest.mark.parametrize(("preset", "platform"), places())
 def test_a_workload_runs_on_both_sides_adds_up_and_computes_the_same(
-    preset: Preset, platform: str, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    preset: Preset, platform: str, ran_everywhere: Callable[[str], dict[str, Ran]]
 ) -> None:
-    monkeypatch.setenv("TARE_DATA", str(data))
-    ((part, fields),) = tiny(preset).items()
-    workload: Any = find("workloads", part).model_validate(fields)
-    assert workload.obstacles(LocalHost()) == []
-    workload.prepare(LocalHost())
     digests = set()
     for each in ("bare", platform):
-        steps, outcome = ran_once(workload, each, tmp_path)
-        assert workload.units() in (None, len(steps.numbers))
+        ran = ran_everywhere(each)[preset.name]
+        assert ran.code == 0, ran.err
+        assert ran.lost == 0
+        steps, units = ran.steps, workload_of(preset).units()
+        assert steps is not None
+        assert units in (None, len(steps.numbers))
         parts = sum(steps.seconds[name] for name in parts_in(steps))
         assert (parts <= 1.01 * steps.seconds["step"]).all()
         assert parts.sum() > 0.5 * steps.seconds["step"].sum()
-        digests.add(outcome.get("loss_digest") or outcome.get("answers_digest"))
+        digests.add(ran.outcome.get("loss_digest") or ran.outcome.get("answers_digest"))
     assert len(digests) == 1, "the same computation on both sides, bit for bit"
     assert digests != {None}
 
@@ -117,7 +173,7 @@ def ran(study: dict[str, Any], folder: Path, data: Path) -> tuple[list[dict[str,
     (folder / "study.yaml").write_text(json.dumps(study))
     own = {"TARE_DATA": data, "TARE_STATE": folder / "state", "TARE_LOCK_DIR": folder / "lock"}
     env = {**os.environ, **{name: str(path) for name, path in own.items()}}
-    tare = [sys.executable, "-m", "tare.cli"]
+    tare = [sys.executable, str(Path(__file__).with_name("without_reruns.py"))]
     run, show = [*tare, "run", "study.yaml", "-o", "store", "--json"], [*tare, "show", "store", "--json"]
     done, shown = (
         subprocess.run(words, check=False, capture_output=True, text=True, cwd=folder, timeout=300, env=env)

@@ -8,12 +8,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sshd_devices import until
-from tare.fleet.cluster import OwnCluster, WorkerLost
+from tare.fleet.cluster import Asked, OwnCluster, WorkerLost
 from tare.records.store import Store
 
 RUNS_BESIDE_OTHERS = True
@@ -29,39 +30,84 @@ def cluster():
     assert not made.folder.exists()
 
 
+def asks_who() -> Callable[[], tuple[str, int]]:
+    def who_am_i() -> tuple[str, int]:
+        from distributed import get_worker
+
+        return get_worker().name, os.getpid()
+
+    return who_am_i  # made here, so that it travels whole: workers cannot import a test
+
+
+who_am_i = asks_who()
+
+
+def until_over(cluster: OwnCluster, wanted: set[Asked]) -> None:
+    """Until all of these are over."""
+    end_s = time.monotonic() + 60
+    while wanted:
+        assert time.monotonic() < end_s
+        wanted = wanted - set(cluster.over(1))
+
+
 def test_a_question_is_answered_by_the_worker_of_that_name_and_by_no_other(cluster):
     for name in ("one", "two", "one"):
-        future = cluster.submit(name, f"pid-{name}-{time.monotonic_ns()}", os.getpid)
-        assert future.result(timeout=30) == cluster.pids[name]
+        asked = cluster.submit(name, f"name-{name}-{time.monotonic_ns()}", who_am_i)
+        assert asked.future.result(timeout=30) == (name, cluster.pids[name])
 
 
 def test_a_worker_has_one_thing_to_do_at_a_time(cluster):
     start_s = time.monotonic()
-    futures = [cluster.submit("one", f"nap-{number}", time.sleep, 0.5) for number in range(3)]
-    for future in futures:
-        future.result(timeout=30)
+    asked = [cluster.submit("one", f"nap-{number}", time.sleep, 0.5) for number in range(3)]
+    until_over(cluster, set(asked))
     assert time.monotonic() - start_s >= 1.5
 
 
-def test_a_worker_that_is_killed_is_told_at_once_and_its_task_runs_nowhere_else(cluster, tmp_path):
-    traces = tmp_path / "traces"
-    future = cluster.submit("two", "long", subprocess.check_call, ["sh", "-c", f"echo ran >> {traces}; sleep 10"])
-    until(traces.exists, "it runs")
-    os.kill(cluster.pids["two"], 9)
-    cluster.wait([future], 30)
+def test_workers_of_one_process_do_not_wait_for_each_other(cluster):
+    assert cluster.pids["one"] == cluster.pids["two"]
+    start_s = time.monotonic()
+    until_over(cluster, {cluster.submit(name, f"long-nap-{name}", time.sleep, 3) for name in ("one", "two")})
+    assert time.monotonic() - start_s < 5.5
+
+
+def test_a_process_that_is_killed_is_told_at_once_and_what_it_was_at_runs_nowhere_else(cluster, tmp_path):
+    traces, before = tmp_path / "traces", cluster.pids
+    long = {
+        name: cluster.submit(
+            name, f"long-{name}", subprocess.check_call, ["sh", "-c", f"echo ran >> {traces}; sleep 10"]
+        )
+        for name in ("one", "two")
+    }
+    until(lambda: traces.exists() and traces.read_text().count("\n") == 2, "both run")
+    os.kill(before["two"], 9)
+    until_over(cluster, set(long.values()))
+    for name, asked in long.items():
+        with pytest.raises(WorkerLost):
+            cluster.result(asked)
+        cluster.replace(asked)  # of which the second finds that there is nothing left to do
+        after = cluster.submit(name, f"after-{name}", who_am_i)
+        assert after.future.result(timeout=30) == (name, cluster.pids[name])
+    assert cluster.pids["one"] == cluster.pids["two"] != before["two"]
+    assert traces.read_text().count("\n") == 2
+
+
+def test_what_is_asked_of_a_process_that_is_dead_already_is_lost_and_not_waited_for(cluster):
+    os.kill(cluster.pids["one"], 9)
+    time.sleep(0.5)  # the scheduler has noticed: it has no worker of that name any more
+    asked = cluster.submit("one", "too-late", who_am_i)
+    until_over(cluster, {asked})
     with pytest.raises(WorkerLost):
-        cluster.result(future)
-    cluster.restart("two")
-    assert cluster.submit("two", "after", os.getpid).result(timeout=30) == cluster.pids["two"]
-    assert traces.read_text().count("\n") == 1
+        cluster.result(asked)
+    cluster.replace(asked)
+    assert cluster.submit("one", "in-time", who_am_i).future.result(timeout=30) == ("one", cluster.pids["one"])
 
 
 def test_everything_listens_on_loopback_only(cluster):
-    ours = {*cluster.pids.values(), cluster._scheduler.pid}
+    ours = {*cluster.pids.values(), cluster.scheduler_pid}
     inodes = {str(path.readlink()) for pid in ours for path in Path(f"/proc/{pid}/fd").iterdir()}
     rows = [line.split() for file in ("tcp", "tcp6") for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]]
     listening = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
-    assert len(listening) >= 3
+    assert len(listening) >= 4  # the scheduler, its health page, two workers
     assert all(address.startswith("0100007F:") for address in listening), listening
 
 

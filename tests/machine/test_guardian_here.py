@@ -15,6 +15,9 @@ from tare.host import LocalHost
 from tare.trial.device import device_id
 from tare.trial.journal import Journal
 
+RUNS_BESIDE_OTHERS = True
+TARE = (sys.executable, str(Path(__file__).with_name("without_reruns.py")))
+
 STUDY = """\
 study: sleepy
 platform: runc
@@ -48,7 +51,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[
     """A run whose container is open."""
     monkeypatch.setenv("TARE_GUARDIAN", "on")
     (tmp_path / "study.yaml").write_text(STUDY)
-    command = [sys.executable, "-m", "tare.cli", "run", "study.yaml", "-o", "store"]
+    command = [*TARE, "run", "study.yaml", "-o", "store"]
     started = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     assert within(60, lambda: mounted(tmp_path / "state"))
     return started
@@ -70,7 +73,7 @@ def test_a_run_that_follows_at_once_waits_for_the_guardian(runner: subprocess.Po
     runner.wait()
     (tmp_path / "short.yaml").write_text(STUDY.replace("sleep 60", "true").replace("sleepy", "short"))
 
-    command = [sys.executable, "-m", "tare.cli", "run", "short.yaml", "-o", "other"]
+    command = [*TARE, "run", "short.yaml", "-o", "other"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
     assert "another run owns this device" not in done.stderr
@@ -81,7 +84,7 @@ def test_a_run_that_follows_at_once_waits_for_the_guardian(runner: subprocess.Po
 def test_a_run_that_ends_well_leaves_no_guardian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARE_GUARDIAN", "on")
     (tmp_path / "short.yaml").write_text(STUDY.replace("sleep 60", "true"))
-    command = [sys.executable, "-m", "tare.cli", "run", "short.yaml", "-o", "store"]
+    command = [*TARE, "run", "short.yaml", "-o", "store"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
 
     said = subprocess.run(["pgrep", "-f", "tare.trial.guardian"], capture_output=True, text=True, check=False).stdout

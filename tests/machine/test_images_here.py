@@ -17,6 +17,8 @@ from tare.parts import engine, find
 from tare.parts.inside import built_in_env
 from tare.trial.desk import make_desk, remove_folders
 
+RUNS_BESIDE_OTHERS = True
+
 pytestmark = pytest.mark.machine("environment outside /tmp")
 
 

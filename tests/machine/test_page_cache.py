@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+RUNS_BESIDE_OTHERS = True
+
 OVERLAY = """
 set -e
 cd "$1"

@@ -28,6 +28,8 @@ from tare.parts.platforms.bare import Bare
 from tare.parts.platforms.docker import Docker
 from tare.parts.platforms.runc import Runc
 
+RUNS_BESIDE_OTHERS = True
+
 CONTAINERS = [pytest.param(name, marks=pytest.mark.machine(name)) for name in ("docker", "podman", "runc")]
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 

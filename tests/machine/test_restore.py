@@ -25,6 +25,8 @@ NAMES = ("a", "b", "c")
 FOUND = {"a": b"1\n", "b": b"2\n", "c": b"0\n"}
 DEATH = 40  # as in the driver
 
+RUNS_BESIDE_OTHERS = True
+
 pytestmark = pytest.mark.machine("strace")
 
 

@@ -25,7 +25,7 @@ NAMES = [
     for name in built_in()
     if name[0] == "s" and name[1].isdigit()
 ]
-CANNOT, NOTHING_USABLE = 3, (1, 4)
+CANNOT, NOTHING_USABLE = 3, (1, 2, 4)
 
 pytestmark = pytest.mark.machine("root", "docker")
 

@@ -21,6 +21,8 @@ from tare.parts.oci_runtime import STATE
 from tare.records.model import Record
 from tare.records.store import Store
 
+RUNS_BESIDE_OTHERS = True
+TARE = (sys.executable, str(Path(__file__).with_name("without_reruns.py")))
 WORK = str(Path(__file__).parent / "steps_of_work.py")
 LONG = "100000"  # steps that nobody waits for
 
@@ -37,7 +39,7 @@ def write_study(folder: Path, work: dict[str, Any], tenants: Any) -> None:
 
 
 def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "tare.cli", *words]
+    line = [*TARE, *words]
     return subprocess.run(line, check=False, capture_output=True, text=True, cwd=cwd, timeout=200)
 
 
@@ -108,7 +110,7 @@ def test_a_tenant_that_dies_makes_the_trial_invalid(tmp_path: Path) -> None:
 def two_at_work(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A run whose two tenants have been let go, and the trial's id."""
     write_study(folder, command(WORK, LONG), 2)
-    line = [sys.executable, "-m", "tare.cli", "run", "study.yaml", "-o", "store"]
+    line = [*TARE, "run", "study.yaml", "-o", "store"]
     with subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as runner:
         try:
             yield runner, until_let_go(folder)

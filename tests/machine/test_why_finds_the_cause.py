@@ -137,10 +137,29 @@ for epoch in range(2):
 """
 
 
-def compared(folder: Path, blocks: int, **planted: bool) -> str:
+MARKED = """\
+import socket, time
+from tare_inside import marks
+inside = socket.gethostname() == "tare"
+def spent(name, step, seconds):
+    marks.begin(name, step)
+    time.sleep(seconds)
+    marks.end(name, step)
+for step in range(80):
+    marks.begin("step", step)
+    marks.begin("compute", step)
+    spent("forward", step, 0.001)
+    spent("backward", step, 0.001)
+    spent("optimiser", step, 0.004 if inside and {sleep} else 0.001)
+    marks.end("compute", step)
+    marks.end("step", step)
+"""
+
+
+def compared(folder: Path, text: str, blocks: int, **planted: bool) -> str:
     """What `tare run` says of a script that does something else in the container."""
     script = folder / "train.py"
-    script.write_text(SCRIPT.format(**{"sleep": False, "threads": False} | planted))
+    script.write_text(text.format(**{"sleep": False, "threads": False} | planted))
     study = {
         "study": "planted",
         "platform": ["bare", "runc"],
@@ -154,15 +173,17 @@ def compared(folder: Path, blocks: int, **planted: bool) -> str:
 
 
 @pytest.mark.machine("runc", "root")
-def test_a_sleep_in_the_optimiser_step_is_named(tmp_path: Path) -> None:
-    said = compared(tmp_path, blocks=6, sleep=True)
+@pytest.mark.parametrize("text", [MARKED, pytest.param(SCRIPT, marks=pytest.mark.deep)], ids=["marked", "torch"])
+def test_a_sleep_in_the_optimiser_step_is_named(tmp_path: Path, text: str) -> None:
+    """With torch, whose import is most of each of the twelve trials, only now and then: its marks have other tests."""
+    said = compared(tmp_path, text, blocks=6, sleep=True)
 
     assert "is in the optimiser step" in said
 
 
 @pytest.mark.machine("runc", "root")
 def test_another_thread_count_is_named_and_taints_the_comparison(tmp_path: Path) -> None:
-    said = compared(tmp_path, blocks=1, threads=True)
+    said = compared(tmp_path, SCRIPT, blocks=1, threads=True)
 
     assert "another number of threads" in said
 

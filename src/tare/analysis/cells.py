@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.compare import unknown_name
+from tare.analysis.devices import DEVICE, TYPE
 from tare.errors import StudyError
 from tare.records.model import Record
 
@@ -40,7 +41,7 @@ def cells(records: Sequence[Record], by: str) -> Cells:
     """The levels of `by` and the other factors that vary, each told by as few settings as possible."""
     names = sorted({name for record in records for name in record.settings}, key=lambda name: (name.count("."), name))
     own = [name for name in names if name.startswith(f"{by}.")]
-    rest = [name for name in names if name != by and name not in own]
+    rest = [name for name in names if name != by and name not in own and not (by == TYPE and name == DEVICE)]
     rest = [name for name in rest if name not in _other_names(records, by, rest)]
     return Cells(by, _telling(records, own, (by,)), _telling(records, rest, ()))
 

@@ -6,10 +6,22 @@ from collections.abc import Mapping
 
 from tare.records.model import Record
 
+DEVICE, TYPE = "device", "device.type"  # the settings that a fleet's trials have
+
 
 def device_of(record: Record) -> str | None:
-    """What tells this device from others: its name or serial where the facts have one, else the board or processor."""
-    facts = record.facts.get("device")
-    known = facts if isinstance(facts, Mapping) else {}
-    found = next((known[key] for key in ("id", "serial", "name", "board", "cpu") if known.get(key)), None)
+    """What tells this device from others: the fleet's name for it, its own name or serial, else board or processor."""
+    known = _facts(record)
+    told = (record.settings.get(DEVICE), *(known.get(key) for key in ("id", "serial", "name", "board", "cpu")))
+    found = next((each for each in told if each), None)
     return None if found is None else str(found)
+
+
+def is_named(record: Record) -> bool:
+    """Whether the device is told from others of its kind: twins have the same board and processor."""
+    return bool(record.settings.get(DEVICE)) or any(_facts(record).get(key) for key in ("id", "serial", "name"))
+
+
+def _facts(record: Record) -> Mapping[str, object]:
+    facts = record.facts.get("device")
+    return facts if isinstance(facts, Mapping) else {}

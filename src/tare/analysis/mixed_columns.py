@@ -7,11 +7,12 @@ from pathlib import Path
 
 from tare.analysis.observations import Setting, number, setting_column
 from tare.analysis.table import Table, read_table
+from tare.records.unpacking import is_store
 
 
 def mixed_notes(source: Path, settings: Sequence[str] | None, group: str | None) -> list[str]:
     """A sentence for each column of text that differs within configurations; of a store there is none."""
-    if source.is_dir() or settings is None or group is not None:
+    if is_store(source) or settings is None or group is not None:
         return []
     table = read_table(source)
     columns = [setting_column(table, name) for name in settings]

@@ -14,9 +14,11 @@ from tare.analysis.devices import device_of
 from tare.analysis.energy.baseload import records_of
 from tare.analysis.table import Table, read_table
 from tare.errors import StudyError
+from tare.records.attempts import is_usable, newest_attempts
 from tare.records.model import USABLE, Record
 from tare.records.settings import varied
 from tare.records.store import Store
+from tare.records.unpacking import is_store
 
 Setting = str | float
 NOTHING_USABLE = "There is no usable trial to decide from: `tare show` says how each one ended."
@@ -47,7 +49,7 @@ def observations(
 
     Figures are finite and not negative, but for those in `signed`; every asked one is there in at least one row.
     """
-    if source.is_dir():
+    if is_store(source):
         with Store.open(source) as store:
             rows = record_observations(records_of(store), settings=settings, values=values, group=group)
     else:
@@ -58,7 +60,7 @@ def observations(
 
 def columns_of(source: Path) -> list[str]:
     """The figures and settings that a store's usable trials have, or the columns of a table."""
-    if not source.is_dir():
+    if not is_store(source):
         return list(read_table(source).columns)
     with Store.open(source) as store:
         usable = [record for record in records_of(store) if record.state in USABLE]
@@ -69,13 +71,12 @@ def columns_of(source: Path) -> list[str]:
 
 def source_notes(source: Path) -> list[str]:
     """What a store has that is not used, in sentences: damaged trials, and those that ended badly."""
-    if not source.is_dir():
+    if not is_store(source):
         return []
     with Store.open(source) as store:
-        newest = {record.trial: record for record in store.records()}
-        usable = {record.trial for record in store.records() if record.state in USABLE}
-        left_out = [record for trial, record in newest.items() if trial not in usable]
-        doubted = sum(record.state == "suspect" for record in newest.values())
+        newest = newest_attempts(store.records())
+        left_out = [record for record in newest if not is_usable(record)]
+        doubted = sum(record.state == "suspect" for record in newest)
         notes = list(store.problems)
     if left_out:
         notes.append(

@@ -34,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"(^|[._])(pid|ppid|hostname|cgroup(_path)?s?|boot_id|time|uptime|cwd|tmpdir)$", False, "differs by itself"),
     Rule(r"(^|[._])executable$|(^|\.)path$", False, "where the program lies; its version is compared apart"),
     Rule(r"^place\.accel$", True, "one is emulated: its times say nothing about virtualisation"),
+    Rule(r"^file_system\.", False, "another kind of file system; tmpfs is memory, and nothing written reaches a disk"),
     Rule(r"seccomp|no_?new_?privs|cap_?(eff|bnd|prm|inh|amb)|apparmor", False, "part of what the platform is"),
     Rule(r"speculation|store_bypass", False, "part of what the platform is: seccomp can switch this mitigation on"),
     Rule(r"(^|[._])(hash|sha256|libraries|libs)([._]|$)", True, "another build of a library that does the work"),
@@ -52,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"kernel", False, "part of what the platform is: a virtual machine has a kernel of its own"),
     Rule(r"machine|arch", True, "another kind of machine"),
 )
+TEMPORARY, MEMORY = "file_system.tmp", "tmpfs"
 ACCEL, EMULATED = "place.accel", "tcg"
 UNKNOWN = Rule("", False, "not known to change times")
 
@@ -84,6 +86,20 @@ def taints(found: Iterable[Difference]) -> list[str]:
         f"{each.level} has {_held(each.ours)}, {each.against} has {_held(each.theirs)}."
         for each in found
         if each.matters
+    ]
+
+
+def in_memory(found: Iterable[Difference]) -> list[str]:
+    """Sentences where the folder for temporary files is memory on one side only: the sides do not write to the same."""
+    return [
+        f"/tmp is memory (tmpfs) for {where}, and {other} for {elsewhere}: what a script writes or reads there is not "
+        "comparable; let it use another folder."
+        for each in found
+        if each.key == TEMPORARY and MEMORY in (each.ours, each.theirs)
+        for where, other, elsewhere in [
+            (each.level, each.theirs, each.against) if each.ours == MEMORY else (each.against, each.ours, each.level)
+        ]
+        if other is not None
     ]
 
 

@@ -64,8 +64,10 @@ def _apart(ours: Sequence[Record], theirs: Sequence[Record]) -> Iterable[tuple[s
 def _population(record: Record) -> dict[str, object]:
     device = flat(record.facts.get("device") or {})
     software = flat(record.facts.get("inside") or {})
-    return {key: device[key] for key in DEVICE_KEYS if key in device} | {
-        f"inside {key}": value for key, value in software.items() if rule_for(key).matters
+    return {
+        **{key: device[key] for key in DEVICE_KEYS if key in device},
+        **{f"inside {key}": value for key, value in software.items() if rule_for(key).matters},
+        **({"version of tare": record.tare_version} if record.tare_version else {}),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from tare.analysis.compare import compare
 from tare.analysis.model import Comparison, Estimate, Measurement
 from tare.analysis.stats import median_estimate
 from tare.errors import StudyError
+from tare.records.attempts import newest_attempts
 from tare.records.model import USABLE, Record
 
 METRIC = "step_s"
@@ -33,7 +34,7 @@ class Sharing:
 def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]:
     """Every level of tenants against one tenant in the same surroundings, paired by block."""
     # A twin is the same cell again, for the noise floor: it is no further measurement of its block.
-    known = [record for record in _newest(records) if not record.twin]
+    known = [record for record in newest_attempts(records) if not record.twin]
     usable = [record for record in known if record.state in USABLE and METRIC in record.compared]
     levels: dict[str, dict[str, list[Record]]] = {}
     for record in usable:
@@ -98,15 +99,6 @@ def jain(speeds: Sequence[float]) -> float:
 def _step_times(record: Record) -> dict[int, float]:
     found = {int(match[1]): value for name, value in record.metrics.items() if (match := _TENANT.fullmatch(name))}
     return found or {0: record.metrics[METRIC]}
-
-
-def _newest(records: Iterable[Record]) -> list[Record]:
-    """One attempt of each trial: the newest that is usable, else the newest."""
-    chosen: dict[str, Record] = {}
-    for record in records:
-        if record.trial not in chosen or record.state in USABLE:
-            chosen[record.trial] = record
-    return list(chosen.values())
 
 
 def _surroundings(record: Record) -> str:

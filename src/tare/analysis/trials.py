@@ -12,9 +12,12 @@ from tare.analysis.model import Estimate, Left, Measurement
 from tare.analysis.sentences import stands_out
 from tare.analysis.stats import median_estimate, outliers
 from tare.errors import StudyError
+from tare.records.attempts import newest_attempts
 from tare.records.model import USABLE, Record
 
 HEADLINES = ("step_s", "wall_s")  # in this order, where the study declares none
+# Compared next to the headline, without a claim.
+BESIDE = ("compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w")
 APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (validity.md M12)
 
 
@@ -27,8 +30,11 @@ class Trials:
     repeated: int = 0  # attempts that a later one of the same trial has made up for
 
 
-def pick_metric(records: Sequence[Record], asked: str | None) -> str:
-    """The metric that was asked for, else the step time if any usable trial has one, else the whole run's time."""
+def pick_metric(records: Sequence[Record], asked: str | None, declared: str | None = None) -> str:
+    """The metric that was asked for, else the step time if any usable trial has one, else the whole run's time.
+
+    Where no trial is usable, the one that the study declares is taken at its word, and another must be known.
+    """
     usable = [record for record in records if record.state in USABLE]
     if asked is None:
         # One trial without marks must not change what all the others are compared by: it is left out, and said.
@@ -36,25 +42,26 @@ def pick_metric(records: Sequence[Record], asked: str | None) -> str:
         return anywhere[0] if anywhere else HEADLINES[-1]
     if asked.startswith(APART):
         raise StudyError(f"{asked!r} is of epoch 0, which is kept apart: it is shown, but never compared as a claim.")
-    known = sorted({name for record in usable for name in record.metrics if not name.startswith(APART)})
-    if usable and asked not in known:
+    told = {name for record in usable or records for name in record.metrics if not name.startswith(APART)}
+    known = sorted(told if usable else {*told, *HEADLINES, *BESIDE})
+    if asked not in known and (usable or asked != declared):
         raise StudyError(unknown_name("metric", asked, known))
     return asked
 
 
 def sort_out(records: Sequence[Record], label: Cells, metric: str) -> Trials:
     """One attempt of each trial, the newest that is usable and has the figure; the others are left out, with why."""
-    chosen: dict[str, Record] = {}
-    for record in records:
-        if why_not(record, metric) is None:
-            chosen[record.trial] = record
-    newest = {record.trial: record for record in records}
-    left = [
-        Left(record.trial, label.label(record), record.block, record.state, why_not(record, metric) or ())
-        for trial, record in newest.items()
-        if trial not in chosen
+    reasons = [
+        (record, why_not(record, metric))
+        for record in newest_attempts(records, lambda record: why_not(record, metric) is None)
     ]
-    return Trials(tuple(chosen.values()), tuple(left), repeated=len(records) - len(newest))
+    left = [
+        Left(record.trial, label.label(record), record.block, record.state, why)
+        for record, why in reasons
+        if why is not None
+    ]
+    used = tuple(record for record, why in reasons if why is None)
+    return Trials(used, tuple(left), repeated=len(records) - len(reasons))
 
 
 def why_not(record: Record, metric: str) -> tuple[str, ...] | None:

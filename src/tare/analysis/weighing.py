@@ -1,43 +1,36 @@
-"""What a store, or a table, says: every comparison with what supports it and what there is to doubt."""
+"""What a store says: every comparison with what supports it and what there is to doubt."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tare.analysis import sentences
 from tare.analysis.blame import where_it_lies
-from tare.analysis.cells import Cells, baseline_level, cells, join, resolve_factor
-from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline, unknown_name
+from tare.analysis.compare import judge
 from tare.analysis.energy.baseload import records_of
-from tare.analysis.model import Comparison, Difference, Estimate, Left, Measurement, Weighing
+from tare.analysis.model import Comparison, Difference, Measurement, Weighing
 from tare.analysis.noise import drift, loud_levels, malloc_lottery, throttled
-from tare.analysis.parity import differences, taints
+from tare.analysis.parity import differences, in_memory, taints
 from tare.analysis.population import mixed_populations, not_deterministic, other_computation
 from tare.analysis.question import question
-from tare.analysis.request import DEFAULT_MARGIN, Request, request
+from tare.analysis.request import request
+from tare.analysis.scene import Scene, family_of, scene_of
 from tare.analysis.stall_parts import stall_parts
-from tare.analysis.stats import FLOOR, median_estimate, outliers
+from tare.analysis.stats import FLOOR
 from tare.analysis.stopping import family_enough, reached
-from tare.analysis.table import measurements_from_table
 from tare.analysis.trials import (
-    Trials,
+    BESIDE,
     level_medians,
     level_phases,
     marked_outliers,
     measurements,
     pick_metric,
-    sort_out,
     why_not,
 )
-from tare.errors import StudyError
-from tare.records.model import USABLE, Record, State
-
-# Compared next to the headline, without a claim.
-BESIDE = ("compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w")
+from tare.records.model import Record, State
 
 
 class RecordSource(Protocol):
@@ -48,18 +41,6 @@ class RecordSource(Protocol):
 
     def records(self) -> list[Record]: ...
     def states(self) -> dict[str, State]: ...
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A store's records, sorted for one question."""
-
-    asked: Request
-    label: Cells
-    against: str | None  # None where there is nothing to compare
-    metric: str
-    records: tuple[Record, ...]  # those that have the factor
-    trials: Trials
 
 
 def weigh(
@@ -73,8 +54,8 @@ def weigh(
     """Everything that a report says about a store; what the caller leaves open the study decides."""
     records = records_of(store)
     asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric)
-    scene = _scene(records, asked)
-    family = _family(scene, scene.metric, scene.trials.used)
+    scene = scene_of(records, asked)
+    family = family_of(scene, scene.metric, scene.trials.used)
     judged = judge(family, margin=asked.margin, metric=scene.metric, alpha=asked.alpha)
     found = {(each.level, each.against): _differences(scene, each) for each in judged}
     comparisons = tuple(_tainted(scene, each, found[each.level, each.against]) for each in judged)
@@ -95,7 +76,14 @@ def weigh(
         differences=tuple(dict.fromkeys(each for several in found.values() for each in several)),
         left_out=scene.trials.left_out,
         outliers=tuple(marked_outliers(used, scene.label, scene.metric)),
-        notes=(*_blamed(scene, judged), *_notes(scene, values), *skipped, *stop_note, *_not_measured(store.study)),
+        notes=(
+            *_blamed(scene, judged),
+            *_notes(scene, values),
+            *_of_scripts(scene, found.values()),
+            *skipped,
+            *stop_note,
+            *_not_measured(store.study),
+        ),
         counts=_counts(store.states(), met),
         measurements=tuple(values),
         medians=level_medians(used, scene.label),
@@ -107,87 +95,8 @@ def weigh(
 def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
     """The stop rule on a store, as the runner asks it after each block."""
     records = records_of(store)
-    scene = _scene(records, request(store.study, records))
-    return family_enough(_family(scene, scene.metric, scene.trials.used), until=until, floor=floor)
-
-
-def weigh_table(
-    path: Path | str,
-    *,
-    by: str,
-    value: str,
-    block: str | None = None,
-    against: str | None = None,
-    margin: float | None = None,
-) -> Weighing:
-    """The same for a user's own table, which has neither facts nor other metrics."""
-    values = measurements_from_table(path, by, value, block)
-    try:
-        found = compare(values, against=against, margin=DEFAULT_MARGIN if margin is None else margin, metric=value)
-    except StudyError as error:
-        raise StudyError(f"{path}, column {by!r}: {error}") from None
-    base = found[0].against
-    drifted = drift(values)
-    return Weighing(
-        study=Path(path).name,
-        question=question([each.level for each in found], base, by, []),
-        by=by,
-        against=base,
-        metric=value,
-        comparisons=tuple(found),
-        outliers=tuple(_table_outliers(values, value)),
-        notes=(*loud_levels(values), *([drifted] if drifted else [])),
-        counts={"planned": len(values), "ok": len(values)},
-        measurements=tuple(values),
-        medians=_table_medians(values, value),
-    )
-
-
-def _scene(records: Sequence[Record], asked: Request) -> Scene:
-    """Levels come from every record, usable or not: a level whose trials all failed must not vanish."""
-    by = resolve_factor(records, asked.by) if records else asked.by
-    having = tuple(record for record in records if by in record.settings)
-    label = cells(having, by)
-    metric = pick_metric(having, asked.metric)
-    trials = sort_out(having, label, metric)
-    without = tuple(
-        Left(record.trial, "", record.block, record.state, (f"it has no {by}.",))
-        for record in records
-        if by not in record.settings
-    )
-    trials = replace(trials, left_out=(*trials.left_out, *without))
-    return Scene(replace(asked, by=by), label, _baseline(having, label, asked), metric, having, trials)
-
-
-def _baseline(records: Sequence[Record], label: Cells, asked: Request) -> str | None:
-    """The level to compare against, or None where there is nothing to compare yet."""
-    levels = list(dict.fromkeys(label.level(record) for record in records))
-    if asked.against is None:
-        return pick_baseline(levels, None) if len(levels) > 1 else None
-    base = baseline_level(records, label, asked.against)
-    if asked.named and base not in levels and levels:
-        raise StudyError(unknown_name("level", base, levels))
-    # A baseline that the study declares and that has not run yet stays the baseline: the words will say so.
-    return base if len({*levels, base}) > 1 and levels else None
-
-
-def _family(scene: Scene, metric: str, used: Sequence[Record]) -> list[Contest]:
-    """Every level against the baseline, within equal settings of all other factors: one family."""
-    if scene.against is None:
-        return []
-    levels: dict[str, dict[str, None]] = {}  # a dict as a set that keeps the order
-    here: dict[str, list[Record]] = {}
-    for record in scene.records:
-        levels.setdefault(scene.label.surroundings(record), {})[scene.label.label(record)] = None
-    for record in used:
-        here.setdefault(scene.label.surroundings(record), []).append(record)
-    family: list[Contest] = []
-    for around, names in levels.items():
-        figures = measurements(here.get(around, []), scene.label, metric)
-        family += contests(figures, join(scene.against, around), levels=list(names))
-    # A study runs one cell twice; what that shows of the noise holds for the cells that were not.
-    known = max((each.floor for each in family if each.floor is not None), default=None)
-    return [each if each.floor is not None else replace(each, floor=known) for each in family]
+    scene = scene_of(records, request(store.study, records))
+    return family_enough(family_of(scene, scene.metric, scene.trials.used), until=until, floor=floor)
 
 
 def _differences(scene: Scene, found: Comparison) -> list[Difference]:
@@ -228,9 +137,16 @@ def _beside(scene: Scene) -> tuple[tuple[Comparison, ...], list[str]]:
         if len(used) < len(having):
             skipped.append(sentences.not_a_ratio(metric, len(having) - len(used)))
             continue
-        family = [each for each in _family(scene, metric, used) if each.ours and each.theirs]
+        family = [each for each in family_of(scene, metric, used) if each.ours and each.theirs]
         made += judge(family, margin=scene.asked.margin, metric=metric, alpha=scene.asked.alpha, resamples=0)
     return tuple(made), skipped
+
+
+def _of_scripts(scene: Scene, found: Iterable[Sequence[Difference]]) -> list[str]:
+    """What a user's own program may trip over; of ours it is known that they do not."""
+    if not any(record.settings.get("workload") == "command" for record in scene.trials.used):
+        return []
+    return list(dict.fromkeys(sentence for several in found for sentence in in_memory(several)))
 
 
 def _not_measured(study: Mapping[str, Any]) -> list[str]:
@@ -278,26 +194,3 @@ def _counts(states: Mapping[str, State], stopped: bool) -> dict[str, int]:
 
 def _study_name(study: Mapping[str, Any], records: Sequence[Record]) -> str:
     return str(study.get("study") or (records[0].study if records else ""))
-
-
-def _table_outliers(values: Sequence[Measurement], metric: str) -> list[Left]:
-    levels: dict[str, list[Measurement]] = {}
-    for m in values:
-        levels.setdefault(m.level, []).append(m)
-    why = sentences.stands_out(metric)
-    return [
-        Left(trials[place].trial, level, _block_number(trials[place]), USABLE[0], (why,))
-        for level, trials in levels.items()
-        for place in outliers([m.value for m in trials])
-    ]
-
-
-def _block_number(m: Measurement) -> int:
-    return int(m.block) if m.block is not None and m.block.isdecimal() else 0
-
-
-def _table_medians(values: Sequence[Measurement], metric: str) -> dict[str, Mapping[str, Estimate]]:
-    levels: dict[str, list[float]] = {}
-    for m in values:
-        levels.setdefault(m.level, []).append(m.value)
-    return {level: {metric: median_estimate(figures)} for level, figures in levels.items()}

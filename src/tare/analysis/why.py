@@ -12,6 +12,7 @@ from tare.analysis.counters import Moved, moved
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.trials import pick_metric
 from tare.errors import StudyError, TareError
+from tare.records.attempts import newest_usable
 from tare.records.model import USABLE, Record
 from tare.records.settings import varied
 
@@ -68,7 +69,7 @@ class Waterfall:
 def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = None) -> Waterfall:
     """From the trials of bare metal and of every stage; layers in the order in which they were added."""
     name = metric or _whole_time(records)
-    newest = _newest(records, name)
+    newest = newest_usable(records, lambda record: record.state in USABLE and record.compared.get(name, 0) > 0)
     stages: dict[Stage, list[Record]] = {}
     for record in newest:
         stages.setdefault(stage_of(record.settings), []).append(record)
@@ -185,13 +186,6 @@ def _values(records: Iterable[Record], metric: str, twin: bool = False) -> list[
 def _floor(groups: Iterable[Sequence[Record]], metric: str) -> float | None:
     found = [noise_floor(_values(group, metric, twin=True), _values(group, metric)) for group in groups]
     return max((each for each in found if each is not None), default=None)
-
-
-def _newest(records: Iterable[Record], metric: str) -> list[Record]:
-    chosen = {
-        record.trial: record for record in records if record.state in USABLE and record.compared.get(metric, 0) > 0
-    }
-    return list(chosen.values())
 
 
 def _slower(found: Comparison | None) -> bool:

@@ -28,15 +28,18 @@ VERBS = {  # in the order in which people meet them; each is imported only when 
     "predict": "Predict time, power and energy of modes that were not measured.",
     "recommend": "Recommend a configuration under a deadline, a power cap or an energy budget.",
     "variability": "Say how much a figure varies, from where, and how many repeats are enough.",
+    "devices": "Say what holds for a fleet's devices, how they scatter, and which is unlike its twins.",
     "anatomy": "Say what binds the pipeline: disk, CPU or GPU, and how many workers hide the stall.",
     "kernel": "Show what the kernel did in traced trials: counters, faults, system calls, write-backs.",
     "tenants": "Say what sharing the device cost each tenant.",
     "simulate": "Simulate a non-volatile flushing layer on a trace of page writes.",
     "claims": "Say which of the papers' take-aways hold here, with the evidence.",
+    "paper": "Print a paper's tables beside what its studies gave on your machines.",
     "watch": "Show a run while it goes on, in a browser or in the terminal.",
     "report": "Write a store's report as one HTML file, or as Markdown, LaTeX, CSV, Parquet, JSON.",
+    "verify": "Derive every figure of results again from what was recorded, and every page from the figures.",
     "figure": "Write one figure of a store as PDF, SVG or PNG.",
-    "store": "Put stores together, or look whether one is whole.",
+    "store": "Put stores together, pack one into a file, or look whether one is whole.",
     "image": "Build an image with this device's own software, or check one.",
     "device": "Say how the device stands, list its power modes, or put it back.",
     "restore": "Put back what an interrupted run left changed.",
@@ -80,9 +83,10 @@ def tare() -> None:
     """Weigh deep-learning workloads: what a container costs, how sure that is, and why.
 
     Data goes to stdout, talk to stderr; --json on every verb that has data.
-    Exit codes: 0 fine, 1 a trial or a check failed, 2 the study or the command line is wrong,
-    3 this device cannot do it, 4 the store cannot be read or written, 75 the device is in use,
-    77 only root may put it back, 130 interrupted (device restored), 70 the device was NOT restored.
+    Exit codes: 0 fine, 1 a trial or a check failed, 2 the study or the command line is wrong, or
+    names a file or folder that is not there, 3 this device cannot do it, 4 the store cannot be
+    read or written, 75 the device is in use, 77 only root may put it back, 130 interrupted (device
+    restored), 70 the device was NOT restored.
     """
 
 

@@ -10,10 +10,10 @@ import click
 
 from tare.cli.engines import needs_of_study
 from tare.cli.options import json_option, print_json, say, width
-from tare.cli.power import no_power
+from tare.cli.power import no_power, too_short
 from tare.cli.run import run_into, study_text
 from tare.cli.studies import folder_of, load_study, scale_option
-from tare.errors import ObstacleError, TareError
+from tare.errors import ObstacleError, StudyError, TareError
 from tare.measures import parse_quantity
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since
 
 @click.command("baseload")
 @click.argument("study", metavar="STUDY|DIR", type=click.Path(path_type=Path))
-@click.option("--duration", type=Duration(), default="60s", show_default=True, help="How long to watch, each time.")
+@click.option(
+    "--duration", type=Duration(), default="60s", show_default=True,
+    help="How long to watch, each time; less than a sensor needs for an energy (1 s to 10 s) is refused.",
+)  # fmt: skip
 @click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
 @click.option("--states", is_flag=True, help="Idle states as a study of their own: logging on/off, DVFS on/off.")
 @click.option(
@@ -64,6 +67,8 @@ def command(
 
     theirs, folder = _asked(study, output, trust, scale)
     _refuse_without_power(theirs)
+    if sentences := too_short(theirs, duration):
+        raise StudyError("\n".join(["--duration is too short for an energy, and nothing was run:", *sentences]))
     plain = (_states if states else _baseload)(theirs, duration, repeat)
     made = from_plain(plain, "tare baseload")
     store = _beside(folder, states)
@@ -79,7 +84,9 @@ def command(
 
 def _asked(study: Path, output: Path | None, trust: bool, scale: str | None) -> tuple[Study, Path]:
     """The study, and where its store lies or will lie."""
-    if not study.is_dir():
+    from tare.records.unpacking import is_store
+
+    if not is_store(study):
         loaded = load_study(study, trust, scale)
         return loaded, output or folder_of(loaded)
     from tare.records.store import Store
@@ -176,13 +183,14 @@ def _refuse_without_power(study: Study) -> None:
 def _tell(store: Path, as_json: bool) -> None:
     """Idle power of each platform and mode; which trials gave none is said beside it."""
     from tare.analysis.energy.cells import why_no_energy
-    from tare.analysis.energy.idle import idle_powers, newest
+    from tare.analysis.energy.idle import idle_powers
+    from tare.records.attempts import newest_attempts
     from tare.records.store import Store
     from tare.report.energy import idle_text
     from tare.report.words import count_text, safe_text
 
     with Store.open(store) as opened:
-        records = newest(opened.records())
+        records = newest_attempts(opened.records())
     found = idle_powers(records)
     if as_json:
         idle = [{"label": each.label, "logging": each.logging, "power_w": each.power_w.value, "low": each.power_w.low,

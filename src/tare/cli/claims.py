@@ -30,7 +30,7 @@ def command(stores: tuple[Path, ...], paper: str | None, as_json: bool) -> None:
     from tare.report.claims import answers_text, claims_text
 
     claims = claims_of(paper)
-    sources = [read_source(store) for store in dict.fromkeys(path.resolve() for path in stores)]
+    sources = [read_source(store) for store in {path.resolve(): path for path in stores}.values()]
     for source in sources:
         for note in source.notes:
             say(f"note: {source.name}: {note}")

@@ -44,9 +44,10 @@ def command(
 
     tare compare mine.csv --by platform --value step_s --block run
     """
+    from tare.records.unpacking import is_store
     from tare.report.terminal import verdict_text
 
-    if source.is_dir():
+    if is_store(source):
         need(not (value or block), "--value and --block are for tables; of a store, --metric names the figure.")
         weighing = _of_store(source, by, against, margin, metric)
     else:
@@ -73,7 +74,7 @@ def _of_store(source: Path, by: str | None, against: str | None, margin: float |
 def _of_table(
     source: Path, by: str | None, against: str | None, margin: float | None, value: str | None, block: str | None
 ) -> Weighing:
-    from tare.analysis.weighing import weigh_table
+    from tare.analysis.weighing_table import weigh_table
 
     if value is None:
         raise StudyError(f"{source}: --value COLUMN says which column holds the figure to compare.")

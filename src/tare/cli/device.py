@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tare.cli import restore
-from tare.cli.options import json_option, print_json, say, width
-
-if TYPE_CHECKING:
-    from tare.trial.restoration import StatusRow
+from tare.cli.options import json_option, print_json, say
 
 _TUPLE = ("cores", "cpu_mhz", "gpu_mhz", "mem_mhz")
 
@@ -46,7 +43,7 @@ def status(as_json: bool) -> None:
         told = {"device": device, "changed": len(changed), "knobs": knobs, "problems": journal.problems}
         print_json({**told, "out_of_sight": unseen} if unseen else told)
         return
-    _tell(rows)
+    restore.tell_rows(rows)
     for problem in journal.problems:
         say(problem)
     if unseen:
@@ -107,26 +104,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return f"{value['from']:g} to {value['to']:g}"
     return " ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value)
-
-
-def _tell(rows: Sequence[StatusRow]) -> None:
-    from tare.report.terminal import table
-    from tare.report.words import duration_text
-
-    body = []
-    for row in rows:
-        owner = [f"pid {row.owner.partition(':')[0]}", duration_text(row.age_s)]
-        body += [[knob, found, now, *owner] for knob, found, now in _pieces(row)]
-    if body:
-        click.echo(table(body, ["knob or place", "as found", "now", "owner", "age"], width()))
-
-
-def _pieces(row: StatusRow) -> list[tuple[str, str, str]]:
-    """One line a setting, where a knob is made of several and some differ; one line otherwise."""
-    now = row.now if row.now is not None else row.trouble
-    if not isinstance(row.baseline, dict) or not isinstance(row.now, dict):
-        return [(row.knob, "" if row.baseline is None else str(row.baseline), "" if now is None else str(now))]
-    moved = {key: value for key, value in row.baseline.items() if row.now.get(key) != value}
-    if not moved:
-        return [(row.knob, "as found", "the same")]
-    return [(f"{row.knob} {key}", str(value), str(row.now.get(key, "missing"))) for key, value in moved.items()]

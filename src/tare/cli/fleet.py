@@ -13,7 +13,7 @@ import click
 
 from tare.cli.engines import needs_of_study
 from tare.cli.options import json_option, print_json, say, width
-from tare.errors import TareError
+from tare.errors import LineLost, TareError
 
 if TYPE_CHECKING:
     from tare.fleet.looking import Looked
@@ -58,8 +58,30 @@ def _row(device: Looked) -> list[str]:
     within = device.clock_within_s or 0.0
     clock = "" if device.clock_offset_s is None else f"{device.clock_offset_s:+.2f} ±{within:.2f} s"
     ready = "yes" if device.ready else "no" if device.reachable else "unreachable"
-    words = [device.name, device.type, ready, device.tare, device.python, free, clock, " ".join(device.platforms or ())]
+    tare = "lean" if device.driven == "lean" else device.tare
+    words = [device.name, device.type, ready, tare, device.python, free, clock, " ".join(device.platforms or ())]
     return [word or "" for word in words]
+
+
+@command.command("worker")
+@click.option("--cluster", "address", required=True, metavar="ADDRESS", help="The scheduler, like tls://10.0.0.1:8786.")
+@click.option("--name", help="What this device is called, as the factor `device`; its host name unless said.")
+@click.option("--ca", type=click.Path(path_type=Path), help="TLS: who vouches for the others.")
+@click.option("--cert", type=click.Path(path_type=Path), help="TLS: who vouches for this worker.")
+@click.option("--key", type=click.Path(path_type=Path), help="TLS: this worker's private key.")
+def worker(address: str, name: str | None, ca: Path | None, cert: Path | None, key: Path | None) -> None:
+    """Be a worker of a dask cluster, on this device, until the scheduler goes; as quiet as dask can be made."""
+    import os
+
+    from tare.fleet.worker import is_encrypted, require_dask, worker_command, worker_environment
+
+    given = {"--tls-ca-file": ca, "--tls-cert": cert, "--tls-key": key}
+    keys = {option: path for option, path in given.items() if path is not None}
+    require_dask()
+    argv = worker_command(address, name or os.uname().nodename, keys)
+    if not is_encrypted(address):
+        say(f"{address} is not encrypted: whoever can reach it can run what they like on this device.")
+    os.execve(argv[0], argv, worker_environment(address))
 
 
 @command.command("obstacles", hidden=True)
@@ -85,6 +107,9 @@ def trial(folder: Path, lock: int) -> None:
         study = study_of(request)
         with needs_of_study(study):
             notes = run_here(request, study)
+    except LineLost as error:
+        keep_result(folder, None, str(error), [])
+        raise
     except TareError as error:
         keep_result(folder, error.exit_code, str(error), [])
         raise

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tare.cli.changes import refuse_silent_changes
 from tare.cli.options import say
-from tare.cli.run import finish, open_store, refuse_silent_changes, row, study_text
+from tare.cli.run import finish, open_store, row, study_text
 from tare.errors import ObstacleError, StudyError
 
 if TYPE_CHECKING:
@@ -67,24 +68,26 @@ def run_over(wanted: Wanted, over: Over, as_json: bool, again: str) -> None:
 
 def _run(wanted: Wanted, over: Over) -> tuple[Outcome, dict[str, str]]:
     from tare.fleet.incoming import name_on_devices
-    from tare.fleet.orders import Task, factors, on_device
+    from tare.fleet.orders import Task, plans
     from tare.fleet.running import FleetRun
     from tare.fleet.signals import Interruption
-    from tare.plan.matrix import cells
-    from tare.plan.order import trials
 
     _refuse_secrets(wanted.study)
-    planned = trials(wanted.study, cells(wanted.study))
+    if over.inventory is not None:
+        plans(wanted.study, _devices(over))  # what is wrong with it is said before anything is started
     with _cluster(over) as (cluster, devices), open_store(wanted.study, wanted.text, wanted.folder) as store:
-        plans = {device: on_device(planned, factors(device)) for device in devices}
-        everything = sorted((one for each in plans.values() for one in each), key=lambda one: (one.block, one.position))
+        planned = plans(wanted.study, devices)
+        for device in devices:
+            if device not in planned:
+                say(f"{device.name}: the study excludes it, so nothing is run there.")
+        everything = sorted((one for its in planned.values() for one in its), key=lambda one: (one.block, one.position))
         refuse_silent_changes(store, wanted.study, everything, wanted.accept_changes)
         store.plan([row(trial) for trial in everything])
         text, name = study_text(wanted.study), name_on_devices(store)
         task = Task(text, wanted.name, name, os.urandom(4).hex(), wanted.retry_failed, wanted.ignore_managers)
         lines = Lines()
         interruption = Interruption(lines.note)
-        fleet = FleetRun(wanted.study, task, plans, store, cluster, lines, interruption, over.patience_s)
+        fleet = FleetRun(wanted.study, task, planned, store, cluster, lines, interruption, over.patience_s)
         with interruption.watching():
             fleet.ready()
             fleet.collect()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tare.cli.options import json_option, print_json, say, width
 from tare.cli.run import sensitivity
 from tare.cli.studies import load_study, scale_option
+from tare.errors import ObstacleError
+
+if TYPE_CHECKING:
+    from tare.plan.check import Check
 
 
 @click.command("plan")
@@ -18,7 +22,11 @@ from tare.cli.studies import load_study, scale_option
 @click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
 @json_option
 def command(study: Path, scale: str | None, trust: bool, as_json: bool) -> None:
-    """List the trials of STUDY in order, with the time and the disk they take. Runs nothing."""
+    """List the trials of STUDY in order, with the time and the disk they take. Runs nothing.
+
+    Where something keeps this device from running it, the plan is printed all the same, and the exit code is 3, as of
+    `tare check STUDY` and `tare run STUDY`.
+    """
     from tare.host import LocalHost
     from tare.plan.check import check
     from tare.plan.leaving_out import possible
@@ -27,9 +35,9 @@ def command(study: Path, scale: str | None, trust: bool, as_json: bool) -> None:
     from tare.report.terminal import table
     from tare.report.words import count_text, duration_text, size_text
 
-    loaded, its_cells = possible(load_study(study, trust, scale), LocalHost())
+    loaded, its_cells = possible(load_study(study, trust, scale), LocalHost(), brought=True)
+    checked = check(loaded, its_cells, LocalHost(), brought=True)
     planned = trials(loaded, its_cells)
-    checked = check(loaded, its_cells, LocalHost())
     rows: list[dict[str, Any]] = [
         {"trial": t.id, "block": t.block, "position": t.position, "twin": t.twin, "settings": dict(t.settings)}
         for t in planned
@@ -45,6 +53,7 @@ def command(study: Path, scale: str | None, trust: bool, as_json: bool) -> None:
                 "not_measured": list(loaded.left_out),
             }
         )
+        _refuse(study, checked)
         return
     varying = varied([row["settings"] for row in rows])
     headers = ["block", "trial", *varying]
@@ -62,11 +71,17 @@ def command(study: Path, scale: str | None, trust: bool, as_json: bool) -> None:
         say(f"note: {sentence}")
     for sentence in loaded.left_out:
         say(f"not measured here: {sentence}")
-    for sentence in checked.blocked:
-        say(f"obstacle: {sentence}")
+    _refuse(study, checked)
+
+
+def _refuse(study: Path, checked: Check) -> None:
+    if checked.blocked:
+        raise ObstacleError(f"this device cannot run {study}:", checked.blocked)
 
 
 def _cell(row: dict[str, Any], key: str) -> str:
+    from tare.records.model import TWIN
+
     value = row["settings"].get(key, "")
     text = "" if value is None else str(value)
-    return f"{text} (again)" if key == "platform" and row["twin"] else text
+    return f"{text} ({TWIN})" if key == "platform" and row["twin"] else text

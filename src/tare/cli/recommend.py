@@ -98,9 +98,11 @@ def command(
 
 def _times(source: Path, steps: float | None, epochs: float | None, samples: float | None) -> float | None:
     """How often the job repeats what a row measured; None where the samples say it, or nobody does."""
+    from tare.records.unpacking import is_store
+
     given = [value for value in (steps, epochs, samples) if value is not None]
     need(len(given) <= 1, "--steps, --epochs and --samples say the same thing in three ways: give one.")
-    need(epochs is None or not source.is_dir(), "A store's figures are of a step: give --steps or --samples.")
+    need(epochs is None or not is_store(source), "A store's figures are of a step: give --steps or --samples.")
     return steps if steps is not None else epochs
 
 

@@ -39,7 +39,7 @@ def comparing(verb: Verb) -> Verb:
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="The file, - for stdout; else STORE/report.html, or as the format is called.",
+    help="The file, - for stdout; else STORE/report.html (of a pack: beside it), or as the format is called.",
 )  # fmt: skip
 @click.option(
     "--format", "kind", type=click.Choice(list(FORMATS)),
@@ -56,7 +56,7 @@ def command(
     from tare.records.store import Store
 
     kind = kind or _kind_of(output)
-    output = output or store / FORMATS[kind]
+    output = output or _beside(store, FORMATS[kind])
     with patience("writing the report"), Store.open(store) as opened:
         for problem in opened.problems:
             say(f"note: {problem}")
@@ -69,6 +69,13 @@ def command(
             written(output, _text(opened, weighing, kind).encode())
     if str(output) != "-":
         say(f"report: {output}")
+
+
+def _beside(store: Path, name: str) -> Path:
+    """In the store's folder; of a pack, beside it under its name."""
+    from tare.records.unpacking import is_pack
+
+    return store.with_name(f"{store.stem}-{name}") if is_pack(store) else store / name
 
 
 def _kind_of(output: Path | None) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.cli.changes import refuse_mixing, refuse_silent_changes
 from tare.cli.engines import needs_of_study
 from tare.cli.fleet_options import fleet_options, over_devices
 from tare.cli.options import color, json_option, print_json, say, width
 from tare.cli.studies import folder_of, load_study, scale_option, study_path
-from tare.errors import ObstacleError, StudyError
+from tare.errors import ObstacleError
 
 if TYPE_CHECKING:
     from tare.analysis.model import Weighing
@@ -34,7 +36,9 @@ TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud 
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The store's folder; else out/NAME.")
 @scale_option
-@click.option("--accept-changes", is_flag=True, help="Go on although the study file has changed since.")
+@click.option(
+    "--accept-changes", is_flag=True, help="Go on although the study file, the kernel or tare has changed since."
+)
 @click.option(
     "--retry-failed", is_flag=True, help="Run trials again that failed, ran out of time or of memory, or were invalid."
 )
@@ -49,6 +53,9 @@ def command(
     ignore_managers: bool, as_json: bool, **fleet: Any,
 ) -> None:  # fmt: skip
     """Run STUDY, a file or a built-in name; a second run goes on where the first one stopped.
+
+    The exit code is 0 where every cell has trials that could be used, also if some could not (the last line says how
+    many); 1 where a trial failed, or a cell has none; 130 where it was interrupted.
 
     `tare studies` lists the names. Where the study says `missing: leave_out`, what this device cannot run is left out
     and said; if nothing is left, nothing is run, and the exit code is 3.
@@ -83,8 +90,10 @@ def run_into(
     from tare.plan.leaving_out import possible
     from tare.plan.order import trials
     from tare.report.progress import progress_on
+    from tare.trial.busy import LEAST_S, advice, glance
 
     host = LocalHost()
+    before, began_s = glance(), time.monotonic()
     study, its_cells = possible(study, host)
     planned = trials(study, its_cells)
     checked = check(study, its_cells, host, ignore_managers=ignore_managers)
@@ -94,8 +103,12 @@ def run_into(
     tell_scale(study, checked)
     with open_store(study, text, folder) as store:
         refuse_silent_changes(store, study, planned, accept_changes)
+        refuse_mixing(store, host, planned, accept_changes)
         store.plan([row(trial) for trial in planned])
         say(sensitivity(study))
+        time.sleep(max(0.0, LEAST_S - (time.monotonic() - began_s)))
+        if busy := advice(before, glance()):
+            say(busy)
         return run_study(study, planned, store, host, progress_on(), retry_failed=retry_failed)
 
 
@@ -179,14 +192,28 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
     if traced and not unusable and outcome.done:
         say(f"every trial was traced, so no times are compared: `tare kernel {folder}` shows what the kernel did.")
         return
-    if weighing.comparisons and all(comparison.effect is None for comparison in weighing.comparisons):
-        say("of at least one side no trial could be used, so nothing was compared; the reasons are above.")
-    elif unusable:
-        say(f"of {count_text(unusable, 'cell')} no trial could be used: `tare show {folder}` says why.")
-    else:
+    nothing = weighing.comparisons and all(comparison.effect is None for comparison in weighing.comparisons)
+    if not nothing and not unusable:
+        _tell_unusable(folder, weighing, again)
         return
+    if nothing:
+        say("of at least one side no trial could be used, so nothing was compared; the reasons are above.")
+    else:
+        say(f"of {count_text(unusable, 'cell')} no trial could be used: `tare show {folder}` says why.")
     say(f"Once what disturbed them is gone, `{again} --retry-failed` runs them again.")
     raise SystemExit(1)
+
+
+def _tell_unusable(folder: Path, weighing: Weighing, again: str) -> None:
+    """A verdict stands on the trials that could be used: how many could not is the last word, not a failure."""
+    from tare.report.words import count_text
+
+    invalid = weighing.counts.get("invalid", 0)
+    if invalid:
+        say(
+            f"{invalid} of {count_text(weighing.counts['planned'], 'trial')} could not be used (invalid): "
+            f"`tare show {folder}` says why, `{again} --retry-failed` runs them again."
+        )
 
 
 def _tell(study: Mapping[str, Any], folder: Path, weighing: Weighing, outcome: Outcome, as_json: bool) -> None:
@@ -220,29 +247,6 @@ def endings(study: Mapping[str, Any], folder: Path) -> list[str]:
     """The commands that make the tables and figures of a study out of its store."""
     parted = [ending.partition(" ") for ending in study.get("ends_in", ())]
     return [" ".join(filter(None, ("tare", verb, shlex.quote(str(folder)), rest))) for verb, _, rest in parted]
-
-
-DECLARED = ("repeat", "compare", "order", "aa")  # what must not be changed once a result has been seen
-
-
-def refuse_silent_changes(store: Store, study: Study, planned: list[Trial], accept: bool) -> None:
-    """An edited study is not gone on with by accident; its rules for stopping and judging not at all."""
-    from tare.plan.order import changes
-
-    now = study.as_plain()
-    if edited := [key for key in DECLARED if store.study.get(key) != now[key]]:
-        raise StudyError(
-            f"{', '.join(edited)} in the study differs from what {store.root} was begun with. How a run stops and is "
-            "judged is declared before it; give another folder with -o."
-        )
-    known = store.states()
-    changed = changes(known, planned)
-    if known and (changed.new or changed.gone) and not accept:
-        raise StudyError(
-            f"the study has changed since {store.root} was begun: {len(changed.new)} new trials, "
-            f"{len(changed.gone)} gone, {len(changed.unchanged)} unchanged.\n"
-            "`tare run --accept-changes` goes on (old results stay); or give another folder with -o."
-        )
 
 
 def row(trial: Trial) -> Any:

@@ -177,8 +177,9 @@ def _traces(source: Path) -> Iterator[Iterator[Trace]]:
     from tare.analysis.flushing.stores import NO_TRACE, store_traces
     from tare.errors import StudyError
     from tare.records.store import Store
+    from tare.records.unpacking import is_store
 
-    if not source.is_dir():
+    if not is_store(source):
         with trace_file(source) as trace:
             yield iter([trace])
         return

@@ -1,4 +1,4 @@
-"""`tare store`: stores themselves, as folders."""
+"""`tare store`: stores themselves, as folders and as files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tare.errors import StoreError
 
 @click.group("store")
 def command() -> None:
-    """Put stores together, or look whether one is whole."""
+    """Put stores together, pack one into a file, or look whether one is whole."""
 
 
 @command.command("merge")
@@ -40,6 +40,32 @@ def merge(into: Path, others: tuple[Path, ...], as_json: bool) -> None:
         say(sentence)
     if found.refused:
         raise StoreError("\n".join(found.refused))
+
+
+@command.command("pack")
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; else STORE.tare.")
+@json_option
+def pack(store: Path, output: Path | None, as_json: bool) -> None:
+    """Put a whole STORE into one file, to keep or to send; every verb that reads a store reads it.
+
+    Every byte is checked first. The same store makes the same file, byte for byte: its sealed trials, its study and
+    its plan are in it, and no time, user or machine of the packing. A pack is never written again.
+    """
+    from tare.records.packing import SUFFIX
+    from tare.records.packing import pack as pack_store
+    from tare.records.store import Store
+    from tare.report.words import count_text
+
+    place = store.resolve()
+    with Store.open(store) as opened:
+        made = pack_store(opened, output or place.with_name(f"{place.name.removesuffix(SUFFIX)}{SUFFIX}"))
+    if as_json:
+        print_json({"store": str(store), **asdict(made), "file": str(made.file)})
+    else:
+        click.echo(f"{made.file}: {count_text(made.trials, 'trial')}, {made.size_bytes:,} bytes.")
+    for sentence in made.notes:
+        say(sentence)
 
 
 @command.command("verify")

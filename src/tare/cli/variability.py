@@ -42,9 +42,10 @@ def command(
     "deviation"}], "target", "plans": [{"trials", "epochs", "half_width"}], "cheapest", "notes"}; shares.
     """
     from tare.analysis.variability import store_samples, table_samples, variability
+    from tare.records.unpacking import is_store
     from tare.report.variability import variability_text
 
-    if source.is_dir():
+    if is_store(source):
         need(not (epoch or trial or device or day), "--epoch, --trial, --device and --day are for tables.")
         say_left_out(source)
         figure = value or "step_s"

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.cli.options import say, width
-from tare.errors import ObstacleError, StoreError, TareError
+from tare.errors import NoSuchInput, ObstacleError, StoreError, TareError
 
 if TYPE_CHECKING:
     from tare.report.live.snapshot import Watched
+
+_BESIDE_LINES = 14  # of a screen, for what is not a device of a fleet
 
 
 @click.command("watch")
@@ -29,11 +31,13 @@ def command(stores: tuple[Path, ...], port: int, tui: bool, once: bool) -> None:
     The dashboard listens on this machine alone and prints its address with a token. Ending it, or a reload, does not
     disturb the run. Several stores are shown side by side. From elsewhere: ssh -L PORT:127.0.0.1:PORT.
     """
+    from tare.records.unpacking import is_store
     from tare.report.live.snapshot import Watched
 
     for store in stores:
-        if not store.is_dir():
-            raise StoreError(f"{store}: there is no store here; `tare run STUDY -o {store}` makes one.")
+        if not is_store(store):
+            refused = StoreError if store.exists() else NoSuchInput
+            raise refused(f"{store}: there is no store here; `tare run STUDY -o {store}` makes one.")
     watched = [Watched(store, _device_rows) for store in stores]
     if tui or once:
         _in_terminal(watched, once)
@@ -53,8 +57,10 @@ def _in_terminal(watched: Sequence[Watched], once: bool) -> None:
         return
     with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
-            live.update(screen([each.look() for each in watched], console.width), refresh=True)
-            time.sleep(1)
+            start_s = time.monotonic()
+            room = max(5, (console.height - _BESIDE_LINES * len(watched)) // len(watched))
+            live.update(screen([each.look() for each in watched], console.width, room), refresh=True)
+            time.sleep(max(1.0, 5 * (time.monotonic() - start_s)))
 
 
 def _in_browser(watched: Sequence[Watched], port: int) -> None:

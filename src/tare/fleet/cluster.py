@@ -1,33 +1,28 @@
-"""dask.distributed, as a run over a fleet uses it: a scheduler and one worker a device here, or someone's cluster.
-
-Ours speaks TLS with keys that are made for this run and go with it, and listens on loopback only.
-"""
+"""dask.distributed, as a run over a fleet uses it: a scheduler and one worker a device here, or someone's cluster."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
+import asyncio
+import queue
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tare.errors import ObstacleError, TareError
-from tare.fleet.servant import TUNED
+from tare.fleet.dask_processes import Host, Processes, groups
+from tare.fleet.servant import allow_many_files
 
-_UP_WITHIN_S = 60.0
-_LOOPBACK = "127.0.0.1"
-_PREFIX = "tare-fleet-"
 GONE = (
     "dask's scheduler is gone, so the run over the fleet has ended. The devices finish the trials that they are at and "
     "keep the records; the same command collects them and goes on."
 )
+_FETCHED_WITHIN_S = 15.0
+_LOOK_AGAIN_S = 0.02
+_AT_ONCE = 100  # answers that are fetched together: so many records are held in memory
+_LOST = object()  # in the place of an answer, where the process is dead that had it
 _INSTALL = "a fleet runs on dask.distributed: `pip install 'tare-bench[fleet]'`."
 
 
@@ -35,15 +30,23 @@ class WorkerLost(TareError):
     """The worker that a question was given to has died, and the question with it."""
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question on its way to a device."""
+
+    name: str  # the device's, and its worker's
+    future: Any  # dask's
+    host: Host | None = None  # the process that had the worker when it was asked
+
+
 class Cluster(Protocol):
     """Where questions to devices are run, each on the worker that has the device's name."""
 
     def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any: ...
-    def wait(self, futures: Sequence[Any], within_s: float) -> None: ...  # until one of them is done
-    def result(self, future: Any) -> Any: ...  # of one that is done; raises `WorkerLost`
+    def over(self, within_s: float) -> Sequence[Any]: ...  # those that have ended since it was called last
+    def result(self, asked: Any) -> Any: ...  # of one that is over; raises `WorkerLost`
+    def replace(self, asked: Any) -> None: ...  # another worker in the place of the one that was lost with this
     def check(self) -> None: ...  # raises where there is no scheduler any more
-    def dead(self) -> list[str]: ...  # names of workers that have ended without being told to
-    def restart(self, name: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -52,9 +55,14 @@ class _Dask:
 
     _client: Any = None
 
-    def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    def __init__(self) -> None:
+        self._ended: queue.SimpleQueue[Asked] = queue.SimpleQueue()
+        self._open: dict[Asked, None] = {}
+        self._outcomes: dict[Asked, Any] = {}
+
+    def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Asked:
         """On this worker and no other, one at a time, and once: what failed is ours to look at."""
-        return self._client.submit(
+        future = self._client.submit(
             function,
             *arguments,
             key=key,
@@ -64,142 +72,131 @@ class _Dask:
             resources={"device": 1},
             pure=False,
         )
+        asked = Asked(name, future, self._host_of(name))
+        self._open[asked] = None
+        future.add_done_callback(lambda _: self._ended.put(asked))
+        return asked
 
-    def wait(self, futures: Sequence[Any], within_s: float) -> None:
-        from distributed import wait
+    def over(self, within_s: float) -> list[Asked]:
+        """Waits for the first one. Asking dask about all of them each time would cost as much as there are devices."""
+        found = [asked for asked in self._take_ended(within_s) if asked in self._open]
+        done = [asked for asked in found if asked.future.done()]
+        fetched = zip(done, self._client.sync(_fetched, done), strict=True) if done else ()
+        outcomes = {asked: outcome for asked, outcome in fetched if not isinstance(outcome, TimeoutError)}
+        for asked in found:
+            if asked not in outcomes:  # its worker is slow, or dead: which is seen below, or the next time
+                self._ended.put(asked)
+                time.sleep(_LOOK_AGAIN_S)
+        if dead := self._dead_hosts():
+            outcomes |= {asked: _LOST for asked in self._open if asked.host in dead and asked not in outcomes}
+        for asked, outcome in outcomes.items():
+            del self._open[asked]
+            self._outcomes[asked] = outcome
+        return list(outcomes)
 
-        with suppress(TimeoutError, CancelledError):  # who asks for the answer is told which
-            wait(list(futures), timeout=within_s, return_when="FIRST_COMPLETED")
-
-    def result(self, future: Any) -> Any:
+    def result(self, asked: Asked) -> Any:
         from distributed.scheduler import KilledWorker
 
-        try:
-            return future.result()
-        except KilledWorker as error:
-            raise WorkerLost(str(error)) from error
-        except CancelledError as error:
-            raise TareError(GONE) from error
+        outcome = self._outcomes.pop(asked)
+        if outcome is _LOST:
+            asked.future.cancel()
+            raise WorkerLost(f"{asked.name}: the process of its worker has ended.")
+        if isinstance(outcome, KilledWorker):
+            raise WorkerLost(str(outcome)) from outcome
+        if isinstance(outcome, CancelledError | asyncio.CancelledError):
+            raise TareError(GONE) from outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def check(self) -> None:
+        if self._client.status in ("closed", "closing"):
+            raise TareError(GONE)
+
+    def _host_of(self, name: str) -> Host | None:
+        return None
+
+    def _dead_hosts(self) -> set[Host | None]:
+        return set()
+
+    def _take_ended(self, within_s: float) -> list[Asked]:
+        found: list[Asked] = []
+        with suppress(queue.Empty):
+            found.append(self._ended.get(timeout=within_s))
+            while len(found) < _AT_ONCE:
+                found.append(self._ended.get_nowait())
+        return found
 
 
 class OwnCluster(_Dask):
-    """A scheduler and workers that live as long as this run."""
+    """A scheduler and workers that live as long as this run; many workers share a process."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
         try:
             import distributed
         except ImportError as error:
             raise ObstacleError(_INSTALL) from error
-        _remove_dead()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-        self._tls = _make_keys(self.folder, distributed.Security.temporary().get_tls_config_for_role("worker"))
-        self._workers: dict[str, subprocess.Popen[bytes]] = {}
-        self._scheduler: subprocess.Popen[bytes] | None = None
+        self._hosts: dict[str, Host] = {}
+        self._replaced: set[Host | None] = set()
+        allow_many_files()
+        self._processes = Processes()
         try:
-            self._scheduler = self._start_scheduler()
-            for name in names:
-                self._workers[name] = self._start_worker(name)
-            self._client = distributed.Client(self._address(), security=self._security())
-            self._wait_for_workers(set(self._workers))
+            started = [self._processes.start_host(group) for group in groups(names)]
+            # Records come straight from the workers: through the scheduler they would come by 512 lines at most.
+            self._client = distributed.Client(
+                self._processes.address, security=self._processes.security(), direct_to_workers=True,
+                connection_limit=2 * len(names) + 16,
+            )  # fmt: skip
+            for host in started:
+                self._hosts |= dict.fromkeys(host.names, host)
+                self._processes.await_host(host)
         except BaseException:
             self.close()
             raise
+        self.folder = self._processes.folder
 
     @property
     def pids(self) -> Mapping[str, int]:
-        """The worker of each device, for whoever looks for it."""
-        return {name: child.pid for name, child in self._workers.items()}
+        """The process that has the worker of each device, for whoever looks for it."""
+        return {name: host.process.pid for name, host in self._hosts.items()}
+
+    @property
+    def scheduler_pid(self) -> int:
+        return self._processes.scheduler.pid
 
     def check(self) -> None:
-        if self._scheduler is None or self._scheduler.poll() is not None:
+        if self._processes.scheduler.poll() is not None:
             raise TareError(GONE)
 
-    def dead(self) -> list[str]:
-        return [name for name, child in self._workers.items() if child.poll() is not None]
-
-    def restart(self, name: str) -> None:
-        """Another worker for the device; what it is told is what the first one was told."""
-        self._workers[name] = self._start_worker(name)
-        self._wait_for_workers({name})
+    def replace(self, asked: Asked) -> None:
+        """The process again with all of its workers, unless the loss of another one has led to that already."""
+        host = self._hosts[asked.name]
+        if host is not asked.host:
+            return
+        host.end()
+        self._replaced.add(host)
+        fresh = self._processes.start_host(host.names)
+        self._hosts |= dict.fromkeys(host.names, fresh)
+        self._processes.await_host(fresh)
 
     def close(self) -> None:
         if self._client is not None:
             self._client.close(timeout=2)
-        # They hold nothing: what is worth keeping is on the devices, or in the store.
-        children = [*self._workers.values(), *([self._scheduler] if self._scheduler is not None else [])]
-        for child in children:
-            child.kill()
-        for child in children:
-            child.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._processes.close()
 
-    def _start_scheduler(self) -> subprocess.Popen[bytes]:
-        return self._start("scheduler", "scheduler", ["--port", "0", "--scheduler-file", str(self._file)])
+    def _host_of(self, name: str) -> Host | None:
+        return self._hosts[name]
 
-    def _start_worker(self, name: str) -> subprocess.Popen[bytes]:
-        self._address()  # once the scheduler is up
-        scratch = self.folder / "workers"
-        words = ["--scheduler-file", str(self._file), "--name", name, "--resources", "device=1", "--no-nanny"]
-        words += ["--nthreads", "1", "--memory-limit", "0", "--local-directory", str(scratch)]
-        return self._start(f"worker-{name}", "worker", [*words, "--death-timeout", "60"])
-
-    def _start(self, log: str, what: str, words: list[str]) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-P", "-m", "tare.fleet.servant", str(os.getpid()), what, "--protocol", "tls"]
-        argv += ["--host", _LOOPBACK, "--no-dashboard", "--dashboard-address", f"{_LOOPBACK}:0", *words]
-        for option, path in self._tls.items():
-            argv += [option, str(path)]
-        with (self.folder / f"{log}.log").open("ab") as out:
-            return subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | TUNED, cwd=self.folder,
-                start_new_session=True,
-            )  # fmt: skip
-
-    @property
-    def _file(self) -> Path:
-        return self.folder / "scheduler.json"
-
-    def _address(self) -> str:
-        end_s = time.monotonic() + _UP_WITHIN_S
-        while time.monotonic() < end_s:
-            if self._scheduler is not None and self._scheduler.poll() is not None:
-                break
-            try:
-                return str(json.loads(self._file.read_text())["address"])
-            except (OSError, ValueError, KeyError):
-                time.sleep(0.05)
-        raise TareError(f"dask's scheduler did not come up here:\n{self._last_words('scheduler')}")
-
-    def _wait_for_workers(self, wanted: set[str]) -> None:
-        end_s = time.monotonic() + _UP_WITHIN_S
-        while missing := wanted - workers_of(self._client).keys():
-            gone = [name for name in missing if self._workers[name].poll() is not None]
-            if gone or time.monotonic() > end_s:
-                name = (gone or sorted(missing))[0]
-                raise TareError(f"dask's worker for {name} did not come up:\n{self._last_words(f'worker-{name}')}")
-            time.sleep(0.05)
-
-    def _last_words(self, log: str) -> str:
-        try:
-            return (self.folder / f"{log}.log").read_text(errors="replace")[-1000:]
-        except OSError:
-            return "it said nothing."
-
-    def _security(self) -> Any:
-        from distributed import Security
-
-        files = {option: str(path) for option, path in self._tls.items()}
-        return Security(
-            require_encryption=True,
-            tls_ca_file=files["--tls-ca-file"],
-            tls_client_cert=files["--tls-cert"],
-            tls_client_key=files["--tls-key"],
-        )
+    def _dead_hosts(self) -> set[Host | None]:
+        return self._replaced | {host for host in set(self._hosts.values()) if host.is_dead}
 
 
 class ThereCluster(_Dask):
     """A cluster that someone else runs; each of its workers is, or drives, the device of its name."""
 
     def __init__(self, address: str) -> None:
+        super().__init__()
         try:
             from distributed import Client
         except ImportError as error:
@@ -216,38 +213,19 @@ class ThereCluster(_Dask):
         """The workers that may be used: those that say `--resources device=1`."""
         return sorted(name for name, worker in workers_of(self._client).items() if worker["resources"].get("device"))
 
-    def check(self) -> None:
-        if self._client.status in ("closed", "closing"):
-            raise TareError(GONE)
-
-    def dead(self) -> list[str]:
-        return []  # dask tells, by the answer that does not come
-
-    def restart(self, name: str) -> None:
-        raise TareError(f"the worker {name} is gone, and is not ours to start again.")
+    def replace(self, asked: Asked) -> None:
+        raise TareError(f"the worker {asked.name} is gone, and is not ours to start again.")
 
     def close(self) -> None:
         self._client.close(timeout=2)
 
 
+async def _fetched(asked: Sequence[Asked]) -> list[Any]:
+    """The answers, all fetched at once from the workers that have them; an exception where one has come of it."""
+    answers = (one.future.result(timeout=_FETCHED_WITHIN_S) for one in asked)
+    return list(await asyncio.gather(*answers, return_exceptions=True))
+
+
 def workers_of(client: Any) -> dict[str, Any]:
     """The workers that the scheduler knows now, by name."""
     return {str(worker["name"]): worker for worker in client.scheduler_info(n_workers=-1)["workers"].values()}
-
-
-def _remove_dead() -> None:
-    """The folders of runs that were killed: their keys open nothing any more, and need not lie about."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdecimal() and not Path("/proc", pid).exists():
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _make_keys(folder: Path, made: Mapping[str, Any]) -> dict[str, Path]:
-    """The keys as files that only we can read."""
-    files = {"--tls-ca-file": "ca_file", "--tls-cert": "cert", "--tls-key": "key"}
-    for name in files.values():
-        descriptor = os.open(folder / f"{name}.pem", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(str(made[name]))
-    return {option: folder / f"{name}.pem" for option, name in files.items()}

@@ -5,6 +5,7 @@ A question can be asked twice without harm: a device begins each claim once, and
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from tare.fleet.ssh import CONNECT_WITHIN_S, HERE, Refused, Unreachable, ask
 
 PATIENCE_S = 120.0
 _PAUSE_S = 5.0
+_LOOK_WITHIN_S = 60.0  # an agent waits for two minutes until a short command of the engine has answered
 
 
 def here(name: str) -> Device:
@@ -25,6 +27,8 @@ def here(name: str) -> Device:
 def drive(fields: Mapping[str, Any], question: Mapping[str, Any], patience_s: float = PATIENCE_S) -> dict[str, Any]:
     """Ask the device; returns how that ended: `answered`, `unreachable` for longer than our patience, or `refused`."""
     device = here(fields["name"]) if fields["address"] == HERE else Device.model_validate(dict(fields))
+    if device.lean:
+        return _drive_from_here(device, question, patience_s)
     asked = dict(question) | {"engine": question.get("engine") or sys.executable}
     broken: list[str] = []
     pause_s = min(_PAUSE_S, patience_s / 4)
@@ -45,3 +49,26 @@ def drive(fields: Mapping[str, Any], question: Mapping[str, Any], patience_s: fl
             time.sleep(pause_s)
         else:
             return {"ended": "answered", "said": dict(answer.said), "records": answer.records, "broken": broken}
+
+
+def _drive_from_here(device: Device, question: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
+    """The same question to this machine, which has the device do it: the trial is a process here, with a claim here."""
+    patient_s = patience_s if "claim" in question else min(patience_s, _LOOK_WITHIN_S)
+    lean = {"lean": device.model_dump(mode="json"), "patience_s": patient_s}
+    asked = {**question, **lean, "engine": sys.executable}
+    if "store" in asked:  # each device has a store of its own here: trials on two of them run side by side
+        asked["store"] = f"{asked['store']}.{device.name}"
+    if "stdin" in asked:
+        asked["stdin"] = json.dumps(json.loads(asked["stdin"]) | lean) + "\n"
+    try:
+        answer = ask(here(device.name), asked)
+    except (Refused, Unreachable) as error:
+        return {"ended": "refused", "text": str(error), "broken": []}
+    said = dict(answer.said)
+    text = str(said.get("text") or said.get("err") or "").strip()
+    if (ended := _ENDED.get(said.get("code"))) is not None:
+        return {"ended": ended, "text": text, "broken": [text]}
+    return {"ended": "answered", "said": said, "records": answer.records, "broken": []}
+
+
+_ENDED: dict[object, str] = {Unreachable.exit_code: "unreachable", Refused.exit_code: "refused"}

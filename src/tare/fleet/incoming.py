@@ -8,16 +8,18 @@ import os
 import re
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tare.errors import StoreError
-from tare.records.merging import Merged, take_in
-from tare.records.schema import TRIALS_FOLDER
+from tare.records.merging import Intake, Merged
+from tare.records.model import Record
+from tare.records.schema import HALF_MADE, LEDGER_FILE
+from tare.records.sealed import folder_name
 from tare.records.store import Store
 
-LEDGER = "fleet.jsonl"
 _ID_FILE = "fleet.id"
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -32,25 +34,54 @@ def unpack(archive: bytes, folder: Path) -> None:
             if data is None or not _MEMBER.fullmatch(member.name):
                 raise StoreError(f"a device sent {member.name!r}, which is no file of a sealed trial: refused.")
             path = folder / member.name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(0o700, exist_ok=True)
             path.write_bytes(data.read())
 
 
-def keep(store: Store, archive: bytes) -> Merged:
-    """Take in what a device sent."""
-    if not archive:
-        return Merged()
-    with tempfile.TemporaryDirectory(prefix="tare-incoming-") as name:
-        try:
-            unpack(archive, Path(name))
-        except tarfile.TarError as error:
-            raise StoreError(f"what a device sent cannot be read ({error}); it is still there.") from error
-        return take_in(store, Path(name))
+class Incoming:
+    """The controller's store while devices fill it. It is ours alone: listed once, what is in it is kept in mind."""
 
+    def __init__(self, store: Store) -> None:
+        self._root = store.root
+        self._intake = Intake(store)
+        self._records: dict[str, dict[str, Record]] = {}  # by trial, by TRIAL.ATTEMPT
+        for record in store.records():
+            self._know(record)
 
-def kept_names(store: Store) -> list[str]:
-    """TRIAL.ATTEMPT of every sealed trial that is here."""
-    return sorted(entry.name for entry in os.scandir(store.root / TRIALS_FOLDER) if not entry.name.startswith("."))
+    def keep(self, archives: Sequence[bytes]) -> list[Merged]:
+        """Take in what devices sent: what came of each. What cannot be read is refused; it is still on its device."""
+        found = [Merged() for _ in archives]
+        with tempfile.TemporaryDirectory(prefix=f"{HALF_MADE}incoming-", dir=self._root) as name:
+            folders = {place: Path(name, str(place)) for place, archive in enumerate(archives) if archive}
+            for place, folder in list(folders.items()):
+                folder.mkdir()
+                try:
+                    unpack(archives[place], folder)
+                except (StoreError, tarfile.TarError) as error:
+                    found[place] = Merged(refused=(f"what it sent cannot be read: {error}",))
+                    del folders[place]
+            if folders:
+                taken = self._intake.take_all(list(folders.values()), move=True)
+                found = [dict(zip(folders, taken, strict=True)).get(place, one) for place, one in enumerate(found)]
+        for record in (record for one in found for record in one.records):
+            self._know(record)
+        return found
+
+    def names_of(self, trial: str) -> list[str]:
+        """TRIAL.ATTEMPT of every sealed attempt at this trial that is here."""
+        return sorted(self._records.get(trial, ()))
+
+    def names_from(self, device: str) -> list[str]:
+        """TRIAL.ATTEMPT of every sealed trial of this device that is here."""
+        attempts = (pair for of_one in self._records.values() for pair in of_one.items())
+        return sorted(name for name, record in attempts if record.settings.get("device") == device)
+
+    def newest(self, trial: str) -> Record | None:
+        """The newest attempt at this trial."""
+        return max(self._records.get(trial, {}).values(), key=lambda record: record.attempt, default=None)
+
+    def _know(self, record: Record) -> None:
+        self._records.setdefault(record.trial, {})[folder_name(record.trial, record.attempt)] = record
 
 
 def name_on_devices(store: Store) -> str:
@@ -69,13 +100,22 @@ class Ledger:
     """One line for each try at a trial, and for whatever went wrong on the way: appended, never changed."""
 
     def __init__(self, root: Path) -> None:
-        self._path = root / LEDGER
+        self._path = root / LEDGER_FILE
+        self._lines: list[bytes] = []
 
     def write(self, device: str, what: str, **fields: Any) -> None:
+        """Note a line; `settle` puts it, and those before it, on the disk."""
         line = {"utc": datetime.now(UTC).isoformat(timespec="milliseconds"), "device": device, "what": what, **fields}
+        self._lines.append(json.dumps(line).encode() + b"\n")
+
+    def settle(self) -> None:
+        """All that was noted, in one go: a thousand devices would otherwise wait for the disk a thousand times."""
+        if not self._lines:
+            return
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, json.dumps(line).encode() + b"\n")
+            os.write(descriptor, b"".join(self._lines))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        self._lines.clear()

@@ -18,6 +18,9 @@ from tare.study.yaml import parse
 
 OF = "inventory"
 MOST_DEVICES = 2_000
+MOST_BYTES = 2 << 20  # a kilobyte each, with host key and comments
+MOST_VALUES = 40 * MOST_DEVICES  # every field, its name, tags
+LEAN = "none"  # in the place of an interpreter that has tare: the device is driven from here
 _HOW = "An inventory is 'devices:' and under it a list, like '- {name: orin-1, address: 192.168.7.11}'."
 # What begins with a dash would be an option of ssh; the rest keeps words apart that ssh takes as one.
 _ADDRESS = re.compile(r"[A-Za-z0-9:\[][A-Za-z0-9._:%\[\]-]{0,254}")
@@ -67,9 +70,13 @@ class Device(BaseModel):
     """The interpreter of workloads there, Python 3.6 or newer; what tare copies to the device runs on it too."""
 
     tare: Command | None = None
-    """The interpreter that has tare (Python 3.11 or newer); unless told, `python`."""
+    """The interpreter that has tare (Python 3.11 or newer); unless told, `python`. `none`: there is none, and trials
+    there are driven from the controller, on bare metal and without controls."""
 
     jump: Annotated[str, _form(_JUMP, "jump host; write it like 'user@gate.example:22'")] | None = None
+    jump_host_key: Annotated[str, _form(_HOST_KEY, "host key; write it like 'ssh-ed25519 AAAA...'")] | None = None
+    """The jump host's own host key; `key` is then used there too. Unless told, ssh's own files and choice."""
+
     key: Path | None = None
     """The private key to log in with; unless told, ssh's own choice."""
 
@@ -83,6 +90,11 @@ class Device(BaseModel):
     def engine(self) -> str:
         """The interpreter that has tare."""
         return self.tare or self.python
+
+    @property
+    def lean(self) -> bool:
+        """Whether the device has no tare, and is driven from the controller."""
+        return self.tare == LEAN
 
     def is_called(self, word: str) -> bool:
         """Whether a word of the command line means this device: its name, its type, or one of its tags."""
@@ -107,14 +119,14 @@ class Inventory(BaseModel):
 
 def load_inventory(path: Path, *, trust: bool = False) -> Inventory:
     """The devices in a file; paths in it are relative to its folder."""
-    found = parse_inventory(read(path, trust=trust), str(path))
+    found = parse_inventory(read(path, trust=trust, most_bytes=MOST_BYTES), str(path))
     return found.model_copy(update={"devices": tuple(_resolved(one, path.parent) for one in found.devices)})
 
 
 def parse_inventory(text: str | bytes, name: str = "devices.yaml") -> Inventory:
     """The devices in a text; `name` stands for the file in messages."""
     try:
-        root, problems = parse(decoded(text))
+        root, problems = parse(decoded(text, MOST_BYTES), MOST_VALUES)
     except Fatal as fatal:
         raise Source(name).error([fatal.problem]) from None
     source, data = Source(name, root), root.plain()

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tare.analysis.weighing import is_enough
 from tare.errors import NotRestoredError, TareError
 from tare.fleet.signals import Interruption
 from tare.host import Host
 from tare.parts import tracefs
+from tare.parts.protocols import Probe
 from tare.plan.model import Trial
-from tare.records.model import FINISHED, Record, State
+from tare.records.model import FINISHED, TWIN, Record, State
 from tare.records.settings import varied
 from tare.records.store import Store
 from tare.study.model import Study
@@ -26,6 +27,7 @@ from tare.trial.gpu_rules import is_lost
 from tare.trial.guardian import Guardian
 from tare.trial.journal import Journal
 from tare.trial.restoration import restore
+from tare.trial.sampler import Sampler, Sampling
 from tare.trial.thresholds import THRESHOLDS
 
 
@@ -36,6 +38,7 @@ class Watcher(Protocol):
     def grown(self, by: int) -> None: ...
     def trial_began(self, label: str) -> None: ...
     def trial_ended(self, state: str, seconds: float) -> None: ...
+    def trial_again(self) -> None: ...  # the one that has just ended, since it was invalid
     def note(self, text: str) -> None: ...
     def finished(self) -> None: ...
 
@@ -71,21 +74,26 @@ def put_back_all(host: Host, journal: Journal, scratch: Path, watcher: Watcher) 
     if not journal.pending():
         return
     report = restore(host, journal, scratch=scratch)
-    for sentence in report.sentences():
+    for sentence in report.good_news():  # the bad news is the error, once
         watcher.note(sentence)
     if not report.clean:
         raise NotRestoredError("\n".join([*report.foreign, *report.failed]), force=bool(report.foreign))
 
 
+Owned: TypeAlias = Callable[[Host, Watcher, str], AbstractContextManager[tuple[Journal, Path]]]
+Sampled: TypeAlias = Callable[[Sequence[Probe], Path, float], Sampling]
+
+
 def run_study(
-    study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher, *, retry_failed: bool = False
-) -> Outcome:
+    study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher, *, retry_failed: bool = False,
+    owned: Owned = owned_device, sampler: Sampled = Sampler,
+) -> Outcome:  # fmt: skip
     """Run what the store does not have yet, block by block, until the declared stop rule is met."""
     interruption = Interruption(watcher.note)
-    with interruption.watching(), owned_device(host, watcher, str(store.root)) as (journal, scratch):
+    with interruption.watching(), owned(host, watcher, str(store.root)) as (journal, scratch):
         for record in store.recover():
             watcher.note(f"trial {record.trial[:8]} was cut off in an earlier run; its series are kept as interrupted.")
-        bench = Bench(host, store, journal, scratch, period_s=study.period_s)
+        bench = Bench(host, store, journal, scratch, period_s=study.period_s, sampler=sampler)
         done: Sequence[State] = ("ok", "suspect") if retry_failed else FINISHED
         return _Runner(study, bench, watcher, interruption, done).run(trials)
 
@@ -169,7 +177,7 @@ class _Runner:
                 return
             if attempt < THRESHOLDS.rerun_limit:
                 self._watcher.note(f"invalid, and run again: {record.reasons[0]}")
-                self._watcher.grown(1)
+                self._watcher.trial_again()
 
     def _break_if_hopeless(self, record: Record) -> None:
         """The same failure again and again is not worth a night; a GPU that is gone is gone for the next trial too."""
@@ -198,7 +206,7 @@ def labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:
 
     def label(trial: Trial) -> str:
         rest = [f"{name.rpartition('.')[2]} {trial.settings[name]}" for name in told if name in trial.settings]
-        twin = " (again)" if trial.twin else ""
+        twin = f" ({TWIN})" if trial.twin else ""
         return f"block {trial.block}: {', '.join([str(trial.settings['platform']), *rest])}{twin}"
 
     return label

@@ -11,6 +11,7 @@ from typing import Any
 from tare import __version__
 from tare.errors import TareError
 from tare.fleet.inventory import Device
+from tare.fleet.lean_sampling import READABLE
 from tare.fleet.ssh import ask, clock
 
 AT_ONCE = 32  # connections, so that a fleet of hundreds is looked at in a minute
@@ -36,6 +37,7 @@ class Looked:
     clock_offset_s: float | None = None  # its clock less ours
     clock_within_s: float | None = None  # half the way there and back: no nearer can be said
     owner: Mapping[str, Any] | None = None
+    driven: str | None = None  # "whole": by tare there; "lean": from here
     platforms: tuple[str, ...] | None = None  # those that work there
     controls: tuple[str, ...] | None = None
     probes: tuple[str, ...] | None = None
@@ -53,11 +55,11 @@ def look_at_all(devices: Sequence[Device]) -> list[Looked]:
 def look_at(device: Device) -> Looked:
     """One device; that it cannot be reached is an answer too."""
     try:
-        said = ask(device, {"do": "look", "engine": device.engine, "abilities": True}).said
+        said = ask(device, {"do": "look", "engine": device.engine, "abilities": not device.lean}).said
         offset_s, within_s = clock(device)
     except TareError as error:
         return Looked(device.name, device.type, reachable=False, ready=False, troubles=(str(error),))
-    parts: dict[str, Any] = _abilities(said)
+    parts: dict[str, Any] = _LEAN_PARTS if device.lean else _abilities(said)
     facts: dict[str, Any] = {key: said[key] for key in ("python", "machine", "kernel", "root", "free_bytes")}
     troubles = (*_engine_troubles(device, said), *_other_troubles(said, offset_s, within_s))
     return Looked(
@@ -68,6 +70,7 @@ def look_at(device: Device) -> Looked:
         troubles=troubles,
         tare=_version(said),
         owner=said["owner"],
+        driven="lean" if device.lean else "whole",
         clock_offset_s=offset_s,
         clock_within_s=within_s,
         **facts,
@@ -90,13 +93,19 @@ def _version(said: Mapping[str, Any]) -> str | None:
     return said["engine"]["out"].split()[-1] if said["engine"]["code"] == 0 and said["engine"]["out"] else None
 
 
+_LEAN_PARTS = {"platforms": ("bare",), "controls": (), "probes": READABLE}  # what of these the device has, the run asks
+
+
 def _engine_troubles(device: Device, said: Mapping[str, Any]) -> list[str]:
+    if device.lean:
+        return []
     version = _version(said)
     if version is None:
         why = " ".join(said["engine"]["err"].split())[-300:] or f"code {said['engine']['code']}"
         return [
             f"{device.engine} there does not run tare: {why}. Trials need tare on the device, in a Python of 3.11 or "
-            f"newer (workloads may use {said['python']}): install it there, and name it as 'tare' in the inventory."
+            f"newer (workloads may use {said['python']}): install it there, and name it as 'tare' in the inventory; or "
+            "write 'tare: none' there, and it is driven from here (bare metal only, no controls)."
         ]
     if version != __version__:
         return [f"tare {version} is there, and {__version__} here: their records are not to be mixed. Install one."]

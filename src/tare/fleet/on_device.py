@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tare import __version__
 from tare.errors import StoreError, TareError
+from tare.fleet.lean_trial import driven, obstacles_there, owned_there, sampler_for
 from tare.fleet.local import run_study
 from tare.fleet.orders import planned_on
 from tare.host import LocalHost
@@ -39,6 +41,7 @@ class Lines:
 
     def started(self, total: int) -> None: ...
     def grown(self, by: int) -> None: ...
+    def trial_again(self) -> None: ...
     def trial_began(self, label: str) -> None: ...
     def trial_ended(self, state: str, seconds: float) -> None: ...
     def finished(self) -> None: ...
@@ -59,9 +62,15 @@ def study_of(request: Mapping[str, Any]) -> Study:
 
 def obstacles_here(request: Mapping[str, Any]) -> list[str]:
     """Why this device cannot run the study, in sentences; empty means that it can."""
+    if (theirs := request.get("tare", __version__)) != __version__:
+        return [f"tare {__version__} is here, and {theirs} on the controller: their records are not to be mixed."]
     study = study_of(request)
+    here = cells(study, device=_device(request))
+    if lean := request.get("lean"):
+        with driven(lean, float(request["patience_s"])) as there:
+            return [*obstacles_there(study, here, there), *_no_room()]
     host = LocalHost(python=_interpreter(request))
-    found = check(study, cells(study), host, ignore_managers=bool(request.get("ignore_managers"))).blocked
+    found = check(study, here, host, ignore_managers=bool(request.get("ignore_managers"))).blocked
     return [*found, *_no_room(), *_no_interpreter(request)]
 
 
@@ -70,16 +79,23 @@ def run_here(request: Mapping[str, Any], study: Study) -> list[str]:
     trial = _the_trial(request, study)
     if full := _no_room():
         raise StoreError(full[0])
-    host, lines = LocalHost(python=_interpreter(request)), Lines()
+    lines, again = Lines(), bool(request.get("retry_failed"))
     with _store(request, study) as store:
         # When it is enough is for the controller to say, which sees all devices.
         plain = study.model_copy(update={"repeat": study.repeat.model_copy(update={"until": None, "within_s": None})})
-        run_study(plain, [trial], store, host, lines, retry_failed=bool(request.get("retry_failed")))
+        if lean := request.get("lean"):
+            with driven(lean, float(request["patience_s"])) as there:
+                run_study(
+                    plain, [trial], store, there, lines, retry_failed=again, owned=owned_there,
+                    sampler=sampler_for(there),
+                )  # fmt: skip
+        else:
+            run_study(plain, [trial], store, LocalHost(python=_interpreter(request)), lines, retry_failed=again)
     return lines.notes
 
 
-def keep_result(folder: Path, code: int, text: str, notes: list[str]) -> None:
-    """How it ended, whole or not at all."""
+def keep_result(folder: Path, code: int | None, text: str, notes: list[str]) -> None:
+    """How it ended, whole or not at all; without a code it did not come to an end, and may be tried again."""
     draft = folder / f"{RESULT}.tmp"
     draft.write_text(json.dumps({"code": code, "text": text, "notes": notes}))
     draft.replace(folder / RESULT)
@@ -91,14 +107,18 @@ def hold(descriptor: int) -> None:
 
 
 def _the_trial(request: Mapping[str, Any], study: Study) -> Trial:
-    device = tuple((str(key), str(value)) for key, value in request["device"])
-    for trial in planned_on(study, device):
+    for trial in planned_on(study, _device(request)):
         if trial.id == request["trial"]:
             return trial
     raise TareError(
         f"the study makes another plan on this device: trial {request['trial']} is not in it.\n"
         "The device has another version of tare, or of a part: `tare fleet check` shows both."
     )
+
+
+def _device(request: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What the controller says of this device: its name, and its type where it has one."""
+    return tuple((str(key), str(value)) for key, value in request.get("device", ()))
 
 
 def _store(request: Mapping[str, Any], study: Study) -> Store:

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tare.errors import StudyError
 from tare.fleet.inventory import Device
 from tare.plan.matrix import cells
 from tare.plan.model import Trial
 from tare.plan.order import trials
+from tare.study.factors import DEVICE_KEYS
 from tare.study.model import Study
+from tare.study.select import Selector
+from tare.study.source import Loc, listed, suggestion
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,40 @@ def on_device(planned: Sequence[Trial], device: tuple[tuple[str, str], ...]) -> 
 
 
 def planned_on(study: Study, device: tuple[tuple[str, str], ...]) -> list[Trial]:
-    """The study's whole plan, for one device."""
-    return on_device(trials(study, cells(study)), device)
+    """The study's whole plan, for one device; empty where the study excludes it."""
+    return trials(study, cells(study, device=device))
+
+
+def plans(study: Study, devices: Sequence[Device]) -> dict[Device, list[Trial]]:
+    """What each device has to run; one that the study excludes altogether is not among them."""
+    if study.for_fleet is None:  # then one plan does for all
+        planned = trials(study, cells(study))
+        return {device: on_device(planned, factors(device)) for device in devices}
+    refuse_unknown(study, devices)
+    found = {device: planned_on(study, factors(device)) for device in devices}
+    kept = {device: planned for device, planned in found.items() if planned}
+    if not kept:
+        raise StudyError(f"{study.source.at('exclude')}the exclusions leave no cell to run on any device.")
+    return kept
+
+
+def refuse_unknown(study: Study, devices: Sequence[Device]) -> None:
+    """A study that names a device, or a type, which this run has not."""
+    places: list[tuple[Loc, Selector]] = [(("compare", "against"), study.compare.baseline)]
+    places += [(("exclude", index), selector) for index, selector in enumerate(study.exclude)]
+    for loc, selector in places:
+        for key, wanted in selector.devices.items():
+            known = list(dict.fromkeys(level for device in devices if (level := dict(factors(device)).get(key))))
+            for level in wanted:
+                if level not in known:
+                    there = f"There are: {listed(known)}." if known else "No device of this run has one."
+                    where = study.source.at(*loc, key)
+                    raise StudyError(
+                        f"{where}no {key} of this run is called {level!r}.\n  {there}{suggestion(level, known)}"
+                    )
+    by = study.compare.by
+    if by in DEVICE_KEYS and len({dict(factors(device)).get(by) for device in devices}) < 2:
+        raise StudyError(f"{study.source.at('compare')}a comparison by {by} takes two of them, and this run has one.")
 
 
 def claim(trial: Trial, task: Task, number: int) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,46 +18,32 @@ _LOOK_EVERY_S = 1.0
 class Questions:
     """Asks and hears. An answer says how it `ended`: as `driving.drive` does, or `worker lost`, or `no worker`."""
 
-    def __init__(self, cluster: Cluster, patience_s: float) -> None:
+    def __init__(self, cluster: Cluster, patience_s: float, driving: Callable[..., dict[str, Any]] = drive) -> None:
         self._cluster = cluster
         self._patience_s = patience_s
+        self._drive = driving
         self._asked = 0
         self._word = os.urandom(4).hex()  # a cluster that others use too has keys of theirs
 
     def ask(self, device: Device, question: Mapping[str, Any], word: str) -> Any:
-        """A future; the device's worker asks as soon as it has nothing else to ask."""
+        """What is asked, to be known again by; the device's worker asks as soon as it has nothing else to ask."""
         self._asked += 1
         fields = device.model_dump(mode="json")
         key = f"{device.name}-{word}-{self._word}-{self._asked}"  # never used twice: dask must not think that it knows
-        return self._cluster.submit(device.name, key, drive, fields, dict(question), self._patience_s)
+        return self._cluster.submit(device.name, key, self._drive, fields, dict(question), self._patience_s)
 
-    def is_over(self, device: Device, future: Any) -> bool:
-        """Whether there is an answer, or nobody left to give one."""
-        return bool(future.done()) or device.name in self._cluster.dead()
-
-    def wait_for_any(self, futures: Sequence[Any]) -> None:
-        """Until one of them is done, or it is time to look whether the workers are still there."""
+    def over(self) -> Sequence[Any]:
+        """Those that there is an answer to now, or nobody left to give one; waits a while for the first."""
         self._cluster.check()
-        self._cluster.wait(futures, _LOOK_EVERY_S)
+        return self._cluster.over(_LOOK_EVERY_S)
 
-    def answer(self, device: Device, future: Any) -> dict[str, Any]:
-        """What came of a question; a worker that died is replaced, and that is said."""
-        while not self.is_over(device, future):
-            self.wait_for_any([future])
-        if future.done():
-            with suppress(WorkerLost):
-                found: dict[str, Any] = self._cluster.result(future)
-                return found
-        future.cancel()
+    def answer(self, device: Device, asked: Any) -> dict[str, Any]:
+        """What came of a question that is over; a worker that died is replaced, and that is said."""
+        with suppress(WorkerLost):
+            found: dict[str, Any] = self._cluster.result(asked)
+            return found
         try:
-            self._await_death(device)
-            self._cluster.restart(device.name)
+            self._cluster.replace(asked)
         except TareError as error:
             return {"ended": "no worker", "text": str(error), "broken": []}
         return {"ended": "worker lost", "text": f"{device.name}: the worker that drove it died.", "broken": []}
-
-    def _await_death(self, device: Device) -> None:
-        """The scheduler may know before we do; two workers of one name must not be."""
-        end_s = time.monotonic() + _LOOK_EVERY_S
-        while device.name not in self._cluster.dead() and time.monotonic() < end_s:
-            time.sleep(0.02)

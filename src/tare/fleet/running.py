@@ -8,25 +8,23 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tare import __version__
 from tare.analysis.weighing import is_enough
-from tare.errors import ObstacleError, StoreError
+from tare.errors import ObstacleError
 from tare.fleet.cluster import Cluster
-from tare.fleet.driving import PATIENCE_S
-from tare.fleet.incoming import Ledger, keep, kept_names
+from tare.fleet.driving import PATIENCE_S, drive
+from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
 from tare.fleet.local import Outcome, labels
-from tare.fleet.orders import Task, claim, question
+from tare.fleet.orders import Task, claim, factors, question
 from tare.fleet.questions import Questions
 from tare.fleet.signals import Interruption
 from tare.plan.model import Trial
-from tare.records.merging import Merged
 from tare.records.model import FINISHED, Record, State
-from tare.records.schema import TRIALS_FOLDER
-from tare.records.sealed import open_sealed
 from tare.records.store import Store
 from tare.study.model import Study
 from tare.trial.thresholds import THRESHOLDS
@@ -49,7 +47,6 @@ class Post:
     device: Device
     waiting: deque[Trial] = field(default_factory=deque)
     trial: Trial | None = None
-    future: Any = None
     tries: int = 0  # claims that were begun for this trial
     workers_lost: int = 0  # while this trial was driven
     drained: str = ""
@@ -66,16 +63,19 @@ class FleetRun:
     def __init__(
         self, study: Study, task: Task, plans: Mapping[Device, Sequence[Trial]], store: Store, cluster: Cluster,
         teller: Teller, interruption: Interruption, patience_s: float = PATIENCE_S,
+        driving: Callable[..., dict[str, Any]] = drive,
     ) -> None:  # fmt: skip
         self._study = study
         self._task = task
         self._plans = plans
         self._store = store
-        self._questions = Questions(cluster, patience_s)
+        self._incoming = Incoming(store)
+        self._questions = Questions(cluster, patience_s, driving)
         self._teller = teller
         self._interruption = interruption
         self._ledger = Ledger(store.root)
         self._posts = [Post(device) for device in plans]
+        self._waiting_for: dict[Any, Post] = {}  # the questions that are on their way
         self._label = labels(next(iter(plans.values())))  # the device is said beside it
         self._done = 0
         self._start_s = time.monotonic()
@@ -90,7 +90,9 @@ class FleetRun:
     def ready(self) -> None:
         """Every device that answers can run the study, or none runs anything."""
         request = {"study": self._task.text, "name": self._task.name, "ignore_managers": self._task.ignore_managers}
+        request["tare"] = __version__
         sentences = []
+        self._ledger.write("", "begun", run=self._task.run, devices=[post.device.name for post in self._posts])
         for post, said in self._everywhere(lambda post: self._engine_question(post.device, request)):
             if said["code"] != 0:
                 why = (said["err"] or said["out"]).strip()[-1500:]
@@ -104,39 +106,56 @@ class FleetRun:
 
     def collect(self) -> None:
         """What an earlier run began and did not see the end of is waited for, and taken in."""
-        have = kept_names(self._store)
-        ask = {"do": "collect", "store": self._task.store, "have": have}
-        for post, said in self._everywhere(lambda post: ask):
+
+        def ask(post: Post) -> dict[str, Any]:
+            return {"do": "collect", "store": self._task.store, "have": self._incoming.names_from(post.device.name)}
+
+        for post, said in self._everywhere(ask):
             for ending in said["endings"]:
                 self._ledger.write(post.device.name, "found", **{key: ending.get(key) for key in ("claim", "code")})
 
     def _engine_question(self, device: Device, request: Mapping[str, Any]) -> dict[str, Any]:
-        stdin = json.dumps({**request, "python": device.python}) + "\n"
+        stdin = json.dumps({**request, "python": device.python, "device": factors(device)}) + "\n"
         return {"do": "engine", "engine": device.engine, "arguments": ["fleet", "obstacles"], "stdin": stdin}
 
     def _everywhere(self, ask: Callable[[Post], Mapping[str, Any]]) -> list[tuple[Post, dict[str, Any]]]:
         """One question to every device, all at once; who does not answer is left out of this run."""
-        asked = [post for post in self._posts if not post.drained]
-        for post in asked:
-            post.future = self._questions.ask(post.device, ask(post), "ask")
-        answers = []
-        for post in asked:
-            found = self._questions.answer(post.device, post.future)
-            if found["ended"] == "worker lost":
-                found = self._questions.answer(post.device, self._questions.ask(post.device, ask(post), "again"))
-            post.future = None
-            if found["ended"] == "answered":
-                self._take(post, found)
-                answers.append((post, found["said"]))
+        answers: dict[str, dict[str, Any]] = {}
+        lost: set[str] = set()
+        for post in self._posts:
+            if not post.drained:
+                self._waiting_for[self._questions.ask(post.device, ask(post), "ask")] = post
+        for post, found in self._answers():
+            if found["ended"] == "worker lost" and post.device.name not in lost:
+                lost.add(post.device.name)
+                self._waiting_for[self._questions.ask(post.device, ask(post), "again")] = post
+            elif found["ended"] == "answered":
+                answers[post.device.name] = found["said"]
             else:
                 self._drain(post, found["text"])
-        return answers
+        return [(post, answers[post.device.name]) for post in self._posts if post.device.name in answers]
+
+    def _answers(self) -> Iterator[tuple[Post, dict[str, Any]]]:
+        """Answers as they come, until nobody is waited for."""
+        try:
+            self._ledger.settle()
+            while self._waiting_for:
+                answered = []
+                for asked in self._questions.over():
+                    if (post := self._waiting_for.pop(asked, None)) is not None:
+                        answered.append((post, self._questions.answer(post.device, asked)))
+                self._take(answered)
+                yield from answered
+                self._ledger.settle()
+        finally:
+            self._ledger.settle()
 
     # The trials
 
     def run(self) -> Outcome:
         """Run what the store does not have yet; blocks past the floor one by one, each if the stop rule wants it."""
-        plans = {post.device: self._missing(self._plans[post.device]) for post in self._posts}
+        states = self._store.states()
+        plans = {post.device: self._missing(self._plans[post.device], states) for post in self._posts}
         floor = self._study.repeat.min
         blocks = sorted({trial.block for planned in plans.values() for trial in planned if trial.block >= floor})
         self._teller.started(sum(len(planned) for planned in plans.values()), len(self._posts))
@@ -153,8 +172,7 @@ class FleetRun:
             why = f"{len(self.drained)} of {len(self._posts)} devices were given up; {left} trials are left"
         return Outcome(self._done, left, why, bool(self._interruption.asked))
 
-    def _missing(self, planned: Sequence[Trial]) -> list[Trial]:
-        states = self._store.states()
+    def _missing(self, planned: Sequence[Trial], states: Mapping[str, State]) -> list[Trial]:
         done: Sequence[State] = ("ok", "suspect") if self._task.retry_failed else FINISHED
         return [trial for trial in planned if states.get(trial.id) not in done]
 
@@ -178,16 +196,13 @@ class FleetRun:
         """Until every device has done what it waits with, or is given up."""
         for post in self._posts:
             self._next(post)
-        while busy := [post for post in self._posts if post.future is not None]:
-            self._questions.wait_for_any([post.future for post in busy])
-            for post in busy:
-                if self._questions.is_over(post.device, post.future):
-                    self._ended(post, self._questions.answer(post.device, post.future))
+        for post, found in self._answers():
+            self._ended(post, found)
 
     def _next(self, post: Post) -> None:
         if post.drained:
             return
-        post.trial, post.future, post.tries, post.workers_lost = None, None, 0, 0
+        post.trial, post.tries, post.workers_lost = None, 0, 0
         if post.waiting and not self._interruption.asked:
             post.trial = post.waiting.popleft()
             self._try(post, new=True)
@@ -196,10 +211,10 @@ class FleetRun:
         """Tell the device; `new` is a claim of its own, otherwise it is asked about the one that it has."""
         assert post.trial is not None
         post.tries += new
-        have = [name for name in kept_names(self._store) if name.startswith(f"{post.trial.id}.")]
+        have = self._incoming.names_of(post.trial.id)
         asked = question(post.trial, post.device, self._task, post.tries, have)
         self._ledger.write(post.device.name, "try" if new else "again", trial=post.trial.id, claim=asked["claim"])
-        post.future = self._questions.ask(post.device, asked, asked["claim"])
+        self._waiting_for[self._questions.ask(post.device, asked, asked["claim"])] = post
 
     def _ended(self, post: Post, found: dict[str, Any]) -> None:
         """One answer about a trial, or none."""
@@ -213,7 +228,7 @@ class FleetRun:
         elif found["ended"] != "answered":
             self._drain(post, text)
         else:
-            self._answered(post, found, code, text)
+            self._answered(post, code, text)
 
     def _go_on_with_another_worker(self, post: Post) -> None:
         """The device has not noticed: its trial goes on, and whoever asks next hears how it ended."""
@@ -221,10 +236,9 @@ class FleetRun:
         self._teller.note(f"{post.device.name}: the worker that drove it died; another one takes over.")
         self._try(post, new=False)
 
-    def _answered(self, post: Post, found: dict[str, Any], code: int | None, text: str) -> None:
+    def _answered(self, post: Post, code: int | None, text: str) -> None:
         assert post.trial is not None
-        taken = self._take(post, found)
-        record = self._record(post.trial, taken)
+        record = self._incoming.newest(post.trial.id)
         if code is None and post.tries < TRIES:
             self._teller.note(f"{post.device.name}: trial {post.trial.id[:8]} died there, and is tried again. {text}")
             self._try(post, new=True)
@@ -249,25 +263,13 @@ class FleetRun:
     def _drain(self, post: Post, why: str) -> None:
         """No more trials on this device; the others go on, and the next run comes back to it."""
         post.drained = why if why.startswith(f"{post.device.name}:") else f"{post.device.name}: {why}"
-        post.future = None
         self._ledger.write(post.device.name, "given up", text=why)
         self._teller.note(f"given up for this run: {post.drained}")
 
-    def _take(self, post: Post, found: dict[str, Any]) -> Merged:
-        taken = keep(self._store, found["records"])
-        for sentence in taken.refused:
-            self._ledger.write(post.device.name, "refused", text=sentence)
-            self._teller.note(f"{post.device.name}: {sentence}")
-        return taken
-
-    def _record(self, trial: Trial, taken: Merged) -> Record | None:
-        """The newest attempt at this trial."""
-        names = [name for name in taken.copied if name.startswith(f"{trial.id}.")]
-        names = names or [name for name in kept_names(self._store) if name.startswith(f"{trial.id}.")]
-        if not names:
-            return None
-        newest = max(names, key=lambda name: int(name.rpartition(".")[2]))
-        try:
-            return open_sealed(self._store.root / TRIALS_FOLDER / newest).record
-        except StoreError:
-            return None
+    def _take(self, answered: Sequence[tuple[Post, dict[str, Any]]]) -> None:
+        """The records that came with these answers, all at once."""
+        taken = self._incoming.keep([found.get("records", b"") for _, found in answered])
+        for (post, _), merged in zip(answered, taken, strict=True):
+            for sentence in merged.refused:
+                self._ledger.write(post.device.name, "refused", text=sentence)
+                self._teller.note(f"{post.device.name}: {sentence}")

@@ -61,9 +61,13 @@ os.execv(sys.executable, [sys.executable, "-E", "-s", name])
 class Unreachable(TareError):
     """The device did not answer, or the line to it broke; asking again may help."""
 
+    exit_code = 69
+
 
 class Refused(TareError):
     """The device, or its host key, said no; asking again does not help."""
+
+    exit_code = 68
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class _Line:
         self.said_all()
         code = self.child.wait()
         self._err.seek(0)
-        return _trouble(self.device, code, self._err.read().decode("utf-8", "replace").strip())
+        return why_silent(self.device, code, self._err.read().decode("utf-8", "replace").strip())
 
 
 @contextlib.contextmanager
@@ -141,7 +145,7 @@ def _line(device: Device, question: Mapping[str, Any], alive_s: float) -> Iterat
     with tempfile.TemporaryDirectory(prefix="tare-ssh-") as folder, tempfile.TemporaryFile() as err:
         argv = [sys.executable, *boot[1:]] if device.address == HERE else command_line(device, boot, alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
-        with _ended(child):
+        with ended(child):
             line = _Line(device, child, err)
             line.say(agent + json.dumps(dict(question)).encode() + b"\n")
             yield line
@@ -172,8 +176,26 @@ def command_line(device: Device, argv: list[str], alive_s: float, folder: str) -
     words = ["ssh", "-T", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
     words += ["-p", str(device.port)] if device.port is not None else []
     words += ["-l", device.user] if device.user is not None else []
-    words += ["-J", device.jump] if device.jump is not None else []
+    words += _by_way_of(device, folder)
     return [*words, "--", device.address, shlex.join(argv)]
+
+
+def _by_way_of(device: Device, folder: str) -> list[str]:
+    """Through the jump host; where its key is given, with that and with the device's own login."""
+    if device.jump is None:
+        return []
+    if device.jump_host_key is None:
+        return ["-J", device.jump]
+    user_and_host, _, port = device.jump.rpartition(":") if device.jump.count(":") == 1 else (device.jump, "", "22")
+    host = user_and_host.rpartition("@")[2]
+    known = Path(folder, "jump_known_hosts")
+    known.write_text(f"{host if port == '22' else f'[{host}]:{port}'} {device.jump_host_key}\n")
+    options = {"BatchMode": "yes", "StrictHostKeyChecking": "yes", "UserKnownHostsFile": str(known)}
+    options |= {"GlobalKnownHostsFile": "/dev/null", "ForwardAgent": "no", "ConnectTimeout": "15"}
+    options |= {} if device.key is None else {"IdentityFile": str(device.key), "IdentitiesOnly": "yes"}
+    words = ["ssh", *(word for key, value in options.items() for word in ("-o", f"{key}={value}")), "-p", port]
+    # ssh puts the address in, and hands the line to a shell.
+    return ["-o", f"ProxyCommand={shlex.join([*words, '-W'])} [%h]:%p {shlex.quote(user_and_host)}"]
 
 
 def _known_as(device: Device) -> str:
@@ -200,7 +222,8 @@ def _read(pipe: IO[bytes]) -> Answer | None:
     return Answer(said, pipe.read() if said.get("sends") is not None else b"")
 
 
-def _trouble(device: Device, code: int, words: str) -> TareError:
+def why_silent(device: Device, code: int, words: str) -> TareError:
+    """What an ssh that has ended says of the device."""
     last = " ".join(words.splitlines()[-3:]) or "it said nothing"
     if any(text in words for text in _REFUSED):
         return Refused(f"{device.name}: ssh was refused: {last}")
@@ -213,7 +236,8 @@ def _trouble(device: Device, code: int, words: str) -> TareError:
 
 
 @contextlib.contextmanager
-def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
+def ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """However the caller leaves, the child is gone then."""
     try:
         yield
     finally:

@@ -35,6 +35,11 @@ class Desk:
     def holds(self, path: str) -> bool:
         return PurePosixPath(path).is_relative_to(self.folder)
 
+    def know(self, below: str) -> None:
+        """Take it that what is below here is there already, the same."""
+        found = _scan(self.folder)
+        self._known |= {name: looks for name, looks in found.items() if PurePosixPath(name).is_relative_to(below)}
+
     def push(self) -> None:
         """Send what is new or changed on the device."""
         with self._lock:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tare.errors import TareError
 from tare.host import Host
 from tare.parts.managers import conflicts
-from tare.parts.protocols import Part
+from tare.parts.protocols import Part, Platform
 from tare.plan.estimate import disk_bytes, guessed_cell_s
 from tare.plan.model import Cell, Trial
 from tare.plan.order import trials
@@ -63,9 +63,13 @@ class Check:
 
 
 def check(
-    study: Study, cells: Sequence[Cell], host: Host, *, trial_s: float | None = None, ignore_managers: bool = False
-) -> Check:
-    """Ask every part, count and estimate; `trial_s` is what a trial took before, where a store knows."""
+    study: Study, cells: Sequence[Cell], host: Host, *, trial_s: float | None = None, ignore_managers: bool = False,
+    brought: bool = False,
+) -> Check:  # fmt: skip
+    """Ask every part, count and estimate; `trial_s` is what a trial took before, where a store knows.
+
+    `brought`: what a run would bring with it (a private engine) is not missing.
+    """
     planned = trials(study, cells)
     seconds = _seconds(study, planned, trial_s)
     return Check(
@@ -75,7 +79,7 @@ def check(
         trial_s=seconds,
         measured=trial_s is not None,
         disk_bytes=disk_bytes(study, zip(planned, seconds, strict=True)),
-        obstacles=(*obstacles_of(cells, host), *(() if ignore_managers else _managed(cells, host))),
+        obstacles=(*obstacles_of(cells, host, brought), *(() if ignore_managers else _managed(cells, host))),
         unasked=tuple(_unasked(cells)),
         notes=tuple(_notes(study, cells)),
     )
@@ -90,9 +94,9 @@ def _seconds(study: Study, planned: Sequence[Trial], trial_s: float | None) -> t
     return tuple(guesses[id(trial.cell)] for trial in planned)
 
 
-def obstacles_of(cells: Sequence[Cell], host: Host) -> Iterator[Obstacle]:
+def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> Iterator[Obstacle]:
     """Each distinct part once. Of a stack only the outermost platform stands on this host."""
-    asking = Asking(host)
+    asking = Asking(host, brought)
     for cell in cells:
         for kind, part in parts_of(cell):
             yield from asking.first_time(kind, part)
@@ -110,14 +114,17 @@ def parts_of(cell: Cell) -> list[tuple[str, Part]]:
 class Asking:
     """Asks parts what keeps them from working on a host, each distinct one once."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, brought: bool = False) -> None:
         self._host = host
+        self._brought = brought  # what a run brings with it is not missing
         self._answers: dict[tuple[str, str, str], tuple[Obstacle, ...]] = {}
 
     def ask(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
         key = (kind, part.part_name(), json.dumps(part.fields(), sort_keys=True))
         if key not in self._answers:
-            self._answers[key] = tuple(_ask(kind, part, self._host))
+            stopped = tuple(_ask(kind, part, self._host))
+            comes = self._brought and isinstance(part, Platform) and part.brought_by_run(self._host)
+            self._answers[key] = () if comes else stopped
         return self._answers[key]
 
     def first_time(self, kind: str, part: Part) -> tuple[Obstacle, ...]:

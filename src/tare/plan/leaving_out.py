@@ -23,11 +23,11 @@ class Possible(NamedTuple):
     cells: tuple[Cell, ...]
 
 
-def possible(study: Study, host: Host) -> Possible:
-    """All of the study, unless it says that what cannot be run may be left out."""
+def possible(study: Study, host: Host, brought: bool = False) -> Possible:
+    """All of the study, unless it says that what cannot be run may be left out; `brought` as in `check`."""
     if study.missing == "refuse":
         return Possible(study, tuple(cells_of(study)))
-    asking = Asking(host)
+    asking = Asking(host, brought)
     fewer, said = _without_beside(study, asking)
     every = cells_of(fewer)
     kept = []

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from tare.errors import StudyError
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
@@ -19,6 +19,7 @@ from tare.study.select import Place
 from tare.study.source import Loc
 from tare.study.tenancy import Tenancy
 
+OnDevice: TypeAlias = tuple[tuple[str, str], ...]  # what is said of a fleet's device: (("device", "orin-1"), ...)
 MOST_TRIALS = 10_000
 _ONE_HAND = frozenset({"cores", "governor", "fan"})  # what two controls would turn back and forth
 _SLACK = 10  # how much larger than the limit a matrix may be before its exclusions are looked at
@@ -40,32 +41,44 @@ def size(study: Study) -> int:
     return platforms * workloads * controls * len(study.tenancies)
 
 
-def cells(study: Study, *, most_trials: int = MOST_TRIALS) -> list[Cell]:
-    """Every cell once; a study that would take more than `most_trials` trials is refused before it is built."""
+def cells(study: Study, *, device: OnDevice = (), most_trials: int = MOST_TRIALS) -> list[Cell]:
+    """Every cell once; a study that would take more than `most_trials` trials is refused before it is built.
+
+    `device` is the one of a fleet that the cells are for; one that the study excludes has none.
+    """
+    _refuse_without_fleet(study, device)
     _refuse_huge(study, size(study), most_trials * (_SLACK if study.exclude else 1))
     kept: dict[str, tuple[Cell, Sequence[_Level]]] = {}
     hits = [0] * len(study.exclude)
     for tenancy, levels in itertools.product(study.tenancies, itertools.product(*_factors(study))):
-        cell = _shared(_cell(study, levels), tenancy)
-        excluded = [index for index, selector in enumerate(study.exclude) if selector.picks(place(cell))]
-        for index in excluded:
-            hits[index] += 1
-        if not excluded:
+        cell = replace(_shared(_cell(study, levels), tenancy), device=device)
+        for index, selector in enumerate(study.exclude):
+            hits[index] += selector.anywhere().picks(place(cell))  # whether there is such a device, the fleet says
+        if not any(selector.picks(place(cell)) for selector in study.exclude):
             _refuse_two_hands(study, cell)
             _keep(study, kept, cell, levels)
     _refuse_idle_exclusions(study, hits)
     found = [cell for cell, _ in kept.values()]
-    if not found:
+    if not found and not any(selector.devices for selector in study.exclude):
         raise StudyError(f"{study.source.at('exclude')}the exclusions leave no cell to run.")
-    bases = baseline(study, found) if len(found) > 1 else []
-    _refuse_huge(study, len(found), most_trials, twins=len(bases) if study.aa else 0)
+    _refuse_huge(study, len(found), most_trials, twins=len(twins(study, found)))
     return found
+
+
+def twins(study: Study, among: Sequence[Cell]) -> list[Cell]:
+    """The cells that each block holds twice: how far two runs of the same thing lie apart, in this very study.
+
+    A cell alone is compared with nothing, unless it is with the same cell on other devices.
+    """
+    compared = len(among) > 1 or bool(among and study.compare.baseline.devices)
+    found = baseline(study, among) if compared else []
+    return found if study.aa else []
 
 
 def baseline(study: Study, among: Sequence[Cell]) -> list[Cell]:
     """The cells that the others are compared with."""
     found = [cell for cell in among if study.compare.baseline.picks(place(cell))]
-    if not found:
+    if not found and not study.compare.baseline.devices:  # else it runs on another device
         where = study.source.at("compare", "against")
         raise StudyError(
             f"{where}every cell to compare with ({_worded(study.compare.against)}) is excluded.\n"
@@ -76,7 +89,7 @@ def baseline(study: Study, among: Sequence[Cell]) -> list[Cell]:
 
 def place(cell: Cell) -> Place:
     """The cell as selectors see it."""
-    return Place(cell.platforms, cell.workload, cell.controls, cell.tenants)
+    return Place(cell.platforms, cell.workload, cell.controls, cell.tenants, cell.device)
 
 
 def _factors(study: Study) -> list[list[_Level]]:
@@ -170,6 +183,14 @@ def describe(cell: Cell) -> str:
     return ", ".join(f"{key} {value}" for key, value in settings.items())
 
 
+def _refuse_without_fleet(study: Study, device: OnDevice) -> None:
+    if not device and study.for_fleet is not None:
+        raise StudyError(
+            f"{study.source.at(*study.for_fleet)}this names a device of a fleet, and there is no fleet here.\n"
+            "  `tare run STUDY --fleet devices.yaml` runs it; or name no device, to run it on this one alone."
+        )
+
+
 def _refuse_idle_exclusions(study: Study, hits: Sequence[int]) -> None:
     for index, count in enumerate(hits):
         if count == 0:
@@ -184,7 +205,7 @@ def _refuse_huge(study: Study, count: int, most: int, twins: int = 0) -> None:
     days = runs * guessed_trial_s(study) / 86400
     largest = sorted(study.factors.varied().items(), key=lambda item: -item[1])[:5]
     where = study.source.at(largest[0][0].partition(".")[0] if largest else "repeat")
-    cells_text = f"{count:,} {'cell' if count == 1 else 'cells'}" + (f" and {twins:,} twins" if twins else "")
+    cells_text = f"{count:,} {'cell' if count == 1 else 'cells'}" + (f" and {twins:,} A/A twins" if twins else "")
     factors = " x ".join(f"{number:,} {key}" for key, number in largest)
     raise StudyError(
         f"{where}{cells_text}{f' ({factors})' if factors else ''} in {study.repeat.max:,} blocks are {runs:,} trials, "

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tare.plan.matrix import baseline
+from tare.plan.matrix import twins
 from tare.plan.model import Cell, Trial
 from tare.study.model import Study
 
@@ -22,10 +22,7 @@ class Changes:
 
 def trials(study: Study, cells: Sequence[Cell]) -> list[Trial]:
     """Every block up to the last that the stop rule allows, in the order in which they would run."""
-    members = [(cell, 0) for cell in cells]
-    if study.aa and len(cells) > 1:
-        # The baseline under a second name: how far two runs of the same thing lie apart, in this very study.
-        members += [(cell, 1) for cell in baseline(study, cells)]
+    members = [(cell, 0) for cell in cells] + [(cell, 1) for cell in twins(study, cells)]
     return [trial for block in range(study.repeat.max) for trial in _block(study, members, block)]
 
 

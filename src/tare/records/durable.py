@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -85,13 +85,24 @@ def sync_folder(path: Path) -> None:
 
 def publish(half_made: Path, final: Path) -> None:
     """Give a finished folder its name; if the disk does not confirm, it has not got it."""
-    sync_folder(half_made)
-    half_made.rename(final)
+    publish_all({half_made: final})
+
+
+def publish_all(names: Mapping[Path, Path]) -> None:
+    """The same for several, half made and final: all of them, or none."""
+    for half_made in names:
+        sync_folder(half_made)
+    given: list[tuple[Path, Path]] = []
     try:
-        sync_folder(final.parent)
+        for half_made, final in names.items():
+            half_made.rename(final)
+            given.append((half_made, final))
+        for parent in {final.parent for final in names.values()}:
+            sync_folder(parent)
     except OSError:
-        with suppress(OSError):
-            final.rename(half_made)
+        for half_made, final in given:
+            with suppress(OSError):
+                final.rename(half_made)
         raise
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tare import __version__
-from tare.errors import StoreError
+from tare.errors import NoSuchInput, StoreError
 from tare.records import strict
 from tare.records.durable import replace_file
 from tare.records.model import Json
@@ -45,6 +45,8 @@ def read_header(root: Path) -> Header:
     except PermissionError:
         raise StoreError(f"{root}: no permission to read this store. Run as its owner.") from None
     except (FileNotFoundError, NotADirectoryError):
+        if not root.exists():
+            raise NoSuchInput(f"{root}: there is no such folder. {_ADVICE}") from None
         raise StoreError(_what_is_there(root)) from None
     except OSError as error:
         raise StoreError(f"{path}: it cannot be read: {error.strerror}.") from error
@@ -52,10 +54,8 @@ def read_header(root: Path) -> Header:
 
 
 def _what_is_there(root: Path) -> str:
-    if not root.exists():
-        return f"{root}: there is no such folder. {_ADVICE}"
     if not root.is_dir():
-        return f"{root}: this is a file, and a store is a folder. {_ADVICE}"
+        return f"{root}: this is a file, and a store is a folder, or a pack that `tare store pack` made. {_ADVICE}"
     try:
         empty = not any(root.iterdir())
     except PermissionError:

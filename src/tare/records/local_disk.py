@@ -42,3 +42,12 @@ def _mounts() -> str:
         return _MOUNTS.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def identity(root: Path) -> tuple[int, int] | None:
+    """Which folder this is, whatever stands at its path later; None where there is none."""
+    try:
+        found = root.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from tare.errors import StoreError
-from tare.records.durable import explained, make_folder, publish, remove_folder, settle_file
-from tare.records.header import read_header
-from tare.records.schema import HALF_MADE, MANIFEST_FILE, SPOOL_FOLDER, TRIALS_FOLDER
+from tare.records.durable import explained, give_to_user, make_folder, publish_all, remove_folder, settle_file
+from tare.records.model import Record
+from tare.records.schema import HALF_MADE, MANIFEST_FILE, TRIALS_FOLDER
 from tare.records.sealed import folder_name, keys_in, open_sealed, verify_sealed
 from tare.records.store import Store
 
 _STAGING = f"{HALF_MADE}merge"
+_AT_ONCE = 16  # files that the disk is asked for
+_TOGETHER = 100  # trials that are waited for together: so many are done again after a crash
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Merged:
     there: tuple[str, ...] = ()  # the very same was there already
     refused: tuple[str, ...] = ()  # sentences
     notes: tuple[str, ...] = ()
+    records: tuple[Record, ...] = ()  # of those that were copied
 
     def __add__(self, other: Merged) -> Merged:
         return Merged(
@@ -32,6 +36,7 @@ class Merged:
             self.there + other.there,
             self.refused + other.refused,
             self.notes + other.notes,
+            self.records + other.records,
         )
 
 
@@ -41,14 +46,15 @@ def merge(into: Store, others: Iterable[Path]) -> Merged:
     for root in others:
         if root.resolve() == into.root.resolve():
             raise StoreError(f"{root}: a store cannot be merged into itself.")
-        header = read_header(root)
-        if header.study.get("study") != into.study.get("study"):
-            raise StoreError(
-                f"{root}: this store is of the study {header.study.get('study')!r}, and {into.root} "
-                f"of {into.study.get('study')!r}. Nothing of it was merged."
-            )
-        found += take_in(into, root / TRIALS_FOLDER)
-        if left := len(_spooled(root)):
+        with Store.open(root) as other:
+            if other.study.get("study") != into.study.get("study"):
+                raise StoreError(
+                    f"{root}: this store is of the study {other.study.get('study')!r}, and {into.root} "
+                    f"of {into.study.get('study')!r}. Nothing of it was merged."
+                )
+            found += take_in(into, other.root / TRIALS_FOLDER)
+            left = len(other.spooled())
+        if left:
             what = "an attempt runs there, or was" if left == 1 else f"{left} attempts run there, or were"
             found += Merged(notes=(f"{root}: {what} cut off; the next `tare run` there seals it, then merge again.",))
     return found
@@ -56,34 +62,92 @@ def merge(into: Store, others: Iterable[Path]) -> Merged:
 
 def take_in(into: Store, folder: Path) -> Merged:
     """Take in the sealed trials that lie in a folder, each under its name TRIAL.ATTEMPT."""
-    into.recover()  # ours alone from here on, and tidy
-    found = Merged()
-    with explained(into.root, "merging", need_bytes=_size_bytes(folder)):
-        for key in sorted(keys_in(folder)):
-            found += _take(into.root, folder / folder_name(*key))
-    into.recover()  # notes them in the catalogue
-    return found
+    return Intake(into).take(folder)
 
 
-def _take(root: Path, source: Path) -> Merged:
-    final = root / TRIALS_FOLDER / source.name
+class Intake:
+    """Takes sealed trials into one store, as they come.
+
+    It is tidied once: a look at all of it each time would cost the more, the fuller it is. Those that come together go
+    to the disk together: waiting for it is what takes most of the time, and it is waited for once.
+    """
+
+    def __init__(self, into: Store) -> None:
+        into.recover()  # ours alone from here on, and tidy
+        self._into = into
+
+    def take(self, folder: Path) -> Merged:
+        """Those that lie in a folder, each under its name TRIAL.ATTEMPT; on the disk, and known, when this returns."""
+        return self.take_all([folder])[0]
+
+    def take_all(self, folders: Sequence[Path], *, move: bool = False) -> list[Merged]:
+        """The same for several folders at once: what came of each. With `move` they are ours, and are used up."""
+        found = [Merged() for _ in folders]
+        sources = [
+            (place, folder / folder_name(*key))
+            for place, folder in enumerate(folders)
+            for key in sorted(keys_in(folder))
+        ]
+        for start in range(0, len(sources), _TOGETHER):
+            some = sources[start : start + _TOGETHER]
+            for (place, _), merged in zip(some, self._take_some([path for _, path in some], move), strict=True):
+                found[place] += merged
+        return found
+
+    def _take_some(self, sources: Sequence[Path], move: bool) -> list[Merged]:
+        """As many as are waited for together."""
+        root, staging = self._into.root, self._into.root / _STAGING
+        with explained(root, "merging", need_bytes=sum(map(_size_bytes, sources))):
+            remove_folder(staging)
+            make_folder(staging)
+            found = [
+                _staged(source, root / TRIALS_FOLDER / source.name, staging / source.name, move) for source in sources
+            ]
+            copied = [name for each in found for name in each.copied]
+            _settle([path for name in copied for path in (staging / name).iterdir()])
+            if not move:
+                found = [_unchanged(merged, staging) for merged in found]
+                copied = [name for each in found for name in each.copied]
+            publish_all({staging / name: root / TRIALS_FOLDER / name for name in copied})
+            remove_folder(staging)
+        self._into.adopt([record for each in found for record in each.records])
+        return found
+
+
+def _staged(source: Path, final: Path, copy: Path, move: bool) -> Merged:
+    """The trial beside the store's others, if it is whole and new; else why not."""
     if problems := verify_sealed(source):
         return Merged(refused=(f"{source}: not merged: {problems[0]}",))
-    if final.exists():
-        if _manifest(final) == _manifest(source):
-            return Merged(there=(source.name,))
-        return Merged(refused=(f"{source}: not merged: {final} has the same trial and attempt, and says otherwise.",))
-    copy = root / _STAGING / source.name
-    remove_folder(copy.parent)
-    make_folder(copy.parent)
-    make_folder(copy)
-    for name in (*open_sealed(source).files, MANIFEST_FILE):
-        shutil.copyfile(source / name, copy / name)
-        settle_file(copy / name)
-    if problems := verify_sealed(copy):  # what was read a moment ago was not what was copied
-        return Merged(refused=(f"{source}: not merged: it changed while it was copied: {problems[0]}",))
-    publish(copy, final)
-    return Merged(copied=(source.name,))
+    for other in (final, copy):
+        if other.exists():
+            if _manifest(other) == _manifest(source):
+                return Merged(there=(source.name,))
+            told = f"{source}: not merged: {other} has the same trial and attempt, and says otherwise."
+            return Merged(refused=(told,))
+    sealed = open_sealed(source)
+    if move:
+        source.rename(copy)
+        give_to_user(copy)
+    else:
+        make_folder(copy)
+        for name in (*sealed.files, MANIFEST_FILE):
+            shutil.copyfile(source / name, copy / name)
+    return Merged(copied=(source.name,), records=(sealed.record,))
+
+
+def _unchanged(merged: Merged, staging: Path) -> Merged:
+    """Whether what was copied is what was read a moment before."""
+    for name in merged.copied:
+        if problems := verify_sealed(staging / name):
+            return Merged(refused=(f"{name}: not merged: it changed while it was copied: {problems[0]}",))
+    return merged
+
+
+def _settle(paths: Sequence[Path]) -> None:
+    """All of them on the disk: at once, for a disk that is asked by many at once answers them together."""
+    if paths:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(paths))) as pool:
+            list(pool.map(settle_file, paths))
 
 
 def _manifest(folder: Path) -> bytes:
@@ -94,10 +158,5 @@ def _manifest(folder: Path) -> bytes:
         return b""
 
 
-def _spooled(root: Path) -> set[tuple[str, int]]:
-    spool = root / SPOOL_FOLDER
-    return keys_in(spool) if spool.is_dir() else set()
-
-
-def _size_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("*/*") if path.is_file())
+def _size_bytes(sealed: Path) -> int:
+    return sum(path.stat().st_size for path in sealed.iterdir() if path.is_file())

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 Json: TypeAlias = Any
 State: TypeAlias = Literal["planned", "running", "ok", "suspect", "invalid", "failed", "timeout", "oom", "interrupted"]
+TWIN = "A/A twin"  # what people call the baseline that is run a second time
 USABLE: tuple[State, ...] = ("ok", "suspect")  # their times may be compared; a suspect one is marked
 # What a resume does not run again, but for an invalid one that has reruns left.
 FINISHED: tuple[State, ...] = ("ok", "suspect", "invalid", "failed", "timeout", "oom")

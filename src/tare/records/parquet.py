@@ -105,6 +105,20 @@ def distributions(db: Any, counters: Sequence[int]) -> dict[int, tuple[int, list
     return {channel: (count, [float(value) for value in places]) for channel, count, places in rows}
 
 
+def read_distributions(path: Path, names: Sequence[str], counters: Sequence[int]) -> dict[int, tuple[int, list[float]]]:
+    """The same of a sealed file, worked out again; `names` in the order of their ids."""
+    cursor = _reader().cursor()
+    try:
+        cursor.execute(
+            "CREATE TEMP TABLE reading AS SELECT t_ns, (list_position($names, channel) - 1)::UINTEGER AS id, value "
+            "FROM read_parquet($path) WHERE list_contains($names, channel)",
+            {"names": list(names), "path": glob.escape(str(path))},
+        )
+        return distributions(cursor, counters)
+    finally:
+        cursor.close()
+
+
 def read_readings(path: Path) -> dict[str, tuple[Times, Values]]:
     """The reverse of `write_readings`; a channel without a reading is absent."""
     import numpy as np

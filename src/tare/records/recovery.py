@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from tare.records import strict
-from tare.records.catalogue import Catalogue
+from tare.records.catalogue import Catalogue, CatalogueDamaged
 from tare.records.durable import remove_folder
 from tare.records.model import Record
-from tare.records.schema import DRAFT_FILE, HALF_MADE, SET_ASIDE, SPOOL_FOLDER, TRIALS_FOLDER
+from tare.records.schema import (
+    CATALOGUE_FILE,
+    DRAFT_FILE,
+    HALF_MADE,
+    PLAN_FILE,
+    SET_ASIDE,
+    SPOOL_FOLDER,
+    TRIALS_FOLDER,
+)
 from tare.records.seal import Content, plain, seal, set_aside
 from tare.records.sealed import Key, folder_name, keys_in, verify_sealed
 from tare.records.shelf import Shelf
 
 _REASON = "the run ended while this trial ran; what was seen until then is kept."
+
+
+def readable_catalogue(root: Path, problems: list[str]) -> Catalogue:
+    """The store's index for a reader; where it has none that can be used, one in memory."""
+    catalogue = Catalogue.in_memory()
+    try:
+        if (root / CATALOGUE_FILE).exists() or not (root / PLAN_FILE).exists():
+            return Catalogue.to_read(root)
+        catalogue.plan(strict.load((root / PLAN_FILE).read_bytes()))  # a pack has its plan in place of an index
+    except (CatalogueDamaged, sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
+        problems.append(
+            f"{CATALOGUE_FILE}: the index could not be used ({error}); it was rebuilt from the sealed trials."
+        )
+    return catalogue
 
 
 def remove_half_made(root: Path) -> None:

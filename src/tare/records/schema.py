@@ -4,6 +4,7 @@
       store.json            schema_version, tare_version, created_utc, study (plain data)
       study.yaml            the study, as it was written
       store.lock            locked by the one writer; its text only says who that is
+      fleet.jsonl           of a run over devices: a line for each try, and for whatever went wrong; only appended to
       catalogue.db          an index: planned trials, attempts, states; can be rebuilt from trials/
       spool/TRIAL.ATTEMPT/  a trial that runs: draft.json, spool.db; raw/PROBE/ while a recorder writes, then tables/
       trials/TRIAL.ATTEMPT/ a sealed trial, never changed again:
@@ -19,6 +20,9 @@
 A name that begins with `.tmp-` is half made, and is removed by the next writer. One that begins with `.damaged-`
 was a spool that could not be read in full; it is kept for a closer look.
 
+A pack (`tare store pack`) is store.json, study.yaml and trials/ of a store in one tar.xz, and plan.json in place of the
+catalogue: the planned trials in order.
+
 History
     1   tare 0.1.0: the first
         tare 0.2.0 adds trace-*.parquet, which readers of 1 do not look at: not a new version
@@ -30,7 +34,9 @@ VERSION = 1
 
 STORE_FILE = "store.json"
 STUDY_FILE = "study.yaml"
+PLAN_FILE = "plan.json"
 LOCK_FILE = "store.lock"
+LEDGER_FILE = "fleet.jsonl"
 CATALOGUE_FILE = "catalogue.db"
 SPOOL_FOLDER = "spool"
 TRIALS_FOLDER = "trials"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tare.errors import StoreError
@@ -43,6 +45,24 @@ class Shelf:
         if not self.holds(key):
             raise StoreError(f"{self._folder.parent}: there is no whole trial {folder_name(*key)} here.")
         return self._sealed[key]
+
+    def file(self, key: Key, name: str) -> Path:
+        """The path of a trial's file, its checksum looked at; a trial with a damaged one is left out from now on."""
+        with self._left_out_if_damaged(key):
+            return self.get(key).checked(name)
+
+    def data(self, key: Key, name: str) -> bytes:
+        """The same, as its content."""
+        with self._left_out_if_damaged(key):
+            return self.get(key).data(name)
+
+    @contextmanager
+    def _left_out_if_damaged(self, key: Key) -> Iterator[None]:
+        try:
+            yield
+        except Damaged as error:
+            self.leave_out(key, str(error))
+            raise
 
     def leave_out(self, key: Key, why: str) -> None:
         """Damage that came to light later: from now on the trial is left out."""

@@ -1,12 +1,12 @@
 """A store: a folder that keeps everything that a study's trials have left. `schema.py` shows what is in it.
 
 One writer at a time, any number of readers beside it. Sealed trials never change; the catalogue is an index of them.
+A store that came as one file (packing.py) is read like any other.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from tare.records.catalogue import Catalogue, CatalogueDamaged
 from tare.records.creation import lay_out
 from tare.records.durable import explained
 from tare.records.header import Header, read_header
-from tare.records.local_disk import refuse_network_disk
+from tare.records.local_disk import identity, refuse_network_disk
 from tare.records.lock import WriteLock
 from tare.records.model import Json, Record, State
 from tare.records.schema import (
@@ -34,30 +34,34 @@ from tare.records.schema import (
     TRIALS_FOLDER,
 )
 from tare.records.seal import plain
-from tare.records.sealed import Damaged, Key, folder_name, keys_in, verify_sealed
+from tare.records.sealed import Key, folder_name, keys_in, verify_sealed
 from tare.records.shelf import Shelf
 from tare.records.spool import read_channels, read_spool
 from tare.records.tables import TableName
+from tare.records.unpacking import is_pack, unpacked
 from tare.records.writer import Writer, start
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tare.records.spool import Times, Values
+    from tare.records.unpacking import Lent, Unpacked
 
 
 class Store:
     """An open store. Made by `create` or `open`; `problems` says in sentences what is damaged and was left out."""
 
-    def __init__(self, root: Path, header: Header, *, write: bool) -> None:
-        self.root = root
+    def __init__(self, root: Path, header: Header, *, write: bool, pack: Path | None = None) -> None:
+        self.root = root  # where its files lie
+        self.path = pack or root  # what it is called: the folder, or the pack
         self.header = header
         self.study: Json = header.study
         self.problems: list[str] = []
         self._write = write
         self._lock: WriteLock | None = None
-        self._identity = _identity(root)
-        self._catalogue = self._readable_catalogue()
+        self._unpacked: Unpacked | Lent | None = None
+        self._identity = identity(root)
+        self._catalogue = recovery.readable_catalogue(root, self.problems)
         self._shelf = Shelf(root / TRIALS_FOLDER, self.problems)
         self._shelf.look()
         self.problems += recovery.missing_folders(self._shelf, self._catalogue)
@@ -72,7 +76,14 @@ class Store:
     @classmethod
     def open(cls, root: Path, *, write: bool = False) -> Self:
         """The store that is there. With `write`, the first call that writes takes the store's lock, until `close`."""
-        return cls(root, read_header(root), write=write)
+        if not is_pack(root):
+            return cls(root, read_header(root), write=write)
+        if write:
+            raise StoreError(f"{root}: a pack is never written; `tare store merge STORE {root}` takes over its trials.")
+        found = unpacked(root)
+        store = cls(found.folder, read_header(found.folder), write=False, pack=root)
+        store._unpacked = found
+        return store
 
     # What was seen
 
@@ -110,8 +121,8 @@ class Store:
             return found[-1]
         among = ", ".join(names[:6] or list(dict.fromkeys(r.trial for r in records))[:6]) or "none"
         if names:
-            raise StudyError(f"{self.root}: {len(names)} trials begin with {prefix!r}: {among}. Write more of the id.")
-        raise StudyError(f"{self.root}: no trial begins with {prefix!r}. Trials here: {among}.")
+            raise StudyError(f"{self.path}: {len(names)} trials begin with {prefix!r}: {among}. Write more of the id.")
+        raise StudyError(f"{self.path}: no trial begins with {prefix!r}. Trials here: {among}.")
 
     def readings(self, trial: str, attempt: int) -> dict[str, tuple[Times, Values]]:
         """Channel to (t_ns, value); of a trial that runs, what there is so far."""
@@ -119,20 +130,20 @@ class Store:
 
         if self._runs((trial, attempt)):
             return read_spool(self._spool_file((trial, attempt)))
-        return read_readings(self._file((trial, attempt), READINGS_FILE))
+        return read_readings(self._shelf.file((trial, attempt), READINGS_FILE))
 
     def channels(self, trial: str, attempt: int) -> list[dict[str, Any]]:
         """Name, unit, kind and about of each channel; of a sealed trial also `count` and `quantiles` (schema.py)."""
         if self._runs((trial, attempt)):
             return [dict(channel) for channel in read_channels(self._spool_file((trial, attempt)))]
-        channels: list[dict[str, Any]] = strict.load(self._data((trial, attempt), CHANNELS_FILE))
+        channels: list[dict[str, Any]] = strict.load(self._shelf.data((trial, attempt), CHANNELS_FILE))
         return channels
 
     def marks(self, trial: str, attempt: int) -> dict[str, npt.NDArray[Any]]:
         """The marks as columns: t_ns, name, edge, step."""
         from tare.records.parquet import read_marks
 
-        return read_marks(self._file((trial, attempt), MARKS_FILE))
+        return read_marks(self._shelf.file((trial, attempt), MARKS_FILE))
 
     def traces(self, trial: str, attempt: int) -> list[TableName]:
         """The tables that recorders kept of this trial."""
@@ -145,7 +156,7 @@ class Store:
 
         if (name := TableName(probe, table)) not in self.traces(trial, attempt):
             raise StoreError(f"trial {trial}: {probe} kept no table {table!r} of it.")
-        return columns_of(self._file((trial, attempt), name.file))
+        return columns_of(self._shelf.file((trial, attempt), name.file))
 
     def lost_marks(self, trial: str, attempt: int) -> int:
         """How many marks the workload made after its buffer was full."""
@@ -153,7 +164,7 @@ class Store:
 
     def output(self, trial: str, attempt: int) -> tuple[str, str]:
         """What the workload printed: stdout, stderr."""
-        out, err = (self._data((trial, attempt), name) for name in (OUT_FILE, ERR_FILE))
+        out, err = (self._shelf.data((trial, attempt), name) for name in (OUT_FILE, ERR_FILE))
         return out.decode("utf-8", "surrogatepass"), err.decode("utf-8", "surrogatepass")
 
     def text(self) -> str:
@@ -198,12 +209,21 @@ class Store:
             recovery.adopt(self.root, self._shelf, catalogue)
             return recovery.seal_left_over(self.root, self._shelf, self._note_sealed, self.problems)
 
+    def adopt(self, records: Sequence[Record]) -> None:
+        """Note trials that the writer of this store has put into it sealed, every byte looked at."""
+        catalogue = self._writing()
+        if records:
+            with explained(self.root, "noting what was merged"):
+                catalogue.note(records, sealed=True)
+
     def close(self) -> None:
         """Let the lock go. A trial that is not sealed stays as it is, for `recover`."""
         self._catalogue.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+        if self._unpacked is not None:
+            self._unpacked.close()
 
     def __enter__(self) -> Self:
         return self
@@ -213,19 +233,10 @@ class Store:
 
     # Inside
 
-    def _readable_catalogue(self) -> Catalogue:
-        try:
-            return Catalogue.to_read(self.root)
-        except (CatalogueDamaged, sqlite3.Error, OSError) as error:
-            self.problems.append(
-                f"{CATALOGUE_FILE}: the index could not be used ({error}); it was rebuilt from the sealed trials."
-            )
-            return Catalogue.in_memory()
-
     def _writing(self) -> Catalogue:
         """The catalogue, for whoever writes: ours alone, whole, and of the folder that was opened."""
         if not self._write:
-            raise StoreError(f"{self.root}: this store was opened to be read, not to be written.")
+            raise StoreError(f"{self.path}: this store was opened to be read, not to be written.")
         self._refuse_if_moved()
         if self._lock is None:
             refuse_network_disk(self.root)
@@ -250,7 +261,7 @@ class Store:
 
     def _refuse_if_moved(self) -> None:
         # An open database would go on without complaint in a folder that is gone from this path.
-        if _identity(self.root) != self._identity:
+        if identity(self.root) != self._identity:
             raise StoreError(
                 f"{self.root}: the store was removed or moved while it was in use. "
                 "It was not made again; put the folder back, then run the same command."
@@ -271,28 +282,6 @@ class Store:
 
     def _spool_file(self, key: Key) -> Path:
         return self.root / SPOOL_FOLDER / folder_name(*key) / SPOOL_FILE
-
-    def _file(self, key: Key, name: str) -> Path:
-        try:
-            return self._shelf.get(key).checked(name)
-        except Damaged as error:
-            self._shelf.leave_out(key, str(error))
-            raise
-
-    def _data(self, key: Key, name: str) -> bytes:
-        try:
-            return self._shelf.get(key).data(name)
-        except Damaged as error:
-            self._shelf.leave_out(key, str(error))
-            raise
-
-
-def _identity(root: Path) -> tuple[int, int] | None:
-    try:
-        found = root.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _place(attempts: list[Record]) -> tuple[int, int, int, str]:

@@ -87,8 +87,12 @@ def table(
     *,
     indent: str = "",
     paint: Callable[[int, int], Paint | None] | None = None,
+    whole: bool = False,
 ) -> str:
-    """Rows in aligned columns, numbers to the right; too long is cut with …, too narrow becomes one line a cell."""
+    """Rows in aligned columns, numbers to the right; too narrow becomes one line a cell.
+
+    What is too long is cut with …, or, with `whole`, goes on below in its column.
+    """
     texts = [["" if cell is None else safe_text(cell) for cell in row] for row in rows]
     count = max((len(row) for row in [*texts, headers]), default=0)
     texts = [row + [""] * (count - len(row)) for row in texts]
@@ -100,8 +104,16 @@ def table(
     lines = [_line(headers, widths, right)] if headers else []
     for number, row in enumerate(texts):
         painters = [paint(number, column) if paint else None for column in range(count)]
-        lines.append(_line(row, widths, right, painters))
+        lines += [_line(cells, widths, right, painters) for cells in (_storeys(row, widths) if whole else [row])]
     return "\n".join(indent + line for line in lines)
+
+
+def _storeys(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+    """The lines that a row takes where no cell is cut."""
+    wrapped = [wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+    return [
+        [lines[place] if place < len(lines) else "" for lines in wrapped] for place in range(max(map(len, wrapped)))
+    ]
 
 
 def _line(

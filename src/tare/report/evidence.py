@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
+from tare.analysis.devices import DEVICE, TYPE
 from tare.analysis.model import Weighing
-from tare.records.model import USABLE, Record
+from tare.errors import StudyError
+from tare.records.attempts import newest_usable
+from tare.records.model import Record
 from tare.report.shown import Shown
 
 if TYPE_CHECKING:
+    from tare.analysis.fleet import Fleet
     from tare.records.store import Store
 
 
@@ -25,13 +30,31 @@ class Evidence:
     records: Sequence[Record]
     store: Store | None = None
 
+    @cached_property
+    def fleet(self) -> Fleet | None:
+        """What the records say about their devices; None where a fleet did not run them, or there is only one."""
+        if len({record.settings[DEVICE] for record in self.records if DEVICE in record.settings}) < 2:
+            return None
+        from tare.analysis.fleet import fleet_of_records
+
+        weighing, store = self.weighing, self.store
+        by = None if weighing.by in (DEVICE, TYPE) else weighing.by
+        channels = (lambda each: store.channels(each.record.trial, each.record.attempt)) if store else (lambda each: ())
+        margin = max((each.margin for each in weighing.comparisons), default=None)
+        try:
+            return fleet_of_records(
+                [(weighing.study, self.records)], store.study if store else {}, channels, by=by,
+                against=weighing.against or None if by else None, margin=margin, metrics=[weighing.metric],
+            )  # fmt: skip
+        except StudyError:  # no trial is usable: the page says so
+            return None
+
     def usable(self) -> dict[str, list[Record]]:
         """Level -> its usable records, the newest attempt of each trial, in the order of the levels."""
         level_of = {each.trial: each.level for each in self.shown}
-        newest = {record.trial: record for record in self.records if record.state in USABLE and not record.twin}
         held: dict[str, list[Record]] = {level: [] for level in self.level_hrefs}
-        for record in newest.values():
-            if (level := level_of.get(record.trial)) in held:
+        for record in newest_usable(self.records):
+            if not record.twin and (level := level_of.get(record.trial)) in held:
                 held[level].append(record)
         return {level: records for level, records in held.items() if records}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tare.report.charts.bars import phases_figure, step_figure
 from tare.report.charts.compute_parts import compute_figures
+from tare.report.charts.devices import devices_figure
 from tare.report.charts.effects import effects_figure
 from tare.report.charts.energy import energy_figure
 from tare.report.charts.over_time import over_time
@@ -20,12 +21,13 @@ from tare.report.figure import Figure
 
 
 def figures(evidence: Evidence) -> list[Figure]:
-    """Layers, effects, trials, curves, parts, energy, predictions, spreads, time, the kernel, take-aways, phases."""
+    """In the order in which they are read: what it costs and where, then what it is made of, then the trials."""
     weighing, hrefs = evidence.weighing, evidence.level_hrefs
     margin = max((each.margin for each in weighing.comparisons), default=0.0)
     drawn = [
         why_figure(evidence.records, margin),
         effects_figure(weighing, hrefs),
+        devices_figure(evidence),
         trials_figure(weighing, evidence.shown, list(hrefs)),
         *scale_up(evidence),
         step_figure(weighing, hrefs),

@@ -8,6 +8,8 @@ from tare.analysis.kernel.model import Cell, Kind, Section
 from tare.report.columns import table, wrap
 from tare.report.words import safe_text, share_text, time_text
 
+FRAMES = 8  # of a stack: the outermost ones say where the request came from
+
 
 def kernel_text(sections: Iterable[Section], width: int = 80) -> str:
     """All sections, one after another."""
@@ -19,7 +21,7 @@ def section_text(section: Section, width: int) -> str:
     used = [place for place in range(len(kinds)) if any(row[place] not in (None, "") for row in section.rows)]
     rows = [[cell_text(row[place], kinds[place]) for place in used] for row in section.rows]
     heads = [section.columns[place].title for place in used]
-    lines = [*wrap(safe_text(section.title), width), table(rows, heads, width)]
+    lines = [*wrap(safe_text(section.title), width), table(rows, heads, width, whole=True)]
     for note in section.notes:
         lines += wrap(safe_text(f"note: {note}"), width, indent="  ")
     return "\n".join(lines)
@@ -35,8 +37,17 @@ def number_text(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.3g}"
 
 
+def stack_text(stack: str, most: int = FRAMES) -> str:
+    """`a;b;...;z` as `a > b > ... > z`; of a long one its beginning and its end (all of it is in --json)."""
+    frames = safe_text(stack).split(";")
+    if len(frames) > most:
+        frames = [*frames[: most - 3], "...", *frames[-2:]]
+    return " > ".join(frames)
+
+
 _TEXTS: Mapping[Kind, Callable[..., str]] = {
     "text": safe_text,
+    "stack": stack_text,
     "count": lambda value: f"{value:,}",
     "number": number_text,
     "share": share_text,

@@ -82,6 +82,8 @@ def plain_text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(plain_text(item) for item in value)
+    if isinstance(value, Mapping):
+        return "; ".join(f"{safe_text(name)} {plain_text(item)}" for name, item in value.items())
     return safe_text(value)
 
 

@@ -10,6 +10,7 @@ from tare.analysis.model import Comparison, Left, Weighing
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.report.answers import Answer, answers_of, notes_of
+from tare.report.devices_section import DevicesSection, devices_section
 from tare.report.evidence import Evidence
 from tare.report.figure import Cell, Figure
 from tare.report.figures import figures
@@ -94,6 +95,7 @@ class Page:
     parity: str
     notes: tuple[str, ...]
     problems: tuple[str, ...]
+    devices: DevicesSection | None
     figures: tuple[Figure, ...]
     trial_metrics: tuple[str, ...]
     groups: tuple[TrialGroup, ...]
@@ -118,6 +120,7 @@ def page(
     hrefs = {level: f"#level-{place}" for place, level in enumerate(levels)}
     anchors = {each.trial: f"#{each.anchor}" for each in shown}
     metrics = _trial_metrics(weighing, shown)
+    evidence = Evidence(weighing, shown, hrefs, records, store)
     return Page(
         weighing=weighing,
         question=weighing.question or weighing.study,
@@ -137,7 +140,8 @@ def page(
         parity=parity_sentence(weighing, shown, records),
         notes=tuple(notes_of(weighing)),
         problems=tuple(problems),
-        figures=tuple(figures(Evidence(weighing, shown, hrefs, records, store))),
+        devices=None if evidence.fleet is None else devices_section(evidence.fleet),
+        figures=tuple(figures(evidence)),
         trial_metrics=tuple(metric_name(metric) for metric in metrics),
         groups=tuple(_group(level, hrefs, shown, metrics) for level in levels),
         methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),

@@ -32,6 +32,7 @@ class Pace:
     def __init__(self, total: int, now: Now = time.monotonic) -> None:
         self.total = total
         self.done = 0
+        self.again = 0  # attempts beyond the first, of trials that were invalid
         self._seconds: list[float] = []
         self._now = now
         self._began_s: float | None = None
@@ -43,6 +44,15 @@ class Pace:
         self.done += 1
         self._seconds.append(seconds)
         self._began_s = None
+
+    def once_more(self) -> None:
+        """The trial that has just ended is run again: it is not done, and no further one."""
+        self.done -= 1
+        self.again += 1
+
+    def place(self) -> str:
+        """`3/18`, or `3/18, 2 again`."""
+        return f"{self.done:{len(str(self.total))}d}/{self.total}" + (f", {self.again} again" if self.again else "")
 
     def left_s(self) -> float | None:
         """Seconds to go; None before the first trial has ended."""
@@ -76,14 +86,17 @@ class PlainProgress:
     def trial_ended(self, state: str, seconds: float) -> None:
         self._pace.end(seconds)
         pace = self._pace
-        place = f"[{pace.done:{len(str(pace.total))}d}/{pace.total}]"
-        self._say(f"{place} {self._label}: {safe_text(state)}, {time_text(seconds)}{_left(pace)}")
+        self._say(f"[{pace.place()}] {self._label}: {safe_text(state)}, {time_text(seconds)}{_left(pace)}")
+
+    def trial_again(self) -> None:
+        self._pace.once_more()
 
     def note(self, text: str) -> None:
         self._say(_safe_lines(text))
 
     def finished(self) -> None:
-        self._say(f"{self._pace.done} of {count_text(self._pace.total, 'trial')} done")
+        again = f", {count_text(self._pace.again, 'attempt')} again" if self._pace.again else ""
+        self._say(f"{self._pace.done} of {count_text(self._pace.total, 'trial')} done{again}")
 
     def _say(self, line: str) -> None:
         with _whatever_the_terminal_does():
@@ -104,7 +117,7 @@ class BarProgress:
     def started(self, total: int) -> None:
         self._pace = Pace(total, self._now)
         with _whatever_the_terminal_does():
-            self._bar = _rich_bar(self._stream, lambda: _left(self._pace).removeprefix(", "))
+            self._bar = _rich_bar(self._stream, self._pace.place, lambda: _left(self._pace).removeprefix(", "))
             self._task = self._bar.add_task("", total=total)
             self._bar.start()
 
@@ -118,6 +131,10 @@ class BarProgress:
 
     def trial_ended(self, state: str, seconds: float) -> None:
         self._pace.end(seconds)
+        self._update(completed=self._pace.done)
+
+    def trial_again(self) -> None:
+        self._pace.once_more()
         self._update(completed=self._pace.done)
 
     def note(self, text: str) -> None:
@@ -158,23 +175,27 @@ def _left(pace: Pace) -> str:
     return f", about {duration_text(left_s)} left"
 
 
-def _rich_bar(stream: TextIO, left: Callable[[], str]) -> Any:
+def _rich_bar(stream: TextIO, place: Callable[[], str], left: Callable[[], str]) -> Any:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn
+    from rich.progress import BarColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as RichProgress
     from rich.text import Text
 
-    class TimeLeft(ProgressColumn):
+    class Said(ProgressColumn):
         max_refresh = 1.0
 
+        def __init__(self, words: Callable[[], str]) -> None:
+            super().__init__()
+            self._words = words
+
         def render(self, task: object) -> Text:
-            return Text(left())
+            return Text(self._words())
 
     return RichProgress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeLeft(),
+        Said(place),
+        Said(left),
         console=Console(file=stream),
         refresh_per_second=REFRESH_HZ,
         redirect_stdout=False,

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare.analysis.model import Left, Measurement, Weighing
-from tare.records.model import USABLE, Record
+from tare.analysis.trials import why_not
+from tare.records.attempts import newest_usable
+from tare.records.model import TWIN, Record
 from tare.report.listing import plain_text
 
 
@@ -28,7 +30,7 @@ class Shown:
 
     @property
     def label(self) -> str:
-        return f"{self.level} (A/A twin)" if self.twin else self.level
+        return f"{self.level} ({TWIN})" if self.twin else self.level
 
 
 def shown_trials(weighing: Weighing, records: Sequence[Record]) -> list[Shown]:
@@ -37,16 +39,15 @@ def shown_trials(weighing: Weighing, records: Sequence[Record]) -> list[Shown]:
     outliers = {left.trial: " ".join(left.reasons) for left in weighing.outliers if left.trial}
     left_out = {left.trial: left for left in weighing.left_out}
     # Of several attempts at a trial the newest usable one counts, as in the analysis.
-    counted = {
-        record.trial: record for record in records if record.state in USABLE and weighing.metric in record.metrics
-    }
+    counted = newest_usable(records, lambda record: why_not(record, weighing.metric) is None)
+    speaks = {record.trial: record for record in counted}
     ordered = sorted(records, key=lambda record: (record.block, record.position, record.attempt))
     shown = []
     for place, record in enumerate(ordered, start=1):
         found = measured.get(record.trial)
         left = left_out.get(record.trial)
         level = _level(record, weighing.by, found, left)
-        value = found.value if found is not None and counted.get(record.trial) is record else None
+        value = found.value if found is not None and speaks.get(record.trial) is record else None
         why = left.reasons if left is not None and value is None else ()
         shown.append(_from_record(f"trial-{place}", record, level, value, record.reasons or why))
     stored = {record.trial for record in records}

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 
 from tare.measures import parse_share
 from tare.parts.protocols import Json
-from tare.study.factors import Factors, label
+from tare.study.factors import DEVICE_KEYS, Factors, label
 from tare.study.select import Selector
 from tare.study.source import Complaint
 from tare.study.times import time_between, written
@@ -137,6 +137,9 @@ def resolved(compare: Compare, factors: Factors) -> tuple[Compare, list[Complain
     by = compare.by or (next(iter(against), None) if isinstance(against, dict) else None) or _default_by(factors)
     if unknown := factors.unknown(by):
         return compare, [Complaint(("by",) if compare.by else ("against", by), unknown, of_key=not compare.by)]
+    if against is None and by in DEVICE_KEYS:
+        said = f"compare.against must say which {by} the others are compared with: only a run over a fleet knows them."
+        return compare, [Complaint(("by",), said)]
     if against is None:
         against = {by: _first_level(by, factors)}
     elif not isinstance(against, dict):

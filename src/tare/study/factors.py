@@ -13,6 +13,8 @@ from tare.study.reader import Stack
 from tare.study.source import listed, show, suggestion
 from tare.study.tenancy import ALONE, Tenancy
 
+DEVICE_KEYS = ("device", "device.type")  # factors of a run over a fleet: their levels are in its inventory
+
 
 @dataclass(frozen=True)
 class Factors:
@@ -70,7 +72,7 @@ class Factors:
 
     def unknown(self, key: str) -> str | None:
         """What to say about a key that names nothing in this study; None if it does name something."""
-        if key in self.values or key in self.stacks:
+        if key in self.values or key in self.stacks or key in DEVICE_KEYS:
             return None
         known = list(dict.fromkeys([*self.stacks, *self.values]))
         return f"nothing in this study is called {show(key)}.\nThere is: {listed(known)}.{suggestion(key, known)}"

@@ -17,7 +17,7 @@ _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\
 _WIDE = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"), (b"\x00\x00\xfe\xff", "UTF-32"))
 
 
-def read(path: Path, *, trust: bool) -> bytes:
+def read(path: Path, *, trust: bool, most_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of the file, checked and read through one descriptor so that nobody can swap it in between."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -30,7 +30,7 @@ def read(path: Path, *, trust: bool) -> bytes:
         if not trust:
             _refuse_foreign(path, status)
         found = bytearray()
-        while len(found) <= MAX_BYTES and (chunk := os.read(descriptor, MAX_BYTES + 1)):
+        while len(found) <= most_bytes and (chunk := os.read(descriptor, most_bytes + 1)):
             found += chunk
         return bytes(found)
     except OSError as error:
@@ -39,11 +39,11 @@ def read(path: Path, *, trust: bool) -> bytes:
         os.close(descriptor)
 
 
-def decoded(text: str | bytes) -> str:
+def decoded(text: str | bytes, most_bytes: int = MAX_BYTES) -> str:
     """The text, if it is text: UTF-8 with or without a byte order mark, any line ends."""
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    if len(raw) > MAX_BYTES:
-        raise Fatal(Problem(1, 1, f"the file is too large: a study has at most {MAX_BYTES:,} bytes."))
+    if len(raw) > most_bytes:
+        raise Fatal(Problem(1, 1, f"the file is too large: it may have at most {most_bytes:,} bytes."))
     for mark, encoding in _WIDE:
         if raw.startswith(mark):
             raise Fatal(Problem(1, 1, f"the file is in {encoding}. Save it as UTF-8."))

@@ -26,7 +26,7 @@ from tare.study.design import Compare, Order, Repeat, resolved
 from tare.study.factors import Factors
 from tare.study.reader import PartReader, Stack
 from tare.study.select import Selector
-from tare.study.source import Complaint, Source
+from tare.study.source import Complaint, Loc, Source
 from tare.study.tenancy import ALONE, Tenancy, read_tenancies
 from tare.study.times import time_between, written
 from tare.study.wording import as_validation_error
@@ -216,6 +216,13 @@ class Study(BaseModel):
     def factors(self) -> Factors:
         """What the study varies and fixes, by the names that records use."""
         return Factors(self.platforms, self.workloads, self.controls, self.tenancies)
+
+    @property
+    def for_fleet(self) -> Loc | None:
+        """Where the study names devices of a fleet, for which alone it can be planned; None if it names none."""
+        places: list[tuple[Loc, Selector]] = [(("compare", "against"), self.compare.baseline)]
+        places += [(("exclude", index), selector) for index, selector in enumerate(self.exclude)]
+        return next((loc for loc, selector in places if selector.devices), None)
 
     def as_plain(self) -> dict[str, Json]:
         """Strict JSON with the keys of the file; `model_validate` makes an equal study of it."""

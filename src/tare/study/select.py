@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
 from tare.study.annotations import levels_of
-from tare.study.factors import Factors, platform_prefix, whole_kind
+from tare.study.factors import DEVICE_KEYS, Factors, platform_prefix, whole_kind
 from tare.study.making import in_records
 from tare.study.reader import PartReader, Stack
 from tare.study.source import Complaint, Loc, listed, show
@@ -23,6 +23,7 @@ class Place(NamedTuple):
     workload: Part
     controls: tuple[Part, ...] = ()
     tenants: Json = 1
+    device: tuple[tuple[str, str], ...] = ()  # in a fleet: its name, and its type where it has one
 
     def whole(self, key: str) -> tuple[Part, ...]:
         """The parts that a key such as `platform` names."""
@@ -64,6 +65,15 @@ class Selector:
 
     def plain(self) -> dict[str, Json]:
         return dict(self.wanted)
+
+    @property
+    def devices(self) -> dict[str, list[Json]]:
+        """The levels of a fleet's devices that are wanted, by `device` or `device.type`."""
+        return {key: meant(value) for key, value in self.wanted if key in DEVICE_KEYS}
+
+    def anywhere(self) -> Selector:
+        """The same cells, on whatever device."""
+        return Selector(tuple((key, value) for key, value in self.wanted if key not in DEVICE_KEYS))
 
     def picks(self, place: Place) -> bool:
         """Whether the cell is one of those that are meant."""
@@ -137,9 +147,12 @@ class _FieldIs:
         return [] if any(value in factors.values[self.key] for value in meant) else [_no_cell(loc, self.key, factors)]
 
     def _meant_for(self, part: Part, name: str) -> list[Json]:
-        """The value as that part would have it in its records: '2 GiB' is 2147483648 there."""
+        """The value as that part would have it in its records: '2 GiB' is 2147483648 there.
+
+        A label that follows from other fields (that of a power mode) can be that of another part only: it stays as is.
+        """
         levels, _ = levels_of(type(part).model_fields[name], self.value)
-        return [value for level in levels for value in in_records(part, name, level)]
+        return [value for level in levels for value in in_records(part, name, level) or [level]]
 
 
 @dataclass(frozen=True)
@@ -149,19 +162,40 @@ class _TenantsAre:
     value: Json
 
     def holds(self, place: Place) -> bool:
-        return place.tenants in self._meant()
+        return place.tenants in meant(self.value)
 
     def complaints(self, factors: Factors, loc: Loc) -> list[Complaint]:
-        there = any(level in factors.values["tenants"] for level in self._meant())
+        there = any(level in factors.values["tenants"] for level in meant(self.value))
         return [] if there else [_no_cell(loc, "tenants", factors)]
 
-    def _meant(self) -> list[Json]:
-        return self.value if isinstance(self.value, list) else [self.value]
+
+@dataclass(frozen=True)
+class _DeviceIs:
+    """`device: orin-1`, or one of several: `device.type: [orin, xavier]`. Which there are, only the run knows."""
+
+    key: str
+    value: Json
+
+    def holds(self, place: Place) -> bool:
+        return dict(place.device).get(self.key) in meant(self.value)
+
+    def complaints(self, factors: Factors, loc: Loc) -> list[Complaint]:
+        levels = meant(self.value)
+        if levels and all(isinstance(level, str) and level for level in levels):
+            return []
+        return [Complaint(loc, f"{self.key} is a name in the fleet's inventory, or a list of them, not {{given}}.")]
+
+
+def meant(value: Json) -> list[Json]:
+    """One level, or one of several."""
+    return value if isinstance(value, list) else [value]
 
 
 def _test(key: str, value: Json) -> Test:
     if key == "tenants":
         return _TenantsAre(value)
+    if key in DEVICE_KEYS:
+        return _DeviceIs(key, value)
     kind = whole_kind(key)
     return _FieldIs(key, value) if kind is None else _PartIs(key, kind, value)
 

@@ -44,9 +44,9 @@ class Parsed(NamedTuple):
     problems: list[Problem]
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str, most_values: int = MAX_NODES) -> Parsed:
     """The one document in `text`; raises `Fatal` where reading on makes no sense."""
-    composer = _Composer(YAML(typ="safe", pure=True).parse(text))
+    composer = _Composer(YAML(typ="safe", pure=True).parse(text), most_values)
     try:
         root = composer.document()
     except MarkedYAMLError as error:
@@ -62,7 +62,8 @@ def parse(text: str) -> Parsed:
 class _Composer:
     """Builds the tree from events, counting as it goes."""
 
-    def __init__(self, events: Iterator[Event]) -> None:
+    def __init__(self, events: Iterator[Event], most_values: int = MAX_NODES) -> None:
+        self._most_values = most_values
         self.problems: list[Problem] = []
         self._events = events
         self._anchors: dict[str, Node | None] = {}  # None: opened and not closed yet
@@ -113,8 +114,9 @@ class _Composer:
 
     def _count(self, nodes: int, line: int) -> None:
         self._nodes += nodes
-        if self._nodes > MAX_NODES:
-            raise Fatal(Problem(line, 1, f"there are more than {MAX_NODES:,} values up to here; no study needs that."))
+        if self._nodes > self._most_values:
+            told = f"there are more than {self._most_values:,} values up to here; nothing of this kind needs that."
+            raise Fatal(Problem(line, 1, told))
 
     def _scalar(self, event: Event, depth: int) -> Node:
         line, column = _place(event.start_mark)

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from tare.errors import TareError
+from tare.errors import NoSuchInput, TareError
 from tare.traces.decode import lost_events
 from tare.traces.recording import HEADER, Recording, open_folder
 from tare.traces.tables import Chunk, tables
@@ -65,7 +65,7 @@ class Summary:
 def opened(path: Path) -> Iterator[Opened]:
     """A trace.dat, a text trace, or a folder of raw pages; what must be unpacked goes when this is left."""
     if not path.exists():
-        raise TareError(f"there is no {path}.")
+        raise NoSuchInput(f"{path}: there is no such file or folder.")
     with TemporaryDirectory(prefix="tare-trace-") as spill:
         if path.is_dir():
             if not (path / HEADER).exists():

@@ -75,13 +75,13 @@ def of_disks(columns: Columns) -> Columns:
     named = {_RENAMED.get(key, key): column for key, column in columns.items()}
     if "bdi" in named and "dev" not in named:
         words, codes = coded(named["bdi"])
-        named["dev"] = np.array([_number(word) for word in words], np.int64)[codes]
+        named["dev"] = np.array([bdi_number(word) for word in words], np.int64)[codes]
     return {
         key: column.astype(np.int64) if key in ("dev", "inode", "page") else column for key, column in named.items()
     }
 
 
-def _number(bdi: str) -> int:
+def bdi_number(bdi: str) -> int:
     """`254:0` as a number; 0, which no device has, for a bdi that is called otherwise (btrfs, a network drive)."""
     found = _NUMBERS.fullmatch(bdi)
     return device_number(int(found[1]), int(found[2])) if found else 0

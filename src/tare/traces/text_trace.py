@@ -8,9 +8,11 @@ raw pages that it was made from, and times of microseconds only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import add
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,27 +21,31 @@ from tare.errors import TareError
 from tare.traces.decode import Columns, column_name
 from tare.traces.page_writes import PageWrites
 from tare.traces.roles import DAEMON, HOST, is_daemon
-from tare.traces.tables import Chunk, of_disks
+from tare.traces.tables import Chunk, bdi_number, of_disks
+from tare.traces.text_fields import columns_of
 
 LINES_AT_ONCE = 100_000
+_BLANK = r"[^\S\n]"
 _LINE = re.compile(
-    r"^\s*(?P<comm>.+?)-(?P<pid>\d+)\s+(?:\(\s*[\d-]+\)\s+)?\[(?P<cpu>\d+)\]\s+(?:(?P<flags>[^\s\d]\S{2,7}|\.{3,8})\s+)?"
-    r"(?P<s>\d+)\.(?P<fraction>\d+):\s+(?:(?P<system>\w+):)?(?P<event>\w+):\s*(?P<text>.*)$"
+    rf"^{_BLANK}*(.[^-\n]*(?:-[^-\n]*)*?)-(\d+){_BLANK}+(?:\({_BLANK}*[\d-]+\){_BLANK}+)?\[(\d+)\]{_BLANK}+"
+    rf"(?:(?:[^\s\d]\S{{2,7}}|\.{{3,8}}){_BLANK}+)?(\d+)\.(\d+):{_BLANK}+(?:\w+:)?(\w+):{_BLANK}*(.*)$",
+    re.MULTILINE,
 )
-_LOST = re.compile(r"^\s*CPU:\s*(\d+) \[(?:LOST )?(\d+)? ?EVENTS(?: DROPPED)?\]")  # the kernel's words, and trace-cmd's
-_PAIR = re.compile(r"(\w+)=(\S+)")
-_BDI = re.compile(r"^bdi (\S+?):? ")
-_BLOCK = re.compile(
-    r"^(?P<major>\d+),(?P<minor>\d+) (?P<rwbs>[A-Z]+) (?:(?P<bytes>\d+) )?(?:\([^)]*\) )?"
-    r"(?P<sector>\d+) \+ (?P<nr_sector>\d+)"
+_LOST = re.compile(  # the kernel's words, and trace-cmd's
+    rf"^{_BLANK}*CPU:{_BLANK}*(\d+) \[(?:LOST )?(\d+)? ?EVENTS(?: DROPPED)?\]", re.MULTILINE
 )
-_BUFFER = re.compile(r"^(?P<major>\d+),(?P<minor>\d+) sector=(?P<sector>\d+) size=(?P<size>\d+)")
-_SWITCH = re.compile(  # as trace-cmd prints it
-    r"^(?P<prev_comm>.+):(?P<prev_pid>\d+) \[(?P<prev_prio>-?\d+)\] (?P<prev_state>\S+) ==> "
-    r"(?P<next_comm>.+):(?P<next_pid>\d+) \[(?P<next_prio>-?\d+)\]"
-)
-_CALL = re.compile(r"^NR (?P<id>-?\d+)(?: = (?P<ret>-?\d+))?")
-_WHOLE = re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)")
+
+
+class Rows(NamedTuple):
+    """Events of one kind, column by column, as they stand in the text."""
+
+    comm: Sequence[str]
+    pid: Sequence[str]
+    cpu: Sequence[str]
+    seconds: Sequence[str]
+    fraction: Sequence[str]
+    event: Sequence[str]
+    text: Sequence[str]
 
 
 def text_tables(path: Path, page_bytes: int = 4096, lines_at_once: int = LINES_AT_ONCE) -> Iterator[Chunk]:
@@ -68,40 +74,40 @@ def is_text_trace(path: Path, lines: int = 1000) -> bool:
         return any(_LINE.match(line) for line, _ in zip(file, range(lines), strict=False))
 
 
-def _pieces(file: Iterable[str], size: int, lost: dict[int, int]) -> Iterator[dict[str, list[re.Match[str]]]]:
-    rows: dict[str, list[re.Match[str]]] = {}
-    held = 0
-    for line in file:
-        found = _LINE.match(line)
-        if found is None:
-            if gone := _LOST.search(line):
-                lost[int(gone[1])] = lost.get(int(gone[1]), 0) + int(gone[2] or 1)  # not counted is one at least
-            continue
-        name = found["event"].replace("writeback_dirty_page", "writeback_dirty_folio")
-        rows.setdefault(name, []).append(found)
-        held += 1
-        if held >= size:
-            yield rows
-            rows, held = {}, 0
-    if rows:
-        yield rows
+def _pieces(file: Iterable[str], size: int, lost: dict[int, int]) -> Iterator[dict[str, Rows]]:
+    lines = iter(file)
+    while block := "".join(islice(lines, size)):
+        if "EVENTS" in block:
+            for cpu, count in _LOST.findall(block):
+                lost[int(cpu)] = lost.get(int(cpu), 0) + int(count or 1)  # not counted is one at least
+        rows: dict[str, list[tuple[str, ...]]] = {}
+        for found in _LINE.findall(block):
+            rows.setdefault(found[5].replace("writeback_dirty_page", "writeback_dirty_folio"), []).append(found)
+        if rows:
+            yield {name: Rows(*zip(*several, strict=True)) for name, several in rows.items()}
 
 
-def _columns(name: str, rows: list[re.Match[str]]) -> Columns:
-    comms = [row["comm"].strip() for row in rows]
+def _columns(name: str, rows: Rows) -> Columns:
+    comms = {comm: comm.strip() for comm in set(rows.comm)}
+    roles = {comm: DAEMON if is_daemon(called) else HOST for comm, called in comms.items()}
     columns: Columns = {
-        "t_ns": np.array([int(row["s"]) * 10**9 + int(row["fraction"].ljust(9, "0")[:9]) for row in rows], np.int64),
-        "cpu": np.array([int(row["cpu"]) for row in rows], np.int32),
-        "pid": np.array([int(row["pid"]) for row in rows], np.int32),
-        "comm": np.array(comms, dtype=object),
-        "role": np.array([DAEMON if is_daemon(comm) else HOST for comm in comms], dtype=object),
+        "t_ns": _times_ns(rows.seconds, rows.fraction),
+        "cpu": np.array(list(map(int, rows.cpu)), np.int32),
+        "pid": np.array(list(map(int, rows.pid)), np.int32),
+        "comm": np.array([comms[comm] for comm in rows.comm], dtype=object),
+        "role": np.array([roles[comm] for comm in rows.comm], dtype=object),
     }
-    fields = [_fields(row["text"]) for row in rows]
-    for key in dict.fromkeys(key for row in fields for key in row):
-        if (column := _column([row.get(key) for row in fields])) is not None:
-            columns[column_name(key)] = column
-    columns["text"] = np.array([row["text"].rstrip() for row in rows], dtype=object)
+    columns |= {column_name(key): column for key, column in columns_of(rows.text).items()}
+    columns["text"] = np.array([text.rstrip() for text in rows.text], dtype=object)
     return _of_disks(name, columns)
+
+
+def _times_ns(seconds: Sequence[str], fractions: Sequence[str]) -> npt.NDArray[np.int64]:
+    digits = len(fractions[0])
+    if digits <= 9 and {digits} == set(map(len, fractions)):
+        return np.array(list(map(int, map(add, seconds, fractions))), np.int64) * np.int64(10 ** (9 - digits))
+    nines = [(fraction + "000000000")[:9] for fraction in fractions]
+    return np.array(list(map(int, map(add, seconds, nines))), np.int64)
 
 
 def _alike(columns: Columns, kinds: dict[str, str]) -> Columns:
@@ -116,27 +122,7 @@ def _of_disks(name: str, columns: Columns) -> Columns:
         return columns
     if {"major", "minor"} <= columns.keys():
         columns["dev"] = columns.pop("major") << 20 | columns.pop("minor")
+    elif "bdi" in columns and "dev" not in columns:
+        numbers = {bdi: bdi_number(bdi) for bdi in set(columns["bdi"].tolist())}
+        columns["dev"] = np.array([numbers[bdi] for bdi in columns["bdi"].tolist()], np.int64)
     return of_disks(columns)
-
-
-def _fields(text: str) -> Mapping[str, str]:
-    """What an event's words say, by name."""
-    for pattern in (_BLOCK, _BUFFER, _CALL, _SWITCH):
-        if found := pattern.match(text):
-            return {key: value for key, value in found.groupdict().items() if value is not None}
-    fields = dict(_PAIR.findall(text))
-    if bdi := _BDI.match(text):
-        fields["bdi"] = bdi[1]
-    return fields
-
-
-def _column(values: list[str | None]) -> npt.NDArray[Any] | None:
-    """Numbers where all are, else words; None where some row has no value: then the whole text is what there is."""
-    words = [value for value in values if value is not None]
-    if len(words) < len(values):
-        return None
-    if all(_WHOLE.fullmatch(word) for word in words):
-        numbers = [int(word, 0) if word.startswith(("0x", "-0x")) else int(word) for word in words]
-        if all(-(1 << 63) <= number < 1 << 63 for number in numbers):
-            return np.array(numbers, np.int64)
-    return np.array(words, dtype=object)

@@ -19,10 +19,10 @@ from tare.errors import BusyError, NotPermittedError, TareError
 from tare.host import Host
 from tare.parts.owner import Owner
 from tare.parts.state import ROOT_STATE, state_dir
-from tare.trial import guardian
+from tare.trial import guardian, shared_lock
 
 __all__ = [
-    "DeviceLock", "device_id", "lock_dir", "out_of_sight", "private_folder", "restore_command", "state_dir",
+    "DeviceLock", "device_id", "in_use", "lock_dir", "out_of_sight", "private_folder", "restore_command", "state_dir",
     "trusted_owners",
 ]  # fmt: skip
 
@@ -106,24 +106,30 @@ def private_folder(path: Path) -> Path:
 class DeviceLock:
     """One owner at a time. The kernel's lock is the truth; what the file says is only information.
 
-    The file is never removed, and a holder that is killed frees it at once: there is nothing to clean up.
+    The file is never removed, and a holder that is killed frees it at once: there is nothing to clean up. Runs of other
+    users have files of their own: a second lock, on a folder, is between those.
     """
 
     def __init__(self, state: Path, device: str, run: str = "") -> None:
         self.path = lock_dir(state) / f"{device}.lock"
         self._run = run
         self._descriptor = -1
+        self._shared: int | None = None
 
     def __enter__(self) -> Self:
         private_folder(self.path.parent)
         descriptor = self._open()
         until_s = time.monotonic() + GUARDIAN_NEEDS_S
-        while not _locked(descriptor):
-            said = os.pread(descriptor, 4096, 0)
-            if not _is_guardians(said) or time.monotonic() > until_s:
-                os.close(descriptor)
-                raise BusyError(_busy(self.path, said))
-            time.sleep(0.1)  # it puts back what a dead run left, and is gone then
+        try:
+            while not _locked(descriptor):
+                said = os.pread(descriptor, 4096, 0)
+                if not _is_guardians(said) or time.monotonic() > until_s:
+                    raise BusyError(_busy(self.path, said))
+                time.sleep(0.1)  # it puts back what a dead run left, and is gone then
+            self._shared = self._shared_with_others(until_s)
+        except BaseException:
+            os.close(descriptor)
+            raise
         self._descriptor = descriptor
         me = Owner.me()
         self._say({"pid": me.pid, "started": me.started, "since": time.time(), "run": self._run})
@@ -133,6 +139,21 @@ class DeviceLock:
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
         self._descriptor = -1
+        if self._shared is not None:
+            os.close(self._shared)
+            self._shared = None
+
+    def _shared_with_others(self, until_s: float) -> int | None:
+        """The lock that other users' runs take too. A guardian goes on without: nobody else does its work."""
+        place = shared_lock.folder()
+        if place is None:
+            return None
+        while (descriptor := shared_lock.taken(place)) is None and self._run != guardian.NAME:
+            pid = shared_lock.holder(place)
+            if pid is None or guardian.MODULE not in shared_lock.words_of(pid) or time.monotonic() > until_s:
+                raise BusyError(shared_lock.busy(place))
+            time.sleep(0.1)
+        return descriptor
 
     def _open(self) -> int:
         # CLOEXEC: a workload that outlives us must not go on holding the device in our name.
@@ -150,6 +171,19 @@ class DeviceLock:
     def _say(self, content: dict[str, Any]) -> None:
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, json.dumps(content).encode() + b"\n", 0)
+
+
+def in_use(state: Path, device: str) -> str | None:
+    """Who has the device now, in a sentence; None where nobody has. Takes nothing."""
+    path, place = lock_dir(state) / f"{device}.lock", shared_lock.folder()
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        said = json.loads(path.read_bytes())
+        if Owner(int(said["pid"]), int(said["started"])).is_alive():
+            run = f", run {str(said['run'])[:200]!r}" if said.get("run") else ""
+            return f"pid {said['pid']}{run}, owns this device since {_clock(said['since'])}."
+    if place is not None and shared_lock.holder(place) is not None:
+        return shared_lock.busy(place).partition("\n")[0]
+    return None
 
 
 def _locked(descriptor: int) -> bool:
@@ -173,7 +207,7 @@ def _busy(path: Path, said: bytes) -> str:
     try:
         content = json.loads(said)
         holder = Owner(int(content["pid"]), int(content["started"]))
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(content["since"])))
+        since = _clock(content["since"])
         run = f", run {str(content['run'])[:200]!r}" if content.get("run") else ""
     except (ValueError, KeyError, TypeError, OverflowError):
         return f"another run owns this device, and has not said which it is.\n`fuser {path}` names its process."
@@ -185,6 +219,10 @@ def _busy(path: Path, said: bytes) -> str:
         f"another run owns this device: pid {holder.pid}, since {since}{run}.\n"
         f"Wait until it ends, or stop it with `kill {holder.pid}`: it then puts the device back by itself."
     )
+
+
+def _clock(since_s: object) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(str(since_s))))
 
 
 def _identity(host: Host, path: str) -> str | None:

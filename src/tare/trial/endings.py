@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tare.errors import LineLost
 from tare.host import Exit
 from tare.parts.group import OOM_NOTE
 from tare.plan.model import Trial
@@ -52,6 +53,8 @@ def how_it_ended(trial: Trial, seen: Seen) -> Verdict | None:
     """None where the workload came to its end, with code 0."""
     if seen.interrupted:
         return Verdict("interrupted", ("the run was stopped during this trial.",))
+    if isinstance(seen.error, LineLost):
+        return Verdict("interrupted", (str(seen.error),))
     if seen.error is not None:
         return Verdict("failed", (str(seen.error),))
     if seen.exit is None:
@@ -69,10 +72,11 @@ def how_it_ended(trial: Trial, seen: Seen) -> Verdict | None:
 
 
 _HINTS = {  # what a container does to a program that runs on bare metal
-    "Read-only file system": "Inside a container everything is read-only but /tmp: write there, or set "
-    "`writable: true` of the platform.",
-    "No such file or directory": "Inside a container /tmp is its own, and of other files only those under the "
-    "program's folder and on its command line are there; `reads:` in a study shows it more.",
+    "Read-only file system": "Inside a container everything is read-only but /tmp, which is memory: write there, or "
+    "set `writable: true` of the platform.",
+    "No such file or directory": "Inside a container of the device's files only those in the program's folder and on "
+    "its command line are there, and of /tmp only files that the command line names: a program in /tmp does not see "
+    "what lies beside it. Move it to a folder of its own, or name what it needs in `reads:` of a study.",
     "Bus error": "Data loader workers pass batches through /dev/shm: give the platform a larger `shm:`.",
 }
 

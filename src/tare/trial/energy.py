@@ -16,8 +16,8 @@ import numpy as np
 from tare.trial.energy_measured import Measured, Series, measured_energy
 from tare.trial.energy_sources import scope_of, widest
 from tare.trial.energy_window import SHARED, Span, pace_of, span_of
+from tare.trial.evidence import Evidence
 from tare.trial.power_rules import energy_trouble, power_trouble
-from tare.trial.seen import Seen
 from tare.trial.summary import Steps
 from tare.trial.tenant_metrics import overlap_ns
 from tare.trial.thresholds import THRESHOLDS
@@ -34,7 +34,7 @@ class Energy:
     facts: Mapping[str, Any]
 
 
-def energy_of_trial(settings: Mapping[str, Any], seen: Seen, steps: Steps | None) -> Energy | None:
+def energy_of_trial(settings: Mapping[str, Any], seen: Evidence, steps: Steps | None) -> Energy | None:
     """The energy of one trial from what was seen of it; None where no power was, or nothing ran."""
     if seen.neighbours:
         window = overlap_ns(seen.marks, seen.neighbours, seen.result)
@@ -56,7 +56,7 @@ def energy_of_trial(settings: Mapping[str, Any], seen: Seen, steps: Steps | None
     return _without_what_sensors_belie(energy, _belied(seen))
 
 
-def _belied(seen: Seen) -> list[str]:
+def _belied(seen: Evidence) -> list[str]:
     """What else speaks against the sensors of power: those that stand still, and parts that exceed their whole."""
     rules = (energy_trouble, power_trouble)  # the first has nothing to say of this trial's energy yet
     return [sentence for rule in rules for weight, sentence in rule(seen, THRESHOLDS) if weight == "suspect"]

@@ -22,7 +22,7 @@ SCOPES: Mapping[str, str] = {
     "power_rapl": "the CPU packages",
 }
 # The time over which a sensor averages where its channel does not say so (validity.md M34-M36).
-_SENSOR_WINDOW_S: Mapping[str, float] = {"external": 1.0, "power_rails": 0.1, "power_rapl": 0.001, "gpu": 0.1}
+SENSOR_WINDOW_S: Mapping[str, float] = {"external": 1.0, "power_rails": 0.1, "power_rapl": 0.001, "gpu": 0.1}
 _AVERAGE_FIELD_S = 1.0  # NVML's average power field
 
 
@@ -55,7 +55,7 @@ class Source:
             return float(said["number"]) * (0.001 if said["unit"] == "ms" else 1.0)
         if channel.endswith("average_w"):
             return _AVERAGE_FIELD_S
-        return _SENSOR_WINDOW_S.get("gpu" if _GPU.fullmatch(self.of) else self.of)
+        return SENSOR_WINDOW_S.get("gpu" if _GPU.fullmatch(self.of) else self.of)
 
 
 def sources(channels: Iterable[str]) -> list[Source]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Any
 from tare import __version__
 from tare.errors import TareError, TrialError
 from tare.host import Host, Job, Site
-from tare.parts.protocols import Mark, Platform, Room
+from tare.parts.protocols import Mark, Platform, Probe, Room
 from tare.plan.model import Tenant, Trial
 from tare.records.model import Record
 from tare.records.spool import read_channels, read_spool
@@ -21,14 +22,14 @@ from tare.records.writer import Writer
 from tare.trial.desk import make_desk, read_json, read_json_file, remove_folders
 from tare.trial.energy import energy_of_trial
 from tare.trial.facts import device_facts
+from tare.trial.figures import figures
 from tare.trial.inside_time import in_device_time, place_facts, result_in_device_time
 from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls, settle_controls
 from tare.trial.same_image import refuse_another
-from tare.trial.sampler import Sampler
+from tare.trial.sampler import Sampler, Sampling
 from tare.trial.seen import Seen
-from tare.trial.summary import counter_metrics, job_metrics, step_metrics, steps_from
-from tare.trial.tenant_metrics import shared_metrics
+from tare.trial.summary import steps_from
 from tare.trial.tenants import Lodger, renamed, run_together
 from tare.trial.thresholds import THRESHOLDS
 from tare.trial.tracing import NOT_COMPARED, make_tables, recorders_of
@@ -47,6 +48,7 @@ class Bench:
     journal: Journal
     scratch: Path
     period_s: float = 0.1
+    sampler: Callable[[Sequence[Probe], Path, float], Sampling] | None = None  # ours unless told
 
 
 def run_trial(trial: Trial, bench: Bench) -> Record:
@@ -92,7 +94,7 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
         writer.keep(replace(_draft(trial, seen), facts={**seen.facts, "desk": desk}))  # for whoever finds it cut off
         inputs = tuple(path for tenant in everyone for path in tenant.workload.inputs())
         probes = [probe.aimed(inputs) for probe in trial.cell.probes]
-        sampler = stack.enter_context(Sampler(probes, writer.spool, bench.period_s))
+        sampler = stack.enter_context((bench.sampler or Sampler)(probes, writer.spool, bench.period_s))
         seen.facts["controls"] = hold_controls(stack, host, trial.cell.controls, inputs, bench.journal)
     lodgers = [
         _lodge(tenant, desk, _open_platforms(stack, host, tenant.platforms, site, seen), trial.seed + index)
@@ -141,7 +143,10 @@ def _make_site(tenant: Tenant, bench: Bench, name: str, stack: ExitStack, seen: 
     scratch = bench.scratch / name
     scratch.mkdir(mode=0o700, parents=True)
     desk = make_desk(name, scratch)
-    return desk, Site(name=name, scratch=scratch, reads=tenant.workload.inputs(), writes=(desk,))
+    site = Site(name=name, scratch=scratch, reads=tenant.workload.inputs(), writes=(desk,))
+    if (furnish := getattr(bench.host, "furnish", None)) is not None:
+        furnish(site)  # a device that is not the machine that this runs on has a desk of its own
+    return desk, site
 
 
 def home(name: str, tenant: int) -> str:
@@ -198,7 +203,7 @@ def _collect(lodgers: list[Lodger], spool: Path, seen: Seen) -> None:
             rows, lost = load_marks(str(marks_file))
             seen.lost_marks += lost
             lodger.marks = in_device_time([Mark(*row) for row in rows], lodger.place)
-    measured = lodgers[0]
+    measured, *beside = lodgers
     seen.exit, seen.died = measured.exit, measured.died
     seen.facts["place"] = place_facts(measured.place)
     if said := read_json_file(measured.desk / "attach.json"):
@@ -208,6 +213,7 @@ def _collect(lodgers: list[Lodger], spool: Path, seen: Seen) -> None:
     seen.result, seen.outcome, seen.marks = measured.result, measured.outcome, measured.marks
     seen.series, seen.channels = read_spool(spool), read_channels(spool)
     seen.readings = {channel: list(values) for channel, (_, values) in seen.series.items()}
+    seen.facts |= {"counted": seen.result} | ({"counted_beside": [each.result for each in beside]} if beside else {})
 
 
 def _draft(trial: Trial, seen: Seen) -> Record:
@@ -232,22 +238,18 @@ def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
     if (energy := energy_of_trial(trial.settings, seen, steps)) is not None:
         seen.facts |= {"energy": energy.facts} if energy.facts else {}  # before the verdict, whose rules read it
     verdict = judge(trial, seen, steps)
-    metrics = job_metrics(seen.result, seen.outcome) | counter_metrics(seen.readings)
-    if seen.neighbours:
-        metrics |= shared_metrics(seen.marks, seen.neighbours, seen.result)
-    elif steps is not None:
-        metrics |= step_metrics(steps)
-    metrics |= {**seen.traced, **(energy.metrics if energy is not None else {})}
     title = trial.cell.workload.title()
     facts = {**seen.facts, "title": title, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
     if seen.sampler is not None:
         facts["sampler"] = seen.sampler.as_json()
+    if (slept_s := seen.slept_s) > THRESHOLDS.sleep_s:
+        facts["slept_s"] = slept_s
     return replace(
         draft,
         state=verdict.state,
         reasons=verdict.reasons,
         notes=(*verdict.notes, *seen.notes),
-        metrics=metrics,
+        metrics=figures(seen, steps, energy),
         phases=seen.phases,
         facts=facts,
         end_ns=seen.clock.now_ns(),

@@ -41,6 +41,7 @@ def device_facts(host: Host) -> dict[str, Any]:
     for name, path in _SYSCTLS.items():
         if (value := _line(host, path)) is not None:
             facts[name] = value.strip("\0")
+    facts |= getattr(host, "machine_facts", {})  # of a device that is not the machine that this runs on
     # Whoever else turns the device's knobs: where a study turns them too, it ran with --ignore-managers.
     facts["managers"] = ", ".join(one.name for one in running(host)) or None
     return {name: value for name, value in facts.items() if value is not None}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 NAME = "guardian"  # as the run that holds the device's lock while it puts things back
+MODULE = "tare.trial.guardian"
 OFF = "TARE_GUARDIAN"  # `off`: a dead run is cleaned up after by the next command only
 _WELL = b"well"
 _ENDS_WITHIN_S = 5.0
@@ -32,7 +33,7 @@ class Guardian:
         descriptor = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tare.trial.guardian"],
+                [sys.executable, "-P", "-m", MODULE],
                 stdin=subprocess.PIPE,
                 stdout=descriptor,
                 stderr=descriptor,

@@ -12,6 +12,7 @@ from tare.host import Host
 from tare.parts.protocols import Control, Json
 from tare.trial.device import restore_command
 from tare.trial.journal import Journal
+from tare.trial.knob_words import apart, show, strange
 
 Word: TypeAlias = Literal["restored", "swept", "healed", "foreign", "failed", "planned"]
 Stand: TypeAlias = Literal["as found", "ours", "foreign", "rebooted"]
@@ -76,7 +77,8 @@ def put_back(host: Host, knob: Knob, journal: Journal, *, plan_only: bool = Fals
         if plan_only:
             return _planned(knob, now, stand, force)
         if stand == "rebooted":
-            sentence = f"healed by the reboot since then (it was {show(knob.old)}, it is {show(now)} now)."
+            was, is_now = apart(knob.old, now)
+            sentence = f"healed by the reboot since then (it was {was}, it is {is_now} now)."
             return retired(journal, knob.seqs, "healed by reboot", Outcome("healed", f"{knob.name}: {sentence}"))
         if stand == "as found":
             outcome = Outcome("restored", f"{knob.name}: it is as it was found, {show(now)}.")
@@ -121,12 +123,6 @@ def is_among(states: Sequence[Json], now: Json) -> bool:
     return len(alike) > 2 and all(any(state[key] == value for state in alike) for key, value in now.items())
 
 
-def show(state: Json) -> str:
-    """A state for people."""
-    text = state if isinstance(state, str) else json.dumps(state, ensure_ascii=False)
-    return text if len(text) <= 200 else f"{text[:200]}…"
-
-
 def why(error: Exception) -> str:
     """The reason in words; an error that nobody foresaw keeps its name."""
     if isinstance(error, OSError):
@@ -139,8 +135,9 @@ def _written_back(host: Host, knob: Knob, journal: Journal, now: Json) -> Outcom
     knob.control.write(host, knob.old)
     after = read_state(host, knob.control)
     if after != knob.old:
-        raise TareError(f"it was written, but the device still says {show(after)}")
-    outcome = Outcome("restored", f"{knob.name}: put back to {show(knob.old)} (it stood at {show(now)}).")
+        raise TareError(f"it was written, but the device still says {apart(knob.old, after)[1]}")
+    found, stood = apart(knob.old, now)
+    outcome = Outcome("restored", f"{knob.name}: put back to {found} (it stood at {stood}).")
     return retired(journal, knob.seqs, "restored", outcome)
 
 
@@ -156,20 +153,19 @@ def retired(journal: Journal, seqs: Iterable[int], how: str, outcome: Outcome) -
 
 def _planned(knob: Knob, now: Json, stand: Stand, force: bool) -> Outcome:
     if stand == "foreign" and not force:
-        return _foreign(knob, now)
+        outcome, command = _foreign(knob, now), restore_command(force=True)
+        return outcome._replace(sentence=f"{outcome.sentence}\n`{command}` puts back what tare found.")
     if stand in ("ours", "foreign"):
-        return Outcome("planned", f"{knob.name}: would be put back to {show(knob.old)} (it stands at {show(now)}).")
+        found, stands = apart(knob.old, now)
+        return Outcome("planned", f"{knob.name}: would be put back to {found} (it stands at {stands}).")
     because = "as it was found" if stand == "as found" else "healed by the reboot since then"
     return Outcome("planned", f"{knob.name}: nothing to do, it is {because} ({show(now)}).")
 
 
 def _foreign(knob: Knob, now: Json) -> Outcome:
-    return Outcome(
-        "foreign",
-        f"{knob.name}: left alone, because someone else has changed it: tare found {show(knob.old)}, "
-        f"set {show(knob.wanted[-1])}, and now it is {show(now)}.\n"
-        f"`{restore_command(force=True)}` puts back {show(knob.old)}; if {show(now)} is to stay, set it again then.",
-    )
+    found, ours, theirs = strange(knob.old, knob.wanted, now)
+    sentence = f"tare found {found}, set {ours}, and now it is {theirs}"
+    return Outcome("foreign", f"{knob.name}: left alone, because someone else has changed it: {sentence}.")
 
 
 def _not_put_back(knob: Knob, error: Exception) -> str:

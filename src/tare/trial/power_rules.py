@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from tare.trial.seen import Seen
+from tare.trial.evidence import Evidence
 from tare.trial.thresholds import Thresholds
 
 Found: TypeAlias = Iterator[tuple[Literal["invalid", "suspect", "note"], str]]
@@ -18,7 +18,7 @@ _BINS = 12  # a stretch of constant power is looked at in so many pieces: did th
 _LOAD_CORES, _LOAD_GPU = 0.5, 0.3  # by how much, to call it a change
 
 
-def energy_trouble(seen: Seen, limits: Thresholds) -> Found:
+def energy_trouble(seen: Evidence, limits: Thresholds) -> Found:
     """M27-M29: what keeps the energy from being claimed, and which sources tell different stories."""
     energy = seen.facts.get("energy", {})
     suspicions = energy.get("suspicions", [])
@@ -30,7 +30,7 @@ def energy_trouble(seen: Seen, limits: Thresholds) -> Found:
     yield from _parts_exceed_the_whole(seen, limits)
 
 
-def _parts_exceed_the_whole(seen: Seen, limits: Thresholds) -> Found:
+def _parts_exceed_the_whole(seen: Evidence, limits: Thresholds) -> Found:
     """M28, E18: what lies behind a sensor cannot draw more than the sensor says; less is what regulators take."""
     means = {name: float(np.mean(values)) for name, values in seen.readings.items() if name.endswith("_w") and values}
     whole_w, parts_w = means.get("power_rails.total_w"), means.get("power_rails.others_w")
@@ -42,7 +42,7 @@ def _parts_exceed_the_whole(seen: Seen, limits: Thresholds) -> Found:
         yield "suspect", f"energy: the meter says {wall_w:.1f} W, and a sensor behind it {inside_w:.1f} W."
 
 
-def power_trouble(seen: Seen, limits: Thresholds) -> Found:
+def power_trouble(seen: Evidence, limits: Thresholds) -> Found:
     """E4, of each sensor that stands for the whole of something, and of each counter."""
     for channel in _WHOLE:
         if channel in seen.series:
@@ -53,7 +53,7 @@ def power_trouble(seen: Seen, limits: Thresholds) -> Found:
             yield "suspect", f"power sensor: {channel} stood still for {_seconds(still):.0f} s."
 
 
-def _is_stuck(seen: Seen, channel: str, t_ns: Any, watts: Any, limits: Thresholds) -> Found:
+def _is_stuck(seen: Evidence, channel: str, t_ns: Any, watts: Any, limits: Thresholds) -> Found:
     """E4: the same value for two minutes, while the load was not the same."""
     still = _longest_still(t_ns, watts)
     if still is None or _seconds(still) < limits.stuck_s or not _load_changed(seen, still):
@@ -75,7 +75,7 @@ def _seconds(span: tuple[int, int]) -> float:
     return (span[1] - span[0]) / 1e9
 
 
-def _load_changed(seen: Seen, span: tuple[int, int]) -> bool:
+def _load_changed(seen: Evidence, span: tuple[int, int]) -> bool:
     """Whether the cores or the GPU had more to do in one part of the time than in another."""
     edges = np.linspace(span[0], span[1], _BINS + 1)
     if "cpu.busy_s" in seen.series:

@@ -62,6 +62,7 @@ class _Holding:
     def release(self) -> None:
         """Put everything back, whatever fails on the way; the sum is raised at the end."""
         left, failed, notes = in_restore_order(self._knobs, self._host), [], []
+        force = False
         stopped: BaseException | None = None
         while left:
             try:
@@ -70,10 +71,11 @@ class _Holding:
                 stopped = stop  # the same knob again: an impatient Ctrl-C must not leave the device changed
                 continue
             failed += [outcome.sentence] if outcome.word != "restored" else []
+            force |= outcome.word == "foreign"
             notes += [outcome.note] if outcome.note else []
             left.pop(0)
         self._knobs.clear()
-        _report(failed, notes)
+        _report(failed, notes, force)
         if stopped is not None:
             raise stopped
 
@@ -111,9 +113,10 @@ class _Holding:
             raise ControlNotHeld(control.part_name(), asked=target, found=why(error)) from error
 
 
-def _report(failed: list[str], notes: list[str]) -> None:
+def _report(failed: list[str], notes: list[str], force: bool) -> None:
     if failed:
-        last = f"`{restore_command()}` tries again; `{restore_command()} --plan` shows how each knob stands."
-        raise NotRestoredError("\n".join(["the device was NOT left as it was found.", *failed, last]))
+        again = f"`{restore_command(force=force)}` {'puts back what tare found' if force else 'tries again'}"
+        last = f"{again}; `{restore_command()} --plan` shows how each knob stands."
+        raise NotRestoredError("\n".join(["the device was NOT left as it was found.", *failed, last]), force=force)
     if notes:
         raise TareError("the device is as it was found, but:\n" + "\n".join(notes))

@@ -16,13 +16,19 @@ from typing import Any
 from tare.errors import BusyError, TareError
 from tare.host import Host
 from tare.parts import find as parts
-from tare.parts import tracefs
+from tare.parts import knob_commands, tracefs
 from tare.parts.owner import Owner
 from tare.parts.protocols import Control, Json, Platform
 from tare.trial.desk import remove_folders
 from tare.trial.journal import FILE, Journal
 from tare.trial.journal_lines import Entry, KnobEntry, SiteEntry, Stamp
-from tare.trial.knob import Knob, Outcome, in_restore_order, put_back, read_state, retired, show, why
+from tare.trial.knob import Knob, Outcome, in_restore_order, put_back, read_state, retired, why
+from tare.trial.knob_words import show
+
+_AT_WORK = (
+    "owns it: it is still at work, and puts back what it changed when it ends. Until then a restore is refused; "
+    "should that run die, what follows would be done."
+)
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,10 @@ class Restoration:
 
     def sentences(self) -> list[str]:
         """Everything worth saying, the bad news last, where it is seen."""
-        return [
-            *self.notes, *self.swept, *self.restored, *self.healed, *self.planned, *self.foreign, *self.failed,
-        ]  # fmt: skip
+        return [*self.good_news(), *self.foreign, *self.failed]
+
+    def good_news(self) -> list[str]:
+        return [*self.notes, *self.swept, *self.restored, *self.healed, *self.planned]
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "clean": self.clean}
@@ -74,6 +81,8 @@ def restore(
     notes = [*journal.problems, *_elsewhere(journal), *_left_by(journal, pending)]
     if not plan_only:
         _refuse_while_alive(journal, pending)
+        if any(isinstance(entry, KnobEntry) for entry in pending):
+            notes += knob_commands.await_end()
     outcomes = list(_sweep_all(host, journal, pending, scratch, plan_only))
     knobs, refused = _knobs(pending, journal)
     outcomes += [
@@ -196,9 +205,9 @@ def _left_by(journal: Journal, pending: Sequence[Entry]) -> list[str]:
         owner = Owner.parse(stamp.owner)
         if owner is not None and owner != journal.owner:
             boot = "" if stamp.boot_id == journal.boot else " of an earlier boot"
-            fate = "is still at work" if not boot and owner.is_alive() else "ended without putting it back"
-            since = f"changed this device at {_clock(stamp)}"
-            sentences.append(f"pid {owner.pid}{boot}{_run(stamp)} {since}, and {fate}.")
+            since = f"pid {owner.pid}{boot}{_run(stamp)} changed this device at {_clock(stamp)}, and"
+            alive = not boot and owner.is_alive()
+            sentences.append(f"{since} {_AT_WORK if alive else 'ended without putting it back.'}")
     return sentences
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Protocol, Self
 
 from tare.clock import MonotonicClock
 from tare.errors import TrialError
@@ -26,10 +26,21 @@ from tare.host import Scope
 from tare.parts.protocols import Probe
 from tare.trial.sampler_messages import Line, SamplerReport, SamplerSpec
 
-__all__ = ["Sampler", "SamplerReport", "spare_core"]
+__all__ = ["Sampler", "SamplerReport", "Sampling", "spare_core"]
 
 START_LIMIT_S = 60.0  # a board with a slow card takes long to import
 END_LIMIT_S = 20.0
+
+
+class Sampling(Protocol):
+    """Whatever watches the probes of one trial: `Sampler`, or what has a device without tare watch itself."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+    def begin(self, scope: Scope, neighbours: Sequence[Scope] = ()) -> None: ...
+    def end(self) -> SamplerReport: ...
 
 
 class Sampler:

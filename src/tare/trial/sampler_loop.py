@@ -58,8 +58,10 @@ class ListeningClock(MonotonicClock):
 class Watch:
     """The feeds of one trial while they are watched. One that fails never stops the others."""
 
-    def __init__(self, spool: Spool, host: Host, period_ns: int) -> None:
-        self.tally = Tally(host.clock)
+    def __init__(
+        self, spool: Spool, host: Host, period_ns: int, spent_s: Callable[[], float] = time.process_time
+    ) -> None:
+        self.tally = Tally(host.clock, spent_s)
         self._spool, self._host, self._period_ns = spool, host, period_ns
         self._feeds: list[tuple[str, Feed]] = []
         self._apart: list[tuple[str, Apart]] = []  # those of them that are read in threads of their own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tare.clock import Clock
 from tare.measures import Channel
@@ -23,11 +23,11 @@ class Tally:
 
     channels = (LATE, MISSED, CPU)
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, spent_s: Callable[[], float] = time.process_time) -> None:
+        self._clock, self._spent_s = clock, spent_s
         self._late_ns = array("q")
         self._missed = 0
-        self._first_ns, self._first_cpu_s = clock.now_ns(), time.process_time()
+        self._first_ns, self._first_cpu_s = clock.now_ns(), spent_s()
         self.last_ns, self._last_cpu_s = self._first_ns, self._first_cpu_s
         self._longest_gap_ns = 0
         self._errors: Counter[str] = Counter()
@@ -35,7 +35,7 @@ class Tally:
 
     def note(self, tick: Tick) -> list[Reading]:
         """The readings of the sampler itself at this tick."""
-        t_ns, cpu_s = tick.due_ns + tick.late_ns, time.process_time()
+        t_ns, cpu_s = tick.due_ns + tick.late_ns, self._spent_s()
         if not self._late_ns:
             self._first_ns, self._first_cpu_s = t_ns, cpu_s
         else:

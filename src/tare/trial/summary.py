@@ -133,7 +133,7 @@ def _what_a_step_is_made_of(steps: Steps) -> dict[str, float]:
     return {"overhead_s": float(np.median(rest[whole])), "overhead_mean_s": float(np.mean(rest[whole])), **means}
 
 
-_COUNTED = {  # from launch.py's result, counted by the kernel for the whole job
+COUNTED = {  # from launch.py's result, counted by the kernel for the whole job
     "wall_s": "wall_s",
     "minor_faults": "minor_faults",
     "major_faults": "major_faults",
@@ -145,7 +145,7 @@ _COUNTED = {  # from launch.py's result, counted by the kernel for the whole job
 
 def job_metrics(result: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[str, float]:
     """What the launcher counted for the whole job, and the built-in program for its training alone."""
-    metrics = {name: float(result[key]) for key, name in _COUNTED.items() if isinstance(result.get(key), int | float)}
+    metrics = {name: float(result[key]) for key, name in COUNTED.items() if isinstance(result.get(key), int | float)}
     if {"cpu_user_s", "cpu_system_s"} <= result.keys():
         metrics["cpu_s"] = float(result["cpu_user_s"]) + float(result["cpu_system_s"])
     for key in ("minor_faults_training", "major_faults_training", "migrations_training", "observer_s"):

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tare.parts.protocols import Mark
+from tare.trial.evidence import Neighbour
 from tare.trial.summary import step_metrics, steps_from
-from tare.trial.tenants import Lodger
 
 
 def shared_metrics(
-    marks: Sequence[Mark], neighbours: Sequence[Lodger], result: Mapping[str, Any] | None = None
+    marks: Sequence[Mark], neighbours: Sequence[Neighbour], result: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """The measured workload's figures in the overlap, and the step time of each tenant (tenant 0 is the measured one).
 
@@ -33,7 +33,7 @@ def shared_metrics(
 
 
 def overlap_ns(
-    marks: Sequence[Mark], neighbours: Sequence[Lodger], result: Mapping[str, Any] | None = None
+    marks: Sequence[Mark], neighbours: Sequence[Neighbour], result: Mapping[str, Any] | None = None
 ) -> tuple[int, int] | None:
     """From when all had begun to when the first was done; None where they never met, or one says nothing of itself."""
     own = _of_steps(marks) or run_ns(result or {})

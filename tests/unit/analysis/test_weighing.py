@@ -2,11 +2,13 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from figures import FakeStore, record, weighed_records
 
-from tare.analysis.weighing import is_enough, weigh, weigh_table
+from tare.analysis.weighing import is_enough, weigh
+from tare.analysis.weighing_table import weigh_table
 from tare.errors import StudyError
 
 UNTIL = {
@@ -44,6 +46,45 @@ def test_other_metrics_stand_beside_the_headline_and_epoch_0_stays_apart():
     assert found.medians["docker"]["epoch0_step_s"].value == 0.01
     with pytest.raises(StudyError, match="epoch 0"):
         weigh(FakeStore(records), metric="epoch0_step_s")
+
+
+@pytest.mark.parametrize("state", ["ok", "invalid"])
+def test_a_metric_that_there_is_not_is_refused_with_those_that_there_are_whether_trials_are_usable_or_not(state):
+    store = FakeStore([replace(each, state=state) for each in weighed_records()])
+    with pytest.raises(StudyError, match=r"There is no metric 'foo'. There is: .*step_s.*wall_s"):
+        weigh(store, metric="foo")
+    assert weigh(store, metric="wall_s").metric == "wall_s"
+
+
+def test_what_the_study_declares_is_no_mistake_while_there_is_nothing_usable():
+    store = FakeStore([replace(each, state="invalid") for each in weighed_records()])
+    store.study = {"study": "s", "compare": {"metric": "energy_gpu_j"}}
+    assert weigh(store).metric == "energy_gpu_j"
+    with pytest.raises(StudyError, match="There is no metric 'energy_cpu_j'"):
+        weigh(store, metric="energy_cpu_j")
+
+
+@pytest.mark.parametrize("change", [{"tare_version": "0.9"}, {"facts": {"device": {"kernel": "6.6"}}}])
+def test_trials_of_two_kernels_or_two_versions_of_tare_taint_what_they_are_compared_in(change):
+    facts = {"device": {"kernel": "6.18"}}
+    records = [replace(each, facts=facts, tare_version="1.0") for each in weighed_records()]
+    assert weigh(FakeStore(records)).comparisons[0].tainted == ()
+    mixed = [replace(each, **change) if each.block > 3 else each for each in records]
+    (words, *_) = weigh(FakeStore(mixed)).comparisons[0].tainted
+    assert "its trials do not share one" in words
+
+
+def test_a_script_whose_temporary_folder_is_memory_on_one_side_only_is_told_so():
+    kinds = {"docker": "tmpfs", "bare": "ext4"}
+    records = [
+        replace(each, settings={**each.settings, "workload": "command"},
+                facts={"inside": {"file_system": {"tmp": kinds[each.settings["platform"]], "work": "ext4"}}})
+        for each in weighed_records()
+    ]  # fmt: skip
+    found = weigh(FakeStore(records))
+    assert any(note.startswith("/tmp is memory (tmpfs) for docker, and ext4 for bare") for note in found.notes)
+    assert [(each.key, each.matters) for each in found.differences] == [("file_system.tmp", False)]
+    assert found.comparisons[0].tainted == ()
 
 
 def test_a_metric_that_is_zero_somewhere_is_said_and_not_compared():

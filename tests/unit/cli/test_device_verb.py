@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tare.host import LocalHost
 from tare.parts.controls.power_mode import PowerMode
 from tare.parts.power import everything
 from tare.testing import FakeHost
-from tare.trial.device import device_id, state_dir
+from tare.trial.device import DeviceLock, device_id, state_dir
 from tare.trial.journal import Journal
 from trees.jetson import agx_xavier, nano
 from trees.kernel import Kernel
@@ -72,6 +73,24 @@ def test_restore_plans_first_and_then_puts_back(xavier: Kernel):
         "device": "", "changed": 0, "knobs": [], "problems": [],
     }  # fmt: skip
     assert xavier.read("/sys/devices/system/cpu/online") == "0-7\n"
+
+
+def test_a_plan_while_a_run_owns_the_device_says_whose_it_is_even_if_nothing_is_changed_yet(xavier: Kernel):
+    with DeviceLock(state_dir(), device_id(xavier), "out/modes"):
+        told = CliRunner().invoke(command, ["restore", "--plan"], catch_exceptions=False)
+        plain = json.loads(said("restore", "--plan", "--json"))
+    assert f"pid {os.getpid()}, run 'out/modes', owns this device" in told.stderr
+    assert "Until it ends a restore is refused" in told.stderr
+    assert "as it was found" not in told.stderr
+    assert "run 'out/modes'" in plain["in_use"]
+    assert "in_use" not in json.loads(said("restore", "--plan", "--json"))
+
+
+def test_a_plan_shows_each_setting_on_a_line_of_its_own_and_no_json(xavier: Kernel):
+    left_changed(xavier)
+    told = CliRunner().invoke(command, ["restore", "--plan"], catch_exceptions=False)
+    assert "{" not in told.output
+    assert any(line.split()[:4] == ["power_mode", "cores.cpu7", "1", "0"] for line in told.stdout.splitlines())
 
 
 def test_an_agx_xavier_has_8_x_29_x_14_x_9_modes(xavier: Kernel):

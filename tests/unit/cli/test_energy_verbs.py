@@ -16,6 +16,7 @@ from some_records import MEMORY
 from tare.analysis.energy.baseload import baseload_folder
 from tare.cli import tare as verbs
 from tare.cli.baseload import _baseload, _states
+from tare.cli.power import too_short
 from tare.errors import ObstacleError, StudyError
 from tare.parts.controls.dvfs import Dvfs
 from tare.plan.matrix import cells
@@ -192,6 +193,30 @@ def test_a_duration_that_is_none_is_refused(duration):
     done = CliRunner().invoke(verbs, ["baseload", "x.yaml", "--duration", duration])
     assert done.exit_code == 2
     assert "--duration" in done.output
+
+
+@pytest.mark.parametrize(
+    ("probes", "duration", "least"),
+    [
+        ("[cpu, {external: {command: [meter]}}]", "9s", "external takes at least 10 s, not 9 s"),
+        ("[power_rails]", "5s", "power_rails takes at least 6 s, not 5 s"),
+        ("[{power_rails: {period: 1s}}]", "50s", "power_rails takes at least 60 s, not 50 s"),
+        ("[power_rapl]", "0.5s", "power_rapl takes at least 1 s, not 0.5 s"),
+    ],
+)
+def test_a_duration_of_which_no_sensor_can_make_an_energy_is_refused_before_anything_runs(
+    tmp_path, probes, duration, least
+):
+    (tmp_path / "short.yaml").write_text(f"study: short\nplatform: bare\nworkload: torch_train\nprobes: {probes}\n")
+    with pytest.raises(StudyError, match=least):
+        tare("baseload", str(tmp_path / "short.yaml"), "--duration", duration, "-o", str(tmp_path / "store"))
+    assert not (tmp_path / "store-baseload").exists()
+
+
+def test_one_sensor_that_can_is_enough():
+    probes = ["power_rapl", {"external": {"command": ["meter"]}}]
+    assert too_short(study(probes=probes), 2.0) == []
+    assert len(too_short(study(probes=probes), 0.1)) == 2
 
 
 def test_a_store_that_is_none_is_refused(tmp_path):

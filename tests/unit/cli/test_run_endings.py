@@ -33,9 +33,19 @@ def test_a_study_of_one_level_that_has_only_invalid_trials_ends_with_1(tmp_path:
     assert "of 1 cell no trial could be used" in capsys.readouterr().err
 
 
-def test_one_trial_that_may_be_believed_is_enough_for_its_cell(tmp_path: Path):
+def test_one_trial_that_may_be_believed_is_enough_for_its_cell_and_the_last_line_counts_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+):
     first, *others = trials(BARE, n=3)
     assert ended(tmp_path / "store", [first, *(replace(each, state="invalid") for each in others)]) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("2 of 3 trials could not be used (invalid): `tare show ")
+    assert last.endswith("`tare run one-level.yaml --retry-failed` runs them again.")
+
+
+def test_where_every_trial_could_be_used_nothing_is_said_of_it(tmp_path: Path, capsys: pytest.CaptureFixture):
+    assert ended(tmp_path / "store", list(trials(BARE, n=3))) == 0
+    assert "could not be used" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["MAXN", {"cores": 1}])
@@ -49,3 +59,34 @@ def test_two_controls_that_both_set_the_cores_are_refused_before_anything_runs(m
 def test_controls_that_set_different_things_stand_side_by_side():
     control = {"cpu": {"online": "0"}, "power_mode": {"gpu_mhz": 990}, "dvfs": "off"}
     assert len(cells(from_plain({"study": "s", "platform": "bare", "workload": "null", "control": control}))) == 1
+
+
+MODES = [{"cores": 2}, {"cores": 4, "cpu_mhz": 1200}, "MAXN"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "left"),
+    [
+        ("2 cores", ["4 cores, CPU 1200 MHz", "MAXN"]),
+        ("4 cores, CPU 1200 MHz", ["2 cores", "MAXN"]),
+        (["4 cores, CPU 1200 MHz", "2 cores"], ["MAXN"]),
+        ("MAXN", ["2 cores", "4 cores, CPU 1200 MHz"]),
+    ],
+)
+def test_a_power_mode_is_picked_by_its_label_and_no_other_with_it(mode: object, left: list[str]):
+    plain = {"study": "s", "platform": "bare", "workload": "null", "control": {"power_mode": MODES}}
+    against = {"against": {"control.power_mode.mode": left[0]}}
+    study = from_plain({**plain, "exclude": [{"control.power_mode.mode": mode}], "compare": against})
+    assert [cell.settings["control.power_mode.mode"] for cell in cells(study)] == left
+
+
+def test_a_label_that_no_mode_has_is_refused_with_those_that_there_are():
+    plain = {"study": "s", "platform": "bare", "workload": "null", "control": {"power_mode": MODES}}
+    with pytest.raises(StudyError, match=r"3 cores(.|\n)*4 cores, CPU 1200 MHz"):
+        from_plain({**plain, "exclude": [{"control.power_mode.mode": "3 cores"}]})
+
+
+def test_a_label_that_the_fields_belie_is_refused():
+    with pytest.raises(StudyError, match="not what the other fields say"):
+        control = {"power_mode": {"mode": "2 cores", "cores": 4}}
+        from_plain({"study": "s", "platform": "bare", "workload": "null", "control": control})

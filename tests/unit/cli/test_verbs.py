@@ -106,12 +106,12 @@ def test_fewer_than_six_blocks_get_no_interval_and_no_claim(tmp_path):
         (("compare", "TABLE", "--value", "stp_s"), 2, "step_s"),
         (("compare", "TABLE"), 2, "--value"),
         (("compare", "TABLE", "--value", "step_s", "--against", "podmam"), 2, "podmam"),
-        (("show", "no-such-store"), 4, "no-such-store"),
+        (("show", "no-such-store"), 2, "no-such-store"),
         (("run", "no-such-study.yaml"), 2, "no such study"),
         (("plan", "BAD"), 2, "bad.yaml:2:"),
         (("weigh", "--workload", "lenet6"), 2, "lenet5"),
         (("weigh", "--in", "dokcer"), 2, "docker"),
-        (("report", "no-such-store", "-o", "x.html"), 4, "no-such-store"),
+        (("report", "no-such-store", "-o", "x.html"), 2, "no-such-store"),
     ],
 )
 def test_bad_input_gets_a_clear_error_and_its_exit_code(tmp_path, words, code, says):
@@ -128,6 +128,30 @@ def test_plan_lists_the_trials_and_runs_nothing(tmp_path):
     assert len(planned["trials"]) == 3
     assert planned["seconds"] > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.yaml"]
+
+
+def test_a_plan_of_what_this_device_cannot_run_is_printed_and_ends_as_check_does(tmp_path):
+    missing = STUDY.replace('[sh, -c, "exit 0"]', "[no-such-program]")
+    (tmp_path / "odd.yaml").write_text(missing)
+    planned = tare("plan", "odd.yaml", "--json", cwd=tmp_path, code=3)
+    told = json.loads(planned.stdout)
+    assert len(told["trials"]) == 1
+    assert any("no-such-program" in sentence for sentence in told["obstacles"])
+    assert "this device cannot run odd.yaml" in planned.stderr
+    text = tare("plan", "odd.yaml", cwd=tmp_path, code=3)
+    assert "at the most 1 trial" in text.stderr
+    assert "no-such-program" in text.stderr
+    assert "no-such-program" in tare("check", "odd.yaml", cwd=tmp_path, code=3).stderr
+
+
+def test_figures_of_what_is_no_usable_store_name_it_and_not_this_folder(tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert tare("figure", "empty", cwd=tmp_path, code=4).stderr.startswith("tare: empty: this folder is empty.")
+    assert tare("figure", "gone/store", cwd=tmp_path, code=2).stderr.startswith("tare: gone/store: there is no such")
+    (tmp_path / "bad.yaml").write_text(STUDY.replace("exit 0", "exit 3"))
+    tare("run", "bad.yaml", "-o", "store", cwd=tmp_path, code=1)
+    listed = tare("figure", "store", cwd=tmp_path)
+    assert (listed.stdout, "store: there is nothing to draw" in listed.stderr) == ("", True)
 
 
 def test_a_study_is_run_shown_reported_and_not_run_again(tmp_path):

@@ -27,16 +27,12 @@ from tare.study.load import loads
 from tare.study.model import Study
 
 
-@dataclass
+@dataclass(eq=False)
 class Answered:
-    """A future that is done."""
+    """A question that is over."""
 
+    name: str
     value: Any
-
-    def done(self) -> bool:
-        return True
-
-    def cancel(self) -> None: ...
 
 
 @dataclass
@@ -85,30 +81,33 @@ class PretendDevice:
 class PretendCluster:
     def __init__(self, devices: dict[str, PretendDevice]) -> None:
         self.devices = devices
-        self.restarted: list[str] = []
+        self.replaced: list[str] = []
+        self.waiting: list[Answered] = []
         self.keys: list[str] = []
 
     def submit(self, name: str, key: str, function: Any, fields: Any, question: Any, patience_s: float) -> Answered:
         self.keys.append(key)
         try:
-            return Answered(self.devices[name].answers(question))
+            answered = Answered(name, self.devices[name].answers(question))
         except TareError as error:
-            return Answered(error)
+            answered = Answered(name, error)
+        self.waiting.append(answered)
+        return answered
 
-    def wait(self, futures: Any, within_s: float) -> None: ...
+    def over(self, within_s: float) -> list[Answered]:
+        found, self.waiting = self.waiting, []
+        return found
+
     def check(self) -> None: ...
     def close(self) -> None: ...
 
-    def result(self, future: Answered) -> Any:
-        if isinstance(future.value, Exception):
-            raise future.value
-        return future.value
+    def result(self, asked: Answered) -> Any:
+        if isinstance(asked.value, Exception):
+            raise asked.value
+        return asked.value
 
-    def dead(self) -> list[str]:
-        return []
-
-    def restart(self, name: str) -> None:
-        self.restarted.append(name)
+    def replace(self, asked: Answered) -> None:
+        self.replaced.append(asked.name)
 
 
 @dataclass
@@ -186,7 +185,7 @@ def test_a_worker_that_dies_is_replaced_and_the_device_is_asked_about_the_same_c
     scene.devices["one"].mishaps = {2: WorkerLost("killed")}
     outcome, _ = scene.run()
     assert outcome.done == 6
-    assert scene.cluster.restarted == ["one"]
+    assert scene.cluster.replaced == ["one"]
     assert len(scene.devices["one"].ran) == 3
     assert scene.ledger("one") == ["try", "answered", "try", "worker lost", "again", "answered", "try", "answered"]
 

@@ -51,6 +51,17 @@ def test_an_unknown_host_key_is_never_learnt_and_nothing_is_forwarded(tmp_path):
     assert (tmp_path / "known_hosts").read_text() == f"[10.0.0.2]:2222 {KEY}\n"
 
 
+def test_a_jump_host_whose_key_is_given_is_logged_in_to_like_the_device_and_its_key_is_checked(tmp_path):
+    device = a_device(jump="me@gate.example:2222", jump_host_key=KEY, key="/keys/fleet")
+    words = command_line(device, ["true"], 10, str(tmp_path))
+    (proxy,) = [word for word in words if word.startswith("ProxyCommand=")]
+    assert proxy.endswith("-p 2222 -W [%h]:%p me@gate.example")
+    for option in ("StrictHostKeyChecking=yes", "BatchMode=yes", "IdentityFile=/keys/fleet"):
+        assert option in proxy
+    assert (tmp_path / "jump_known_hosts").read_text() == f"[gate.example]:2222 {KEY}\n"
+    assert "-J" not in words
+
+
 def test_the_remote_shell_sees_every_word_as_one():
     words = command_line(a_device(), ["python3", "-c", "x; rm -rf $HOME `id`"], 10, "/tmp")
     assert shlex.split(words[-1]) == ["python3", "-c", "x; rm -rf $HOME `id`"]

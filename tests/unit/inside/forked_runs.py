@@ -6,10 +6,12 @@ does when torch comes. INTO/<NAME ARGUMENT>/{plain,attached} then hold `out`, `e
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -36,11 +38,26 @@ def run(line: list[str], desk: Path, attached: bool) -> None:
     desk.mkdir(parents=True)
     child = os.fork()
     if child == 0:
-        become(line, desk, attached)  # an exception ends the fork as it would end the script
-        sys.exit(0)
+        end_after(lambda: become(line, desk, attached))
     status = os.waitpid(child, 0)[1]
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     (desk / "code").write_text(str(code))
+
+
+def end_after(do: Callable[[], None]) -> None:
+    """Do it, and end this process as Python does: but torch is not taken apart piece by piece, which takes a second."""
+    code = 0
+    try:
+        do()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 def main(into: Path) -> None:

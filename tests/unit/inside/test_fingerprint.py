@@ -112,3 +112,22 @@ def test_a_broken_torch_and_no_numpy_leave_the_rest_standing(tmp_path: Path) -> 
     assert said["machine"] == platform.machine()
     assert said["libc"].startswith("glibc")
     assert said["limits"]["nofile"][0] > 0
+
+
+MOUNTS = """\
+22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
+30 22 0:26 / /tmp rw,nosuid shared:9 master:2 - tmpfs tmpfs rw
+31 22 0:40 / /data rw - xfs /dev/sdb rw
+32 31 0:41 / /data rw - overlay overlay rw
+33 22 0:42 / /tmpfoo rw - btrfs none rw
+not a mount
+"""
+
+
+def test_the_file_system_under_a_folder_is_that_of_the_deepest_mount_and_of_the_last_on_it():
+    folders = {"tmp": "/tmp/x", "work": "/data/train", "other": "/home", "near": "/tmpfoo", "root": "/"}
+    assert fingerprint.file_systems(MOUNTS, folders) == {
+        "tmp": "tmpfs", "work": "overlay", "other": "ext4", "near": "btrfs",
+    }  # fmt: skip
+    assert fingerprint.file_systems("", folders) == {}
+    assert "tmp" in fingerprint.gather()["file_system"]

@@ -165,7 +165,7 @@ def test_twins_count_as_trials() -> None:
     made = {"workload": {"torch_train": {"batch": list(range(1, 1001))}}, "repeat": 4}
 
     assert len(cells(study(**made, aa=False))) == 2000
-    with pytest.raises(StudyError, match=r"2,000 cells and 1,000 twins .* 12,000 trials"):
+    with pytest.raises(StudyError, match=r"2,000 cells and 1,000 A/A twins .* 12,000 trials"):
         cells(study(**made))
 
 

@@ -32,6 +32,13 @@ def test_no_wrapped_line_is_wider_than_asked_and_no_sign_is_lost(text: str, widt
     assert "".join("".join(lines).split()) == "".join(printable.split())
 
 
+def test_a_table_that_must_be_whole_goes_on_below_where_others_are_cut() -> None:
+    rows = [["a/long/path/that is not cut", "12"], ["b", "3"]]
+    cut_off, whole = table(rows, ("where", "n"), 20), table(rows, ("where", "n"), 20, whole=True)
+    assert "…" in cut_off
+    assert whole.splitlines() == ["where              n", "a/long/path/that  12", "is not cut", "b                  3"]
+
+
 def test_chunks_stay_whole_where_a_line_is_wide_enough() -> None:
     chunks = [Chunk("step time"), Chunk("1.84 ms -> 1.87 ms"), Chunk("+1.6 %", "   ")]
     assert flow(chunks, 80) == ["step time  1.84 ms -> 1.87 ms   +1.6 %"]

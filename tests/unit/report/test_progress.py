@@ -42,6 +42,41 @@ def test_without_a_terminal_there_is_one_line_a_trial_with_the_time_left() -> No
     ]
 
 
+def test_a_trial_that_is_run_again_is_one_of_those_that_were_planned() -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream)
+    progress.started(2)
+    for state in ("invalid", "invalid", "ok"):
+        progress.trial_began("block 0: bare")
+        progress.trial_ended(state, 5)
+        if state == "invalid":
+            progress.trial_again()
+    progress.trial_began("block 0: docker")
+    progress.trial_ended("ok", 5)
+    progress.finished()
+    assert stream.getvalue().splitlines() == [
+        "2 trials to run",
+        "[1/2] block 0: bare: invalid, 5.00 s, about 5 s left",
+        "[1/2, 1 again] block 0: bare: invalid, 5.00 s, about 5 s left",
+        "[1/2, 2 again] block 0: bare: ok, 5.00 s, about 5 s left",
+        "[2/2, 2 again] block 0: docker: ok, 5.00 s",
+        "2 of 2 trials done, 2 attempts again",
+    ]
+
+
+def test_the_bar_counts_trials_too_and_says_how_many_were_run_again() -> None:
+    stream = Terminal()
+    progress = BarProgress(stream)
+    progress.started(2)
+    progress.trial_began("block 0: bare")
+    progress.trial_ended("invalid", 5)
+    progress.trial_again()
+    progress.trial_began("block 0: bare")
+    progress.trial_ended("ok", 5)
+    progress.finished()
+    assert "1/2, 1 again" in stream.getvalue()
+
+
 def test_a_note_of_several_lines_keeps_them_and_steers_nothing() -> None:
     stream = io.StringIO()
     PlainProgress(stream).note("the knob was left alone.\nMake room \x1b[2Jand try again.")

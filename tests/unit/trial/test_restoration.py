@@ -136,7 +136,8 @@ def test_a_value_that_is_neither_found_nor_set_is_left_alone_with_all_three_name
     assert stand(host) == {"a": "theirs", "b": "old", "c": "old"}
     (sentence,) = report.foreign
     assert "found old, set new, and now it is theirs" in sentence
-    assert "--force" in sentence
+    (planned,) = restore(host, journal, plan_only=True).foreign
+    assert "--force` puts back what tare found" in planned
     assert not report.clean
     assert [entry.seq for entry in journal.pending()] == [1]
 
@@ -235,6 +236,20 @@ def test_a_plan_changes_nothing(tmp_path: Path):
     )
     assert len(report.foreign) == 1
     assert (host.log, Shed.swept, journal.path.read_bytes()) == ([], [], before)
+
+
+def test_a_plan_while_a_run_is_alive_says_whose_device_it_is_and_that_a_restore_is_refused(tmp_path: Path):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as run:
+        started = int(Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        journal_in(tmp_path, owner=Owner(run.pid, started), run="out/modes").note_knob(A, "old", "new")
+        host, journal = knob_host(a="new"), journal_in(tmp_path)
+        (note,) = restore(host, journal, plan_only=True).notes
+        with pytest.raises(BusyError, match=f"pid {run.pid}"):
+            restore(host, journal)
+    assert note.startswith(f"pid {run.pid} (run 'out/modes') changed this device at ")
+    assert "owns it: it is still at work" in note
+    assert "a restore is refused" in note
+    assert "should that run die, what follows would be done" in note
 
 
 # A journal that was tampered with

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tare.errors import TareError
+from tare.errors import LineLost, TareError
 from tare.host import Exit, Job, LocalHost
 from tare.parts.probes.ftrace import Ftrace
 from tare.parts.protocols import Mark
@@ -105,7 +105,7 @@ def test_an_end_for_want_of_memory_is_told_from_a_plain_failure():
 
 def test_a_program_that_wrote_where_a_container_lets_it_not_is_told_where_it_may():
     verdict = verdict_of(seen(exit=Exit(code=1, seconds=1.0, err="OSError: [Errno 30] Read-only file system: 'x'")))
-    assert "/tmp: write there" in verdict.reasons[1]
+    assert "/tmp, which is memory: write there" in verdict.reasons[1]
 
 
 def test_half_of_the_work_is_not_faster_but_invalid():
@@ -264,3 +264,14 @@ def test_a_house_that_was_not_full_is_invalid(changes, says):
 def test_a_whole_run_among_others_is_ok():
     readings = {"tenant1.cgroup.cpu_s": [0.0, 0.0]}
     assert verdict_of(seen(result=WHOLE, neighbours=[neighbour(0, 11)], readings=readings)).state == "ok"
+
+
+def test_a_trial_whose_line_to_the_device_broke_is_interrupted_and_not_failed():
+    verdict = verdict_of(seen(error=LineLost("orin-1: the line to the device broke.")))
+    assert (verdict.state, verdict.reasons) == ("interrupted", ("orin-1: the line to the device broke.",))
+
+
+@pytest.mark.parametrize(("slept_s", "state"), [(30.0, "invalid"), (0.1, "ok")])
+def test_a_device_that_slept_is_noticed_by_its_own_clocks_where_it_is_driven_from_elsewhere(slept_s, state):
+    verdict = verdict_of(seen(facts={"place": {"clock": {"slept_s": slept_s}}}))
+    assert verdict.state == state

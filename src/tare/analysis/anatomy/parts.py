@@ -13,6 +13,7 @@ from tare.analysis.observations import Observation, Setting, columns_of, observa
 from tare.analysis.quantities import Column, column_for, need_column
 from tare.analysis.ranks import Floats
 from tare.errors import StudyError
+from tare.records.unpacking import is_store
 
 # What a factor is usually called: the last part of the setting's name.
 FACTORS: Mapping[str, tuple[str, ...]] = {
@@ -56,7 +57,7 @@ def pipeline_rows(
     for word, usual in OPTIONAL.items():
         if (found := column_for(columns.get(word, usual), known)) is not None:
             figures[word] = found
-    asked = settings if source.is_dir() else _table_settings(known, settings, factors)
+    asked = settings if is_store(source) else _table_settings(known, settings, factors)
     signed = [column.name for word, column in figures.items() if word in SIGNED]
     names = list(dict.fromkeys(column.name for column in figures.values()))
     rows = observations(source, settings=asked, values=names, signed=signed)

@@ -72,15 +72,20 @@ class Pool:
 
 
 def read_source(root: Path) -> Source:
-    """A store's records, and the epochs of some of its trials."""
+    """The store of this name: its records, and the epochs of some of its trials."""
     with Store.open(root) as store:
-        records = with_flush_latencies(store, records_of(store))
-        usable = usable_attempts(records, _FIGURES)
-        many = [each for each in usable if (each.settings.get("workload.epochs") or 0) > 2]
-        some = many[:: max(1, -(-len(many) // EPOCHS_OF))]
-        epochs = {each.trial: _epochs(store, each) for each in some}
-        study = store.study if isinstance(store.study, Mapping) else {}
-        return Source(str(root), records, study, epochs, (*store.problems, *_unused(records)))
+        return source_of(store, str(root))
+
+
+def source_of(store: Store, name: str) -> Source:
+    """A store's records, and the epochs of some of its trials."""
+    records = with_flush_latencies(store, records_of(store))
+    usable = usable_attempts(records, _FIGURES)
+    many = [each for each in usable if (each.settings.get("workload.epochs") or 0) > 2]
+    some = many[:: max(1, -(-len(many) // EPOCHS_OF))]
+    epochs = {each.trial: _epochs(store, each) for each in some}
+    study = store.study if isinstance(store.study, Mapping) else {}
+    return Source(name, records, study, epochs, (*store.problems, *_unused(records)))
 
 
 def _unused(records: Sequence[Record]) -> list[str]:

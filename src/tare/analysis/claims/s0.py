@@ -18,6 +18,7 @@ from tare.analysis.claims.contrasts import (
     falling,
     joined,
     minus,
+    pooled,
     trend,
 )
 from tare.analysis.claims.evidence import Evidence
@@ -78,13 +79,13 @@ def inference_loses_less(evidence: Evidence) -> Look:
 
 
 def by_model(cells: Cells, model: str) -> Cells:
-    """By platform and model alone: several cells of a model are taken together, block by block."""
-    groups: dict[Cell, list[Series]] = {}
+    """By platform and model alone: several cells of a model are taken together, block by block, store by store."""
+    groups: dict[Cell, dict[Cell, Series]] = {}
     for cell, series in cells.items():
         kept = frozenset(item for item in cell if item[0] in ("platform", model))
-        groups.setdefault(kept, []).append(series)
-    made = {kept: joined(found, lambda *logs: math.fsum(logs) / len(logs)) for kept, found in groups.items()}
-    return {kept: series for kept, series in made.items() if series.values}
+        groups.setdefault(kept, {})[cell] = series
+    made = {kept: pooled(found) for kept, found in groups.items()}
+    return {kept: series for kept, series in made.items() if series is not None}
 
 
 def optimiser_grows_most(evidence: Evidence) -> Look:

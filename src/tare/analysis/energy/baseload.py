@@ -13,7 +13,9 @@ from typing import Protocol
 
 from tare.analysis.energy.idle import IdlePower, Key, by_mode, idle_powers, is_idle, key_of
 from tare.records.model import Record
+from tare.records.packing import SUFFIX
 from tare.records.store import Store
+from tare.records.unpacking import is_pack
 
 BASELOAD, INCREMENTAL = "energy_baseload_j", "energy_incremental_j"
 ENERGY, WINDOW = "energy_j", "energy_window_s"
@@ -27,9 +29,10 @@ class HasRecords(Protocol):
 
 
 def baseload_folder(store: Path) -> Path:
-    """Where the idle trials of a store's platforms and modes are kept: beside it."""
+    """Where the idle trials of a store's platforms and modes are kept: beside it; a pack's are in another pack."""
     whole = store.resolve() if store.name in ("", "..") else store
-    return whole.with_name(f"{whole.name}{_BESIDE}")
+    ending = SUFFIX if is_pack(whole) and whole.suffix == SUFFIX else ""
+    return whole.with_name(f"{whole.name.removesuffix(ending)}{_BESIDE}{ending}")
 
 
 def records_of(store: HasRecords) -> list[Record]:
@@ -40,7 +43,7 @@ def records_of(store: HasRecords) -> list[Record]:
 
 def idle_of(store: HasRecords, records: Sequence[Record]) -> list[IdlePower]:
     """Idle power from idle trials of the study itself, and from the baseload beside the store."""
-    beside = _beside(getattr(store, "root", None))
+    beside = _beside(getattr(store, "path", None))
     return idle_powers([*records, *beside])
 
 
@@ -58,8 +61,11 @@ def _split(record: Record, idle: Mapping[Key, IdlePower]) -> Record:
     return replace(record, metrics={**record.metrics, **more})
 
 
-def _beside(root: Path | None) -> list[Record]:
-    if root is None or not (baseload_folder(root) / "store.json").exists():
+def _beside(path: Path | None) -> list[Record]:
+    if path is None:
         return []
-    with Store.open(baseload_folder(root)) as store:
+    beside = baseload_folder(path)
+    if not is_pack(beside) and not (beside / "store.json").exists():
+        return []
+    with Store.open(beside) as store:
         return store.records()

@@ -11,10 +11,11 @@ from tare.analysis.compare import pick_baseline
 from tare.analysis.energy.baseload import HasRecords, idle_of, with_baseload
 from tare.analysis.energy.cells import CellEnergy, cell_energies
 from tare.analysis.energy.differences import EnergyDifference, difference
-from tare.analysis.energy.idle import IdlePower, by_mode, is_idle, newest
+from tare.analysis.energy.idle import IdlePower, by_mode, is_idle
 from tare.analysis.request import request
 from tare.errors import StudyError
-from tare.records.model import USABLE, Record
+from tare.records.attempts import newest_usable
+from tare.records.model import Record
 
 
 class Studied(HasRecords, Protocol):
@@ -51,7 +52,7 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
     everything = store.records()
     idle = idle_of(store, everything)
     known = by_mode(idle)
-    records = [each for each in with_baseload(newest(everything), known) if each.state in USABLE and not each.twin]
+    records = [each for each in with_baseload(newest_usable(everything), known) if not each.twin]
     if not records:
         raise StudyError("There is no usable trial: `tare show` says how each one ended.")
     work = [record for record in records if not is_idle(record)]

@@ -10,7 +10,8 @@ from tare.analysis.cells import cells, text
 from tare.analysis.devices import device_of
 from tare.analysis.model import Estimate
 from tare.analysis.stats import median_estimate
-from tare.records.model import USABLE, Record
+from tare.records.attempts import newest_usable
+from tare.records.model import Record
 
 IDLE = "idle"  # the workload
 LOGGING = "workload.logging"
@@ -58,7 +59,7 @@ def energy_facts(record: Record) -> Mapping[str, Any]:
 
 def idle_powers(records: Iterable[Record]) -> list[IdlePower]:
     """One for each platform and mode of the usable idle trials; A/A twins are the same thing again, and count."""
-    usable = [each for each in newest(records) if is_idle(each) and each.state in USABLE and POWER in each.compared]
+    usable = [each for each in newest_usable(records) if is_idle(each) and POWER in each.compared]
     if not usable:
         return []
     quiet = [_without_workload(record) for record in usable]
@@ -76,16 +77,6 @@ def idle_powers(records: Iterable[Record]) -> list[IdlePower]:
 def by_mode(found: Iterable[IdlePower]) -> dict[Key, IdlePower]:
     """The idle power to hold a trial's energy against: without a logging script beside it."""
     return {each.key: each for each in found if not each.logging}
-
-
-def newest(records: Iterable[Record]) -> list[Record]:
-    """One attempt of each trial: the newest that is usable, else the newest."""
-    chosen: dict[str, Record] = {}
-    for record in records:
-        before = chosen.get(record.trial)
-        if before is None or record.state in USABLE or before.state not in USABLE:
-            chosen[record.trial] = record
-    return list(chosen.values())
 
 
 def _idle_power(key: Key, logging: bool, label: str, group: Sequence[Record]) -> IdlePower:

@@ -41,7 +41,7 @@ def kernel_view(store: Store) -> list[Section]:
     trials = traced_trials(store)
     if not trials:
         raise TareError(
-            f"{store.root}: no usable trial was traced. Name a tracer in the study, like `probes: [perf, syscalls]` "
+            f"{store.path}: no usable trial was traced. Name a tracer in the study, like `probes: [perf, syscalls]` "
             "or `probes: [ftrace]`, and run it."
         )
     return [found for section in SECTIONS if (found := section(trials)) is not None]

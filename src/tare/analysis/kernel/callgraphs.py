@@ -9,7 +9,6 @@ from tare.analysis.kernel.model import Cell, Column, Section, Traced, at_least, 
 
 PROBE, TABLE = "perf", "callgraphs"
 MOST = 5
-_FRAMES = 8  # of a stack: the outermost ones that differ say where the request came from
 
 COLUMNS = (
     Column("cell", "where"),
@@ -18,7 +17,7 @@ COLUMNS = (
     Column("comm", "task"),
     Column("share", "share", "share"),
     Column("count", "count", "count"),
-    Column("stack", "call graph"),
+    Column("stack", "call graph", "stack"),
 )
 
 
@@ -56,12 +55,4 @@ def task_name(comm: str) -> str:
 
 def _row(label: str, key: tuple[str, str, str, str], count: int, total: int) -> tuple[Cell, ...]:
     event, role, comm, stack = key
-    return label, event, role, comm, count / total, count, shortened(stack)
-
-
-def shortened(stack: str, most: int = _FRAMES) -> str:
-    """`a;b;...;z` as `a > b > ... > z`; of a long one its beginning and its end."""
-    frames = stack.split(";")
-    if len(frames) > most:
-        frames = [*frames[: most - 3], "...", *frames[-2:]]
-    return " > ".join(frames)
+    return label, event, role, comm, count / total, count, stack

@@ -10,13 +10,15 @@ from typing import Any, Literal, TypeAlias
 import numpy.typing as npt
 
 from tare.analysis.cells import Cells, cells
-from tare.records.model import USABLE, Record
+from tare.records.attempts import newest_usable
+from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.tables import TableName
 
 Columns: TypeAlias = Mapping[str, "npt.NDArray[Any]"]
 Cell: TypeAlias = str | int | float | None
-Kind: TypeAlias = Literal["text", "count", "number", "share", "ratio", "seconds"]
+Kind: TypeAlias = Literal["text", "stack", "count", "number", "share", "ratio", "seconds"]
+WORDS: frozenset[Kind] = frozenset({"text", "stack"})  # a stack is `a;b;z`, outermost function first
 BARE = "bare"
 
 
@@ -87,7 +89,7 @@ class Traced:
 
 def traced_trials(store: Store) -> list[Traced]:
     """The newest usable attempt of every trial that recorders kept tables of, in the order of the plan."""
-    newest = {record.trial: record for record in store.records() if record.state in USABLE and not record.twin}
+    newest = {record.trial: record for record in newest_usable(store.records()) if not record.twin}
     kept = {trial: frozenset(store.traces(trial, record.attempt)) for trial, record in newest.items()}
     chosen = [record for trial, record in newest.items() if kept[trial]]
     label = cells(chosen, "platform")
@@ -118,6 +120,6 @@ def at_least(trials: Sequence[Traced], probe: str) -> list[str]:
 
 
 __all__ = [
-    "Cell", "Cells", "Column", "Columns", "Kind", "Section", "Traced", "at_least", "baseline_of", "by_label",
+    "WORDS", "Cell", "Cells", "Column", "Columns", "Kind", "Section", "Traced", "at_least", "baseline_of", "by_label",
     "traced_trials",
 ]  # fmt: skip

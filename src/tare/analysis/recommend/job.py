@@ -10,6 +10,7 @@ from pathlib import Path
 from tare.analysis.observations import Observation, columns_of, number, observations
 from tare.analysis.quantities import NAMES, Column, column_for
 from tare.errors import StudyError
+from tare.records.unpacking import is_store
 
 GROWS_WITH_THE_JOB = ("time", "energy", "cost")
 OF_THE_RUN = ("wall_s", "cpu_s", "energy_j")  # of a store: figures of the whole trial, not of one step
@@ -55,7 +56,7 @@ def job_observations(
     known = columns_of(source)
     needed = list(dict.fromkeys([job.minimise, *(limit.figure for limit in job.limits)]))
     columns = _columns(source, job, known, needed)
-    of_run = source.is_dir() and job.times is not None
+    of_run = is_store(source) and job.times is not None
     asked = list(dict.fromkeys([column.name for column in columns.values()]))
     asked += [name for name in _further_columns(job, known, of_run) if name not in asked]
     rows = observations(source, settings=settings, values=asked, group=group)

@@ -13,6 +13,7 @@ from tare.analysis.quantities import column_for
 from tare.analysis.recommend.job import OF_THE_RUN, Job, of_job
 from tare.analysis.recommend.model import Predicted
 from tare.errors import StudyError
+from tare.records.unpacking import is_store
 
 FIGURES = ("time", "energy", "power")
 
@@ -27,7 +28,7 @@ def predictions(
         return [], ()
     if _nothing_is_left(rows):
         return [], ()
-    if source.is_dir() and job.times is not None and set(columns.values()) & set(OF_THE_RUN):
+    if is_store(source) and job.times is not None and set(columns.values()) & set(OF_THE_RUN):
         return [], ()  # how many steps a run that was not made would have had, nobody knows
     from tare.analysis.predict.modes import Columns, read_modes
     from tare.analysis.predict.predictions import predict

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tare.analysis.cells import text
 from tare.analysis.compare import unknown_name
-from tare.analysis.devices import device_of
+from tare.analysis.devices import DEVICE, TYPE, device_of
 from tare.analysis.energy.baseload import records_of
 from tare.analysis.observations import (
     NOTHING_USABLE,
@@ -79,8 +79,15 @@ def store_samples(root: Path, metric: str = "step_s", settings: Sequence[str] | 
         if not records:
             known = sorted({name for record in usable_attempts(records_of(store), []) for name in record.metrics})
             raise StudyError(f"{root}: {unknown_name('figure', metric, known) if known else NOTHING_USABLE}")
-        names = list(settings) if settings is not None else varied([record.settings for record in records])
+        names = list(settings) if settings is not None else _telling(records)
         return [sample for record in records for sample in _of_record(store, record, metric, names)]
+
+
+def _telling(records: Sequence[Record]) -> list[str]:
+    """What makes a configuration: all that varies, but the device of a fleet, which is a level of its own."""
+    types = {str(record.settings.get(TYPE)) for record in records}
+    names = [name for name in varied([record.settings for record in records]) if name not in (DEVICE, TYPE)]
+    return [*names, *([TYPE] if len(types) > 1 else [])]
 
 
 def epoch_medians(marks: dict[str, npt.NDArray[Any]], mark: str) -> list[tuple[float, float]]:

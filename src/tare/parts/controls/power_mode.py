@@ -79,6 +79,8 @@ class PowerMode(Control):
         label = _label(data)
         if named is not None and label is None:
             raise ValueError(f"{named!r} is no name of a mode; clocks are written {{cores: 4, cpu_mhz: 1200}}")
+        if named is not None and named != label:
+            raise ValueError(f"{named!r} is not what the other fields say ({label}); leave `mode` out")
         return {**data, "mode": label}
 
     @property

@@ -20,7 +20,7 @@ def page_writes_figure(store: Store) -> Figure:
     """That of a store's traced trials, or a sentence about what it takes."""
     figure = hot_pages_figure(traced_trials(store))
     if figure is None:
-        raise TareError(f"{store.root}: no trial has page writes to draw; they take `probes: [ftrace]`.")
+        raise TareError(f"{store.path}: no trial has page writes to draw; they take `probes: [ftrace]`.")
     return figure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tare.analysis.kernel.model import Section, Traced
+from tare.analysis.kernel.model import WORDS, Section, Traced
 from tare.report.figure import Cell
 from tare.report.kernel import cell_text
 
@@ -20,8 +20,8 @@ def table_of(section: Section, hrefs: Mapping[str, str]) -> tuple[tuple[str, ...
         tuple(
             Cell(
                 cell_text(row[place], kinds[place]),
-                hrefs.get(str(row[0]), "#trials") if place == 0 or kinds[place] != "text" else "",
-                numeric=kinds[place] != "text",
+                hrefs.get(str(row[0]), "#trials") if place == 0 or kinds[place] not in WORDS else "",
+                numeric=kinds[place] not in WORDS,
             )
             for place in used
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tare.report.channels import CLOCK, POWER
 from tare.report.charts.lanes import tooltip
 from tare.report.charts.naming import legend, level_names, some_of
 from tare.report.drawing import rows
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 POINTS = 500  # of a line; more cannot be told apart on a screen
 MOST_LEVELS = 7
 SHOWS_NOTHING = 20  # times the median: a peak so high leaves nothing else to be seen
-POWER = ("external.power_w", "power_rails.total_w", "gpu.power_w")
-CLOCK = ("gpu.clock_hz", "frequency.gpu_hz", "frequency.cpu0_hz")
 # Name, title, the metric whose unit it has, whether the channel counts up, and the channels, the best first.
 KINDS = (
     ("over-time-cpu", "Cores busy with the workload, over time", "cores", True, ("cgroup.cpu_s",)),

@@ -71,7 +71,7 @@ def _table(
     enough = [each for each in whole if FEWEST <= modes[each.group] <= MOST]
     if not enough or evidence.store is None:
         return None
-    return modes_of(evidence.store.root, enough, Columns(tuple(features), *pair, None, job))
+    return modes_of(evidence.store.path, enough, Columns(tuple(features), *pair, None, job))
 
 
 def _mode(each: Observation) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.model import Weighing
+from tare.records.model import TWIN
 from tare.report.charts.lanes import tooltip
 from tare.report.charts.naming import legend, level_names, some_of
 from tare.report.drawing import rows
@@ -30,7 +31,7 @@ def trials_figure(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[s
     columns = [
         (level, twin) for level in levels for twin in (0, 1) if any((e.level, e.twin) == (level, twin) for e in shown)
     ]
-    headers = ("block", *(f"{level} (A/A twin)" if twin else level for level, twin in columns))
+    headers = ("block", *(f"{level} ({TWIN})" if twin else level for level, twin in columns))
     chart = _chart(weighing, shown, levels)
     return Figure("trials-by-block", title, reading, chart, headers, _rows(weighing.metric, shown, columns))
 

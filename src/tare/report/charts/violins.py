@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tare.report.channels import POWER_OR_ENERGY
 from tare.report.charts.lanes import tooltip
 from tare.report.charts.naming import legend, level_names, some_of
 from tare.report.drawing import rows
@@ -21,14 +22,13 @@ ENOUGH = 500  # values for an outline
 HALF = 0.42  # of the room that a level has
 MOST = 12  # outlines beside each other
 FITS = 42  # signs of all names together, below their outlines on a telephone
-POWER = ("external.power_w", "power_rails.total_w", "power_rapl.total_j", "gpu.power_w")
 # Name of the figure, its title, the metric whose unit it has, and the channels that may carry it, the best first.
 KINDS = (
     ("spread-cpu", "Cores that the workload kept busy", "cores", ("cgroup.cpu_s",)),
     ("spread-device-cpu", "Cores busy on the device", "cores", ("cpu.busy_s",)),
     ("spread-gpu", "GPU in use", "util_share", ("gpu.util",)),
     ("spread-memory", "Memory of the workload", "memory_bytes", ("cgroup.memory_bytes",)),
-    ("spread-power", "Power", "power_w", POWER),
+    ("spread-power", "Power", "power_w", POWER_OR_ENERGY),
 )  # fmt: skip
 
 Floats = npt.NDArray[np.float64]

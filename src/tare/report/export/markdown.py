@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from tare.report.export.markdown_text import safe as _safe
+from tare.report.export.markdown_text import table as _table
 from tare.report.figure import Cell
 from tare.report.page import Page
-from tare.report.words import safe_text
-
-_SPECIAL = re.compile(r"([\\`*_{}\[\]#!|<>~])")
 
 
 def as_markdown(page: Page) -> str:
@@ -24,6 +22,10 @@ def as_markdown(page: Page) -> str:
     blocks += _section("To know", page.notes)
     if page.others:
         blocks += ["## Beside it (no claims)", _cells(page.other_headers, page.others)]
+    if page.devices is not None:
+        blocks += _section("Devices", page.devices.sentences)
+        for sheet in page.devices.sheets:
+            blocks += [f"### {_safe(sheet.title)}", _cells(sheet.headers, sheet.rows)]
     for figure in page.figures:
         blocks += [f"## {_safe(figure.title)}", _safe(figure.reading), _cells(figure.headers, figure.rows)]
     blocks += _section("Methods", page.methods)
@@ -38,13 +40,3 @@ def _section(title: str, sentences: Sequence[str]) -> list[str]:
 
 def _cells(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     return _table(headers, [[cell.text for cell in row] for row in rows])
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headers, ["---"] * len(headers), *rows]
-    return "\n".join("| " + " | ".join(line if line == "---" else _safe(line) for line in row) + " |" for row in lines)
-
-
-def _safe(text: str) -> str:
-    """Whatever a label holds stays text, in one line."""
-    return _SPECIAL.sub(r"\\\1", safe_text(text))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import resources
 from typing import Any
@@ -21,6 +23,7 @@ from tare.report.live.guard import App, Guard
 from tare.report.live.snapshot import Watched
 
 PERIOD_S = 1.0
+_REST = 5.0  # times as long as a look takes: thousands of trials are looked at less often
 _CALM_S = 15.0  # so often something is said although nothing has changed, so that a dead line is noticed
 
 
@@ -29,14 +32,18 @@ class Looks:
 
     def __init__(self, stores: Sequence[Watched], period_s: float = PERIOD_S) -> None:
         self._stores, self._period_s = stores, period_s
+        self._eye = ThreadPoolExecutor(1)
         self._viewers = 0
         self._task: asyncio.Task[None] | None = None
         self._text, self._number = "", 0
         self._changed = asyncio.Condition()
 
     async def now(self) -> str:
-        """What there is, looked at in a thread, so that nobody waits for a slow disk."""
-        return await asyncio.to_thread(lambda: json.dumps([store.look() for store in self._stores], allow_nan=False))
+        """What there is, looked at in a thread, so that nobody waits for a slow disk; in one, for stores stay open."""
+        return await asyncio.get_running_loop().run_in_executor(self._eye, self._look)
+
+    def _look(self) -> str:
+        return json.dumps([store.look() for store in self._stores], allow_nan=False)
 
     async def stream(self) -> AsyncIterator[str]:
         """Server-sent events: the state at once, then each change."""
@@ -59,9 +66,12 @@ class Looks:
                 self._task = None
 
     async def _keep_looking(self) -> None:
+        took_s = 0.0
         while True:
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(max(self._period_s, _REST * took_s))
+            start_s = time.monotonic()
             text = await self.now()
+            took_s = time.monotonic() - start_s
             if text != self._text:
                 async with self._changed:
                     self._text, self._number = text, self._number + 1

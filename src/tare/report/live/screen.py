@@ -10,16 +10,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tare.report.live.devices import row_words
+
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"equivalent": "green", "slower": "red", "faster": "cyan", "cannot_tell": "yellow"}
+_STATE_COLOURS = {"vanished": "red", "given up": "red", "unseen": "yellow", "running": "cyan", "done": "green"}
 
 
-def screen(looks: Sequence[Any], width: int) -> RenderableType:
-    """All stores below each other."""
-    return Group(*(piece for look in looks for piece in _store(look, width)))
+def screen(looks: Sequence[Any], width: int, devices: int | None = None) -> RenderableType:
+    """All stores below each other; of a fleet at most so many `devices`, those in trouble first."""
+    return Group(*(piece for look in looks for piece in _store(look, width, devices)))
 
 
-def _store(look: Any, width: int) -> list[RenderableType]:
+def _store(look: Any, width: int, devices: int | None) -> list[RenderableType]:
     pieces: list[RenderableType] = [Text(look["name"], style="bold")]
     if "trouble" in look:
         return [*pieces, Text(look["trouble"], style="red")]
@@ -28,9 +31,12 @@ def _store(look: Any, width: int) -> list[RenderableType]:
     pieces.append(Text("; ".join(filter(None, [progress["words"], progress["left"], progress["state"]]))))
     if look["running"]:
         pieces += _running(look["running"], width)
+    if look["fleet"]:
+        pieces += _fleet(look["fleet"], width, devices)
     pieces += _verdicts(look)
     pieces += [Text(f"left out: {sentence}", style="yellow") for sentence in look["left_out"][-5:]]
-    pieces += _device(look["device"])
+    if look["device"] or not look["fleet"]:  # of a fleet, this machine is none of the devices
+        pieces += _device(look["device"])
     return [*pieces, Text("")]
 
 
@@ -50,6 +56,23 @@ def _running(running: Any, width: int) -> list[RenderableType]:
     return [*pieces, grid] if running["series"] else pieces
 
 
+def _fleet(fleet: Any, width: int, most: int | None) -> list[RenderableType]:
+    """The counts, then a row for each device that there is room for."""
+    rows = fleet["rows"][:most]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", width=min(width, 120))
+    table.add_column("device", no_wrap=True, max_width=24)
+    table.add_column("state", no_wrap=True, overflow="ellipsis", ratio=1)
+    for title in ("done", "left"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("last", no_wrap=True)
+    for row in rows:
+        state = Text(row_words(row), style=_STATE_COLOURS.get(row["state"], ""))
+        table.add_row(Text(row["name"]), state, str(row["done"]), str(row["left"]), Text(row["last"]))
+    rest = len(fleet["rows"]) - len(rows)
+    more = [Text(f"and {rest:,} more devices", style="dim")] if rest else []
+    return [Text(fleet["words"], style="bold"), table, *more]
+
+
 def _verdicts(look: Any) -> list[RenderableType]:
     if not look["verdicts"]:
         return [Text(look["verdict_trouble"] or "no verdict yet", style="dim")]
@@ -59,7 +82,7 @@ def _verdicts(look: Any) -> list[RenderableType]:
     for one in look["verdicts"]:
         word = Text(one["phrase"], style=_COLOURS.get(one["word"], ""))
         table.add_row(Text(one["level"]), one["effect"], Text(one["interval"]), word, str(one["n"]))
-    return [table]
+    return [table, *([Text(look["more_verdicts"], style="dim")] if look["more_verdicts"] else [])]
 
 
 def _device(rows: Sequence[Any]) -> list[RenderableType]:

@@ -14,13 +14,15 @@ from typing import Any, TypeAlias
 from tare.analysis.model import Weighing
 from tare.analysis.weighing import weigh
 from tare.errors import TareError
+from tare.records.lock import is_held
 from tare.records.model import FINISHED, Record, State
 from tare.records.recovery import read_draft
-from tare.records.schema import SPOOL_FOLDER
+from tare.records.schema import LEDGER_FILE, SPOOL_FOLDER
 from tare.records.sealed import folder_name
 from tare.records.settings import varied
 from tare.records.store import Store
 from tare.report.listing import SHORT_ID, plain_text
+from tare.report.live.devices import Ledger, fleet
 from tare.report.live.series import live_series, step_series
 from tare.report.verdicts import counts_text, effect_of, interval_of, left_text, verdict_phrase
 from tare.report.words import count_text, duration_text, metric_name, safe_text
@@ -28,6 +30,10 @@ from tare.report.words import count_text, duration_text, metric_name, safe_text
 Json: TypeAlias = Any
 Device: TypeAlias = Callable[[], Sequence[Mapping[str, Json]]]  # what is changed on the device now, and by whom
 _NEWEST = 8  # trials that have ended
+_VERDICTS = 40  # shown; a fleet has some for each device
+_MANY = 500  # trials from which on verdicts are not worked out again for each one that comes
+_REST = 10  # times as long as that took
+_OPEN_S = 60.0  # a store is opened anew so often: what cannot change under us is then looked at again
 _EARLIER = 24  # verdicts of earlier blocks
 
 
@@ -49,28 +55,62 @@ class Watched:
         self.root = root
         self._device, self._now_s = device, now_s
         self._seen = _Tightening()
+        self._weigh_at_s = 0.0
+        self._ledger = Ledger(root / LEDGER_FILE)
+        self._store: Store | None = None
+        self._opened_s = 0.0
 
     def look(self) -> Json:
         """Everything there is to show. A store that cannot be read is an answer too."""
         try:
-            with Store.open(self.root) as store:
-                return self._looked(store)
+            return self._looked(self._opened())
         except TareError as error:
+            self.close()
             return {"name": self.root.name, "trouble": safe_text(error)}
+
+    def close(self) -> None:
+        """Let the store go; the next look opens it again."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _opened(self) -> Store:
+        """The store, which remembers the sealed trials that it has seen: opening one of thousands takes seconds."""
+        if time.monotonic() - self._opened_s > _OPEN_S:
+            self.close()
+        if self._store is None:
+            self._store, self._opened_s = Store.open(self.root), time.monotonic()
+        return self._store
+
+    def _weighed(self, store: Store, records: Sequence[Record]) -> _Tightening:
+        start_s = time.monotonic()
+        if len(records) != self._seen.trials and (len(records) < _MANY or start_s >= self._weigh_at_s):
+            self._seen = _tightened(store, records, self._seen)
+            self._weigh_at_s = time.monotonic() + _REST * (time.monotonic() - start_s)
+        return self._seen
+
+    def _fleet(self, store: Store, states: Mapping[str, str], records: Sequence[Record]) -> Json:
+        heard = self._ledger.heard()
+        if heard is None:
+            return None
+        runs = is_held(self.root)
+        return fleet(heard, store.planned(), states, records, runs=runs, now_s=self._now_s())
 
     def _looked(self, store: Store) -> Json:
         records, states = store.records(), store.states()
-        if len(records) != self._seen.trials:
-            self._seen = _tightened(store, records, self._seen)
-        seen = self._seen
+        seen = self._weighed(store, records)
+        devices = self._fleet(store, states, records)
         running = [trial for trial, state in states.items() if state == "running"]
+        at_once = devices["counts"].get("running", 0) if devices else len(running[:1])
         return {
             "name": safe_text(seen.weighed.study if seen.weighed else self.root.name),
             "question": safe_text(seen.weighed.question if seen.weighed else ""),
-            "progress": _progress(states, records, bool(running)),
+            "progress": _progress(states, records, at_once),
+            "fleet": devices,
             "running": _running(store, running[0], self._now_s()) if running else None,
             "metric": metric_name(seen.weighed.metric) if seen.weighed else "",
-            "verdicts": list(seen.verdicts),
+            "verdicts": list(seen.verdicts[:_VERDICTS]),
+            "more_verdicts": _more(len(seen.verdicts) - _VERDICTS),
             "history": list(seen.history),
             "verdict_trouble": seen.trouble,
             "left_out": [left_text(left) for left in seen.weighed.left_out] if seen.weighed else [],
@@ -141,17 +181,22 @@ def _tightened(store: Store, records: Sequence[Record], before: _Tightening) -> 
     return _Tightening(len(records), tuple(verdicts), (*history, *_points(weighed, len(records))), weighed)
 
 
-def _progress(states: Mapping[str, str], records: Sequence[Record], runs: bool) -> Json:
+def _more(count: int) -> str:
+    return f"and {count:,} more, which `tare compare` has." if count > 0 else ""
+
+
+def _progress(states: Mapping[str, str], records: Sequence[Record], at_once: int) -> Json:
+    """`at_once`: how many trials run now."""
     counts = Counter(states.values())
     done = sum(counts[state] for state in FINISHED)
     took_s = [(record.end_ns - record.start_ns) / 1e9 for record in records if record.end_ns > record.start_ns]
     left = len(states) - done
-    left_s = statistics.median(took_s) * left if took_s and left and runs else None
+    left_s = statistics.median(took_s) * left / at_once if took_s and left and at_once else None
     return {
         "done": done, "total": len(states), "share": done / len(states) if states else 0.0,
         "words": counts_text({"planned": len(states), **{k: v for k, v in counts.items() if k != "planned"}}),
         "left": f"about {duration_text(left_s)} left" if left_s is not None else "",
-        "state": "running" if runs else "finished" if states and not left else "not running",
+        "state": "running" if at_once else "finished" if states and not left else "not running",
     }  # fmt: skip
 
 

@@ -19,7 +19,12 @@ function table(headers, rows) {
   const body = made.createTBody();
   rows.forEach((cells) => {
     const row = body.insertRow();
-    cells.forEach(([text, className]) => { const cell = row.insertCell(); cell.textContent = text; if (className) cell.className = className; });
+    cells.forEach(([text, className], place) => {
+      const cell = row.insertCell();
+      cell.textContent = text;
+      cell.dataset.label = headers[place]; // a narrow screen has no room for a row of headers
+      if (className) cell.className = className;
+    });
   });
   const scroll = make("div", undefined, "scroll");
   scroll.append(made);
@@ -65,7 +70,7 @@ function sectionOf(number) {
   if (!kept.has(number)) {
     const section = make("section", undefined, "store");
     const parts = {};
-    for (const name of ["head", "running", "panels", "verdicts", "tighten", "left", "newest", "device"]) {
+    for (const name of ["head", "fleet", "running", "panels", "verdicts", "tighten", "left", "newest", "device"]) {
       parts[name] = make("div", undefined, name);
       section.append(parts[name]);
     }
@@ -97,6 +102,28 @@ function showPanels(number, parts, running) {
   });
 }
 
+function stateOf(row) {
+  if (row.state === "running") return "trial " + row.trial + ", for " + row.since;
+  if (row.state === "unseen") return "trial " + row.trial + ", unseen for " + row.since;
+  return row.why ? row.state + ": " + row.why : row.state;
+}
+
+function showFleet(parts, fleet) {
+  if (!fleet) { parts.fleet.replaceChildren(); return; }
+  const place = parts.fleet;
+  if (!place.rows) { // kept, so that whoever has scrolled stays where they are
+    place.rows = make("div", undefined, "rows");
+    place.rows.tabIndex = 0;
+    place.rows.setAttribute("role", "region");
+    place.rows.setAttribute("aria-label", "devices");
+    place.words = make("p", "", "summary");
+    place.replaceChildren(make("h3", "The devices"), place.words, place.rows);
+  }
+  place.words.textContent = fleet.words;
+  const rows = fleet.rows.map((row) => [[row.name, "id"], [stateOf(row), "device-" + row.state.replace(" ", "-")], [String(row.done), "num"], [String(row.left), "num"], [row.last, "state-" + row.last]]);
+  place.rows.replaceChildren(table(["device", "state", "done", "left", "last"], rows));
+}
+
 function listed(title, sentences) {
   const list = make("ul");
   sentences.forEach((sentence) => list.append(make("li", sentence)));
@@ -112,11 +139,12 @@ function show(number, store) {
   bar.value = store.progress.done;
   const words = [store.progress.words, store.progress.left, store.progress.state].filter(Boolean).join("; ");
   parts.head.replaceChildren(title, make("p", store.question, "quiet"), bar, make("p", words));
+  showFleet(parts, store.fleet);
   const running = store.running;
   parts.running.replaceChildren(...(running ? [make("h3", "Now: " + running.label), make("p", "trial " + running.trial + ", block " + running.block, "fineprint")] : []));
   showPanels(number, parts, running);
   const verdicts = store.verdicts.map((one) => [[one.level], [one.effect, "num"], [one.interval, "num"], [one.phrase, "word word-" + one.word], [String(one.n), "num"]]);
-  parts.verdicts.replaceChildren(...(verdicts.length ? [make("h3", "Verdicts so far: " + store.metric), table(["level", "effect", "interval", "verdict", "n"], verdicts)] : [make("p", store.verdict_trouble, "quiet")]));
+  parts.verdicts.replaceChildren(...(verdicts.length ? [make("h3", "Verdicts so far: " + store.metric), table(["level", "effect", "interval", "verdict", "n"], verdicts), make("p", store.more_verdicts, "quiet")] : [make("p", store.verdict_trouble, "quiet")]));
   if (store.history.length) {
     if (!parts.tighten.place) { parts.tighten.place = make("div", undefined, "chart"); parts.tighten.replaceChildren(make("h3", "As they tighten"), parts.tighten.place); }
     // Where n is too small for an interval the band has no width.
@@ -126,7 +154,9 @@ function show(number, store) {
   const newest = store.newest.map((one) => [[one.trial, "id"], [one.label], [String(one.block), "num"], [one.state, "state-" + one.state], [one.took, "num"], [one.reasons.join(" ")]]);
   parts.newest.replaceChildren(...(newest.length ? [make("h3", "Newest trials"), table(["trial", "what", "block", "state", "took", "why"], newest)] : []));
   const device = store.device.map((one) => [[one.knob], [one.baseline], [one.now], [one.owner], [one.age]]);
-  parts.device.replaceChildren(make("h3", "The device"), device.length ? table(["changed now", "as found", "now", "by", "since"], device) : make("p", "as it was found: nothing is changed.", "quiet"));
+  // Of a fleet, this machine is none of the devices.
+  if (store.fleet && !device.length) parts.device.replaceChildren();
+  else parts.device.replaceChildren(make("h3", store.fleet ? "This machine" : "The device"), device.length ? table(["changed now", "as found", "now", "by", "since"], device) : make("p", "as it was found: nothing is changed.", "quiet"));
 }
 
 const source = new EventSource("/events");

@@ -7,7 +7,7 @@ import pytest
 
 from tare.analysis.kernel import callgraphs, counters, faults, syscalls
 from tare.analysis.kernel.stages import stages_of
-from tare.report.kernel import kernel_text, number_text
+from tare.report.kernel import kernel_text, number_text, stack_text
 from traced_trials import Shelf, traced
 
 STEP = [(100, "ready", "point", -1), (200, "train_begin", "point", -1), (900, "train_end", "point", -1)]
@@ -64,7 +64,7 @@ def test_lost_events_make_counts_at_least():
     assert any(note.startswith("12 events were lost") for note in counters.section([traced("bare", tables)]).notes)
 
 
-def test_call_graphs_are_ranked_and_shortened():
+def test_call_graphs_are_ranked_and_whole():
     stack = ";".join(f"f{number}" for number in range(20))
     table = {
         "event": ["block:x"] * 2,
@@ -73,10 +73,28 @@ def test_call_graphs_are_ranked_and_shortened():
         "stack": [stack, "a;b"],
         "count": [9, 1],
     }
-    first, second = rows_of(callgraphs.section([traced("docker", {("perf", "callgraphs"): table})]))
+    found = callgraphs.section([traced("docker", {("perf", "callgraphs"): table})])
+    first, second = rows_of(found)
     assert (first["comm"], first["share"]) == ("kworker", 0.9)
-    assert first["stack"] == "f0 > f1 > f2 > f3 > f4 > ... > f18 > f19"
-    assert second["stack"] == "a > b"
+    assert (first["stack"], second["stack"]) == (stack, "a;b")
+    assert stack_text(stack) == "f0 > f1 > f2 > f3 > f4 > ... > f18 > f19"
+
+
+def test_at_80_columns_no_call_graph_and_no_path_is_cut_off():
+    graph = ";".join(f"a_function_of_the_kernel_{number}" for number in range(6))
+    table = {
+        "event": ["block:block_rq_issue"],
+        "role": ["workload"],
+        "comm": ["python"],
+        "stack": [graph],
+        "count": [9],
+    }
+    found = callgraphs.section([traced("docker", {("perf", "callgraphs"): table})])
+    text = kernel_text([found], 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    last = [line.split()[-1] for line in text.splitlines()]
+    assert "".join(word for word in last if word not in ("graph", ">")).endswith("a_function_of_the_kernel_5")
 
 
 FAULTS = {

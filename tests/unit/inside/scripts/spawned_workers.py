@@ -9,7 +9,7 @@ optimiser = torch.optim.SGD(net.parameters(), lr=0.1)  # in the workers too, sin
 
 
 def main():
-    for x, y in DataLoader(data, 8, num_workers=2, multiprocessing_context="spawn"):
+    for x, y in DataLoader(data, 8, num_workers=1, multiprocessing_context="spawn"):
         optimiser.zero_grad()
         loss = cross_entropy(net(x), y)
         loss.backward()

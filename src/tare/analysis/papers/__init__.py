@@ -1,0 +1,13 @@
+"""The papers' own tables, row by row, beside what the same studies gave on one's own machines.
+
+s0.yaml ... s4.yaml   one file a paper: what it printed, what is wrong with it, and which study, figure and settings
+                      give ours; nothing in them is a result of ours
+model                 a paper, its rows, and how a row is asked of a store
+library               the files, typed when read
+machines              a folder of results: the stores and packs of each machine
+figures               figures that a record does not hold by itself: medians of series, counts of events
+picking               from the trials of a study to the two sides of a row
+rows                  every row on every machine, by the statistics of `compare`
+conditions            in what the trials behind a row differ from what the paper had
+layers                S0's withdrawn result: the container in whole, and layer by layer
+"""

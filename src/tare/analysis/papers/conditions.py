@@ -1,0 +1,64 @@
+"""In what the trials behind a row differ from what the paper had: told from the records, never typed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tare.analysis.cells import text
+from tare.analysis.papers.model import Scalar
+from tare.analysis.parity import ACCEL, EMULATED
+from tare.records.model import Record
+
+FULL = "full"  # the scale that is as in the paper
+
+
+def _count(one: str, many: str) -> Callable[[Any], str]:
+    return lambda value: f"{text(value)} {one if value == 1 else many}"
+
+
+_WORDS: Mapping[str, Callable[[Any], str]] = {
+    "workload.device": lambda value: {"cpu": "on the CPU", "cuda": "on a GPU"}.get(text(value), f"on {text(value)}"),
+    "workload.threads": _count("thread", "threads"),
+    "workload.pixels": _count("pixel", "pixels"),
+    "workload.items": _count("item", "items"),
+    "workload.requests": _count("request", "requests"),
+    "workload.epochs": _count("epoch", "epochs"),
+    "workload.workers": _count("worker", "workers"),
+    "workload.scale": lambda value: f"networks at {text(value)} of their size",
+    "control.storage.emulate": lambda value: f"emulated {text(value)}",
+    "control.dirty.expire": lambda value: f"dirty pages expire after {text(value)} s",
+    "control.dirty.writeback": lambda value: f"flusher every {text(value)} s",
+    ACCEL: lambda value: "emulated machine (TCG)" if value == EMULATED else f"accelerated by {text(value)}",
+}
+
+
+def conditions(
+    records: Sequence[Record], study: Mapping[str, Any], paper: Mapping[str, Scalar], without: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What differs, in short words; `without` names the settings that the row itself is about."""
+    scale = study.get("scale") or FULL
+    said = [] if scale == FULL else [f"scale {scale}"]
+    for name, theirs in paper.items():
+        if name in without:
+            continue
+        ours = {text(value): value for record in records if (value := _value(record, name)) is not None}
+        said += [_word(name, value) for value in ours.values() if theirs is None or not _same(value, theirs)]
+    return tuple(dict.fromkeys(said))
+
+
+def _value(record: Record, name: str) -> Any:
+    """A setting; of the machine that a trial ran in, how it was run."""
+    if name == ACCEL:
+        return (record.facts.get("place") or {}).get("accel")
+    return record.settings.get(name)
+
+
+def _word(name: str, value: Any) -> str:
+    known = _WORDS.get(name)
+    return known(value) if known is not None else f"{name.rpartition('.')[2]} {text(value)}"
+
+
+def _same(ours: Any, theirs: Scalar) -> bool:
+    numbers = [each for each in (ours, theirs) if isinstance(each, int | float) and not isinstance(each, bool)]
+    return float(ours) == float(theirs or 0) if len(numbers) == 2 else text(ours) == text(theirs)

@@ -1,0 +1,121 @@
+"""A folder of results: RESULTS/MACHINE/STUDY.tare, or the same as store folders; what each machine has.
+
+A folder that holds stores itself is one machine, named after the folder. Stores of a baseload lie beside the study's
+own and are read with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tare.analysis.cells import text
+from tare.analysis.claims.pooling import Source, source_of
+from tare.analysis.papers.figures import with_figures
+from tare.analysis.parity import flat
+from tare.errors import NoSuchInput, StoreError
+from tare.records.model import USABLE, Record
+from tare.records.packing import SUFFIX
+from tare.records.schema import STORE_FILE
+from tare.records.store import Store
+from tare.records.unpacking import is_pack
+
+_BASELOAD = "-baseload"
+
+
+@dataclass(frozen=True)
+class Held:
+    """One store of a machine: the study that it is of, and what its trials left."""
+
+    name: str  # "cpu2/s0-container-tax.tare"
+    study: str
+    source: Source
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return self.source.records
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What the machine could not run, as the study said before it began."""
+        return tuple(map(str, self.source.study.get("left_out") or ()))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What was kept of one machine."""
+
+    name: str
+    held: tuple[Held, ...]
+
+    def of(self, study: str) -> list[Held]:
+        return [each for each in self.held if each.study == study]
+
+    @property
+    def device(self) -> Mapping[str, Any]:
+        """Board or processor, cores, memory, GPU and kernel, as the first usable trial tells."""
+        record = self._first("device")
+        facts = flat(record.facts["device"]) if record is not None else {}
+        told = {"board": facts.get("board"), "cpu": facts.get("cpu"), "cores": facts.get("cores")}
+        told |= {"memory_bytes": facts.get("memory_bytes"), "gpu": self._gpu(), "kernel": facts.get("kernel")}
+        return {name: value for name, value in told.items() if value is not None}
+
+    @property
+    def software(self) -> Mapping[str, str]:
+        """Python and torch on bare metal, as the first usable trial that says it."""
+        record = self._first("inside")
+        facts = flat(record.facts["inside"]) if record is not None else {}
+        wanted = ("python.version", "torch.version", "torch.cuda")
+        return {name: text(facts[name]) for name in wanted if facts.get(name) is not None}
+
+    def _gpu(self) -> str | None:
+        for record in self._usable():
+            found = flat(record.facts.get("inside") or {}).get("torch.gpu.name")
+            if found:
+                return text(found)
+        return None
+
+    def _first(self, facts: str) -> Record | None:
+        having = [record for record in self._usable() if record.facts.get(facts)]
+        bare = [record for record in having if record.settings.get("platform") == "bare"]
+        return next(iter(bare or having), None)
+
+    def _usable(self) -> list[Record]:
+        return [record for held in self.held for record in held.records if record.state in USABLE]
+
+
+def machines(results: Path, studies: Collection[str]) -> list[Machine]:
+    """Every machine that has results of anything, with its stores of these studies read."""
+    found: dict[str, list[Held]] = {}
+    for name, path in _stores(results):
+        held = found.setdefault(name, [])
+        with Store.open(path) as store:
+            study = str(store.study.get("study", "")) if isinstance(store.study, Mapping) else ""
+            if study in studies:
+                held.append(Held(f"{name}/{path.name}", study, _read(store, f"{name}/{path.name}")))
+    return [Machine(name, tuple(held)) for name, held in found.items()]
+
+
+def _read(store: Store, name: str) -> Source:
+    source = source_of(store, name)
+    return replace(source, records=[with_figures(store, record) for record in source.records])
+
+
+def _stores(results: Path) -> list[tuple[str, Path]]:
+    """Machine and place of every store and pack, sorted."""
+    whole = results.resolve()
+    if is_pack(whole) or (whole / STORE_FILE).is_file():
+        return [(whole.parent.name, whole)]
+    if not whole.is_dir():
+        raise NoSuchInput(f"{results}: there is no such folder of results.")
+    paths = {path.parent for path in whole.rglob(STORE_FILE)} | set(whole.rglob(f"*{SUFFIX}"))
+    kept = sorted(path for path in paths if not path.name.removesuffix(SUFFIX).endswith(_BASELOAD))
+    if not kept:
+        raise StoreError(f"{results}: there is no store in this folder, and no pack (*{SUFFIX}).")
+    return [(_machine(path.relative_to(whole), whole.name), path) for path in kept]
+
+
+def _machine(path: Path, folder: str) -> str:
+    return path.parts[0] if len(path.parts) > 1 else folder

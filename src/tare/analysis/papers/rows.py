@@ -1,0 +1,181 @@
+"""Every row of a paper on every machine, by the statistics of `compare`: rows of one figure are one family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeAlias
+
+from tare.analysis.claims.answers import answers
+from tare.analysis.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Word
+from tare.analysis.claims.registry import claims_of
+from tare.analysis.compare import judge
+from tare.analysis.model import Comparison
+from tare.analysis.papers.conditions import conditions
+from tare.analysis.papers.machines import Machine
+from tare.analysis.papers.model import ByClaim, Paper, Row
+from tare.analysis.papers.picking import Picked, pick
+from tare.analysis.parity import differences, taints
+from tare.analysis.request import Request, request
+from tare.analysis.stats import median_estimate
+
+Key: TypeAlias = tuple[object, ...]
+NOT_HERE = "not measured here"
+WORDS: Mapping[Word, str] = {
+    HOLDS: "holds", FAILS: "does not hold", UNDECIDED: "undecided", NOT_MEASURED: NOT_HERE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ours:
+    """One row on one machine: two sides and their change, one value, a claim's word, or why there is nothing."""
+
+    word: str | None = None  # of a claim, or that it is not measured here
+    metric: str = ""
+    sides: Mapping[str, float] = field(default_factory=dict)  # medians, in base units
+    change: float | None = None  # a share: 0.016 is +1.6 %
+    low: float | None = None  # of the change; where there is none, of the one value
+    high: float | None = None
+    n: int = 0  # blocks that hold both sides, or trials
+    paired: bool = False
+    verdict: str | None = None  # as `compare` says it
+    margin: float | None = None
+    mde: float | None = None  # the smallest effect that such a run sees with 80 % power
+    why: str = ""
+    conditions: tuple[str, ...] = ()  # in what the trials differ from the paper's
+    elsewhere: tuple[float, ...] = ()  # the change in other configurations that the row could mean as well
+    store: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "conditions": list(self.conditions), "elsewhere": list(self.elsewhere)}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A paper's table and claims on every machine."""
+
+    paper: Paper
+    machines: tuple[Machine, ...]
+    rows: Mapping[str, Mapping[str, Ours]]  # row -> machine -> ours
+    claims: Mapping[str, tuple[Answer, ...]]  # machine -> answers
+
+
+def studies_of(paper: Paper) -> set[str]:
+    """The studies that the rows and the claims of a paper rest on."""
+    asked = {one.study for row in paper.rows for one in row.ours if not isinstance(one, ByClaim)}
+    return asked | {claim.study for claim in claims_of(paper.paper)}
+
+
+def answered(paper: Paper, machines: Sequence[Machine]) -> Answered:
+    """All rows and all claims, machine by machine."""
+    claims = {each.name: _claims(paper, each) for each in machines}
+    columns = {each.name: _column(paper, each, claims[each.name]) for each in machines}
+    rows = {row.id: {name: column[row.id] for name, column in columns.items()} for row in paper.rows}
+    return Answered(paper, tuple(machines), rows, claims)
+
+
+def _claims(paper: Paper, machine: Machine) -> tuple[Answer, ...]:
+    ours = studies_of(paper)
+    return tuple(answers(claims_of(paper.paper), [held.source for held in machine.held if held.study in ours]))
+
+
+def _column(paper: Paper, machine: Machine, claims: Sequence[Answer]) -> dict[str, Ours]:
+    found = {row.id: _found(row, machine, claims) for row in paper.rows}
+    judged = _judged(each for several in found.values() if isinstance(several, list) for each in several)
+    return {
+        name: several if isinstance(several, Ours) else _ours(several, judged, paper) for name, several in found.items()
+    }
+
+
+def _found(row: Row, machine: Machine, claims: Sequence[Answer]) -> list[Picked] | Ours:
+    """What the row compares here, or what there is to say at once."""
+    if row.why_not is not None:
+        return Ours(word=NOT_HERE, why=row.why_not)
+    whys: dict[bool, str] = {}  # whether the study was run -> the first reason
+    for question in row.ours:
+        if isinstance(question, ByClaim):
+            return _of_claim(question.claim, claims)
+        found = pick(question, machine)
+        if not isinstance(found, str):
+            return found
+        whys.setdefault(bool(machine.of(question.study)), found)
+    return Ours(word=NOT_HERE, why=whys.get(True) or whys[False])
+
+
+def _of_claim(claim: str, found: Sequence[Answer]) -> Ours:
+    answer = next(each for each in found if each.id == claim)
+    return Ours(
+        word=WORDS[answer.word],
+        change=answer.effect,
+        low=answer.low,
+        high=answer.high,
+        n=answer.n,
+        paired=True,
+        why=answer.why,
+    )
+
+
+def _judged(picked: Iterable[Picked]) -> dict[Key, Comparison]:
+    """Each comparison once, corrected together with those of the same figure of the same store."""
+    families: dict[tuple[str, str], dict[Key, Picked]] = {}
+    for each in picked:
+        if each.contest is not None:
+            families.setdefault((each.held.name, each.metric), {})[each.key] = each
+    made: dict[Key, Comparison] = {}
+    for (_, metric), family in families.items():
+        members = list(family.values())
+        asked = _asked(members[0])
+        floors = [each.contest.floor for each in members if each.contest is not None and each.contest.floor is not None]
+        known = max(floors, default=None)  # one cell is run twice: what it shows of the noise holds for all
+        told = [replace(each.contest, floor=known) for each in members if each.contest is not None]
+        found = judge(told, margin=asked.margin, metric=metric, alpha=asked.alpha, resamples=0)
+        made |= dict(zip(family, found, strict=True))
+    return made
+
+
+def _asked(picked: Picked) -> Request:
+    return request(picked.held.source.study)
+
+
+def _ours(several: Sequence[Picked], judged: Mapping[Key, Comparison], paper: Paper) -> Ours:
+    first = several[0]
+    said = conditions(first.records, first.held.source.study, paper.conditions, first.about)
+    ours = Ours(metric=first.metric, conditions=said, store=first.held.name)
+    if first.contest is None:
+        return _value(ours, first)
+    found = judged[first.key]
+    others = [judged[each.key].effect for each in several[1:]]
+    medians = (found.theirs, found.ours)
+    return replace(
+        ours,
+        sides={name: each.value for name, each in zip(first.names, medians, strict=True) if each is not None},
+        change=found.effect,
+        low=found.low,
+        high=found.high,
+        n=found.n,
+        paired=found.paired,
+        verdict=found.verdict,
+        margin=found.margin,
+        mde=found.mde,
+        why=_doubts(first),
+        elsewhere=tuple(effect for effect in others if effect is not None),
+    )
+
+
+def _value(ours: Ours, picked: Picked) -> Ours:
+    found = median_estimate(picked.values)
+    sides = {picked.names[0]: found.value}
+    return replace(ours, sides=sides, low=found.low, high=found.high, n=len(picked.values))
+
+
+def _doubts(picked: Picked) -> str:
+    """What else differs between the sides, where it could explain a difference."""
+    contest = picked.contest
+    if contest is None or not picked.by:
+        return ""
+    ours, theirs = (
+        [record for record in picked.records if record.trial in {one.trial for one in side}]
+        for side in (contest.ours, contest.theirs)
+    )
+    found = differences(ours, theirs, level=contest.level, against=contest.against, by=picked.by)
+    return " ".join(taints(found))

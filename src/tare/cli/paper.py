@@ -1,0 +1,103 @@
+"""`tare paper`: a paper's own table, row by row, beside what the same studies gave on one's own machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tare.cli.options import json_option, need, print_json, say, width
+
+if TYPE_CHECKING:
+    from tare.analysis.papers.machines import Machine
+    from tare.analysis.papers.rows import Answered
+
+PARTS = ("rows", "claims", "layers")
+USUAL = PARTS[:2]
+RESULTS = Path("studies-results")
+
+
+@click.command("paper")
+@click.argument("name", metavar="PAPER")
+@click.argument("results", metavar="[RESULTS]", required=False, default=RESULTS, type=click.Path(path_type=Path))
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(PARTS),
+    help="Only this part, or these; layers: what S0 withdrew, layer by layer.  [default: rows, claims]",
+)
+@click.option("--format", "form", type=click.Choice(["text", "md"]), default="text", show_default=True, help="How.")
+@json_option
+def command(name: str, results: Path, parts: tuple[str, ...], form: str, as_json: bool) -> None:
+    """Print a paper's tables row by row: what it printed, and what was found on each machine in RESULTS.
+
+    PAPER is s0, s1, s2, s3 or s4. RESULTS holds the stores and packs of each machine: MACHINE/STUDY.tare, or store
+    folders; else studies-results. Rows of one figure of one study are corrected together, as in `compare`; letters in
+    brackets say in what the trials differ from the paper's. Then its claims, each with its word and what it rests on.
+
+    --json: {"paper", "machines": [{"name", "device", "software"}], "rows": [{"id", "section", "quantity", "paper",
+    "hazard", "ours": {MACHINE: {"word", "metric", "sides", "change", "low", "high", "n", "why", ...}}}], "claims",
+    "layers"}; times are seconds, changes are shares, and layers are S0's only.
+    """
+    from tare.analysis.papers.layers import PAPER, TAKEN_APART
+    from tare.analysis.papers.library import paper
+    from tare.analysis.papers.machines import machines
+    from tare.analysis.papers.rows import answered, studies_of
+    from tare.records.unpacking import each_pack_once
+
+    asked = paper(name)
+    need("layers" not in parts or asked.paper == PAPER, f"the layers of a container belong to {PAPER} alone.")
+    with each_pack_once():
+        read = machines(results, studies_of(asked) | (set(TAKEN_APART) if asked.paper == PAPER else set()))
+    _say_notes(read)
+    found = answered(asked, read)
+    if as_json:
+        print_json(_as_json(found))
+    elif form == "md":
+        from tare.report.export.paper_markdown import paper_markdown
+
+        click.echo(paper_markdown(found, parts or USUAL))
+    else:
+        from tare.report.paper import paper_text
+
+        click.echo(paper_text(found, parts or USUAL, width()))
+
+
+def _say_notes(read: list[Machine]) -> None:
+    for machine in read:
+        for held in machine.held:
+            for note in held.source.notes:
+                say(f"note: {held.name}: {note}")
+
+
+def _as_json(found: Answered) -> dict[str, Any]:
+    from tare.analysis.papers.layers import PAPER, layers
+    from tare.cli.studies import built_in
+    from tare.report.paper_words import device_text, software_text
+
+    ready = built_in()
+    rows = [
+        {
+            "id": row.id,
+            "section": row.section,
+            "quantity": row.quantity,
+            "paper": {"sides": dict(row.paper.sides), "change": row.paper.change, "numbers": row.paper.numbers()},
+            "hazard": row.hazard,
+            "ours": {machine: ours.as_json() for machine, ours in found.rows[row.id].items()},
+        }
+        for row in found.paper.rows
+    ]
+    claims = [
+        {**answer.as_json(ready), "machine": machine} for machine, answers in found.claims.items() for answer in answers
+    ]
+    return {
+        "paper": found.paper.paper,
+        "machines": [
+            {"name": each.name, "device": device_text(each), "software": software_text(each)} for each in found.machines
+        ],
+        "rows": rows,
+        "claims": claims,
+        "layers": {each.machine: each.as_json() for each in layers(found)} if found.paper.paper == PAPER else {},
+    }

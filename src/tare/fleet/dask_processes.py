@@ -1,0 +1,166 @@
+"""dask's processes that a run over a fleet starts here: one scheduler, and hosts of workers; keys and logs of both.
+
+They speak TLS with keys that are made for this run and go with it, and listen on loopback only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.errors import TareError
+from tare.fleet.servant import SHARED, TUNED
+
+LOOPBACK = "127.0.0.1"
+PER_HOST = 125  # workers in one process; what its death costs is that so many devices are asked again
+_UP_WITHIN_S = 60.0
+_PER_WORKER_S = 0.5  # more for each, on a machine that has much else to do
+_DIES_WITHIN_S = 1.0
+_LOOK_EVERY_S = 0.02
+_PREFIX = "tare-fleet-"
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """A process with the workers of these devices."""
+
+    names: tuple[str, ...]
+    process: subprocess.Popen[bytes]
+    up: Path  # there once every worker is known to the scheduler
+    log: Path
+
+    @property
+    def is_dead(self) -> bool:
+        return self.process.poll() is not None
+
+    def end(self) -> None:
+        """The scheduler may know of its death before we do, or of one worker's: two of one name must not be."""
+        end_s = time.monotonic() + _DIES_WITHIN_S
+        while not self.is_dead and time.monotonic() < end_s:
+            time.sleep(_LOOK_EVERY_S)
+        self.process.kill()
+        self.process.wait()
+
+
+def groups(names: Sequence[str], most: int = PER_HOST) -> list[tuple[str, ...]]:
+    """The names in as few groups as may be, all of about the same size."""
+    count = -(-len(names) // most)
+    return [tuple(names[number::count]) for number in range(count)]
+
+
+class Processes:
+    """All of them, from the first to `close`."""
+
+    def __init__(self) -> None:
+        import distributed
+
+        _remove_dead()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        made = distributed.Security.temporary().get_tls_config_for_role("worker")
+        self._tls = _make_keys(self.folder, made)
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._hosts = 0
+        words = ["--port", "0", "--scheduler-file", str(self._file), "--protocol", "tls", "--host", LOOPBACK]
+        words += ["--no-dashboard", "--dashboard-address", f"{LOOPBACK}:0"]
+        keys = [word for option, path in self._tls.items() for word in (option, path)]
+        self.scheduler = self._start(self._scheduler_log, {}, "scheduler", *words, *keys)
+
+    @property
+    def address(self) -> str:
+        """The scheduler's, once it is up."""
+        end_s = time.monotonic() + _UP_WITHIN_S
+        while time.monotonic() < end_s and self.scheduler.poll() is None:
+            try:
+                return str(json.loads(self._file.read_text())["address"])
+            except (OSError, ValueError, KeyError):
+                time.sleep(_LOOK_EVERY_S)
+        raise TareError(f"dask's scheduler did not come up here:\n{_last_words(self._scheduler_log)}")
+
+    def security(self) -> Any:
+        """What a client needs to be let in."""
+        from distributed import Security
+
+        return Security(
+            require_encryption=True,
+            tls_ca_file=self._tls["--tls-ca-file"],
+            tls_client_cert=self._tls["--tls-cert"],
+            tls_client_key=self._tls["--tls-key"],
+        )
+
+    def start_host(self, names: Sequence[str]) -> Host:
+        """A process for these workers, begun; `await_host` says when they are there."""
+        self._hosts += 1
+        stem = self.folder / f"workers-{self._hosts}"
+        order, up, log = (stem.with_suffix(suffix) for suffix in (".json", ".up", ".log"))
+        told = {"scheduler": self.address, "names": list(names), "tls": self._tls, "host": LOOPBACK}
+        order.write_text(json.dumps({**told, "up": str(up), "scratch": str(self.folder / "scratch")}))
+        return Host(tuple(names), self._start(log, SHARED, "workers", str(order)), up, log)
+
+    def await_host(self, host: Host) -> None:
+        """Until the scheduler knows all of its workers."""
+        end_s = time.monotonic() + _UP_WITHIN_S + _PER_WORKER_S * len(host.names)
+        while not host.up.exists():
+            if host.is_dead or time.monotonic() > end_s:
+                who = host.names[0] if len(host.names) == 1 else f"{host.names[0]} and {len(host.names) - 1} more"
+                raise TareError(f"dask's worker for {who} did not come up:\n{_last_words(host.log)}")
+            time.sleep(_LOOK_EVERY_S)
+
+    def close(self) -> None:
+        """They hold nothing: what is worth keeping is on the devices, or in the store."""
+        for child in self._started:
+            child.kill()
+        for child in self._started:
+            child.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "scheduler.json"
+
+    @property
+    def _scheduler_log(self) -> Path:
+        return self.folder / "scheduler.log"
+
+    def _start(self, log: Path, beside: dict[str, str], *words: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-P", "-m", "tare.fleet.servant", str(os.getpid()), *words]
+        with log.open("ab") as out:
+            child = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | TUNED | beside,
+                cwd=self.folder, start_new_session=True,
+            )  # fmt: skip
+        self._started.append(child)
+        return child
+
+
+def _last_words(log: Path) -> str:
+    try:
+        return log.read_text(errors="replace")[-1000:]
+    except OSError:
+        return "it said nothing."
+
+
+def _remove_dead() -> None:
+    """The folders of runs that were killed: their keys open nothing any more, and need not lie about."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_keys(folder: Path, made: Mapping[str, Any]) -> dict[str, str]:
+    """The keys as files that only we can read."""
+    files = {"--tls-ca-file": "ca_file", "--tls-cert": "cert", "--tls-key": "key"}
+    for name in files.values():
+        descriptor = os.open(folder / f"{name}.pem", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(str(made[name]))
+    return {option: str(folder / f"{name}.pem") for option, name in files.items()}

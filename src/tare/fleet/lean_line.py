@@ -1,0 +1,201 @@
+"""The line to a device without tare: `tare_inside` is sent there once, its agent started, and frames go both ways."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import subprocess
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tare.fleet.inventory import Device
+from tare.fleet.ssh import Unreachable, command_line, ended, why_silent
+from tare.parts.guest_channel import GuestGone, GuestSilent, Link
+from tare.parts.inside import SOURCE
+
+UP_WITHIN_S = 60.0
+BEATS_UNHEARD = 3  # after so many the agent takes us for gone
+_RETRY_S = 5.0
+_MOST_NOISE_LINES = 1000
+_HAS, _WANTS, _READY = b"tare-agent has\n", b"tare-agent wants\n", b"tare-agent\n"
+_WHEN = (1980, 1, 1, 0, 0, 0)
+
+# Keeps the package beside the user's other caches, under the hash of what is in it; reads it from standard input where
+# it is not there, or is not whole. What runs is a copy of it in memory, which goes with the agent.
+_BOOT = """\
+import hashlib, os, sys, tempfile, zipfile
+name, size, silent_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare")
+path = os.path.join(cache, "inside-" + name + ".zip")
+def whole():
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest() == name
+    except OSError:
+        return False
+there = whole()
+os.write(1, b"tare-agent has\\n" if there else b"tare-agent wants\\n")
+if not there:
+    data = b""
+    while len(data) < size:
+        piece = os.read(0, size - len(data))
+        if not piece:
+            sys.exit(3)
+        data += piece
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    with open(path + "." + str(os.getpid()), "wb") as file:
+        file.write(data)
+    os.rename(path + "." + str(os.getpid()), path)
+memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+folder = tempfile.mkdtemp(prefix="tare-lean-", dir=memory)
+with zipfile.ZipFile(path) as package:
+    package.extractall(folder)
+sys.path.insert(0, folder)
+from tare_inside.lean_agent import main
+main(silent_s, folder)
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """An agent that has said what the device is, and how to ask it."""
+
+    device: Device
+    link: Link
+    said: dict[str, Any]
+    alive_s: float  # how often each side hears of the other
+
+
+def packed() -> bytes:
+    """`tare_inside` as one file, the same bytes for the same content."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(SOURCE.rglob("*.py")):
+            info = zipfile.ZipInfo(str(Path("tare_inside") / path.relative_to(SOURCE)), _WHEN)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, path.read_bytes())
+    return out.getvalue()
+
+
+@contextlib.contextmanager
+def opened(device: Device, patience_s: float) -> Iterator[Line]:
+    """A line, for which a device that is out of reach is waited for as long as our patience lasts."""
+    end_s = time.monotonic() + patience_s
+    alive_s = max(1.0, min(10.0, patience_s / 4))
+    while True:
+        with contextlib.ExitStack() as stack:
+            try:
+                line = stack.enter_context(_opened(device, alive_s))
+            except Unreachable:
+                if time.monotonic() + min(_RETRY_S, alive_s) > end_s:
+                    raise
+                time.sleep(min(_RETRY_S, alive_s))
+                continue
+            yield line
+            return
+
+
+@contextlib.contextmanager
+def _opened(device: Device, alive_s: float) -> Iterator[Line]:
+    package = packed()
+    boot = [device.python, "-E", "-s", "-B", "-c", _BOOT, hashlib.sha256(package).hexdigest(), str(len(package))]
+    with tempfile.TemporaryDirectory(prefix="tare-ssh-") as folder, tempfile.TemporaryFile() as err:
+        argv = command_line(device, [*boot, str(BEATS_UNHEARD * alive_s + 1)], alive_s, folder)
+        child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, bufsize=0)
+        with ended(child):
+            if not _started(child, package):
+                raise _why(device, child, err)
+            link = Link(_Pipes(child))
+            try:
+                said = link.hello(UP_WITHIN_S)
+            except (GuestGone, GuestSilent) as error:
+                raise _why(device, child, err) from error
+            with _beating(link, alive_s):
+                yield Line(device, link, said, alive_s)
+            _say_goodbye(child)
+
+
+def _started(child: subprocess.Popen[bytes], package: bytes) -> bool:
+    """Whether the agent is up; what a login script says before it is passed over."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    for _ in range(_MOST_NOISE_LINES):
+        line = child.stdout.readline()
+        if line == _WANTS:
+            with contextlib.suppress(OSError):  # that nobody reads is seen at the next line
+                _write(child.stdin.fileno(), package)
+        elif line == _READY:
+            return True
+        elif not line:
+            return False
+    return False
+
+
+def _why(device: Device, child: subprocess.Popen[bytes], err: IO[bytes]) -> Exception:
+    assert child.stdin is not None
+    with contextlib.suppress(OSError):
+        child.stdin.close()
+    code = child.wait()
+    err.seek(0)
+    return why_silent(device, code, err.read().decode("utf-8", "replace").strip())
+
+
+def _say_goodbye(child: subprocess.Popen[bytes]) -> None:
+    """A closed line is the agent's sign to clean up; it is given the time for that, so that the next finds it done."""
+    assert child.stdin is not None
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        child.stdin.close()
+        child.wait(UP_WITHIN_S)
+
+
+@contextlib.contextmanager
+def _beating(link: Link, every_s: float) -> Iterator[None]:
+    """While this lasts the agent hears from us, whatever else is said."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(every_s):
+            link.tell("beat")
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class _Pipes:
+    """The two pipes of an ssh as one wire."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        self._says, self._hears = child.stdin, child.stdout
+
+    def recv(self, size: int, /) -> bytes:
+        return os.read(self._hears.fileno(), size)
+
+    def sendall(self, data: bytes, /) -> None:
+        try:
+            _write(self._says.fileno(), data)
+        except ValueError as error:  # it was closed by whoever leaves
+            raise BrokenPipeError from error
+
+    def close(self) -> None:
+        self._says.close()
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]

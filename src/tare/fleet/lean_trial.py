@@ -1,0 +1,117 @@
+"""One trial on a device without tare: the engine runs here, the job, the sampler and the lock are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tare.errors import BusyError, LineLost, TareError
+from tare.fleet.inventory import Device
+from tare.fleet.lean_host import LeanHost
+from tare.fleet.lean_line import BEATS_UNHEARD, opened
+from tare.fleet.lean_sampling import READABLE, LeanSampler
+from tare.fleet.local import Sampled, Watcher, put_back_all
+from tare.host import Host
+from tare.parts.protocols import Probe
+from tare.plan.check import check
+from tare.plan.model import Cell
+from tare.study.model import Study
+from tare.trial.device import device_id, private_folder, state_dir
+from tare.trial.journal import Journal
+
+LEAST_FREE_BYTES = 32 << 20
+_ENDS_WITHIN_S = 30.0  # an agent whose line broke: to notice it, and to clean up
+_PLATFORM = "bare"
+
+
+@contextmanager
+def driven(fields: Mapping[str, Any], patience_s: float) -> Iterator[LeanHost]:
+    """The device at the other end of a line; while it lasts, jobs are made with the device's own environment."""
+    device = Device.model_validate(dict(fields))
+    with opened(device, patience_s) as line, _environment({**line.said["environ"], "TARE_DATA": line.said["data"]}):
+        yield LeanHost(line)
+
+
+@contextmanager
+def _environment(there: Mapping[str, str]) -> Iterator[None]:
+    """This process makes jobs for another machine: what they get of the user's variables is that machine's user's."""
+    ours = dict(os.environ)
+    kept = {name: value for name, value in ours.items() if name.startswith("TARE_") and name != "TARE_DATA"}
+    os.environ.clear()
+    os.environ.update({**there, **kept})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(ours)
+
+
+def obstacles_there(study: Study, cells: Sequence[Cell], host: LeanHost) -> list[str]:
+    """Why the study cannot be driven on this device, in sentences."""
+    if found := [*_not_lean(cells), *_no_room(host)]:
+        return found
+    return check(study, cells, host, ignore_managers=True).blocked
+
+
+def _not_lean(cells: Sequence[Cell]) -> list[str]:
+    """What only tare on the device itself can do."""
+    platforms = {part.part_name() for cell in cells for tenant in cell.everyone() for part in tenant.platforms}
+    controls = {part.part_name() for cell in cells for part in cell.controls}
+    probes = {part.part_name() for cell in cells for part in cell.probes}
+    needs = [(f"platform {name}", "a lean device runs `bare` only") for name in sorted(platforms - {_PLATFORM})]
+    needs += [(f"control {name}", "nobody would put it back if the line broke") for name in sorted(controls)]
+    needs += [(f"probe {name}", "it is more than files to read") for name in sorted(probes - set(READABLE))]
+    if any(len(cell.everyone()) > 1 for cell in cells):
+        needs.append(("tenants", "a lean device runs one workload at a time"))
+    return [
+        f"{what} needs tare on the device ({why}): put it there, and name its Python as `tare`." for what, why in needs
+    ]
+
+
+def _no_room(host: LeanHost) -> list[str]:
+    free = int(host.line.said["free_bytes"])
+    if free >= LEAST_FREE_BYTES:
+        return []
+    return [f"no space left on this device: {free >> 20} MiB free in its memory, {LEAST_FREE_BYTES >> 20} MiB needed."]
+
+
+@contextmanager
+def owned_there(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journal, Path]]:
+    """The device, ours alone by its own lock, which the agent holds; what an earlier line left is swept first."""
+    assert isinstance(host, LeanHost)
+    own = state_dir() / "fleet" / "lean" / host.name
+    device = device_id(host, own)
+    _take(host, device, run)
+    journal, scratch = Journal(private_folder(own / device), run), state_dir() / "scratch"
+    try:
+        put_back_all(host, journal, scratch, watcher)
+        yield journal, scratch
+        put_back_all(host, journal, scratch, watcher)
+    except TareError as error:
+        if host.gone and not isinstance(
+            error, LineLost
+        ):  # what could not be swept for want of a line waits for the next
+            raise LineLost(f"{host.name}: the line to the device broke during the trial.") from error
+        raise
+
+
+def _take(host: LeanHost, device: str, run: str) -> None:
+    within_s = BEATS_UNHEARD * host.line.alive_s + _ENDS_WITHIN_S
+    with host.answering("be locked") as link:
+        number = link.begin("lock", device=device, run=f"{os.uname().nodename}: {run}", within_s=within_s)
+        asked = link.answer(number, within_s + _ENDS_WITHIN_S)
+    if (holder := asked.header.get("busy")) is not None:
+        who = f"pid {holder.get('pid')} there, run {holder.get('run')!r}" if holder else "it has not said which it is"
+        raise BusyError(f"{host.name}: another run owns this device: {who}.")
+
+
+def sampler_for(host: LeanHost) -> Sampled:
+    """What samples on this device, made as the engine makes its own."""
+
+    def make(probes: Sequence[Probe], spool: Path, period_s: float) -> LeanSampler:
+        return LeanSampler(host, probes, spool, period_s)
+
+    return make

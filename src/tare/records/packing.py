@@ -1,0 +1,105 @@
+"""A pack: a whole store in one file, to keep and to send; `Store.open` reads it (unpacking.py).
+
+It is a tar archive, compressed with xz, of what was sealed: store.json, study.yaml, plan.json (what was planned, in
+order) and the files of every sealed trial. Names are sorted and nothing of the day, the user or the machine is in it,
+so that the same store makes the same bytes. The index and the locks are left out: they can be made again.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from tare.errors import StoreError
+from tare.records import strict
+from tare.records.durable import explained, give_to_user
+from tare.records.schema import HALF_MADE, MANIFEST_FILE, PLAN_FILE, STORE_FILE, STUDY_FILE, TRIALS_FOLDER
+from tare.records.sealed import folder_name, keys_in, open_sealed
+from tare.records.unpacking import MOST_BYTES, MOST_MEMBERS
+
+if TYPE_CHECKING:
+    from tare.records.store import Store
+
+SUFFIX = ".tare"
+_PRESET = 6  # of xz: more takes ten times the memory, and series are Parquet, which is compressed already
+
+Member: TypeAlias = tuple[str, Path | bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What came of it."""
+
+    file: Path
+    trials: int
+    size_bytes: int
+    notes: tuple[str, ...] = ()
+
+
+def pack(store: Store, output: Path) -> Packed:
+    """Every sealed trial of the store as one file, every byte looked at; the file is there whole or not at all."""
+    if problems := store.verify():
+        raise StoreError(f"{store.path}: a damaged store is not packed. {' '.join(problems)}")
+    trials = sorted(keys_in(store.root / TRIALS_FOLDER))
+    members = sorted(_members(store, [folder_name(*key) for key in trials]), key=lambda member: member[0])
+    _refuse_too_much(store.path, members)
+    half_made = output.with_name(HALF_MADE + output.name)
+    try:
+        with explained(output.parent, f"packing {store.path}", need_bytes=sum(map(_size_bytes, members))):
+            _write(half_made, members)
+            half_made.replace(output)
+    finally:
+        half_made.unlink(missing_ok=True)
+    return Packed(output, len(trials), output.stat().st_size, _left_behind(store))
+
+
+def _members(store: Store, trials: Iterable[str]) -> Iterator[Member]:
+    yield STORE_FILE, store.root / STORE_FILE
+    yield STUDY_FILE, store.root / STUDY_FILE
+    yield PLAN_FILE, strict.dump(store.planned())
+    for trial in trials:
+        folder = store.root / TRIALS_FOLDER / trial
+        for name in (*open_sealed(folder).files, MANIFEST_FILE):
+            yield f"{TRIALS_FOLDER}/{trial}/{name}", folder / name
+
+
+def _write(path: Path, members: Iterable[Member]) -> None:
+    with (
+        lzma.open(path, "wb", preset=_PRESET) as xz,
+        tarfile.open(fileobj=xz, mode="w", format=tarfile.USTAR_FORMAT) as tar,
+    ):
+        for name, content in members:
+            entry = tarfile.TarInfo(name)  # mode 0644, and neither a time nor an owner
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            entry.size = len(data)
+            try:
+                tar.addfile(entry, io.BytesIO(data))
+            except ValueError as error:
+                raise StoreError(f"{name}: it cannot be packed: {error}.") from None
+    give_to_user(path)
+
+
+def _refuse_too_much(store: Path, members: list[Member]) -> None:
+    """What could not be opened again is not made."""
+    if len(members) > MOST_MEMBERS or sum(map(_size_bytes, members)) > MOST_BYTES:
+        raise StoreError(
+            f"{store}: too much for a pack, which holds at most {MOST_MEMBERS:,} files and {MOST_BYTES // 2**30} GiB. "
+            "Copy the folder as it is."
+        )
+
+
+def _size_bytes(member: Member) -> int:
+    _, content = member
+    return len(content) if isinstance(content, bytes) else content.stat().st_size
+
+
+def _left_behind(store: Store) -> tuple[str, ...]:
+    if not (left := len(store.spooled())):
+        return ()
+    what = "an attempt runs there, or was" if left == 1 else f"{left} attempts run there, or were"
+    return (f"{store.path}: {what} cut off, and not packed; the next `tare run` there seals it, then pack again.",)

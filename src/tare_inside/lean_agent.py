@@ -1,0 +1,245 @@
+"""On a device without tare: does what the controller asks over one line, and cleans up when that line is gone.
+
+It is the agent of virtual machines (`guest_agent`) on a machine that is not ours alone: the device's lock is taken
+through it, and whatever was begun over a line ends with that line, or when nothing was heard over it for too long. It
+runs on nothing but the standard library of Python 3.6 and newer.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from tare_inside import device_agent, guest_agent, guest_files, guest_jobs, lean_leaving
+from tare_inside.guest_frames import Channel
+
+HELLO = device_agent.HELLO
+RUN = "driven from "  # how the holder of a device's lock says that it is one of us
+_CLOCK_BOOTTIME = 7  # which the time module of Python 3.6 does not name
+_LOCK_NAME = re.compile(r"[0-9a-f]{1,64}")
+_SITE = re.compile(r"tare-[A-Za-z0-9._-]{1,120}")
+_CHUNK_BYTES = 4 << 20
+
+
+class LeanAgent(guest_agent.Agent):
+    """One line, one trial: jobs, files, the clock, a sampler, and the lock."""
+
+    def __init__(self, channel, folder, silent_s):
+        guest_agent.Agent.__init__(self, channel)
+        self._folder = folder
+        self._silent_s = silent_s
+        self._heard_s = time.monotonic()
+        self._made = []  # folders that go with us
+        self._sites = []
+        self._sampler = None
+        self._locks = []
+        self._owns = False
+
+    def _about(self):
+        return {
+            "machine": platform.machine(),
+            "executable": sys.executable,
+            "cores": len(os.sched_getaffinity(0)),
+            "root": os.geteuid() == 0,
+            "environ": dict(os.environ),
+            "data": os.path.join(cache_dir(), "data"),
+            "scratch": os.path.join(device_agent.state_dir(), "scratch"),
+            "inside": os.path.dirname(os.path.abspath(__file__)),
+            "free_bytes": shutil.disk_usage(self._folder).free,
+        }
+
+    # The line
+
+    def _pause_s(self):
+        """Until something has to be looked at; raises where the controller has been silent for too long."""
+        left_s = self._silent_s - (time.monotonic() - self._heard_s)
+        if left_s <= 0:
+            raise SystemExit(0)
+        soon_s = guest_agent.Agent._pause_s(self)
+        return left_s if soon_s is None else min(left_s, soon_s)
+
+    def _from_device(self, channel):
+        self._heard_s = time.monotonic()
+        guest_agent.Agent._from_device(self, channel)
+
+    def _do_beat(self, header, data):
+        return None, b""
+
+    def _do_clock(self, header, data):
+        """With the clock that runs on while the device sleeps: how they move apart tells of that."""
+        slept_s = time.clock_gettime(_CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+        return {"ns": guest_agent.now_ns(), "slept_s": slept_s}, b""
+
+    # Whose the device is
+
+    def _do_lock(self, header, data):
+        """Take the device's own lock, the one that tare on the device takes too; one of us that ends is waited for."""
+        if not _LOCK_NAME.fullmatch(header["device"]):
+            raise ValueError("%r is no name of a device" % header["device"])
+        folder = device_agent.lock_dir()
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        path = os.path.join(folder, header["device"] + ".lock")
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        shared = [] if os.environ.get("TARE_LOCK_DIR") else [os.open(shared_folder(), os.O_RDONLY | os.O_CLOEXEC)]
+        self._locks = [lock] + shared
+        holder = locked(self._locks, header["within_s"])
+        self._heard_s = time.monotonic()  # the wait was ours
+        if holder is not None:
+            return {"busy": holder}, b""
+        said = {"pid": os.getpid(), "started": started(), "since": time.time(), "run": RUN + header["run"]}
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps(said).encode("utf-8") + b"\n", 0)
+        self._owns = True
+        return {}, b""
+
+    # Folders: those of the trial are made here, and go with it
+
+    def _do_desk(self, header, data):
+        path = header["path"]
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.mkdir(path, header["mode"])  # what is there already is not ours to empty
+        self._made.append(path)
+        self._seen[path] = {name: guest_files.looks(os.path.join(path, name)) for name in guest_files.names(path)}
+        return {}, b""
+
+    def _do_site(self, header, data):
+        """A name under which the controller makes control groups here, and a job may make folders."""
+        if not _SITE.fullmatch(header["name"]):
+            raise ValueError("%r is no name of a site" % header["name"])
+        self._sites.append(header["name"])
+        self._made += [path for path in header["folders"] if header["name"] in os.path.basename(path)]
+        return {}, b""
+
+    def _do_copied(self, header, data):
+        """What is on the desk already because it came with the package: the controller need not send it again."""
+        shutil.copytree(
+            os.path.dirname(os.path.abspath(__file__)),
+            os.path.join(header["desk"], "inside", "tare_inside"),
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+        self._seen[header["desk"]] = {
+            name: guest_files.looks(os.path.join(header["desk"], name)) for name in guest_files.names(header["desk"])
+        }
+        return {}, b""
+
+    # Sampling
+
+    def _do_sample(self, header, data):
+        """Start the sampler, a process of its own; answers when its first tick is taken."""
+        script = "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside.lean_sampler import main; main()"
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        self._sampler = subprocess.Popen(
+            [sys.executable, "-E", "-s", "-B", "-c", script, package, self._samples()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._sampler.stdin.write(data + b"\n")
+        self._sampler.stdin.flush()
+        if not self._sampler.stdout.readline():
+            raise OSError(0, "the sampler did not start")
+        return {}, b""
+
+    def _do_sampled(self, header, data):
+        """Have it take a last tick and end; how large the file is that it leaves."""
+        self._sampler.stdin.close()
+        self._sampler.stdout.read()  # until it has closed it, which is its last act
+        return {"bytes": os.path.getsize(self._samples())}, b""
+
+    def _do_samples(self, header, data):
+        with open(self._samples(), "rb") as file:
+            file.seek(header["at"])
+            return {}, file.read(_CHUNK_BYTES)
+
+    def _samples(self):
+        return os.path.join(self._folder, "samples")
+
+    # The end
+
+    def leave(self):
+        """End everything that was begun over this line, and remove what was made for it; the lock goes last."""
+        lean_leaving.end_all_children()
+        for site in self._sites:
+            lean_leaving.end_site(site)
+        for path in self._made:
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._owns:
+            os.ftruncate(self._locks[0], 0)
+        for lock in self._locks:
+            os.close(lock)
+
+
+def cache_dir():
+    return os.environ.get("TARE_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare"
+    )
+
+
+def shared_folder():
+    """As `tare.trial.shared_lock` has it: the lock between the runs of different users."""
+    return next(path for path in ("/run/lock", "/run", "/") if os.path.isdir(path))
+
+
+def locked(locks, within_s):
+    """None once all are ours; else what the holder of the first says of itself."""
+    end_s = time.monotonic() + within_s
+    while True:
+        try:
+            for lock in locks:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return None
+        except OSError:
+            holder = said_by(locks[0])
+        for lock in locks:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        ends_soon = str(holder.get("run", "")).startswith((RUN, "guardian"))
+        if not ends_soon or time.monotonic() > end_s:
+            return holder
+        time.sleep(0.1)
+
+
+def said_by(lock):
+    try:
+        found = json.loads(os.pread(lock, 4096, 0).decode("utf-8"))
+        return found if isinstance(found, dict) else {}
+    except ValueError:
+        return {}
+
+
+def started():
+    """When this process began, in ticks since the boot: with its number, its name for good."""
+    with open("/proc/self/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
+
+
+def main(silent_s, folder):
+    """Serve standard input and output until the line is gone; whatever happens, leave nothing behind."""
+    hears, says = os.dup(0), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(2, 1)  # what is printed by accident must not be taken for a frame
+    os.set_inheritable(hears, False)
+    os.set_inheritable(says, False)
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        guest_jobs.tell("/proc/self/oom_score_adj", "-1000")  # who must clean up is not to be the one that is ended
+    lean_leaving.adopt_orphans()
+    guest_jobs.HERE = folder
+    agent = LeanAgent(Channel(hears, says), folder, silent_s)
+    try:
+        os.write(says, HELLO)
+        agent.serve()
+    except OSError:
+        pass  # nobody hears us any more
+    finally:
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        agent.leave()

@@ -1,0 +1,58 @@
+"""A study that names devices, run over devices behind an sshd each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sshd_devices
+from tare.records.store import Store
+
+pytestmark = pytest.mark.machine("sshd")
+
+ARGVS = (
+    "workload:\n  - command: {argv: [sleep, '0.1'], attach: none}\n  - command: {argv: [sleep, '0.2'], attach: none}"
+)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    with sshd_devices.fleet(tmp_path_factory.mktemp("fleet"), "one", "two") as made:
+        made.write()
+        yield made
+
+
+def tare(*words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-P", "-m", "tare.cli", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_devices_are_compared_and_cells_are_left_out_on_one_of_them(fleet, tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        f"study: by-device\nplatform: bare\n{ARGVS}\nprobes: [cpu]\nrepeat: 1\ncompare: {{by: device, against: one}}\n"
+        "exclude: {device: two, workload.argv: [[sleep, '0.2']]}\n"
+    )
+    said = tare("run", str(study), "--fleet", str(fleet.inventory), "-o", str(tmp_path / "store"))
+
+    with Store.open(tmp_path / "store") as store:
+        ran = sorted(
+            (str(each.settings["device"]), str(each.settings["workload.argv"][1]), each.twin)
+            for each in store.records()
+        )
+    assert ran == [
+        ("one", "0.1", 0), ("one", "0.1", 1), ("one", "0.2", 0), ("one", "0.2", 1), ("two", "0.1", 0),
+    ], said.stderr  # fmt: skip
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_begun(fleet, tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(f"study: by-device\nplatform: bare\n{ARGVS}\ncompare: {{by: device, against: six}}\n")
+    said = tare("run", str(study), "--fleet", str(fleet.inventory), "-o", str(tmp_path / "store"))
+
+    assert said.returncode == 2
+    assert "no device of this run is called 'six'" in said.stderr
+    assert not (tmp_path / "store").exists()

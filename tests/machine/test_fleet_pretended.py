@@ -1,0 +1,29 @@
+"""A small fleet of devices that pretend: dask, TLS, workers, store, ledger and merging are the real ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUNS_BESIDE_OTHERS = True
+
+pytestmark = pytest.mark.machine("distributed")
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_nothing_is_lost_and_nothing_runs_twice_though_lines_workers_and_devices_go():
+    words = ["--devices", "40", "--trials", "3", "--trial-s", "1", "--kill", "--again", "--json"]
+    argv = [sys.executable, "-m", "benchmarks.fleet", *words]
+    said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert said.returncode == 0, said.stderr  # it counts every trial on both sides, and looks at every byte
+    found = json.loads(said.stdout)
+    assert found["processes"]["workers"]["count"] == 1
+    (vanished,) = found["gone"]
+    assert found["accounted"]["left_on"] == [vanished]
+    assert found["workers_lost"] > 10
+    assert found["accounted_again"] == {"kept": 120, "left_on": [], "claims": found["accounted_again"]["claims"]}
+    assert found["again"]["why"] == "all planned trials are done"

@@ -1,0 +1,103 @@
+"""Trials of the papers' own studies, made up: every cell of the plan in every block, with figures that follow.
+
+A study is read and planned once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from some_records import draft
+from tare.analysis.claims.pooling import Source
+from tare.analysis.papers.library import names, paper
+from tare.analysis.papers.machines import Held, Machine
+from tare.analysis.papers.model import ByClaim, Value, Within
+from tare.cli.studies import built_in
+from tare.measures import Channel
+from tare.plan.matrix import cells
+from tare.records.model import Record
+from tare.records.spool import SpoolWriter
+from tare.records.store import Store
+from tare.study.load import at_every_scale
+
+DEVICE = {"cpu": "Neoverse-N1", "machine": "aarch64", "kernel": "6.18.0", "cores": 2, "memory_bytes": 8 << 30}
+INSIDE = {"python": {"version": "3.11.7"}, "torch": {"version": "2.13.0"}}
+IN_CONTAINERS = 1.02  # of the same on bare metal
+
+
+@cache
+def every_metric() -> tuple[str, ...]:
+    """Every figure that a row of any paper asks for."""
+    found: dict[str, None] = {}
+    for question in (one for name in names() for row in paper(name).rows for one in row.ours):
+        if isinstance(question, ByClaim):
+            continue
+        found |= dict.fromkeys(question.metric)
+        found |= {question.than: None} if isinstance(question, Within) else {}
+        found |= {question.part_of: None} if isinstance(question, Value) and question.part_of else {}
+    return tuple(found)
+
+
+@cache
+def at_scales(study: str) -> dict[str, list[dict[str, Any]]]:
+    """The settings of each cell of a study that comes with tare, at each of its scales."""
+    found = at_every_scale(built_in()[study], trust=True)
+    return {scale: [dict(cell.settings) for cell in cells(each)] for scale, each in found.items()}
+
+
+def trials(study: str, scale: str, *, blocks: int = 6, metrics: Sequence[str] | None = None) -> list[Record]:
+    """Every cell in every block; the same call makes the same figures."""
+    made = []
+    for place, settings in enumerate(at_scales(study)[scale]):
+        for block in range(blocks):
+            figures = {name: _figure(name, settings, block) for name in metrics or every_metric()}
+            one = draft(f"{study}-{place}-{block}", block=block, position=place, study=study, settings=settings)
+            made.append(replace(one, state="ok", metrics=figures, facts={"device": DEVICE, "inside": INSIDE}))
+    return made
+
+
+def _figure(name: str, settings: Mapping[str, Any], block: int) -> float:
+    """About 10 (a share: about 0.1); a little more in containers, a little else in each block."""
+    base = 0.1 if name.endswith("_share") else 1e9 if name.endswith("_bytes") else 0.01 if name.endswith("_s") else 10.0
+    inside = IN_CONTAINERS if settings.get("platform") != "bare" else 1.0
+    workers = 1 / (1 + (settings.get("workload.workers") or 0)) if "stall" in name else 1.0
+    said = f"{name} {sorted(map(str, settings.items()))} {block}"
+    noise = int.from_bytes(hashlib.blake2b(said.encode(), digest_size=4).digest()) / 2**32 - 0.5
+    return base * inside * workers * (1 + block / 50) * (1 + noise / 400)
+
+
+@cache
+def bare_held(study: str, scale: str) -> Held:
+    """One block of it, for whoever only asks what is there."""
+    return held(study, scale, blocks=1)
+
+
+def held(study: str, scale: str, **how: Any) -> Held:
+    """A store of these trials, as it is read."""
+    return Held(f"here/{study}", study, Source(f"here/{study}", trials(study, scale, **how), described(study, scale)))
+
+
+def described(study: str, scale: str, **more: Any) -> dict[str, Any]:
+    return {"study": study, "scale": scale, "compare": {"margin": "5%"}, **more}
+
+
+def machine(*stores: Held, name: str = "here") -> Machine:
+    return Machine(name, stores)
+
+
+def write_store(root: Path, study: str, scale: str, only: Mapping[str, Any], **how: Any) -> Path:
+    """Those of the trials that have these settings, in a store on disk."""
+    chosen = [each for each in trials(study, scale, **how) if only.items() <= each.settings.items()]
+    with Store.create(root, described(study, scale), f"study: {study}\n") as store:
+        for record in chosen:
+            writer = store.begin(record)
+            with SpoolWriter(writer.spool) as spool:
+                spool.channels([Channel("memory.available_bytes", "bytes", "gauge")])
+                spool.tick(1, [(1, "memory.available_bytes", float(4 << 30))])
+            writer.seal(replace(record, attempt=1), [], "", "")
+    return root

@@ -1,0 +1,90 @@
+"""`tare paper` as a user types it, on real stores and packs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from paper_results import write_store
+from tare.cli import tare as verbs
+from tare.errors import StoreError, StudyError
+from tare.records.packing import pack
+from tare.records.store import Store
+
+TAX = "s0-container-tax"
+LENET = {"workload": "torch_train", "workload.model": "lenet5"}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """One machine's store as a folder, and another's as a pack."""
+    root = tmp_path_factory.mktemp("results")
+    write_store(root / "cpu2" / TAX, TAX, "small", LENET, metrics=["compute_s"])
+    (root / "h200").mkdir()
+    with Store.open(root / "cpu2" / TAX) as store:
+        pack(store, root / "h200" / f"{TAX}.tare")
+    return root
+
+
+def tare(*words: object) -> str:
+    done = CliRunner().invoke(verbs, [str(word) for word in words], standalone_mode=False, catch_exceptions=True)
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def test_folders_and_packs_are_read_alike_and_each_machine_is_a_column(results):
+    found = json.loads(tare("paper", "s0", results, "--json"))
+
+    assert set(found) == {"paper", "machines", "rows", "claims", "layers"}
+    assert [each["name"] for each in found["machines"]] == ["cpu2", "h200"]
+    assert found["machines"][0]["device"] == "Neoverse-N1, 2 cores, 8.00 GiB, kernel 6.18.0"
+    row = found["rows"][0]
+    assert row["paper"]["numbers"]["bare"] == pytest.approx(0.00391)
+    mine, packed = row["ours"]["cpu2"], row["ours"]["h200"]
+    assert mine["change"] == pytest.approx(0.02, abs=0.003)
+    assert mine["n"] == 6
+    assert {**mine, "store": ""} == {**packed, "store": ""}
+    assert packed["store"] == f"h200/{TAX}.tare"
+    assert {each["machine"] for each in found["claims"]} == {"cpu2", "h200"}
+
+
+def test_what_the_sampler_saw_is_a_figure_too(results):
+    found = json.loads(tare("paper", "s0", results, "--json"))
+    memory = next(row for row in found["rows"] if row["id"] == "0.13")["ours"]["cpu2"]
+    assert memory["sides"] == {"bare": float(4 << 30), "docker": float(4 << 30)}
+    assert memory["change"] == 0.0
+
+
+def test_text_and_markdown_say_the_same_figures(results):
+    text, page = tare("paper", "s0", results, "--part", "rows"), tare("paper", "s0", results, "--format", "md")
+    assert "0.1 LeNet-5, training" in text
+    assert "| 0.1 | V-A1 | LeNet-5, training" in page
+    assert "not measured here: s0-phase-breakup was not run" in page
+    assert "lighter models lose more" in page
+    assert "lighter models lose more" not in text
+
+
+def test_a_folder_with_stores_in_it_is_one_machine_of_that_name(results):
+    found = json.loads(tare("paper", "S0", results / "cpu2", "--json"))
+    assert [each["name"] for each in found["machines"]] == ["cpu2"]
+
+
+def test_a_machine_that_ran_nothing_of_the_paper_is_a_column_all_the_same(results):
+    found = json.loads(tare("paper", "s4", results, "--json"))
+    assert found["layers"] == {}
+    assert all(ours["word"] == "not measured here" for row in found["rows"] for ours in row["ours"].values())
+
+
+def test_what_is_not_there_is_said(results, tmp_path):
+    with pytest.raises(StudyError, match="no paper 's7'"):
+        tare("paper", "s7", results)
+    with pytest.raises(StoreError, match="no such folder"):
+        tare("paper", "s0", tmp_path / "nowhere")
+    with pytest.raises(StoreError, match="no store in this folder"):
+        tare("paper", "s0", tmp_path)
+    with pytest.raises(StudyError, match="belong to S0 alone"):
+        tare("paper", "s1", results, "--part", "layers")

@@ -1,0 +1,89 @@
+"""What devices hand over, taken into a store many at a time."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tare.fleet.incoming import Incoming, Ledger
+from tare.records.model import Record
+from tare.records.store import Store
+
+
+def record(trial: str, attempt: int, device: str) -> Record:
+    return Record(trial, attempt, "s", 0, 0, 0, {"platform": "bare", "device": device}, "ok", start_ns=1, end_ns=2)
+
+
+def sent(tmp_path: Path, *trials: tuple[str, str]) -> bytes:
+    """As a device sends them: sealed by a store of its own."""
+    made = io.BytesIO()
+    there = Store.create(tmp_path / f"there-{len(list(tmp_path.iterdir()))}", {"study": "s"}, "")
+    with there, tarfile.open(fileobj=made, mode="w") as archive:
+        for trial, device in trials:
+            there.begin(record(trial, 0, device)).seal(record(trial, 1, device), [], "", "")
+        for path in sorted((there.root / "trials").iterdir()):
+            archive.add(path, arcname=path.name)
+    return made.getvalue()
+
+
+def hostile(name: str) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    return made.getvalue()
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.create(tmp_path / "store", {"study": "s"}, "") as made:
+        yield made
+
+
+def test_answers_that_come_together_are_taken_in_together_each_with_its_own_outcome(store, tmp_path):
+    incoming = Incoming(store)
+    one, two = sent(tmp_path, ("a1", "one")), sent(tmp_path, ("b1", "two"), ("b2", "two"))
+    taken = incoming.keep([one, b"", hostile("../../out"), b"no tar at all", two])
+    assert [merged.copied for merged in taken] == [("a1.1",), (), (), (), ("b1.1", "b2.1")]
+    assert "no file of a sealed trial" in taken[2].refused[0]
+    assert "cannot be read" in taken[3].refused[0]
+    assert store.verify() == []
+    assert store.states() == {"a1": "ok", "b1": "ok", "b2": "ok"}
+    assert (incoming.names_of("b1"), incoming.names_from("two")) == (["b1.1"], ["b1.1", "b2.1"])
+    newest = incoming.newest("a1")
+    assert newest is not None
+    assert newest.settings["device"] == "one"
+    assert incoming.newest("none") is None
+    assert not list(store.root.glob(".tmp-*"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_same_once_more_is_there_already_also_within_one_moment(store, tmp_path):
+    incoming, one = Incoming(store), sent(tmp_path, ("a1", "one"))
+    first, second = incoming.keep([one, one])
+    assert (first.copied, second.there) == (("a1.1",), ("a1.1",))
+    assert incoming.keep([one])[0].there == ("a1.1",)
+    other = sent(tmp_path, ("a1", "another device, the same trial"))
+    assert "says otherwise" in incoming.keep([other])[0].refused[0]
+
+
+def test_a_store_that_is_opened_again_knows_what_it_has(store, tmp_path):
+    Incoming(store).keep([sent(tmp_path, ("a1", "one"))])
+    store.close()
+    with Store.open(store.root, write=True) as again:
+        assert Incoming(again).names_from("one") == ["a1.1"]
+        assert again.problems == []
+
+
+def test_lines_of_the_ledger_are_on_the_disk_once_it_is_settled(tmp_path):
+    ledger = Ledger(tmp_path)
+    ledger.write("one", "try", trial="a1")
+    ledger.write("two", "given up", text="gone")
+    assert not (tmp_path / "fleet.jsonl").exists()
+    ledger.settle()
+    ledger.settle()
+    lines = [json.loads(line) for line in (tmp_path / "fleet.jsonl").read_text().splitlines()]
+    assert [(line["device"], line["what"]) for line in lines] == [("one", "try"), ("two", "given up")]

@@ -1,0 +1,227 @@
+"""The line to a device without tare, with this machine in its place: what is sent, what it leaves, how it breaks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sshd_devices import until
+from tare.errors import BusyError, LineLost
+from tare.fleet.driving import drive
+from tare.fleet.inventory import Device, parse_inventory
+from tare.fleet.lean_host import LeanHost
+from tare.fleet.lean_line import opened, packed
+from tare.fleet.lean_sampling import LeanSampler
+from tare.fleet.lean_trial import _not_lean, driven, owned_there
+from tare.fleet.on_device import Lines
+from tare.fleet.ssh import Refused, Unreachable
+from tare.host import Job, Scope, Site
+from tare.parts.inside import SOURCE
+from tare.parts.probes.cpu import Cpu
+from tare.parts.probes.memory import Memory
+from tare.plan.matrix import cells
+from tare.records.spool import read_spool
+from tare.study.load import loads
+
+PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3")) or [Path(sys.executable)]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIKOcvHYvSe0sNLOxuwBxBdDiuqiNwf2g899ZlkKEvuB"
+RUN_IT = 'for last; do :; done; echo Welcome to this board; exec sh -c "$last"'  # as sshd does, after a login script
+
+
+def a_device(**changes):
+    fields = {"name": "d", "address": "10.0.0.2", "host_key": KEY, "python": sys.executable, "tare": "none"}
+    return Device(**fields | changes)
+
+
+@pytest.fixture(autouse=True)
+def pretended_ssh(tmp_path, monkeypatch):
+    """An `ssh` that does what the test says instead; each device has a cache and locks of its own."""
+
+    def make(script: str) -> None:
+        path = tmp_path / "bin" / "ssh"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TARE_LOCK_DIR", str(tmp_path / "locks"))
+    make(RUN_IT)
+    return make
+
+
+@contextlib.contextmanager
+def a_host(patience_s: float = 4, **changes):
+    with opened(a_device(**changes), patience_s) as line:
+        yield LeanHost(line)
+
+
+def test_the_package_is_sent_once_and_again_only_if_it_is_damaged(tmp_path):
+    assert packed() == packed()
+    with a_host():
+        pass
+    (kept,) = (tmp_path / "cache" / "tare").iterdir()
+    written_ns = kept.stat().st_mtime_ns
+    with a_host():
+        pass
+    assert kept.stat().st_mtime_ns == written_ns
+    kept.write_bytes(kept.read_bytes()[:-1])
+    with a_host() as host:
+        assert host.run(["echo", "well"]).out == "well\n"
+    assert kept.read_bytes() == packed()
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
+def test_the_agent_and_its_sampler_run_on_the_pythons_of_old_boards(python, tmp_path):
+    with a_host(python=str(python)) as host:
+        host.look_at_clock()
+        sampler = LeanSampler(host, [Cpu(), Memory()], tmp_path / "spool", 0.02)
+        sampler.begin(Scope())
+        assert host.run([host.python, "-c", "print(1 + 1)"]).out == "2\n"
+        host.look_at_clock()
+        report = sampler.end()
+        assert report.ticks >= 2
+        assert report.lost == []
+    assert read_spool(tmp_path / "spool")["cpu.busy_s"][1][-1] > 0
+
+
+def test_commands_files_and_the_package_are_the_devices(tmp_path):
+    with a_host() as host:
+        inside = Path(host.line.said["inside"])
+        assert inside != Path(SOURCE)
+        assert host.run(["ls", str(SOURCE / "launch.py")]).out == f"{inside}/launch.py\n"
+        assert host.run(["no-such-command"]).code == 127
+        (tmp_path / "knob").write_text("1\n")
+        host.write(tmp_path / "knob", "2\n")
+        assert host.read(tmp_path / "knob") == "2\n"
+        with pytest.raises(FileNotFoundError):
+            host.read(tmp_path / "nothing")
+        assert host.machine_facts["kernel"] == os.uname().release
+        host.look_at_clock()
+        assert abs(host.guest_clock.facts()["offset_ns"]) <= host.guest_clock.facts()["bound_ns"]
+    assert not inside.exists()
+
+
+def test_a_job_that_forked_twice_is_ended_with_the_line_and_its_folders_go():
+    with a_host() as host:
+        script = "(setsid sh -c 'setsid sleep 4321 & sleep 4321' &) ; sleep 4321"
+        host.spawn(Job(("sh", "-c", script), {"PATH": os.environ["PATH"]}))
+        until(lambda: len(with_words("sleep 4321")) >= 3, "it runs")
+        folder = Path(host.line.said["inside"]).parent
+        assert folder.exists()
+    until(lambda: not with_words("sleep 4321"), "it has ended", 10)
+    assert not folder.exists()
+
+
+def test_an_agent_that_hears_nothing_for_too_long_ends_its_job():
+    with pytest.raises(LineLost, match="the line to the device"), a_host(patience_s=1) as host:
+        process = host.spawn(Job(("sleep", "4322"), {"PATH": os.environ["PATH"]}))
+        until(lambda: with_words("sleep 4322"), "it runs")
+        (ours,) = [pid for pid in with_words("tare_inside.lean_agent") if is_below(pid, os.getpid())][:1]
+        host._link._wire.sendall = lambda data: None  # as a cable that was pulled
+        until(lambda: not with_words("sleep 4322"), "it has ended", 10)
+        until(lambda: not is_alive(ours), "the agent is gone", 5)
+        process.wait(5)
+
+
+def test_one_device_has_one_owner_and_the_next_is_told_who(tmp_path, monkeypatch):
+    monkeypatch.setenv("TARE_STATE", str(tmp_path / "state"))
+    with a_host() as first, owned_there(first, Lines(), "the first"):
+        (lock,) = (tmp_path / "locks").glob("*.lock")
+        assert "the first" in lock.read_text()
+        taken = subprocess.run(["flock", "-n", lock, "true"], check=False)
+        assert taken.returncode == 1
+    assert subprocess.run(["flock", "-n", lock, "true"], check=False).returncode == 0
+    lock.write_text('{"pid": 1, "run": "of someone else"}')
+    with subprocess.Popen(["flock", lock, "sleep", "4323"]) as holder:
+        until(lambda: with_words("sleep 4323"), "it is held")
+        with pytest.raises(BusyError, match="of someone else"), a_host() as second, owned_there(second, Lines(), "us"):
+            pass
+        for pid in with_words("sleep 4323"):
+            os.kill(pid, signal.SIGKILL)
+        holder.wait()
+
+
+def test_jobs_get_the_variables_of_the_device_and_not_ours(tmp_path, monkeypatch, pretended_ssh):
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    pretended_ssh(f"unset OMP_NUM_THREADS; HOME={tmp_path}; export HOME; {RUN_IT}")
+    with driven(a_device().model_dump(mode="json"), 4):
+        assert "OMP_NUM_THREADS" not in os.environ
+        assert os.environ["HOME"] == str(tmp_path)
+        assert os.environ["TARE_DATA"] == str(tmp_path / "cache" / "tare" / "data")
+    assert os.environ["OMP_NUM_THREADS"] == "77"
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "ended"),
+    [
+        ("echo 'Connection timed out' >&2; exit 255", Unreachable, "unreachable"),
+        ("echo 'Host key verification failed.' >&2; exit 255", Refused, "refused"),
+        ("echo 'python3: not found' >&2; exit 127", Refused, "refused"),
+    ],
+)
+def test_a_device_that_cannot_be_driven_says_why(pretended_ssh, script, error, ended, tmp_path, monkeypatch):
+    pretended_ssh(script)
+    with pytest.raises(error), a_host(patience_s=1):
+        pass
+    monkeypatch.setenv("TARE_STATE", str(tmp_path / "state"))
+    question = {"do": "engine", "engine": "none", "arguments": ["fleet", "obstacles"]}
+    stdin = '{"study": "study: s\\nplatform: bare\\nworkload: \'null\'\\n", "name": "s", "python": "x"}'
+    found = drive(a_device().model_dump(mode="json"), {**question, "stdin": stdin}, 1)
+    assert found["ended"] == ended, found
+
+
+def test_what_needs_tare_on_the_device_is_said_part_by_part():
+    study = loads(
+        "study: s\nplatform: [bare, docker]\nworkload: {command: {argv: ['true']}}\ncontrol: {dirty: {ratio: 5 %}}\n"
+        "probes: [cpu, perf]\n",
+        "s",
+    )
+    said = _not_lean(cells(study))
+    assert [sentence.split(" needs")[0] for sentence in said] == ["platform docker", "control dirty", "probe perf"]
+
+
+def test_the_inventory_says_which_devices_are_lean():
+    text = "devices:\n- {name: a, address: a.example, tare: none}\n- {name: b, address: b.example}\n"
+    assert [device.lean for device in parse_inventory(text).devices] == [True, False]
+
+
+def test_a_folder_that_is_there_already_is_not_taken_for_a_desk_and_not_emptied(tmp_path):
+    desk = tmp_path / "tare-x-desk"
+    desk.mkdir()
+    (desk / "of someone else").touch()
+    with a_host() as host, pytest.raises(OSError, match="exists"):
+        host.furnish(Site("tare-x", tmp_path, writes=(desk,)))
+    assert (desk / "of someone else").exists()
+
+
+def with_words(words: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            if words in line and is_alive(int(path.parent.name)):
+                found.append(int(path.parent.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def is_below(pid: int, parent: int) -> bool:
+    while pid > 1:
+        if pid == parent:
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False

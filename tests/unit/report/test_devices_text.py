@@ -1,0 +1,161 @@
+"""The words and the figure about devices: at 80 columns, on the page, in Markdown, with labels that mean harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import some_weighings as some
+from golden_files import assert_as_in_file
+from hostile import PAYLOADS
+from html_reading import read_page
+from some_fleets import STUDY, Board, boards, trials
+from tare.analysis.fleet import fleet_of_records
+from tare.analysis.weighing import weigh
+from tare.records.model import Record
+from tare.report.devices import fleet_text
+from tare.report.drawing import charts_json
+from tare.report.export.markdown import as_markdown
+from tare.report.figure import Figure
+from tare.report.html import render
+from tare.report.page import Page, page
+
+ODD = Board("orin-6", slower=0.2, facts={"kernel": "4.9.1", "cpu.governor": "powersave"})
+NANO = [Board(f"nano-{n}", type="nano", base_s=0.3, slower=n / 100) for n in range(1, 4)]
+FLEET = [*boards(5, tau=0.005), ODD, *NANO]
+
+
+class Kept:
+    """As much of a store as a weighing reads."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.study, self._records = STUDY, records
+
+    def records(self) -> list[Record]:
+        return self._records
+
+    def states(self) -> dict[str, str]:
+        return {each.trial: each.state for each in self._records}
+
+
+def page_of(records: list[Record]) -> Page:
+    return page(weigh(Kept(records)), records, some.GENERATED, "", ())  # type: ignore[arg-type]
+
+
+def figure_of(records: list[Record]) -> Figure | None:
+    return next((figure for figure in page_of(records).figures if figure.name == "devices"), None)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_fleet_is_told_in_these_words(width: int) -> None:
+    text = fleet_text(fleet_of_records([("store", trials(FLEET))], STUDY), width)
+
+    assert max(map(len, text.splitlines())) <= width
+    assert_as_in_file(text, f"report/devices-{width}.txt")
+
+
+def test_one_device_is_told_in_a_sentence() -> None:
+    text = fleet_text(fleet_of_records([("store", trials(boards(1)))], STUDY), 80)
+
+    assert text.splitlines()[0] == "fleet: 1 device (1 orin)"
+    assert text.splitlines()[1].startswith("note: There is one device here")
+
+
+def test_the_page_has_a_section_with_its_tables() -> None:
+    section = page_of(trials(FLEET)).devices
+
+    assert section is not None
+    assert section.sentences[1].startswith("The effect of docker against bare: all devices (9): equivalent; the effect")
+    assert section.sentences[0].startswith("orin-6 is unlike its twins")
+    assert [sheet.title for sheet in section.sheets] == [
+        "Step time: the effect of docker against bare",
+        "Step time: each device among its twins",
+        "Step time: spread of bare, 54 trials",
+        "Step time: spread of docker, 54 trials",
+    ]
+    assert all(len(row) == len(sheet.headers) for sheet in section.sheets for row in sheet.rows)
+
+
+def test_a_store_of_one_device_has_neither_section_nor_figure() -> None:
+    for records in (trials(boards(1)), [replace(each, settings={"platform": "bare"}) for each in trials(boards(1))]):
+        assert page_of(records).devices is None
+        assert figure_of(records) is None
+
+
+def test_a_fleet_of_which_nothing_is_usable_has_a_page_all_the_same() -> None:
+    broken = [replace(each, state="failed", metrics={}) for each in trials(boards(3))]
+
+    assert page_of(broken).devices is None
+
+
+def test_the_figure_has_every_device_and_what_holds_over_them() -> None:
+    figure = figure_of(trials(FLEET))
+
+    assert figure is not None
+    lanes = figure.chart["layer"][-1]["data"]["values"]
+    assert [lane["lane"] for lane in lanes][:4] == ["all devices", "all orin", "all nano", "orin-1"]
+    assert len(lanes) == 3 + 9
+    assert figure.reading.startswith("Over 9 devices docker against bare is equivalent, +1.9 %")
+    assert len(figure.rows) == 12
+    assert "devices" in charts_json([figure])
+
+
+def test_a_device_with_another_effect_is_drawn_as_unlike() -> None:
+    records = trials([*boards(5, between=0.002), Board("odd", slower=-0.06, effect=0.16)])
+    figure = figure_of(records)
+
+    assert figure is not None
+    kinds = {lane["lane"]: lane["kind"] for lane in figure.chart["layer"][-1]["data"]["values"]}
+    assert [lane for lane, kind in kinds.items() if kind == "unlike its twins"] == ["odd"]
+
+
+def test_where_nothing_is_compared_the_figure_shows_each_from_its_twins() -> None:
+    figure = figure_of(trials([*boards(5), ODD], platforms=("bare",)))
+
+    assert figure is not None
+    assert figure.title == "Step time, each device from its twins"
+    assert figure.reading == "Unlike its twins: orin-6."
+    assert "devices" in charts_json([figure])
+
+
+def test_a_large_fleet_is_drawn_in_part_and_listed_in_full() -> None:
+    figure = figure_of(trials(boards(70), blocks=2))
+
+    assert figure is not None
+    assert len(figure.chart["layer"][-1]["data"]["values"]) == 60
+    assert figure.reading.endswith("The first 60 of 71 are drawn; the table has all.")
+    assert len(figure.rows) == 71
+
+
+def test_markdown_has_the_section() -> None:
+    text = as_markdown(page_of(trials(FLEET)))
+
+    assert "## Devices" in text
+    assert "### Step time: each device among its twins" in text
+    assert "| orin-6 | orin | 12 |" in text
+
+
+@cache
+def bones(name: str) -> list[tuple[str, dict[str, str]]]:
+    """The elements of the page of a fleet that has a device of this name, without what is meant to be spoken."""
+    records = trials([*boards(3), replace(ODD, name=name, facts={"kernel": name})], blocks=2)
+    tree = read_page(render(weigh(Kept(records)), records, some.GENERATED))  # type: ignore[arg-type]
+    return [
+        (each.tag, {key: "" if key == "aria-label" else value for key, value in each.attributes.items()})
+        for each in tree.inside()
+    ]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_no_element_comes_out_of_a_devices_name(payload: str) -> None:
+    assert bones(payload) == bones("orin-6")
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_devices_name_does_not_steer_a_terminal(payload: str) -> None:
+    devices = [*boards(4), replace(ODD, name=payload, type=payload, facts={"kernel": payload})]
+    text = fleet_text(fleet_of_records([("store", trials(devices, blocks=2))], STUDY), 80)
+
+    assert text.replace("\n", "").isprintable()
