@@ -15,6 +15,7 @@ import numpy as np
 
 from tare.analysis.fleet.centres import Centre, centre_of, error_variances, own_variances
 from tare.analysis.fleet.random_effects import pooled
+from tare.analysis.fleet.standings import twins_in_effect
 from tare.analysis.fleet.unlike import set_aside, unlike
 
 NOISE, BLOCKS = 0.02, 6
@@ -51,6 +52,21 @@ def intervals(fleets: int) -> None:
             print(f"{devices:>7} {tau:>6.0%} {shares}  {np.median(widths):.1%}", flush=True)
 
 
+def deviations(fleets: int) -> None:
+    """Coverage of how far each device lies from the mean of its twins; the devices differ by 1 %."""
+    print(f"\n{'devices':>7} {'deviation':>9}")
+    for devices in (2, 3, 5, 10):
+        rng = np.random.default_rng(3)
+        held = 0
+        for _ in range(fleets):
+            true = rng.normal(0, 0.01, devices)
+            made = {str(n): centre_of(each + rng.normal(0, NOISE, BLOCKS)) for n, each in enumerate(true)}
+            for each, told in zip(true, twins_in_effect("", made).standings([], []), strict=True):
+                away = math.expm1(each - (true.sum() - each) / (devices - 1))
+                held += told.low is not None and told.high is not None and told.low <= away <= told.high
+        print(f"{devices:>7} {100 * held / (fleets * devices):>8.1f}%", flush=True)
+
+
 def alarms(fleets: int) -> None:
     """False alarms in healthy fleets, and how often one, and a quarter, of the devices are found 20 % slower."""
     print(f"\n{'devices':>7} {'noise':>7} {'false':>6} {'one found':>10} {'a quarter found':>16}")
@@ -76,4 +92,5 @@ def _found(centres: list[Centre], odd: int) -> bool:
 if __name__ == "__main__":
     count = 50 if "--quick" in sys.argv else 500
     intervals(count)
+    deviations(count)
     alarms(count)

@@ -16,7 +16,7 @@ from some_records import draft
 from tare.analysis.claims.pooling import Source
 from tare.analysis.papers.library import names, paper
 from tare.analysis.papers.machines import Held, Machine
-from tare.analysis.papers.model import ByClaim, Value, Within
+from tare.analysis.papers.model import ByClaim
 from tare.cli.studies import built_in
 from tare.measures import Channel
 from tare.plan.matrix import cells
@@ -28,6 +28,8 @@ from tare.study.load import at_every_scale
 DEVICE = {"cpu": "Neoverse-N1", "machine": "aarch64", "kernel": "6.18.0", "cores": 2, "memory_bytes": 8 << 30}
 INSIDE = {"python": {"version": "3.11.7"}, "torch": {"version": "2.13.0"}}
 IN_CONTAINERS = 1.02  # of the same on bare metal
+# A step of epoch 0, and a measured one.
+MARKS = [(1, "step", "begin", 0), (10, "step", "end", 0), (20, "step", "begin", 1), (30, "step", "end", 1)]
 
 
 @cache
@@ -37,9 +39,7 @@ def every_metric() -> tuple[str, ...]:
     for question in (one for name in names() for row in paper(name).rows for one in row.ours):
         if isinstance(question, ByClaim):
             continue
-        found |= dict.fromkeys(question.metric)
-        found |= {question.than: None} if isinstance(question, Within) else {}
-        found |= {question.part_of: None} if isinstance(question, Value) and question.part_of else {}
+        found |= dict.fromkeys(question.figures)
     return tuple(found)
 
 
@@ -91,13 +91,15 @@ def machine(*stores: Held, name: str = "here") -> Machine:
 
 
 def write_store(root: Path, study: str, scale: str, only: Mapping[str, Any], **how: Any) -> Path:
-    """Those of the trials that have these settings, in a store on disk."""
+    """Those of the trials that have these settings, in a store on disk; memory is freed after epoch 0."""
     chosen = [each for each in trials(study, scale, **how) if only.items() <= each.settings.items()]
     with Store.create(root, described(study, scale), f"study: {study}\n") as store:
         for record in chosen:
             writer = store.begin(record)
             with SpoolWriter(writer.spool) as spool:
                 spool.channels([Channel("memory.available_bytes", "bytes", "gauge")])
-                spool.tick(1, [(1, "memory.available_bytes", float(4 << 30))])
-            writer.seal(replace(record, attempt=1), [], "", "")
+                for t_ns, available_bytes in ((5, 1 << 30), (25, 4 << 30)):
+                    spool.tick(t_ns, [(t_ns, "memory.available_bytes", float(available_bytes))])
+            figures = {**record.metrics, "warm_up_steps": 1.0}
+            writer.seal(replace(record, attempt=1, metrics=figures), MARKS, "", "")
     return root

@@ -74,6 +74,8 @@ class PretendLoadGen:
         self._write(Path(log.log_output.outdir), settings)
 
     def _write(self, folder: Path, settings: Any) -> None:
+        if not self._latencies_ns:
+            return  # ended before its first answer: as the real one, it then writes no result
         mean_ns = sum(self._latencies_ns) / len(self._latencies_ns)
         said = {
             "loadgen_version": "pretended",

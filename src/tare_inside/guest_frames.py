@@ -28,7 +28,11 @@ class Channel:
         text = json.dumps(header).encode("utf-8")
         left = memoryview(_HEAD.pack(len(text), len(data)) + text + bytes(data))
         while left:
-            left = left[os.write(self._says, left) :]
+            left = left[self._write(left) :]
+
+    def _write(self, left):
+        """As much of it as goes now; how much that was."""
+        return os.write(self._says, left)
 
     def receive(self):
         """The frames that are whole now; None when the device has gone."""

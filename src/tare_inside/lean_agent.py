@@ -11,13 +11,14 @@ import json
 import os
 import platform
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
-from tare_inside import device_agent, guest_agent, guest_files, guest_jobs, lean_leaving
+from tare_inside import device_agent, guest_agent, guest_files, guest_jobs, lean_leaving, users_variables
 from tare_inside.guest_frames import Channel
 
 HELLO = device_agent.HELLO
@@ -26,6 +27,19 @@ _CLOCK_BOOTTIME = 7  # which the time module of Python 3.6 does not name
 _LOCK_NAME = re.compile(r"[0-9a-f]{1,64}")
 _SITE = re.compile(r"tare-[A-Za-z0-9._-]{1,120}")
 _CHUNK_BYTES = 4 << 20
+
+
+class Line(Channel):
+    """Two pipes to a controller that may be gone without a word: a write waits for it as long as we listen for it."""
+
+    def __init__(self, hears, says, silent_s):
+        Channel.__init__(self, hears, says)
+        self._silent_s = silent_s
+
+    def _write(self, left):
+        if not select.select([], [self._says], [], self._silent_s)[1]:
+            raise SystemExit(0)
+        return os.write(self._says, left[: select.PIPE_BUF])  # for so much there is room
 
 
 class LeanAgent(guest_agent.Agent):
@@ -37,6 +51,7 @@ class LeanAgent(guest_agent.Agent):
         self._silent_s = silent_s
         self._heard_s = time.monotonic()
         self._made = []  # folders that go with us
+        self._parents = []  # those that were made to hold them
         self._sites = []
         self._sampler = None
         self._locks = []
@@ -48,7 +63,7 @@ class LeanAgent(guest_agent.Agent):
             "executable": sys.executable,
             "cores": len(os.sched_getaffinity(0)),
             "root": os.geteuid() == 0,
-            "environ": dict(os.environ),
+            "environ": {name: text for name, text in os.environ.items() if users_variables.may_pass(name)},
             "data": os.path.join(cache_dir(), "data"),
             "scratch": os.path.join(device_agent.state_dir(), "scratch"),
             "inside": os.path.dirname(os.path.abspath(__file__)),
@@ -60,10 +75,10 @@ class LeanAgent(guest_agent.Agent):
     def _pause_s(self):
         """Until something has to be looked at; raises where the controller has been silent for too long."""
         left_s = self._silent_s - (time.monotonic() - self._heard_s)
-        if left_s <= 0:
+        if left_s <= 0 and not select.select([self._channel], [], [], 0)[0]:  # it may have spoken while we were busy
             raise SystemExit(0)
         soon_s = guest_agent.Agent._pause_s(self)
-        return left_s if soon_s is None else min(left_s, soon_s)
+        return max(0.0, left_s if soon_s is None else min(left_s, soon_s))
 
     def _from_device(self, channel):
         self._heard_s = time.monotonic()
@@ -103,6 +118,7 @@ class LeanAgent(guest_agent.Agent):
 
     def _do_desk(self, header, data):
         path = header["path"]
+        self._parents += missing_folders(os.path.dirname(path))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.mkdir(path, header["mode"])  # what is there already is not ours to empty
         self._made.append(path)
@@ -169,11 +185,23 @@ class LeanAgent(guest_agent.Agent):
             lean_leaving.end_site(site)
         for path in self._made:
             shutil.rmtree(path, ignore_errors=True)
+        for path in sorted(self._parents, key=len, reverse=True):
+            with contextlib.suppress(OSError):  # it has been used by another meanwhile
+                os.rmdir(path)
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._owns:
             os.ftruncate(self._locks[0], 0)
         for lock in self._locks:
             os.close(lock)
+
+
+def missing_folders(path):
+    """This folder and those above it, as far as they are not there."""
+    found = []
+    while not os.path.isdir(path) and path != os.path.dirname(path):
+        found.append(path)
+        path = os.path.dirname(path)
+    return found
 
 
 def cache_dir():
@@ -233,7 +261,7 @@ def main(silent_s, folder):
         guest_jobs.tell("/proc/self/oom_score_adj", "-1000")  # who must clean up is not to be the one that is ended
     lean_leaving.adopt_orphans()
     guest_jobs.HERE = folder
-    agent = LeanAgent(Channel(hears, says), folder, silent_s)
+    agent = LeanAgent(Line(hears, says, silent_s), folder, silent_s)
     try:
         os.write(says, HELLO)
         agent.serve()

@@ -36,7 +36,7 @@ def end_all_children(within_s=10.0):
         if not left:
             return
         for pid in left:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):  # it is gone, or another user's: sudo starts such
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from sshd_devices import until
-from tare.fleet.cluster import Asked, OwnCluster, WorkerLost
+from tare.errors import TareError
+from tare.fleet.cluster import Asked, OwnCluster, ThereCluster, WorkerLost
 from tare.records.store import Store
 
 RUNS_BESIDE_OTHERS = True
@@ -42,7 +43,7 @@ def asks_who() -> Callable[[], tuple[str, int]]:
 who_am_i = asks_who()
 
 
-def until_over(cluster: OwnCluster, wanted: set[Asked]) -> None:
+def until_over(cluster: OwnCluster | ThereCluster, wanted: set[Asked]) -> None:
     """Until all of these are over."""
     end_s = time.monotonic() + 60
     while wanted:
@@ -154,6 +155,39 @@ def test_the_workers_of_a_cluster_that_is_there_are_the_devices(tmp_path):
     assert "is not encrypted" in said.stderr
     with Store.open(tmp_path / "out") as store:
         assert [record.settings["device"] for record in store.records()] == ["board"]
+
+
+def test_a_worker_of_someones_cluster_that_dies_is_told_of_and_not_waited_for(tmp_path):
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    places = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
+    dask, file = [sys.executable, "-m", "dask"], tmp_path / "scheduler.json"
+    words = ["--resources", "device=1", "--no-nanny", "--nthreads", "1", "--scheduler-file", str(file)]
+    scheduler = subprocess.Popen([*dask, "scheduler", *places, "--port", "0", "--scheduler-file", str(file)], **quiet)
+    workers = [subprocess.Popen([*dask, "worker", *places, *words, "--name", name], **quiet) for name in ("one", "two")]
+    try:
+        until(lambda: file.exists() and file.stat().st_size, "the scheduler is up", 60)
+        cluster = ThereCluster(json.loads(file.read_text())["address"])
+        until(lambda: cluster.names() == ["one", "two"], "the workers are there", 60)
+        traces = tmp_path / "traces"
+        nap = ["sh", "-c", f"echo ran >> {traces}; sleep 8"]
+        first, second = (cluster.submit(name, f"nap-{name}", subprocess.check_call, nap) for name in ("one", "two"))
+        until(lambda: traces.exists() and traces.read_text().count("\n") == 2, "both run", 30)
+        workers[0].kill()
+        until_over(cluster, {first, second})
+        with pytest.raises(WorkerLost):
+            cluster.result(first)
+        assert cluster.result(second) == 0  # the other one has not noticed
+        with pytest.raises(TareError, match="not ours to start again"):
+            cluster.replace(first)
+        late = cluster.submit("one", "too-late", who_am_i)
+        until_over(cluster, {late})
+        with pytest.raises(WorkerLost):
+            cluster.result(late)
+        cluster.close()
+    finally:
+        for child in (*workers, scheduler):
+            child.kill()
+            child.wait()
 
 
 def _listens(port: int) -> bool:

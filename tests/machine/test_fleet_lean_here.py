@@ -21,7 +21,7 @@ MARKING = """
 import os
 from tare_inside import marks
 marks.open_marks(os.environ["TARE_MARKS"], 1000)
-for step in range(40):
+for step in range(120):
     marks.begin("step", step)
     sum(number * number for number in range(50000))
     marks.end("step", step)

@@ -21,7 +21,6 @@ from tare.parts.oci_runtime import STATE
 from tare.records.model import Record
 from tare.records.store import Store
 
-RUNS_BESIDE_OTHERS = True
 TARE = (sys.executable, str(Path(__file__).with_name("without_reruns.py")))
 WORK = str(Path(__file__).parent / "steps_of_work.py")
 LONG = "100000"  # steps that nobody waits for

@@ -49,8 +49,9 @@ def command(name: str, results: Path, parts: tuple[str, ...], form: str, as_json
 
     asked = paper(name)
     need("layers" not in parts or asked.paper == PAPER, f"the layers of a container belong to {PAPER} alone.")
+    apart: dict[str, set[str]] = {study: set() for study in TAKEN_APART} if asked.paper == PAPER else {}
     with each_pack_once():
-        read = machines(results, studies_of(asked) | (set(TAKEN_APART) if asked.paper == PAPER else set()))
+        read = machines(results, studies_of(asked) | apart)
     _say_notes(read)
     found = answered(asked, read)
     if as_json:

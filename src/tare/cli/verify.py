@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tare.cli.options import json_option, print_json, say
-from tare.errors import NoSuchInput, StoreError, StudyError, TareError
+from tare.errors import StoreError, StudyError, TareError
+
+if TYPE_CHECKING:
+    from tare.trial.rederive import Rederived
 
 PAGES_FILE = "pages.txt"
 MOST_TOLD = 40  # sentences on a terminal
@@ -27,6 +30,15 @@ class StoreLooked:
     taken: dict[str, str] = field(default_factory=dict)  # figure -> why
     taken_count: int = 0
     problems: list[str] = field(default_factory=list)
+
+    def add(self, found: Rederived) -> None:
+        """What came of one trial."""
+        self.derived += found.derived
+        self.said += found.said
+        self.taken |= found.taken
+        self.taken_count += len(found.taken)
+        where = f"{self.store}: trial {found.trial}.{found.attempt}"
+        self.problems += [f"{where}: {difference}." for difference in found.differences]
 
 
 @dataclass
@@ -51,17 +63,20 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
 
     Every byte of every store is looked at; every figure of every record is made again from the marks, readings and
     trace tables of its trial by the code that made it; every generated block of every page is made again by its
-    command. Pages are those of --page and of RESULTS/pages.txt, one path a line, relative to RESULTS. The exit code
-    is 1 where anything differs, and each is named.
+    command. Where a store is not as it was sealed, no page is written. Pages are those of --page and of
+    RESULTS/pages.txt, one path a line, relative to RESULTS. The exit code is 1 where anything differs; each is named.
 
     --json: {"stores": [{"store", "trials", "derived", "said", "taken", "taken_count", "problems"}],
     "pages": [{"page", "blocks", "changes", "written"}]}
     """
+    from tare.records.search import stores_in
     from tare.records.unpacking import each_pack_once
 
     with each_pack_once():
         stores = [_look_at_store(path, results) for path in stores_in(results)]
-        found = [_look_at_page(page, results, write) for page in _pages(results, pages)]
+        # From stores that are not as they were sealed, no page is made anew.
+        may_write = write and not any(each.problems for each in stores)
+        found, broken = _look_at_pages(_pages(results, pages), results, may_write)
     if as_json:
         print_json({"stores": [vars(each) for each in stores], "pages": [vars(each) for each in found]})
     else:
@@ -69,29 +84,16 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
             click.echo(line)
     wrong = [problem for each in stores for problem in each.problems]
     wrong += [change for each in found if not each.written for change in each.changes]
+    for sentence in wrong[:MOST_TOLD]:
+        say(sentence)
+    if (more := len(wrong) - MOST_TOLD) > 0:
+        say(f"and {more:,} more; --json has all of them.")
+    for error in broken[1:]:
+        say(str(error))
+    if broken:
+        raise broken[0]
     if wrong:
-        for sentence in wrong[:MOST_TOLD]:
-            say(sentence)
-        if (more := len(wrong) - MOST_TOLD) > 0:
-            say(f"and {more:,} more; --json has all of them.")
         raise TareError(f"{results}: {len(wrong)} {'thing is' if len(wrong) == 1 else 'things are'} not as recorded.")
-
-
-def stores_in(results: Path) -> list[Path]:
-    """Every store and pack in a folder, sorted; a store or a pack itself is the only one."""
-    from tare.records.packing import SUFFIX
-    from tare.records.schema import STORE_FILE
-    from tare.records.unpacking import is_pack
-
-    if is_pack(results) or (results / STORE_FILE).is_file():
-        return [results]
-    if not results.is_dir():
-        raise NoSuchInput(f"{results}: there is no such folder of results.")
-    folders = {path.parent for path in results.rglob(STORE_FILE)}
-    packs = {path for path in results.rglob(f"*{SUFFIX}") if path.is_file()}
-    if not folders | packs:
-        raise StoreError(f"{results}: there is no store in this folder, and no pack (*{SUFFIX}).")
-    return sorted(folders | packs)
 
 
 def _look_at_store(path: Path, results: Path) -> StoreLooked:
@@ -104,15 +106,12 @@ def _look_at_store(path: Path, results: Path) -> StoreLooked:
         with Store.open(path) as store:
             looked.problems += [f"{name}: {problem}" for problem in store.verify()]
             for record in store.records():
-                found = rederive(store, record)
                 looked.trials += 1
-                looked.derived += found.derived
-                looked.said += found.said
-                looked.taken |= found.taken
-                looked.taken_count += len(found.taken)
-                looked.problems += [
-                    f"{name}: trial {found.trial}.{found.attempt}: {each}." for each in found.differences
-                ]
+                try:
+                    looked.add(rederive(store, record))
+                except StoreError as error:
+                    if not any(str(error) in problem for problem in looked.problems):  # by the look at every byte
+                        looked.problems.append(f"{name}: {error}")
     except StoreError as error:
         looked.problems.append(str(error))
     return looked
@@ -124,6 +123,18 @@ def _pages(results: Path, more: Sequence[Path]) -> list[Path]:
     lines = listed.read_text().splitlines() if listed.is_file() else []
     kept = [results / line.strip() for line in lines if line.strip() and not line.startswith("#")]
     return list({page.resolve(): page for page in [*kept, *more]}.values())
+
+
+def _look_at_pages(pages: Sequence[Path], results: Path, write: bool) -> tuple[list[PageLooked], list[TareError]]:
+    """Each page; one that cannot be made again is told after everything else that was found."""
+    found: list[PageLooked] = []
+    broken: list[TareError] = []
+    for page in pages:
+        try:
+            found.append(_look_at_page(page, results, write))
+        except TareError as error:
+            broken.append(error)
+    return found, broken
 
 
 def _look_at_page(page: Path, results: Path, write: bool) -> PageLooked:

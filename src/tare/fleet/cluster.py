@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ GONE = (
 _FETCHED_WITHIN_S = 15.0
 _LOOK_AGAIN_S = 0.02
 _AT_ONCE = 100  # answers that are fetched together: so many records are held in memory
+_LOOK_AT_WORKERS_S = 3.0
+_NOWHERE = ""  # the address of a worker that is not there
 _LOST = object()  # in the place of an answer, where the process is dead that had it
 _INSTALL = "a fleet runs on dask.distributed: `pip install 'tare-bench[fleet]'`."
 
@@ -36,7 +39,7 @@ class Asked:
 
     name: str  # the device's, and its worker's
     future: Any  # dask's
-    host: Host | None = None  # the process that had the worker when it was asked
+    host: Host | str | None = None  # what had the worker when it was asked: a process of ours, or an address
 
 
 class Cluster(Protocol):
@@ -113,10 +116,10 @@ class _Dask:
         if self._client.status in ("closed", "closing"):
             raise TareError(GONE)
 
-    def _host_of(self, name: str) -> Host | None:
+    def _host_of(self, name: str) -> Host | str | None:
         return None
 
-    def _dead_hosts(self) -> set[Host | None]:
+    def _dead_hosts(self) -> set[Host | str | None]:
         return set()
 
     def _take_ended(self, within_s: float) -> list[Asked]:
@@ -138,7 +141,7 @@ class OwnCluster(_Dask):
         except ImportError as error:
             raise ObstacleError(_INSTALL) from error
         self._hosts: dict[str, Host] = {}
-        self._replaced: set[Host | None] = set()
+        self._replaced: set[Host | str | None] = set()
         allow_many_files()
         self._processes = Processes()
         try:
@@ -185,10 +188,10 @@ class OwnCluster(_Dask):
             self._client.close(timeout=2)
         self._processes.close()
 
-    def _host_of(self, name: str) -> Host | None:
+    def _host_of(self, name: str) -> Host | str | None:
         return self._hosts[name]
 
-    def _dead_hosts(self) -> set[Host | None]:
+    def _dead_hosts(self) -> set[Host | str | None]:
         return self._replaced | {host for host in set(self._hosts.values()) if host.is_dead}
 
 
@@ -197,6 +200,8 @@ class ThereCluster(_Dask):
 
     def __init__(self, address: str) -> None:
         super().__init__()
+        self._addresses: dict[str, str] = {}  # of the workers, by name
+        self._looked_s = -math.inf
         try:
             from distributed import Client
         except ImportError as error:
@@ -219,6 +224,21 @@ class ThereCluster(_Dask):
     def close(self) -> None:
         self._client.close(timeout=2)
 
+    def _host_of(self, name: str) -> Host | str | None:
+        return self._now().get(name, _NOWHERE)
+
+    def _dead_hosts(self) -> set[Host | str | None]:
+        """A question stays with its worker's address; a scheduler that is not ours may have it wait there for ever."""
+        return {asked.host for asked in self._open} - set(self._now().values())
+
+    def _now(self) -> Mapping[str, str]:
+        """Where the workers are; looked up every few seconds. That the scheduler is gone is said by `check`."""
+        if time.monotonic() - self._looked_s > _LOOK_AT_WORKERS_S:
+            with suppress(OSError):
+                self._addresses = {name: worker["address"] for name, worker in workers_of(self._client).items()}
+            self._looked_s = time.monotonic()
+        return self._addresses
+
 
 async def _fetched(asked: Sequence[Asked]) -> list[Any]:
     """The answers, all fetched at once from the workers that have them; an exception where one has come of it."""
@@ -228,4 +248,11 @@ async def _fetched(asked: Sequence[Asked]) -> list[Any]:
 
 def workers_of(client: Any) -> dict[str, Any]:
     """The workers that the scheduler knows now, by name."""
-    return {str(worker["name"]): worker for worker in client.scheduler_info(n_workers=-1)["workers"].values()}
+    known = client.sync(_workers, client, callback_timeout=_FETCHED_WITHIN_S)
+    return {str(worker["name"]): {**worker, "address": address} for address, worker in known.items()}
+
+
+async def _workers(client: Any) -> dict[str, Any]:
+    """Asked of the scheduler itself: what the client keeps of it may be without workers."""
+    found: dict[str, Any] = (await client.scheduler.identity(n_workers=-1))["workers"]
+    return found

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import StoreError
+from tare.records.durable import replace_file
 from tare.records.merging import Intake, Merged
 from tare.records.model import Record
 from tare.records.schema import HALF_MADE, LEDGER_FILE
@@ -21,6 +22,7 @@ from tare.records.sealed import folder_name
 from tare.records.store import Store
 
 _ID_FILE = "fleet.id"
+_MOST_OF_STUDY = 50
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -54,11 +56,11 @@ class Incoming:
         with tempfile.TemporaryDirectory(prefix=f"{HALF_MADE}incoming-", dir=self._root) as name:
             folders = {place: Path(name, str(place)) for place, archive in enumerate(archives) if archive}
             for place, folder in list(folders.items()):
-                folder.mkdir()
                 try:
+                    folder.mkdir()
                     unpack(archives[place], folder)
-                except (StoreError, tarfile.TarError) as error:
-                    found[place] = Merged(refused=(f"what it sent cannot be read: {error}",))
+                except (StoreError, tarfile.TarError, OSError) as error:
+                    found[place] = Merged(refused=(f"what it sent cannot be read, or kept: {error}",))
                     del folders[place]
             if folders:
                 taken = self._intake.take_all(list(folders.values()), move=True)
@@ -87,13 +89,11 @@ class Incoming:
 def name_on_devices(store: Store) -> str:
     """What devices call this store: the same as long as it lives, wherever it is moved."""
     path = store.root / _ID_FILE
-    if not path.exists():
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(os.urandom(6).hex())
-            file.flush()
-            os.fsync(file.fileno())
-    return f"{store.study['study']}-{path.read_text().strip()}"
+    if not path.exists() or not path.read_bytes().strip():
+        replace_file(path, os.urandom(6).hex().encode())
+    # Devices take it as a folder's, of up to 128 characters; a lean one's own name, of up to 64, comes behind it.
+    study = str(store.study["study"]).lstrip("._-")[:_MOST_OF_STUDY] or "study"
+    return f"{study}-{path.read_text().strip()}"
 
 
 class Ledger:
@@ -114,8 +114,19 @@ class Ledger:
             return
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, b"".join(self._lines))
-            os.fsync(descriptor)
+            _append(descriptor, b"".join(self._lines))
         finally:
             os.close(descriptor)
         self._lines.clear()
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    """All of it, on the disk; or nothing, so that no line is half there when it is written again."""
+    before_bytes, left = os.fstat(descriptor).st_size, memoryview(data)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, before_bytes)
+        raise

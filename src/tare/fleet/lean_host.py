@@ -37,6 +37,7 @@ class LeanClock(GuestClock):
         self._slept_s: list[float] = []
 
     def note_sleep(self, slept_s: float) -> None:
+        """Once a sighting: the one before the job is kept, and the latest."""
         self._slept_s = [*self._slept_s[-1:], slept_s]
 
     def facts(self) -> dict[str, Json]:
@@ -69,6 +70,7 @@ class LeanHost(GuestPlace):
         }
         self._env = {name: said["environ"][name] for name in ("PATH", "HOME", "LANG") if name in said["environ"]}
         self._absent: set[str] = set()
+        self._slept_s = 0.0  # since its boot, when it was asked last
 
     def furnish(self, site: Site) -> None:
         """The desk, there and here alike. Whatever is made under the site's name goes with the line."""
@@ -101,6 +103,7 @@ class LeanHost(GuestPlace):
     def look_at_clock(self) -> None:
         with self._alive("tell its time"):
             self.guest_clock.add(sight(self.clock.now_ns, self._its_ns))
+            self.guest_clock.note_sleep(self._slept_s)
 
     def lost(self, doing: str, error: Exception) -> LineLost:
         self.gone = True
@@ -117,7 +120,7 @@ class LeanHost(GuestPlace):
 
     def _its_ns(self) -> int:
         said = self._link.ask("clock").header
-        self.guest_clock.note_sleep(float(said["slept_s"]))
+        self._slept_s = float(said["slept_s"])
         return int(said["ns"])
 
     def _there(self, argv: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tare.fleet.inventory import Device
-from tare.fleet.ssh import Unreachable, command_line, ended, why_silent
+from tare.fleet.ssh import Unreachable, code_of, command_line, ended, why_silent
 from tare.parts.guest_channel import GuestGone, GuestSilent, Link
 from tare.parts.inside import SOURCE
 
@@ -29,22 +29,23 @@ _HAS, _WANTS, _READY = b"tare-agent has\n", b"tare-agent wants\n", b"tare-agent\
 _WHEN = (1980, 1, 1, 0, 0, 0)
 
 # Keeps the package beside the user's other caches, under the hash of what is in it; reads it from standard input where
-# it is not there, or is not whole. What runs is a copy of it in memory, which goes with the agent.
+# it is not there, or is not whole; then those of other versions go. What runs is a copy of it in memory, which goes
+# with the agent, also where a signal ends that before it has begun.
 _BOOT = """\
-import hashlib, os, sys, tempfile, zipfile
+import hashlib, io, os, shutil, signal, sys, tempfile, zipfile
 name, size, silent_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare")
 path = os.path.join(cache, "inside-" + name + ".zip")
-def whole():
+def kept():
     try:
         with open(path, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest() == name
+            data = file.read()
     except OSError:
-        return False
-there = whole()
-os.write(1, b"tare-agent has\\n" if there else b"tare-agent wants\\n")
-if not there:
-    data = b""
+        return b""
+    return data if hashlib.sha256(data).hexdigest() == name else b""
+data = kept()
+os.write(1, b"tare-agent has\\n" if data else b"tare-agent wants\\n")
+if not data:
     while len(data) < size:
         piece = os.read(0, size - len(data))
         if not piece:
@@ -54,13 +55,24 @@ if not there:
     with open(path + "." + str(os.getpid()), "wb") as file:
         file.write(data)
     os.rename(path + "." + str(os.getpid()), path)
+    for other in os.listdir(cache):
+        if other.startswith("inside-") and other.endswith(".zip") and other != os.path.basename(path):
+            try:
+                os.remove(os.path.join(cache, other))
+            except OSError:
+                pass
+for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda *_: sys.exit(0))
 memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 folder = tempfile.mkdtemp(prefix="tare-lean-", dir=memory)
-with zipfile.ZipFile(path) as package:
-    package.extractall(folder)
-sys.path.insert(0, folder)
-from tare_inside.lean_agent import main
-main(silent_s, folder)
+try:
+    with zipfile.ZipFile(io.BytesIO(data)) as package:
+        package.extractall(folder)
+    sys.path.insert(0, folder)
+    from tare_inside.lean_agent import main
+    main(silent_s, folder)
+finally:
+    shutil.rmtree(folder, ignore_errors=True)
 """
 
 
@@ -111,7 +123,9 @@ def _opened(device: Device, alive_s: float) -> Iterator[Line]:
         argv = command_line(device, [*boot, str(BEATS_UNHEARD * alive_s + 1)], alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, bufsize=0)
         with ended(child):
-            if not _started(child, package):
+            with _killed_after(child, UP_WITHIN_S):
+                up = _started(child, package)
+            if not up:
                 raise _why(device, child, err)
             link = Link(_Pipes(child))
             try:
@@ -139,11 +153,23 @@ def _started(child: subprocess.Popen[bytes], package: bytes) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def _killed_after(child: subprocess.Popen[bytes], limit_s: float) -> Iterator[None]:
+    """Whoever waits for the child to say something hears the end of it at last."""
+    timer = threading.Timer(limit_s, child.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _why(device: Device, child: subprocess.Popen[bytes], err: IO[bytes]) -> Exception:
     assert child.stdin is not None
     with contextlib.suppress(OSError):
         child.stdin.close()
-    code = child.wait()
+    code = code_of(child)
     err.seek(0)
     return why_silent(device, code, err.read().decode("utf-8", "replace").strip())
 

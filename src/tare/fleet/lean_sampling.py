@@ -11,6 +11,8 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -30,9 +32,11 @@ READABLE = (
 )  # fmt: skip
 """Probes that read files and nothing else, each time the same ones."""
 
+_PIECE_BYTES = 1 << 16
 _SLOW_S = 1.0  # how often a file is read that a probe does not read at each tick, unless the probe says
 _NEVER_SLOW_NS = 1 << 62  # texts are shown in no time; what the device took to read them is in its lateness
 _NO_SWITCHES = "cgroup: the switches of single threads are not counted on a lean device."
+_ENDED_EARLY = "sampler: it ended early on the device (no memory left there?); what it had kept by then is here."
 
 
 class Asked(NamedTuple):
@@ -154,6 +158,7 @@ class Replayed(Learning):
         self.name, self.python = "device", ""
         self.clock: Any = self
         self.spent_s = 0.0
+        self.is_whole = True  # the sampler there ended as it was told to
         self._now_ns = 0
         self._paths = paths
         self._texts = dict(first)
@@ -162,7 +167,8 @@ class Replayed(Learning):
 
     def ticks(self, data: bytes) -> Iterator[Tick]:
         """Be the device at one tick after the other."""
-        for line in zlib.decompress(data).splitlines():
+        lines, self.is_whole = _unpacked(data)
+        for line in lines:
             due_ns, late_ns, missed, self.spent_s, read = json.loads(line)
             t_ns = due_ns + late_ns
             self._read_at_ns |= {self._paths[number]: self._to_our_ns(t_ns + after_ns) for number, after_ns, *_ in read}
@@ -197,10 +203,20 @@ class _Shown(Watch):
 def _replayed(shown: Replayed, data: bytes, probes: Sequence[Probe], scope: Scope, spool: SpoolWriter) -> SamplerReport:
     """Show the probes every tick, and keep what they make of it."""
     grid = shown.ticks(data)
-    first = next(grid)
+    first = next(grid, None)
     watch = _Shown(spool, shown, _NEVER_SLOW_NS, lambda: shown.spent_s)
     watch.open(probes, scope)
-    watch.take(first)
-    for tick in grid:
+    for tick in () if first is None else chain([first], grid):
         watch.take(tick)
-    return watch.close(None)
+    report = watch.close(None)
+    report.lost.extend([] if shown.is_whole else [_ENDED_EARLY])
+    return report
+
+
+def _unpacked(data: bytes) -> tuple[list[bytes], bool]:
+    """The lines that are whole, and whether the stream is: who was ended could not finish it."""
+    unpacker, text = zlib.decompressobj(), bytearray()
+    with suppress(zlib.error):
+        for start in range(0, len(data), _PIECE_BYTES):
+            text += unpacker.decompress(data[start : start + _PIECE_BYTES])
+    return bytes(text).split(b"\n")[:-1], unpacker.eof

@@ -21,6 +21,7 @@ from tare.plan.model import Cell
 from tare.study.model import Study
 from tare.trial.device import device_id, private_folder, state_dir
 from tare.trial.journal import Journal
+from tare_inside.users_variables import may_pass
 
 LEAST_FREE_BYTES = 32 << 20
 _ENDS_WITHIN_S = 30.0  # an agent whose line broke: to notice it, and to clean up
@@ -29,19 +30,23 @@ _PLATFORM = "bare"
 
 @contextmanager
 def driven(fields: Mapping[str, Any], patience_s: float) -> Iterator[LeanHost]:
-    """The device at the other end of a line; while it lasts, jobs are made with the device's own environment."""
+    """The device at the other end of a line; while it lasts, jobs are made with the device's own variables."""
     device = Device.model_validate(dict(fields))
-    with opened(device, patience_s) as line, _environment({**line.said["environ"], "TARE_DATA": line.said["data"]}):
+    with opened(device, patience_s) as line, _jobs_get(line.said["environ"], data=line.said["data"]):
         yield LeanHost(line)
 
 
 @contextmanager
-def _environment(there: Mapping[str, str]) -> Iterator[None]:
-    """This process makes jobs for another machine: what they get of the user's variables is that machine's user's."""
+def _jobs_get(there: Mapping[str, str], data: str) -> Iterator[None]:
+    """This process makes jobs for another machine: what they get of the user's variables is that machine's user's.
+
+    All other variables stay ours, and so does where we keep our state: HOME is the device's meanwhile.
+    """
     ours = dict(os.environ)
-    kept = {name: value for name, value in ours.items() if name.startswith("TARE_") and name != "TARE_DATA"}
+    own = {name: value for name, value in ours.items() if not may_pass(name)} | {"TARE_STATE": str(state_dir())}
+    theirs = {name: value for name, value in there.items() if may_pass(name)}
     os.environ.clear()
-    os.environ.update({**there, **kept})
+    os.environ.update({**theirs, **own, "TARE_DATA": data})
     try:
         yield
     finally:

@@ -30,6 +30,10 @@ from tare.study.model import Study
 from tare.trial.thresholds import THRESHOLDS
 
 TRIES = 2  # a trial that was lost on the way is tried once more, and the ledger says so
+_NO_RECORD = (
+    "the trial ended there without a record that is new here. Where the store on the device was removed, its attempts "
+    "are numbered anew: a new store here (`-o`) goes with it."
+)
 
 
 class Teller(Protocol):
@@ -157,38 +161,48 @@ class FleetRun:
         states = self._store.states()
         plans = {post.device: self._missing(self._plans[post.device], states) for post in self._posts}
         floor = self._study.repeat.min
-        blocks = sorted({trial.block for planned in plans.values() for trial in planned if trial.block >= floor})
+        blocks = sorted({trial.block for planned in plans.values() for trial in planned})
         self._teller.started(sum(len(planned) for planned in plans.values()), len(self._posts))
         self._lay_out(plans, lambda trial: trial.block < floor)
         self._work()
-        for block in blocks:
-            if why := self._stop_before(block):
-                return Outcome(self._done, 0, why)
+        for ran, block in enumerate(blocks):
+            if block < floor:
+                continue
+            if why := self._stop_before(block, ran):
+                return self._outcome(why)
             self._lay_out(plans, lambda trial, block=block: trial.block == block)  # type: ignore[misc]
             self._work()
+        return self._outcome("")
+
+    def _outcome(self, enough: str) -> Outcome:
+        """How it ended; `enough` says why the stop rule did not want more."""
         left = sum(post.left for post in self._posts)
-        why = "stopped by you" if self._interruption.asked else "all planned trials are done"
-        if self.drained and not self._interruption.asked:
-            why = f"{len(self.drained)} of {len(self._posts)} devices were given up; {left} trials are left"
-        return Outcome(self._done, left, why, bool(self._interruption.asked))
+        if self._interruption.asked:
+            return Outcome(self._done, left, "stopped by you", interrupted=True)
+        given_up = f"{len(self.drained)} of {len(self._posts)} devices were given up; {left} trials are left"
+        said = [sentence for sentence in (enough, given_up if self.drained else "") if sentence]
+        return Outcome(self._done, left, "; ".join(said) or "all planned trials are done")
 
     def _missing(self, planned: Sequence[Trial], states: Mapping[str, State]) -> list[Trial]:
-        done: Sequence[State] = ("ok", "suspect") if self._task.retry_failed else FINISHED
-        return [trial for trial in planned if states.get(trial.id) not in done]
+        return [trial for trial in planned if states.get(trial.id) not in self._finished]
+
+    @property
+    def _finished(self) -> Sequence[State]:
+        return ("ok", "suspect") if self._task.retry_failed else FINISHED
 
     def _lay_out(self, plans: Mapping[Device, Sequence[Trial]], wanted: Callable[[Trial], bool]) -> None:
         for post in self._posts:
             post.waiting.extend(trial for trial in plans[post.device] if wanted(trial))
 
-    def _stop_before(self, block: int) -> str | None:
-        """The stop rule, as the study declared it before the run."""
+    def _stop_before(self, block: int, ran: int) -> str | None:
+        """The stop rule, as the study declared it before the run; `ran` are the blocks that this run had to do with."""
         repeat = self._study.repeat
         if self._interruption.asked:
             return None  # said below, with what is left
         if repeat.until is not None and is_enough(self._store, until=repeat.until):
             return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
         spent_s = time.monotonic() - self._start_s
-        if repeat.within_s is not None and spent_s * (block + 1) / max(block, 1) > repeat.within_s:
+        if repeat.within_s is not None and spent_s * (ran + 1) / max(ran, 1) > repeat.within_s:
             return f"another block would not fit into the {repeat.within_s:.0f} s that the study allows"
         return None
 
@@ -228,7 +242,7 @@ class FleetRun:
         elif found["ended"] != "answered":
             self._drain(post, text)
         else:
-            self._answered(post, code, text)
+            self._answered(post, found, code, text)
 
     def _go_on_with_another_worker(self, post: Post) -> None:
         """The device has not noticed: its trial goes on, and whoever asks next hears how it ended."""
@@ -236,18 +250,20 @@ class FleetRun:
         self._teller.note(f"{post.device.name}: the worker that drove it died; another one takes over.")
         self._try(post, new=False)
 
-    def _answered(self, post: Post, code: int | None, text: str) -> None:
+    def _answered(self, post: Post, found: Mapping[str, Any], code: int | None, text: str) -> None:
         assert post.trial is not None
         record = self._incoming.newest(post.trial.id)
+        is_old = record is not None and record.state not in self._finished and record.trial not in found["brought"]
         if code is None and post.tries < TRIES:
             self._teller.note(f"{post.device.name}: trial {post.trial.id[:8]} died there, and is tried again. {text}")
             self._try(post, new=True)
-        elif code != 0 or record is None:
-            self._drain(post, text or "the trial ended there without a record.")
+        elif code != 0 or record is None or is_old:
+            self._drain(post, text or " ".join(found["refused"]) or _NO_RECORD)
         else:
             self._done += 1
             seconds = (record.end_ns - record.start_ns) / 1e9
             self._teller.ended(post.device.name, self._label(post.trial), record.state, seconds)
+            post.trial = None  # done, whatever becomes of the device
             self._give_up_if_hopeless(post, record)
             self._next(post)
 
@@ -269,7 +285,8 @@ class FleetRun:
     def _take(self, answered: Sequence[tuple[Post, dict[str, Any]]]) -> None:
         """The records that came with these answers, all at once."""
         taken = self._incoming.keep([found.get("records", b"") for _, found in answered])
-        for (post, _), merged in zip(answered, taken, strict=True):
+        for (post, found), merged in zip(answered, taken, strict=True):
+            found |= {"brought": {record.trial for record in merged.records}, "refused": merged.refused}
             for sentence in merged.refused:
                 self._ledger.write(post.device.name, "refused", text=sentence)
                 self._teller.note(f"{post.device.name}: {sentence}")

@@ -28,7 +28,9 @@ HERE = ""  # the address of a device that is this machine: a worker of a cluster
 CONNECT_WITHIN_S = 15.0
 _AGENT = SOURCE / "device_agent.py"
 _HELLO = b"tare-agent\n"
-_REFUSED = ("Host key verification failed", "Permission denied", "No such identity", "Could not resolve hostname")
+_REFUSED = ("Host key verification failed", "Permission denied", "No such identity")
+_SSH_FAILED = 255  # the code of ssh itself; any other is that of the command there
+_ENDS_WITHIN_S = 5.0  # an ssh whose pipes are closed
 _MOST_NOISE_LINES = 1000  # what a login script printed before the agent spoke
 
 # Reads the agent from standard input, keeps it beside the user's other caches, and becomes it. What follows on standard
@@ -131,7 +133,7 @@ class _Line:
     def trouble(self) -> TareError:
         """Why there is no answer."""
         self.said_all()
-        code = self.child.wait()
+        code = code_of(self.child)
         self._err.seek(0)
         return why_silent(self.device, code, self._err.read().decode("utf-8", "replace").strip())
 
@@ -164,15 +166,18 @@ def command_line(device: Device, argv: list[str], alive_s: float, folder: str) -
         "ClearAllForwardings": "yes",
         "PermitLocalCommand": "no",
         "UpdateHostKeys": "no",
+        "ControlPath": "none",  # a connection that is shared has been let in by another key
     }
     if device.host_key is not None:
         known = Path(folder, "known_hosts")
-        known.write_text(f"{_known_as(device)} {device.host_key}\n")
-        options |= {"UserKnownHostsFile": str(known), "GlobalKnownHostsFile": "/dev/null"}
+        alias = f"tare-{device.name}"  # the address may be a Host of ~/.ssh/config, whose name is another
+        known.write_text(f"{alias} {device.host_key}\n")
+        options |= {"HostKeyAlias": alias, "CheckHostIP": "no"}
+        options |= {"UserKnownHostsFile": _quoted(known), "GlobalKnownHostsFile": "/dev/null"}
     elif device.known_hosts is not None:
-        options |= {"UserKnownHostsFile": str(device.known_hosts), "GlobalKnownHostsFile": "/dev/null"}
+        options |= {"UserKnownHostsFile": _quoted(device.known_hosts), "GlobalKnownHostsFile": "/dev/null"}
     if device.key is not None:
-        options |= {"IdentityFile": str(device.key), "IdentitiesOnly": "yes"}
+        options |= {"IdentityFile": _quoted(device.key), "IdentitiesOnly": "yes"}
     words = ["ssh", "-T", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
     words += ["-p", str(device.port)] if device.port is not None else []
     words += ["-l", device.user] if device.user is not None else []
@@ -187,19 +192,21 @@ def _by_way_of(device: Device, folder: str) -> list[str]:
     if device.jump_host_key is None:
         return ["-J", device.jump]
     user_and_host, _, port = device.jump.rpartition(":") if device.jump.count(":") == 1 else (device.jump, "", "22")
-    host = user_and_host.rpartition("@")[2]
-    known = Path(folder, "jump_known_hosts")
-    known.write_text(f"{host if port == '22' else f'[{host}]:{port}'} {device.jump_host_key}\n")
-    options = {"BatchMode": "yes", "StrictHostKeyChecking": "yes", "UserKnownHostsFile": str(known)}
-    options |= {"GlobalKnownHostsFile": "/dev/null", "ForwardAgent": "no", "ConnectTimeout": "15"}
-    options |= {} if device.key is None else {"IdentityFile": str(device.key), "IdentitiesOnly": "yes"}
+    known, alias = Path(folder, "jump_known_hosts"), "tare-jump"
+    known.write_text(f"{alias} {device.jump_host_key}\n")
+    options = {"BatchMode": "yes", "StrictHostKeyChecking": "yes", "HostKeyAlias": alias, "CheckHostIP": "no"}
+    options |= {"UserKnownHostsFile": _quoted(known), "GlobalKnownHostsFile": "/dev/null", "ForwardAgent": "no"}
+    options |= {"ConnectTimeout": "15", "ControlPath": "none"}
+    options |= {} if device.key is None else {"IdentityFile": _quoted(device.key), "IdentitiesOnly": "yes"}
     words = ["ssh", *(word for key, value in options.items() for word in ("-o", f"{key}={value}")), "-p", port]
     # ssh puts the address in, and hands the line to a shell.
-    return ["-o", f"ProxyCommand={shlex.join([*words, '-W'])} [%h]:%p {shlex.quote(user_and_host)}"]
+    called = shlex.join([*words, "-W"]).replace("%", "%%")
+    return ["-o", f"ProxyCommand={called} [%h]:%p {shlex.quote(user_and_host)}"]
 
 
-def _known_as(device: Device) -> str:
-    return device.address if device.port in (None, 22) else f"[{device.address}]:{device.port}"
+def _quoted(path: Path) -> str:
+    """A path as ssh reads it in an option: one word, in which % is no sign of its own."""
+    return '"{}"'.format(str(path).replace("%", "%%"))
 
 
 def _greeted(pipe: IO[bytes]) -> bool:
@@ -225,14 +232,23 @@ def _read(pipe: IO[bytes]) -> Answer | None:
 def why_silent(device: Device, code: int, words: str) -> TareError:
     """What an ssh that has ended says of the device."""
     last = " ".join(words.splitlines()[-3:]) or "it said nothing"
-    if any(text in words for text in _REFUSED):
+    if code == _SSH_FAILED and any(text in words for text in _REFUSED):
         return Refused(f"{device.name}: ssh was refused: {last}")
-    if code == 255 or code < 0:
+    if code == _SSH_FAILED or code < 0:
         return Unreachable(f"{device.name}: no line to {device.address}: {last}")
     return Refused(
         f"{device.name}: {device.python} there did not run what was sent (code {code}): {last}\n"
         "It has to be Python 3.6 or newer; 'python' in the inventory names it."
     )
+
+
+def code_of(child: subprocess.Popen[bytes]) -> int:
+    """How a child ended that nothing more is expected of; one that does not end by itself is ended."""
+    try:
+        return child.wait(_ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait()
 
 
 @contextlib.contextmanager

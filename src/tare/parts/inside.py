@@ -7,13 +7,12 @@ the stack, and a thread count left over in someone's shell changes the result.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import tare_inside
-from tare.parts import secrets
+from tare_inside.users_variables import BUILT_IN, SECRETS, USERS_OWN
 
 Malloc: TypeAlias = Literal["fixed", "default"]
 
@@ -33,17 +32,6 @@ FIXED_MALLOC = {
 _STEADY = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
 _DEFAULTS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 
-_BUILT_IN = frozenset({"PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"})
-
-_USERS_OWN = re.compile(
-    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR"
-    r"|VIRTUAL_ENV|CONDA_PREFIX|CONDA_DEFAULT_ENV|PYTHONPATH|PYTHONHOME|PYTHONUNBUFFERED|PYTHONHASHSEED"
-    r"|LD_LIBRARY_PATH|LD_PRELOAD|GLIBC_TUNABLES"
-    r"|(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|MALLOC|MIMALLOC|ONEDNN|DNNL|ATEN)_\w+"
-    r"|(CUDA|CUDNN|NVIDIA|NCCL|HIP|ROCM|ROCR|HSA)_\w+"
-    r"|(TORCH|PYTORCH|TORCHINDUCTOR|TF|XLA|JAX|HF|TRANSFORMERS|ACCELERATE|XDG)_\w+"
-)
-
 
 def launched(python: str, desk: Path, argv: Sequence[str]) -> tuple[str, ...]:
     """The command line that runs `argv` and leaves `result.json` on the desk.
@@ -58,7 +46,7 @@ def launched(python: str, desk: Path, argv: Sequence[str]) -> tuple[str, ...]:
 def built_in_env(desk: Path, malloc: Malloc, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a built-in workload: nothing of the user's but where programs and libraries are found."""
     ours = os.environ if environ is None else environ
-    kept = {name: value for name, value in ours.items() if name in _BUILT_IN}
+    kept = {name: value for name, value in ours.items() if name in BUILT_IN}
     inside = {"PYTHONPATH": str(desk / "inside"), "TARE_MARKS": str(desk / "marks.bin")}
     return {**_DEFAULTS, **kept, **_STEADY, **_malloc(malloc), **inside}
 
@@ -69,9 +57,7 @@ def users_env(desk: Path, malloc: Malloc, *, attach: bool, environ: Mapping[str,
     A variable whose name speaks of a secret is not passed on, since jobs are recorded; `env` in the study can say it.
     """
     ours = os.environ if environ is None else environ
-    kept = {
-        name: value for name, value in ours.items() if _USERS_OWN.fullmatch(name) and not secrets.NAMES.search(name)
-    }
+    kept = {name: value for name, value in ours.items() if USERS_OWN.fullmatch(name) and not SECRETS.search(name)}
     env = {**_DEFAULTS, **_STEADY, **kept, **_malloc(malloc)}
     inside = desk / "inside"
     hooks = str(inside / "tare_inside" / "inside_site") if attach else ""

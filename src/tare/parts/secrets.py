@@ -11,7 +11,9 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-NAMES = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|COOKIE|AUTH|SESSION", re.IGNORECASE)
+from tare_inside import users_variables
+
+NAMES: re.Pattern[str] = users_variables.SECRETS
 """A variable with such a name holds a secret; `tare_inside.fingerprint` goes by the same words."""
 
 # In a command line a word is judged by its end, or `--tokenizer` and `--max-tokens` would hide what was measured.

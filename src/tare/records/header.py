@@ -74,6 +74,8 @@ def _parsed(root: Path, path: Path, data: bytes) -> Header:
                 f"{root}: written by tare {found.get('tare_version', '?')} (schema {version}); "
                 f"this is tare {__version__} (schema {VERSION}): upgrade tare. Nothing was touched."
             )
+        if not isinstance(found["study"], dict):
+            raise ValueError("its study is no mapping")
         return Header(version, str(found["tare_version"]), str(found["created_utc"]), found["study"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(

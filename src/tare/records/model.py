@@ -14,6 +14,10 @@ USABLE: tuple[State, ...] = ("ok", "suspect")  # their times may be compared; a 
 FINISHED: tuple[State, ...] = ("ok", "suspect", "invalid", "failed", "timeout", "oom")
 
 
+_KINDS: dict[str, type] = {
+    "trial": str, "attempt": int, "study": str, "block": int, "position": int, "twin": int, "settings": dict,
+    "state": str, "metrics": dict, "phases": dict, "facts": dict, "start_ns": int, "end_ns": int,
+}  # fmt: skip
 _COUNTED_IN_SECONDS = ("writeback_", "flush_", "syscall_")  # times that a tracer itself has taken
 
 
@@ -65,4 +69,7 @@ class Record:
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         for name in ("reasons", "notes"):
             known[name] = tuple(known.get(name, ()))
+        for name, kind in _KINDS.items():
+            if not isinstance(known.get(name, kind()), kind):
+                raise ValueError(f"its {name} is a {type(known[name]).__name__}")
         return cls(**known)

@@ -107,6 +107,8 @@ def distributions(db: Any, counters: Sequence[int]) -> dict[int, tuple[int, list
 
 def read_distributions(path: Path, names: Sequence[str], counters: Sequence[int]) -> dict[int, tuple[int, list[float]]]:
     """The same of a sealed file, worked out again; `names` in the order of their ids."""
+    import duckdb
+
     cursor = _reader().cursor()
     try:
         cursor.execute(
@@ -115,6 +117,8 @@ def read_distributions(path: Path, names: Sequence[str], counters: Sequence[int]
             {"names": list(names), "path": glob.escape(str(path))},
         )
         return distributions(cursor, counters)
+    except duckdb.Error as error:
+        raise StoreError(f"{path}: it cannot be read: {error}") from error
     finally:
         cursor.close()
 

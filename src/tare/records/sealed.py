@@ -18,6 +18,7 @@ from tare.records.schema import MANIFEST_FILE, RECORD_FILE, TRIALS_FOLDER, VERSI
 Key: TypeAlias = tuple[str, int]  # trial, attempt
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})\.([1-9][0-9]{0,8})")
 _TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a manifest may come from a stranger: no path leads elsewhere
 
 
 class Damaged(StoreError):
@@ -122,6 +123,8 @@ def _manifest(folder: Path) -> tuple[dict[str, Entry], int]:
         crc32 = found.pop("crc32")
         if _crc(found) != crc32:
             raise ValueError("the checksum differs")
+        if strange := [name for name in found["files"] if not _FILE.fullmatch(name)]:
+            raise ValueError(f"{strange[0]!r} is no name of a file of a trial")
         return {name: Entry(*entry) for name, entry in found["files"].items()}, found["lost_marks"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(damage(folder, MANIFEST_FILE, f"it is damaged ({error})")) from None

@@ -16,7 +16,10 @@ def dump(data: Any) -> bytes:
 
 def load(data: bytes) -> Any:
     """The reverse of `dump`; ValueError where this is not strict JSON."""
-    return json.loads(data, parse_constant=_refuse_constant)
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def without_missing(data: Any, path: str = "") -> tuple[Any, list[str]]:

@@ -10,6 +10,7 @@ from scipy import stats
 
 from tare.analysis.fleet.centres import Centre, centre_of, error_variances
 from tare.analysis.fleet.random_effects import between, pooled, shrunk
+from tare.analysis.fleet.standings import Twins, twins_in_effect
 from tare.analysis.fleet.unlike import could_see, levels, set_aside, unlike
 
 VALUES = np.array([0.021, 0.034, 0.005, 0.048, 0.017, 0.029])
@@ -154,3 +155,23 @@ def test_what_would_just_have_been_seen_is_just_seen() -> None:
     assert unlike(set_aside(np.append(others, far * 1.01), np.zeros(5)))
     assert not unlike(set_aside(np.append(others, far * 0.99), np.zeros(5)))
     assert could_see([], 2) is None
+
+
+def test_the_interval_of_a_deviation_has_the_error_of_the_twins_in_it() -> None:
+    twins = Twins("orin", ("a", "b", "c"), (6, 6, 6), np.zeros(3), np.full(3, 4e-4), np.full(3, 1e-4), 15)
+    for told in twins.standings([], []):
+        assert told.high == pytest.approx(math.expm1(stats.t.ppf(0.975, 15) * math.sqrt(4e-4 + 4e-4 / 2)))
+    odd = twins.standings([], [2])
+    assert odd[0].high == pytest.approx(math.expm1(stats.t.ppf(0.975, 15) * math.sqrt(4e-4 + 4e-4)))
+
+
+def test_the_interval_of_a_deviation_holds_the_truth_as_often_as_it_says() -> None:
+    rng, held = np.random.default_rng(1), 0
+    for _ in range(300):
+        true = rng.normal(0, 0.01, 2)
+        made = {str(n): centre_of(each + rng.normal(0, 0.02, 6)) for n, each in enumerate(true)}
+        first = twins_in_effect("", made).standings([], [])[0]
+        assert first.low is not None
+        assert first.high is not None
+        held += first.low <= math.expm1(true[0] - true[1]) <= first.high
+    assert held / 300 > 0.92  # without the error of its twin it is 0.85

@@ -10,7 +10,7 @@ from paper_results import at_scales, bare_held, every_metric, machine
 from tare.analysis.claims import metrics as claimed
 from tare.analysis.claims.registry import every_claim
 from tare.analysis.energy.baseload import BASELOAD, ENERGY, INCREMENTAL
-from tare.analysis.papers.figures import COUNTED, MEDIANS, count_name
+from tare.analysis.papers.figures import FIGURES
 from tare.analysis.papers.library import names, paper, read
 from tare.analysis.papers.model import ByClaim, Change, number
 from tare.analysis.papers.picking import pick
@@ -66,7 +66,7 @@ def test_every_metric_is_one_that_a_trial_or_its_reading_makes():
     ]
     made = set(step_metrics(steps_from(marks)))
     made |= set(job_metrics({"wall_s": 1.0, "minor_faults": 1, "major_faults": 1}, {}))
-    made |= {*MEDIANS, *(count_name(event) for event in COUNTED)}
+    made |= set(FIGURES)
     made |= {name for several in claimed.WORDS for name in several}
     made |= {BASELOAD, ENERGY, INCREMENTAL, "energy_epoch_j", "power_mean_w", "page_faults"}
     made |= {"instructions", "cache_misses", "loads", "stores"}  # of the perf probe, where the CPU counts them
@@ -94,6 +94,32 @@ def test_at_the_papers_own_scale_a_row_means_one_configuration(name):
                 continue
             found = pick(one, machine(bare_held(one.study, "full")))
             assert isinstance(found, str) or len(found) == 1, (row.id, [each.around for each in found])
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_second_choice_of_another_model_is_told_as_a_condition(name):
+    for row in paper(name).rows:
+        models = {one.where.get("workload.model") for one in row.ours if not isinstance(one, ByClaim)}
+        assert len(models) < 2 or "workload.model" in paper(name).conditions, row.id
+
+
+NAMED = {"LeNet-5": "lenet5", "MobileNetV3": "mobilenet_v3_large", "ResNet-18": "resnet18", "ResNet-50": "resnet50"}
+APPLICATIONS = {"image classification": "image", "question answering": "question", "recommendation": "recommendation"}
+
+
+def test_a_row_asks_for_the_model_or_the_application_that_it_names():
+    for row, one in asked():
+        for key, known in (("workload.model", NAMED), ("workload.name", APPLICATIONS)):
+            named = {level for words, level in known.items() if words in row.quantity}
+            assert not named or key not in one.where or set(one.where[key]) <= named, row.id
+
+
+def test_rows_of_the_board_whose_cache_is_too_small_read_the_disk_in_every_epoch():
+    board = [(row, one) for row, one in asked() if row.id[0] == "1" and "NX" in row.quantity]
+    rows = [(row, one) for row, one in board if one.study != "s1-dataset-scale"]
+    emptied = {row.id for row, one in rows if one.where["control.page_cache.state"] == ("cold_every_epoch",)}
+    assert {row.id for row, _ in rows} - emptied == {"1.16"}  # which compares epoch 0 with the later ones
+    assert len(emptied) == 17
 
 
 def test_every_setting_that_a_row_names_is_one_of_its_study():

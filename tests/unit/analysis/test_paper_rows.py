@@ -11,6 +11,7 @@ from paper_results import DEVICE, INSIDE, described, held, machine, trials
 from some_layers import container
 from tare.analysis.claims.pooling import Source
 from tare.analysis.papers.conditions import conditions
+from tare.analysis.papers.figures import SOURCES
 from tare.analysis.papers.layers import layers
 from tare.analysis.papers.library import paper
 from tare.analysis.papers.machines import Held
@@ -46,9 +47,10 @@ def test_a_row_is_what_compare_says_of_the_same_store():
 
 
 def test_rows_that_compare_the_very_same_are_corrected_for_once():
-    twice = ours("1.1a", held("s1-workers", "small", metrics=["stall_mean_s"]))
+    store = held("s1-workers", "small", metrics=["stall_mean_s"])
+    twice = ours("1.4a", store)
     assert twice.n == 6
-    assert ours("1.4a", held("s1-workers", "small", metrics=["stall_mean_s"])) == twice
+    assert ours("1.5a", store) == twice
     assert twice.sides.keys() == {"0 workers", "1 worker"}
     assert twice.high < -0.4
 
@@ -104,7 +106,11 @@ def test_a_row_of_a_claim_has_its_word_and_its_evidence():
         ("0.5", (TAX, "compute_s"), "no power sensor (power_median_w)"),
         ("0.12a", (TAX, "energy_j"), "no idle power was measured"),
         ("0.8", ("s0-phase-breakup", "step_s"), "no trial of s0-phase-breakup has optimiser_s"),
-        ("1.1b", ("s1-workers", "stall_mean_s"), "no trial of s1-workers has emulate sd"),
+        ("1.4b", ("s1-workers", "stall_mean_s"), "no trial of s1-workers has emulate sd"),
+        ("1.1a", ("s1-workers", "stall_mean_s"), "s1-storage was not run"),
+        ("3.13a", ("s3-dvfs", "step_s"), "no trial of s3-dvfs has model resnet18"),
+        ("4.7b", ("s4-pinning", "step_s"), "no trial of s4-pinning has name recommendation"),
+        ("0.21", ("s0-phase-breakup", "step_s"), "times its phases"),
         ("3.19a", ("s3-power-modes", "stall_mean_s"), "no trial of s3-power-modes sets cpu_mhz"),
         ("1.17b", ("s1-dataset-scale", "step_s"), "no figure sums up its later epochs alone"),
     ],
@@ -184,8 +190,55 @@ def test_conditions_are_those_in_which_the_trials_differ_from_the_paper():
     store = held(TAX, "small", metrics=["compute_s"])
     assert ours("0.1", store).conditions == ("scale small", "on the CPU", "0 workers", "1 thread", "960 items")
     assert ours("0.2", changed(store, scale="full")).conditions[0] == "on the CPU"
-    assert "emulated hdd" in ours("1.1a", held("s1-workers", "small")).conditions
-    assert not any("worker" in said for said in ours("1.1a", held("s1-workers", "small")).conditions)
+
+
+def test_the_state_of_the_page_cache_is_told_though_a_row_names_it():
+    slow = ours("1.1a", held("s1-storage", "small")).conditions
+    kept = ours("1.4a", held("s1-workers", "small")).conditions
+    assert {"emulated hdd", "page cache emptied before every epoch"} <= set(slow)
+    assert {"emulated hdd", "page cache emptied before the trial"} <= set(kept)
+    assert not any("worker" in said for said in slow)
+    both = ours("3.2a", held("s3-pipeline", "small")).conditions  # the row compares two states of it
+    assert not any("page cache" in said for said in both)
+
+
+def test_what_only_a_second_choice_has_is_told():
+    assert "2 workers" in ours("3.2a", held("s3-pipeline", "small")).conditions
+    assert not any("worker" in said for said in ours("3.2a", held("s3-pipeline", "full")).conditions)
+    assert "model lenet5" in ours("0.10a", held("s0-syscalls", "smoke", metrics=["system_calls"])).conditions
+    assert not any("model" in said for said in ours("0.10a", held("s0-syscalls", "small")).conditions)
+    assert "2 tenants" in ours("2.29a", held("s2-writebacks", "smoke")).conditions
+    assert not any("tenant" in said for said in ours("2.29a", held("s2-writebacks", "small")).conditions)
+
+
+def test_energy_for_four_workers_is_that_of_four_where_more_were_run_too():
+    assert list(ours("3.7a", held("s3-pipeline", "full")).sides) == ["0 workers", "4 workers"]
+    assert list(ours("3.7a", held("s3-pipeline", "small")).sides) == ["0 workers", "2 workers"]
+
+
+def test_the_sensor_behind_a_figure_is_a_condition():
+    store = held(TAX, "small", metrics=["power_median_w", "energy_j"])
+    told = {SOURCES: {"power_median_w": "from gpu.power_w: the GPU alone"}, "energy": {"scope": "the GPU"}}
+    found = with_records(store, [replace(each, facts={**each.facts, **told}) for each in store.records])
+    assert ours("0.5", found).conditions[-1] == "from gpu.power_w: the GPU alone"
+    assert ours("0.11a", found).conditions[-1] == "energy of the GPU"
+    assert ours("0.11a", store).conditions[-1] == "960 items"
+
+
+def test_a_series_that_is_too_thin_is_the_reason_and_not_a_missing_sensor():
+    store = held(TAX, "small", metrics=["step_s"])
+    said = {SOURCES: {"power_median_w": "no reading of gpu.power_w fell into the measured steps"}}
+    thin = with_records(store, [replace(each, facts={**each.facts, **said}) for each in store.records])
+    assert ours("0.5", thin).why == (
+        "no reading of gpu.power_w fell into the measured steps of s0-container-tax (power_median_w)"
+    )
+
+
+def test_the_newest_attempt_that_has_the_figure_speaks_for_its_trial():
+    store = held("s2-writebacks", "small")
+    again = [replace(each, attempt=each.attempt + 1, metrics={"wall_s": 1.0}) for each in store.records]
+    both = [each for pair in zip(store.records, again, strict=True) for each in pair]
+    assert ours("2.25a", with_records(store, both)) == ours("2.25a", store)
 
 
 def test_an_emulated_machine_is_a_condition_and_a_kvm_one_is_not():
@@ -203,10 +256,11 @@ def test_models_are_told_apart_also_where_two_stores_of_a_machine_have_them():
 
 
 def test_claims_rest_on_the_papers_own_studies_alone():
-    assert studies_of(paper("s0")) == {
+    assert set(studies_of(paper("s0"))) == {
         TAX, "s0-phase-breakup", "s0-power-sensitivity", "s0-seccomp", "s0-syscalls",
     }  # fmt: skip
-    assert {"s1-workers", "s3-pipeline"} <= studies_of(paper("s1"))
+    assert {"s1-workers", "s3-pipeline"} <= set(studies_of(paper("s1")))
+    assert "power_median_w" in studies_of(paper("s0"))[TAX]
 
 
 def taken_apart(records) -> Held:

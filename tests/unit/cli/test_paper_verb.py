@@ -88,3 +88,9 @@ def test_what_is_not_there_is_said(results, tmp_path):
         tare("paper", "s0", tmp_path)
     with pytest.raises(StudyError, match="belong to S0 alone"):
         tare("paper", "s1", results, "--part", "layers")
+
+
+def test_stores_of_baseloads_alone_are_no_results(tmp_path):
+    write_store(tmp_path / "cpu2" / f"{TAX}-baseload", TAX, "small", LENET, blocks=1, metrics=["compute_s"])
+    with pytest.raises(StoreError, match="stores of baseloads alone"):
+        tare("paper", "s0", tmp_path)

@@ -59,6 +59,12 @@ def test_a_study_plans_at_every_scale_within_its_time(name: str) -> None:
     assert told["scales"]["smoke"] < told["scales"]["small"] < told["scales"]["full"]
 
 
+def test_on_a_gpu_server_every_study_has_blocks_enough_for_an_interval_but_the_one_that_only_predicts() -> None:
+    on_gpus = {name: at_every_scale(built_in()[name], trust=True).get("cuda") for name in NAMES}
+    few = {name for name, study in on_gpus.items() if study is not None and study.repeat.max < 6}
+    assert few == {"s3-predict"}
+
+
 @pytest.mark.parametrize("name", ["s0-container-tax", "s2-writebacks", "s4-platforms"])
 def test_the_seconds_are_those_of_the_plan(name: str) -> None:
     told = described(name, built_in()[name])["scales"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from tare.fleet.incoming import Incoming, Ledger
+from tare.fleet.incoming import Incoming, Ledger, name_on_devices, unpack
 from tare.records.model import Record
 from tare.records.store import Store
+from tare_inside.device_agent import plain
 
 
 def record(trial: str, attempt: int, device: str) -> Record:
@@ -87,3 +90,60 @@ def test_lines_of_the_ledger_are_on_the_disk_once_it_is_settled(tmp_path):
     ledger.settle()
     lines = [json.loads(line) for line in (tmp_path / "fleet.jsonl").read_text().splitlines()]
     assert [(line["device"], line["what"]) for line in lines] == [("one", "try"), ("two", "given up")]
+
+
+@pytest.mark.parametrize("study", ["lenet", "_hidden", "x" * 64, "_"])
+def test_a_store_has_a_name_that_devices_take_for_a_folders_for_as_long_as_it_lives(tmp_path, study):
+    with Store.create(tmp_path / "store", {"study": study}, "") as store:
+        name = name_on_devices(store)
+        assert name_on_devices(store) == name
+    assert plain(name) == name
+    assert plain(f"{name}.{'d' * 64}") == f"{name}.{'d' * 64}"  # as a lean device's store is called
+
+
+def test_an_id_that_a_full_disk_left_empty_is_made_again(store):
+    (store.root / "fleet.id").touch()
+    name = name_on_devices(store)
+    assert len(name.removeprefix("s-")) == 12
+    assert name_on_devices(store) == name
+
+
+def test_a_disk_that_is_full_while_one_answer_is_unpacked_leaves_the_others(store, tmp_path, monkeypatch):
+    def full(archive: bytes, folder: Path) -> None:
+        if archive == one:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        unpack(archive, folder)
+
+    one, two = sent(tmp_path, ("a1", "one")), sent(tmp_path, ("b1", "two"))
+    monkeypatch.setattr("tare.fleet.incoming.unpack", full)
+    taken = Incoming(store).keep([one, two])
+    assert "No space left" in taken[0].refused[0]
+    assert taken[1].copied == ("b1.1",)
+
+
+def test_a_ledger_that_could_not_be_written_has_no_half_a_line_and_is_written_later(tmp_path, monkeypatch):
+    write, room = os.write, [10]
+
+    def small(descriptor: int, data: bytes) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data[: room.pop()])
+
+    ledger = Ledger(tmp_path)
+    ledger.write("one", "try")
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+        patched.setattr(os, "write", small)
+        ledger.settle()
+    assert (tmp_path / "fleet.jsonl").read_bytes() == b""
+    ledger.settle()
+    assert json.loads((tmp_path / "fleet.jsonl").read_text())["what"] == "try"
+
+
+def test_a_ledger_that_goes_to_the_disk_in_pieces_is_whole(tmp_path, monkeypatch):
+    write = os.write
+    ledger = Ledger(tmp_path)
+    ledger.write("one", "try")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+        ledger.settle()
+    assert json.loads((tmp_path / "fleet.jsonl").read_text())["what"] == "try"

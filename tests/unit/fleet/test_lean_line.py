@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from sshd_devices import until
 from tare.errors import BusyError, LineLost
+from tare.fleet import lean_line, ssh
 from tare.fleet.driving import drive
 from tare.fleet.inventory import Device, parse_inventory
 from tare.fleet.lean_host import LeanHost
@@ -26,9 +30,11 @@ from tare.host import Job, Scope, Site
 from tare.parts.inside import SOURCE
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory
+from tare.parts.state import state_dir
 from tare.plan.matrix import cells
 from tare.records.spool import read_spool
 from tare.study.load import loads
+from tare_inside import lean_leaving
 
 PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3")) or [Path(sys.executable)]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIKOcvHYvSe0sNLOxuwBxBdDiuqiNwf2g899ZlkKEvuB"
@@ -157,6 +163,101 @@ def test_jobs_get_the_variables_of_the_device_and_not_ours(tmp_path, monkeypatch
         assert os.environ["HOME"] == str(tmp_path)
         assert os.environ["TARE_DATA"] == str(tmp_path / "cache" / "tare" / "data")
     assert os.environ["OMP_NUM_THREADS"] == "77"
+
+
+def test_our_own_state_stays_where_it_is_while_a_device_is_driven(tmp_path, monkeypatch, pretended_ssh):
+    monkeypatch.delenv("TARE_STATE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "ours"))
+    monkeypatch.setenv("SUDO_UID", "4321")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    theirs = f"XDG_STATE_HOME={tmp_path}/theirs TARE_STATE={tmp_path}/theirs SUDO_UID=1 HOME={tmp_path}"
+    pretended_ssh(f"export {theirs}; {RUN_IT}")
+    with driven(a_device().model_dump(mode="json"), 4):
+        assert state_dir() == tmp_path / "ours" / "tare"
+        assert os.environ["SUDO_UID"] == "4321"
+    assert "TARE_STATE" not in os.environ
+
+
+def test_what_no_job_may_be_given_does_not_leave_the_device(pretended_ssh):
+    pretended_ssh(f"export HF_TOKEN=a SOME_PASSWORD=b OMP_NUM_THREADS=3 BOARD_PIN=c; {RUN_IT}")
+    with a_host() as host:
+        said = host.line.said["environ"]
+    assert said["OMP_NUM_THREADS"] == "3"
+    assert "PATH" in said
+    assert not {"HF_TOKEN", "SOME_PASSWORD", "BOARD_PIN"} & said.keys()
+
+
+def test_a_device_that_slept_between_two_looks_at_its_clock_is_found_out(monkeypatch):
+    with a_host() as host:
+        ask, slept_s = host._link.ask, 0.0
+
+        def told(do, *words, **fields):
+            frame = ask(do, *words, **fields)
+            if do == "clock":
+                frame.header["slept_s"] += slept_s
+            return frame
+
+        monkeypatch.setattr(host._link, "ask", told)
+        host.look_at_clock()
+        host.look_at_clock()
+        assert host.guest_clock.facts()["slept_s"] == pytest.approx(0, abs=0.1)
+        slept_s = 30.0
+        host.look_at_clock()
+        assert host.guest_clock.facts()["slept_s"] == pytest.approx(30, abs=0.1)
+
+
+@pytest.mark.parametrize("says", ["true", "echo 'tare-agent has'; echo tare-agent"])
+def test_a_line_over_which_nothing_comes_is_given_up(says, pretended_ssh, monkeypatch):
+    monkeypatch.setattr(lean_line, "UP_WITHIN_S", 0.5)
+    monkeypatch.setattr(ssh, "_ENDS_WITHIN_S", 0.2)
+    pretended_ssh(f"{says}; exec sleep 4326")
+    start_s = time.monotonic()
+    with pytest.raises(Unreachable), a_host(patience_s=0.1):
+        pass
+    assert time.monotonic() - start_s < 20
+    assert not with_words("sleep 4326")
+
+
+def test_an_agent_that_nobody_reads_from_ends_its_job_too(monkeypatch):
+    over = threading.Event()
+    with a_host(patience_s=1) as host:
+        monkeypatch.setattr(host._link._wire, "recv", lambda size: over.wait(60) and b"")
+        script = "echo x; head -c 900000 /dev/zero; exec sleep 4327"
+        host._link.tell("beat")
+        host._link.begin("spawn", argv=["sh", "-c", script], env={"PATH": os.environ["PATH"]}, cwd="/")
+        until(lambda: with_words("sleep 4327") or with_words("head -c 900000"), "it runs")
+        until(lambda: not with_words("sleep 4327") and not with_words("head -c 900000"), "it has ended", 15)
+        over.set()
+
+
+def test_folders_that_were_made_for_a_desk_go_with_it_and_those_of_others_stay(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    desk = tmp_path / "theirs" / "state" / "scratch" / "tare-x-desk"
+    with a_host() as host:
+        host._link.ask("desk", path=str(desk), mode=0o700)
+        assert desk.is_dir()
+    assert list(tmp_path.glob("theirs/*")) == []
+    assert (tmp_path / "theirs").is_dir()
+
+
+def test_the_package_of_another_version_goes_when_a_new_one_comes(tmp_path):
+    old = tmp_path / "cache" / "tare" / "inside-0123.zip"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    (old.parent / "data").mkdir()
+    with a_host():
+        pass
+    assert not old.exists()
+    assert (old.parent / "data").is_dir()
+
+
+def test_a_child_that_is_another_users_does_not_keep_the_agent_from_leaving(monkeypatch):
+    def refuse(pid, number):
+        raise PermissionError(errno.EPERM, "not ours")
+
+    with subprocess.Popen(["sleep", "0.3"]):
+        monkeypatch.setattr(os, "kill", refuse)
+        lean_leaving.end_all_children(within_s=0.1)
 
 
 @pytest.mark.parametrize(

@@ -108,3 +108,33 @@ def test_what_the_sampler_keeps_is_what_the_probes_would_have_read(tmp_path):
     assert all(later >= earlier for earlier, later in pairwise(busy_s))
     assert len(series["memory.pgfault"][1]) >= 2  # at the begin, and at the end whatever the period
     assert 0 < report.cpu_s < 5
+
+
+@pytest.mark.parametrize("cut", [1, 12, 10_000])
+def test_a_sampler_that_was_ended_costs_what_it_had_not_kept_and_no_more(cut, tmp_path):
+    packer = zlib.compressobj(1)
+    data = b""
+    for number in range(40):
+        tick = [number * 100_000_000, 0, 0, 0.0, [[0, 5, STAT.format(100 * number)]]]
+        data += packer.compress(json.dumps(tick).encode() + b"\n") + packer.flush(zlib.Z_SYNC_FLUSH)
+    replayed = Replayed(["/proc/stat"], {"/proc/stat": STAT.format(0)}, lambda t_ns: t_ns)
+    report = _replayed(replayed, data[:-cut], [Cpu()], Scope(), SpoolWriter(tmp_path / "spool"))
+    assert report.ticks == {1: 40, 12: 39, 10_000: 0}[cut]
+    assert any("ended early" in sentence for sentence in report.lost)
+    times, _ = read_spool(tmp_path / "spool").get("cpu.busy_s", ((), ()))
+    assert len(times) == report.ticks
+
+
+def test_what_the_sampler_has_kept_is_in_its_file_also_where_it_is_killed(tmp_path):
+    out = tmp_path / "samples"
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside.lean_sampler import main; main()"
+    argv = [sys.executable, "-E", "-s", "-c", script, str(Path(SOURCE).parent), str(out)]
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdin.write(json.dumps({"period_ns": 20_000_000, "files": [["/proc/stat", 0]]}).encode() + b"\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == b"watching\n"
+    child.kill()
+    child.communicate()
+    replayed = Replayed(["/proc/stat"], {}, lambda t_ns: t_ns)
+    report = _replayed(replayed, out.read_bytes(), [Cpu()], Scope(), SpoolWriter(tmp_path / "spool"))
+    assert report.ticks >= 1

@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -267,3 +268,41 @@ def test_a_device_with_another_plan_says_so(scene):
     request = {"device": [["device", "one"]], "trial": "nope"}
     with pytest.raises(TareError, match="another plan on this device"):
         on_device._the_trial(request, scene.study())
+
+
+def test_an_old_record_is_not_taken_for_the_answer_to_a_new_question(scene):
+    scene.devices["one"].mishaps = {1: "interrupted"}
+    scene.run(repeat=1)
+    # The device's store is a new one: its first attempt is called as the one that is here, so that it is not sent.
+    scene.devices["one"].store = Store.create(scene.root / "one again", {"study": "s"}, "")
+    outcome, fleet = scene.run(repeat=1)
+    assert (outcome.done, outcome.left) == (0, 1)
+    assert "without a record that is new here" in fleet.drained["one"]
+    assert scene.states()["one"] == ["interrupted"]
+
+
+def test_the_trial_that_a_device_is_given_up_after_is_done_and_not_left(scene):
+    scene.devices["one"].mishaps = dict.fromkeys(range(1, 9), "failed")
+    outcome, fleet = scene.run(repeat=8)
+    ran = len(scene.devices["one"].ran)
+    assert (outcome.done, outcome.left) == (8 + ran, 8 - ran)
+    assert fleet.drained
+
+
+def test_a_device_that_was_given_up_is_also_told_of_where_the_others_were_enough(scene, monkeypatch):
+    monkeypatch.setattr("tare.fleet.running.is_enough", lambda store, until: True)
+    scene.devices["one"].mishaps = {2: {"ended": "unreachable", "text": "one: no line", "broken": []}}
+    outcome, _ = scene.run(repeat={"min": 6, "max": 9, "until": "1 %"})
+    assert (outcome.done, outcome.left) == (7, 5)
+    assert outcome.why.startswith("tight enough after 6 blocks")
+    assert "1 of 2 devices were given up; 5 trials are left" in outcome.why
+
+
+def test_whether_another_block_fits_is_told_by_the_blocks_of_this_run(scene, monkeypatch):
+    scene.run(repeat={"min": 4, "max": 4})
+    now_s = iter(float(second) for second in range(0, 10_000, 6))
+    monkeypatch.setattr("tare.fleet.running.time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    outcome, _ = scene.run(repeat={"min": 4, "max": 12, "within": "20 s"})
+    # Four blocks were there already. 12 s after the begin there is one more: with a second it would be 24 s.
+    assert "would not fit" in outcome.why
+    assert outcome.done == 2

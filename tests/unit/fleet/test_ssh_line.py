@@ -8,10 +8,12 @@ import os
 import shlex
 import stat
 import tarfile
+import time
 
 import pytest
 
 from tare.errors import StoreError
+from tare.fleet import ssh
 from tare.fleet.driving import drive, here
 from tare.fleet.incoming import unpack
 from tare.fleet.inventory import Device
@@ -48,7 +50,7 @@ def test_an_unknown_host_key_is_never_learnt_and_nothing_is_forwarded(tmp_path):
     assert {"StrictHostKeyChecking=yes", "BatchMode=yes", "ForwardAgent=no", "ClearAllForwardings=yes"} <= set(options)
     assert words[-3:] == ["--", "10.0.0.2", "python3 -c 'a b'"]
     assert ("-J", "gate") in list(itertools.pairwise(words))
-    assert (tmp_path / "known_hosts").read_text() == f"[10.0.0.2]:2222 {KEY}\n"
+    assert "ControlPath=none" in options  # nor is a connection used whose host key another has looked at
 
 
 def test_a_jump_host_whose_key_is_given_is_logged_in_to_like_the_device_and_its_key_is_checked(tmp_path):
@@ -56,10 +58,32 @@ def test_a_jump_host_whose_key_is_given_is_logged_in_to_like_the_device_and_its_
     words = command_line(device, ["true"], 10, str(tmp_path))
     (proxy,) = [word for word in words if word.startswith("ProxyCommand=")]
     assert proxy.endswith("-p 2222 -W [%h]:%p me@gate.example")
-    for option in ("StrictHostKeyChecking=yes", "BatchMode=yes", "IdentityFile=/keys/fleet"):
+    for option in (
+        "StrictHostKeyChecking=yes",
+        "BatchMode=yes",
+        'IdentityFile="/keys/fleet"',
+        "HostKeyAlias=tare-jump",
+    ):
         assert option in proxy
-    assert (tmp_path / "jump_known_hosts").read_text() == f"[gate.example]:2222 {KEY}\n"
+    assert (tmp_path / "jump_known_hosts").read_text() == f"tare-jump {KEY}\n"
     assert "-J" not in words
+
+
+def test_the_host_key_is_that_of_the_device_whatever_its_address_stands_for(tmp_path):
+    words = command_line(a_device(address="an-alias", port=2222), ["true"], 10, str(tmp_path))
+    assert "HostKeyAlias=tare-d" in words
+    assert (tmp_path / "known_hosts").read_text() == f"tare-d {KEY}\n"
+
+
+def test_paths_with_blanks_and_percent_signs_are_one_path_to_ssh(tmp_path):
+    folder = tmp_path / "a b 100%h"
+    folder.mkdir()
+    device = a_device(key=str(folder / "id"), jump="gate.example", jump_host_key=KEY)
+    words = command_line(device, ["true"], 10, str(folder))
+    told = str(folder).replace("%", "%%")
+    assert {f'IdentityFile="{told}/id"', f'UserKnownHostsFile="{told}/known_hosts"'} <= set(words)
+    (proxy,) = [word.removeprefix("ProxyCommand=") for word in words if word.startswith("ProxyCommand=")]
+    assert f'IdentityFile="{told}/id"' in shlex.split(proxy.replace("%%", "%"))  # as ssh hands it to a shell
 
 
 def test_the_remote_shell_sees_every_word_as_one():
@@ -89,6 +113,8 @@ def test_the_clock_of_this_machine_is_not_ahead_of_itself(pretended_ssh):
         ("echo 'Host key verification failed.' >&2; exit 255", Refused, "ssh was refused"),
         ("echo 'root@d: Permission denied (publickey).' >&2; exit 255", Refused, "ssh was refused"),
         ("echo 'python3: not found' >&2; exit 127", Refused, "did not run what was sent"),
+        ("echo 'ssh: Could not resolve hostname d: Temporary failure' >&2; exit 255", Unreachable, "no line"),
+        ("echo 'sh: python3: Permission denied' >&2; exit 126", Refused, "did not run what was sent"),
         ("cat >/dev/null; printf 'tare-agent\\n{\"co'; exit 255", Unreachable, "no line"),
     ],
 )
@@ -96,6 +122,15 @@ def test_each_way_to_fail_has_its_own_words(pretended_ssh, script, error, says):
     pretended_ssh(script)
     with pytest.raises(error, match=says):
         ask(a_device(), {"do": "look", "engine": "x"})
+
+
+def test_an_ssh_that_neither_speaks_nor_ends_is_ended(pretended_ssh, monkeypatch):
+    monkeypatch.setattr(ssh, "_ENDS_WITHIN_S", 0.2)
+    pretended_ssh("echo tare-agent; echo no json; exec sleep 4325")
+    start_s = time.monotonic()
+    with pytest.raises(Unreachable):
+        ask(a_device(), {"do": "look", "engine": "x"})
+    assert time.monotonic() - start_s < 20
 
 
 def test_a_broken_line_is_tried_again_and_a_refusal_is_not(pretended_ssh, tmp_path):

@@ -33,8 +33,10 @@ class Twins:
 
     def others(self, place: int, without: Sequence[int] = ()) -> float:
         """The mean of a device's twins, without those that are unlike themselves."""
-        rest = [each for each in range(len(self.names)) if each != place and each not in without]
-        return float(np.mean(self.values[rest]))
+        return float(np.mean(self.values[self._rest(place, without)]))
+
+    def _rest(self, place: int, without: Sequence[int]) -> list[int]:
+        return [each for each in range(len(self.names)) if each != place and each not in without]
 
     def standings(self, tested: Sequence[Aside], odd: Sequence[int]) -> list[Standing]:
         """One line a device; `odd` are unlike the others, and are left out of what those are held against."""
@@ -42,10 +44,10 @@ class Twins:
         return [self._standing(place, mine.get(place), aside.get(place), odd) for place in range(len(self.names))]
 
     def _standing(self, place: int, own: float | None, test: Aside | None, odd: Sequence[int]) -> Standing:
-        away = None
-        if len(self.names) - len({place, *odd}) > 0:
+        away = half = None
+        if self._rest(place, odd):
             away = float(self.values[place]) - self.others(place, odd)
-        half = None if away is None else reach(float(max(self.variances[place], self.own[place])), self.freedom)
+            half = reach(self._away_variance(place, odd), self.freedom)
         ends = (None, None) if away is None or half is None else (math.expm1(away - half), math.expm1(away + half))
         return Standing(
             device=self.names[place],
@@ -58,6 +60,11 @@ class Twins:
             p=None if test is None else test.p,
             unlike=place in odd,
         )
+
+    def _away_variance(self, place: int, odd: Sequence[int]) -> float:
+        """Of how far a device lies from its twins: its own error, and that of their mean."""
+        rest = self._rest(place, odd)
+        return float(max(self.variances[place], self.own[place]) + self.variances[rest].sum() / len(rest) ** 2)
 
     def _own_effects(self, odd: Sequence[int]) -> dict[int, float]:
         """What is each device's own, from the scatter of its twins; an odd one's from that of all."""

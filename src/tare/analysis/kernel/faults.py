@@ -15,7 +15,7 @@ PROBE, TABLE = "perf", "faults"
 MOST = 10
 OURS = "tare"  # what recording them faulted in itself
 
-_KEYS = ("comm", "file", "function", "cause")
+KEYS = ("comm", "file", "function", "cause")
 COLUMNS = (
     Column("cell", "where"),
     Column("comm", "task"),
@@ -71,7 +71,7 @@ def _recorded(trials: Sequence[Traced]) -> list[Traced]:
 def _joined(group: Sequence[Traced]) -> list[list[str]]:
     """The columns that tell places apart, over the trials of one cell."""
     tables = [_not_ours(trial.table(PROBE, TABLE) or {}) for trial in group]
-    return [[str(value) for table in tables for value in table[key].tolist()] for key in _KEYS]
+    return [[str(value) for table in tables for value in table[key].tolist()] for key in KEYS]
 
 
 def _not_ours(table: Columns) -> Columns:

@@ -5,7 +5,8 @@ s0.yaml ... s4.yaml   one file a paper: what it printed, what is wrong with it, 
 model                 a paper, its rows, and how a row is asked of a store
 library               the files, typed when read
 machines              a folder of results: the stores and packs of each machine
-figures               figures that a record does not hold by itself: medians of series, counts of events
+steps                 when the measured steps of a trial ran, and what epoch 0 took, from its marks
+figures               figures that a record does not hold by itself: medians of series, means of epoch 0, counts
 picking               from the trials of a study to the two sides of a row
 rows                  every row on every machine, by the statistics of `compare`
 conditions            in what the trials behind a row differ from what the paper had

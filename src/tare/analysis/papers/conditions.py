@@ -6,11 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tare.analysis.cells import text
+from tare.analysis.energy.idle import energy_facts
+from tare.analysis.papers.figures import SOURCES
 from tare.analysis.papers.model import Scalar
 from tare.analysis.parity import ACCEL, EMULATED
 from tare.records.model import Record
 
 FULL = "full"  # the scale that is as in the paper
+_CACHE: Mapping[str, str] = {
+    "cold": "page cache emptied before the trial",
+    "cold_every_epoch": "page cache emptied before every epoch",
+    "warm": "data in the page cache from the start",
+}
 
 
 def _count(one: str, many: str) -> Callable[[Any], str]:
@@ -25,8 +32,10 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "workload.requests": _count("request", "requests"),
     "workload.epochs": _count("epoch", "epochs"),
     "workload.workers": _count("worker", "workers"),
+    "tenants": _count("tenant", "tenants"),
     "workload.scale": lambda value: f"networks at {text(value)} of their size",
     "control.storage.emulate": lambda value: f"emulated {text(value)}",
+    "control.page_cache.state": lambda value: _CACHE.get(text(value), f"page cache {text(value)}"),
     "control.dirty.expire": lambda value: f"dirty pages expire after {text(value)} s",
     "control.dirty.writeback": lambda value: f"flusher every {text(value)} s",
     ACCEL: lambda value: "emulated machine (TCG)" if value == EMULATED else f"accelerated by {text(value)}",
@@ -34,7 +43,11 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
 
 
 def conditions(
-    records: Sequence[Record], study: Mapping[str, Any], paper: Mapping[str, Scalar], without: Sequence[str] = ()
+    records: Sequence[Record],
+    study: Mapping[str, Any],
+    paper: Mapping[str, Scalar],
+    without: Sequence[str] = (),
+    metric: str = "",
 ) -> tuple[str, ...]:
     """What differs, in short words; `without` names the settings that the row itself is about."""
     scale = study.get("scale") or FULL
@@ -44,7 +57,17 @@ def conditions(
             continue
         ours = {text(value): value for record in records if (value := _value(record, name)) is not None}
         said += [_word(name, value) for value in ours.values() if theirs is None or not _same(value, theirs)]
-    return tuple(dict.fromkeys(said))
+    return tuple(dict.fromkeys([*said, *_sources(records, metric)]))
+
+
+def _sources(records: Sequence[Record], metric: str) -> list[str]:
+    """Which sensor a figure comes from: what the GPU draws is not what the board draws."""
+    said = [(record.facts.get(SOURCES) or {}).get(metric) for record in records]
+    what = metric.partition("_")[0]
+    if what in ("energy", "power") and not any(said):
+        scopes = [energy_facts(record).get("scope") for record in records]
+        said = [f"{what} of {scope}" for scope in scopes if scope]
+    return [words for words in said if words]
 
 
 def _value(record: Record, name: str) -> Any:

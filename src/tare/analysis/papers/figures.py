@@ -1,28 +1,124 @@
-"""Figures that a record does not hold by itself: medians of what the sampler saw, and counts of the kernel's events."""
+"""Figures that a record does not hold by itself, made from what lies beside it.
+
+Medians of what the sampler saw while the measured steps ran, means of epoch 0, counts of the kernel's events, and the
+share of the places with most page faults. Each is made only for a study whose rows ask for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
+from tare.analysis.kernel import faults
 from tare.analysis.kernel.counters import PROBE, TABLE, WORKLOAD, scaled_counts
+from tare.analysis.papers.steps import Marks, early_mean_s, measured_ns
 from tare.records.model import USABLE, Record
 from tare.records.store import Store
 from tare.records.tables import TableName
+from tare.traces.faults import places
 
-_MEDIAN = 0.5
+if TYPE_CHECKING:
+    from tare.records.spool import Times, Values
+
+SOURCES = "figure_sources"  # facts: figure -> the channel that it comes from, in words
 COUNTED = (
     "page-faults", "minor-faults", "major-faults", "block_touch_buffer", "block_dirty_buffer", "block_rq_insert",
     "block_rq_issue", "block_rq_complete", "block_bio_queue", "block_bio_backmerge", "block_bio_frontmerge",
 )  # fmt: skip
+_OF_THE_CONTAINER = ("workload", "tenant", "daemon")  # roles: what would not run without it
+
+
+@dataclass(frozen=True)
+class Found:
+    """A figure; where it comes from a channel, its name and what that covers. None: the channel told nothing of it."""
+
+    value: float | None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A record and what lies beside it; each is read once, and only if a figure is made of it."""
+
+    store: Store
+    record: Record
+
+    @cached_property
+    def marks(self) -> Marks:
+        return self.store.marks(self.record.trial, self.record.attempt)
+
+    @cached_property
+    def readings(self) -> Mapping[str, tuple[Times, Values]]:
+        return self.store.readings(self.record.trial, self.record.attempt)
+
+    @cached_property
+    def counts(self) -> Mapping[tuple[str, str], float]:
+        table = self.table(PROBE, TABLE)
+        return {} if table is None else scaled_counts(table)
+
+    @cached_property
+    def warm_up(self) -> int | None:
+        """So many steps are kept apart; of several tenants only those count in which all worked, so None."""
+        steps = self.record.metrics.get("warm_up_steps")
+        alone = self.record.settings.get("tenants") in (None, 1)
+        return int(steps) if steps is not None and alone else None
+
+    @cached_property
+    def measured_ns(self) -> tuple[int, int] | None:
+        return None if self.warm_up is None else measured_ns(self.marks, self.warm_up)
+
+    def table(self, probe: str, name: str) -> Marks | None:
+        key = (self.record.trial, self.record.attempt)
+        return self.store.trace(*key, probe, name) if TableName(probe, name) in self.store.traces(*key) else None
+
+
+Make: TypeAlias = Callable[[Beside], Found | None]
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """A channel that a median may come from."""
+
+    channel: str
+    rises: bool = False  # a counter: how fast it rose in a second
+    covers: str = ""  # where sensors of one figure do not see the same
+
+    @property
+    def words(self) -> str:
+        """`from gpu.power_w: the GPU alone`."""
+        return f"from {self.channel}: {self.covers}" if self.covers else f"from {self.channel}"
+
+    def values(self, readings: tuple[Times, Values], span_ns: tuple[int, int]) -> Values:
+        """What it told in this time; of a counter, from one reading to the next."""
+        times_ns, values = readings
+        inside = (times_ns >= span_ns[0]) & (times_ns <= span_ns[1]) & np.isfinite(values)
+        t_ns, found = times_ns[inside], values[inside]
+        if not self.rises:
+            return found
+        taken_s = np.diff(t_ns) / 1e9
+        return np.diff(found)[taken_s > 0] / taken_s[taken_s > 0]
 
 
 @dataclass(frozen=True)
 class Median:
-    """The median of a channel in one trial; of a counter, of how fast it rose in a second."""
+    """The median of a channel over the measured steps of a trial."""
 
-    channels: tuple[str, ...]  # the first that the trial has
+    sensors: tuple[Sensor, ...]  # the first that the trial has
     scaled: Callable[[float, Record], float | None] = lambda value, _: value
+
+    def of(self, beside: Beside) -> Found | None:
+        sensor = next((each for each in self.sensors if each.channel in beside.readings), None)
+        if sensor is None or beside.measured_ns is None:
+            return None
+        values = sensor.values(beside.readings[sensor.channel], beside.measured_ns)
+        if not values.size:
+            return Found(None, f"no reading of {sensor.channel} fell into the measured steps")
+        value = self.scaled(float(np.median(values)), beside.record)
+        return None if value is None else Found(value, sensor.words)
 
 
 def _of_all_cores(busy_s: float, record: Record) -> float | None:
@@ -35,12 +131,18 @@ def _in_use(available_bytes: float, record: Record) -> float | None:
     return whole - available_bytes if isinstance(whole, int | float) and whole > available_bytes else None
 
 
+_POWER = (
+    Sensor("external.power_w", covers="the whole device, at the wall"),
+    Sensor("power_rails.total_w", covers="the module"),
+    Sensor("gpu.power_w", covers="the GPU alone"),
+    Sensor("power_rapl.total_j", rises=True, covers="the CPU packages alone"),
+)
 MEDIANS: Mapping[str, Median] = {
-    "gpu_util_share": Median(("gpu.util",)),
-    "cpu_busy_share": Median(("cpu.busy_s",), _of_all_cores),
-    "memory_median_bytes": Median(("memory.available_bytes",), _in_use),
-    "power_median_w": Median(("external.power_w", "power_rails.total_w", "gpu.power_w", "power_rapl.total_j")),
-    "page_cache_share": Median(("page_cache.share",)),
+    "gpu_util_share": Median((Sensor("gpu.util"),)),
+    "cpu_busy_share": Median((Sensor("cpu.busy_s", rises=True),), _of_all_cores),
+    "memory_median_bytes": Median((Sensor("memory.available_bytes"),), _in_use),
+    "power_median_w": Median(_POWER),
+    "page_cache_share": Median((Sensor("page_cache.share"),)),
 }
 
 
@@ -49,31 +151,50 @@ def count_name(event: str) -> str:
     return f"count_{event.replace('-', '_')}"
 
 
-def with_figures(store: Store, record: Record) -> Record:
-    """The record, with these figures beside its own."""
-    if record.state not in USABLE:
+def _count(event: str, beside: Beside) -> Found | None:
+    count = beside.counts.get((WORKLOAD, event))
+    return None if count is None else Found(count)
+
+
+def _early_mean(mark: str, beside: Beside) -> Found | None:
+    value = None if beside.warm_up is None else early_mean_s(beside.marks, mark, beside.warm_up)
+    return None if value is None else Found(value)
+
+
+def _neither_stall_nor_compute(beside: Beside) -> Found | None:
+    """Copy and overhead of a step: the mean of the step without the means of the two."""
+    means = [beside.record.metrics.get(name) for name in ("step_mean_s", "stall_mean_s", "compute_mean_s")]
+    step_s, stall_s, compute_s = means
+    return None if step_s is None or stall_s is None or compute_s is None else Found(step_s - stall_s - compute_s)
+
+
+def _top_places(beside: Beside) -> Found | None:
+    """Of the faults of the container and its daemons: those of the ten places (as in `tare kernel`) with most."""
+    table = beside.table(faults.PROBE, faults.TABLE)
+    if table is None:
+        return None
+    inside = np.array([str(role).startswith(_OF_THE_CONTAINER) for role in table["role"]], dtype=bool)
+    found = places(*(table[name][inside].tolist() for name in faults.KEYS))
+    return Found(sum(place.share for place in found[: faults.MOST])) if found else None
+
+
+FIGURES: Mapping[str, Make] = {
+    **{name: median.of for name, median in MEDIANS.items()},
+    **{count_name(event): partial(_count, event) for event in COUNTED},
+    "epoch0_stall_mean_s": partial(_early_mean, "fetch"),
+    "epoch0_step_mean_s": partial(_early_mean, "step"),
+    "copy_and_overhead_mean_s": _neither_stall_nor_compute,
+    "fault_top10_place_share": _top_places,
+}
+
+
+def with_figures(store: Store, record: Record, wanted: Collection[str] = tuple(FIGURES)) -> Record:
+    """The record, with those of these figures beside its own that are asked for, and where they come from."""
+    asked = [name for name in FIGURES if name in wanted]
+    if record.state not in USABLE or not asked:
         return record
-    return replace(record, metrics={**record.metrics, **_medians(store, record), **_counts(store, record)})
-
-
-def _medians(store: Store, record: Record) -> dict[str, float]:
-    held = {str(each["name"]): each for each in store.channels(record.trial, record.attempt)}
-    found = {}
-    for name, median in MEDIANS.items():
-        channel = next((held[each] for each in median.channels if held.get(each, {}).get("quantiles")), None)
-        if channel is None:
-            continue
-        quantiles = channel["quantiles"]
-        value = median.scaled(float(quantiles[round(_MEDIAN * (len(quantiles) - 1))]), record)
-        if value is not None:
-            found[name] = value
-    return found
-
-
-def _counts(store: Store, record: Record) -> dict[str, float]:
-    if TableName(PROBE, TABLE) not in store.traces(record.trial, record.attempt):
-        return {}
-    counted = scaled_counts(store.trace(record.trial, record.attempt, PROBE, TABLE))
-    return {
-        count_name(event): count for (role, event), count in counted.items() if role == WORKLOAD and event in COUNTED
-    }
+    beside = Beside(store, record)
+    made = {name: found for name in asked if (found := FIGURES[name](beside)) is not None}
+    values = {name: found.value for name, found in made.items() if found.value is not None}
+    sources = {name: found.source for name, found in made.items() if found.source}
+    return replace(record, metrics={**record.metrics, **values}, facts={**record.facts, SOURCES: sources})

@@ -15,12 +15,11 @@ from tare.analysis.cells import text
 from tare.analysis.claims.pooling import Source, source_of
 from tare.analysis.papers.figures import with_figures
 from tare.analysis.parity import flat
-from tare.errors import NoSuchInput, StoreError
+from tare.errors import StoreError
 from tare.records.model import USABLE, Record
 from tare.records.packing import SUFFIX
-from tare.records.schema import STORE_FILE
+from tare.records.search import stores_in
 from tare.records.store import Store
-from tare.records.unpacking import is_pack
 
 _BASELOAD = "-baseload"
 
@@ -86,34 +85,32 @@ class Machine:
         return [record for held in self.held for record in held.records if record.state in USABLE]
 
 
-def machines(results: Path, studies: Collection[str]) -> list[Machine]:
-    """Every machine that has results of anything, with its stores of these studies read."""
+def machines(results: Path, studies: Mapping[str, Collection[str]]) -> list[Machine]:
+    """Every machine that has results of anything, with its stores of these studies read, and these figures of each."""
     found: dict[str, list[Held]] = {}
     for name, path in _stores(results):
         held = found.setdefault(name, [])
         with Store.open(path) as store:
             study = str(store.study.get("study", "")) if isinstance(store.study, Mapping) else ""
             if study in studies:
-                held.append(Held(f"{name}/{path.name}", study, _read(store, f"{name}/{path.name}")))
+                held.append(Held(f"{name}/{path.name}", study, _read(store, f"{name}/{path.name}", studies[study])))
     return [Machine(name, tuple(held)) for name, held in found.items()]
 
 
-def _read(store: Store, name: str) -> Source:
+def _read(store: Store, name: str, figures: Collection[str]) -> Source:
     source = source_of(store, name)
-    return replace(source, records=[with_figures(store, record) for record in source.records])
+    return replace(source, records=[with_figures(store, record, figures) for record in source.records])
 
 
 def _stores(results: Path) -> list[tuple[str, Path]]:
-    """Machine and place of every store and pack, sorted."""
+    """Machine and place of every store and pack, sorted; those of a baseload go with the study's own."""
     whole = results.resolve()
-    if is_pack(whole) or (whole / STORE_FILE).is_file():
+    found = stores_in(whole)
+    if found == [whole]:
         return [(whole.parent.name, whole)]
-    if not whole.is_dir():
-        raise NoSuchInput(f"{results}: there is no such folder of results.")
-    paths = {path.parent for path in whole.rglob(STORE_FILE)} | set(whole.rglob(f"*{SUFFIX}"))
-    kept = sorted(path for path in paths if not path.name.removesuffix(SUFFIX).endswith(_BASELOAD))
+    kept = [path for path in found if not path.name.removesuffix(SUFFIX).endswith(_BASELOAD)]
     if not kept:
-        raise StoreError(f"{results}: there is no store in this folder, and no pack (*{SUFFIX}).")
+        raise StoreError(f"{results}: there are stores of baseloads alone in this folder; their studies lie elsewhere.")
     return [(_machine(path.relative_to(whole), whole.name), path) for path in kept]
 
 

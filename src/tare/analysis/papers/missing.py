@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tare.analysis.cells import text
+from tare.analysis.papers.figures import SOURCES
 from tare.analysis.papers.machines import Held
 from tare.analysis.papers.model import Scalar
 from tare.records.model import Record
@@ -28,6 +29,8 @@ def missing_figure(held: Held, metric: str, records: Sequence[Record]) -> str:
     """No trial has the figure: what it takes, and what the machine said when it was asked for it."""
     if any(metric in record.metrics for record in records):
         return f"a tracer ran beside the trials of {held.study}, so their {metric} is not compared"
+    if told := [words for record in records if (words := (record.facts.get(SOURCES) or {}).get(metric))]:
+        return f"{told[0]} of {held.study} ({metric})"
     for starts, words, parts in _TAKES:
         if metric.startswith(starts):
             return _with_reason(f"{words} ({metric})", held, parts)

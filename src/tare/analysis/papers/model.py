@@ -72,6 +72,11 @@ class Change(_Frozen):
     end: Levels = Field(alias="to")
     where: Mapping[str, Levels] = Field(default_factory=dict)
 
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Those that a trial may have to have for it."""
+        return self.metric
+
 
 class Within(_Frozen):
     """A figure against another of the same trials: the first epoch against the later ones."""
@@ -81,6 +86,10 @@ class Within(_Frozen):
     than: str
     where: Mapping[str, Levels] = Field(default_factory=dict)
 
+    @property
+    def figures(self) -> tuple[str, ...]:
+        return (*self.metric, self.than)
+
 
 class Value(_Frozen):
     """A figure alone, or its share in another."""
@@ -89,6 +98,10 @@ class Value(_Frozen):
     metric: Names
     part_of: str | None = None
     where: Mapping[str, Levels] = Field(default_factory=dict)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        return (*self.metric, self.part_of) if self.part_of is not None else self.metric
 
 
 class ByClaim(_Frozen):

@@ -14,6 +14,7 @@ from tare.analysis.papers.machines import Held, Machine
 from tare.analysis.papers.missing import missing_figure, missing_level, not_a_ratio, only_levels
 from tare.analysis.papers.model import Change, Scalar, Value, Within
 from tare.analysis.trials import measurements, sort_out
+from tare.records.attempts import newest_usable
 from tare.records.model import USABLE, Record
 
 Measured: TypeAlias = Change | Within | Value
@@ -25,7 +26,7 @@ _CALLED: Mapping[tuple[str, Any], str] = {  # the name of a setting, and its val
     ("leave_idle", None): "{} idle", ("pin", False): "vanilla", ("pin", True): "pinned",
     ("seccomp", False): "without seccomp", ("seccomp", True): "with seccomp",
 }  # fmt: skip
-_EMULATED = "control.storage.emulate"
+_EMULATED, _CACHE = "control.storage.emulate", "control.page_cache.state"
 ABSENT = object()  # no level at all: null is one, of a setting that was left alone
 _PLAIN = ("platform", "workload", "model", "mode", "emulate", "device", "state")  # levels that say what they are
 
@@ -115,9 +116,9 @@ def _change(
 
 
 def _about(question: Measured, *by: str) -> tuple[str, ...]:
-    """The settings that the row itself names; that a medium is emulated is told all the same."""
-    named = (*by, *(name for name, levels in question.where.items() if len(levels) == 1))
-    return tuple(name for name in named if name != _EMULATED)
+    """The settings that the row itself names; an emulated medium and the state of the cache are told all the same."""
+    named = [name for name, levels in question.where.items() if len(levels) == 1 and name != _CACHE]
+    return tuple(name for name in (*by, *named) if name != _EMULATED)
 
 
 def _at_levels(
@@ -134,7 +135,8 @@ def _at_levels(
 
 @_sides.register
 def _(question: Within, held: Held, records: Sequence[Record], metric: str) -> list[Picked] | str:
-    having = [record for record in _firsts(records) if _positive(record, metric) and _positive(record, question.than)]
+    both = (metric, question.than)
+    having = _speaking(records, lambda record: all(_positive(record, name) for name in both))
     if not having:
         return missing_figure(held, question.than, records)
     made = []
@@ -152,9 +154,9 @@ def _(question: Within, held: Held, records: Sequence[Record], metric: str) -> l
 @_sides.register
 def _(question: Value, held: Held, records: Sequence[Record], metric: str) -> list[Picked] | str:
     whole = question.part_of
-    having = [record for record in _firsts(records) if metric in record.compared]
-    if whole is not None:
-        having = [record for record in having if _positive(record, whole)]
+    having = _speaking(
+        records, lambda record: metric in record.compared and (whole is None or _positive(record, whole))
+    )
     if not having:
         return missing_figure(held, whole or metric, records)
     made = []
@@ -177,9 +179,9 @@ def _grouped(records: Sequence[Record], key: Callable[[Record], str]) -> dict[st
     return found if len(found) > 1 else {"": list(records)}
 
 
-def _firsts(records: Sequence[Record]) -> list[Record]:
-    """One attempt of each trial, the newest; no twins, which only tell the noise."""
-    return list({record.trial: record for record in records if not record.twin}.values())
+def _speaking(records: Sequence[Record], may_speak: Callable[[Record], bool]) -> list[Record]:
+    """The attempt that speaks for each trial; no twins, which only tell the noise."""
+    return newest_usable((record for record in records if not record.twin), may_speak)
 
 
 def _positive(record: Record, metric: str) -> bool:

@@ -14,7 +14,7 @@ from tare.analysis.model import Comparison
 from tare.analysis.papers.conditions import conditions
 from tare.analysis.papers.machines import Machine
 from tare.analysis.papers.model import ByClaim, Paper, Row
-from tare.analysis.papers.picking import Picked, pick
+from tare.analysis.papers.picking import Measured, Picked, pick
 from tare.analysis.parity import differences, taints
 from tare.analysis.request import Request, request
 from tare.analysis.stats import median_estimate
@@ -60,10 +60,12 @@ class Answered:
     claims: Mapping[str, tuple[Answer, ...]]  # machine -> answers
 
 
-def studies_of(paper: Paper) -> set[str]:
-    """The studies that the rows and the claims of a paper rest on."""
-    asked = {one.study for row in paper.rows for one in row.ours if not isinstance(one, ByClaim)}
-    return asked | {claim.study for claim in claims_of(paper.paper)}
+def studies_of(paper: Paper) -> dict[str, set[str]]:
+    """The studies that the rows and the claims of a paper rest on, each with the figures that the rows ask for."""
+    found: dict[str, set[str]] = {claim.study: set() for claim in claims_of(paper.paper)}
+    for one in (one for row in paper.rows for one in row.ours if not isinstance(one, ByClaim)):
+        found.setdefault(one.study, set()).update(one.figures)
+    return found
 
 
 def answered(paper: Paper, machines: Sequence[Machine]) -> Answered:
@@ -97,9 +99,16 @@ def _found(row: Row, machine: Machine, claims: Sequence[Answer]) -> list[Picked]
             return _of_claim(question.claim, claims)
         found = pick(question, machine)
         if not isinstance(found, str):
-            return found
+            return [replace(each, about=_meant(each, question, row)) for each in found]
         whys.setdefault(bool(machine.of(question.study)), found)
     return Ours(word=NOT_HERE, why=whys.get(True) or whys[False])
+
+
+def _meant(picked: Picked, question: Measured, row: Row) -> tuple[str, ...]:
+    """The settings that the row's words say; what only a second choice has is told with the conditions."""
+    first = next(one for one in row.ours if not isinstance(one, ByClaim))
+    other = {name for name, levels in question.where.items() if first.where.get(name) != levels}
+    return tuple(name for name in picked.about if name not in other)
 
 
 def _of_claim(claim: str, found: Sequence[Answer]) -> Ours:
@@ -139,7 +148,7 @@ def _asked(picked: Picked) -> Request:
 
 def _ours(several: Sequence[Picked], judged: Mapping[Key, Comparison], paper: Paper) -> Ours:
     first = several[0]
-    said = conditions(first.records, first.held.source.study, paper.conditions, first.about)
+    said = conditions(first.records, first.held.source.study, paper.conditions, first.about, first.metric)
     ours = Ours(metric=first.metric, conditions=said, store=first.held.name)
     if first.contest is None:
         return _value(ours, first)

@@ -86,11 +86,11 @@ class Docker(Container):
             with phases.timed("open.root"):
                 root = self._root(host, client, site, stack)
             with phases.timed("open.start"):
-                inside = self._started(host, client, site, root, stack)
+                gpus = handed_on(host, self.gpu)
+                inside = self._started(host, client, site, root, gpus, stack)
             limits.check_held(host, self, inside.group.folders)
             place = DockerPlace(host, site.name, inside, root)
-            if gpus := handed_on(host, self.gpu):
-                place.facts["gpu_files"] = len(gpus)
+            place.facts |= {"gpu_files": len(gpus)} if gpus else {}
             if self.rootfs is None:
                 place.find_python(self.python)
             return place.keep(stack.pop_all(), phases)
@@ -120,8 +120,10 @@ class Docker(Container):
             return images.built(client, self.dockerfile)
         return images.pinned(client, str(self.image))
 
-    def _started(self, host: Host, client: Any, site: Site, root: Root, stack: ExitStack) -> Inside:
-        gpus = handed_on(host, self.gpu)
+    def _started(
+        self, host: Host, client: Any, site: Site, root: Root, gpus: Sequence[GpuFile], stack: ExitStack
+    ) -> Inside:
+        runtime = self._gpu_runtime(client, gpus)
         wanted = docker_config.Wanted(
             image=root.image,
             user=identity(host).user,
@@ -130,13 +132,13 @@ class Docker(Container):
             cgroup_parent=_cgroup_parent(client),
             binds=[*root.binds, *_covers(host, root)],
             hidden=_own_engine(host, root),
-            env={**root.env, **(_ALL_GPUS if gpus else {}), strays.KEEPER: site.name},
+            env={**root.env, **(_ALL_GPUS if runtime else {}), strays.KEEPER: site.name},
             labels={_LABEL: site.name, "tare.owner": str(Owner.me()), "tare.boot": boot_id()},
             seccomp=self.seccomp,
             writable=self.writable,
             open_files=open_files(host),
             gpus=gpus,
-            runtime=self._gpu_runtime(client, gpus),
+            runtime=runtime,
         )
         stack.callback(_remove, client, site.name)
         with engine.errors(f"start the container {site.name}"):
