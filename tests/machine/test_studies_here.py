@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tare.cli.studies import built_in, load_study
 from tare.records.store import Store
@@ -20,11 +21,15 @@ RUNS_BESIDE_OTHERS = True
 
 TARE = Path(__file__).with_name("without_reruns.py")
 TAKES_CORES_AWAY = ("s3-power-modes",)
-NAMES = [
-    pytest.param(name, marks=[pytest.mark.alone] if name in TAKES_CORES_AWAY else [])
-    for name in built_in()
-    if name[0] == "s" and name[1].isdigit()
-]
+IN_EVERY_RUN = ("s0-syscalls", "s1-workers", "s2-writebacks", "s3-batch", "s4-idle-core")  # the others: `make deep`
+
+
+def marked(name: str) -> ParameterSet:
+    alone = [pytest.mark.alone] if name in TAKES_CORES_AWAY else []
+    return pytest.param(name, marks=[*alone, *([] if name in IN_EVERY_RUN else [pytest.mark.deep])])
+
+
+NAMES = [marked(name) for name in built_in() if name[0] == "s" and name[1].isdigit()]
 CANNOT, NOTHING_USABLE = 3, (1, 2, 4)
 
 pytestmark = pytest.mark.machine("root", "docker")
