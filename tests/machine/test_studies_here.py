@@ -21,7 +21,7 @@ RUNS_BESIDE_OTHERS = True
 
 TARE = Path(__file__).with_name("without_reruns.py")
 TAKES_CORES_AWAY = ("s3-power-modes",)
-IN_EVERY_RUN = ("s0-syscalls", "s1-workers", "s2-writebacks", "s3-batch", "s4-idle-core")  # the others: `make deep`
+IN_EVERY_RUN = ("s0-syscalls", "s3-batch")  # the others, twenty minutes of them: `make deep`
 
 
 def marked(name: str) -> ParameterSet:
@@ -53,10 +53,10 @@ def test_an_experiment_runs_and_can_be_read(name: str, tmp_path: Path) -> None:
     with Store.open(tmp_path / "store") as store:
         states = [store.states().get(str(row["trial"])) for row in store.planned()]
         assert states and set(states) <= {"ok", "suspect", "invalid"}, done.stderr
-        usable = {"ok", "suspect"} & set(states)
+        all_usable = "invalid" not in states
     for ending in load_study(Path(name), scale="smoke").ends_in:
         verb, *options = shlex.split(ending)
         read = tare(verb, "store", *options, cwd=tmp_path)
-        assert read.returncode == 0 or (not usable and read.returncode in NOTHING_USABLE), f"{verb}: {read.stderr}"
+        assert read.returncode == 0 or (not all_usable and read.returncode in NOTHING_USABLE), f"{verb}: {read.stderr}"
         assert "Traceback" not in read.stderr
     assert (tmp_path / "store" / "report.html").stat().st_size > 10_000

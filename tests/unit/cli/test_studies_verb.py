@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from click.testing import CliRunner
 
 from some_records import run_one
 from tare.analysis.claims.registry import every_claim, papers
+from tare.analysis.request import request
+from tare.analysis.scene import family_of, scene_of
 from tare.analysis.weighing import weigh
 from tare.cli import VERBS
 from tare.cli import tare as verbs
@@ -19,6 +22,9 @@ from tare.cli.studies import built_in, described, folder_of
 from tare.errors import ObstacleError, StudyError
 from tare.plan.check import check
 from tare.plan.matrix import cells
+from tare.plan.model import Trial
+from tare.plan.order import trials
+from tare.records.model import Record
 from tare.records.store import Store
 from tare.study.load import at_every_scale, from_plain
 from tare.testing import FakeHost
@@ -63,6 +69,27 @@ def test_on_a_gpu_server_every_study_has_blocks_enough_for_an_interval_but_the_o
     on_gpus = {name: at_every_scale(built_in()[name], trust=True).get("cuda") for name in NAMES}
     few = {name for name, study in on_gpus.items() if study is not None and study.repeat.max < 6}
     assert few == {"s3-predict"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_study_compares_can_be_compared_once_it_has_run(name: str) -> None:
+    for scale, study in at_every_scale(built_in()[name], trust=True).items():
+        if scale == "full":
+            continue  # the same question, asked of thousands of trials
+        plain, metric = study.as_plain(), str(study.compare.metric)
+        done = [
+            replace(ended(trial), metrics={metric: 1.0 + trial.block / 10}) for trial in trials(study, cells(study))
+        ]
+        scene = scene_of(done, request(plain, done))
+
+        assert scene.against is not None, scale
+        assert family_of(scene, metric, scene.trials.used), scale
+
+
+def ended(trial: Trial) -> Record:
+    return Record(
+        trial.id, 1, trial.study, trial.block, trial.position, trial.twin, dict(trial.settings), "ok"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["s0-container-tax", "s2-writebacks", "s4-platforms"])

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from tare.cli import tare as verbs
 from tare.cli.page_commands import READING
-from tare.cli.verify import stores_in
 from tare.errors import StoreError, StudyError, TareError
 from tare.records.packing import pack
 from tare.records.sealed import manifest_for
+from tare.records.search import stores_in
 from tare.records.store import Store
 
 REPOSITORY = Path(__file__).parents[3]
