@@ -40,4 +40,4 @@ def test_what_leads_to_a_gpu_is_there_and_opens(name: str, pretended_gpu: str, t
             assert (done.code, done.out) == (0, "1 3\n")
             assert place.facts.get("gpu_files", 1) >= 1
         else:
-            assert done.code != 0
+            assert done.out != "1 3\n"  # a plain file in the container's own /dev, at most
