@@ -13,6 +13,7 @@ from tare.parts.protocols import Feed, Reading
 
 LONG_S = 1.0  # a read that takes longer is told of, even if it is the only one
 LATE_SHARE = 0.05
+SOON_NS = 20_000_000  # asked again within this, as the last tick may do, nothing is late yet
 
 Step = Callable[[], Iterable[Reading]]
 
@@ -55,7 +56,8 @@ class Apart:
 
     def poll(self) -> list[Reading]:
         if not self._idle.is_set():
-            self._is_late()
+            if self._clock.now_ns() - self._asked_ns > SOON_NS:
+                self._is_late()
         elif self.feed is not None and getattr(self.feed, "due_ns", 0) <= self._clock.now_ns():
             self._ask(self.feed.poll)  # a feed that says when it is due is not woken before
         return self._taken()
