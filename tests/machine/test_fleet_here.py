@@ -9,13 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import sshd_devices
+from fleet_runs import Run, sleeping
 from sshd_devices import KNOBS, Fleet, until
-from tare.records.model import USABLE
 from tare.records.store import Store
 
 pytestmark = pytest.mark.machine("sshd")
@@ -37,70 +36,26 @@ def _inventory(fleet):
 @pytest.fixture
 def start(fleet, tmp_path):
     """Begins `tare run --fleet`; whatever the test does, none outlives it."""
-    runs: list[Run] = []
+    runs: list[SleepingRun] = []
 
-    def begin(seconds: float, repeat: int, *words: str) -> Run:
-        runs.append(Run(fleet, tmp_path, seconds, repeat, *words))
+    def begin(seconds: float, repeat: int, *words: str) -> SleepingRun:
+        runs.append(SleepingRun(fleet, tmp_path, seconds, repeat, *words))
         return runs[-1]
 
     yield begin
     for run in runs:
-        run.process.kill()
-        run.process.wait()
-        run.close()
+        run.end()
 
 
-class Run:
-    """`tare run --fleet` as a process of its own, so that it can be killed."""
+class SleepingRun(Run):
+    """A run whose workload sleeps for a time by which it can be found."""
 
     def __init__(self, fleet: Fleet, folder: Path, seconds: float, repeat: int, *words: str) -> None:
+        super().__init__(fleet, folder, sleeping(seconds, repeat), *words)
         self.seconds = seconds
-        self.store = folder / "store"
-        study = folder / "study.yaml"
-        study.write_text(
-            "study: fleet\nplatform: bare\nworkload:\n"
-            f"  command: {{argv: [sleep, '{seconds}'], attach: none}}\ncontrol: {{dirty: {{ratio: 5 %}}}}\n"
-            f"probes: [cpu]\nrepeat: {repeat}\n"
-        )
-        argv = [sys.executable, "-P", "-m", "tare.cli", "run", str(study), "--fleet", str(fleet.inventory)]
-        self._said = (folder / "said").open("w+")
-        self.process = subprocess.Popen([*argv, "-o", str(self.store), *words], stdout=self._said, stderr=self._said)
-
-    def wait(self) -> int:
-        """The exit code; that the times of a busy machine could not be used is no failure here."""
-        code = self.process.wait(240)
-        return 0 if code == 1 and "no trial could be used" in self.said() and "given up" not in self.said() else code
-
-    def close(self) -> None:
-        self._said.close()
-
-    def said(self) -> str:
-        self._said.seek(0)
-        return self._said.read()
-
-    def ledger(self) -> list[dict[str, Any]]:
-        path = self.store / "fleet.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def what(self, device: str) -> list[str]:
-        return [line["what"] for line in self.ledger() if line["device"] == device]
-
-    def attempts(self) -> dict[str, list[str]]:
-        """The states of every attempt, by device."""
-        with Store.open(self.store) as store:
-            assert store.verify() == []
-            found: dict[str, list[str]] = {}
-            seen: set[tuple[str, str]] = set()
-            for record in store.records():
-                # Beside other work times are suspect, or invalid and measured again: what counts here is that it ran.
-                state = "ok" if record.state in (*USABLE, "invalid") else record.state
-                if (record.trial, state) not in seen:
-                    found.setdefault(record.settings["device"], []).append(state)
-                seen.add((record.trial, state))
-        return found
 
 
-def is_sleeping(device: sshd_devices.SshDevice, run: Run) -> bool:
+def is_sleeping(device: sshd_devices.SshDevice, run: SleepingRun) -> bool:
     """Whether the workload itself runs there: the knob is turned by then, and the trial is in the device's store."""
     return device.knobs()["dirty_ratio"] == "5" and bool(device.pids(f" sleep {run.seconds}"))
 
