@@ -221,6 +221,8 @@ class SmallLinux(FakeHost):
             return 0, self.gpu_files, ""
         if doing == "existing":
             return 0, "\n".join(arguments), ""
+        if doing == "found":
+            return 0, f"/usr/sbin/{arguments[0]}\n", ""
         if doing == "start":
             code, _, err = self._do(arguments[1:])
             self.files[arguments[0]] = err

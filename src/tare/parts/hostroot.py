@@ -109,11 +109,12 @@ def binds(host: Host, site: Site) -> list[Bind]:
     """What an overlay over `/` does not show but the site needs: read-only, then what may be written."""
     mounted = mounts(host)
     reads = [str(path) for path in site.reads]
-    # A disk inside of a folder of data; not the roots of containers, whose scratch may lie in the working folder.
-    below = [mount.point for mount in mounted if _is_below(mount.point, reads) and not _is_a_root(mount)]
+    # Not the roots of containers, whose scratch may lie in the working folder or below /opt.
+    others = [mount.point for mount in mounted if not _is_a_root(mount)]
+    below = [point for point in others if _is_below(point, reads)]  # a disk inside of a folder of data
     needed = [*reads, *below, *_existing(host, [*reads, *python_paths(host)])]
     hidden = [path for path in needed if not _shown(mounted, path)]
-    system = [mount.point for mount in mounted if _is_system(mount.point)]
+    system = [point for point in others if _is_system(point)]
     readable = _without_nested(mounted, sorted({*system, *hidden}))
     return _ordered(readable, site)
 

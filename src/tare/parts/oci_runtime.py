@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tare.errors import TrialError
 from tare.host import Completed, Host, Job, Process, Site
@@ -30,6 +30,7 @@ class Runtime:
     flags: tuple[str, ...] = ()
 
     own_root: bool = False  # each container has a state folder of its own: the runtime takes a name for any longer one
+    path: str = ""  # of the program, once it was looked up
 
     @property
     def state(self) -> str:
@@ -42,7 +43,11 @@ class Runtime:
 
     def argv(self, name: str) -> tuple[str, ...]:
         """How every call about this container begins."""
-        return (self.program, "--root", self.root(name), *self.flags)
+        return (self.path or self.program, "--root", self.root(name), *self.flags)
+
+    def found(self, host: Host) -> Runtime:
+        """The same with the program's whole path: jobs come in with a PATH of their own, which may not lead to it."""
+        return replace(self, path=host.run(["sh", "-c", 'command -v -- "$1"', "found", self.program]).out.strip())
 
 
 class OciContainer(Container):
@@ -96,7 +101,7 @@ class OciContainer(Container):
 
     def place(self, host: Host, name: str, group: Group, bundle: str, made: oci.Bundle) -> RuntimePlace:
         """What is opened: the container that runs."""
-        return RuntimePlace(host, name, group, bundle, made, self.own_runtime())
+        return RuntimePlace(host, name, group, bundle, made, self.own_runtime().found(host))
 
     def binds(self, host: Host, site: Site) -> list[hostroot.Bind]:
         return hostroot.binds(host, site) if self.image is None else hostroot.image_binds(site)

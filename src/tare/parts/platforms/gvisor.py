@@ -57,7 +57,7 @@ class Gvisor(OciContainer):
         )
 
     def place(self, host: Host, name: str, group: Group, bundle: str, made: oci.Bundle) -> RuntimePlace:
-        runtime = self.own_runtime()
+        runtime = self.own_runtime().found(host)
         kill = (*runtime.argv(name), "exec", name, "/bin/sh", "-c", _KILL_ALL)
         sandbox = Sandbox(group.host, group.folders, group.keeper, kill)
         return SandboxPlace(host, name, sandbox, bundle, made, runtime)

@@ -186,3 +186,14 @@ def test_the_roots_of_containers_are_not_shown_where_their_scratch_lies_in_the_w
     site = Site(name="tare-1", scratch=Path("/work/state/scratch"), reads=(Path("/work"),))
 
     assert [bind.target for bind in hostroot.binds(host, site)] == ["/work/disk"]
+
+
+def test_the_root_of_a_container_is_no_part_of_the_system_where_its_scratch_lies_below_opt():
+    host = linux("/opt/cuda")
+    host.table.append("60 29 0:60 / /opt/state/scratch/tare-1/root rw - overlay tare:tare-1 rw,lowerdir=/")
+    host._show_table()
+
+    targets = [bind.target for bind in hostroot.binds(host, Site(name="tare-1", scratch=Path("/opt/state/scratch")))]
+
+    assert "/opt/cuda" in targets
+    assert not any(target.startswith("/opt/state") for target in targets)

@@ -36,7 +36,8 @@ def test_a_job_comes_in_by_exec_and_its_environment_is_in_a_file_not_on_the_comm
 
     (spawned,) = host.spawned
     *command, file, _, _, name = spawned.argv
-    assert command == ["runc", "--root", "/run/tare/runc", "exec", "--process"]
+    # By its whole path: it need not lie on the PATH that the container's commands get.
+    assert command == ["/usr/sbin/runc", "--root", "/run/tare/runc", "exec", "--process"]
     assert name == "tare-1"
     process = json.loads(host.files[file])
     assert (process["args"], process["cwd"]) == (["python", "train.py"], "/work")
@@ -50,7 +51,7 @@ def test_a_container_in_a_guest_is_two_platforms_stacked():
 
     place.spawn(Job(("true",)))
 
-    assert guest.spawned[0].argv[:4] == ("runc", "--root", "/run/tare/runc", "exec")
+    assert guest.spawned[0].argv[:4] == ("/usr/sbin/runc", "--root", "/run/tare/runc", "exec")
     # The guest's pids mean nothing on the device: seen from there, all of it is the guest.
     assert place.scope() == guest.scope()
 
