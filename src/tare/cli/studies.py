@@ -15,10 +15,12 @@ from tare.errors import StudyError
 from tare.study.load import at_every_scale, load
 from tare.study.model import Study
 
-_SIZES = ("smoke", "small", "cuda", "full")
+_SIZES = ("smoke", "small", "cuda", "clocks", "full")
 
 scale_option: Callable[[Any], Any] = click.option(
-    "--scale", metavar="NAME", help="How large, for a study that has scales: smoke, small, cuda, or full (the paper's)."
+    "--scale",
+    metavar="NAME",
+    help="How large, for a study that has scales: smoke, small, full (the paper's); some have cuda, clocks.",
 )
 
 
@@ -28,8 +30,9 @@ def command(as_json: bool) -> None:
     """List the papers' experiments: what each asks, where the paper has it, and how long it takes at each scale.
 
     `tare run NAME --scale smoke` runs one, `tare plan NAME --scale small` lists its trials. The scale cuda, where there
-    is one, is small for a server with an NVIDIA GPU. Times are guesses for a small machine (full: for a board with a
-    GPU), and hold for all that the study asks for, whatever can be run here.
+    is one, is small for a server with an NVIDIA GPU; clocks also sets the GPU's clocks, for which it must be
+    yours. Times are guesses for a small machine (full: for a board with a GPU), and hold for all that the study asks
+    for, whatever can be run here.
 
     --json: [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]; scales are seconds.
     """
@@ -87,10 +90,13 @@ def folder_of(study: Study) -> Path:
 
 
 def _time(study: dict[str, Any], scale: str) -> str:
-    from tare.report.words import duration_text
-
+    """A guess needs no seconds beside minutes, and five columns of them have to stand side by side."""
     seconds = study["scales"].get(scale)
-    return "" if seconds is None else duration_text(seconds)
+    if seconds is None:
+        return ""
+    return next(
+        f"{seconds / unit:.0f} {name}" for unit, name in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= 2 * unit
+    )
 
 
 def _listed(studies: list[dict[str, Any]]) -> str:

@@ -122,6 +122,16 @@ def test_a_row_without_a_figure_says_why(row, store, why):
     assert found.sides == {}
 
 
+def test_an_energy_that_was_read_and_not_believed_says_why_and_not_that_there_is_no_sensor():
+    store = held(TAX, "small", metrics=["compute_s"])
+    energy = {"source": "gpu", "doubts": ["gpu: too short: 1.9 s, and a counter that is read every 0.4 s takes 4 s."]}
+    read = [replace(each, facts={**each.facts, "energy": energy}) for each in store.records]
+    assert ours("0.11a", with_records(store, read)).why == (
+        "energy was read and is not claimed (energy_j): "
+        "gpu: too short: 1.9 s, and a counter that is read every 0.4 s takes 4 s"
+    )
+
+
 def test_the_reason_is_that_of_the_study_that_was_run():
     assert ours("3.14e", held("s3-power-modes", "small", metrics=["step_s"])).why == (
         "no trial of s3-power-modes sets gpu_mhz"
@@ -249,7 +259,7 @@ def test_an_emulated_machine_is_a_condition_and_a_kvm_one_is_not():
 
 
 def test_models_are_told_apart_also_where_two_stores_of_a_machine_have_them():
-    stores = [held(TAX, "small", metrics=["compute_s"]), held("s0-phase-breakup", "small", metrics=["compute_s"])]
+    stores = [held(TAX, scale, metrics=["compute_s"]) for scale in ("small", "cuda")]
     found = ours("0.20", *stores)
     assert found.word == "does not hold"
     assert found.n == 12

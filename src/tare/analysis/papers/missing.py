@@ -31,10 +31,18 @@ def missing_figure(held: Held, metric: str, records: Sequence[Record]) -> str:
         return f"a tracer ran beside the trials of {held.study}, so their {metric} is not compared"
     if told := [words for record in records if (words := (record.facts.get(SOURCES) or {}).get(metric))]:
         return f"{told[0]} of {held.study} ({metric})"
+    if metric.startswith("energy") and (doubt := _doubt_about_energy(records)):
+        return f"energy was read and is not claimed ({metric}): {doubt}"
     for starts, words, parts in _TAKES:
         if metric.startswith(starts):
             return _with_reason(f"{words} ({metric})", held, parts)
     return f"no trial of {held.study} has {metric}"
+
+
+def _doubt_about_energy(records: Sequence[Record]) -> str:
+    """Why the sensor that was there gave no energy: most often the trial was too short for it."""
+    read = [record.facts.get("energy") or {} for record in records]
+    return next((doubt.rstrip(".") for facts in read if facts.get("source") for doubt in facts.get("doubts", ())), "")
 
 
 def missing_level(held: Held, name: str, levels: Sequence[Scalar]) -> str:
