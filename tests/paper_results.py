@@ -17,6 +17,7 @@ from tare.analysis.claims.pooling import Source
 from tare.analysis.papers.library import names, paper
 from tare.analysis.papers.machines import Held, Machine
 from tare.analysis.papers.model import ByClaim
+from tare.analysis.papers.rows import Ours, answered
 from tare.cli.studies import built_in
 from tare.measures import Channel
 from tare.plan.matrix import cells
@@ -103,3 +104,28 @@ def write_store(root: Path, study: str, scale: str, only: Mapping[str, Any], **h
             figures = {**record.metrics, "warm_up_steps": 1.0}
             writer.seal(replace(record, attempt=1, metrics=figures), MARKS, "", "")
     return root
+
+
+def changed(store: Held, **study: object) -> Held:
+    """The same store, with another word in its study."""
+    return replace(store, source=replace(store.source, study={**store.source.study, **study}))
+
+
+def with_records(store: Held, records: Sequence[Record]) -> Held:
+    return replace(store, source=replace(store.source, records=records))
+
+
+def with_zeros(store: Held, metric: str, at: Mapping[str, Any], blocks: int) -> Held:
+    """The same store, with nothing of this figure in the first blocks of the trials with these settings."""
+    made = [
+        replace(each, metrics={**each.metrics, metric: 0.0})
+        if at.items() <= each.settings.items() and each.block < blocks
+        else each
+        for each in store.records
+    ]
+    return with_records(store, made)
+
+
+def ours(row: str, *stores: Held) -> Ours:
+    """What a row comes to on a machine with these stores."""
+    return answered(paper(f"s{row[0]}"), [machine(*stores)]).rows[row]["here"]

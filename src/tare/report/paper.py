@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tare.analysis.claims.model import Answer
+from tare.analysis.model import Comparison
 from tare.analysis.papers.layers import Layers, layers
 from tare.analysis.papers.rows import NOT_HERE, WORDS, Answered
 from tare.report.claims import answer_effect, answer_place
@@ -22,20 +23,22 @@ from tare.report.paper_words import (
 )
 from tare.report.verdicts import effect_of, interval_of, sensitivity_of
 from tare.report.why import layer_name
-from tare.report.words import safe_text, share_text
+from tare.report.words import metric_name, safe_text, share_text
 
 _INDENT = "  "
 COULD_SEE = (
-    "The last column is the smallest effect that such a run sees with a chance of 80 %; equivalent is within the "
-    "margin in brackets."
+    "n is the number of blocks that hold both sides. MDE is the minimum detectable effect, the smallest that such a "
+    "run sees with a chance of 80 %. Equivalent is within the margin in brackets."
 )
 CONDITIONS = "What differs from the paper's conditions:"
+NO_MACHINE = "No machine in these results has run any of this paper's studies."
 
 
 def paper_text(found: Answered, parts: Sequence[str], width: int = 80) -> str:
     """The parts that were asked for, below what the paper asks and the machines that were asked."""
     lines = [*wrap(f"{found.paper.paper}: {found.paper.about}", width, indent=_INDENT)]
     lines += [*wrap(found.paper.note.strip(), width), ""]
+    lines += [] if found.machines else wrap(NO_MACHINE, width)
     for machine in found.machines:
         lines += wrap(f"{safe_text(machine.name)}: {machine_text(machine)}", width, indent=_INDENT)
     for part in parts:
@@ -97,19 +100,30 @@ def by_claim(found: Answered) -> dict[str, list[tuple[str, Answer]]]:
 def _layers(found: Answered, width: int) -> list[str]:
     lines: list[str] = []
     for each in layers(found):
-        lines += [f"{safe_text(each.machine)}: the container in whole"]
-        lines += [table(whole_rows(each), WHOLE_HEADS, width), ""]
-        lines += [f"{safe_text(each.machine)}: layer by layer"]
+        lines += wrap(f"{safe_text(each.machine)}: {whole_title(each)}", width)
+        lines += [table(whole_rows(each), WHOLE_HEADS, width, whole=True), *wrap(COULD_SEE, width), ""]
         if each.apart is None:
-            lines += wrap(safe_text(f"{NOT_HERE}: {each.why}."), width)
+            lines += wrap(safe_text(f"{each.machine}: layer by layer: {NOT_HERE}: {each.why}."), width)
         else:
-            lines += [table(layer_rows(each), LAYER_HEADS, width), *wrap(layers_sentence(each), width)]
+            lines += wrap(safe_text(f"{each.machine}: {layers_title(each)}"), width)
+            lines += [table(layer_rows(each), LAYER_HEADS, width, whole=True), *wrap(layers_sentence(each), width)]
         lines += [""]
     return lines[:-1]
 
 
-WHOLE_HEADS = ("workload", "change", "interval", "verdict", "could see")
-LAYER_HEADS = ("layer", "adds", "interval", "verdict", "could see")
+WHOLE_HEADS = ("workload", "change", "interval", "n", "verdict", "MDE")
+LAYER_HEADS = ("layer", "adds", "interval", "n", "verdict", "MDE")
+
+
+def whole_title(each: Layers) -> str:
+    """`the container in whole (compute of a mini-batch)`."""
+    figures = dict.fromkeys(quantity.partition(": ")[2] for quantity in each.whole)
+    return f"the container in whole ({', '.join(figures)})"
+
+
+def layers_title(each: Layers) -> str:
+    """`layer by layer: torch_train lenet5, step mean`."""
+    return f"layer by layer: {each.workload}, {metric_name(each.apart.metric)}" if each.apart is not None else ""
 
 
 def whole_rows(each: Layers) -> list[tuple[str, ...]]:
@@ -118,11 +132,11 @@ def whole_rows(each: Layers) -> list[tuple[str, ...]]:
     for quantity, ours in each.whole.items():
         name = quantity.partition(":")[0]
         if ours.change is None:
-            made.append((name, "", "", NOT_HERE, ""))
+            made.append((name, "", "", "", not_here(ours.why) if ours.why else NOT_HERE, ""))
             continue
         seen = share_text(ours.mde) if ours.mde is not None else ""
         word = _word(ours.verdict, ours.margin)
-        made.append((name, change_text(ours), change_interval(ours) or TOO_FEW, word, seen))
+        made.append((name, change_text(ours), change_interval(ours) or TOO_FEW, str(ours.n), word, seen))
     return made
 
 
@@ -137,10 +151,12 @@ def layer_rows(each: Layers) -> list[tuple[str, ...]]:
         return []
     named = [("the whole container", each.apart.total)]
     named += [(layer_name(layer.layer), layer.added) for layer in each.apart.layers if layer.added is not None]
-    return [
-        (name, effect_of(found), interval_of(found), _word(found.verdict, found.margin), sensitivity_of(found))
-        for name, found in named
-    ]
+    return [(name, *_layer_cells(found)) for name, found in named]
+
+
+def _layer_cells(found: Comparison) -> tuple[str, ...]:
+    word = _word(found.verdict, found.margin)
+    return effect_of(found), interval_of(found), str(found.n), word, sensitivity_of(found)
 
 
 def layers_sentence(each: Layers) -> str:
@@ -151,7 +167,7 @@ def layers_sentence(each: Layers) -> str:
     noise = f" The same thing run twice differed by {share_text(floor)}." if floor is not None else ""
     guilty = ", ".join(layer_name(layer.layer) for layer in each.apart.guilty)
     said = f"Surely slower with it than without: {guilty}." if guilty else "No layer is surely slower than without it."
-    return f"{said}{noise} {COULD_SEE}"
+    return f"{said}{noise}"
 
 
 _PARTS: Mapping[str, Callable[[Answered, int], list[str]]] = {"rows": _rows, "claims": _claims, "layers": _layers}

@@ -25,33 +25,49 @@ Marks = Mapping[tuple[str, ...], str]  # conditions -> the letter that stands fo
 
 def printed_text(row: Row) -> str:
     """`bare 3.91 ms, container 6.01 ms: +53.7 %`, with what is wrong with it."""
+    return f"{plainly_printed(row)} ({row.hazard})" if row.hazard else plainly_printed(row)
+
+
+def plainly_printed(row: Row) -> str:
+    """The same, as the paper has it."""
     sides = ", ".join(f"{name} {value}" for name, value in row.paper.sides.items())
-    said = ": ".join(part for part in (sides, row.paper.change) if part)
-    return f"{said} ({row.hazard})" if row.hazard else said
+    return ": ".join(part for part in (sides, row.paper.change) if part)
 
 
 def ours_text(ours: Ours, marks: Marks) -> str:
     """`bare 1.20 ms, docker 1.22 ms: +1.6 % [+0.4, +2.9], 6 blocks (a)`, or why there is nothing."""
     if ours.word == NOT_HERE:
         return not_here(ours.why)
-    said = f"{ours.word}: {_change(ours)}" if ours.word is not None else _figures(ours)
+    said = "; ".join(map(_worded, (ours, *ours.also))) if ours.word is not None else _figures(ours)
     mark = marks.get(ours.conditions, "")
     return safe_text(f"{said} ({mark})" if mark else said)
 
 
 def not_here(why: str) -> str:
     """`not measured here: only one model was trained`."""
+    return safe_text(f"{NOT_HERE}: {reason_text(why)}")
+
+
+def reason_text(why: str) -> str:
+    """`only one model was trained`: a sentence that goes on where another began."""
     goes_on = f"{why[:1].lower()}{why[1:]}" if why[1:2].islower() else why
-    return safe_text(f"{NOT_HERE}: {goes_on.rstrip('.')}")
+    return safe_text(goes_on.rstrip("."))
+
+
+def _worded(ours: Ours) -> str:
+    """`holds (torch 2.13.0): +1.6 % [+0.4, +2.9], 6 blocks`: a claim, and of which population."""
+    where = f" ({ours.where})" if ours.where else ""
+    return f"{ours.word}{where}: {_change(ours)}"
 
 
 def _figures(ours: Ours) -> str:
-    if ours.change is None:
+    if len(ours.sides) == 1 and ours.change is None:
         return _value(ours)
     texts = quantity_texts(ours.metric, list(ours.sides.values()))
     sides = ", ".join(f"{_side(name, ours)} {text}" for name, text in zip(ours.sides, texts, strict=True))
     doubts = f"; tainted: {ours.why.rstrip('.')}" if ours.why else ""
-    return f"{sides}: {_change(ours)}{_verdict(ours)}{_elsewhere(ours)}{doubts}"
+    said = _no_ratio(ours) if ours.zeros else f"{_change(ours)}{_verdict(ours)}"
+    return f"{sides}: {said}{_elsewhere(ours)}{doubts}"
 
 
 def _side(name: str, ours: Ours) -> str:
@@ -59,12 +75,33 @@ def _side(name: str, ours: Ours) -> str:
     return metric_name(name) if ours.metric in ours.sides else name
 
 
+def _no_ratio(ours: Ours) -> str:
+    """`no ratio, since it is zero in 4 of 6 trials of 0 workers`."""
+    counts = [f"{none} of {count_text(of, 'trial')} of {_side(name, ours)}" for name, (none, of) in ours.zeros.items()]
+    return f"no ratio, since it is zero in {' and in '.join(counts)}"
+
+
 def _value(ours: Ours) -> str:
     (value,) = ours.sides.values()
+    trials = count_text(ours.n, "trial") + _without_share(ours)
     if ours.low is None or ours.high is None:
-        return f"{quantity_texts(ours.metric, [value])[0]}, {count_text(ours.n, 'trial')}"
+        return f"{quantity_texts(ours.metric, [value])[0]}, {trials}{_other_values(ours)}"
     text, low, high = quantity_texts(ours.metric, [value, ours.low, ours.high])
-    return f"{text} [{low.split(' ')[0]}, {high.split(' ')[0]}], {count_text(ours.n, 'trial')}"
+    return f"{text} [{low.split(' ')[0]}, {high.split(' ')[0]}], {trials}{_other_values(ours)}"
+
+
+def _without_share(ours: Ours) -> str:
+    """` (2 of 6 have none: writeback count is zero)`: there is nothing that it could have a share in."""
+    return "".join(
+        f" ({none} of {of} have none: {metric_name(whole)} is zero)" for whole, (none, of) in ours.zeros.items()
+    )
+
+
+def _other_values(ours: Ours) -> str:
+    if not ours.elsewhere:
+        return ""
+    ends = dict.fromkeys(quantity_texts(ours.metric, [min(ours.elsewhere), max(ours.elsewhere)]))
+    return f"; {' to '.join(ends)} in {count_text(len(ours.elsewhere), 'other configuration')}"
 
 
 def _change(ours: Ours) -> str:
@@ -75,8 +112,20 @@ def _change(ours: Ours) -> str:
     return f"{change_text(ours)} {interval}, {blocks}" if interval else f"{change_text(ours)}, {blocks}: {TOO_FEW}"
 
 
+def decrease(share: float) -> float:
+    """A change as S1 tells it: (old - new) / new. A quarter of the old is 3."""
+    return 1 / (1 + share) - 1
+
+
+def _decrease_text(share: float) -> str:
+    times = decrease(share)
+    return f"{times:.3g}x" if abs(times) < 1000 else f"{times:,.0f}x"
+
+
 def change_text(ours: Ours) -> str:
-    """`+1.6 %`; nothing where there is no change."""
+    """`+1.6 %`, or `decreases by 3.1x` where the paper says it so; nothing where there is no change."""
+    if ours.change is not None and ours.as_decrease:
+        return f"decreases by {_decrease_text(ours.change)}"
     return "" if ours.change is None else effect_text(ours.change, (ours.low, ours.high))
 
 
@@ -84,6 +133,8 @@ def change_interval(ours: Ours) -> str:
     """`[+0.4, +2.9]`; nothing where there are too few blocks for one."""
     if ours.low is None or ours.high is None:
         return ""
+    if ours.as_decrease:
+        return f"[{_decrease_text(ours.high)}, {_decrease_text(ours.low)}]"
     return interval_text(ours.low, ours.high, [ours.change])
 
 
@@ -96,11 +147,15 @@ def _verdict(ours: Ours) -> str:
 
 
 def _elsewhere(ours: Ours) -> str:
-    if not ours.elsewhere:
-        return ""
-    ends = dict.fromkeys(effect_text(share) for share in (min(ours.elsewhere), max(ours.elsewhere)))
-    where = count_text(len(ours.elsewhere), "other configuration")
-    return f"; {' to '.join(ends)} in {where}"
+    """The least and the greatest change of other configurations, and how many have none."""
+    told = []
+    if ours.elsewhere:
+        shown = _decrease_text if ours.as_decrease else effect_text
+        ends = dict.fromkeys(shown(share) for share in (min(ours.elsewhere), max(ours.elsewhere)))
+        told.append(f"; {' to '.join(ends)} in {count_text(len(ours.elsewhere), 'other configuration')}")
+    if ours.without_ratio:
+        told.append(f"; no ratio in {count_text(ours.without_ratio, 'other configuration')}")
+    return "".join(told)
 
 
 def marks_of(found: Answered) -> Marks:
@@ -123,7 +178,7 @@ def marks_texts(marks: Marks) -> list[str]:
 def machine_text(machine: Machine) -> str:
     """`Neoverse-N1, 2 cores, 7.6 GiB, kernel 6.18; Python 3.11.7, torch 2.13.0`."""
     device, software = device_text(machine), software_text(machine)
-    return "; ".join(part for part in (device, software) if part) or "none of this paper's studies was run"
+    return "; ".join(part for part in (device, software) if part) or "refused every study of this paper"
 
 
 def device_text(machine: Machine) -> str:

@@ -162,3 +162,14 @@ def test_the_measured_steps_are_those_that_a_real_trials_energy_is_of():
             assert (end_ns - begin_ns) / 1e9 == pytest.approx(record.metrics["energy_window_s"])
             median_w = with_figures(recorded, record, ["power_median_w"]).metrics["power_median_w"]
             assert median_w == pytest.approx(record.metrics["power_mean_w"], rel=0.1)
+
+
+@pytest.mark.parametrize("reason", ["background", "periodic", "sync"])
+def test_where_write_backs_were_traced_and_none_had_a_reason_its_count_is_zero(store, reason):
+    name = f"writeback_{reason}_count"
+    record = store.records()[0]
+    traced = replace(record, metrics={**METRICS, "writeback_count": 4.0})
+    counted = replace(record, metrics={**METRICS, "writeback_count": 4.0, name: 3.0})
+    assert with_figures(store, traced, [name]).metrics[name] == 0.0
+    assert with_figures(store, counted, [name]).metrics[name] == 3.0
+    assert name not in with_figures(store, record, [name]).metrics

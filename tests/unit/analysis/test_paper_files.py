@@ -14,6 +14,7 @@ from tare.analysis.papers.figures import FIGURES
 from tare.analysis.papers.library import names, paper, read
 from tare.analysis.papers.model import ByClaim, Change, number
 from tare.analysis.papers.picking import pick
+from tare.analysis.papers.rows import studies_of
 from tare.cli.studies import built_in
 from tare.errors import StudyError
 from tare.parts.protocols import Mark
@@ -34,7 +35,8 @@ def asked():
 def test_every_paper_has_a_file_and_every_figure_of_the_list_a_row():
     assert names() == list(LISTED)
     for name, count in LISTED.items():
-        numbers = {int(re.match(r"\d+\.(\d+)", row.id)[1]) for row in paper(name).rows}
+        listed = [row for row in paper(name).rows if row.paper.change != "not in the paper"]
+        numbers = {int(re.match(r"\d+\.(\d+)", row.id)[1]) for row in listed}
         assert numbers == set(range(1, count + 1))
         assert all(row.id.startswith(f"{name[1:]}.") for row in paper(name).rows)
 
@@ -46,6 +48,11 @@ def test_no_two_rows_have_the_same_id():
 
 def test_every_study_comes_with_tare_and_belongs_to_a_paper():
     assert {one.study for _, one in asked()} <= set(built_in())
+
+
+def test_every_study_of_a_paper_is_shown_by_a_row_or_a_claim_of_it():
+    shown = {study for name in names() for study in studies_of(paper(name))}
+    assert {study for study in built_in() if re.match(r"s[0-4]-", study)} <= shown
 
 
 def test_every_claim_that_a_row_names_is_one_of_its_paper_and_has_a_study():
@@ -86,6 +93,38 @@ def test_every_row_finds_its_two_sides_in_the_plan_of_its_study_at_some_scale(na
         ), row.id
 
 
+OF_OTHER_NETWORKS = [f"2.{row}{part}" for row in (26, 27, 28) for part in "abc"]
+OF_OTHER_NETWORKS += [f"2.{row}{part}" for row in (30, 31, 32) for part in "abcd"]
+OF_OTHER_NETWORKS += [f"2.33{tenants}{network}" for tenants in "sm" for network in "bcd"]
+NOT_AT_SMALL = {  # rows that a run at scale small does not have, by what it would take
+    *("0.16a", "0.16b"),  # inference at two clocks
+    "1.9b",  # four workers
+    *OF_OTHER_NETWORKS,  # S2 runs SqueezeNet alone there
+    *("3.3", "3.4d", "3.5a", "3.5b", "3.6b", "3.8e", "3.13a", "3.13b", "3.13f", "3.14b", "3.16c"),  # ResNet-18
+    "3.10c",  # batches of 32
+    *("3.14d", "3.14e", "3.14f", "3.18a", "3.18b", "3.18c", "3.20j"),  # a GPU's clock
+    *("3.19a", "3.19b", "3.19c", "3.19d", "3.20a", "3.20b", "3.20c", "3.20h"),  # the CPU's clock
+    *(f"3.21{part}" for part in "abcdef"),  # the memory's clock
+    *("4.3a", "4.3b", "4.3c"),  # a GPU, and several numbers of cores beside it
+    *("4.6b", "4.6c", "4.7b"),  # more applications
+    *("4.11a", "4.11b"),  # applications in virtual machines, which takes KVM
+}
+
+
+def test_at_scale_small_every_row_finds_its_sides_but_those_that_are_listed():
+    asked_there = [row for name in names() for row in paper(name).rows if _measured(row)]
+    missing = {row.id for row in asked_there if not any(_found_at("small", one) for one in _measured(row))}
+    assert missing == NOT_AT_SMALL
+
+
+def _measured(row):
+    return [one for one in row.ours if not isinstance(one, ByClaim)]
+
+
+def _found_at(scale, question):
+    return not isinstance(pick(question, machine(bare_held(question.study, scale))), str)
+
+
 @pytest.mark.parametrize("name", names())
 def test_at_the_papers_own_scale_a_row_means_one_configuration(name):
     for row in paper(name).rows:
@@ -114,12 +153,40 @@ def test_a_row_asks_for_the_model_or_the_application_that_it_names():
             assert not named or key not in one.where or set(one.where[key]) <= named, row.id
 
 
+EMPTIED = ("cold_every_epoch",)
+
+
 def test_rows_of_the_board_whose_cache_is_too_small_read_the_disk_in_every_epoch():
     board = [(row, one) for row, one in asked() if row.id[0] == "1" and "NX" in row.quantity]
-    rows = [(row, one) for row, one in board if one.study != "s1-dataset-scale"]
-    emptied = {row.id for row, one in rows if one.where["control.page_cache.state"] == ("cold_every_epoch",)}
-    assert {row.id for row, _ in rows} - emptied == {"1.16"}  # which compares epoch 0 with the later ones
-    assert len(emptied) == 17
+    emptied = {row.id for row, one in board if one.where["control.page_cache.state"] == EMPTIED}
+    assert {row.id for row, _ in board} - emptied == {"1.16"}  # which compares epoch 0 with the later ones, and says so
+    assert len(emptied) == 21
+    assert "unlike the other rows of the NX" in next(row.hazard for row, _ in board if row.id == "1.16")
+
+
+def test_s3_asks_the_same_of_that_board_and_nothing_that_its_cache_would_have_to_keep():
+    board = [(row, one) for row, one in asked() if row.id[0] == "3" and row.quantity.startswith("NX, MobileNetV3")]
+    assert {one.where.get("control.page_cache.state") for _, one in board} == {EMPTIED}
+    assert {row.id for row, _ in board} == {"3.1b", "3.4e", "3.5e", "3.6c", "3.6d", "3.6e", "3.7e", "3.9c"}
+    rows = {row.id: row for row in paper("s3").rows}
+    assert "cannot be compared with itself" in rows["3.2b"].why_not
+    assert rows["3.1a"].ours != rows["3.1b"].ours
+
+
+def test_how_much_is_in_the_page_cache_is_asked_where_the_trials_did_not_fill_it_beforehand():
+    asked_of = [one for _, one in asked() if "page_cache_share" in one.metric]
+    assert {one.where["control.page_cache.state"] for one in asked_of} == {("cold",)}
+
+
+def test_without_an_idle_core_platforms_are_compared_and_not_numbers_of_cores():
+    (one,) = next(row.ours for row in paper("s4").rows if row.id == "4.8a")
+    assert (one.by, one.start, one.where["platform.leave_idle"]) == ("platform", ("bare",), (0,))
+
+
+def test_every_change_that_s1_tells_by_another_formula_is_told_so_of_ours():
+    other = {row.id for row in paper("s1").rows if (row.paper.change or "").startswith("decreases by")}
+    assert {row.id for row in paper("s1").rows if row.as_decrease} == other
+    assert len(other) == 7
 
 
 def test_every_setting_that_a_row_names_is_one_of_its_study():
@@ -166,6 +233,7 @@ FILE = "paper: S9\nabout: What?\nnote: None.\nconditions: {{}}\nrows: [{rows}]\n
         (ROW.replace("why_not: nobody can", "ours: {study: a}"), "metric"),
         (ROW.replace(", why_not: nobody can", ""), "either `ours` or `why_not`"),
         (ROW.replace("section: I", "section: I, colour: red"), "colour"),
+        (ROW.replace("{change: +1 %}", "{AGX, ResNet-18: 1 %}"), "nothing is printed for AGX"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_with_what_is_wrong(tmp_path, rows, why):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from paper_results import write_store
+from some_layers import container
 from tare.cli import tare as verbs
 from tare.errors import StoreError, StudyError
 from tare.records.packing import pack
@@ -63,7 +65,7 @@ def test_text_and_markdown_say_the_same_figures(results):
     text, page = tare("paper", "s0", results, "--part", "rows"), tare("paper", "s0", results, "--format", "md")
     assert "0.1 LeNet-5, training" in text
     assert "| 0.1 | V-A1 | LeNet-5, training" in page
-    assert "not measured here: s0-phase-breakup was not run" in page
+    assert "- s0-phase-breakup was not run: **0.8** MobileNetV3, training: optimiser step" in page
     assert "lighter models lose more" in page
     assert "lighter models lose more" not in text
 
@@ -73,10 +75,61 @@ def test_a_folder_with_stores_in_it_is_one_machine_of_that_name(results):
     assert [each["name"] for each in found["machines"]] == ["cpu2"]
 
 
-def test_a_machine_that_ran_nothing_of_the_paper_is_a_column_all_the_same(results):
+def test_a_machine_that_ran_nothing_of_the_paper_is_no_column(results):
     found = json.loads(tare("paper", "s4", results, "--json"))
-    assert found["layers"] == {}
-    assert all(ours["word"] == "not measured here" for row in found["rows"] for ours in row["ours"].values())
+    assert (found["layers"], found["machines"], found["claims"]) == ({}, [], [])
+    assert all(row["ours"] == {} for row in found["rows"])
+    for form in ("text", "md"):
+        said = " ".join(tare("paper", "s4", results, "--format", form).split())
+        assert "No machine in these results has run any of this paper's studies." in said
+        assert "image classification on bare metal" in said
+
+
+def test_a_study_that_the_machine_refused_has_its_reason_and_makes_a_column(results, tmp_path):
+    mine = Path(shutil.copytree(results, tmp_path / "results"))
+    said = {"s0-power-sensitivity": ["power_mode: this board has no nvpmodel."], "s4-gpu": ["no GPU."]}
+    (mine / "cpu2" / "not-run.json").write_text(json.dumps(said))
+
+    found = json.loads(tare("paper", "s0", mine, "--json"))
+    row = next(row for row in found["rows"] if row["id"] == "0.7a")["ours"]
+    why = "s0-power-sensitivity cannot be run there: power_mode: this board has no nvpmodel"
+    assert (row["cpu2"]["why"], row["h200"]["why"]) == (why, "s0-power-sensitivity was not run")
+    assert why in " ".join(tare("paper", "s0", mine).split())
+
+    (other,) = json.loads(tare("paper", "s4", mine, "--json"))["machines"]
+    assert other["name"] == "cpu2"
+    assert "refused every study" in tare("paper", "s4", mine)
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("{", "this is not JSON"),
+        ("[]", "there is no object in it"),
+        ('{"s3-dvfs": "no clocks"}', "'s3-dvfs' has no list of sentences"),
+        ('{"s3-dvfs": []}', "'s3-dvfs' has no list of sentences"),
+        ('{"s3-dvfs": [1]}', "'s3-dvfs' has no list of sentences"),
+    ],
+)
+def test_a_list_of_refusals_that_is_wrong_is_named_with_its_form(results, tmp_path, written, why):
+    mine = Path(shutil.copytree(results, tmp_path / "results"))
+    (mine / "cpu2" / "not-run.json").write_text(written)
+    with pytest.raises(StoreError, match=rf"not-run\.json: {why}") as error:
+        tare("paper", "s0", mine)
+    assert "It is written" in str(error.value)
+
+
+def test_a_store_beside_folders_is_one_machine_with_what_lies_in_them(results, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(results / "cpu2" / TAX, out / TAX)
+    with Store.create(out / "why" / "layers", {"study": "why-layers"}, "study: why-layers\n") as store:
+        for record in container({}):
+            store.begin(record).seal(record, [], "", "")
+    found = json.loads(tare("paper", "s0", out, "--json"))
+    assert [each["name"] for each in found["machines"]] == ["out"]
+    assert found["layers"]["out"]["store"] == "out/why/layers"
+    assert found["layers"]["out"]["apart"]["metric"] == "step_s"
+    assert found["rows"][0]["ours"]["out"]["store"] == f"out/{TAX}"
 
 
 def test_what_is_not_there_is_said(results, tmp_path):

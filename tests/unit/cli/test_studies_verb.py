@@ -36,8 +36,8 @@ NAMES = [
     *("s3-pipeline", "s3-storage", "s3-batch", "s3-variability", "s3-dvfs", "s3-baseload", "s3-power-modes"),
     *("s3-predict", "s4-platforms", "s4-scale-up", "s4-pinning", "s4-gpu", "s4-idle-core", "s4-microvm"),
 ]
-# At most a minute, about ten; a GPU that is lent for half an hour (an H200 takes a third of what is guessed).
-MOST_S = {"smoke": 60, "small": 900, "cuda": 4000, "clocks": 4000}
+# At most a minute, ten to twenty; a GPU that is lent for half an hour (an H200 takes a third of what is guessed).
+MOST_S = {"smoke": 60, "small": 1200, "cuda": 4000, "clocks": 4000}
 LEAST_S = {"smoke": 5, "small": 120, "cuda": 120, "clocks": 240, "full": 1000}
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import eq
 
 import numpy as np
 
@@ -18,6 +20,9 @@ from tare.analysis.predict.resources import Array, Rows
 
 FEATURES = ("cores", "cpu_mhz", "gpu_mhz", "mem_mhz")
 FEWEST_MODES = PAPER_MODES + 2  # something must be left to be predicted
+# What stands in for modes where clocks cannot be set: one feature, so that one mode less tells as much.
+STAND_INS: Mapping[str, str] = {"platform.quota": "shares of the CPU's time", "platform.cores": "numbers of cores"}
+FEWEST_STAND_INS = PAPER_MODES + 1
 
 
 def is_of_mode(name: str) -> bool:
@@ -27,11 +32,11 @@ def is_of_mode(name: str) -> bool:
     )
 
 
-def by_mode(cells: Cells) -> dict[Cell, dict[Cell, Series]]:
+def by_mode(cells: Cells, belongs: Callable[[str], bool] = is_of_mode) -> dict[Cell, dict[Cell, Series]]:
     """Workload (everything but the mode) -> mode -> series."""
     found: dict[Cell, dict[Cell, Series]] = {}
     for cell, series in cells.items():
-        mode = frozenset(item for item in cell if is_of_mode(item[0]))
+        mode = frozenset(item for item in cell if belongs(item[0]))
         if mode:
             found.setdefault(cell - mode, {})[mode] = series
     return found
@@ -70,21 +75,47 @@ class Grid:
     time: Array  # workloads x blocks x modes, seconds
     energy: Array | None
     trials: frozenset[str]
+    stand_in: str = ""  # what stands in for power modes, in words
+
+    @property
+    def called(self) -> str:
+        """`modes`, or what stands in for them."""
+        return f"{self.stand_in}, which stand in for modes," if self.stand_in else "modes"
 
 
 def grid(evidence: Evidence) -> Grid | None:
-    """The largest set of modes, told in numbers, that two workloads or more share; None where there is none."""
-    time, energy = (by_mode(_of_one_platform(evidence.cells(names))) for names in (metrics.STEP, metrics.ENERGY))
-    complete = {cell: {mode: s for mode, s in found.items() if _point(mode)} for cell, found in time.items()}
+    """The largest set of modes that two workloads or more share, else of what stands in for them; None without any."""
+    for belongs in (is_of_mode, _is_of_mode_or_cores):
+        if (found := _grid(evidence, belongs, FEWEST_MODES, features=2)) is not None:
+            return found
+    for name, words in STAND_INS.items():
+        if (found := _grid(evidence, partial(eq, name), FEWEST_STAND_INS, features=1)) is not None:
+            return replace(found, stand_in=words)
+    return None
+
+
+def _is_of_mode_or_cores(name: str) -> bool:
+    """A mode whose clocks a control sets, and whose cores the platform does."""
+    return is_of_mode(name) or name == "platform.cores"
+
+
+def _grid(evidence: Evidence, belongs: Callable[[str], bool], fewest: int, features: int) -> Grid | None:
+    """Of the settings that belong to a mode, so many of them or more told in numbers."""
+    time, energy = (
+        by_mode(_of_one_platform(evidence.cells(names)), belongs) for names in (metrics.STEP, metrics.ENERGY)
+    )
+    complete = {
+        cell: {mode: s for mode, s in found.items() if len(_point(mode)) >= features} for cell, found in time.items()
+    }
     groups: dict[frozenset[Cell], list[Cell]] = {}
     for cell, found in complete.items():
         groups.setdefault(frozenset(found), []).append(cell)
     modes, workloads = max(groups.items(), key=lambda item: (len(item[1]) > 1, len(item[0])), default=(frozenset(), []))
-    if len(modes) < FEWEST_MODES or len(workloads) < 2:
+    if len(modes) < fewest or len(workloads) < 2:
         return None
-    if len({len(_point(mode) or []) for mode in modes}) > 1:
+    if len({len(_point(mode)) for mode in modes}) > 1:
         return None
-    order = sorted(modes, key=lambda mode: _point(mode) or [])
+    order = sorted(modes, key=_point)
     series = [complete[cell][mode] for cell in workloads for mode in order]
     blocks = tuple(block for block in series[0].values if all(block in each.values for each in series))
     if not blocks:
@@ -112,12 +143,12 @@ def _stacked(
     )
 
 
-def _point(mode: Cell) -> list[float] | None:
-    """The features of a mode, where it has numbers for two or more."""
+def _point(mode: Cell) -> list[float]:
+    """The features of a mode as numbers; none of them where one is not a number."""
     named: dict[str, Value] = {name.rpartition(".")[2]: value for name, value in mode}
-    values = [named.get(name) for name in FEATURES]
+    values = [named[name] for name in (*FEATURES, "quota") if name in named]
     numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    return numbers if len(numbers) >= 2 and len(numbers) == sum(value is not None for value in values) else None
+    return numbers if len(numbers) == len(values) else []
 
 
 def errors(found: Grid) -> tuple[list[Series], list[Series]]:

@@ -241,8 +241,8 @@ def four_modes_predict_time(evidence: Evidence) -> Look:
         return Look(missing=(NO_GRID,))
     times, _ = errors(found)
     cells = dict(zip(found.workloads, times, strict=True))
-    made = tendency("error of predicted time, four modes measured", cells, "falls", bound=PREDICTED - 1, is_share=True)
-    return Look(tuple(made))
+    about = f"error of predicted time, four {found.called} measured"
+    return Look(tuple(tendency(about, cells, "falls", bound=PREDICTED - 1, is_share=True)))
 
 
 def energy_is_harder(evidence: Evidence) -> Look:
@@ -254,10 +254,14 @@ def energy_is_harder(evidence: Evidence) -> Look:
         return Look(missing=(absent(metrics.ENERGY),))
     pairs = zip(found.workloads, energies, times, strict=True)
     cells = {cell: energy.minus(time) for cell, energy, time in pairs}
-    return Look(tuple(tendency("error of predicted energy against that of time", cells, "rises")))
+    about = f"error of predicted energy against that of time, four {found.called} measured"
+    return Look(tuple(tendency(about, cells, "rises")))
 
 
-NO_GRID = "two models or more in the same six power modes or more, each with its cores and clocks"
+NO_GRID = (
+    "two models or more in the same six power modes or more, each with its cores and clocks, or under the same five "
+    "shares of the CPU's time or numbers of cores"
+)
 
 CLAIMS = (
     Claim("s3.larger-batches-until-saturation", "5.3.1",

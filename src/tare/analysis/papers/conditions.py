@@ -24,6 +24,10 @@ def _count(one: str, many: str) -> Callable[[Any], str]:
     return lambda value: f"{text(value)} {one if value == 1 else many}"
 
 
+def _size(words: str) -> Callable[[Any], str]:
+    return lambda value: words.format(f"{value / 2**20:g} MiB")
+
+
 _WORDS: Mapping[str, Callable[[Any], str]] = {
     "workload.device": lambda value: {"cpu": "on the CPU", "cuda": "on a GPU"}.get(text(value), f"on {text(value)}"),
     "workload.threads": _count("thread", "threads"),
@@ -31,11 +35,14 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "workload.items": _count("item", "items"),
     "workload.requests": _count("request", "requests"),
     "workload.epochs": _count("epoch", "epochs"),
+    "workload.steps_per_epoch": _count("mini-batch an epoch", "mini-batches an epoch"),
     "workload.workers": _count("worker", "workers"),
     "tenants": _count("tenant", "tenants"),
     "workload.scale": lambda value: f"networks at {text(value)} of their size",
     "control.storage.emulate": lambda value: f"emulated {text(value)}",
     "control.page_cache.state": lambda value: _CACHE.get(text(value), f"page cache {text(value)}"),
+    "control.dirty.background_bytes": _size("background write-back from {} of dirty pages on"),
+    "control.dirty.bytes": _size("writers held up at {} of dirty pages"),
     "control.dirty.expire": lambda value: f"dirty pages expire after {text(value)} s",
     "control.dirty.writeback": lambda value: f"flusher every {text(value)} s",
     ACCEL: lambda value: "emulated machine (TCG)" if value == EMULATED else f"accelerated by {text(value)}",
@@ -45,7 +52,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
 def conditions(
     records: Sequence[Record],
     study: Mapping[str, Any],
-    paper: Mapping[str, Scalar],
+    paper: Mapping[str, Sequence[Scalar]],
     without: Sequence[str] = (),
     metric: str = "",
 ) -> tuple[str, ...]:
@@ -56,7 +63,7 @@ def conditions(
         if name in without:
             continue
         ours = {text(value): value for record in records if (value := _value(record, name)) is not None}
-        said += [_word(name, value) for value in ours.values() if theirs is None or not _same(value, theirs)]
+        said += [_word(name, value) for value in ours.values() if not any(_same(value, each) for each in theirs)]
     return tuple(dict.fromkeys([*said, *_sources(records, metric)]))
 
 
@@ -83,5 +90,8 @@ def _word(name: str, value: Any) -> str:
 
 
 def _same(ours: Any, theirs: Scalar) -> bool:
+    """Whether it is what the paper had; nothing is the same as what the library or the data have."""
+    if theirs is None:
+        return False
     numbers = [each for each in (ours, theirs) if isinstance(each, int | float) and not isinstance(each, bool)]
-    return float(ours) == float(theirs or 0) if len(numbers) == 2 else text(ours) == text(theirs)
+    return float(ours) == float(theirs) if len(numbers) == 2 else text(ours) == text(theirs)

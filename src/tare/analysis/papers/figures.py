@@ -1,7 +1,8 @@
 """Figures that a record does not hold by itself, made from what lies beside it.
 
-Medians of what the sampler saw while the measured steps ran, means of epoch 0, counts of the kernel's events, and the
-share of the places with most page faults. Each is made only for a study whose rows ask for it.
+Medians of what the sampler saw while the measured steps ran, means of epoch 0, counts of the kernel's events, that
+none of the write-backs had some reason, and the share of the places with most page faults. Each is made only for a
+study whose rows ask for it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ COUNTED = (
     "page-faults", "minor-faults", "major-faults", "block_touch_buffer", "block_dirty_buffer", "block_rq_insert",
     "block_rq_issue", "block_rq_complete", "block_bio_queue", "block_bio_backmerge", "block_bio_frontmerge",
 )  # fmt: skip
+WRITE_BACKS = "writeback_count"
+REASONS = ("background", "periodic", "sync")  # of a write-back, as the kernel gives them
 _OF_THE_CONTAINER = ("workload", "tenant", "daemon")  # roles: what would not run without it
 
 
@@ -168,6 +171,15 @@ def _neither_stall_nor_compute(beside: Beside) -> Found | None:
     return None if step_s is None or stall_s is None or compute_s is None else Found(step_s - stall_s - compute_s)
 
 
+def _of_reason(name: str, beside: Beside) -> Found | None:
+    """Write-backs of one reason. Where they were traced and none had it that is none: records lack the count then.
+
+    It is made here and not in the record: a store that was sealed without it must stay as it was derived.
+    """
+    found = beside.record.metrics
+    return Found(found.get(name, 0.0)) if WRITE_BACKS in found else None
+
+
 def _top_places(beside: Beside) -> Found | None:
     """Of the faults of the container and its daemons: those of the ten places (as in `tare kernel`) with most."""
     table = beside.table(faults.PROBE, faults.TABLE)
@@ -183,6 +195,7 @@ FIGURES: Mapping[str, Make] = {
     **{count_name(event): partial(_count, event) for event in COUNTED},
     "epoch0_stall_mean_s": partial(_early_mean, "fetch"),
     "epoch0_step_mean_s": partial(_early_mean, "step"),
+    **{name: partial(_of_reason, name) for name in (f"writeback_{reason}_count" for reason in REASONS)},
     "copy_and_overhead_mean_s": _neither_stall_nor_compute,
     "fault_top10_place_share": _top_places,
 }

@@ -1,19 +1,21 @@
 """A folder of results: RESULTS/MACHINE/STUDY.tare, or the same as store folders; what each machine has.
 
-A folder that holds stores itself is one machine, named after the folder. Stores of a baseload lie beside the study's
-own and are read with it.
+A folder that holds a store itself is one machine with all that lies below it, named after the folder. Stores of a
+baseload lie beside the study's own and are read with it. `not-run.json` beside a machine's stores says which studies
+the machine refused, and why (see `refused`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tare.analysis.cells import text
 from tare.analysis.claims.pooling import Source, source_of
 from tare.analysis.papers.figures import with_figures
+from tare.analysis.papers.refused import Refused, refused
 from tare.analysis.parity import flat
 from tare.errors import StoreError
 from tare.records.model import USABLE, Record
@@ -48,6 +50,7 @@ class Machine:
 
     name: str
     held: tuple[Held, ...]
+    not_run: Refused = field(default_factory=dict)  # study -> what the machine said when it was asked to run it
 
     def of(self, study: str) -> list[Held]:
         return [each for each in self.held if each.study == study]
@@ -86,15 +89,22 @@ class Machine:
 
 
 def machines(results: Path, studies: Mapping[str, Collection[str]]) -> list[Machine]:
-    """Every machine that has results of anything, with its stores of these studies read, and these figures of each."""
-    found: dict[str, list[Held]] = {}
-    for name, path in _stores(results):
-        held = found.setdefault(name, [])
-        with Store.open(path) as store:
-            study = str(store.study.get("study", "")) if isinstance(store.study, Mapping) else ""
-            if study in studies:
-                held.append(Held(f"{name}/{path.name}", study, _read(store, f"{name}/{path.name}", studies[study])))
-    return [Machine(name, tuple(held)) for name, held in found.items()]
+    """Every machine that has run any of these studies or refused it, with their stores read, and these figures."""
+    found = []
+    for name, (folder, places) in _by_machine(results).items():
+        read = (_held(path, shown, studies) for path, shown in places)
+        held = tuple(each for each in read if each is not None)
+        not_run = {study: why for study, why in refused(folder).items() if study in studies}
+        if held or not_run:
+            found.append(Machine(name, held, not_run))
+    return found
+
+
+def _held(path: Path, shown: str, studies: Mapping[str, Collection[str]]) -> Held | None:
+    """A store of one of these studies; None for any other."""
+    with Store.open(path) as store:
+        study = str(store.study.get("study", "")) if isinstance(store.study, Mapping) else ""
+        return Held(shown, study, _read(store, shown, studies[study])) if study in studies else None
 
 
 def _read(store: Store, name: str, figures: Collection[str]) -> Source:
@@ -102,17 +112,22 @@ def _read(store: Store, name: str, figures: Collection[str]) -> Source:
     return replace(source, records=[with_figures(store, record, figures) for record in source.records])
 
 
-def _stores(results: Path) -> list[tuple[str, Path]]:
-    """Machine and place of every store and pack, sorted; those of a baseload go with the study's own."""
+Places: TypeAlias = list[tuple[Path, str]]  # each store, and what it is called
+
+
+def _by_machine(results: Path) -> dict[str, tuple[Path, Places]]:
+    """Machine -> its folder, and its stores and packs in order; those of a baseload go with the study's own."""
     whole = results.resolve()
     found = stores_in(whole)
     if found == [whole]:
-        return [(whole.parent.name, whole)]
+        return {whole.parent.name: (whole.parent, [(whole, f"{whole.parent.name}/{whole.name}")])}
     kept = [path for path in found if not path.name.removesuffix(SUFFIX).endswith(_BASELOAD)]
     if not kept:
         raise StoreError(f"{results}: there are stores of baseloads alone in this folder; their studies lie elsewhere.")
-    return [(_machine(path.relative_to(whole), whole.name), path) for path in kept]
-
-
-def _machine(path: Path, folder: str) -> str:
-    return path.parts[0] if len(path.parts) > 1 else folder
+    if any(path.parent == whole for path in kept):
+        return {whole.name: (whole, [(path, f"{whole.name}/{path.relative_to(whole)}") for path in kept])}
+    made: dict[str, tuple[Path, Places]] = {}
+    for path in kept:
+        below = path.relative_to(whole)
+        made.setdefault(below.parts[0], (whole / below.parts[0], []))[1].append((path, str(below)))
+    return made

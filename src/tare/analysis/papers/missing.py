@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tare.analysis.cells import text
-from tare.analysis.papers.figures import SOURCES
-from tare.analysis.papers.machines import Held
+from tare.analysis.papers.figures import SOURCES, WRITE_BACKS
+from tare.analysis.papers.machines import Held, Machine
 from tare.analysis.papers.model import Scalar
+from tare.analysis.papers.refused import cannot_be_run
 from tare.records.model import Record
 
 # What a figure takes: how its name begins, in words, and the parts that give it.
@@ -23,6 +24,15 @@ _TAKES: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("page_cache",), "the page cache was not looked at", ("page_cache",)),
 )  # fmt: skip
 _SHOWN = 4
+_OF_THE_IDLE_DEVICE = _TAKES[0][0]
+_ENERGY = "energy_j"  # what a baseload is taken from
+_BETWEEN_WRITE_BACKS = "writeback_interval"
+
+
+def not_run(machine: Machine, study: str) -> str:
+    """There is no store of the study: the machine refused it, or nobody asked."""
+    said = machine.not_run.get(study)
+    return f"{study} was not run" if said is None else cannot_be_run(study, said)
 
 
 def missing_figure(held: Held, metric: str, records: Sequence[Record]) -> str:
@@ -33,6 +43,10 @@ def missing_figure(held: Held, metric: str, records: Sequence[Record]) -> str:
         return f"{told[0]} of {held.study} ({metric})"
     if metric.startswith("energy") and (doubt := _doubt_about_energy(records)):
         return f"energy was read and is not claimed ({metric}): {doubt}"
+    if metric.startswith(_OF_THE_IDLE_DEVICE) and not any(_ENERGY in record.metrics for record in records):
+        return missing_figure(held, _ENERGY, records)
+    if metric.startswith(_BETWEEN_WRITE_BACKS) and any(WRITE_BACKS in record.metrics for record in records):
+        return f"too few write-backs in the trials of {held.study} ({metric})"
     for starts, words, parts in _TAKES:
         if metric.startswith(starts):
             return _with_reason(f"{words} ({metric})", held, parts)
@@ -61,12 +75,9 @@ def only_levels(held: Held, by: str, run: Sequence[Any]) -> str:
     return _with_reason(f"the trials of {held.study} have {_last(by)} {shown} only", held, words)
 
 
-def not_a_ratio(held: Held, metric: str, records: Sequence[Record]) -> str | None:
-    """The figure is zero, or less, in trials that would be a side; None where that is not the reason."""
-    zero = sum(record.compared.get(metric, 1.0) <= 0 for record in records)
-    if not zero:
-        return None
-    return f"{metric} is zero or less in {zero} trials of {held.study}, and a ratio needs more"
+def nothing_to_share(held: Held, whole: str, records: Sequence[Record]) -> str:
+    """What a share would be of is zero in every trial."""
+    return f"{whole} is zero in all {len(records)} trials of {held.study}, and nothing has a share in it"
 
 
 def _last(name: str) -> str:

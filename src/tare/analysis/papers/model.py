@@ -9,7 +9,7 @@ A row's `ours` is one of three questions, or a list of them of which the first t
 
 `metric` may be a list: the first that the trials have. A list in `where`, `from` or `to` means the first of these
 levels that was run, null being a setting that was left alone; `least` and `most` mean the ends of what was run. A row
-that tare cannot measure has `why_not`.
+that tare cannot measure has `why_not`. One with `as_decrease` tells a change as the paper does, (old - new) / new.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Printed(_Frozen):
     @classmethod
     def _as_written(cls, data: Any) -> Any:
         """`{bare: 3.91 ms, container: 6.01 ms, change: +53.7 %}`: whatever is not the change is a side."""
+        if empty := [str(name) for name, value in dict(data).items() if value is None]:
+            raise ValueError(f"nothing is printed for {', '.join(empty)}; a name with a comma in it takes quotes")
         written = {str(name): str(value) for name, value in dict(data).items()}
         return {"change": written.pop(_CHANGE, None), "sides": written}
 
@@ -123,6 +125,7 @@ class Row(_Frozen):
     hazard: str | None = None  # what is wrong with what was printed
     ours: Annotated[tuple[Question, ...], BeforeValidator(_several)] = ()
     why_not: str | None = None
+    as_decrease: bool = False  # the paper says "decreases by 3.1x" and means (old - new) / new: so is ours told
 
     @model_validator(mode="after")
     def _asked_or_not(self) -> Row:
@@ -137,7 +140,7 @@ class Paper(_Frozen):
     paper: str  # "S0"
     about: str
     note: str
-    conditions: Mapping[str, Scalar]  # setting -> what the paper had; None: what the library or the data has
+    conditions: Mapping[str, Levels]  # setting -> what the paper had, or any of these; null: what library or data have
     rows: tuple[Row, ...]
     shared: tuple[Any, ...] = Field(default=(), repr=False)  # only holds what the file names more than once
 

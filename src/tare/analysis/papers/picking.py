@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any, TypeAlias
 
@@ -11,9 +12,9 @@ from tare.analysis.cells import Cells, cells, text
 from tare.analysis.compare import Contest, contests
 from tare.analysis.model import Measurement
 from tare.analysis.papers.machines import Held, Machine
-from tare.analysis.papers.missing import missing_figure, missing_level, not_a_ratio, only_levels
+from tare.analysis.papers.missing import missing_figure, missing_level, not_run, nothing_to_share, only_levels
 from tare.analysis.papers.model import Change, Scalar, Value, Within
-from tare.analysis.trials import measurements, sort_out
+from tare.analysis.trials import measurements
 from tare.records.attempts import newest_usable
 from tare.records.model import USABLE, Record
 
@@ -41,7 +42,8 @@ class Picked:
     records: tuple[Record, ...]
     around: str = ""  # what tells it from others that the row could mean as well
     contest: Contest | None = None
-    values: tuple[float, ...] = ()
+    values: tuple[tuple[float, ...], ...] = ()  # of each name, where there is no contest
+    zeros: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # name -> trials with nothing, of how many
     by: str = ""  # the factor whose levels are the sides
     about: tuple[str, ...] = ()  # the settings that the row itself names
 
@@ -57,7 +59,7 @@ class Picked:
 def pick(question: Measured, machine: Machine) -> list[Picked] | str:
     """Everything that the question can mean on this machine, the first being meant; or why it means nothing."""
     stores = machine.of(question.study)
-    why = f"{question.study} was not run"
+    why = not_run(machine, question.study)
     for held in stores:
         found = _pick(question, held)
         if not isinstance(found, str):
@@ -93,7 +95,7 @@ def _sides(question: object, held: Held, records: Sequence[Record], metric: str)
 def _(question: Change, held: Held, records: Sequence[Record], metric: str) -> list[Picked] | str:
     having = [record for record in records if record.settings.get(question.by) is not None]
     label = cells(having, question.by)
-    used = sort_out(having, label, metric).used
+    used = newest_usable(having, lambda record: _has(record, metric))
     made = []
     for around, group in _grouped(used, label.surroundings).items():
         levels = [_level(group, question.by, wanted) for wanted in (question.start, question.end)]
@@ -101,7 +103,7 @@ def _(question: Change, held: Held, records: Sequence[Record], metric: str) -> l
             continue
         made.append(_change(question, held, _at_levels(group, question.by, label, levels), label, metric, around))
     run = [record.settings[question.by] for record in having]
-    return made or not_a_ratio(held, metric, having) or only_levels(held, question.by, run)
+    return made or only_levels(held, question.by, run)
 
 
 def _change(
@@ -110,9 +112,25 @@ def _change(
     start, end = sides
     both = (*start, *end)
     names = [label.label(side[0]) for side in sides]
-    (contest,) = contests(measurements(both, label, metric), names[0], levels=names)
     shown = tuple(called(question.by, side[0].settings[question.by]) for side in sides)
-    return Picked(held, metric, shown, both, around, contest, by=question.by, about=_about(question, question.by))
+    picked = Picked(held, metric, shown, both, around, by=question.by, about=_about(question, question.by))
+    values = [tuple(record.compared[metric] for record in side if not record.twin) for side in sides]
+    if all(values) and _any_zero(values):
+        return _without_ratio(picked, values)
+    told = [record for record in both if _positive(record, metric)]  # a twin with nothing does not tell the noise
+    (contest,) = contests(measurements(told, label, metric), names[0], levels=names)
+    return replace(picked, contest=contest)
+
+
+def _any_zero(values: Sequence[Sequence[float]]) -> bool:
+    return any(value <= 0 for side in values for value in side)
+
+
+def _without_ratio(picked: Picked, values: Sequence[tuple[float, ...]]) -> Picked:
+    """The values of both sides alone: without the trials that have nothing, a ratio would be of the others only."""
+    named = zip(picked.names, values, strict=True)
+    zeros = {name: (sum(value <= 0 for value in side), len(side)) for name, side in named}
+    return replace(picked, values=tuple(values), zeros={name: count for name, count in zeros.items() if count[0]})
 
 
 def _about(question: Measured, *by: str) -> tuple[str, ...]:
@@ -135,37 +153,56 @@ def _at_levels(
 
 @_sides.register
 def _(question: Within, held: Held, records: Sequence[Record], metric: str) -> list[Picked] | str:
-    both = (metric, question.than)
-    having = _speaking(records, lambda record: all(_positive(record, name) for name in both))
+    names = (question.than, metric)
+    having = _speaking(records, lambda record: all(_has(record, name) for name in names))
     if not having:
         return missing_figure(held, question.than, records)
     made = []
     for around, group in _by_cell(having).items():
-        ours, theirs = (
-            [Measurement(name, record.compared[name], str(record.block), trial=record.trial) for record in group]
-            for name in (metric, question.than)
-        )
-        contest = Contest(metric, question.than, ours, theirs)
-        names = (question.than, metric)
-        made.append(Picked(held, metric, names, tuple(group), around, contest, about=_about(question)))
+        picked = Picked(held, metric, names, tuple(group), around, about=_about(question))
+        values = [tuple(record.compared[name] for record in group) for name in names]
+        made.append(_without_ratio(picked, values) if _any_zero(values) else replace(picked, contest=_within(picked)))
     return made
+
+
+def _within(picked: Picked) -> Contest:
+    theirs, ours = (
+        [Measurement(name, record.compared[name], str(record.block), trial=record.trial) for record in picked.records]
+        for name in picked.names
+    )
+    return Contest(picked.names[1], picked.names[0], ours, theirs)
 
 
 @_sides.register
 def _(question: Value, held: Held, records: Sequence[Record], metric: str) -> list[Picked] | str:
     whole = question.part_of
-    having = _speaking(
-        records, lambda record: metric in record.compared and (whole is None or _positive(record, whole))
-    )
+    having = _speaking(records, lambda record: _has(record, metric) and (whole is None or _has(record, whole)))
     if not having:
         return missing_figure(held, whole or metric, records)
-    made = []
-    for around, group in _by_cell(having).items():
-        values = tuple(record.compared[metric] / (record.compared[whole] if whole else 1.0) for record in group)
-        called_as = metric if whole is None else f"{metric.rpartition('_')[0]}_share"
-        names = (whole or "",)
-        made.append(Picked(held, called_as, names, tuple(group), around, values=values, about=_about(question)))
-    return made
+    if whole is not None and not any(_positive(record, whole) for record in having):
+        return nothing_to_share(held, whole, having)
+    groups = [(around, group, _shares(group, metric, whole)) for around, group in _by_cell(having).items()]
+    called_as = metric if whole is None else f"{metric.rpartition('_')[0]}_share"
+    return [
+        Picked(
+            held, called_as, (whole or "",), tuple(group), around,
+            values=(values,), zeros=_without(whole, group, values), about=_about(question),
+        )
+        for around, group, values in groups
+        if values
+    ]  # fmt: skip
+
+
+def _shares(group: Sequence[Record], metric: str, whole: str | None) -> tuple[float, ...]:
+    """The figure of each trial, or its share in another; where there is nothing, nothing has a share in it."""
+    if whole is None:
+        return tuple(record.compared[metric] for record in group)
+    return tuple(record.compared[metric] / record.compared[whole] for record in group if _positive(record, whole))
+
+
+def _without(whole: str | None, group: Sequence[Record], values: Sequence[float]) -> dict[str, tuple[int, int]]:
+    lacking = len(group) - len(values)
+    return {whole: (lacking, len(group))} if whole is not None and lacking else {}
 
 
 def _by_cell(records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -182,6 +219,10 @@ def _grouped(records: Sequence[Record], key: Callable[[Record], str]) -> dict[st
 def _speaking(records: Sequence[Record], may_speak: Callable[[Record], bool]) -> list[Record]:
     """The attempt that speaks for each trial; no twins, which only tell the noise."""
     return newest_usable((record for record in records if not record.twin), may_speak)
+
+
+def _has(record: Record, metric: str) -> bool:
+    return math.isfinite(record.compared.get(metric, math.nan))
 
 
 def _positive(record: Record, metric: str) -> bool:
@@ -217,7 +258,7 @@ def called(name: str, value: Any) -> str:
     """`docker`, `2 workers`, `GPU 345 MHz`: a level as people call it."""
     last = name.rpartition(".")[2]
     shown = f"{value:g}" if _is_number(value) else text(value)
-    if last in _PLAIN:
+    if last in _PLAIN or isinstance(value, str):  # as in `beside torch_infer`, where others have a number of tenants
         return shown
     words = _CALLED.get((last, value)) or _CALLED.get((last, None))
     return f"{last} {shown}" if words is None else words.format(shown)

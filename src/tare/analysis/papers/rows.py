@@ -15,6 +15,7 @@ from tare.analysis.papers.conditions import conditions
 from tare.analysis.papers.machines import Machine
 from tare.analysis.papers.model import ByClaim, Paper, Row
 from tare.analysis.papers.picking import Measured, Picked, pick
+from tare.analysis.papers.refused import cannot_be_run
 from tare.analysis.parity import differences, taints
 from tare.analysis.request import Request, request
 from tare.analysis.stats import median_estimate
@@ -36,6 +37,7 @@ class Ours:
     change: float | None = None  # a share: 0.016 is +1.6 %
     low: float | None = None  # of the change; where there is none, of the one value
     high: float | None = None
+    zeros: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # side -> trials with nothing, of how many
     n: int = 0  # blocks that hold both sides, or trials
     paired: bool = False
     verdict: str | None = None  # as `compare` says it
@@ -43,11 +45,16 @@ class Ours:
     mde: float | None = None  # the smallest effect that such a run sees with 80 % power
     why: str = ""
     conditions: tuple[str, ...] = ()  # in what the trials differ from the paper's
-    elsewhere: tuple[float, ...] = ()  # the change in other configurations that the row could mean as well
+    elsewhere: tuple[float, ...] = ()  # change, or value, in other configurations that the row could mean as well
+    without_ratio: int = 0  # further ones, whose sides have trials with nothing
+    as_decrease: bool = False  # the paper tells the change as (old - new) / new
+    where: str = ""  # the population that a claim's word is of, where there are several
+    also: tuple[Ours, ...] = ()  # the claim's words on the others
     store: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "conditions": list(self.conditions), "elsewhere": list(self.elsewhere)}
+        plain = {"conditions": list(self.conditions), "elsewhere": list(self.elsewhere)}
+        return {**asdict(self), **plain, "also": [each.as_json() for each in self.also]}
 
 
 @dataclass(frozen=True)
@@ -78,14 +85,24 @@ def answered(paper: Paper, machines: Sequence[Machine]) -> Answered:
 
 def _claims(paper: Paper, machine: Machine) -> tuple[Answer, ...]:
     ours = studies_of(paper)
-    return tuple(answers(claims_of(paper.paper), [held.source for held in machine.held if held.study in ours]))
+    found = answers(claims_of(paper.paper), [held.source for held in machine.held if held.study in ours])
+    return tuple(_or_refused(answer, machine) for answer in found)
+
+
+def _or_refused(answer: Answer, machine: Machine) -> Answer:
+    """What was not measured since the machine refused the claim's study has that as its reason."""
+    study = answer.study.rpartition(" ")[2]
+    if answer.word != NOT_MEASURED or machine.of(study) or study not in machine.not_run:
+        return answer
+    return replace(answer, why=f"{cannot_be_run(study, machine.not_run[study])}.")
 
 
 def _column(paper: Paper, machine: Machine, claims: Sequence[Answer]) -> dict[str, Ours]:
-    found = {row.id: _found(row, machine, claims) for row in paper.rows}
-    judged = _judged(each for several in found.values() if isinstance(several, list) for each in several)
+    found = {row.id: (row, _found(row, machine, claims)) for row in paper.rows}
+    judged = _judged(each for _, several in found.values() if isinstance(several, list) for each in several)
     return {
-        name: several if isinstance(several, Ours) else _ours(several, judged, paper) for name, several in found.items()
+        name: several if isinstance(several, Ours) else _ours(several, judged, paper, row)
+        for name, (row, several) in found.items()
     }
 
 
@@ -112,7 +129,12 @@ def _meant(picked: Picked, question: Measured, row: Row) -> tuple[str, ...]:
 
 
 def _of_claim(claim: str, found: Sequence[Answer]) -> Ours:
-    answer = next(each for each in found if each.id == claim)
+    """What the first population says, and beside it what the others do."""
+    first, *others = (_said(answer) for answer in found if answer.id == claim)
+    return replace(first, also=tuple(others))
+
+
+def _said(answer: Answer) -> Ours:
     return Ours(
         word=WORDS[answer.word],
         change=answer.effect,
@@ -121,6 +143,7 @@ def _of_claim(claim: str, found: Sequence[Answer]) -> Ours:
         n=answer.n,
         paired=True,
         why=answer.why,
+        where=answer.where,
     )
 
 
@@ -146,18 +169,27 @@ def _asked(picked: Picked) -> Request:
     return request(picked.held.source.study)
 
 
-def _ours(several: Sequence[Picked], judged: Mapping[Key, Comparison], paper: Paper) -> Ours:
+def _ours(several: Sequence[Picked], judged: Mapping[Key, Comparison], paper: Paper, row: Row) -> Ours:
     first = several[0]
     said = conditions(first.records, first.held.source.study, paper.conditions, first.about, first.metric)
-    ours = Ours(metric=first.metric, conditions=said, store=first.held.name)
-    if first.contest is None:
-        return _value(ours, first)
-    found = judged[first.key]
-    others = [judged[each.key].effect for each in several[1:]]
+    ours = Ours(metric=first.metric, conditions=said, zeros=first.zeros, store=first.held.name)
+    if first.contest is None and len(first.values) == 1:
+        return _value(ours, several)
+    told = [judged[each.key].effect for each in several[1:] if each.contest is not None]
+    ours = replace(
+        ours,
+        elsewhere=tuple(effect for effect in told if effect is not None),
+        without_ratio=len(several) - 1 - len(told),
+        as_decrease=row.as_decrease,
+    )
+    return _medians(ours, first) if first.contest is None else _change(ours, first, judged[first.key])
+
+
+def _change(ours: Ours, picked: Picked, found: Comparison) -> Ours:
     medians = (found.theirs, found.ours)
     return replace(
         ours,
-        sides={name: each.value for name, each in zip(first.names, medians, strict=True) if each is not None},
+        sides={name: each.value for name, each in zip(picked.names, medians, strict=True) if each is not None},
         change=found.effect,
         low=found.low,
         high=found.high,
@@ -166,15 +198,22 @@ def _ours(several: Sequence[Picked], judged: Mapping[Key, Comparison], paper: Pa
         verdict=found.verdict,
         margin=found.margin,
         mde=found.mde,
-        why=_doubts(first),
-        elsewhere=tuple(effect for effect in others if effect is not None),
+        why=_doubts(picked),
     )
 
 
-def _value(ours: Ours, picked: Picked) -> Ours:
-    found = median_estimate(picked.values)
-    sides = {picked.names[0]: found.value}
-    return replace(ours, sides=sides, low=found.low, high=found.high, n=len(picked.values))
+def _medians(ours: Ours, picked: Picked) -> Ours:
+    """Two sides of which one has nothing in some trials."""
+    medians = {name: median_estimate(side).value for name, side in zip(picked.names, picked.values, strict=True)}
+    return replace(ours, sides=medians, n=min(map(len, picked.values)))
+
+
+def _value(ours: Ours, several: Sequence[Picked]) -> Ours:
+    """One value; of the other configurations that have one, theirs."""
+    found, *others = (median_estimate(each.values[0]) for each in several)
+    sides = {several[0].names[0]: found.value}
+    elsewhere = tuple(each.value for each in others)
+    return replace(ours, sides=sides, low=found.low, high=found.high, n=found.n, elsewhere=elsewhere)
 
 
 def _doubts(picked: Picked) -> str:

@@ -1,0 +1,80 @@
+"""In what the trials behind a paper's row differ from what the paper had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paper_results import changed, held, ours, trials, with_records
+from tare.analysis.papers.conditions import conditions
+from tare.analysis.papers.figures import SOURCES
+
+TAX = "s0-container-tax"
+
+
+def test_conditions_are_those_in_which_the_trials_differ_from_the_paper():
+    store = held(TAX, "small", metrics=["compute_s"])
+    assert ours("0.1", store).conditions == (
+        "scale small", "on the CPU", "0 workers", "1 thread", "960 items", "60 mini-batches an epoch",
+    )  # fmt: skip
+    assert ours("0.2", changed(store, scale="full")).conditions[0] == "on the CPU"
+
+
+def test_the_state_of_the_page_cache_is_told_though_a_row_names_it():
+    slow = ours("1.1a", held("s1-storage", "small")).conditions
+    kept = ours("1.4a", held("s1-workers", "small")).conditions
+    assert {"emulated hdd", "page cache emptied before every epoch"} <= set(slow)
+    assert {"emulated hdd", "page cache emptied before the trial"} <= set(kept)
+    assert not any("worker" in said for said in slow)
+    both = ours("3.2a", held("s3-pipeline", "small")).conditions  # the row compares two states of it
+    assert not any("page cache" in said for said in both)
+
+
+def test_what_only_a_second_choice_has_is_told():
+    assert "2 workers" in ours("3.2a", held("s3-pipeline", "small")).conditions
+    assert not any("worker" in said for said in ours("3.2a", held("s3-pipeline", "full")).conditions)
+    assert "model lenet5" in ours("0.10a", held("s0-syscalls", "smoke", metrics=["system_calls"])).conditions
+    assert not any("model" in said for said in ours("0.10a", held("s0-syscalls", "small")).conditions)
+    assert "2 tenants" in ours("2.29a", held("s2-writebacks", "smoke")).conditions
+    assert not any("tenant" in said for said in ours("2.29a", held("s2-writebacks", "small")).conditions)
+
+
+def test_the_sensor_behind_a_figure_is_a_condition():
+    store = held(TAX, "small", metrics=["power_median_w", "energy_j"])
+    told = {SOURCES: {"power_median_w": "from gpu.power_w: the GPU alone"}, "energy": {"scope": "the GPU"}}
+    found = with_records(store, [replace(each, facts={**each.facts, **told}) for each in store.records])
+    assert ours("0.5", found).conditions[-1] == "from gpu.power_w: the GPU alone"
+    assert ours("0.11a", found).conditions[-1] == "energy of the GPU"
+    assert ours("0.11a", store).conditions[-1] == "60 mini-batches an epoch"
+
+
+def test_an_emulated_machine_is_a_condition_and_a_kvm_one_is_not():
+    (record, *_) = trials("s4-platforms", "small", blocks=1)
+    for accel, said in (("tcg", ("emulated machine (TCG)",)), ("kvm", ())):
+        mine = replace(record, facts={**record.facts, "place": {"accel": accel}})
+        assert conditions([mine], {"scale": "full"}, {"place.accel": ("kvm",)}) == said
+
+
+def test_what_decides_when_pages_are_written_back_is_told():
+    told = ours("2.25a", held("s2-writebacks", "small")).conditions
+    assert {
+        "background write-back from 16 MiB of dirty pages on", "writers held up at 64 MiB of dirty pages",
+        "batch 4", "0 workers", "4 epochs", "6 mini-batches an epoch", "dirty pages expire after 2.0 s",
+    } <= set(told)  # fmt: skip
+    full = ours("2.25a", held("s2-writebacks", "full", blocks=1)).conditions
+    assert not any("dirty" in said or "batch" in said or "epoch" in said for said in full)
+
+
+@pytest.mark.parametrize(
+    ("row", "study", "told"),
+    [
+        ("0.1", TAX, "60 mini-batches an epoch"),
+        ("1.1a", "s1-storage", "2 epochs"),
+        ("3.4a", "s3-pipeline", "60 mini-batches an epoch"),
+        ("3.4e", "s3-pipeline", "2 epochs"),
+    ],
+)
+def test_how_long_a_trial_was_is_told_where_the_paper_had_more(row, study, told):
+    assert told in ours(row, held(study, "small")).conditions
+    assert not any("epoch" in said and "page cache" not in said for said in ours(row, held(study, "full")).conditions)
