@@ -118,8 +118,8 @@ def run_once(folder: Path, devices: int, trials: int, root: Path, kill: bool, pr
             )  # fmt: skip
             merging = MergeClock(fleet)
             with timed(took_s, "ready"):
-                fleet.ready()
                 fleet.collect()
+                fleet.ready()
             if kill:
                 threading.Timer(2.0, os.kill, (next(iter(cluster.pids.values())), signal.SIGKILL)).start()
             pids = {"scheduler": [cluster.scheduler_pid], "workers": sorted(set(cluster.pids.values()))}

@@ -26,9 +26,9 @@ class MergeClock:
         self._s, self._times, self._keep = 0.0, 0, fleet._incoming.keep
         fleet._incoming.keep = self
 
-    def __call__(self, archives: Sequence[bytes]) -> Any:
+    def __call__(self, sent: Sequence[tuple[str, bytes]]) -> Any:
         start_s = time.perf_counter()
-        taken = self._keep(archives)
+        taken = self._keep(sent)
         self._s += time.perf_counter() - start_s
         self._times += sum(len(each.copied) for each in taken)
         return taken

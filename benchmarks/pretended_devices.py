@@ -30,6 +30,7 @@ from tare.records.schema import MANIFEST_FILE, RECORD_FILE
 from tare.records.sealed import folder_name, open_sealed
 from tare.study.load import loads
 from tare.study.model import Study
+from tare_inside.device_agent import asked_for
 
 ROOT = "TARE_PRETENDED_DEVICES"  # the folder of all of them, in the environment of the workers
 SCENE, TEMPLATE, CLAIMS = "scene.json", "template", "claims"
@@ -69,7 +70,7 @@ def _run(name: str, question: Mapping[str, Any]) -> Answer:
         raise Unreachable(f"{name}: no line to it: the device has vanished")
     if _is_hit(question["claim"], "cut", _scene().cut) and _first_time(folder / f".cut-{question['claim']}"):
         _sleep_until((claim["began_s"] + claim["ends_s"]) / 2)
-        raise Unreachable(f"{name}: no line to it: it was cut")
+        raise Unreachable(f"{name}: no line to it: it was cut", heard=True)
     _sleep_until(claim["ends_s"])
     said = {"code": None, "text": "it ended without a word."} if claim["died"] else {"code": 0, "text": ""}
     return Answer({**said, "sends": 1}, _archive(folder, question))
@@ -103,16 +104,16 @@ def _begin(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
     return claim
 
 
-def _claims(folder: Path, trial: str = "") -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.glob(f"{trial}.*" if trial else "[!.]*")):
+def _claims(folder: Path, begins: str = "") -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.glob(f"{begins}*" if begins else "[!.]*")):
         yield json.loads(path.read_text())
 
 
 def _archive(folder: Path, question: Mapping[str, Any]) -> bytes:
     """The sealed attempts that the controller has not got, as the agent sends them."""
-    made, have = io.BytesIO(), set(question["have"])
+    made, have, begins = io.BytesIO(), set(question["have"]), asked_for(question)
     with tarfile.open(fileobj=made, mode="w") as archive:
-        for record in _sealed_in(folder, question.get("trial", "")):
+        for record in _sealed_in(folder, begins):
             name = folder_name(record.trial, record.attempt)
             for file, data in _files(record).items() if name not in have else ():
                 member = tarfile.TarInfo(f"{name}/{file}")
@@ -121,10 +122,10 @@ def _archive(folder: Path, question: Mapping[str, Any]) -> bytes:
     return made.getvalue()
 
 
-def _sealed_in(folder: Path, trial: str) -> Iterator[Record]:
+def _sealed_in(folder: Path, begins: str) -> Iterator[Record]:
     """The attempts that have ended: one that died is sealed as interrupted by the next that begins."""
     tries: dict[str, list[dict[str, Any]]] = {}
-    for claim in _claims(folder, trial):
+    for claim in _claims(folder, begins):
         if claim["ends_s"] <= time.time():
             tries.setdefault(claim["trial"], []).append(claim)
     for of_one in tries.values():

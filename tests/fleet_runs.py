@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,18 +70,19 @@ class Run:
             return store.records()
 
     def attempts(self) -> dict[str, list[str]]:
-        """The states of every attempt, by device; beside other work times are invalid, and what counts is that it ran.
+        """The states of all attempts, by device; beside other work times are invalid: that it ran counts."""
+        return told_attempts(self.records())
 
-        A trial that was measured again for its times alone counts once.
-        """
-        found: dict[str, list[str]] = {}
-        seen: set[tuple[str, str]] = set()
-        for record in self.records():
+
+def told_attempts(records: Sequence[Record]) -> dict[str, list[str]]:
+    """An attempt that was invalid and was therefore run again does not count; any other that was, does."""
+    found: dict[str, list[str]] = {}
+    newest = {record.trial: record.attempt for record in sorted(records, key=lambda record: record.attempt)}
+    for record in records:
+        if record.state != "invalid" or record.attempt == newest[record.trial]:
             state = "ok" if record.state in (*USABLE, "invalid") else record.state
-            if (record.trial, state) not in seen:
-                found.setdefault(record.settings["device"], []).append(state)
-            seen.add((record.trial, state))
-        return found
+            found.setdefault(record.settings["device"], []).append(state)
+    return found
 
 
 def is_sleeping(device: SshDevice, seconds: float) -> bool:

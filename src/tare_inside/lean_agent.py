@@ -6,8 +6,6 @@ runs on nothing but the standard library of Python 3.6 and newer.
 """
 
 import contextlib
-import fcntl
-import json
 import os
 import platform
 import re
@@ -18,13 +16,12 @@ import subprocess
 import sys
 import time
 
-from tare_inside import device_agent, guest_agent, guest_files, guest_jobs, lean_leaving, users_variables
+from tare_inside import device_leftovers, guest_agent, guest_files, guest_jobs, lean_leaving, lean_lock, users_variables
+from tare_inside.device_agent import HELLO
+from tare_inside.device_places import copies_dir, state_dir
 from tare_inside.guest_frames import Channel
 
-HELLO = device_agent.HELLO
-RUN = "driven from "  # how the holder of a device's lock says that it is one of us
 _CLOCK_BOOTTIME = 7  # which the time module of Python 3.6 does not name
-_LOCK_NAME = re.compile(r"[0-9a-f]{1,64}")
 _SITE = re.compile(r"tare-[A-Za-z0-9._-]{1,120}")
 _CHUNK_BYTES = 4 << 20
 
@@ -37,9 +34,7 @@ class Line(Channel):
         self._silent_s = silent_s
 
     def _write(self, left):
-        if not select.select([], [self._says], [], self._silent_s)[1]:
-            raise SystemExit(0)
-        return os.write(self._says, left[: select.PIPE_BUF])  # for so much there is room
+        return written(self._says, left, self._silent_s)
 
 
 class LeanAgent(guest_agent.Agent):
@@ -64,8 +59,8 @@ class LeanAgent(guest_agent.Agent):
             "cores": len(os.sched_getaffinity(0)),
             "root": os.geteuid() == 0,
             "environ": {name: text for name, text in os.environ.items() if users_variables.may_pass(name)},
-            "data": os.path.join(cache_dir(), "data"),
-            "scratch": os.path.join(device_agent.state_dir(), "scratch"),
+            "data": os.path.join(os.environ.get("TARE_CACHE") or copies_dir(), "data"),
+            "scratch": os.path.join(state_dir(), "scratch"),
             "inside": os.path.dirname(os.path.abspath(__file__)),
             "free_bytes": shutil.disk_usage(self._folder).free,
         }
@@ -96,21 +91,15 @@ class LeanAgent(guest_agent.Agent):
 
     def _do_lock(self, header, data):
         """Take the device's own lock, the one that tare on the device takes too; one of us that ends is waited for."""
-        if not _LOCK_NAME.fullmatch(header["device"]):
-            raise ValueError("%r is no name of a device" % header["device"])
-        folder = device_agent.lock_dir()
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        path = os.path.join(folder, header["device"] + ".lock")
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        shared = [] if os.environ.get("TARE_LOCK_DIR") else [os.open(shared_folder(), os.O_RDONLY | os.O_CLOEXEC)]
-        self._locks = [lock] + shared
-        holder = locked(self._locks, header["within_s"])
+        try:
+            self._locks = lean_lock.opened(header["device"])
+        except lean_lock.Untrusted as error:
+            return {"refused": str(error)}, b""
+        holder = lean_lock.taken(self._locks, header["within_s"])
         self._heard_s = time.monotonic()  # the wait was ours
         if holder is not None:
             return {"busy": holder}, b""
-        said = {"pid": os.getpid(), "started": started(), "since": time.time(), "run": RUN + header["run"]}
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, json.dumps(said).encode("utf-8") + b"\n", 0)
+        lean_lock.say(self._locks[0], header["run"])
         self._owns = True
         return {}, b""
 
@@ -152,21 +141,30 @@ class LeanAgent(guest_agent.Agent):
         script = "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside.lean_sampler import main; main()"
         package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         self._sampler = subprocess.Popen(
-            [sys.executable, "-E", "-s", "-B", "-c", script, package, self._samples()],
+            [sys.executable, "-I", "-B", "-c", script, package, self._samples()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,
         )
-        self._sampler.stdin.write(data + b"\n")
-        self._sampler.stdin.flush()
-        if not self._sampler.stdout.readline():
+        left = memoryview(data + b"\n")
+        while left:
+            left = left[written(self._sampler.stdin.fileno(), left, self._silent_s) :]
+        if not self._from_sampler():
             raise OSError(0, "the sampler did not start")
         return {}, b""
 
     def _do_sampled(self, header, data):
         """Have it take a last tick and end; how large the file is that it leaves."""
         self._sampler.stdin.close()
-        self._sampler.stdout.read()  # until it has closed it, which is its last act
+        while self._from_sampler():  # until it has closed it, which is its last act
+            pass
         return {"bytes": os.path.getsize(self._samples())}, b""
+
+    def _from_sampler(self):
+        """What it says next. One that hangs in a sensor would keep us from hearing that the line is gone: we leave."""
+        if not select.select([self._sampler.stdout], [], [], self._silent_s)[0]:
+            raise SystemExit(0)
+        return self._sampler.stdout.read(4096)
 
     def _do_samples(self, header, data):
         with open(self._samples(), "rb") as file:
@@ -204,47 +202,11 @@ def missing_folders(path):
     return found
 
 
-def cache_dir():
-    return os.environ.get("TARE_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare"
-    )
-
-
-def shared_folder():
-    """As `tare.trial.shared_lock` has it: the lock between the runs of different users."""
-    return next(path for path in ("/run/lock", "/run", "/") if os.path.isdir(path))
-
-
-def locked(locks, within_s):
-    """None once all are ours; else what the holder of the first says of itself."""
-    end_s = time.monotonic() + within_s
-    while True:
-        try:
-            for lock in locks:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return None
-        except OSError:
-            holder = said_by(locks[0])
-        for lock in locks:
-            fcntl.flock(lock, fcntl.LOCK_UN)
-        ends_soon = str(holder.get("run", "")).startswith((RUN, "guardian"))
-        if not ends_soon or time.monotonic() > end_s:
-            return holder
-        time.sleep(0.1)
-
-
-def said_by(lock):
-    try:
-        found = json.loads(os.pread(lock, 4096, 0).decode("utf-8"))
-        return found if isinstance(found, dict) else {}
-    except ValueError:
-        return {}
-
-
-def started():
-    """When this process began, in ticks since the boot: with its number, its name for good."""
-    with open("/proc/self/stat") as file:
-        return int(file.read().rpartition(")")[2].split()[19])
+def written(descriptor, data, within_s):
+    """How much of it went into this pipe at once; who does not read for so long is taken for gone, and we leave."""
+    if not select.select([], [descriptor], [], within_s)[1]:
+        raise SystemExit(0)
+    return os.write(descriptor, data[: select.PIPE_BUF])  # for so much there is room
 
 
 def main(silent_s, folder):
@@ -259,6 +221,7 @@ def main(silent_s, folder):
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         guest_jobs.tell("/proc/self/oom_score_adj", "-1000")  # who must clean up is not to be the one that is ended
+    device_leftovers.sweep()
     lean_leaving.adopt_orphans()
     guest_jobs.HERE = folder
     agent = LeanAgent(Line(hears, says, silent_s), folder, silent_s)

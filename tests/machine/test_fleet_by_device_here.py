@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import sshd_devices
+from tare.fleet.inventory import Device
+from tare.fleet.ssh import command_line
 from tare.records.store import Store
 
 RUNS_BESIDE_OTHERS = True  # the devices are namespaces of their own, and no time is looked at
@@ -58,3 +61,20 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_begun(fleet, t
     assert said.returncode == 2
     assert "no device of this run is called 'six'" in said.stderr
     assert not (tmp_path / "store").exists()
+
+
+def test_ssh_itself_takes_our_rules_for_a_jump_host_against_those_of_its_configuration(tmp_path: Path) -> None:
+    """OpenSSH's own word on what it would do; nothing is connected."""
+    (tmp_path / "config").write_text("Host *\nStrictHostKeyChecking accept-new\nBatchMode no\nForwardAgent yes\n")
+    device = Device(name="d", address="10.0.0.2", jump="me@gate.example:2222")
+    words = command_line(device, ["true"], 10, str(tmp_path))
+    told = subprocess.run(
+        ["ssh", "-F", str(tmp_path / "config"), "-G", *words[1:-1]], capture_output=True, text=True, check=True
+    ).stdout
+    (proxy,) = [line.split(" ", 1)[1] for line in told.splitlines() if line.startswith("proxycommand ")]
+    hop = shlex.split(proxy.replace("[%h]:%p", "[10.0.0.2]:22").replace("%%", "%"))
+    said = subprocess.run(
+        [hop[0], "-F", str(tmp_path / "config"), "-G", *hop[1:]], capture_output=True, text=True, check=True
+    ).stdout
+    wanted = {"stricthostkeychecking true", "batchmode yes", "forwardagent no", "user me", "port 2222"}
+    assert wanted <= set(said.splitlines())

@@ -119,7 +119,7 @@ def test_a_network_that_comes_back_in_time_costs_nothing(fleet, start):
     until(lambda: is_sleeping(device, run), "the trial runs", 90)
     device.cut()
     until(lambda: not is_sleeping(device, run), "the trial has ended, unheard", 60)
-    time.sleep(20)  # until ssh has noticed: its line is tried every 10 s, three times
+    time.sleep(30)  # until ssh has noticed: its line is tried every 10 s, and three times in vain ends it
     device.mend()
     assert run.wait() == 0, run.said()
     assert run.attempts() == {"two": ["ok"]}
@@ -159,20 +159,65 @@ def test_a_trial_that_is_killed_on_its_device_is_put_back_there_and_tried_once_m
 
 
 @pytest.mark.deep
+def test_a_trial_that_is_asked_to_end_with_its_device_is_not_done_and_is_tried_once_more(fleet, start):
+    device = fleet.devices["three"]
+    run = start(5, 1, "--on", "three")
+    until(lambda: is_sleeping(device, run), "the trial runs", 90)
+    (trial,) = device.pids("tare.cli fleet trial")
+    device.inside("kill", "-TERM", str(trial))  # as a board that is shut down in order does
+    assert run.wait() == 0, run.said()
+    assert sorted(run.attempts()["three"]) == ["interrupted", "ok"]
+    assert run.what("three") == ["try", "answered", "try", "answered"]
+    assert device.knobs() == KNOBS
+
+
+@pytest.mark.deep
 def test_a_full_disk_takes_out_its_device_and_no_other(fleet, start):
     device = fleet.devices["three"]
+    free = int(device.inside("df", "--output=avail", "-B1", "/var/lib/tare").split()[-1])
+    device.inside("fallocate", "-l", str(free - (16 << 20)), "/var/lib/tare/full")
     run = start(0.2, 1)
-    until(lambda: device.pids("tare.cli fleet"), "it is asked", 60)
-    device.inside("sh", "-c", "head -c 400m /dev/zero > /var/lib/tare/full 2>/dev/null || true")
     try:
         code = run.wait()
     finally:
         device.inside("rm", "/var/lib/tare/full")
-    assert code in (1, 3), run.said()
-    assert "no space left on this device" in run.said()
+    assert code == 1, run.said()
+    assert "three: no space left on this device" in run.said()
+    assert run.attempts() == {"one": ["ok"], "two": ["ok"]}
     again = start(0.2, 1)
     assert again.wait() == 0, again.said()
     assert again.attempts() == {name: ["ok"] for name in fleet.devices}
+
+
+@pytest.mark.deep
+def test_after_the_death_of_the_controller_the_others_do_not_wait_for_the_device_that_is_at_a_trial(fleet, start):
+    one, two = fleet.devices["one"], fleet.devices["two"]
+    run = start(200, 1, "--on", "one")
+    until(lambda: is_sleeping(one, run), "the trial runs", 90)
+    run.process.kill()
+    run.process.wait()
+    again = start(200, 1, "--on", "one", "--on", "two")
+    until(lambda: is_sleeping(two, again), "the other one has begun", 90)
+    assert is_sleeping(one, run)
+    assert one.kill(" sleep 200")
+    assert two.kill(" sleep 200")
+    again.wait()
+    assert again.attempts() == {"one": ["failed"], "two": ["failed"]}  # each once, and by nobody but us
+    assert again.what("one") == ["try", "found"]
+    assert f"new in {again.store}: two." in again.said()
+
+
+@pytest.mark.deep
+def test_a_run_that_is_asked_to_end_says_who_goes_on_without_it(fleet, start):
+    device = fleet.devices["one"]
+    run = start(4, 1, "--on", "one")
+    until(lambda: is_sleeping(device, run), "the trial runs", 90)
+    run.process.terminate()
+    assert run.wait() == 130, run.said()
+    assert "still at a trial: one." in run.said()
+    assert "as it was found" not in run.said()
+    until(lambda: not device.pids("tare.cli fleet trial"), "the trial has ended", 60)
+    assert device.knobs() == KNOBS
 
 
 def test_a_wrong_host_key_is_refused_and_the_others_go_on(fleet, start):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -105,8 +106,7 @@ def test_what_only_tare_on_the_device_can_do_is_refused_in_sentences_and_nothing
 
 def test_the_check_proposes_it_and_says_how_a_device_is_driven(fleet):
     fleet.write(old={"python": sshd_devices.python36()}, other={"python": sshd_devices.python36(), "tare": "none"})
-    argv = [sys.executable, "-P", "-m", "tare.cli", "fleet", "check", str(fleet.inventory)]
-    said = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    said = _check(fleet)
     assert said.returncode == 1
     assert "write 'tare: none' there" in said.stderr
     assert "other:" not in said.stderr
@@ -174,6 +174,10 @@ def test_the_devices_own_lock_decides_also_against_tare_on_the_device(fleet, sta
     holder = device.begin("flock", "/run/lock", "sleep", "60")  # as a run of another user there has it
     try:
         until(lambda: device.pids(" 60"), "it holds the lock")
+        (looked,) = json.loads(_check(fleet, "--on", "old", "--json").stdout)["devices"]
+        assert "sleep 60" in looked["owner"]["run"]
+        assert any("another run owns it: pid" in sentence for sentence in looked["troubles"])
+        assert (looked["platforms"], looked["probes"]) == (["bare"], None)
         run = start(sleeping(0.2, controls=""), "--on", "old")
         assert run.wait() == 1
         assert "another run owns this device" in run.said()
@@ -198,6 +202,11 @@ def test_lenet5_is_trained_on_a_lean_device(fleet, start):
     data = fleet.devices["old"].inside("ls", "/var/lib/tare/cache/tare/data")
     assert data.startswith("mnist")  # made there, not here
     assert is_as_it_was(fleet.devices["old"], run)
+
+
+def _check(fleet, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-P", "-m", "tare.cli", "fleet", "check", str(fleet.inventory), *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
 
 
 def _with_words(words: str) -> list[int]:

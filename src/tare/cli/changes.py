@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tare import __version__
@@ -13,11 +14,43 @@ if TYPE_CHECKING:
     from tare.records.store import Store
     from tare.study.model import Study
 
+_NO_DEVICE = ""  # of trials that were run here, and not over a fleet
 DECLARED = ("repeat", "compare", "order", "aa")  # what must not be changed once a result has been seen
 
 
 def refuse_silent_changes(store: Store, study: Study, planned: list[Trial], accept: bool) -> None:
     """An edited study is not gone on with by accident; its rules for stopping and judging not at all."""
+    _refuse(store, study, store.states(), planned, accept)
+
+
+def refuse_silent_changes_on(
+    store: Store, study: Study, planned: Mapping[str, list[Trial]], accept: bool
+) -> list[str]:  # fmt: skip
+    """The same over a fleet: what is planned on each device of this run is compared with what was planned on it.
+
+    Returns sentences about devices that are new in the store, and about those of it that are not in this run.
+    """
+    before = trials_by_device(store)
+    both = [name for name in planned if name in before]
+    known = [trial for name in (*both, _NO_DEVICE) for trial in before.get(name, ())]
+    _refuse(store, study, known, [trial for name in both for trial in planned[name]], accept)
+    new = [name for name in planned if before and name not in before]
+    absent = [name for name in before if name not in planned and name != _NO_DEVICE]
+    said = [f"new in {store.root}: {', '.join(new)}."] if new else []
+    return said + ([f"not in this run, and left as it is: {', '.join(absent)}."] if absent else [])
+
+
+def trials_by_device(store: Store) -> dict[str, list[str]]:
+    """The trials that a store plans or holds, by the device that they are for."""
+    rows = [(str(row["trial"]), row.get("settings") or {}) for row in store.planned()]
+    rows += [(record.trial, record.settings) for record in store.records()]
+    found: dict[str, dict[str, None]] = {}
+    for trial, settings in rows:
+        found.setdefault(str(settings.get("device", _NO_DEVICE)), {})[trial] = None
+    return {device: list(trials) for device, trials in found.items()}
+
+
+def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Trial], accept: bool) -> None:
     from tare.plan.order import changes
 
     now = study.as_plain()
@@ -26,7 +59,7 @@ def refuse_silent_changes(store: Store, study: Study, planned: list[Trial], acce
             f"{', '.join(edited)} in the study differs from what {store.root} was begun with. How a run stops and is "
             "judged is declared before it; give another folder with -o."
         )
-    known = store.states()
+    known = list(known)
     changed = changes(known, planned)
     if known and (changed.new or changed.gone) and not accept:
         raise StudyError(
@@ -38,22 +71,15 @@ def refuse_silent_changes(store: Store, study: Study, planned: list[Trial], acce
 
 def refuse_mixing(store: Store, host: Host, planned: list[Trial], accept: bool) -> None:
     """Trials of two kernels, or of two versions of tare, are not put into one store by accident."""
-    from tare.records.attempts import newest_usable
+    from tare.records.mixing import changed_since
     from tare.records.model import FINISHED
     from tare.trial.facts import device_facts
 
     states = store.states()
     if accept or all(states.get(trial.id) in FINISHED for trial in planned):
         return
-    before = newest_usable(store.records())
-    kernels = {str(found["kernel"]) for each in before if "kernel" in (found := each.facts.get("device") or {})}
-    versions = {each.tare_version for each in before if each.tare_version}
-    now = {"the kernel": (kernels, str(device_facts(host)["kernel"])), "tare": (versions, __version__)}
-    said = [
-        f"{what} has changed since {store.root} was begun: {', '.join(sorted(then))} then, {today} now."
-        for what, (then, today) in now.items()
-        if then - {today}
-    ]
+    now = {"kernel": str(device_facts(host)["kernel"]), "tare": __version__}
+    said = changed_since(store.records(), str(store.root), now)
     if said:
         raise StudyError(
             "\n".join(said) + "\nWhat was measured before cannot be told apart from what is measured now. "

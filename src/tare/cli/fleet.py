@@ -87,11 +87,11 @@ def worker(address: str, name: str | None, ca: Path | None, cert: Path | None, k
 @command.command("obstacles", hidden=True)
 def obstacles() -> None:
     """Say whether this device can run the study on standard input; the controller of a fleet asks this."""
-    from tare.fleet.on_device import obstacles_here, study_of
+    from tare.fleet.on_device import standing_here, study_of
 
     request = json.loads(sys.stdin.readline())
     with needs_of_study(study_of(request)):
-        print_json({"obstacles": obstacles_here(request)})
+        print_json(standing_here(request).as_json())
 
 
 @command.command("trial", hidden=True)
@@ -106,7 +106,7 @@ def trial(folder: Path, lock: int) -> None:
     try:
         study = study_of(request)
         with needs_of_study(study):
-            notes = run_here(request, study)
+            outcome, notes = run_here(request, study)
     except LineLost as error:
         keep_result(folder, None, str(error), [])
         raise
@@ -116,4 +116,5 @@ def trial(folder: Path, lock: int) -> None:
     except Exception:  # whoever waits for an answer at the other end must have one
         keep_result(folder, 1, traceback.format_exc(limit=-4), [])
         raise
-    keep_result(folder, 0, "", notes)
+    # Asked to stop (the device is shut down, say), it has put the knobs back, and the trial has not come to its end.
+    keep_result(folder, None if outcome.interrupted else 0, outcome.why if outcome.interrupted else "", notes)

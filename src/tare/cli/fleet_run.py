@@ -9,16 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tare.cli.changes import refuse_silent_changes
+from tare.cli.changes import refuse_silent_changes_on
 from tare.cli.options import say
 from tare.cli.run import finish, open_store, row, study_text
-from tare.errors import ObstacleError, StudyError
+from tare.errors import NotRestoredError, ObstacleError, StudyError
 
 if TYPE_CHECKING:
     from tare.cli.fleet_options import Over
     from tare.fleet.inventory import Device
     from tare.fleet.local import Outcome
+    from tare.fleet.running import FleetRun
+    from tare.plan.model import Trial
+    from tare.records.store import Store
     from tare.study.model import Study
+
+_INTERRUPTED = 130
+_FIRST_STOP = (
+    "no further trials; what the devices are at is waited for. Press Ctrl-C again to leave them alone with it: each "
+    "puts its knobs back itself when its trial has ended, and the next run collects."
+)
+_LATER_STOP = "dask's processes are being ended; this takes a moment."
 
 
 @dataclass(frozen=True)
@@ -52,21 +62,57 @@ class Lines:
         say(text)
 
 
+@dataclass(frozen=True)
+class Came:
+    """What came of a run."""
+
+    outcome: Outcome
+    given_up: dict[str, str]
+    at_work: Sequence[str]  # devices that are still at a trial
+    not_restored: Sequence[Device]
+
+
 def run_over(wanted: Wanted, over: Over, as_json: bool, again: str) -> None:
-    """Run, then say what came of it; exit 1 where a device had to be given up."""
-    outcome, given_up = _run(wanted, over)
-    for sentence in given_up.values():
+    """Run, then say what came of it; exit 1 where a device had to be given up, 70 where one was not restored."""
+    try:
+        came = _run(wanted, over)
+    except KeyboardInterrupt:  # while dask's processes are started, or ended
+        say(f"stopped. Devices that are at a trial end it, and put their knobs back themselves; `{again}` collects it.")
+        raise SystemExit(_INTERRUPTED) from None
+    for sentence in came.given_up.values():
         say(f"given up: {sentence}")
-    if outcome.interrupted:
-        say(f"{outcome.left} trials left; `{again}` goes on, and collects what the devices have finished by then.")
-        raise SystemExit(130)
-    finish(wanted.folder, outcome, as_json, again)
-    if given_up:
+    code = _tell_stopped(came, again) if came.outcome.interrupted else _finished(wanted, came, as_json, again)
+    for device in came.not_restored:
+        how = "The next run there puts it back." if device.lean else "`tare restore` on it puts it back."
+        say(f"{device.name}: THIS DEVICE WAS NOT RESTORED. {how}")
+        code = NotRestoredError.exit_code
+    if code:
+        raise SystemExit(code)
+
+
+def _tell_stopped(came: Came, again: str) -> int:
+    if came.at_work:
+        say(
+            f"still at a trial: {', '.join(came.at_work)}. It goes on there without us, and each device puts its knobs "
+            "back itself when it has ended."
+        )
+    say(f"{came.outcome.left} trials left; `{again}` goes on, and collects what the devices have finished by then.")
+    return _INTERRUPTED
+
+
+def _finished(wanted: Wanted, came: Came, as_json: bool, again: str) -> int:
+    """The verdict; returns the exit code."""
+    code = 0
+    try:
+        finish(wanted.folder, came.outcome, as_json, again)
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    if came.given_up:
         say(f"`{again}` goes on with them once they are there.")
-        raise SystemExit(1)
+    return code or (1 if came.given_up else 0)
 
 
-def _run(wanted: Wanted, over: Over) -> tuple[Outcome, dict[str, str]]:
+def _run(wanted: Wanted, over: Over) -> Came:
     from tare.fleet.incoming import name_on_devices
     from tare.fleet.orders import Task, plans
     from tare.fleet.running import FleetRun
@@ -80,18 +126,36 @@ def _run(wanted: Wanted, over: Over) -> tuple[Outcome, dict[str, str]]:
         for device in devices:
             if device not in planned:
                 say(f"{device.name}: the study excludes it, so nothing is run there.")
-        everything = sorted((one for its in planned.values() for one in its), key=lambda one: (one.block, one.position))
-        refuse_silent_changes(store, wanted.study, everything, wanted.accept_changes)
-        store.plan([row(trial) for trial in everything])
-        text, name = study_text(wanted.study), name_on_devices(store)
-        task = Task(text, wanted.name, name, os.urandom(4).hex(), wanted.retry_failed, wanted.ignore_managers)
+        _note_plan(wanted, store, {device.name: its for device, its in planned.items()})
+        task = Task(
+            study_text(wanted.study), wanted.name, name_on_devices(store), os.urandom(4).hex(), wanted.retry_failed,
+            wanted.ignore_managers, wanted.accept_changes,
+        )  # fmt: skip
         lines = Lines()
-        interruption = Interruption(lines.note)
+        interruption = Interruption(lines.note, _FIRST_STOP, _LATER_STOP)
         fleet = FleetRun(wanted.study, task, planned, store, cluster, lines, interruption, over.patience_s)
         with interruption.watching():
-            fleet.ready()
-            fleet.collect()
-            return fleet.run(), fleet.drained
+            return Came(_until_the_end(fleet), fleet.drained, fleet.at_work, fleet.not_restored)
+
+
+def _until_the_end(fleet: FleetRun) -> Outcome:
+    """Stopped at once, it still says what it leaves behind: devices go on without us."""
+    try:
+        fleet.collect()
+        fleet.ready()
+        return fleet.run()
+    except KeyboardInterrupt:
+        return fleet.stopped()
+
+
+def _note_plan(wanted: Wanted, store: Store, planned: dict[str, list[Trial]]) -> None:
+    """The plan of these devices, beside what the store has planned on others."""
+    for sentence in refuse_silent_changes_on(store, wanted.study, planned, wanted.accept_changes):
+        say(sentence)
+    others = [one for one in store.planned() if (one.get("settings") or {}).get("device", "") not in ("", *planned)]
+    rows: list[dict[str, Any]] = [*others, *(row(trial) for its in planned.values() for trial in its)]
+    rows.sort(key=lambda one: (one["block"], one["position"]))
+    store.plan(rows)
 
 
 def _refuse_secrets(study: Study) -> None:

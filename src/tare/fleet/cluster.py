@@ -6,8 +6,9 @@ import asyncio
 import math
 import queue
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,9 +21,8 @@ GONE = (
     "dask's scheduler is gone, so the run over the fleet has ended. The devices finish the trials that they are at and "
     "keep the records; the same command collects them and goes on."
 )
-_FETCHED_WITHIN_S = 15.0
-_LOOK_AGAIN_S = 0.02
-_AT_ONCE = 100  # answers that are fetched together: so many records are held in memory
+_SCHEDULER_ANSWERS_WITHIN_S = 15.0
+_AT_ONCE = 100  # answers that are on their way, or here and not asked for yet: so many records are held in memory
 _LOOK_AT_WORKERS_S = 3.0
 _NOWHERE = ""  # the address of a worker that is not there
 _LOST = object()  # in the place of an answer, where the process is dead that had it
@@ -31,6 +31,13 @@ _INSTALL = "a fleet runs on dask.distributed: `pip install 'tare-bench[fleet]'`.
 
 class WorkerLost(TareError):
     """The worker that a question was given to has died, and the question with it."""
+
+
+class SchedulerGone(TareError):
+    """There is nobody left to hand questions to workers, and the run is over."""
+
+    def __init__(self) -> None:
+        super().__init__(GONE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +54,9 @@ class Cluster(Protocol):
 
     def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any: ...
     def over(self, within_s: float) -> Sequence[Any]: ...  # those that have ended since it was called last
-    def result(self, asked: Any) -> Any: ...  # of one that is over; raises `WorkerLost`
+    def result(self, asked: Any) -> Any: ...  # of one that is over; raises `WorkerLost`, or what the question raised
     def replace(self, asked: Any) -> None: ...  # another worker in the place of the one that was lost with this
-    def check(self) -> None: ...  # raises where there is no scheduler any more
+    def check(self) -> None: ...  # raises `SchedulerGone`
     def close(self) -> None: ...
 
 
@@ -59,8 +66,10 @@ class _Dask:
     _client: Any = None
 
     def __init__(self) -> None:
-        self._ended: queue.SimpleQueue[Asked] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[Asked] = queue.SimpleQueue()  # those that have ended, and those that were fetched
         self._open: dict[Asked, None] = {}
+        self._ended: deque[Asked] = deque()  # whose answers are still where they were made
+        self._fetches: dict[Asked, Future[Any]] = {}
         self._outcomes: dict[Asked, Any] = {}
 
     def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Asked:
@@ -77,25 +86,35 @@ class _Dask:
         )
         asked = Asked(name, future, self._host_of(name))
         self._open[asked] = None
-        future.add_done_callback(lambda _: self._ended.put(asked))
+        future.add_done_callback(lambda _: self._news.put(asked))
         return asked
 
     def over(self, within_s: float) -> list[Asked]:
-        """Waits for the first one. Asking dask about all of them each time would cost as much as there are devices."""
-        found = [asked for asked in self._take_ended(within_s) if asked in self._open]
-        done = [asked for asked in found if asked.future.done()]
-        fetched = zip(done, self._client.sync(_fetched, done), strict=True) if done else ()
-        outcomes = {asked: outcome for asked, outcome in fetched if not isinstance(outcome, TimeoutError)}
-        for asked in found:
-            if asked not in outcomes:  # its worker is slow, or dead: which is seen below, or the next time
-                self._ended.put(asked)
-                time.sleep(_LOOK_AGAIN_S)
+        """Waits for the first news. Asking dask about all of them each time would cost as much as there are devices."""
+        outcomes: dict[Asked, Any] = {}
+        for asked in self._take_news(within_s):
+            if asked not in self._open:
+                continue  # it was lost meanwhile
+            if (fetch := self._fetches.get(asked)) is None:
+                self._ended.append(asked)
+            elif fetch.done():
+                outcomes[asked] = CancelledError() if fetch.cancelled() else fetch.result()
         if dead := self._dead_hosts():
             outcomes |= {asked: _LOST for asked in self._open if asked.host in dead and asked not in outcomes}
         for asked, outcome in outcomes.items():
             del self._open[asked]
+            self._fetches.pop(asked, None)
             self._outcomes[asked] = outcome
+        self._fetch_more()
         return list(outcomes)
+
+    def _fetch_more(self) -> None:
+        """Each answer is fetched once, for as long as it takes: what is large on a slow line holds up no other."""
+        while self._ended and len(self._fetches) < _AT_ONCE:
+            if (asked := self._ended.popleft()) in self._open:
+                fetch = asyncio.run_coroutine_threadsafe(_fetched(asked), self._client.loop.asyncio_loop)
+                self._fetches[asked] = fetch
+                fetch.add_done_callback(lambda _, asked=asked: self._news.put(asked))  # type: ignore[misc]
 
     def result(self, asked: Asked) -> Any:
         from distributed.scheduler import KilledWorker
@@ -107,14 +126,14 @@ class _Dask:
         if isinstance(outcome, KilledWorker):
             raise WorkerLost(str(outcome)) from outcome
         if isinstance(outcome, CancelledError | asyncio.CancelledError):
-            raise TareError(GONE) from outcome
+            raise SchedulerGone from outcome
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
     def check(self) -> None:
         if self._client.status in ("closed", "closing"):
-            raise TareError(GONE)
+            raise SchedulerGone
 
     def _host_of(self, name: str) -> Host | str | None:
         return None
@@ -122,12 +141,12 @@ class _Dask:
     def _dead_hosts(self) -> set[Host | str | None]:
         return set()
 
-    def _take_ended(self, within_s: float) -> list[Asked]:
+    def _take_news(self, within_s: float) -> list[Asked]:
         found: list[Asked] = []
         with suppress(queue.Empty):
-            found.append(self._ended.get(timeout=within_s))
+            found.append(self._news.get(timeout=within_s))
             while len(found) < _AT_ONCE:
-                found.append(self._ended.get_nowait())
+                found.append(self._news.get_nowait())
         return found
 
 
@@ -170,7 +189,7 @@ class OwnCluster(_Dask):
 
     def check(self) -> None:
         if self._processes.scheduler.poll() is not None:
-            raise TareError(GONE)
+            raise SchedulerGone
 
     def replace(self, asked: Asked) -> None:
         """The process again with all of its workers, unless the loss of another one has led to that already."""
@@ -240,15 +259,15 @@ class ThereCluster(_Dask):
         return self._addresses
 
 
-async def _fetched(asked: Sequence[Asked]) -> list[Any]:
-    """The answers, all fetched at once from the workers that have them; an exception where one has come of it."""
-    answers = (one.future.result(timeout=_FETCHED_WITHIN_S) for one in asked)
-    return list(await asyncio.gather(*answers, return_exceptions=True))
+async def _fetched(asked: Asked) -> Any:
+    """The answer, from the worker that has it; an exception where one has come of the question."""
+    answers: Sequence[Any] = await asyncio.gather(asked.future.result(), return_exceptions=True)
+    return answers[0]
 
 
 def workers_of(client: Any) -> dict[str, Any]:
     """The workers that the scheduler knows now, by name."""
-    known = client.sync(_workers, client, callback_timeout=_FETCHED_WITHIN_S)
+    known = client.sync(_workers, client, callback_timeout=_SCHEDULER_ANSWERS_WITHIN_S)
     return {str(worker["name"]): {**worker, "address": address} for address, worker in known.items()}
 
 

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tare.fleet.inventory import Device
-from tare.fleet.ssh import CONNECT_WITHIN_S, HERE, Refused, Unreachable, ask
+from tare.fleet.ssh import HERE, Refused, Unreachable, ask
 
 PATIENCE_S = 120.0
 _PAUSE_S = 5.0
+_MOST_BREAKS = 1000  # over a line that never holds for as long as an answer takes, no answer comes
 _LOOK_WITHIN_S = 60.0  # an agent waits for two minutes until a short command of the engine has answered
 
 
@@ -34,7 +35,6 @@ def drive(fields: Mapping[str, Any], question: Mapping[str, Any], patience_s: fl
     pause_s = min(_PAUSE_S, patience_s / 4)
     lost_s: float | None = None
     while True:
-        began_s = time.monotonic()
         try:
             answer = ask(device, asked, alive_s=min(10.0, patience_s / 4))
         except Refused as error:
@@ -42,9 +42,9 @@ def drive(fields: Mapping[str, Any], question: Mapping[str, Any], patience_s: fl
         except Unreachable as error:
             broken.append(str(error))
             now_s = time.monotonic()
-            if lost_s is None or now_s - began_s > patience_s + CONNECT_WITHIN_S:  # it was there meanwhile
+            if lost_s is None or error.heard:  # it was there until now
                 lost_s = now_s
-            if now_s - lost_s + pause_s > patience_s:
+            if now_s - lost_s + pause_s > patience_s or len(broken) >= _MOST_BREAKS:
                 return {"ended": "unreachable", "text": broken[-1], "broken": broken}
             time.sleep(pause_s)
         else:

@@ -8,21 +8,23 @@ import os
 import re
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tare.errors import StoreError
-from tare.records.durable import replace_file
+from tare.records.durable import remove_folder, replace_file
 from tare.records.merging import Intake, Merged
 from tare.records.model import Record
 from tare.records.schema import HALF_MADE, LEDGER_FILE
-from tare.records.sealed import folder_name
+from tare.records.sealed import Damaged, folder_name, keys_in, open_sealed
 from tare.records.store import Store
 
 _ID_FILE = "fleet.id"
 _MOST_OF_STUDY = 50
+_OPEN = {"try": True, "again": True, "answered": False, "found": False}  # lines after which a trial runs, or does not
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -32,7 +34,9 @@ def unpack(archive: bytes, folder: Path) -> None:
         for member in members:
             if member.isdir() and "/" not in member.name:
                 continue
-            data = members.extractfile(member) if member.isfile() else None
+            # A file with holes can be far larger than what came over the line: nobody who is honest sends one.
+            is_whole = member.isfile() and not member.issparse() and 0 <= member.size <= len(archive)
+            data = members.extractfile(member) if is_whole else None
             if data is None or not _MEMBER.fullmatch(member.name):
                 raise StoreError(f"a device sent {member.name!r}, which is no file of a sealed trial: refused.")
             path = folder / member.name
@@ -43,31 +47,54 @@ def unpack(archive: bytes, folder: Path) -> None:
 class Incoming:
     """The controller's store while devices fill it. It is ours alone: listed once, what is in it is kept in mind."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, owners: Mapping[str, str] | None = None) -> None:
         self._root = store.root
         self._intake = Intake(store)
+        self._owners = owners or {}  # planned trials: the device of each
         self._records: dict[str, dict[str, Record]] = {}  # by trial, by TRIAL.ATTEMPT
         for record in store.records():
             self._know(record)
 
-    def keep(self, archives: Sequence[bytes]) -> list[Merged]:
-        """Take in what devices sent: what came of each. What cannot be read is refused; it is still on its device."""
-        found = [Merged() for _ in archives]
+    def keep(self, sent: Sequence[tuple[str, bytes]]) -> list[Merged]:
+        """Take in archives, each with the name of the device that sent it: what came of each.
+
+        What cannot be read, or is of another device, is refused; it is still where it came from.
+        """
+        found = [Merged() for _ in sent]
         with tempfile.TemporaryDirectory(prefix=f"{HALF_MADE}incoming-", dir=self._root) as name:
-            folders = {place: Path(name, str(place)) for place, archive in enumerate(archives) if archive}
+            folders = {place: Path(name, str(place)) for place, (_, archive) in enumerate(sent) if archive}
             for place, folder in list(folders.items()):
+                device, archive = sent[place]
                 try:
                     folder.mkdir()
-                    unpack(archives[place], folder)
-                except (StoreError, tarfile.TarError, OSError) as error:
+                    unpack(archive, folder)
+                    found[place] = Merged(refused=tuple(self._remove_strange(device, folder)))
+                except Exception as error:  # the reader of tar files is not made for what hostile ones hold
                     found[place] = Merged(refused=(f"what it sent cannot be read, or kept: {error}",))
                     del folders[place]
             if folders:
                 taken = self._intake.take_all(list(folders.values()), move=True)
-                found = [dict(zip(folders, taken, strict=True)).get(place, one) for place, one in enumerate(found)]
+                for place, merged in zip(folders, taken, strict=True):
+                    found[place] += merged
         for record in (record for one in found for record in one.records):
             self._know(record)
         return found
+
+    def _remove_strange(self, device: str, folder: Path) -> list[str]:
+        """A device speaks for itself alone: what it says of another one's trials would keep the true ones out."""
+        refused = []
+        for key in sorted(keys_in(folder)):
+            name = folder_name(*key)
+            try:
+                said = open_sealed(folder / name).record.settings.get("device")
+            except Damaged:
+                continue  # which is said when it is taken in
+            is_strange = said != device or self._owners.get(key[0], device) != device
+            if is_strange and name not in self._records.get(key[0], ()):  # what is here already keeps nothing out
+                remove_folder(folder / name)
+                owner = self._owners.get(key[0], said)
+                refused.append(f"{name}: not merged: it is a trial of {owner}, not of {device}.")
+        return refused
 
     def names_of(self, trial: str) -> list[str]:
         """TRIAL.ATTEMPT of every sealed attempt at this trial that is here."""
@@ -77,6 +104,11 @@ class Incoming:
         """TRIAL.ATTEMPT of every sealed trial of this device that is here."""
         attempts = (pair for of_one in self._records.values() for pair in of_one.items())
         return sorted(name for name, record in attempts if record.settings.get("device") == device)
+
+    def of_device(self, device: str) -> list[Record]:
+        """Every attempt on this device that is here, those at one trial oldest first."""
+        of_one = (sorted(its.values(), key=lambda record: record.attempt) for its in self._records.values())
+        return [record for its in of_one for record in its if record.settings.get("device") == device]
 
     def newest(self, trial: str) -> Record | None:
         """The newest attempt at this trial."""
@@ -107,6 +139,16 @@ class Ledger:
         """Note a line; `settle` puts it, and those before it, on the disk."""
         line = {"utc": datetime.now(UTC).isoformat(timespec="milliseconds"), "device": device, "what": what, **fields}
         self._lines.append(json.dumps(line).encode() + b"\n")
+
+    def unseen(self) -> set[str]:
+        """The devices that were told to begin a trial, and that nobody has heard of since how it ended."""
+        open_: dict[str, bool] = {}
+        with suppress(FileNotFoundError), self._path.open("rb") as file:
+            for line in file:
+                with suppress(ValueError, KeyError, TypeError):  # a line that is not ours
+                    said = json.loads(line)
+                    open_[said["device"]] = _OPEN.get(said["what"], open_.get(said["device"], False))
+        return {device for device, is_open in open_.items() if is_open}
 
     def settle(self) -> None:
         """All that was noted, in one go: a thousand devices would otherwise wait for the disk a thousand times."""

@@ -24,7 +24,11 @@ LEAN = "none"  # in the place of an interpreter that has tare: the device is dri
 _HOW = "An inventory is 'devices:' and under it a list, like '- {name: orin-1, address: 192.168.7.11}'."
 # What begins with a dash would be an option of ssh; the rest keeps words apart that ssh takes as one.
 _ADDRESS = re.compile(r"[A-Za-z0-9:\[][A-Za-z0-9._:%\[\]-]{0,254}")
-_JUMP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@:,\[\]-]{0,254}")
+_JUMP = re.compile(
+    r"(?P<user>[A-Za-z0-9_][A-Za-z0-9._@-]{0,127}@)?"
+    r"(?:\[(?P<six>[0-9A-Fa-f:.]{2,45})\]|(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]{0,254}))(?::(?P<port>[1-9][0-9]{0,4}))?"
+)
+_LAST_PORT = 65535
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _HOST_KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{16,4096}={0,2}")
 
@@ -46,6 +50,24 @@ def _command(value: str) -> str:
     return value
 
 
+def _jump(value: str) -> str:
+    if "," in value:
+        raise ValueError(
+            "{given} is more than one jump host; make a Host with ProxyJump of them in ~/.ssh/config, and name that"
+        )
+    found = _JUMP.fullmatch(value)
+    if found is None or int(found["port"] or 1) > _LAST_PORT:
+        raise ValueError("{given} is no jump host; write it like 'user@gate.example:22' or 'user@[fd00::1]:22'")
+    return value
+
+
+def jump_of(jump: str) -> tuple[str, str | None]:
+    """A jump host as ssh takes it, `user@host` and the port; without one ssh's own files decide."""
+    found = _JUMP.fullmatch(jump)
+    assert found is not None, "it was looked at when the inventory was read"
+    return f"{found['user'] or ''}{found['six'] or found['host']}", found["port"]
+
+
 Name = Annotated[str, _form(re.compile(ID_FORM), "name; it has 1 to 64 of the characters A-Z a-z 0-9 . _ -")]
 Command = Annotated[str, AfterValidator(_command)]
 
@@ -60,7 +82,7 @@ class Device(BaseModel):
 
     address: Annotated[str, _form(_ADDRESS, "address; write a host name, an IP address or a Host of ~/.ssh/config")]
     user: Annotated[str, _form(_USER, "user")] | None = None
-    port: Annotated[int, Field(ge=1, le=65535, strict=True)] | None = None
+    port: Annotated[int, Field(ge=1, le=_LAST_PORT, strict=True)] | None = None
 
     type: Name | None = None
     """Devices of one type are twins: the factor `device.type`."""
@@ -73,7 +95,9 @@ class Device(BaseModel):
     """The interpreter that has tare (Python 3.11 or newer); unless told, `python`. `none`: there is none, and trials
     there are driven from the controller, on bare metal and without controls."""
 
-    jump: Annotated[str, _form(_JUMP, "jump host; write it like 'user@gate.example:22'")] | None = None
+    jump: Annotated[str, AfterValidator(_jump)] | None = None
+    """The host by way of which it is reached, `user@host:port`. The rules that hold for the device hold for it too."""
+
     jump_host_key: Annotated[str, _form(_HOST_KEY, "host key; write it like 'ssh-ed25519 AAAA...'")] | None = None
     """The jump host's own host key; `key` is then used there too. Unless told, ssh's own files and choice."""
 

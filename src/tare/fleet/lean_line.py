@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import subprocess
 import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from tare.fleet.inventory import Device
-from tare.fleet.ssh import Unreachable, code_of, command_line, ended, why_silent
+from tare.fleet.packing import whole
+from tare.fleet.ssh import Unreachable, code_of, command_line, ended, last_words, why_silent
 from tare.parts.guest_channel import GuestGone, GuestSilent, Link
-from tare.parts.inside import SOURCE
 
 UP_WITHIN_S = 60.0
 BEATS_UNHEARD = 3  # after so many the agent takes us for gone
 _RETRY_S = 5.0
 _MOST_NOISE_LINES = 1000
+_MOST_LINE_BYTES = 1 << 20
 _HAS, _WANTS, _READY = b"tare-agent has\n", b"tare-agent wants\n", b"tare-agent\n"
-_WHEN = (1980, 1, 1, 0, 0, 0)
 
 # Keeps the package beside the user's other caches, under the hash of what is in it; reads it from standard input where
-# it is not there, or is not whole; then those of other versions go. What runs is a copy of it in memory, which goes
-# with the agent, also where a signal ends that before it has begun.
+# it is not there, or is not whole; then those of other versions go. One that is used is touched: drafts that nobody has
+# touched for a day go too (`tare_inside.device_leftovers`). What runs is a copy of it in memory, which goes with the
+# agent, also where a signal ends that before it has begun.
 _BOOT = """\
 import hashlib, io, os, shutil, signal, sys, tempfile, zipfile
 name, size, silent_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -40,6 +38,7 @@ def kept():
     try:
         with open(path, "rb") as file:
             data = file.read()
+        os.utime(path)
     except OSError:
         return b""
     return data if hashlib.sha256(data).hexdigest() == name else b""
@@ -52,9 +51,14 @@ if not data:
             sys.exit(3)
         data += piece
     os.makedirs(cache, mode=0o700, exist_ok=True)
-    with open(path + "." + str(os.getpid()), "wb") as file:
-        file.write(data)
-    os.rename(path + "." + str(os.getpid()), path)
+    draft = path + "." + str(os.getpid())
+    try:
+        with open(draft, "wb") as file:
+            file.write(data)
+        os.rename(draft, path)
+    except OSError:
+        os.path.exists(draft) and os.remove(draft)
+        raise
     for other in os.listdir(cache):
         if other.startswith("inside-") and other.endswith(".zip") and other != os.path.basename(path):
             try:
@@ -86,17 +90,6 @@ class Line:
     alive_s: float  # how often each side hears of the other
 
 
-def packed() -> bytes:
-    """`tare_inside` as one file, the same bytes for the same content."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(SOURCE.rglob("*.py")):
-            info = zipfile.ZipInfo(str(Path("tare_inside") / path.relative_to(SOURCE)), _WHEN)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, path.read_bytes())
-    return out.getvalue()
-
-
 @contextlib.contextmanager
 def opened(device: Device, patience_s: float) -> Iterator[Line]:
     """A line, for which a device that is out of reach is waited for as long as our patience lasts."""
@@ -117,8 +110,9 @@ def opened(device: Device, patience_s: float) -> Iterator[Line]:
 
 @contextlib.contextmanager
 def _opened(device: Device, alive_s: float) -> Iterator[Line]:
-    package = packed()
-    boot = [device.python, "-E", "-s", "-B", "-c", _BOOT, hashlib.sha256(package).hexdigest(), str(len(package))]
+    package = whole()
+    # -I: what lies in the home folder there, or in PYTHONPATH, is not ours to run.
+    boot = [device.python, "-I", "-B", "-c", _BOOT, hashlib.sha256(package).hexdigest(), str(len(package))]
     with tempfile.TemporaryDirectory(prefix="tare-ssh-") as folder, tempfile.TemporaryFile() as err:
         argv = command_line(device, [*boot, str(BEATS_UNHEARD * alive_s + 1)], alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, bufsize=0)
@@ -142,7 +136,7 @@ def _started(child: subprocess.Popen[bytes], package: bytes) -> bool:
     assert child.stdin is not None
     assert child.stdout is not None
     for _ in range(_MOST_NOISE_LINES):
-        line = child.stdout.readline()
+        line = child.stdout.readline(_MOST_LINE_BYTES)
         if line == _WANTS:
             with contextlib.suppress(OSError):  # that nobody reads is seen at the next line
                 _write(child.stdin.fileno(), package)
@@ -169,9 +163,7 @@ def _why(device: Device, child: subprocess.Popen[bytes], err: IO[bytes]) -> Exce
     assert child.stdin is not None
     with contextlib.suppress(OSError):
         child.stdin.close()
-    code = code_of(child)
-    err.seek(0)
-    return why_silent(device, code, err.read().decode("utf-8", "replace").strip())
+    return why_silent(device, code_of(child), last_words(err))
 
 
 def _say_goodbye(child: subprocess.Popen[bytes]) -> None:

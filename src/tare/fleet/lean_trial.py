@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tare.errors import BusyError, LineLost, TareError
+from tare.errors import BusyError, LineLost, NotPermittedError, TareError
 from tare.fleet.inventory import Device
 from tare.fleet.lean_host import LeanHost
 from tare.fleet.lean_line import BEATS_UNHEARD, opened
@@ -105,9 +105,14 @@ def owned_there(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journa
 
 def _take(host: LeanHost, device: str, run: str) -> None:
     within_s = BEATS_UNHEARD * host.line.alive_s + _ENDS_WITHIN_S
-    with host.answering("be locked") as link:
-        number = link.begin("lock", device=device, run=f"{os.uname().nodename}: {run}", within_s=within_s)
-        asked = link.answer(number, within_s + _ENDS_WITHIN_S)
+    try:
+        with host.answering("be locked") as link:
+            number = link.begin("lock", device=device, run=f"{os.uname().nodename}: {run}", within_s=within_s)
+            asked = link.answer(number, within_s + _ENDS_WITHIN_S)
+    except OSError as error:
+        raise TareError(f"{host.name}: its lock cannot be taken: {error.strerror}.") from error
+    if (why := asked.header.get("refused")) is not None:
+        raise NotPermittedError(f"{host.name}: {why}")
     if (holder := asked.header.get("busy")) is not None:
         who = f"pid {holder.get('pid')} there, run {holder.get('run')!r}" if holder else "it has not said which it is"
         raise BusyError(f"{host.name}: another run owns this device: {who}.")

@@ -11,12 +11,14 @@ from typing import Any
 from tare import __version__
 from tare.errors import TareError
 from tare.fleet.inventory import Device
-from tare.fleet.lean_sampling import READABLE
 from tare.fleet.ssh import ask, clock
 
 AT_ONCE = 32  # connections, so that a fleet of hundreds is looked at in a minute
 LEAST_FREE_BYTES = 256 << 20
 MOST_CLOCK_OFFSET_S = 1.0
+_Parts = dict[str, tuple[str, ...]]
+_KINDS = ("platforms", "controls", "probes")
+_LEAN_PARTS: _Parts = {"platforms": ("bare",), "controls": ()}
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Looked:
     driven: str | None = None  # "whole": by tare there; "lean": from here
     platforms: tuple[str, ...] | None = None  # those that work there
     controls: tuple[str, ...] | None = None
-    probes: tuple[str, ...] | None = None
+    probes: tuple[str, ...] | None = None  # None on a lean device: which sensors it has shows when a trial asks
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -59,9 +61,9 @@ def look_at(device: Device) -> Looked:
         offset_s, within_s = clock(device)
     except TareError as error:
         return Looked(device.name, device.type, reachable=False, ready=False, troubles=(str(error),))
-    parts: dict[str, Any] = _LEAN_PARTS if device.lean else _abilities(said)
+    parts, unread = (_LEAN_PARTS, []) if device.lean else _abilities(said)
     facts: dict[str, Any] = {key: said[key] for key in ("python", "machine", "kernel", "root", "free_bytes")}
-    troubles = (*_engine_troubles(device, said), *_other_troubles(said, offset_s, within_s))
+    troubles = (*_engine_troubles(device, said), *unread, *_other_troubles(said, offset_s, within_s))
     return Looked(
         device.name,
         device.type,
@@ -73,27 +75,30 @@ def look_at(device: Device) -> Looked:
         driven="lean" if device.lean else "whole",
         clock_offset_s=offset_s,
         clock_within_s=within_s,
+        platforms=parts.get("platforms"),
+        controls=parts.get("controls"),
+        probes=parts.get("probes"),
         **facts,
-        **parts,
     )
 
 
-def _abilities(said: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The parts of each kind that work there, as `tare check` there says."""
+def _abilities(said: Mapping[str, Any]) -> tuple[_Parts, list[str]]:
+    """The parts of each kind that work there, as `tare check` there says; another tare may say it in other words."""
     asked = said.get("abilities") or {"code": 1}
     if asked["code"] != 0:
-        return {}
-    found = json.loads(asked["out"])
-    kinds = ("platforms", "controls", "probes")
-    return {kind: tuple(part["name"] for part in found[kind] if part["ok"]) for kind in kinds}
+        return {}, []
+    try:
+        found = json.loads(asked["out"])
+        return {kind: tuple(str(part["name"]) for part in found[kind] if part["ok"]) for kind in _KINDS}, []
+    except (ValueError, LookupError, TypeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        return {}, [f"what `tare check --json` says there cannot be read here ({why}): it is another tare."]
 
 
 def _version(said: Mapping[str, Any]) -> str | None:
     """`tare, version 0.1.0`, without the words."""
-    return said["engine"]["out"].split()[-1] if said["engine"]["code"] == 0 and said["engine"]["out"] else None
-
-
-_LEAN_PARTS = {"platforms": ("bare",), "controls": (), "probes": READABLE}  # what of these the device has, the run asks
+    words = said["engine"]["out"].split()
+    return words[-1] if said["engine"]["code"] == 0 and words else None
 
 
 def _engine_troubles(device: Device, said: Mapping[str, Any]) -> list[str]:
@@ -120,5 +125,7 @@ def _other_troubles(said: Mapping[str, Any], offset_s: float, within_s: float) -
         way = "ahead of" if offset_s > 0 else "behind"
         troubles.append(f"its clock is {abs(offset_s):.1f} s {way} ours: set it (chrony, systemd-timesyncd).")
     if (owner := said["owner"]) is not None:
-        troubles.append(f"another run owns it: pid {owner.get('pid')}, run {owner.get('run')!r}.")
+        whose = f" of {owner['user']}" if owner.get("user") else ""
+        run = f", run {owner['run']!r}" if owner.get("run") else ""
+        troubles.append(f"another run owns it: pid {owner.get('pid')}{whose}{run}.")
     return troubles

@@ -16,21 +16,24 @@ from typing import Any
 from tare import __version__
 from tare.errors import StoreError, TareError
 from tare.fleet.lean_trial import driven, obstacles_there, owned_there, sampler_for
-from tare.fleet.local import run_study
+from tare.fleet.local import Outcome, run_study
 from tare.fleet.orders import planned_on
-from tare.host import LocalHost
+from tare.fleet.standing import Standing
+from tare.host import Host, LocalHost
 from tare.plan.check import check
 from tare.plan.matrix import cells
 from tare.plan.model import Trial
-from tare.records.durable import free_bytes, make_folders
+from tare.records.durable import free_bytes, make_folders, replace_file
 from tare.records.store import Store
 from tare.study.load import loads
 from tare.study.model import Study
 from tare.trial.device import state_dir
+from tare.trial.facts import device_facts
 
 RESULT = "result.json"
 REQUEST = "request.json"
 LEAST_FREE_BYTES = 32 << 20  # a trial that could not be sealed would be a trial for nothing
+_NO_SPACE = "no space left on this device"  # so begins what is said of it, here and of a lean device
 
 
 class Lines:
@@ -60,22 +63,29 @@ def study_of(request: Mapping[str, Any]) -> Study:
     return loads(str(request["study"]), str(request["name"]))
 
 
-def obstacles_here(request: Mapping[str, Any]) -> list[str]:
-    """Why this device cannot run the study, in sentences; empty means that it can."""
+def standing_here(request: Mapping[str, Any]) -> Standing:
+    """Whether this device can run the study, and what is known of it now."""
     if (theirs := request.get("tare", __version__)) != __version__:
-        return [f"tare {__version__} is here, and {theirs} on the controller: their records are not to be mixed."]
+        why = f"tare {__version__} is here, and {theirs} on the controller: their records are not to be mixed."
+        return Standing(obstacles=(why,))
     study = study_of(request)
     here = cells(study, device=_device(request))
     if lean := request.get("lean"):
         with driven(lean, float(request["patience_s"])) as there:
-            return [*obstacles_there(study, here, there), *_no_room()]
+            return _standing([*obstacles_there(study, here, there), *_no_room()], there)
     host = LocalHost(python=_interpreter(request))
     found = check(study, here, host, ignore_managers=bool(request.get("ignore_managers"))).blocked
-    return [*found, *_no_room(), *_no_interpreter(request)]
+    return _standing([*found, *_no_room(), *_no_interpreter(request)], host)
 
 
-def run_here(request: Mapping[str, Any], study: Study) -> list[str]:
-    """Run the one trial that the request names, unless it is done; returns what there was to say."""
+def _standing(sentences: list[str], host: Host) -> Standing:
+    own = tuple(sentence for sentence in sentences if sentence.startswith(_NO_SPACE))
+    obstacles = tuple(sentence for sentence in sentences if sentence not in own)
+    return Standing(obstacles, own, kernel=device_facts(host).get("kernel"), tare=__version__)
+
+
+def run_here(request: Mapping[str, Any], study: Study) -> tuple[Outcome, list[str]]:
+    """Run the one trial that the request names, unless it is done; how that ended, and what there was to say."""
     trial = _the_trial(request, study)
     if full := _no_room():
         raise StoreError(full[0])
@@ -85,20 +95,19 @@ def run_here(request: Mapping[str, Any], study: Study) -> list[str]:
         plain = study.model_copy(update={"repeat": study.repeat.model_copy(update={"until": None, "within_s": None})})
         if lean := request.get("lean"):
             with driven(lean, float(request["patience_s"])) as there:
-                run_study(
+                outcome = run_study(
                     plain, [trial], store, there, lines, retry_failed=again, owned=owned_there,
                     sampler=sampler_for(there),
                 )  # fmt: skip
         else:
-            run_study(plain, [trial], store, LocalHost(python=_interpreter(request)), lines, retry_failed=again)
-    return lines.notes
+            host = LocalHost(python=_interpreter(request))
+            outcome = run_study(plain, [trial], store, host, lines, retry_failed=again)
+    return outcome, lines.notes
 
 
 def keep_result(folder: Path, code: int | None, text: str, notes: list[str]) -> None:
-    """How it ended, whole or not at all; without a code it did not come to an end, and may be tried again."""
-    draft = folder / f"{RESULT}.tmp"
-    draft.write_text(json.dumps({"code": code, "text": text, "notes": notes}))
-    draft.replace(folder / RESULT)
+    """How it ended, on the disk, whole or not at all; without a code it came to no end, and may be tried again."""
+    replace_file(folder / RESULT, json.dumps({"code": code, "text": text, "notes": notes}).encode())
 
 
 def hold(descriptor: int) -> None:
@@ -134,7 +143,7 @@ def _no_room() -> list[str]:
     make_folders(state)
     if (free := free_bytes(state)) >= LEAST_FREE_BYTES:
         return []
-    return [f"no space left on this device: {free >> 20} MiB free in {state}, {LEAST_FREE_BYTES >> 20} MiB needed."]
+    return [f"{_NO_SPACE}: {free >> 20} MiB free in {state}, {LEAST_FREE_BYTES >> 20} MiB needed."]
 
 
 def _interpreter(request: Mapping[str, Any]) -> str | None:

@@ -27,6 +27,7 @@ class Task:
     run: str  # a word of this run's own
     retry_failed: bool = False
     ignore_managers: bool = False
+    accept_changes: bool = False
 
 
 def factors(device: Device) -> tuple[tuple[str, str], ...]:
@@ -93,6 +94,7 @@ def question(trial: Trial, device: Device, task: Task, number: int, have: Sequen
         "study": task.text,
         "name": task.name,
         "trial": trial.id,
+        "limit_s": trial.limit_s,
         "device": [list(pair) for pair in factors(device)],
         "retry_failed": task.retry_failed,
         "ignore_managers": task.ignore_managers,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from tare.errors import TareError
-from tare.fleet.cluster import Cluster, WorkerLost
+from tare.fleet.cluster import Cluster, SchedulerGone, WorkerLost
 from tare.fleet.driving import drive
 from tare.fleet.inventory import Device
 
@@ -38,12 +37,22 @@ class Questions:
         return self._cluster.over(_LOOK_EVERY_S)
 
     def answer(self, device: Device, asked: Any) -> dict[str, Any]:
-        """What came of a question that is over; a worker that died is replaced, and that is said."""
-        with suppress(WorkerLost):
+        """What came of a question that is over. Whatever went wrong with it is this device's, and no other's."""
+        try:
             found: dict[str, Any] = self._cluster.result(asked)
-            return found
+        except SchedulerGone:
+            raise
+        except WorkerLost:
+            return self._replaced(device, asked)
+        except Exception as error:  # no ssh where the worker is, no memory for one, no tare there, ...
+            why = f"{device.name}: it could not be asked ({type(error).__name__}): {error}"
+            return {"ended": "refused", "text": why, "broken": []}
+        return found
+
+    def _replaced(self, device: Device, asked: Any) -> dict[str, Any]:
+        """A worker that died is replaced, and that is said."""
         try:
             self._cluster.replace(asked)
-        except TareError as error:
+        except (TareError, OSError) as error:
             return {"ended": "no worker", "text": str(error), "broken": []}
         return {"ended": "worker lost", "text": f"{device.name}: the worker that drove it died.", "broken": []}

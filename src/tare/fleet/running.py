@@ -5,22 +5,21 @@ dask decides nothing here but where: a trial is pinned to its device's worker, a
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from tare import __version__
 from tare.analysis.weighing import is_enough
-from tare.errors import ObstacleError
+from tare.errors import NotRestoredError
 from tare.fleet.cluster import Cluster
 from tare.fleet.driving import PATIENCE_S, drive
+from tare.fleet.exchange import Exchange, Post, Teller
 from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
 from tare.fleet.local import Outcome, labels
-from tare.fleet.orders import Task, claim, factors, question
+from tare.fleet.mustering import Muster
+from tare.fleet.orders import Task, claim, question
 from tare.fleet.questions import Questions
 from tare.fleet.signals import Interruption
 from tare.plan.model import Trial
@@ -30,39 +29,15 @@ from tare.study.model import Study
 from tare.trial.thresholds import THRESHOLDS
 
 TRIES = 2  # a trial that was lost on the way is tried once more, and the ledger says so
+_MARGIN_S = 2 * 3600.0  # beside its own limit a trial may make a data set, and fill a disk with it: an hour each
 _NO_RECORD = (
     "the trial ended there without a record that is new here. Where the store on the device was removed, its attempts "
     "are numbered anew: a new store here (`-o`) goes with it."
 )
 
 
-class Teller(Protocol):
-    """Whoever wants to know how far it is."""
-
-    def started(self, trials: int, devices: int) -> None: ...
-    def ended(self, device: str, label: str, state: str, seconds: float) -> None: ...
-    def note(self, text: str) -> None: ...
-
-
-@dataclass
-class Post:
-    """One device in this run: what it has to do, what it does now, and why it does no more."""
-
-    device: Device
-    waiting: deque[Trial] = field(default_factory=deque)
-    trial: Trial | None = None
-    tries: int = 0  # claims that were begun for this trial
-    workers_lost: int = 0  # while this trial was driven
-    drained: str = ""
-    same_failure: list[str] = field(default_factory=list)
-
-    @property
-    def left(self) -> int:
-        return len(self.waiting) + (self.trial is not None)
-
-
 class FleetRun:
-    """One run over a fleet: ready, collect, run."""
+    """One run over a fleet: collect, ready, run."""
 
     def __init__(
         self, study: Study, task: Task, plans: Mapping[Device, Sequence[Trial]], store: Store, cluster: Cluster,
@@ -73,13 +48,19 @@ class FleetRun:
         self._task = task
         self._plans = plans
         self._store = store
-        self._incoming = Incoming(store)
-        self._questions = Questions(cluster, patience_s, driving)
         self._teller = teller
         self._interruption = interruption
+        self._incoming = Incoming(store, {trial.id: device.name for device, its in plans.items() for trial in its})
         self._ledger = Ledger(store.root)
-        self._posts = [Post(device) for device in plans]
-        self._waiting_for: dict[Any, Post] = {}  # the questions that are on their way
+        unseen = self._ledger.unseen()
+        self._posts = [Post(device, unseen=device.name in unseen) for device in plans]
+        questions = Questions(cluster, patience_s, driving)
+        limit_s = (1 + THRESHOLDS.rerun_limit) * study.limit_s + _MARGIN_S + patience_s
+        self._exchange = Exchange(questions, self._incoming, self._ledger, teller, interruption, limit_s)
+        self._muster = Muster(
+            self._posts, self._exchange, self._incoming, task, store.root,
+            lambda post: bool(self._missing(plans[post.device])), self._joins,
+        )  # fmt: skip
         self._label = labels(next(iter(plans.values())))  # the device is said beside it
         self._done = 0
         self._start_s = time.monotonic()
@@ -87,79 +68,37 @@ class FleetRun:
     @property
     def drained(self) -> dict[str, str]:
         """The devices that were given up, and why."""
-        return {post.device.name: post.drained for post in self._posts if post.drained}
+        return {post.name: post.drained for post in self._posts if post.drained}
 
-    # Before the first trial
+    @property
+    def not_restored(self) -> list[Device]:
+        """The devices whose knobs are not as they were found, as far as they have said so."""
+        return [post.device for post in self._posts if post.not_restored]
+
+    @property
+    def at_work(self) -> list[str]:
+        """The devices that are at a trial, as far as we know."""
+        return [post.name for post in self._posts if post.at_work]
+
+    def collect(self) -> None:
+        """What an earlier run began and did not see the end of is taken in."""
+        self._ledger.write("", "begun", run=self._task.run, devices=[post.name for post in self._posts])
+        self._muster.collect()
 
     def ready(self) -> None:
         """Every device that answers can run the study, or none runs anything."""
-        request = {"study": self._task.text, "name": self._task.name, "ignore_managers": self._task.ignore_managers}
-        request["tare"] = __version__
-        sentences = []
-        self._ledger.write("", "begun", run=self._task.run, devices=[post.device.name for post in self._posts])
-        for post, said in self._everywhere(lambda post: self._engine_question(post.device, request)):
-            if said["code"] != 0:
-                why = (said["err"] or said["out"]).strip()[-1500:]
-                sentences.append(f"{post.device.name}: tare does not answer there (code {said['code']}): {why}")
-            else:
-                sentences += [f"{post.device.name}: {text}" for text in json.loads(said["out"])["obstacles"]]
-        if sentences:
-            raise ObstacleError("the study cannot run on every device, and nothing was run:", sentences)
-        if all(post.drained for post in self._posts):
-            raise ObstacleError("no device can be reached, and nothing was run:", list(self.drained.values()))
+        self._muster.ready()
 
-    def collect(self) -> None:
-        """What an earlier run began and did not see the end of is waited for, and taken in."""
-
-        def ask(post: Post) -> dict[str, Any]:
-            return {"do": "collect", "store": self._task.store, "have": self._incoming.names_from(post.device.name)}
-
-        for post, said in self._everywhere(ask):
-            for ending in said["endings"]:
-                self._ledger.write(post.device.name, "found", **{key: ending.get(key) for key in ("claim", "code")})
-
-    def _engine_question(self, device: Device, request: Mapping[str, Any]) -> dict[str, Any]:
-        stdin = json.dumps({**request, "python": device.python, "device": factors(device)}) + "\n"
-        return {"do": "engine", "engine": device.engine, "arguments": ["fleet", "obstacles"], "stdin": stdin}
-
-    def _everywhere(self, ask: Callable[[Post], Mapping[str, Any]]) -> list[tuple[Post, dict[str, Any]]]:
-        """One question to every device, all at once; who does not answer is left out of this run."""
-        answers: dict[str, dict[str, Any]] = {}
-        lost: set[str] = set()
-        for post in self._posts:
-            if not post.drained:
-                self._waiting_for[self._questions.ask(post.device, ask(post), "ask")] = post
-        for post, found in self._answers():
-            if found["ended"] == "worker lost" and post.device.name not in lost:
-                lost.add(post.device.name)
-                self._waiting_for[self._questions.ask(post.device, ask(post), "again")] = post
-            elif found["ended"] == "answered":
-                answers[post.device.name] = found["said"]
-            else:
-                self._drain(post, found["text"])
-        return [(post, answers[post.device.name]) for post in self._posts if post.device.name in answers]
-
-    def _answers(self) -> Iterator[tuple[Post, dict[str, Any]]]:
-        """Answers as they come, until nobody is waited for."""
-        try:
-            self._ledger.settle()
-            while self._waiting_for:
-                answered = []
-                for asked in self._questions.over():
-                    if (post := self._waiting_for.pop(asked, None)) is not None:
-                        answered.append((post, self._questions.answer(post.device, asked)))
-                self._take(answered)
-                yield from answered
-                self._ledger.settle()
-        finally:
-            self._ledger.settle()
+    def stopped(self) -> Outcome:
+        """How it ended, where it was broken off."""
+        left = sum(len(self._missing(planned)) for planned in self._plans.values())
+        return Outcome(self._done, left, "stopped by you", interrupted=True)
 
     # The trials
 
     def run(self) -> Outcome:
         """Run what the store does not have yet; blocks past the floor one by one, each if the stop rule wants it."""
-        states = self._store.states()
-        plans = {post.device: self._missing(self._plans[post.device], states) for post in self._posts}
+        plans = {post.device: self._missing(self._plans[post.device]) for post in self._posts}
         floor = self._study.repeat.min
         blocks = sorted({trial.block for planned in plans.values() for trial in planned})
         self._teller.started(sum(len(planned) for planned in plans.values()), len(self._posts))
@@ -183,8 +122,9 @@ class FleetRun:
         said = [sentence for sentence in (enough, given_up if self.drained else "") if sentence]
         return Outcome(self._done, left, "; ".join(said) or "all planned trials are done")
 
-    def _missing(self, planned: Sequence[Trial], states: Mapping[str, State]) -> list[Trial]:
-        return [trial for trial in planned if states.get(trial.id) not in self._finished]
+    def _missing(self, planned: Sequence[Trial]) -> list[Trial]:
+        newest = ((trial, self._incoming.newest(trial.id)) for trial in planned)
+        return [trial for trial, record in newest if record is None or record.state not in self._finished]
 
     @property
     def _finished(self) -> Sequence[State]:
@@ -192,7 +132,7 @@ class FleetRun:
 
     def _lay_out(self, plans: Mapping[Device, Sequence[Trial]], wanted: Callable[[Trial], bool]) -> None:
         for post in self._posts:
-            post.waiting.extend(trial for trial in plans[post.device] if wanted(trial))
+            post.waiting.extend(self._missing([trial for trial in plans[post.device] if wanted(trial)]))
 
     def _stop_before(self, block: int, ran: int) -> str | None:
         """The stop rule, as the study declared it before the run; `ran` are the blocks that this run had to do with."""
@@ -209,9 +149,14 @@ class FleetRun:
     def _work(self) -> None:
         """Until every device has done what it waits with, or is given up."""
         for post in self._posts:
-            self._next(post)
-        for post, found in self._answers():
-            self._ended(post, found)
+            if post.here:
+                self._next(post)
+        self._exchange.hear(lambda post: True)
+
+    def _joins(self, post: Post) -> None:
+        """A device that comes later than the others: what it has brought needs not be run."""
+        post.waiting = deque(self._missing(post.waiting))
+        self._next(post)
 
     def _next(self, post: Post) -> None:
         if post.drained:
@@ -227,45 +172,67 @@ class FleetRun:
         post.tries += new
         have = self._incoming.names_of(post.trial.id)
         asked = question(post.trial, post.device, self._task, post.tries, have)
-        self._ledger.write(post.device.name, "try" if new else "again", trial=post.trial.id, claim=asked["claim"])
-        self._waiting_for[self._questions.ask(post.device, asked, asked["claim"])] = post
+        self._ledger.write(post.name, "try" if new else "again", trial=post.trial.id, claim=asked["claim"])
+        self._exchange.ask(post, asked, asked["claim"], self._ended)
 
     def _ended(self, post: Post, found: dict[str, Any]) -> None:
         """One answer about a trial, or none."""
         assert post.trial is not None
         name = claim(post.trial, self._task, post.tries)
-        text = found.get("text") or (found.get("said") or {}).get("text", "")
-        code = (found.get("said") or {}).get("code")
-        self._ledger.write(post.device.name, found["ended"], claim=name, code=code, text=text, broken=found["broken"])
+        said = found.get("said") or {}
+        text, code = str(found.get("text") or said.get("text", "")), said.get("code")
+        if code is not None:  # a trial that came to an end had put back what was left before it
+            post.not_restored = code == NotRestoredError.exit_code
+        self._ledger.write(post.name, found["ended"], claim=name, code=code, text=text, broken=found["broken"])
         if found["ended"] == "worker lost" and post.workers_lost < TRIES:
             self._go_on_with_another_worker(post)
         elif found["ended"] != "answered":
-            self._drain(post, text)
+            self._exchange.drain(post, text)
         else:
             self._answered(post, found, code, text)
 
     def _go_on_with_another_worker(self, post: Post) -> None:
         """The device has not noticed: its trial goes on, and whoever asks next hears how it ended."""
         post.workers_lost += 1
-        self._teller.note(f"{post.device.name}: the worker that drove it died; another one takes over.")
+        self._teller.note(f"{post.name}: the worker that drove it died; another one takes over.")
         self._try(post, new=False)
 
-    def _answered(self, post: Post, found: Mapping[str, Any], code: int | None, text: str) -> None:
+    def _answered(self, post: Post, found: Mapping[str, Any], code: object, text: str) -> None:
         assert post.trial is not None
         record = self._incoming.newest(post.trial.id)
-        is_old = record is not None and record.state not in self._finished and record.trial not in found["brought"]
-        if code is None and post.tries < TRIES:
-            self._teller.note(f"{post.device.name}: trial {post.trial.id[:8]} died there, and is tried again. {text}")
-            self._try(post, new=True)
-        elif code != 0 or record is None or is_old:
-            self._drain(post, text or " ".join(found["refused"]) or _NO_RECORD)
+        brought = post.trial.id in found["brought"]
+        # One that was brought now has ended, even where an old one like it would be run again.
+        ended = record is not None and record.state in (FINISHED if brought else self._finished)
+        if code == 0 and ended:
+            assert record is not None
+            self._count(post, record)
+        elif code is None or (code == 0 and brought):  # killed, or asked to stop: a device that is shut down in order
+            self._died(post, text)
         else:
-            self._done += 1
-            seconds = (record.end_ns - record.start_ns) / 1e9
-            self._teller.ended(post.device.name, self._label(post.trial), record.state, seconds)
-            post.trial = None  # done, whatever becomes of the device
-            self._give_up_if_hopeless(post, record)
-            self._next(post)
+            self._exchange.drain(post, text or " ".join(found["refused"]) or _NO_RECORD)
+
+    def _count(self, post: Post, record: Record) -> None:
+        assert post.trial is not None
+        self._done += 1
+        seconds = (record.end_ns - record.start_ns) / 1e9
+        self._teller.ended(post.name, self._label(post.trial), record.state, seconds)
+        post.trial = None  # done, whatever becomes of the device
+        self._give_up_if_hopeless(post, record)
+        self._next(post)
+
+    def _died(self, post: Post, text: str) -> None:
+        """Once more, unless whoever runs this has had enough: then it is left for the next run."""
+        assert post.trial is not None
+        short = post.trial.id[:8]
+        if self._interruption.asked:
+            self._teller.note(f"{post.name}: trial {short} died there, and is left for the next run. {text}")
+            post.waiting.appendleft(post.trial)
+            post.trial = None
+        elif post.tries < TRIES:
+            self._teller.note(f"{post.name}: trial {short} died there, and is tried again. {text}")
+            self._try(post, new=True)
+        else:
+            self._exchange.drain(post, f"trial {short} died there {TRIES} times. {text}".strip())
 
     def _give_up_if_hopeless(self, post: Post, record: Record) -> None:
         """The same failure again and again is this device's, and not worth a night of it."""
@@ -274,19 +241,4 @@ class FleetRun:
             post.same_failure.clear()
         post.same_failure.append(reason)
         if record.state in ("failed", "timeout", "oom") and len(post.same_failure) >= THRESHOLDS.breaker:
-            self._drain(post, f"{len(post.same_failure)} trials in a row failed in the same way: {reason}")
-
-    def _drain(self, post: Post, why: str) -> None:
-        """No more trials on this device; the others go on, and the next run comes back to it."""
-        post.drained = why if why.startswith(f"{post.device.name}:") else f"{post.device.name}: {why}"
-        self._ledger.write(post.device.name, "given up", text=why)
-        self._teller.note(f"given up for this run: {post.drained}")
-
-    def _take(self, answered: Sequence[tuple[Post, dict[str, Any]]]) -> None:
-        """The records that came with these answers, all at once."""
-        taken = self._incoming.keep([found.get("records", b"") for _, found in answered])
-        for (post, found), merged in zip(answered, taken, strict=True):
-            found |= {"brought": {record.trial for record in merged.records}, "refused": merged.refused}
-            for sentence in merged.refused:
-                self._ledger.write(post.device.name, "refused", text=sentence)
-                self._teller.note(f"{post.device.name}: {sentence}")
+            self._exchange.drain(post, f"{len(post.same_failure)} trials in a row failed in the same way: {reason}")

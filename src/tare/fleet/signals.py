@@ -7,22 +7,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+FINISHING = "finishing this trial; press Ctrl-C again to stop it now."
+PUTTING_BACK = "the device is being put back; this takes a moment."
+
 
 class Interruption:
     """Ctrl-C once is heeded between trials; twice, or a request to end, raises `KeyboardInterrupt`: once, not again."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], first: str = FINISHING, later: str = PUTTING_BACK) -> None:
         self.asked = 0
         self._say = say
+        self._first, self._later = first, later
         self._raised = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.asked += 1
         if self._raised:
-            self._say("the device is being put back; this takes a moment.")
+            self._say(self._later)
             return  # the restore that the first one began must not be broken off
         if self.asked == 1 and number == signal.SIGINT:
-            self._say("finishing this trial; press Ctrl-C again to stop it now.")
+            self._say(self._first)
             return
         self._raised = True
         raise KeyboardInterrupt

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -21,49 +22,30 @@ from pathlib import Path
 from typing import IO, Any
 
 from tare.errors import ObstacleError, TareError
-from tare.fleet.inventory import Device
-from tare.parts.inside import SOURCE
+from tare.fleet import packing
+from tare.fleet.inventory import Device, jump_of
 
 HERE = ""  # the address of a device that is this machine: a worker of a cluster runs its own trials
 CONNECT_WITHIN_S = 15.0
-_AGENT = SOURCE / "device_agent.py"
+MOST_RECORD_BYTES = 512 << 20  # in one answer: a device is not to be trusted with our memory
+_MOST_LINE_BYTES = 16 << 20
+_MOST_ERR_BYTES = 1 << 16  # the end of what ssh said
+_PIECE_BYTES = 1 << 20
 _HELLO = b"tare-agent\n"
 _REFUSED = ("Host key verification failed", "Permission denied", "No such identity")
 _SSH_FAILED = 255  # the code of ssh itself; any other is that of the command there
 _ENDS_WITHIN_S = 5.0  # an ssh whose pipes are closed
 _MOST_NOISE_LINES = 1000  # what a login script printed before the agent spoke
 
-# Reads the agent from standard input, keeps it beside the user's other caches, and becomes it. What follows on standard
-# input is the question, so not a byte too much may be read.
-_BOOT = """\
-import os, sys
-folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare")
-size, name = int(sys.argv[1]), os.path.join(folder, sys.argv[2])
-text = b""
-while len(text) < size:
-    piece = os.read(0, size - len(text))
-    if not piece:
-        sys.exit(3)
-    text += piece
-try:
-    with open(name, "rb") as file:
-        there = file.read() == text
-except OSError:
-    there = False
-if not there:
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    draft = "%s.%d" % (name, os.getpid())
-    with open(draft, "wb") as file:
-        file.write(text)
-    os.rename(draft, name)
-os.execv(sys.executable, [sys.executable, "-E", "-s", name])
-"""
-
 
 class Unreachable(TareError):
     """The device did not answer, or the line to it broke; asking again may help."""
 
     exit_code = 69
+
+    def __init__(self, text: str, *, heard: bool = False) -> None:
+        super().__init__(text)
+        self.heard = heard  # the agent had spoken over this line before it broke
 
 
 class Refused(TareError):
@@ -86,9 +68,10 @@ def ask(device: Device, question: Mapping[str, Any], *, alive_s: float = 10.0) -
         raise ObstacleError("devices are reached by ssh, and there is no ssh on this machine: install openssh-client.")
     with _line(device, question, alive_s) as line:
         line.said_all()
-        answer = _read(line.out)
+        heard = _greeted(line.out)
+        answer = _read(device, line.out) if heard else None
         if answer is None or line.child.wait() != 0:
-            raise line.trouble()
+            raise line.trouble(heard=heard)
     if "error" in answer.said:
         raise Refused(f"{device.name}: {answer.said['error']}")
     return answer
@@ -103,13 +86,20 @@ def clock(device: Device, times: int = 5) -> tuple[float, float]:
         for _ in range(times):
             sent_s = time.time()
             line.say(b"\n")
-            there = line.out.readline()
+            there = line.out.readline(_MOST_LINE_BYTES)
             back_s = time.time()
             if not there:
                 raise line.trouble()
-            found.append(((back_s - sent_s) / 2, float(there) - (sent_s + back_s) / 2))
+            found.append(((back_s - sent_s) / 2, _seconds(device, there) - (sent_s + back_s) / 2))
     within_s, offset_s = min(found)
     return offset_s, within_s
+
+
+def _seconds(device: Device, said: bytes) -> float:
+    try:
+        return float(said)
+    except ValueError:
+        raise Refused(f"{device.name}: asked for the time it said {said[:80]!r}.") from None
 
 
 class _Line:
@@ -130,20 +120,19 @@ class _Line:
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
 
-    def trouble(self) -> TareError:
-        """Why there is no answer."""
+    def trouble(self, *, heard: bool = False) -> TareError:
+        """Why there is no answer; `heard` is that the agent had spoken."""
         self.said_all()
-        code = code_of(self.child)
-        self._err.seek(0)
-        return why_silent(self.device, code, self._err.read().decode("utf-8", "replace").strip())
+        return why_silent(self.device, code_of(self.child), last_words(self._err), heard=heard)
 
 
 @contextlib.contextmanager
 def _line(device: Device, question: Mapping[str, Any], alive_s: float) -> Iterator[_Line]:
     """The agent, started there and told the question; however the caller leaves, no ssh of ours stays behind."""
-    agent = _AGENT.read_bytes()
-    name = f"device_agent-{hashlib.sha256(agent).hexdigest()[:12]}.py"
-    boot = [device.python, "-c", _BOOT, str(len(agent)), name]
+    agent = packing.device_agent()
+    name = f"device_agent-{hashlib.sha256(agent).hexdigest()[:12]}.zip"
+    # -I: what lies in the home folder there, or in PYTHONPATH, is not ours to run.
+    boot = [device.python, "-I", "-c", packing.BOOT, str(len(agent)), name]
     with tempfile.TemporaryDirectory(prefix="tare-ssh-") as folder, tempfile.TemporaryFile() as err:
         argv = [sys.executable, *boot[1:]] if device.address == HERE else command_line(device, boot, alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
@@ -155,7 +144,27 @@ def _line(device: Device, question: Mapping[str, Any], alive_s: float) -> Iterat
 
 def command_line(device: Device, argv: list[str], alive_s: float, folder: str) -> list[str]:
     """The ssh command; the remote side hands one string to a shell, so every word is quoted."""
-    options = {
+    options = _rules(alive_s)
+    if device.host_key is not None:
+        known = Path(folder, "known_hosts")
+        alias = f"tare-{device.name}"  # the address may be a Host of ~/.ssh/config, whose name is another
+        known.write_text(f"{alias} {device.host_key}\n")
+        options |= {"HostKeyAlias": alias, "CheckHostIP": "no"}
+        options |= {"UserKnownHostsFile": _quoted(known), "GlobalKnownHostsFile": "/dev/null"}
+    elif device.known_hosts is not None:
+        options |= {"UserKnownHostsFile": _quoted(device.known_hosts), "GlobalKnownHostsFile": "/dev/null"}
+    if device.key is not None:
+        options |= {"IdentityFile": _quoted(device.key), "IdentitiesOnly": "yes"}
+    words = ["ssh", "-T", *_said(options)]
+    words += ["-p", str(device.port)] if device.port is not None else []
+    words += ["-l", device.user] if device.user is not None else []
+    words += _by_way_of(device, alive_s, folder)
+    return [*words, "--", device.address, shlex.join(argv)]
+
+
+def _rules(alive_s: float) -> dict[str, str]:
+    """What holds for the device and for the jump host before it, whatever `~/.ssh/config` says."""
+    return {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "yes",
         "ConnectTimeout": str(round(CONNECT_WITHIN_S)),
@@ -168,40 +177,28 @@ def command_line(device: Device, argv: list[str], alive_s: float, folder: str) -
         "UpdateHostKeys": "no",
         "ControlPath": "none",  # a connection that is shared has been let in by another key
     }
-    if device.host_key is not None:
-        known = Path(folder, "known_hosts")
-        alias = f"tare-{device.name}"  # the address may be a Host of ~/.ssh/config, whose name is another
-        known.write_text(f"{alias} {device.host_key}\n")
-        options |= {"HostKeyAlias": alias, "CheckHostIP": "no"}
-        options |= {"UserKnownHostsFile": _quoted(known), "GlobalKnownHostsFile": "/dev/null"}
-    elif device.known_hosts is not None:
-        options |= {"UserKnownHostsFile": _quoted(device.known_hosts), "GlobalKnownHostsFile": "/dev/null"}
-    if device.key is not None:
-        options |= {"IdentityFile": _quoted(device.key), "IdentitiesOnly": "yes"}
-    words = ["ssh", "-T", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
-    words += ["-p", str(device.port)] if device.port is not None else []
-    words += ["-l", device.user] if device.user is not None else []
-    words += _by_way_of(device, folder)
-    return [*words, "--", device.address, shlex.join(argv)]
 
 
-def _by_way_of(device: Device, folder: str) -> list[str]:
-    """Through the jump host; where its key is given, with that and with the device's own login."""
+def _said(options: Mapping[str, str]) -> list[str]:
+    return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+
+
+def _by_way_of(device: Device, alive_s: float, folder: str) -> list[str]:
+    """Through the jump host: not by `-J`, which keeps our rules from it. With its key goes the device's own login."""
     if device.jump is None:
         return []
-    if device.jump_host_key is None:
-        return ["-J", device.jump]
-    user_and_host, _, port = device.jump.rpartition(":") if device.jump.count(":") == 1 else (device.jump, "", "22")
-    known, alias = Path(folder, "jump_known_hosts"), "tare-jump"
-    known.write_text(f"{alias} {device.jump_host_key}\n")
-    options = {"BatchMode": "yes", "StrictHostKeyChecking": "yes", "HostKeyAlias": alias, "CheckHostIP": "no"}
-    options |= {"UserKnownHostsFile": _quoted(known), "GlobalKnownHostsFile": "/dev/null", "ForwardAgent": "no"}
-    options |= {"ConnectTimeout": "15", "ControlPath": "none"}
-    options |= {} if device.key is None else {"IdentityFile": _quoted(device.key), "IdentitiesOnly": "yes"}
-    words = ["ssh", *(word for key, value in options.items() for word in ("-o", f"{key}={value}")), "-p", port]
+    login, port = jump_of(device.jump)
+    options = _rules(alive_s)
+    if device.jump_host_key is not None:
+        known, alias = Path(folder, "jump_known_hosts"), "tare-jump"
+        known.write_text(f"{alias} {device.jump_host_key}\n")
+        options |= {"HostKeyAlias": alias, "CheckHostIP": "no"}
+        options |= {"UserKnownHostsFile": _quoted(known), "GlobalKnownHostsFile": "/dev/null"}
+        options |= {} if device.key is None else {"IdentityFile": _quoted(device.key), "IdentitiesOnly": "yes"}
+    words = ["ssh", *_said(options), *([] if port is None else ["-p", port]), "-W"]
     # ssh puts the address in, and hands the line to a shell.
-    called = shlex.join([*words, "-W"]).replace("%", "%%")
-    return ["-o", f"ProxyCommand={called} [%h]:%p {shlex.quote(user_and_host)}"]
+    called = shlex.join(words).replace("%", "%%")
+    return ["-o", f"ProxyCommand={called} '[%h]:%p' {shlex.quote(login)}"]
 
 
 def _quoted(path: Path) -> str:
@@ -212,30 +209,51 @@ def _quoted(path: Path) -> str:
 def _greeted(pipe: IO[bytes]) -> bool:
     """Whether the agent speaks; what a login script says before it is passed over."""
     for _ in range(_MOST_NOISE_LINES):
-        line = pipe.readline()
+        line = pipe.readline(_MOST_LINE_BYTES)
         if not line or line == _HELLO:
             return bool(line)
     return False
 
 
-def _read(pipe: IO[bytes]) -> Answer | None:
+def _read(device: Device, pipe: IO[bytes]) -> Answer | None:
     """The answer; None where the line ended before it."""
-    if not _greeted(pipe):
-        return None
+    line = pipe.readline(_MOST_LINE_BYTES)
+    if len(line) == _MOST_LINE_BYTES:
+        raise Refused(f"{device.name}: its answer is longer than {_MOST_LINE_BYTES >> 20} MiB, and is not taken.")
     try:
-        said = json.loads(pipe.readline())
+        said = json.loads(line)
     except ValueError:
         return None
-    return Answer(said, pipe.read() if said.get("sends") is not None else b"")
+    return Answer(said, _records(device, pipe) if said.get("sends") is not None else b"")
 
 
-def why_silent(device: Device, code: int, words: str) -> TareError:
-    """What an ssh that has ended says of the device."""
+def _records(device: Device, pipe: IO[bytes]) -> bytes:
+    """What comes until the line ends, as far as there is to be room for it."""
+    kept = bytearray()
+    while piece := pipe.read(_PIECE_BYTES):
+        kept += piece
+        if len(kept) > MOST_RECORD_BYTES:
+            raise Refused(
+                f"{device.name}: it sends more than {MOST_RECORD_BYTES >> 20} MiB of records at once, and they are not "
+                "taken.\nIts own copy lies there under fleet/stores in tare's state folder (/var/lib/tare for root): "
+                "bring that store here, put it in by `tare store merge`, and run again."
+            )
+    return bytes(kept)
+
+
+def last_words(err: IO[bytes]) -> str:
+    """The end of what ssh said, without the rest."""
+    err.seek(max(0, err.seek(0, os.SEEK_END) - _MOST_ERR_BYTES))
+    return err.read().decode("utf-8", "replace").strip()
+
+
+def why_silent(device: Device, code: int, words: str, *, heard: bool = False) -> TareError:
+    """What an ssh that has ended says of the device, from which we had `heard` or not."""
     last = " ".join(words.splitlines()[-3:]) or "it said nothing"
     if code == _SSH_FAILED and any(text in words for text in _REFUSED):
         return Refused(f"{device.name}: ssh was refused: {last}")
     if code == _SSH_FAILED or code < 0:
-        return Unreachable(f"{device.name}: no line to {device.address}: {last}")
+        return Unreachable(f"{device.name}: no line to {device.address}: {last}", heard=heard)
     return Refused(
         f"{device.name}: {device.python} there did not run what was sent (code {code}): {last}\n"
         "It has to be Python 3.6 or newer; 'python' in the inventory names it."

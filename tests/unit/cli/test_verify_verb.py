@@ -72,6 +72,12 @@ def test_results_that_are_as_they_were_pass(results):
     assert "since an older tare did not keep the launcher's words: wall_s" in said
 
 
+def test_a_list_of_refused_studies_beside_the_packs_is_no_hindrance(results):
+    before = tare("verify", str(results))
+    (results / "h200" / "not-run.json").write_text('{"s3-dvfs": ["dvfs: this kernel sets no clocks."]}')
+    assert tare("verify", str(results)) == before
+
+
 def test_pages_come_out_the_same_whatever_the_terminal_and_the_folder(results, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -159,6 +165,7 @@ def test_a_command_that_may_not_or_cannot_be_run_is_said_with_file_and_line(resu
 
 
 def test_markdown_stands_as_it_is_and_text_is_fenced(results):
+    (results / "h200" / "not-run.json").write_text('{"s3-dvfs": ["dvfs: this kernel sets no clocks."]}')
     (results / "page.md").write_text(
         "<!-- tare paper s3 -->\n<!-- /tare -->\n<!-- tare paper s3 --format text -->\n<!-- /tare -->\n"
     )

@@ -10,7 +10,7 @@ import pytest
 from stand_in_parts import stand_ins
 from tare.errors import StudyError
 from tare.fleet.inventory import Device
-from tare.fleet.on_device import obstacles_here
+from tare.fleet.on_device import standing_here
 from tare.fleet.orders import factors, planned_on, plans
 from tare.plan.matrix import cells
 from tare.study.load import loads
@@ -169,6 +169,6 @@ def test_a_device_is_asked_about_its_own_cells_alone() -> None:
     one = study("exclude: {device: b, platform: docker}\n")
     request = {"study": json.dumps(one.as_plain()), "name": "study.yaml", "python": None, "ignore_managers": True}
     with stand_ins():
-        assert obstacles_here({**request, "device": [["device", "b"]]}) == []
+        assert standing_here({**request, "device": [["device", "b"]]}).obstacles == ()
         with pytest.raises(StudyError, match="there is no fleet here"):
-            obstacles_here(request)
+            standing_here(request)

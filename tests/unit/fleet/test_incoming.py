@@ -49,7 +49,8 @@ def store(tmp_path):
 def test_answers_that_come_together_are_taken_in_together_each_with_its_own_outcome(store, tmp_path):
     incoming = Incoming(store)
     one, two = sent(tmp_path, ("a1", "one")), sent(tmp_path, ("b1", "two"), ("b2", "two"))
-    taken = incoming.keep([one, b"", hostile("../../out"), b"no tar at all", two])
+    bad = ("three", hostile("../../out")), ("four", b"no tar at all")
+    taken = incoming.keep([("one", one), ("idle", b""), *bad, ("two", two)])
     assert [merged.copied for merged in taken] == [("a1.1",), (), (), (), ("b1.1", "b2.1")]
     assert "no file of a sealed trial" in taken[2].refused[0]
     assert "cannot be read" in taken[3].refused[0]
@@ -66,15 +67,58 @@ def test_answers_that_come_together_are_taken_in_together_each_with_its_own_outc
 
 def test_the_same_once_more_is_there_already_also_within_one_moment(store, tmp_path):
     incoming, one = Incoming(store), sent(tmp_path, ("a1", "one"))
-    first, second = incoming.keep([one, one])
+    first, second = incoming.keep([("one", one), ("one", one)])
     assert (first.copied, second.there) == (("a1.1",), ("a1.1",))
-    assert incoming.keep([one])[0].there == ("a1.1",)
+    assert incoming.keep([("one", one)])[0].there == ("a1.1",)
     other = sent(tmp_path, ("a1", "another device, the same trial"))
-    assert "says otherwise" in incoming.keep([other])[0].refused[0]
+    assert "says otherwise" in incoming.keep([("another device, the same trial", other)])[0].refused[0]
+
+
+def test_a_device_speaks_for_itself_alone(store, tmp_path):
+    incoming = Incoming(store, {"a1": "one", "b1": "two"})
+    both = sent(tmp_path, ("b1", "two"), ("b2", "one"))
+    (found,) = incoming.keep([("two", both)])
+    assert found.copied == ("b1.1",)
+    assert found.refused == ("b2.1: not merged: it is a trial of one, not of two.",)
+    (lied,) = incoming.keep([("two", sent(tmp_path, ("a1", "two")))])  # under its own name, and another's number
+    assert lied.refused == ("a1.1: not merged: it is a trial of one, not of two.",)
+    true = sent(tmp_path, ("a1", "one"))
+    assert incoming.keep([("one", true)])[0].copied == ("a1.1",)
+    assert incoming.keep([("renamed", true)])[0].there == ("a1.1",)
+    assert store.verify() == []
+
+
+def sparse(size_bytes: int) -> bytes:
+    """As GNU tar writes a file that is nothing but a hole: a few bytes here, as many as it likes there."""
+    member = tarfile.TarInfo("a1.1/record.json")
+    member.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    header[386:410] = b"%011o\0" % size_bytes + b"%011o\0" % 0  # where its only piece lies: at the end, and empty
+    header[483:495] = b"%011o\0" % size_bytes
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + bytes(1024)
+
+
+def test_a_file_that_is_larger_than_what_came_is_refused_before_it_is_read(store):
+    size_bytes = 8 << 30
+    with tarfile.open(fileobj=io.BytesIO(sparse(size_bytes - 1))) as members:
+        assert [(one.issparse(), one.size) for one in members] == [(True, size_bytes - 1)]  # as it is meant to be
+    (found,) = Incoming(store).keep([("one", sparse(size_bytes - 1))])
+    assert "no file of a sealed trial" in found.refused[0]
+
+
+def test_an_archive_that_upsets_the_reader_of_tar_files_is_refused_alone(store, tmp_path):
+    header = tarfile.TarInfo.create_pax_global_header({"comment": "x"})
+    nested = header * 3000 + bytes(1024)  # a header of a header of a header ...
+    two = sent(tmp_path, ("b1", "two"))
+    bad, good = Incoming(store).keep([("one", nested), ("two", two)])
+    assert "cannot be read" in bad.refused[0]
+    assert good.copied == ("b1.1",)
 
 
 def test_a_store_that_is_opened_again_knows_what_it_has(store, tmp_path):
-    Incoming(store).keep([sent(tmp_path, ("a1", "one"))])
+    Incoming(store).keep([("one", sent(tmp_path, ("a1", "one")))])
     store.close()
     with Store.open(store.root, write=True) as again:
         assert Incoming(again).names_from("one") == ["a1.1"]
@@ -116,7 +160,7 @@ def test_a_disk_that_is_full_while_one_answer_is_unpacked_leaves_the_others(stor
 
     one, two = sent(tmp_path, ("a1", "one")), sent(tmp_path, ("b1", "two"))
     monkeypatch.setattr("tare.fleet.incoming.unpack", full)
-    taken = Incoming(store).keep([one, two])
+    taken = Incoming(store).keep([("one", one), ("two", two)])
     assert "No space left" in taken[0].refused[0]
     assert taken[1].copied == ("b1.1",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tare.errors import StudyError
-from tare.fleet.inventory import load_inventory, parse_inventory
+from tare.fleet.inventory import jump_of, load_inventory, parse_inventory
 
 GOOD = """\
 devices:
@@ -55,6 +55,10 @@ def test_words_mean_names_types_and_tags():
         ("devices:\n  - {name: a, address: b}\n  - {name: c, address: b}\n", r":3: 'b' is the address of 'a' too"),
         ("devices:\n  - {name: a, address: -oProxyCommand=x}\n", r":2: .*is no address"),
         ("devices:\n  - {name: a, address: b, jump: -oProxyCommand=x}\n", r":2: .*is no jump host"),
+        ("devices:\n  - {name: a, address: b, jump: 'a,b'}\n", r":2: .*'a,b' is more than one jump host; make a Host"),
+        ("devices:\n  - {name: a, address: b, jump: 'fd00::1'}\n", r":2: .*'fd00::1' is no jump host; write it like"),
+        ("devices:\n  - {name: a, address: b, jump: 'g:70000'}\n", r":2: .*'g:70000' is no jump host"),
+        ("devices:\n  - {name: a, address: b, jump: 'me@-g'}\n", r":2: .*'me@-g' is no jump host"),
         ("devices:\n  - {name: a, address: b, user: -l}\n", r":2: .*is no user"),
         ("devices:\n  - {name: a, address: b, port: 70000}\n", r":2: .*at most 65535"),
         ("devices:\n  - {name: ../a, address: b}\n", r":2: .*is no name"),
@@ -67,3 +71,18 @@ def test_words_mean_names_types_and_tags():
 def test_what_is_wrong_is_said_with_its_line(text, says):
     with pytest.raises(StudyError, match=says):
         parse_inventory(text, "devices.yaml")
+
+
+@pytest.mark.parametrize(
+    ("jump", "means"),
+    [
+        ("gate", ("gate", None)),
+        ("me@gate.example:2222", ("me@gate.example", "2222")),
+        ("me@[fd00::1]:2222", ("me@fd00::1", "2222")),
+        ("[fd00::1]", ("fd00::1", None)),
+        ("me@corp.example@gate:22", ("me@corp.example@gate", "22")),
+    ],
+)
+def test_a_jump_host_is_a_login_and_a_port_as_ssh_takes_them(jump, means):
+    (device,) = parse_inventory(f"devices:\n  - {{name: a, address: b, jump: '{jump}'}}\n").devices
+    assert jump_of(device.jump) == means

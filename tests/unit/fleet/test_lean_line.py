@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -15,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from lean_devices import RUN_IT, a_device, a_host, is_alive, is_below, with_words
 from sshd_devices import until
 from tare.errors import BusyError, LineLost
 from tare.fleet import lean_line, ssh
 from tare.fleet.driving import drive
-from tare.fleet.inventory import Device, parse_inventory
-from tare.fleet.lean_host import LeanHost
-from tare.fleet.lean_line import opened, packed
+from tare.fleet.inventory import parse_inventory
 from tare.fleet.lean_sampling import LeanSampler
 from tare.fleet.lean_trial import _not_lean, driven, owned_there
 from tare.fleet.on_device import Lines
+from tare.fleet.packing import whole
 from tare.fleet.ssh import Refused, Unreachable
 from tare.host import Job, Scope, Site
 from tare.parts.inside import SOURCE
@@ -37,51 +35,28 @@ from tare.study.load import loads
 from tare_inside import lean_leaving
 
 PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3")) or [Path(sys.executable)]
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIKOcvHYvSe0sNLOxuwBxBdDiuqiNwf2g899ZlkKEvuB"
-RUN_IT = 'for last; do :; done; echo Welcome to this board; exec sh -c "$last"'  # as sshd does, after a login script
-
-
-def a_device(**changes):
-    fields = {"name": "d", "address": "10.0.0.2", "host_key": KEY, "python": sys.executable, "tare": "none"}
-    return Device(**fields | changes)
 
 
 @pytest.fixture(autouse=True)
-def pretended_ssh(tmp_path, monkeypatch):
-    """An `ssh` that does what the test says instead; each device has a cache and locks of its own."""
-
-    def make(script: str) -> None:
-        path = tmp_path / "bin" / "ssh"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("TARE_LOCK_DIR", str(tmp_path / "locks"))
-    make(RUN_IT)
-    return make
-
-
-@contextlib.contextmanager
-def a_host(patience_s: float = 4, **changes):
-    with opened(a_device(**changes), patience_s) as line:
-        yield LeanHost(line)
+def _in_its_place(pretended_ssh):
+    """No test here reaches a network."""
 
 
 def test_the_package_is_sent_once_and_again_only_if_it_is_damaged(tmp_path):
-    assert packed() == packed()
+    assert whole() == whole()
     with a_host():
         pass
     (kept,) = (tmp_path / "cache" / "tare").iterdir()
-    written_ns = kept.stat().st_mtime_ns
+    os.utime(kept, (0, 0))
+    written = kept.stat().st_ino
     with a_host():
         pass
-    assert kept.stat().st_mtime_ns == written_ns
+    assert kept.stat().st_ino == written
+    assert time.time() - kept.stat().st_mtime < 60  # it has been used, and is not swept for a day
     kept.write_bytes(kept.read_bytes()[:-1])
     with a_host() as host:
         assert host.run(["echo", "well"]).out == "well\n"
-    assert kept.read_bytes() == packed()
+    assert kept.read_bytes() == whole()
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
@@ -243,11 +218,15 @@ def test_folders_that_were_made_for_a_desk_go_with_it_and_those_of_others_stay(t
 def test_the_package_of_another_version_goes_when_a_new_one_comes(tmp_path):
     old = tmp_path / "cache" / "tare" / "inside-0123.zip"
     old.parent.mkdir(parents=True)
-    old.touch()
+    draft = old.with_name("inside-0123.zip.77")
+    for path in (old, draft):
+        path.touch()
+    os.utime(draft, (0, 0))
     (old.parent / "data").mkdir()
     with a_host():
         pass
     assert not old.exists()
+    assert not draft.exists()
     assert (old.parent / "data").is_dir()
 
 
@@ -301,28 +280,3 @@ def test_a_folder_that_is_there_already_is_not_taken_for_a_desk_and_not_emptied(
     with a_host() as host, pytest.raises(OSError, match="exists"):
         host.furnish(Site("tare-x", tmp_path, writes=(desk,)))
     assert (desk / "of someone else").exists()
-
-
-def with_words(words: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            line = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            if words in line and is_alive(int(path.parent.name)):
-                found.append(int(path.parent.name))
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def is_below(pid: int, parent: int) -> bool:
-    while pid > 1:
-        if pid == parent:
-            return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return False

@@ -88,7 +88,7 @@ def test_what_the_sampler_keeps_is_what_the_probes_would_have_read(tmp_path):
     files = learning.files([Cpu(), Memory()], Scope())
     out = tmp_path / "samples"
     script = "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside.lean_sampler import main; main()"
-    argv = [sys.executable, "-E", "-s", "-c", script, str(Path(SOURCE).parent), str(out)]
+    argv = [sys.executable, "-I", "-B", "-c", script, str(Path(SOURCE).parent), str(out)]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     before_ns = time.monotonic_ns()
     child.stdin.write(json.dumps({"period_ns": 20_000_000, "files": [list(file) for file in files]}).encode() + b"\n")
@@ -128,7 +128,7 @@ def test_a_sampler_that_was_ended_costs_what_it_had_not_kept_and_no_more(cut, tm
 def test_what_the_sampler_has_kept_is_in_its_file_also_where_it_is_killed(tmp_path):
     out = tmp_path / "samples"
     script = "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside.lean_sampler import main; main()"
-    argv = [sys.executable, "-E", "-s", "-c", script, str(Path(SOURCE).parent), str(out)]
+    argv = [sys.executable, "-I", "-B", "-c", script, str(Path(SOURCE).parent), str(out)]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     child.stdin.write(json.dumps({"period_ns": 20_000_000, "files": [["/proc/stat", 0]]}).encode() + b"\n")
     child.stdin.flush()

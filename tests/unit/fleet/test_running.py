@@ -2,168 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pretended_fleet import NEVER, Scene
 from stand_in_parts import stand_ins
-from tare.errors import ObstacleError, TareError
+from tare.errors import TareError
 from tare.fleet import on_device
-from tare.fleet.cluster import GONE, WorkerLost
+from tare.fleet.cluster import SchedulerGone, WorkerLost
 from tare.fleet.inventory import Device
-from tare.fleet.orders import Task, factors, planned_on
-from tare.fleet.orders import on_device as stamped
-from tare.fleet.running import FleetRun
-from tare.fleet.signals import Interruption
+from tare.fleet.orders import factors, planned_on
 from tare.plan.matrix import cells
 from tare.plan.order import trials
-from tare.records.model import Record
 from tare.records.store import Store
 from tare.study.load import loads
-from tare.study.model import Study
-
-
-@dataclass(eq=False)
-class Answered:
-    """A question that is over."""
-
-    name: str
-    value: Any
-
-
-@dataclass
-class PretendDevice:
-    """Its store, and what happens to the nth trial that it is told to run."""
-
-    store: Store
-    mishaps: dict[int, Any] = field(default_factory=dict)
-    claims: list[str] = field(default_factory=list)
-    ran: list[str] = field(default_factory=list)
-    obstacles: list[str] = field(default_factory=list)
-
-    def answers(self, question: dict[str, Any]) -> dict[str, Any]:
-        if question["do"] == "engine":
-            said = {"code": 0, "out": json.dumps({"obstacles": self.obstacles}), "err": ""}
-            return {"ended": "answered", "said": said, "records": b"", "broken": []}
-        if question["do"] == "collect":
-            return self._with_records(question, {"endings": []})
-        if question["claim"] not in self.claims:
-            self.claims.append(question["claim"])
-            mishap = self.mishaps.pop(len(self.claims), None)
-            if isinstance(mishap, dict):
-                return mishap
-            self._run(question, mishap or "ok")
-            if isinstance(mishap, Exception):
-                raise mishap
-        return self._with_records(question, {"code": 0, "text": ""})
-
-    def _run(self, question: dict[str, Any], mishap: Any) -> None:
-        self.ran.append(question["trial"])
-        settings = {"platform": "bare", **dict(question["device"])}
-        draft = Record(question["trial"], 0, "s", 0, 0, 0, settings, "running", start_ns=1, end_ns=2)
-        state = mishap if isinstance(mishap, str) else "ok"
-        ended = {**draft.as_json(), "state": state, "reasons": [] if state == "ok" else [f"it {state}."]}
-        self.store.begin(draft).seal(Record.from_json(ended), [], "", "")
-
-    def _with_records(self, question: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-        made = io.BytesIO()
-        with tarfile.open(fileobj=made, mode="w") as archive:
-            for path in sorted((self.store.root / "trials").iterdir()):
-                if path.name not in question["have"]:
-                    archive.add(path, arcname=path.name)
-        return {"ended": "answered", "said": said, "records": made.getvalue(), "broken": []}
-
-
-class PretendCluster:
-    def __init__(self, devices: dict[str, PretendDevice]) -> None:
-        self.devices = devices
-        self.replaced: list[str] = []
-        self.waiting: list[Answered] = []
-        self.keys: list[str] = []
-
-    def submit(self, name: str, key: str, function: Any, fields: Any, question: Any, patience_s: float) -> Answered:
-        self.keys.append(key)
-        try:
-            answered = Answered(name, self.devices[name].answers(question))
-        except TareError as error:
-            answered = Answered(name, error)
-        self.waiting.append(answered)
-        return answered
-
-    def over(self, within_s: float) -> list[Answered]:
-        found, self.waiting = self.waiting, []
-        return found
-
-    def check(self) -> None: ...
-    def close(self) -> None: ...
-
-    def result(self, asked: Answered) -> Any:
-        if isinstance(asked.value, Exception):
-            raise asked.value
-        return asked.value
-
-    def replace(self, asked: Answered) -> None:
-        self.replaced.append(asked.name)
-
-
-@dataclass
-class Told:
-    notes: list[str] = field(default_factory=list)
-    ended_: list[tuple[str, str]] = field(default_factory=list)
-
-    def started(self, trials: int, devices: int) -> None: ...
-
-    def ended(self, device: str, label: str, state: str, seconds: float) -> None:
-        self.ended_.append((device, state))
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-class Scene:
-    def __init__(self, tmp_path: Any) -> None:
-        self.root = tmp_path
-        self.told = Told()
-        self.devices = {
-            name: PretendDevice(Store.create(tmp_path / name, {"study": "s"}, "")) for name in ("one", "two")
-        }
-        self.cluster = PretendCluster(self.devices)
-
-    def study(self, **changes: Any) -> Study:
-        keys = {"study": "s", "platform": "bare", "workload": "null", "repeat": 3, "aa": False}
-        return Study.model_validate(keys | changes)
-
-    def run(self, *, retry_failed: bool = False, **changes: Any) -> tuple[Any, FleetRun]:
-        study = self.study(**changes)
-        root = self.root / "store"
-        exists = (root / "store.json").exists()
-        with Store.open(root, write=True) if exists else Store.create(root, study.as_plain(), "") as store:
-            planned = trials(study, cells(study))
-            inventory = [Device(name=name, address=name, type="board") for name in self.devices]
-            plans = {device: stamped(planned, factors(device)) for device in inventory}
-            task = Task("study: s", "s.yaml", "s-1", f"run{len(self.cluster.keys)}", retry_failed)
-            fleet = FleetRun(
-                study, task, plans, store, self.cluster, self.told, Interruption(self.told.note), patience_s=1
-            )
-            fleet.ready()
-            fleet.collect()
-            return fleet.run(), fleet
-
-    def states(self) -> dict[str, list[str]]:
-        with Store.open(self.root / "store") as store:
-            found: dict[str, list[str]] = {}
-            for record in store.records():
-                found.setdefault(record.settings["device"], []).append(record.state)
-            return found
-
-    def ledger(self, device: str) -> list[str]:
-        lines = [json.loads(line) for line in (self.root / "store" / "fleet.jsonl").read_text().splitlines()]
-        return [line["what"] for line in lines if line["device"] == device]
 
 
 @pytest.fixture
@@ -231,24 +86,8 @@ def test_the_same_failure_again_and_again_gives_up_that_device_only(scene):
     assert scene.states()["two"] == ["ok"] * 8
 
 
-def test_one_device_that_cannot_run_the_study_keeps_all_from_running(scene):
-    scene.devices["two"].obstacles = ["there is no docker here."]
-    with pytest.raises(ObstacleError, match="two: there is no docker here"):
-        scene.run()
-    assert scene.devices["one"].ran == []
-
-
-def test_what_a_device_finished_after_an_earlier_run_is_taken_in_and_not_run_again(scene):
-    one = Device(name="one", address="one", type="board")
-    trial = planned_on(scene.study(), factors(one))[0]
-    scene.devices["one"]._run({"trial": trial.id, "device": [["device", "one"]]}, "ok")
-    assert scene.run()[0].done == 5
-    assert scene.states()["one"] == ["ok"] * 3
-    assert scene.devices["one"].ran.count(trial.id) == 1
-
-
-def test_a_scheduler_that_is_gone_ends_the_run_with_a_sentence(scene, monkeypatch):
-    scene.devices["two"].mishaps = {2: TareError(GONE)}
+def test_a_scheduler_that_is_gone_ends_the_run_with_a_sentence(scene):
+    scene.devices["two"].mishaps = {2: SchedulerGone()}
     with pytest.raises(TareError, match="the same command collects them"):
         scene.run()
 
@@ -271,14 +110,71 @@ def test_a_device_with_another_plan_says_so(scene):
 
 
 def test_an_old_record_is_not_taken_for_the_answer_to_a_new_question(scene):
-    scene.devices["one"].mishaps = {1: "interrupted"}
-    scene.run(repeat=1)
+    scene.devices["one"].mishaps = {1: "interrupted", 2: "interrupted"}
+    assert "died there 2 times" in scene.run(repeat=1)[1].drained["one"]
     # The device's store is a new one: its first attempt is called as the one that is here, so that it is not sent.
     scene.devices["one"].store = Store.create(scene.root / "one again", {"study": "s"}, "")
     outcome, fleet = scene.run(repeat=1)
     assert (outcome.done, outcome.left) == (0, 1)
     assert "without a record that is new here" in fleet.drained["one"]
-    assert scene.states()["one"] == ["interrupted"]
+    assert scene.states()["one"] == ["interrupted", "interrupted"]
+
+
+def test_a_trial_that_was_asked_to_stop_is_not_done_whatever_the_device_says_of_it(scene):
+    scene.devices["one"].mishaps = {1: "interrupted"}  # a device that is shut down in order: with a record, and code 0
+    outcome, _ = scene.run(repeat=1)
+    assert (outcome.done, outcome.left) == (2, 0)
+    assert scene.states() == {"one": ["interrupted", "ok"], "two": ["ok"]}
+    assert scene.ledger("one") == ["try", "answered", "try", "answered"]
+    assert ("one", "interrupted") not in scene.told.ended_
+
+
+def test_a_trial_that_fails_again_is_done_though_failed_ones_were_asked_for_again(scene):
+    scene.devices["one"].mishaps = {1: "failed", 2: "failed"}
+    scene.run(repeat=1)
+    outcome, fleet = scene.run(repeat=1, retry_failed=True)
+    assert (outcome.done, outcome.left, fleet.drained) == (1, 0, {})
+    assert scene.states()["one"] == ["failed", "failed"]
+
+
+def test_a_trial_that_dies_after_ctrl_c_is_left_and_not_begun_again(scene):
+    def dies() -> dict[str, Any]:
+        scene.interruption.asked = 1
+        return {"ended": "answered", "said": {"code": None, "text": "killed."}, "records": b"", "broken": []}
+
+    scene.devices["one"].mishaps = {2: dies}
+    outcome, fleet = scene.run()
+    assert outcome.interrupted
+    assert fleet.drained == {}
+    assert len(scene.devices["one"].claims) == 2
+    assert outcome.left == 6 - outcome.done
+
+
+@pytest.mark.parametrize("error", [OSError(11, "Try again"), ValueError("no JSON"), TimeoutError()])
+def test_whatever_goes_wrong_with_one_device_is_its_own_and_the_others_go_on(scene, error):
+    scene.devices["one"].mishaps = {2: error}
+    outcome, fleet = scene.run()
+    assert (outcome.done, outcome.left) == (4, 2)
+    assert type(error).__name__ in fleet.drained["one"]
+    assert scene.states()["two"] == ["ok"] * 3
+
+
+def test_a_device_that_says_it_was_not_restored_is_named_until_a_trial_has_ended_there(scene):
+    said = {"code": 70, "text": "dirty.ratio is still 5."}
+    scene.devices["one"].mishaps = {2: {"ended": "answered", "said": said, "records": b"", "broken": []}}
+    _, fleet = scene.run()
+    assert [device.name for device in fleet.not_restored] == ["one"]
+    assert scene.run()[1].not_restored == []
+
+
+def test_a_trial_that_never_ends_gives_up_its_device_without_a_second_try(scene, monkeypatch):
+    now_s = iter(range(0, 10**9, 600))
+    monkeypatch.setattr("tare.fleet.exchange.time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    scene.devices["one"].looks = {"run": NEVER}
+    outcome, fleet = scene.run(limit="10 min")
+    assert "longer than its trial may take" in fleet.drained["one"]
+    assert scene.ledger("one") == ["try", "given up"]
+    assert (outcome.done, outcome.left) == (3, 3)
 
 
 def test_the_trial_that_a_device_is_given_up_after_is_done_and_not_left(scene):

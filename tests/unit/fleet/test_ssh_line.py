@@ -3,45 +3,23 @@
 from __future__ import annotations
 
 import io
-import itertools
-import os
 import shlex
-import stat
 import tarfile
 import time
 
 import pytest
 
+from lean_devices import KEY, RUN_IT
 from tare.errors import StoreError
-from tare.fleet import ssh
+from tare.fleet import driving, ssh
 from tare.fleet.driving import drive, here
 from tare.fleet.incoming import unpack
 from tare.fleet.inventory import Device
 from tare.fleet.ssh import Refused, Unreachable, ask, clock, command_line
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIKOcvHYvSe0sNLOxuwBxBdDiuqiNwf2g899ZlkKEvuB"
-
 
 def a_device(**changes):
     return Device(**{"name": "d", "address": "10.0.0.2", "host_key": KEY} | changes)
-
-
-@pytest.fixture
-def pretended_ssh(tmp_path, monkeypatch):
-    """An `ssh` that does what the test says instead."""
-
-    def make(script: str) -> None:
-        path = tmp_path / "bin" / "ssh"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    return make
-
-
-RUN_IT = 'for last; do :; done; echo Welcome to this board; exec sh -c "$last"'  # as sshd does, after a login script
 
 
 def test_an_unknown_host_key_is_never_learnt_and_nothing_is_forwarded(tmp_path):
@@ -49,15 +27,28 @@ def test_an_unknown_host_key_is_never_learnt_and_nothing_is_forwarded(tmp_path):
     options = [words[index + 1] for index, word in enumerate(words) if word == "-o"]
     assert {"StrictHostKeyChecking=yes", "BatchMode=yes", "ForwardAgent=no", "ClearAllForwardings=yes"} <= set(options)
     assert words[-3:] == ["--", "10.0.0.2", "python3 -c 'a b'"]
-    assert ("-J", "gate") in list(itertools.pairwise(words))
     assert "ControlPath=none" in options  # nor is a connection used whose host key another has looked at
+
+
+def test_a_jump_host_is_reached_by_the_same_rules_whether_its_key_is_given_or_not(tmp_path):
+    for fields in ({}, {"jump_host_key": KEY}):
+        words = command_line(a_device(jump="gate", key="/keys/fleet", **fields), ["true"], 10, str(tmp_path))
+        assert "-J" not in words  # by which ssh passes none of these on
+        (proxy,) = [word.removeprefix("ProxyCommand=") for word in words if word.startswith("ProxyCommand=")]
+        there = shlex.split(proxy)
+        options = {there[index + 1] for index, word in enumerate(there) if word == "-o"}
+        assert {"BatchMode=yes", "StrictHostKeyChecking=yes", "ForwardAgent=no", "ControlPath=none"} <= options
+        assert "-p" not in there  # its own Host of ~/.ssh/config may say another
+        assert any(option.startswith("UserKnownHostsFile") for option in options) == bool(fields)
+        assert any(option.startswith("IdentityFile") for option in options) == bool(fields)
+        assert there[-3:] == ["-W", "[%h]:%p", "gate"]
 
 
 def test_a_jump_host_whose_key_is_given_is_logged_in_to_like_the_device_and_its_key_is_checked(tmp_path):
     device = a_device(jump="me@gate.example:2222", jump_host_key=KEY, key="/keys/fleet")
     words = command_line(device, ["true"], 10, str(tmp_path))
     (proxy,) = [word for word in words if word.startswith("ProxyCommand=")]
-    assert proxy.endswith("-p 2222 -W [%h]:%p me@gate.example")
+    assert proxy.endswith("-p 2222 -W '[%h]:%p' me@gate.example")
     for option in (
         "StrictHostKeyChecking=yes",
         "BatchMode=yes",
@@ -143,6 +134,45 @@ def test_a_broken_line_is_tried_again_and_a_refusal_is_not(pretended_ssh, tmp_pa
     pretended_ssh(f"echo x >> {count}; echo Permission denied >&2; exit 255")
     assert drive(a_device().model_dump(mode="json"), question, 6.0)["ended"] == "refused"
     assert count.read_text() == "x\n"
+
+
+def test_a_line_that_breaks_again_and_again_is_not_given_up_while_the_agent_is_heard_over_it(pretended_ssh, tmp_path):
+    count = tmp_path / "count"
+    breaks = "{ cat >/dev/null; echo tare-agent; sleep 0.2; exit 255; }"
+    pretended_ssh(f"echo x >> {count}; test $(wc -l < {count}) -ge 6 || {breaks}; {RUN_IT}")
+    found = drive(a_device().model_dump(mode="json"), {"do": "engine", "engine": "no", "arguments": []}, 1.0)
+    assert (found["ended"], len(found["broken"])) == ("answered", 5)
+
+
+def test_a_line_that_never_holds_long_enough_is_given_up_at_last(pretended_ssh, monkeypatch):
+    monkeypatch.setattr(driving, "_MOST_BREAKS", 3)
+    pretended_ssh("cat >/dev/null; echo tare-agent; exit 255")
+    found = drive(a_device().model_dump(mode="json"), {"do": "look"}, 1.0)
+    assert (found["ended"], len(found["broken"])) == ("unreachable", 3)
+
+
+def test_a_device_cannot_fill_our_memory(pretended_ssh, monkeypatch):
+    monkeypatch.setattr(ssh, "MOST_RECORD_BYTES", 3 << 20)
+    sends = "cat >/dev/null; echo tare-agent; echo '{\"sends\": 1}'; head -c %d /dev/zero"
+    pretended_ssh(sends % (3 << 20))
+    assert len(ask(a_device(), {"do": "collect"}).records) == 3 << 20
+    pretended_ssh(sends % ((3 << 20) + 1))
+    with pytest.raises(Refused, match=r"more than 3 MiB of records(.|\n)*tare store merge"):
+        ask(a_device(), {"do": "collect"})
+    monkeypatch.setattr(ssh, "_MOST_LINE_BYTES", 1 << 16)
+    pretended_ssh("cat >/dev/null; echo tare-agent; exec cat /dev/zero")
+    with pytest.raises(Refused, match="longer than"):
+        ask(a_device(), {"do": "collect"})
+
+
+def test_what_lies_in_the_home_folder_there_is_not_run(pretended_ssh, tmp_path):
+    home = tmp_path / "home"
+    for folder in (home, tmp_path / "cache" / "tare"):
+        folder.mkdir(parents=True)
+        for name in ("json", "tarfile", "random", "fcntl"):
+            (folder / f"{name}.py").write_text("raise SystemExit('another module was run')\n")
+    pretended_ssh(f"cd {home}; HOME={home} PYTHONPATH={home}; export HOME PYTHONPATH; {RUN_IT}")
+    assert ask(a_device(), {"do": "engine", "engine": "no-such-python", "arguments": []}).said["code"] == 127
 
 
 def test_patience_ends(pretended_ssh):

@@ -1,0 +1,67 @@
+"""`tare_inside`, or what an agent needs of it, as one file to be sent: the same bytes for the same content."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tare.parts.inside import SOURCE
+
+_WHEN = (1980, 1, 1, 0, 0, 0)
+_MAIN = {"__main__.py": b"from tare_inside.device_agent import main\n\nmain()\n"}
+
+# Reads the agent from standard input, keeps it beside the user's other caches, and becomes it. What follows on standard
+# input is the question, so not a byte too much may be read. A copy that is used is touched: one that nobody has touched
+# for a day goes (`tare_inside.device_leftovers`).
+BOOT = """\
+import os, sys
+folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare")
+size, name = int(sys.argv[1]), os.path.join(folder, sys.argv[2])
+text = b""
+while len(text) < size:
+    piece = os.read(0, size - len(text))
+    if not piece:
+        sys.exit(3)
+    text += piece
+try:
+    with open(name, "rb") as file:
+        there = file.read() == text
+    os.utime(name)
+except OSError:
+    there = False
+if not there:
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    draft = "%s.%d" % (name, os.getpid())
+    try:
+        with open(draft, "wb") as file:
+            file.write(text)
+        os.rename(draft, name)
+    except OSError:
+        os.path.exists(draft) and os.remove(draft)
+        raise
+os.execv(sys.executable, [sys.executable, "-I", "-B", name])
+"""
+
+
+def whole() -> bytes:
+    """All of it: what a device without tare runs on."""
+    return packed(SOURCE.rglob("*.py"))
+
+
+def device_agent() -> bytes:
+    """The agent that looks at a device, begins trials and hands records over, as a file that Python runs."""
+    return packed([SOURCE / "__init__.py", *SOURCE.glob("device_*.py")], _MAIN)
+
+
+def packed(paths: Iterable[Path], others: Mapping[str, bytes] | None = None) -> bytes:
+    """These files of `tare_inside`, and others with their content."""
+    files = {str(Path("tare_inside") / path.relative_to(SOURCE)): path.read_bytes() for path in paths}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in sorted({**files, **(others or {})}.items()):
+            info = zipfile.ZipInfo(name, _WHEN)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, data)
+    return out.getvalue()

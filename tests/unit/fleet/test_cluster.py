@@ -1,0 +1,107 @@
+"""How answers are fetched from dask's workers: each once, for as long as it takes, and none holds up another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tare.fleet import cluster as cluster_module
+from tare.fleet.cluster import Asked, _Dask
+
+pytestmark = pytest.mark.machine("distributed")
+
+
+class PretendFuture:
+    """dask's: an answer that is there, and takes its time to come."""
+
+    def __init__(self, answer: Any, comes: threading.Event | None = None) -> None:
+        self._answer = answer
+        self._comes = comes
+        self.fetched = 0
+
+    def add_done_callback(self, call: Callable[[Any], None]) -> None:
+        call(self)
+
+    async def result(self, timeout: float | None = None) -> Any:
+        self.fetched += 1
+        while self._comes is not None and not self._comes.is_set():
+            await asyncio.sleep(0.005)
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+class PretendClient:
+    status = "running"
+
+    def __init__(self) -> None:
+        self.loop = SimpleNamespace(asyncio_loop=asyncio.new_event_loop())
+        self._thread = threading.Thread(target=self.loop.asyncio_loop.run_forever)
+        self._thread.start()
+
+    def submit(self, function: Callable[[], PretendFuture], **_: Any) -> PretendFuture:
+        return function()
+
+    def close(self) -> None:
+        self.loop.asyncio_loop.call_soon_threadsafe(self.loop.asyncio_loop.stop)
+        self._thread.join()
+        self.loop.asyncio_loop.close()
+
+
+@pytest.fixture
+def dask():
+    made = _Dask()
+    made._client = PretendClient()
+    yield made
+    made._client.close()
+
+
+def ask(dask: _Dask, name: str, future: PretendFuture) -> Asked:
+    return dask.submit(name, name, lambda: future)
+
+
+def heard(dask: _Dask, wanted: set[Asked]) -> None:
+    end_s = time.monotonic() + 20
+    while wanted:
+        assert time.monotonic() < end_s
+        wanted = wanted - set(dask.over(0.1))
+
+
+def test_an_answer_that_is_long_on_its_way_is_fetched_once_and_holds_up_no_other(dask):
+    comes = threading.Event()
+    future = PretendFuture("a large one", comes)
+    slow, quick = ask(dask, "slow", future), ask(dask, "quick", PretendFuture("a small one"))
+    heard(dask, {quick})
+    assert dask.result(quick) == "a small one"
+    for _ in range(3):
+        assert dask.over(0.01) == []
+    comes.set()
+    heard(dask, {slow})
+    assert dask.result(slow) == "a large one"
+    assert future.fetched == 1
+
+
+def test_a_question_that_timed_out_over_there_has_an_end(dask):
+    asked = ask(dask, "one", PretendFuture(TimeoutError("over there")))
+    heard(dask, {asked})
+    with pytest.raises(TimeoutError, match="over there"):
+        dask.result(asked)
+
+
+def test_only_so_many_answers_are_held_at_once(dask, monkeypatch):
+    monkeypatch.setattr(cluster_module, "_AT_ONCE", 2)
+    comes = threading.Event()
+    futures = [PretendFuture(number, comes) for number in range(5)]
+    asked = [ask(dask, str(number), future) for number, future in enumerate(futures)]
+    for _ in range(6):
+        assert dask.over(0.01) == []
+    assert sum(future.fetched for future in futures) == 2
+    comes.set()
+    heard(dask, set(asked))
+    assert [dask.result(one) for one in asked] == [0, 1, 2, 3, 4]

@@ -1,0 +1,90 @@
+"""`tare fleet check`: what each device answers, and what cannot be understood of it. No network is used."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tare import __version__
+from tare.errors import TareError
+from tare.fleet import looking
+from tare.fleet.inventory import Device
+from tare.fleet.looking import look_at, look_at_all
+from tare.fleet.ssh import Answer, Refused, Unreachable
+
+GOOD = {kind: [{"name": f"a {kind}", "ok": True}, {"name": "b", "ok": False}] for kind in looking._KINDS}
+
+
+def said(out: str = json.dumps(GOOD), version: str = __version__, owner: object = None) -> dict[str, object]:
+    return {
+        "python": "3.8.10", "machine": "aarch64", "kernel": "5.10", "root": True, "free_bytes": 1 << 40,
+        "state": "/var/lib/tare", "owner": owner, "engine": {"code": 0, "out": f"tare, version {version}\n", "err": ""},
+        "abilities": {"code": 0, "out": out, "err": ""},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What each device says, by its name; an error is raised."""
+    found: dict[str, object] = {}
+
+    def ask(device, question):
+        if isinstance(found[device.name], TareError):
+            raise found[device.name]
+        return Answer(found[device.name])
+
+    monkeypatch.setattr(looking, "ask", ask)
+    monkeypatch.setattr(looking, "clock", lambda device: (0.0, 0.001))
+    return found
+
+
+def devices(*names: str, **fields: str) -> list[Device]:
+    return [Device(name=name, address=f"{name}.example", **fields) for name in names]
+
+
+@pytest.mark.parametrize("out", ["", "no json", "[]", "{}", '{"platforms": 7, "controls": [], "probes": []}'])
+def test_another_tare_whose_words_are_not_understood_is_that_devices_trouble_alone(answers, out):
+    answers |= {"a": said(), "b": said(out, version="9.9"), "c": Unreachable("c: no line")}
+    a, b, c = look_at_all(devices("a", "b", "c"))
+    assert a.ready
+    assert (a.platforms, a.probes) == (("a platforms",), ("a probes",))
+    assert (b.reachable, b.ready, b.platforms) == (True, False, None)
+    assert any("9.9 is there" in sentence for sentence in b.troubles)
+    assert any("`tare check --json` says there cannot be read here" in sentence for sentence in b.troubles)
+    assert (c.reachable, c.troubles) == (False, ("c: no line",))
+
+
+def test_an_engine_that_says_nothing_of_its_version_is_not_tare(answers):
+    answers["a"] = {**said(), "engine": {"code": 0, "out": " \n", "err": "odd"}}
+    (a,) = look_at_all(devices("a"))
+    assert (a.tare, a.ready) == (None, False)
+
+
+def test_a_lean_device_has_no_probes_that_nobody_looked_for(answers):
+    answers["a"] = said()
+    (a,) = look_at_all(devices("a", tare="none"))
+    assert (a.driven, a.platforms, a.controls, a.probes) == ("lean", ("bare",), (), None)
+
+
+@pytest.mark.parametrize(
+    ("owner", "says"),
+    [
+        ({"pid": 7, "run": "my study", "since": 1.0}, "another run owns it: pid 7, run 'my study'."),
+        ({"pid": 7, "user": "eva", "run": "tare run s"}, "another run owns it: pid 7 of eva, run 'tare run s'."),
+        ({"pid": 7}, "another run owns it: pid 7."),
+    ],
+)
+def test_who_owns_a_device_is_said_as_far_as_it_is_known(answers, owner, says):
+    answers["a"] = said(owner=owner)
+    found = look_at(devices("a")[0])
+    assert (found.ready, found.troubles) == (False, (says,))
+
+
+def test_a_clock_that_tells_no_time_is_that_devices_trouble(answers, monkeypatch):
+    def clock(device):
+        raise Refused(f"{device.name}: asked for the time it said b'x'.")
+
+    answers["a"] = said()
+    monkeypatch.setattr(looking, "clock", clock)
+    assert look_at(devices("a")[0]).troubles == ("a: asked for the time it said b'x'.",)
