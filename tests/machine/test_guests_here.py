@@ -140,7 +140,6 @@ def assert_marked_between(folder: Path, record: Record, begin_ns: int, end_ns: i
     assert begin_ns < min(marked_ns) <= max(marked_ns) < end_ns
 
 
-@pytest.mark.deep
 @pytest.mark.machine("runc")
 def test_numpy_computes_the_same_in_a_container_in_a_virtual_machine(tmp_path):
     (tmp_path / "work").mkdir()
@@ -157,6 +156,7 @@ def test_numpy_computes_the_same_in_a_container_in_a_virtual_machine(tmp_path):
     assert_marked_between(tmp_path / "store", record, before_ns, LocalHost().clock.now_ns())
 
 
+@pytest.mark.deep  # seven minutes of a core where a processor is emulated: torch's import alone takes four
 @pytest.mark.machine("runc")
 def test_lenet_trains_in_a_container_in_a_virtual_machine_and_its_marks_are_in_device_time(tmp_path):
     before_ns = LocalHost().clock.now_ns()

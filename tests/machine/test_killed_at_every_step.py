@@ -23,10 +23,11 @@ def board(tmp_path: Path) -> PretendedBoard:
     return PretendedBoard.laid(tmp_path)
 
 
-def test_killed_at_every_step_of_a_run_a_restore_puts_every_knob_back(board: PretendedBoard):
-    report = board.sweep("step", "restore")
+@pytest.mark.parametrize(("every", "deaths"), [(2, 40), pytest.param(1, 80, marks=DEEP)])
+def test_killed_at_every_step_of_a_run_a_restore_puts_every_knob_back(board: PretendedBoard, every: int, deaths: int):
+    report = board.sweep("step", "restore", every)
     assert report["wrong"] == []
-    assert report["deaths"] > 80
+    assert report["deaths"] > deaths
     assert board.moved() == {}
 
 
