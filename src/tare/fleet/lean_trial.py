@@ -56,9 +56,7 @@ def _jobs_get(there: Mapping[str, str], data: str) -> Iterator[None]:
 
 def obstacles_there(study: Study, cells: Sequence[Cell], host: LeanHost) -> list[str]:
     """Why the study cannot be driven on this device, in sentences."""
-    if found := [*_not_lean(cells), *_no_room(host)]:
-        return found
-    return check(study, cells, host, ignore_managers=True).blocked
+    return _not_lean(cells) or check(study, cells, host, ignore_managers=True).blocked
 
 
 def _not_lean(cells: Sequence[Cell]) -> list[str]:
@@ -76,7 +74,8 @@ def _not_lean(cells: Sequence[Cell]) -> list[str]:
     ]
 
 
-def _no_room(host: LeanHost) -> list[str]:
+def no_room_there(host: LeanHost) -> list[str]:
+    """That the device is full, which is no fault of the study's."""
     free = int(host.line.said["free_bytes"])
     if free >= LEAST_FREE_BYTES:
         return []

@@ -9,13 +9,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tare import __version__
 from tare.errors import StoreError, TareError
-from tare.fleet.lean_trial import driven, obstacles_there, owned_there, sampler_for
+from tare.fleet.lean_trial import driven, no_room_there, obstacles_there, owned_there, sampler_for
 from tare.fleet.local import Outcome, run_study
 from tare.fleet.orders import planned_on
 from tare.fleet.standing import Standing
@@ -33,7 +33,6 @@ from tare.trial.facts import device_facts
 RESULT = "result.json"
 REQUEST = "request.json"
 LEAST_FREE_BYTES = 32 << 20  # a trial that could not be sealed would be a trial for nothing
-_NO_SPACE = "no space left on this device"  # so begins what is said of it, here and of a lean device
 
 
 class Lines:
@@ -72,16 +71,14 @@ def standing_here(request: Mapping[str, Any]) -> Standing:
     here = cells(study, device=_device(request))
     if lean := request.get("lean"):
         with driven(lean, float(request["patience_s"])) as there:
-            return _standing([*obstacles_there(study, here, there), *_no_room()], there)
+            return _standing(obstacles_there(study, here, there), [*no_room_there(there), *_no_room()], there)
     host = LocalHost(python=_interpreter(request))
     found = check(study, here, host, ignore_managers=bool(request.get("ignore_managers"))).blocked
-    return _standing([*found, *_no_room(), *_no_interpreter(request)], host)
+    return _standing([*found, *_no_interpreter(request)], _no_room(), host)
 
 
-def _standing(sentences: list[str], host: Host) -> Standing:
-    own = tuple(sentence for sentence in sentences if sentence.startswith(_NO_SPACE))
-    obstacles = tuple(sentence for sentence in sentences if sentence not in own)
-    return Standing(obstacles, own, kernel=device_facts(host).get("kernel"), tare=__version__)
+def _standing(obstacles: Sequence[str], own: Sequence[str], host: Host) -> Standing:
+    return Standing(tuple(obstacles), tuple(own), kernel=device_facts(host).get("kernel"), tare=__version__)
 
 
 def run_here(request: Mapping[str, Any], study: Study) -> tuple[Outcome, list[str]]:
@@ -143,7 +140,7 @@ def _no_room() -> list[str]:
     make_folders(state)
     if (free := free_bytes(state)) >= LEAST_FREE_BYTES:
         return []
-    return [f"{_NO_SPACE}: {free >> 20} MiB free in {state}, {LEAST_FREE_BYTES >> 20} MiB needed."]
+    return [f"no space left on this device: {free >> 20} MiB free in {state}, {LEAST_FREE_BYTES >> 20} MiB needed."]
 
 
 def _interpreter(request: Mapping[str, Any]) -> str | None:
