@@ -1,7 +1,8 @@
 """Each of the papers' experiments runs here at its smallest scale, or says in words what this machine lacks for it.
 
-Beside other tests most trials are disturbed, and tare calls them invalid: what is looked at is that each was run to its
-end and sealed, and that every verb that the study names reads what was kept.
+Beside other tests most trials are disturbed, which would make them invalid and leave the verbs nothing to read: here it
+makes them suspect. What is looked at is that each was run to its end and sealed, and that every verb that the study
+names reads what was kept.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from tare.records.store import Store
 
 RUNS_BESIDE_OTHERS = True
 
-TARE = Path(__file__).with_name("without_reruns.py")
+TARE = Path(__file__).with_name("undisturbed.py")
 TAKES_CORES_AWAY = ("s3-power-modes",)
 NAMES = [
     pytest.param(name, marks=[pytest.mark.alone] if name in TAKES_CORES_AWAY else [])
     for name in built_in()
     if name[0] == "s" and name[1].isdigit()
 ]
-CANNOT, NOTHING_USABLE = 3, (1, 2, 4)
+CANNOT = 3
 
 pytestmark = pytest.mark.machine("root", "docker")
 
@@ -84,11 +85,10 @@ def test_an_experiment_runs_and_can_be_read(
         assert reasons and all(":" in line for line in reasons), done.stderr
         assert not place.exists()
         return
-    assert done.returncode in (0, *NOTHING_USABLE), done.stderr
+    assert done.returncode == 0, done.stderr
     with Store.open(place) as store:
         states = [store.states().get(str(row["trial"])) for row in store.planned()]
-    assert states and set(states) <= {"ok", "suspect", "invalid"}, done.stderr
+    assert states and set(states) <= {"ok", "suspect"}, done.stderr
     for ending in load_study(Path(name), scale="smoke").ends_in:
-        code = read(place, ending)
-        assert code == 0 or ("invalid" in states and code in NOTHING_USABLE), f"{ending}: {code}"
+        assert read(place, ending) == 0, ending
     assert (place / "report.html").stat().st_size > 10_000

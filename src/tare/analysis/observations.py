@@ -44,14 +44,17 @@ def observations(
     values: Sequence[str],
     group: str | None = None,
     signed: Collection[str] = (),
+    fixed: Collection[str] = (),
 ) -> list[Observation]:
     """The usable trials of a store, or the rows of a table; `settings` None with a store means all that vary.
+
+    `fixed` are the last words of settings that are taken as well where they do not vary (`workers`).
 
     Figures are finite and not negative, but for those in `signed`; every asked one is there in at least one row.
     """
     if is_store(source):
         with Store.open(source) as store:
-            rows = record_observations(records_of(store), settings=settings, values=values, group=group)
+            rows = record_observations(records_of(store), settings=settings, values=values, group=group, fixed=fixed)
     else:
         rows = table_observations(read_table(source), settings=settings, values=values, group=group)
     _check_figures(source, rows, values, signed)
@@ -168,14 +171,19 @@ def _figure(table: Table, row: int, name: str, cell: str) -> float:
 
 
 def record_observations(
-    records: Sequence[Record], *, settings: Sequence[str] | None, values: Sequence[str], group: str | None = None
+    records: Sequence[Record],
+    *,
+    settings: Sequence[str] | None,
+    values: Sequence[str],
+    group: str | None = None,
+    fixed: Collection[str] = (),
 ) -> list[Observation]:
     """One observation a trial: its newest usable attempt that has most of the figures. A/A twins are not pooled in."""
     used = usable_attempts(records, values)
     if not used:
         raise StudyError(NOTHING_USABLE)
     group_name = resolve_factor(used, group) if group is not None else None
-    names = _setting_names(used, settings, group_name)
+    names = _setting_names(used, settings, group_name, fixed)
     numeric = {name for name, factor in names.items() if _is_numeric(used, factor)}
     return [
         Observation(
@@ -219,12 +227,16 @@ def _held(record: Record, values: Sequence[str]) -> int:
     return sum(name in record.compared for name in values)
 
 
-def _setting_names(records: Sequence[Record], asked: Sequence[str] | None, group: str | None) -> dict[str, str]:
+def _setting_names(
+    records: Sequence[Record], asked: Sequence[str] | None, group: str | None, fixed: Collection[str]
+) -> dict[str, str]:
     """What the caller calls a setting -> what the records call it."""
     if asked is not None:
         return {name: resolve_factor(records, name) for name in asked}
-    found = [name for name in varied([record.settings for record in records]) if name != group]
-    return {name: name for name in found if any(name in record.settings for record in records)}
+    known = dict.fromkeys(name for record in records for name in record.settings)
+    apart = varied([record.settings for record in records])
+    also = [name for name in known if name.rpartition(".")[2] in fixed]
+    return {name: name for name in (*apart, *also) if name in known and name != group}
 
 
 def _is_numeric(records: Iterable[Record], factor: str) -> bool:

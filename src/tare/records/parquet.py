@@ -99,10 +99,11 @@ SELECT id, count(figure), quantile_cont(figure, ?::DOUBLE[]) FROM drawn WHERE is
 def distributions(db: Any, counters: Sequence[int]) -> dict[int, tuple[int, list[float]]]:
     """Channel id -> how many figures, and their quantiles; after `write_readings`, from the same database.
 
-    Worked out once, when the trial is sealed: a report of a thousand trials need not read their series again.
+    Worked out once, when the trial is sealed: a report of a thousand trials need not read their series again. To six
+    digits, which is more than a sensor has: all seventeen were half of what a packed study weighs.
     """
     rows = db.execute(_DISTRIBUTIONS, [list(counters), list(QUANTILES)]).fetchall()
-    return {channel: (count, [float(value) for value in places]) for channel, count, places in rows}
+    return {channel: (count, [float(f"{value:.6g}") for value in places]) for channel, count, places in rows}
 
 
 def read_distributions(path: Path, names: Sequence[str], counters: Sequence[int]) -> dict[int, tuple[int, list[float]]]:

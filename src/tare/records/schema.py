@@ -11,7 +11,7 @@
         manifest.json         name, size and SHA-256 of each file below; lost_marks; a CRC of itself
         record.json           the record (`records.model.Record`)
         channels.json         name, unit, kind and about of each channel; count and quantiles (0, 1/40 .. 1) of its
-                              values, of a counter: of how fast it rose in a second
+                              values, of a counter: of how fast it rose in a second; to six digits
         readings.parquet      t_ns BIGINT, channel VARCHAR, value DOUBLE; in runs of one channel, as they came
         marks.parquet         t_ns BIGINT, name VARCHAR, edge VARCHAR (begin, end, point), step BIGINT
         out.txt, err.txt      what the workload printed

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from paper_results import write_store
 from tare.analysis.anatomy import anatomy, pipeline_rows
 from tare.analysis.anatomy.hiding import predicted_stall, predicted_workers
 from tare.analysis.observations import Observation
@@ -131,6 +132,15 @@ def test_rows_are_read_in_seconds_whatever_their_columns_are_called(tmp_path):
 
     assert row.settings == {"workers": 2.0, "storage": "ssd", "net": "lenet"}
     assert row.values == pytest.approx({"step": 0.1, "stall": 0.01, "overhead": -0.001})
+
+
+def test_the_number_of_workers_is_read_also_where_all_trials_have_the_same(tmp_path):
+    store = write_store(tmp_path / "store", "s1-storage", "smoke", {})
+
+    rows = pipeline_rows(store, settings=None, columns={}, factors={})
+
+    assert {row.settings["workers"] for row in rows} == {0.0}
+    assert {row.settings["control.storage.emulate"] for row in rows} == {"hdd", "ssd"}
 
 
 @pytest.mark.parametrize(

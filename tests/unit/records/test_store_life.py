@@ -109,6 +109,18 @@ def test_readings_can_be_read_while_the_trial_runs(store: Store) -> None:
         assert [channel["name"] for channel in reader.channels("aaaa", 1)] == ["cpu.busy_s"]
 
 
+def test_of_a_channels_values_as_many_digits_are_kept_as_a_sensor_may_have(store: Store) -> None:
+    writer = store.begin(draft())
+    with SpoolWriter(writer.spool) as spool:
+        for t_ns, watts in ((5, 1 / 3), (15, 2 / 3)):
+            spool.tick(t_ns, [(t_ns, "board.power_w", watts)])
+    writer.seal(ended(draft()), [], "", "")
+
+    (channel,) = store.channels("aaaa", 1)
+    quantiles = channel["quantiles"]
+    assert (channel["count"], quantiles[0], quantiles[20], quantiles[40]) == (2, 0.333333, 0.5, 0.666667)
+
+
 def test_a_reader_sees_what_a_writer_beside_it_seals(store: Store) -> None:
     with Store.open(store.root) as reader:
         assert reader.records() == []

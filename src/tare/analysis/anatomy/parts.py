@@ -60,7 +60,8 @@ def pipeline_rows(
     asked = settings if is_store(source) else _table_settings(known, settings, factors)
     signed = [column.name for word, column in figures.items() if word in SIGNED]
     names = list(dict.fromkeys(column.name for column in figures.values()))
-    rows = observations(source, settings=asked, values=names, signed=signed)
+    loader = {factors["workers"].rpartition(".")[2]} if "workers" in factors else FACTORS["workers"]
+    rows = observations(source, settings=asked, values=names, signed=signed, fixed=loader)
     return [_renamed(row, figures, factors) for row in rows if _whole(row, figures)]
 
 
