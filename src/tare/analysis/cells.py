@@ -90,12 +90,20 @@ def baseline_level(records: Sequence[Record], label: Cells, against: Any) -> str
     levels = {label.level(record): record for record in records}
     if name in levels:
         return name
-    of_name = [level for level, record in levels.items() if text(record.settings[label.by]) == name]
+    of_name = [level for level, record in levels.items() if _means(text(record.settings[label.by]), name)]
     exact = [level for level in of_name if _has(levels[level].settings, label.by, fields)]
     found = exact if fields and exact else of_name
     if len(found) > 1:
         raise StudyError(f"{name!r} was run in several ways; name one of them: {'; '.join(found)}.")
     return found[0] if found else name
+
+
+def _means(level: str, name: str) -> bool:
+    """`2` means the level 2.0 of a setting that takes fractions."""
+    try:
+        return level == name or float(level) == float(name)
+    except ValueError:
+        return False
 
 
 def _named(against: Any) -> tuple[str, Mapping[str, Any]]:

@@ -3,7 +3,7 @@
 import pytest
 from figures import record
 
-from tare.analysis.cells import cells, resolve_factor
+from tare.analysis.cells import baseline_level, cells, resolve_factor
 from tare.errors import StudyError
 
 
@@ -105,3 +105,12 @@ def test_data_that_go_with_a_model_are_still_said():
     ]
 
     assert labels(made, "workload.model") == ["lenet5, workload.data=mnist", "resnet18, workload.data=cifar10"]
+
+
+def test_a_baseline_may_be_written_without_the_fraction_that_the_setting_takes():
+    half, whole = (record(settings={"platform.quota": quota}) for quota in (0.5, 2.0))
+    grouped = cells([half, whole], "platform.quota")
+
+    assert baseline_level([half, whole], grouped, 2) == grouped.level(whole)
+    assert baseline_level([half, whole], grouped, 3) == "3"
+    assert baseline_level([half, whole], grouped, "most") == "most"
