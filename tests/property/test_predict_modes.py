@@ -92,7 +92,7 @@ def test_the_constants_of_a_pipeline_are_recovered(device: float, launch: float,
     modes = coordinates(KNOWN, MODES)
     time, stage = law.log_time(constants, modes)
     power = law.log_power(constants, modes, busy_share(stage, time))
-    fitted = fit(law, modes[None], time[None], power[None])
+    fitted = fit(law, modes[None], np.stack([time, power])[None])
     found = np.einsum("s,sc->c", fitted.weights[0], fitted.constants[0])
     loader_stage = constants[2] + np.exp(constants[law_place(law, "time by cores")]) * modes[:, 1]
     launch_stage = np.full(len(modes), constants[1])

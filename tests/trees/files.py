@@ -60,4 +60,5 @@ def devfreq_files(folder: str, table_hz: Iterable[int]) -> dict[str, str]:
         f"{folder}/max_freq": f"{table[-1]}\n",
         f"{folder}/cur_freq": f"{table[0]}\n",
         f"{folder}/governor": "nvhost_podgov\n",
+        f"{folder.partition('/devfreq/')[0]}/load": "437\n",
     }

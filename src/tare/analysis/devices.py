@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tare.records.model import Record
 
+_NOT_BOARDS = ("linux,dummy-virt", "qemu")
 DEVICE, TYPE = "device", "device.type"  # the settings that a fleet's trials have
 
 
@@ -20,6 +21,11 @@ def device_of(record: Record) -> str | None:
 def is_named(record: Record) -> bool:
     """Whether the device is told from others of its kind: twins have the same board and processor."""
     return bool(record.settings.get(DEVICE)) or any(_facts(record).get(key) for key in ("id", "serial", "name"))
+
+
+def is_board(board: str) -> bool:
+    """Whether this names an edge board: a server names none, a virtual machine with a device tree itself."""
+    return bool(board) and not board.lower().startswith(_NOT_BOARDS)
 
 
 def _facts(record: Record) -> Mapping[str, object]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.cells import text
+from tare.analysis.claims.factors import INFERENCE
 from tare.analysis.model import Difference
 from tare.records.model import Record
 
@@ -55,6 +56,9 @@ RULES: tuple[Rule, ...] = (
 )
 TEMPORARY, MEMORY = "file_system.tmp", "tmpfs"
 ACCEL, EMULATED = "place.accel", "tcg"
+_DEVICE = "workload.device"  # CPU or GPU: with it comes another stack
+_THREADS = ("torch.threads", "torch.interop_threads")
+_GPU, _OPTIMISER, _LIBRARIES = "torch.gpu.", "torch.optimiser", "libraries."
 UNKNOWN = Rule("", False, "not known to change times")
 
 
@@ -68,15 +72,45 @@ def differences(
     keys = [key for key in dict.fromkeys((*left, *right)) if left.get(key) != right.get(key)]
     if EMULATED not in (*left.get(ACCEL, ()), *right.get(ACCEL, ())):
         keys = [key for key in keys if key != ACCEL]  # a virtual machine against bare metal is what is compared
-    declared = _declared(ours, theirs) | {by.rpartition(".")[2]}
-    found = [_difference(key, left.get(key), right.get(key), level, against, declared) for key in keys]
+    sides, declared = (ours[0].settings, theirs[0].settings), _declared(ours, theirs) | {by}
+    found = []
+    for key in keys:
+        one_sided = key not in left or key not in right
+        intended = _is_factor(key, declared) or _follows(key, one_sided, declared, sides)
+        found.append(_difference(key, left.get(key), right.get(key), level, against, intended))
     return sorted(found, key=lambda difference: not difference.matters)
 
 
 def _declared(ours: Sequence[Record], theirs: Sequence[Record]) -> set[str]:
-    """The settings that the study itself gave the sides differently, by their last names."""
+    """The settings that the study itself gave the sides differently."""
     one, other = ours[0].settings, theirs[0].settings
-    return {name.rpartition(".")[2] for name in {*one, *other} if one.get(name) != other.get(name)}
+    return {name for name in {*one, *other} if one.get(name) != other.get(name)}
+
+
+def _is_factor(key: str, declared: Collection[str]) -> bool:
+    """Whether the key is what such a setting sets."""
+    return any(name.rpartition(".")[2] in rule_for(key).factors for name in declared)
+
+
+def _follows(key: str, one_sided: bool, declared: Collection[str], sides: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a difference comes with a setting that it is not itself: a GPU's stack with the device of the workload.
+
+    Threads that nobody has set follow the cores that there are. A library that both sides have, and another path of
+    the optimiser in training, are differences all the same.
+    """
+    if key in _THREADS:
+        unset = all(side.get("workload.threads") is None for side in sides)
+        return unset and any(_places(name) for name in declared)
+    if _DEVICE not in declared:
+        return False
+    if key == _OPTIMISER:
+        return all(side.get("workload") in INFERENCE for side in sides)
+    return key.startswith(_GPU) or (one_sided and key.startswith(_LIBRARIES))
+
+
+def _places(name: str) -> bool:
+    """Whether a setting says which cores there are, or how many: of the platform, or of a power mode."""
+    return name.startswith(("platform.", "control.")) and name.rpartition(".")[2] in PLACEMENT
 
 
 def taints(found: Iterable[Difference]) -> list[str]:
@@ -128,10 +162,9 @@ def rule_for(key: str) -> Rule:
 
 
 def _difference(
-    key: str, ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None, level: str, against: str, declared: set[str]
+    key: str, ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None, level: str, against: str, intended: bool
 ) -> Difference:
     rule = rule_for(key)
-    intended = not declared.isdisjoint(rule.factors)
     why = f"{rule.why}; it is what is compared" if intended else rule.why
     return Difference(key, level, against, _shown(ours), _shown(theirs), rule.matters and not intended, why)
 

@@ -47,6 +47,10 @@ def too_few(n: int, paired: bool) -> str:
     )
 
 
+def too_few_for_interval(n: int, paired: bool) -> str:
+    return f"too few {unit(paired)}s for an interval ({n})"
+
+
 def no_trial(level: str) -> str:
     return f"There is no usable trial of {level!r}."
 

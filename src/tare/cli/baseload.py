@@ -157,6 +157,7 @@ def _idle_study(study: Study, what: str, duration_s: float, repeat: int) -> dict
         "platform": plain["platform"],
         "workload": {"idle": {"duration": f"{duration_s:g} s", "settle": f"{settle_s:g} s"}},
         "probes": plain["probes"],
+        "missing": study.missing,
         "repeat": repeat,
         "aa": False,
         "compare": {"metric": "power_mean_w"},

@@ -22,7 +22,8 @@ def command(stores: tuple[Path, ...], paper: str | None, as_json: bool) -> None:
     the study that measures it.
 
     --json: {"claims": [{"id", "paper", "section", "statement", "word", "effect", "low", "high", "n", "trials", "why",
-    "study", "where", "study_ready"}]}; effects are shares, and a study that is ready is one that comes with tare.
+    "study", "where", "kind", "study_ready"}]}; effects are shares (`kind`: a change, a share itself, or the points
+    by which one has changed), and a study that is ready is one that comes with tare.
     """
     from tare.analysis.claims.answers import answers
     from tare.analysis.claims.pooling import read_source

@@ -35,7 +35,8 @@ def command(name: str, results: Path, parts: tuple[str, ...], form: str, as_json
 
     PAPER is s0, s1, s2, s3 or s4. RESULTS holds the stores and packs of each machine: MACHINE/STUDY.tare, or store
     folders; else studies-results. Rows of one figure of one study are corrected together, as in `compare`; letters in
-    brackets say in what the trials differ from the paper's. Then its claims, each with its word and what it rests on.
+    brackets stand for what is told once below: how the trials differ from the paper's, why there is no figure, what
+    taints one. Then its claims: how many hold, each with its word and what it rests on.
 
     --json: {"paper", "machines": [{"name", "device", "software"}], "rows": [{"id", "section", "quantity", "paper",
     "hazard", "ours": {MACHINE: {"word", "metric", "sides", "change", "low", "high", "n", "why", ...}}}], "claims",

@@ -1,4 +1,4 @@
-"""`tare predict`: time, power and energy of modes that were not measured."""
+"""`tare predict`: time, power and energy of modes that were not measured; time alone where there is no energy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ MOST_INDENTED = 5000  # modes
 @click.argument("source", metavar="STORE|TABLE", type=click.Path(path_type=Path))
 @click.option("--features", type=NAMES, required=True, help="What makes a mode, such as gpu_mhz,cores.")
 @click.option("--time", "time", required=True, metavar="COLUMN", help="The time of a step or an epoch.")
-@click.option("--energy", metavar="COLUMN", help="The energy of the same step or epoch.")
+@click.option("--energy", metavar="COLUMN",
+              help="The energy of the same step or epoch.  [default: by its usual name, if any]")  # fmt: skip
 @click.option("--power", metavar="COLUMN", help="Its mean power; stands in for --energy, or names the unit.")
 @click.option("--group", metavar="COLUMN", help="A column, such as the model: each of its values by itself.")
 @click.option("--measured", type=click.IntRange(2), metavar="K", help="Take only K modes, chosen by us, as measured.")
@@ -61,12 +62,14 @@ def command(
     """Time, power and energy of modes that were not measured, from a few that were, with an interval each.
 
     Rows without time and energy are predicted; where there are none, every combination of the features' levels.
+    Where no energy was measured, time alone is predicted, and a note says so.
 
     tare predict modes.csv --features gpu_mhz,cores --time ms --energy joules --group model --measured 8
 
     --json: {"predictions": [{"group", "method", "measured", "modes": [{"mode", "time", "power", "energy", "measured"}],
     "next": [{"mode", "removes"}], ...}]}; with --evaluate {"results": [{"group", "k", "method", "splits", "time_mape",
     "power_mape", "energy_mape"}], "designs": [...]}, shares, medians over the splits.
+    Where no energy was measured, "power", "energy" and their errors are absent, and "notes" says so.
     """
     from tare.analysis.predict.modes import Columns, read_modes
 
@@ -106,7 +109,7 @@ def _evaluate(
     if measured is not None:
         bench.possible_counts(table, [measured])  # asked for by name, so refused by name
     counts = bench.possible_counts(table, [*bench.COUNTS, *([measured] if measured is not None else [])])
-    methods = list(bench.METHODS) if method == "all" else [method]
+    methods = bench.methods_of(table) if method == "all" else [method]
     total = bench.count_steps(table, methods, counts)
     with click.progressbar(length=total, label="evaluating", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
         outcomes = bench.evaluate(table, methods, counts, splits or bench.SPLITS, seed, lambda: bar.update(1))

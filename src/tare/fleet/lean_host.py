@@ -81,11 +81,7 @@ class LeanHost(GuestPlace):
         self._push()
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
-        self.lay_out(clocked=False)
-        ended = self._start(self._there(argv), self._env, "/", stdin.encode()).wait(limit_s)
-        if ended.timed_out:
-            return Completed(tuple(argv), 124, ended.out, f"{ended.err}\nended by tare: no answer within {limit_s:g} s")
-        return Completed(tuple(argv), ended.code, ended.out, ended.err)
+        return replace(super().run(self._there(argv), limit_s=limit_s, stdin=stdin), argv=tuple(argv))
 
     def spawn(self, job: Job) -> Process:
         return super().spawn(replace(job, argv=tuple(self._there(job.argv))))

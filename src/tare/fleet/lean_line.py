@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from tare.fleet.inventory import Device
-from tare.fleet.packing import whole
+from tare.fleet.packing import ARRIVING, whole
 from tare.fleet.ssh import Unreachable, code_of, command_line, ended, last_words, why_silent
 from tare.parts.guest_channel import GuestGone, GuestSilent, Link
 
@@ -26,45 +26,18 @@ _MOST_LINE_BYTES = 1 << 20
 _HAS, _WANTS, _READY = b"tare-agent has\n", b"tare-agent wants\n", b"tare-agent\n"
 
 # Keeps the package beside the user's other caches, under the hash of what is in it; reads it from standard input where
-# it is not there, or is not whole; then those of other versions go. One that is used is touched: drafts that nobody has
-# touched for a day go too (`tare_inside.device_leftovers`). What runs is a copy of it in memory, which goes with the
-# agent, also where a signal ends that before it has begun.
-_BOOT = """\
-import hashlib, io, os, shutil, signal, sys, tempfile, zipfile
+# it is not there, or is not whole. What runs is a copy of it in memory, which goes with the agent, also where a signal
+# ends that before it has begun.
+_BOOT = f"""{ARRIVING}
+import hashlib, io, shutil, signal, tempfile, zipfile
 name, size, silent_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare")
 path = os.path.join(cache, "inside-" + name + ".zip")
-def kept():
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-        os.utime(path)
-    except OSError:
-        return b""
-    return data if hashlib.sha256(data).hexdigest() == name else b""
-data = kept()
-os.write(1, b"tare-agent has\\n" if data else b"tare-agent wants\\n")
-if not data:
-    while len(data) < size:
-        piece = os.read(0, size - len(data))
-        if not piece:
-            sys.exit(3)
-        data += piece
-    os.makedirs(cache, mode=0o700, exist_ok=True)
-    draft = path + "." + str(os.getpid())
-    try:
-        with open(draft, "wb") as file:
-            file.write(data)
-        os.rename(draft, path)
-    except OSError:
-        os.path.exists(draft) and os.remove(draft)
-        raise
-    for other in os.listdir(cache):
-        if other.startswith("inside-") and other.endswith(".zip") and other != os.path.basename(path):
-            try:
-                os.remove(os.path.join(cache, other))
-            except OSError:
-                pass
+data = kept(path)
+there = hashlib.sha256(data).hexdigest() == name
+os.write(1, b"tare-agent has\\n" if there else b"tare-agent wants\\n")
+if not there:
+    data = arrived(size)
+    keep(path, data)
 for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: sys.exit(0))
 memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -12,36 +12,46 @@ from tare.parts.inside import SOURCE
 _WHEN = (1980, 1, 1, 0, 0, 0)
 _MAIN = {"__main__.py": b"from tare_inside.device_agent import main\n\nmain()\n"}
 
-# Reads the agent from standard input, keeps it beside the user's other caches, and becomes it. What follows on standard
-# input is the question, so not a byte too much may be read. A copy that is used is touched: one that nobody has touched
-# for a day goes (`tare_inside.device_leftovers`).
-BOOT = """\
+# What either kind of agent begins with on a device, before anything of ours is there: not a byte too much may be read
+# from standard input, since the talk itself follows, and a copy appears under its name only when it is whole. One that
+# is used is touched: those that nobody has touched for a day go (`tare_inside.device_leftovers`).
+ARRIVING = """\
 import os, sys
-folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare")
-size, name = int(sys.argv[1]), os.path.join(folder, sys.argv[2])
-text = b""
-while len(text) < size:
-    piece = os.read(0, size - len(text))
-    if not piece:
-        sys.exit(3)
-    text += piece
-try:
-    with open(name, "rb") as file:
-        there = file.read() == text
-    os.utime(name)
-except OSError:
-    there = False
-if not there:
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    draft = "%s.%d" % (name, os.getpid())
+cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare")
+def kept(path):
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        os.utime(path)
+        return data
+    except OSError:
+        return b""
+def arrived(size):
+    data = b""
+    while len(data) < size:
+        piece = os.read(0, size - len(data))
+        if not piece:
+            sys.exit(3)
+        data += piece
+    return data
+def keep(path, data):
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    draft = path + "." + str(os.getpid())
     try:
         with open(draft, "wb") as file:
-            file.write(text)
-        os.rename(draft, name)
+            file.write(data)
+        os.rename(draft, path)
     except OSError:
         os.path.exists(draft) and os.remove(draft)
         raise
-os.execv(sys.executable, [sys.executable, "-I", "-B", name])
+"""
+
+# Reads the agent from standard input, keeps it beside the user's other caches, and becomes it.
+BOOT = f"""{ARRIVING}
+data, path = arrived(int(sys.argv[1])), os.path.join(cache, sys.argv[2])
+if kept(path) != data:
+    keep(path, data)
+os.execv(sys.executable, [sys.executable, "-I", "-B", path])
 """
 
 

@@ -21,7 +21,6 @@ from tare.parts.oci import PATH
 from tare.parts.phases import Phases
 from tare.parts.protocols import Json
 
-_ENV = {"PATH": PATH, "HOME": "/root"}  # of short commands; a job brings its own
 _DIES_WITHIN_S = 15.0
 _CLOSES_WITHIN_S = 15.0
 
@@ -39,6 +38,7 @@ class GuestPlace:
         self.phases = Phases(host.clock)
         self.guest_clock = GuestClock()
         self.desk_is_the_devices = False  # what is written on it comes home when a command has ended
+        self._env = {"PATH": PATH, "HOME": "/root"}  # of short commands; a job brings its own
         self._link = link
         self._scope = scope
         self._last_words = last_words
@@ -60,7 +60,7 @@ class GuestPlace:
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
         self.lay_out(clocked=False)
-        ended = self._start(argv, _ENV, "/", stdin.encode()).wait(limit_s)
+        ended = self._start(argv, self._env, "/", stdin.encode()).wait(limit_s)
         if ended.timed_out:
             return Completed(tuple(argv), 124, ended.out, f"{ended.err}\nended by tare: no answer within {limit_s:g} s")
         return Completed(tuple(argv), ended.code, ended.out, ended.err)

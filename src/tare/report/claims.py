@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from tare.analysis.claims.model import NOT_MEASURED, Answer, Claim, is_ready
+from tare.analysis.claims.telling import figure_words
+from tare.analysis.sentences import too_few_for_interval
 from tare.report.columns import pad, wrap
-from tare.report.words import count_text, effect_text, interval_text, safe_text
+from tare.report.words import count_text, safe_text
 
 _WORD_WIDTH = 18  # "does not hold here"
 _EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"
@@ -79,8 +81,8 @@ def answer_effect(answer: Answer) -> str:
     if answer.effect is None:
         return "no figure"
     if answer.low is None or answer.high is None:
-        return effect_text(answer.effect)
-    return f"{effect_text(answer.effect, [answer.low])} {interval_text(answer.low, answer.high, [answer.effect])}"
+        return too_few_for_interval(answer.n, paired=True)
+    return figure_words(answer.kind, answer.effect, answer.low, answer.high)
 
 
 def _lines(text: str, width: int, start: str, *, keep_blanks: bool = False) -> Iterable[str]:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tare.analysis.claims.model import Answer
 from tare.analysis.model import Comparison
 from tare.analysis.papers.layers import Layers, layers
-from tare.analysis.papers.rows import NOT_HERE, WORDS, Answered
-from tare.report.claims import answer_effect, answer_place
+from tare.analysis.papers.rows import NOT_HERE, Answered
+from tare.analysis.sentences import too_few_for_interval
+from tare.report.claims import answer_place
 from tare.report.columns import table, wrap
-from tare.report.paper_words import (
-    TOO_FEW,
-    change_interval,
-    change_text,
-    machine_text,
-    marks_of,
-    marks_texts,
-    not_here,
-    ours_text,
-    printed_text,
-)
+from tare.report.paper_changes import change_texts, known_change
+from tare.report.paper_claims import by_claim, claim_notes, claim_text, summary_texts
+from tare.report.paper_groups import NOT_MEASURED, by_reason, measured_rows, table_notes
+from tare.report.paper_notes import Notes, not_here, notes_of, reason_notes
+from tare.report.paper_words import machine_text, ours_text, printed_text, row_text
 from tare.report.verdicts import effect_of, interval_of, sensitivity_of
 from tare.report.why import layer_name
 from tare.report.words import metric_name, safe_text, share_text
@@ -30,7 +24,6 @@ COULD_SEE = (
     "n is the number of blocks that hold both sides. MDE is the minimum detectable effect, the smallest that such a "
     "run sees with a chance of 80 %. Equivalent is within the margin in brackets."
 )
-CONDITIONS = "What differs from the paper's conditions:"
 NO_MACHINE = "No machine in these results has run any of this paper's studies."
 
 
@@ -47,18 +40,36 @@ def paper_text(found: Answered, parts: Sequence[str], width: int = 80) -> str:
 
 
 def _rows(found: Answered, width: int) -> list[str]:
-    marks = marks_of(found)
+    """The rows that any machine has measured, what their letters stand for, and the other rows by the reason."""
+    notes = table_notes(found)
     names = [found.paper.paper, *(machine.name for machine in found.machines)]
     room = max(map(len, names))
     lines: list[str] = []
-    for row in found.paper.rows:
+    for row in measured_rows(found):
         lines += wrap(f"{row.id}  {row.quantity} ({row.section})", width, indent=_INDENT)
-        lines += _line(found.paper.paper, printed_text(row), room, width)
+        lines += _line(found.paper.paper, printed_text(row, notes), room, width)
         for name, ours in found.rows[row.id].items():
-            lines += _line(name, ours_text(ours, marks), room, width)
-    if marks:
-        lines += ["", CONDITIONS]
-        lines += [_INDENT + line for said in marks_texts(marks) for line in wrap(said, width - 2, indent="   ")]
+            lines += _line(name, ours_text(ours, notes, row.paper.change or ""), room, width)
+    return [*lines, *_note_lines(notes, width), *_unmeasured(found, notes, width)]
+
+
+def _note_lines(notes: Notes, width: int) -> list[str]:
+    lines: list[str] = []
+    for heading, texts in notes.lists().items():
+        lines += ["", *wrap(heading, width)]
+        lines += [_INDENT + line for said in texts for line in wrap(said, width - 2, indent="   ")]
+    return lines
+
+
+def _unmeasured(found: Answered, notes: Notes, width: int) -> list[str]:
+    """Each reason once, and below it a line a row."""
+    groups = by_reason(found, notes)
+    lines = ["", NOT_MEASURED] if groups else []
+    for why, rows in groups.items():
+        lines += [_INDENT + line for line in wrap(safe_text(f"{why}:"), width - 2, indent=_INDENT)]
+        for row in rows:
+            said = wrap(safe_text(f"{row.id} {row_text(row, notes)}"), width - 4, indent=_INDENT)
+            lines += [2 * _INDENT + line for line in said]
     return lines
 
 
@@ -69,39 +80,25 @@ def _line(name: str, said: str, room: int, width: int) -> list[str]:
 
 
 def _claims(found: Answered, width: int) -> list[str]:
-    lines: list[str] = []
+    notes = claim_notes(found)
     room = max((len(machine.name) for machine in found.machines), default=0)
+    summary = [line for said in summary_texts(found) for line in wrap(said, width, indent=_INDENT)]
+    lines = [*summary, ""] if summary else []
     for answers in by_claim(found).values():
         first = answers[0][1]
         lines += wrap(f"{first.statement} ({answer_place(first)})", width, indent=_INDENT)
         for machine, answer in answers:
-            lines += _line(machine, claim_text(answer), room, width)
-    return lines
-
-
-def claim_text(answer: Answer) -> str:
-    """`holds: -90 % [-95, -80], n 6. One worker against none: ...`."""
-    word = WORDS[answer.word]
-    where = f" ({answer.where})" if answer.where else ""
-    if word == NOT_HERE:
-        return not_here(answer.why)
-    return safe_text(f"{word}{where}: {answer_effect(answer)}, n {answer.n}. {answer.why}")
-
-
-def by_claim(found: Answered) -> dict[str, list[tuple[str, Answer]]]:
-    """Every claim, with what each machine says of it."""
-    told: dict[str, list[tuple[str, Answer]]] = {}
-    for machine, answers in found.claims.items():
-        for answer in answers:
-            told.setdefault(answer.id, []).append((machine, answer))
-    return told
+            lines += _line(machine, claim_text(answer, notes), room, width)
+    return [*lines, *_note_lines(notes, width)]
 
 
 def _layers(found: Answered, width: int) -> list[str]:
     lines: list[str] = []
     for each in layers(found):
+        notes = whole_notes(each)
         lines += wrap(f"{safe_text(each.machine)}: {whole_title(each)}", width)
-        lines += [table(whole_rows(each), WHOLE_HEADS, width, whole=True), *wrap(COULD_SEE, width), ""]
+        lines += [table(whole_rows(each, notes), WHOLE_HEADS, width, whole=True), *wrap(COULD_SEE, width)]
+        lines += [*_note_lines(notes, width), ""]
         if each.apart is None:
             lines += wrap(safe_text(f"{each.machine}: layer by layer: {NOT_HERE}: {each.why}."), width)
         else:
@@ -126,17 +123,23 @@ def layers_title(each: Layers) -> str:
     return f"layer by layer: {each.workload}, {metric_name(each.apart.metric)}" if each.apart is not None else ""
 
 
-def whole_rows(each: Layers) -> list[tuple[str, ...]]:
+def whole_notes(each: Layers) -> Notes:
+    """The letters of the whole container's table: why a workload has no figure."""
+    return notes_of(note for ours in each.whole.values() if ours.change is None for note in reason_notes(ours.why))
+
+
+def whole_rows(each: Layers, notes: Notes) -> list[tuple[str, ...]]:
     """One row a workload; what was not measured has its reason in place of a verdict."""
     made: list[tuple[str, ...]] = []
     for quantity, ours in each.whole.items():
         name = quantity.partition(":")[0]
         if ours.change is None:
-            made.append((name, "", "", "", not_here(ours.why) if ours.why else NOT_HERE, ""))
+            made.append((name, "", "", "", not_here(ours.why, notes), ""))
             continue
+        known = known_change(ours)
+        change = change_texts(known) if known is not None else ("", too_few_for_interval(ours.n, ours.paired))
         seen = share_text(ours.mde) if ours.mde is not None else ""
-        word = _word(ours.verdict, ours.margin)
-        made.append((name, change_text(ours), change_interval(ours) or TOO_FEW, str(ours.n), word, seen))
+        made.append((name, *change, str(ours.n), _word(ours.verdict, ours.margin), seen))
     return made
 
 
@@ -155,8 +158,9 @@ def layer_rows(each: Layers) -> list[tuple[str, ...]]:
 
 
 def _layer_cells(found: Comparison) -> tuple[str, ...]:
+    effect = effect_of(found) if found.low is not None else ""  # without an interval it could be anything
     word = _word(found.verdict, found.margin)
-    return effect_of(found), interval_of(found), str(found.n), word, sensitivity_of(found)
+    return effect, interval_of(found), str(found.n), word, sensitivity_of(found)
 
 
 def layers_sentence(each: Layers) -> str:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from string import ascii_lowercase
-
 from tare.analysis.papers.machines import Machine
 from tare.analysis.papers.model import Row
-from tare.analysis.papers.rows import NOT_HERE, Answered, Ours
+from tare.analysis.papers.rows import NOT_HERE, Ours
+from tare.analysis.sentences import too_few_for_interval
+from tare.report.paper_changes import (
+    change_texts,
+    claimed_texts,
+    excludes_zero,
+    known_change,
+    range_text,
+)
+from tare.report.paper_notes import (
+    NO_NOTES,
+    Notes,
+    cell_notes,
+    hazard_notes,
+    not_here,
+    where_text,
+)
 from tare.report.words import (
     count_text,
-    effect_text,
-    interval_text,
     metric_name,
     quantity_texts,
     safe_text,
@@ -19,55 +30,54 @@ from tare.report.words import (
     size_text,
 )
 
-TOO_FEW = "too few for an interval"
-Marks = Mapping[tuple[str, ...], str]  # conditions -> the letter that stands for them
 
-
-def printed_text(row: Row) -> str:
-    """`bare 3.91 ms, container 6.01 ms: +53.7 %`, with what is wrong with it."""
-    return f"{plainly_printed(row)} ({row.hazard})" if row.hazard else plainly_printed(row)
+def printed_text(row: Row, notes: Notes = NO_NOTES) -> str:
+    """`bare 3.91 ms, container 6.01 ms: +53.7 % (p)`: as the paper has it, and a letter for what is wrong with it."""
+    return f"{plainly_printed(row)}{notes.mark(hazard_notes(row))}"
 
 
 def plainly_printed(row: Row) -> str:
-    """The same, as the paper has it."""
+    """The same without the letter."""
     sides = ", ".join(f"{name} {value}" for name, value in row.paper.sides.items())
     return ": ".join(part for part in (sides, row.paper.change) if part)
 
 
-def ours_text(ours: Ours, marks: Marks) -> str:
-    """`bare 1.20 ms, docker 1.22 ms: +1.6 % [+0.4, +2.9], 6 blocks (a)`, or why there is nothing."""
+def row_text(row: Row, notes: Notes) -> str:
+    """`median power (bare 43.7 W, container 40.8 W) (p)`: a row that nobody has measured, after its number."""
+    return f"{row.quantity} ({plainly_printed(row)}){notes.mark(hazard_notes(row))}"
+
+
+def ours_text(ours: Ours, notes: Notes = NO_NOTES, printed: str = "") -> str:
+    """`bare 1.20 ms, docker 1.22 ms: +1.6 % [+0.4, +2.9], 6 blocks (a)`, or why there is nothing.
+
+    `printed` is the change as the paper has it.
+    """
     if ours.word == NOT_HERE:
-        return not_here(ours.why)
-    said = "; ".join(map(_worded, (ours, *ours.also))) if ours.word is not None else _figures(ours)
-    mark = marks.get(ours.conditions, "")
-    return safe_text(f"{said} ({mark})" if mark else said)
+        return not_here(ours.why, notes)
+    if ours.word is None:
+        said = _figures(ours, printed)
+    else:
+        said = "; ".join(_worded(each, notes, printed) for each in (ours, *ours.also))
+    return safe_text(f"{said}{notes.mark(cell_notes(ours))}")
 
 
-def not_here(why: str) -> str:
-    """`not measured here: only one model was trained`."""
-    return safe_text(f"{NOT_HERE}: {reason_text(why)}")
-
-
-def reason_text(why: str) -> str:
-    """`only one model was trained`: a sentence that goes on where another began."""
-    goes_on = f"{why[:1].lower()}{why[1:]}" if why[1:2].islower() else why
-    return safe_text(goes_on.rstrip("."))
-
-
-def _worded(ours: Ours) -> str:
+def _worded(ours: Ours, notes: Notes, printed: str) -> str:
     """`holds (torch 2.13.0): +1.6 % [+0.4, +2.9], 6 blocks`: a claim, and of which population."""
-    where = f" ({ours.where})" if ours.where else ""
-    return f"{ours.word}{where}: {_change(ours)}"
+    return f"{ours.word}{where_text(ours.where, notes)}: {_change(ours, printed)}"
 
 
-def _figures(ours: Ours) -> str:
+def _counted(ours: Ours) -> str:
+    return count_text(ours.n, "block" if ours.paired else "trial")
+
+
+def _figures(ours: Ours, printed: str) -> str:
     if len(ours.sides) == 1 and ours.change is None:
         return _value(ours)
     texts = quantity_texts(ours.metric, list(ours.sides.values()))
     sides = ", ".join(f"{_side(name, ours)} {text}" for name, text in zip(ours.sides, texts, strict=True))
-    doubts = f"; tainted: {ours.why.rstrip('.')}" if ours.why else ""
-    said = _no_ratio(ours) if ours.zeros else f"{_change(ours)}{_verdict(ours)}"
-    return f"{sides}: {said}{_elsewhere(ours)}{doubts}"
+    tainted = f"; tainted ({count_text(len(ours.taints), 'difference')})" if ours.taints else ""
+    said = _no_ratio(ours) if ours.zeros else f"{_change(ours, printed)}{_verdict(ours)}"
+    return f"{sides}: {said}{_elsewhere(ours, printed)}{tainted}"
 
 
 def _side(name: str, ours: Ours) -> str:
@@ -104,75 +114,40 @@ def _other_values(ours: Ours) -> str:
     return f"; {' to '.join(ends)} in {count_text(len(ours.elsewhere), 'other configuration')}"
 
 
-def _change(ours: Ours) -> str:
+def _change(ours: Ours, printed: str) -> str:
+    """A change with its interval; without one it could be anything, and is not told."""
     if ours.change is None:
         return "no figure"
-    blocks = count_text(ours.n, "block" if ours.paired else "trial")
-    interval = change_interval(ours)
-    return f"{change_text(ours)} {interval}, {blocks}" if interval else f"{change_text(ours)}, {blocks}: {TOO_FEW}"
-
-
-def decrease(share: float) -> float:
-    """A change as S1 tells it: (old - new) / new. A quarter of the old is 3."""
-    return 1 / (1 + share) - 1
-
-
-def _decrease_text(share: float) -> str:
-    times = decrease(share)
-    return f"{times:.3g}x" if abs(times) < 1000 else f"{times:,.0f}x"
-
-
-def change_text(ours: Ours) -> str:
-    """`+1.6 %`, or `decreases by 3.1x` where the paper says it so; nothing where there is no change."""
-    if ours.change is not None and ours.as_decrease:
-        return f"decreases by {_decrease_text(ours.change)}"
-    return "" if ours.change is None else effect_text(ours.change, (ours.low, ours.high))
-
-
-def change_interval(ours: Ours) -> str:
-    """`[+0.4, +2.9]`; nothing where there are too few blocks for one."""
-    if ours.low is None or ours.high is None:
-        return ""
-    if ours.as_decrease:
-        return f"[{_decrease_text(ours.high)}, {_decrease_text(ours.low)}]"
-    return interval_text(ours.low, ours.high, [ours.change])
+    known = known_change(ours)
+    if known is None:
+        return too_few_for_interval(ours.n, ours.paired)
+    if ours.word is not None:
+        told = claimed_texts(known, ours.kind, printed)
+    else:
+        told = change_texts(known, printed, as_decrease=ours.as_decrease)
+    return f"{' '.join(told)}, {_counted(ours)}"
 
 
 def _verdict(ours: Ours) -> str:
-    """What the interval alone does not show at a glance: that nothing changes, or that nothing can be told."""
-    if ours.low is None or ours.margin is None:
+    """What the interval does not show at a glance: that little or nothing changes, or that nothing can be told."""
+    known = known_change(ours)
+    if known is None or ours.margin is None:
         return ""
-    words = {"equivalent": f", no change within {share_text(ours.margin)}", "cannot_tell": ", cannot tell"}
+    within = "changed by less than" if excludes_zero(known) else "no change within"
+    words = {"equivalent": f", {within} {share_text(ours.margin)}", "cannot_tell": ", cannot tell"}
     return words.get(ours.verdict or "", "")
 
 
-def _elsewhere(ours: Ours) -> str:
+def _elsewhere(ours: Ours, printed: str) -> str:
     """The least and the greatest change of other configurations, and how many have none."""
     told = []
-    if ours.elsewhere:
-        shown = _decrease_text if ours.as_decrease else effect_text
-        ends = dict.fromkeys(shown(share) for share in (min(ours.elsewhere), max(ours.elsewhere)))
-        told.append(f"; {' to '.join(ends)} in {count_text(len(ours.elsewhere), 'other configuration')}")
+    known = known_change(ours)
+    if ours.elsewhere and (known is not None or ours.zeros):
+        ends = range_text(ours.elsewhere, known, printed, as_decrease=ours.as_decrease)
+        told.append(f"; {ends} in {count_text(len(ours.elsewhere), 'other configuration')}")
     if ours.without_ratio:
         told.append(f"; no ratio in {count_text(ours.without_ratio, 'other configuration')}")
     return "".join(told)
-
-
-def marks_of(found: Answered) -> Marks:
-    """A letter for each set of conditions, in the order in which the table meets them."""
-    met: Iterable[Ours] = (ours for row in found.rows.values() for ours in row.values())
-    sets = dict.fromkeys(ours.conditions for ours in met if ours.conditions)
-    return {each: _letters(place) for place, each in enumerate(sets)}
-
-
-def _letters(place: int) -> str:
-    more, last = divmod(place, len(ascii_lowercase))
-    return (ascii_lowercase[more - 1] if more else "") + ascii_lowercase[last]
-
-
-def marks_texts(marks: Marks) -> list[str]:
-    """`a: scale small, on the CPU, 160 items`: in what the trials differ from the paper's."""
-    return [f"{letter}: {safe_text(', '.join(said))}" for said, letter in marks.items()]
 
 
 def machine_text(machine: Machine) -> str:

@@ -9,7 +9,7 @@ from tare.analysis.predict.evaluate import Outcome
 from tare.analysis.predict.linear import SOLVER
 from tare.analysis.predict.modes import ModeTable
 from tare.analysis.predict.predictions import Answer, Prediction
-from tare.analysis.predict.surface import FIGURES, LEVEL
+from tare.analysis.predict.surface import LEVEL
 from tare.report.columns import table, wrap
 from tare.report.words import safe_text
 
@@ -27,19 +27,19 @@ def outcomes_text(modes: ModeTable, outcomes: Sequence[Outcome], designs: Sequen
     """The error of each method in per cent, and how much the choice of modes matters."""
     splits = max(outcome.splits for outcome in outcomes)
     head = f"Mean absolute error of the modes that were held out, in %: medians over {splits} random splits."
+    figures = tuple(modes.columns.names)
     rows = [_outcome_row(outcome) for outcome in outcomes]
-    lines = [*wrap(head, width), "", table(rows, ("workload", "k", "method", "time", "power", "energy"), width)]
+    lines = [*wrap(head, width), "", table(rows, ("workload", "k", "method", *figures), width)]
     lines += _regression_lines(outcomes, width)
     if designs:
         lines += ["", *wrap("The same with modes chosen on purpose instead of at random:", width), ""]
         chosen = [[*_outcome_row(outcome)[:3], outcome.design, *_outcome_row(outcome)[3:]] for outcome in designs]
-        lines.append(table(chosen, ("workload", "k", "method", "choice", "time", "power", "energy"), width))
+        lines.append(table(chosen, ("workload", "k", "method", "choice", *figures), width))
     return "\n".join([*lines, *_notes(modes, width)])
 
 
 def _answer_text(modes: ModeTable, answer: Answer, width: int) -> str:
-    names = modes.columns.names
-    headers = [*modes.columns.features, *(name for figure in FIGURES for name in (names[figure], "±"))]
+    headers = [*modes.columns.features, *(part for name in modes.columns.names.values() for part in (name, "±"))]
     shown = answer.predictions[:MOST_ROWS]
     lines = [*wrap(_head(answer), width), table([_row(each) for each in shown], headers, width, indent="  ")]
     if len(answer.predictions) > len(shown):
@@ -56,8 +56,7 @@ def _head(answer: Answer) -> str:
 
 def _row(prediction: Prediction) -> list[str]:
     cells = [f"{value:g}" for value in prediction.mode]
-    for figure in FIGURES:
-        estimate = prediction.figures[figure]
+    for estimate in prediction.figures.values():
         cells += [f"{estimate.value:.4g}", _reach(estimate)]
     return cells
 
@@ -88,7 +87,7 @@ def _sentences(modes: ModeTable, answer: Answer) -> Iterable[str]:
 
 
 def _outcome_row(outcome: Outcome) -> list[str]:
-    errors = (outcome.time_mape, outcome.power_mape, outcome.energy_mape)
+    errors = [each for each in (outcome.time_mape, outcome.power_mape, outcome.energy_mape) if each is not None]
     name = safe_text(outcome.group) if outcome.group is not None else "all"
     return [name, str(outcome.k), outcome.method, *(f"{100 * error:.1f}" for error in errors)]
 

@@ -36,7 +36,7 @@ def _tax_at_clocks(clock: str) -> Callable[[float], list[Cell]]:
     """The container costs 5 % at the high clock, and x more at the low one."""
     return lambda x: [
         cell(
-            {"platform": platform, f"control.power_mode.{name}": mhz},
+            {"platform": platform, f"control.power_mode.{name}": mhz, "control.power_mode.mode": f"{name} {mhz}"},
             {"compute_s": STEP * 1000 / mhz * (1 + (platform != "bare") * (0.05 + x * (mhz < 1000)))},
         )
         for name in clock.split()
@@ -57,7 +57,8 @@ def _memory(x: float) -> list[Cell]:
     """The container adds x of the device's memory."""
     whole = DEVICE["memory_bytes"]
     return [
-        cell({"platform": name}, {"max_rss_bytes": whole * (0.1 + add)}) for name, add in (("bare", 0), ("docker", x))
+        cell({"platform": name}, {"memory_median_bytes": whole * (0.1 + add)})
+        for name, add in (("bare", 0), ("docker", x))
     ]
 
 

@@ -29,12 +29,12 @@ S2 = {
     ),
     "s2.write-backs-more-often-and-less-regularly": Case(_containers_write_back, 0.3, 0.0, 0.03),
     "s2.tenants-flush-more-at-the-same-interval": Case(
-        _tenants(lambda n, x: {"writeback_interval_s": 5.0 * (1 + x * (n > 1)), "writeback_pages": 1e4 * n}),
+        _tenants(lambda n, x: {"writeback_interval_s": 5.0 * (1 + x * (n > 1)), "written_pages": 1e4 * n}),
         0.0, 0.4, 0.09,
     ),
     "s2.background-write-backs-grow-with-tenants": Case(
         _tenants(lambda n, x: {"writeback_count": 1e4 * n, "writeback_background_count": 3e3 * n * (1 + x * (n - 1))}),
-        0.2, 0.0, 0.01,
+        0.2, 0.0, 0.01, noise=0.3,
     ),
     "s2.faults-concentrate-on-few-files": Case(
         lambda x: [cell({"platform": "docker"}, {"fault_top10_share": x})], 0.6, 0.1, 0.3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from claim_case import Case, cell, levels
@@ -64,8 +63,14 @@ def _edge(x: float) -> list[Cell]:
 
 
 def _no_idle_core(x: float) -> list[Cell]:
-    bare = cell({}, {"step_s": 1.0}, facts={"place": {"chr": 1.0}})
-    return [bare, replace(bare, settings={"platform": "qemu"}, metrics={"step_s": 1 - x})]
+    """Two cores, for bare metal all that are switched on, and for a VM two of four."""
+    bare = cell({"control.power_mode.cores": 2}, {"step_s": 1.0}, facts=placed(2, 2))
+    return [bare, cell({"platform": "qemu", CORES: 2}, {"step_s": 1 - x}, facts=placed(2, 4))]
+
+
+def placed(used: int, there: int) -> dict[str, Any]:
+    """What a record says of its cores."""
+    return {"place": {"usable_cores": float(used), "host_cores": there, "chr": used / there}}
 
 
 S4 = {

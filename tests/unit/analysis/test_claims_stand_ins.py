@@ -39,7 +39,13 @@ def test_four_of_them_leave_none_to_be_predicted():
 
 
 def test_without_energy_only_time_is_told():
-    assert answer(ENERGY, *stores(cells("platform.quota", QUOTAS))).word == "not measured"
+    found = answer(ENERGY, *stores(cells("platform.quota", QUOTAS)))
+    assert found.word == "not measured"
+    assert "it takes a power probe" in found.why
+
+
+def test_the_six_blocks_of_the_small_scale_are_enough():
+    assert answer(TIME, *stores(cells("platform.quota", QUOTAS), n=6)).word == "holds here"
 
 
 def test_power_modes_come_before_what_stands_in_for_them():

@@ -271,7 +271,13 @@ def test_a_thousand_trials_take_seconds():
     inside = {"torch": {f"key{n}": n for n in range(60)}}
     cells = [
         Cell(
-            {"platform": platform, "workload.model": model, "workload.workers": workers, "workload.batch": batch},
+            {
+                "platform": platform,
+                "workload.model": model,
+                "workload.workers": workers,
+                "workload.batch": batch,
+                "workload.device": "cuda",
+            },
             {name: 1 + math.sin(len(name) + workers) / 9 for name in names},
             {"inside": inside},
         )

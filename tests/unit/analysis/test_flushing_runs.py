@@ -152,13 +152,14 @@ def test_what_tare_itself_wrote_is_not_simulated(tmp_path: Path) -> None:
         assert [trace.writes for trace in store_traces(store)] == [0]
 
 
-def test_the_claim_is_decided_by_what_the_stores_traces_come_to(tmp_path: Path) -> None:
+def test_the_claim_is_told_by_what_the_stores_traces_come_to_and_by_the_assumed_capacity(tmp_path: Path) -> None:
     hot = [*[1, 2, 3, 4] * 100, *range(10, 50)]
-    for name, pages, word in (("hot", hot, "holds here"), ("cold", list(range(400)), "does not hold here")):
+    for name, pages, halved in (("hot", hot, True), ("cold", list(range(400)), False)):
         trials = {f"{n:04}": ({"platform": "docker"}, {"page_writes": page_writes(pages)}) for n in range(8)}
         source = read_source(traced_store(tmp_path / name, trials))
         (answer,) = [a for a in answers(claims_of("s2"), [source]) if a.id == "s2.nvm-layer-cuts-flush-latency"]
-        assert answer.word == word, answer.why
+        assert (answer.high is not None and answer.high < -0.5) is halved, answer.why
+        assert answer.word == "undecided"  # it depends on the capacity, which is assumed
         assert "a tenth of the pages" in answer.why
 
 

@@ -9,6 +9,7 @@ import pytest
 from paper_results import changed, held, ours, trials, with_records
 from tare.analysis.papers.conditions import conditions
 from tare.analysis.papers.figures import SOURCES
+from tare.records.model import Record
 
 TAX = "s0-container-tax"
 
@@ -34,10 +35,85 @@ def test_the_state_of_the_page_cache_is_told_though_a_row_names_it():
 def test_what_only_a_second_choice_has_is_told():
     assert "2 workers" in ours("3.2a", held("s3-pipeline", "small")).conditions
     assert not any("worker" in said for said in ours("3.2a", held("s3-pipeline", "full")).conditions)
-    assert "model lenet5" in ours("0.10a", held("s0-syscalls", "smoke", metrics=["system_calls"])).conditions
-    assert not any("model" in said for said in ours("0.10a", held("s0-syscalls", "small")).conditions)
     assert "2 tenants" in ours("2.29a", held("s2-writebacks", "smoke")).conditions
     assert not any("tenant" in said for said in ours("2.29a", held("s2-writebacks", "small")).conditions)
+
+
+def test_a_level_that_is_not_the_first_that_the_row_asks_for_is_told():
+    for row, study, said in (
+        ("3.10e", "s3-batch", "batch 64"),
+        ("3.1b", "s3-pipeline", "2 workers"),
+        ("3.3a", "s3-pipeline", "2 workers"),
+        ("4.6b", "s4-pinning", "1 core"),
+        ("1.14b", "s1-dataset-scale", "0 workers"),
+    ):
+        assert said in ours(row, held(study, "small")).conditions
+        first = ours(row, held(study, "full", blocks=1)).conditions
+        assert not any(each.startswith("batch") or "worker" in each or "core" in each for each in first), row
+
+
+def test_a_row_that_means_any_model_tells_the_one_that_it_shows():
+    assert "model lenet5" in ours("0.10a", held("s0-syscalls", "small", metrics=["system_calls"])).conditions
+    assert "model lenet5" in ours("0.10b", held("s0-seccomp", "small", metrics=["step_s"])).conditions
+
+
+def test_of_a_claim_the_scale_and_what_was_run_are_told():
+    told = ours("4.7c", held("s4-pinning", "small", metrics=["step_s", "step_mean_s"])).conditions
+    assert told[0] == "scale small"
+    assert "applications image and recommendation and question" in told
+    assert any(said.startswith("platform") and "docker" in said for said in told)
+    assert ours("4.7c", held(TAX, "small", metrics=["step_s"])).conditions == ()
+
+
+SLOWED_NOTHING = (
+    "the emulated hdd was asked for less than half of the 125 files a second and 12 at once that it lets pass: "
+    "it slowed nothing"
+)
+
+
+def on_a_disk(batch: int, step_s: float, limits: object, state: str = "cold_every_epoch") -> tuple[str, ...]:
+    """What is told of trials with mini-batches of this size, of which each took so long in epoch 0."""
+    store = held("s1-storage", "small", metrics=["step_mean_s"])
+    made = [
+        replace(
+            each,
+            settings={**each.settings, "workload.batch": batch, "control.page_cache.state": state},
+            metrics={**each.metrics, "epoch0_step_s": step_s},
+            facts={**each.facts, "settled": {"storage": {"limits": limits, "shared_by": 1}}},
+        )
+        for each in store.records
+        if _medium(each) == "hdd"
+    ]
+    return conditions(made, {"scale": "full"}, {})
+
+
+def test_an_emulated_medium_that_was_asked_for_less_than_it_gives_slowed_nothing_and_this_is_told():
+    disk = {"read_bps": 120_000_000, "read_iops": 125}
+    assert on_a_disk(2, 0.15, disk) == (SLOWED_NOTHING,)
+    assert on_a_disk(16, 0.6, disk) == ()  # sixteen at once are more than pass in a tenth of a second
+    assert on_a_disk(2, 0.02, disk) == ()  # a hundred a second
+    assert on_a_disk(2, 0.15, disk, "warm") == ()  # nobody asked it
+    assert on_a_disk(2, 0.15, {"read_bps": 120_000_000}) == ()
+    assert on_a_disk(2, 0.15, None) == ()
+
+
+def _medium(record: Record) -> str:
+    return record.settings["control.storage.emulate"]
+
+
+def test_a_slow_medium_is_felt_and_the_fast_one_beside_it_is_not():
+    store = held("s1-storage", "small", metrics=["step_mean_s", "epoch0_step_s"])
+    gives = {"hdd": 125, "sd": 1500, "ssd": 12500}
+    made = [
+        replace(
+            each,
+            metrics={**each.metrics, "epoch0_step_s": 0.3},
+            facts={**each.facts, "settled": {"storage": {"limits": {"read_iops": gives[_medium(each)]}}}},
+        )
+        for each in store.records
+    ]
+    told = [said for said in ours("1.10a", with_records(store, made)).conditions if "slowed nothing" in said]
+    assert [said.split()[2] for said in told] == ["ssd"]
 
 
 def test_the_sensor_behind_a_figure_is_a_condition():

@@ -114,10 +114,35 @@ def test_figures_are_of_the_measured_steps_and_stand_beside_the_records_own(stor
 def test_a_median_says_which_channel_it_comes_from(store):
     assert with_figures(store, store.records()[0]).facts[SOURCES] == {
         "gpu_util_share": "from gpu.util",
-        "cpu_busy_share": "from cpu.busy_s",
+        "cpu_busy_share": "from cpu.busy_s: mean of all cores (one busy thread takes one of them)",
         "memory_median_bytes": "from memory.available_bytes",
         "power_median_w": "from gpu.power_w: the GPU alone",
     }
+
+
+def test_with_workers_the_mean_of_epoch_0_leaves_their_start_out_and_says_so(store):
+    record = store.records()[0]
+    wanted = ["epoch0_stall_mean_s", "epoch0_step_mean_s"]
+    none, some = (
+        with_figures(store, replace(record, settings={**record.settings, "workload.workers": workers}), wanted)
+        for workers in (0, 2)
+    )
+    assert none.metrics["epoch0_stall_mean_s"] == pytest.approx(0.3)
+    assert none.facts[SOURCES] == {}
+    assert some.metrics["epoch0_stall_mean_s"] == 0.0
+    assert some.metrics["epoch0_step_mean_s"] == pytest.approx(1.0)
+    assert set(some.facts[SOURCES]) == set(wanted)
+    assert "start of the workers" in some.facts[SOURCES]["epoch0_step_mean_s"]
+    short = replace(some, metrics={**METRICS, "warm_up_steps": 1.0})
+    assert "epoch0_stall_mean_s" not in with_figures(store, short, wanted).metrics
+
+
+def test_on_a_cpu_nothing_lies_between_stall_and_compute_and_this_is_said(store):
+    record = store.records()[0]
+    for device, said in (("cpu", True), ("cuda", False)):
+        there = replace(record, settings={**record.settings, "workload.device": device})
+        sources = with_figures(store, there, ["copy_and_overhead_mean_s"]).facts[SOURCES]
+        assert ("copy_and_overhead_mean_s" in sources) is said
 
 
 def test_only_what_is_asked_for_is_made(store):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from paper_results import changed, held, machine, ours, with_records
+from paper_results import DEVICE, changed, held, machine, ours, with_records
 from tare.analysis.papers.figures import SOURCES
 from tare.analysis.papers.library import paper
 from tare.analysis.papers.refused import cannot_be_run
@@ -24,10 +24,12 @@ TAX = "s0-container-tax"
         ("0.12a", (TAX, "compute_s"), "no power sensor (energy_j)"),
         ("2.23a", ("s2-writebacks", "writeback_count"), "too few write-backs in the trials of s2-writebacks"),
         ("0.8", ("s0-phase-breakup", "step_s"), "no trial of s0-phase-breakup has optimiser_s"),
-        ("3.8e", ("s3-storage", "epoch0_stall_mean_s"), "no trial of s3-storage has model resnet18"),
+        ("3.9a", ("s3-storage", "stall_mean_s"), "no trial of s3-storage has workers 4"),
         ("1.1a", ("s1-workers", "stall_mean_s"), "s1-storage was not run"),
         ("3.13a", ("s3-dvfs", "step_s"), "no trial of s3-dvfs has model resnet18"),
-        ("4.7b", ("s4-pinning", "step_s"), "no trial of s4-pinning has name recommendation"),
+        ("4.6c", ("s4-gpu", "step_mean_s"), "no trial of s4-gpu has name question"),
+        ("4.8b", ("s4-idle-core", "step_mean_s"), "cores to spare"),
+        ("4.12a", ("s4-platforms", "step_mean_s"), "it takes an edge board"),
         ("0.21", ("s0-phase-breakup", "step_s"), "times its phases"),
         ("3.19a", ("s3-power-modes", "stall_mean_s"), "no trial of s3-power-modes sets cpu_mhz"),
         ("1.17b", ("s1-dataset-scale", "step_s"), "no figure sums up its later epochs alone"),
@@ -38,6 +40,15 @@ def test_a_row_without_a_figure_says_why(row, store, why):
     assert found.word == NOT_HERE
     assert why in found.why
     assert found.sides == {}
+
+
+@pytest.mark.parametrize(("board", "answers"), [("Raspberry Pi 4 Model B", True), ("linux,dummy-virt", False)])
+def test_a_row_of_the_edge_is_answered_by_a_board_and_not_by_a_virtual_machine(board, answers):
+    store = held("s4-platforms", "small", metrics=["step_mean_s"])
+    told = [replace(each, facts={**each.facts, "device": {**DEVICE, "board": board}}) for each in store.records]
+    found = ours("4.12a", with_records(store, told))
+    assert list(found.sides) == (["bare", "docker"] if answers else [])
+    assert found.word == (None if answers else NOT_HERE)
 
 
 def test_an_energy_that_was_read_and_not_believed_says_why_and_not_that_there_is_no_sensor():

@@ -9,11 +9,12 @@ from figures import FakeStore
 
 from paper_results import DEVICE, INSIDE, described, held, machine, ours, trials, with_records
 from some_layers import container
+from some_records import draft
 from tare.analysis.claims.pooling import Source
 from tare.analysis.papers.layers import layers
+from tare.analysis.papers.levels import called, setting
 from tare.analysis.papers.library import paper
 from tare.analysis.papers.machines import Held
-from tare.analysis.papers.picking import called
 from tare.analysis.papers.rows import NOT_HERE, answered, studies_of
 from tare.analysis.weighing import weigh
 
@@ -133,6 +134,32 @@ def test_a_level_is_called_as_people_call_it(name, value, words):
     assert called(name, value) == words
 
 
+def test_a_stack_has_the_settings_of_its_outermost_storey():
+    machine_of_four = {"platform.0.qemu.cores": 4, "platform.0.qemu.pin": True}
+    container_in_it = {"platform.1.docker.cores": None, "platform.1.docker.pin": False, "platform.1.docker.image": "x"}
+    record = draft(settings={"platform": "qemu+docker", **machine_of_four, **container_in_it})
+    assert [setting(record, name) for name in ("platform", "platform.cores", "platform.pin", "platform.image")] == [
+        "qemu+docker", 4, True, "x",
+    ]  # fmt: skip
+    assert setting(record, "platform.numa") is None
+    assert setting(draft(), "workload.batch") == 16
+
+
+def test_a_container_in_a_machine_is_compared_with_bare_metal_that_leaves_as_many_cores_idle():
+    store = held("s4-idle-core", "full", metrics=["step_mean_s"])
+    found = ours("4.8d", store)
+    assert list(found.sides) == ["bare", "qemu+docker"]
+    assert (found.n, found.elsewhere) == (6, ())
+    idle = [each for each in store.records if each.settings.get("platform.0.qemu.leave_idle") != 0]
+    assert "have platform bare, docker, qemu only" in ours("4.8d", with_records(store, idle)).why
+
+
+def test_of_any_model_the_first_is_shown_and_the_others_beside_it():
+    found = ours("0.10a", held("s0-syscalls", "small", metrics=["system_calls"]))
+    assert list(found.sides) == ["bare", "docker"]
+    assert len(found.elsewhere) == 1
+
+
 def test_times_beside_a_tracer_are_not_compared_but_counts_are():
     store = held("s2-events", "small", metrics=["cycles", "step_s"])
     traced = [replace(record, facts={**record.facts, "traced": {}}) for record in store.records]
@@ -146,8 +173,8 @@ def test_other_software_on_one_side_taints_the_row():
         replace(record, facts={"device": DEVICE, "inside": other if record.settings["platform"] != "bare" else INSIDE})
         for record in store.records
     ]
-    assert "torch" in ours("0.1", with_records(store, mixed)).why
-    assert ours("0.1", store).why == ""
+    assert any("torch" in each for each in ours("0.1", with_records(store, mixed)).taints)
+    assert ours("0.1", store).taints == ()
 
 
 def test_energy_for_four_workers_is_that_of_four_where_more_were_run_too():

@@ -49,3 +49,18 @@ def test_a_twin_with_nothing_does_not_take_the_ratio_away():
     store = held("s2-events", "small", metrics=["cycles"])
     twin = replace(store.records[0], trial="twin", twin=1, metrics={"cycles": 0.0})
     assert ours("2.1", with_records(store, [*store.records, twin])).n == 6
+
+
+def test_trials_with_too_few_write_backs_for_an_interval_are_counted():
+    store = held("s2-writebacks", "small")
+    whole = ours("2.23a", store)
+    some = [
+        replace(each, metrics={name: value for name, value in each.metrics.items() if name != "writeback_interval_s"})
+        if each.settings["platform"] == "docker" and each.settings["tenants"] == 1 and each.block < 2
+        else each
+        for each in store.records
+    ]
+    found = ours("2.23a", with_records(store, some))
+    assert found.n == 4
+    assert found.conditions == (*whole.conditions, "2 of 12 trials had too few write-backs for an interval")
+    assert ours("2.23b", with_records(store, some)).conditions == ours("2.23b", store).conditions

@@ -168,3 +168,62 @@ def test_a_virtual_machine_that_the_processor_runs_may_be_compared(ours, theirs)
     sides = [accelerated("qemu", ours)], [accelerated("bare", theirs)]
 
     assert differences(*sides, level="qemu", against="bare", by="platform") == []
+
+
+def by_setting(name, ours, theirs, inside, **both):
+    """The keys that matter where two sides differ in one setting, ours with these facts beside the usual."""
+    sides = [
+        [record(settings={**both, name: value}, facts={"inside": facts})]
+        for value, facts in ((ours, FINGERPRINT | inside), (theirs, FINGERPRINT))
+    ]
+    return [each.key for each in differences(*sides, level="a", against="b", by=name) if each.matters]
+
+
+TORCH, LIBRARIES = FINGERPRINT["torch"], FINGERPRINT["libraries"]
+ON_A_GPU = {
+    "torch": {**TORCH, "gpu": {"name": "H200", "cudnn": 91900}, "optimiser": "fused"},
+    "libraries": {**LIBRARIES, "libcudart.so.12": "77aa"},
+}
+
+
+def test_the_stack_of_a_gpu_belongs_to_the_device_that_is_compared():
+    assert by_setting("workload.device", "cuda", "cpu", ON_A_GPU, workload="torch_infer") == []
+
+
+def test_the_optimiser_of_training_is_a_difference_of_its_own_on_another_device():
+    assert by_setting("workload.device", "cuda", "cpu", ON_A_GPU, workload="torch_train") == ["torch.optimiser"]
+
+
+def test_another_build_of_a_library_that_both_have_does_not_come_with_the_device():
+    other = {"libraries": {"libtorch_cpu.so": "beef"}}
+
+    assert by_setting("workload.device", "cuda", "cpu", other, workload="torch_infer") == ["libraries.libtorch_cpu.so"]
+
+
+def test_the_same_stack_taints_where_the_device_is_not_what_is_compared():
+    found = by_setting("platform", "docker", "bare", ON_A_GPU, workload="torch_infer")
+
+    assert set(found) == {"torch.gpu.name", "torch.gpu.cudnn", "torch.optimiser", "libraries.libcudart.so.12"}
+
+
+MORE_THREADS = {"torch": {**TORCH, "threads": 8, "interop_threads": 8}}
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs"),
+    [
+        ("platform.cores", 8, 2),
+        ("platform.pin", True, False),
+        ("platform.cpuset", "0-7", "0-1"),
+        ("platform.leave_idle", 0, 6),
+        ("platform.quota", 8.0, 2.0),
+        ("control.power_mode.cores", 8, 2),
+    ],
+)
+def test_threads_that_nobody_set_follow_the_cores_that_are_compared(name, ours, theirs):
+    assert by_setting(name, ours, theirs, MORE_THREADS) == []
+    assert "torch.threads" in by_setting(name, ours, theirs, MORE_THREADS, **{"workload.threads": 2})
+
+
+def test_threads_do_not_follow_a_setting_that_only_sounds_like_a_placement():
+    assert "torch.threads" in by_setting("workload.pin", True, False, MORE_THREADS)

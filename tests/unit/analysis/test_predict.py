@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from made_up_modes import CLOCKS, CORES, every_kind, pipeline, write
 from some_records import MARKS, draft
+from tare.analysis.predict import predictions
 from tare.analysis.predict.design import adaptive_choice, first_modes
 from tare.analysis.predict.evaluate import Outcome, evaluate
 from tare.analysis.predict.law import Law
@@ -265,11 +266,6 @@ def test_a_column_that_is_not_there_gets_the_nearest_one(tmp_path: Path) -> None
         read_modes(path, Columns(("gpu_mhz", "cores"), "ms", "joule"))
 
 
-def test_neither_energy_nor_power_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="--energy COLUMN"):
-        read_modes(write(tmp_path / "modes.csv", GOOD, HEADER), Columns(("gpu_mhz", "cores"), "ms", None))
-
-
 def test_trials_of_one_mode_become_their_median_and_that_is_said(tmp_path: Path) -> None:
     rows = [*GOOD, *((*GOOD[0][:2], GOOD[0][2] * factor, GOOD[0][3]) for factor in (1.01, 50.0))]
     table = read_modes(write(tmp_path / "modes.csv", rows, HEADER), Columns(("gpu_mhz", "cores"), "ms", "joules"))
@@ -355,3 +351,18 @@ def test_a_store_is_read_as_a_table_is_and_trials_of_a_mode_are_pooled(tmp_path:
     assert "modes measured more than once: 9;" in table.notes[0]
     (answer,) = predict(table, at=[{"gpu_mhz": 800.0, "cores": 2.0}])
     assert answer.predictions[0].figures["time"].value == pytest.approx(9000 / 800 + 10, rel=0.2)
+
+
+def test_of_a_table_that_is_finer_than_a_fit_can_use_the_modes_that_were_chosen_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictions, "MOST_FITTED", 5)
+    path = write(tmp_path / "modes.csv", GOOD, "gpu_mhz,cores,ms,joules")
+    table = read_modes(path, Columns(("gpu_mhz", "cores"), "ms", "joules"))
+
+    (answer,) = predict(table, measured=3, count_next=0)
+
+    evenly = {tuple(map(float, GOOD[place][:2])) for place in (0, 2, 4, 6, 8)}
+    assert set(answer.measured) <= evenly
+    with pytest.raises(StudyError, match="2 to 5 of them"):
+        predict(table, measured=6)

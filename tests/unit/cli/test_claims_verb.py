@@ -14,6 +14,7 @@ from tare.analysis.claims.registry import every_claim
 from tare.cli import tare as verbs
 from tare.cli.studies import built_in
 from tare.errors import StoreError, StudyError
+from tare.measures import Channel
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 from tare.report.claims import claims_text
@@ -68,7 +69,7 @@ def test_claims_are_answered_from_a_store_with_all_that_they_rest_on(tmp_path):
     one = found[ONE_WORKER]
     assert set(one) == {
         "id", "paper", "section", "statement", "word", "effect", "low", "high", "n", "trials", "why", "study", "where",
-        "study_ready",
+        "kind", "study_ready",
     }  # fmt: skip
     assert one["word"] == "holds here"
     assert one["low"] <= one["effect"] <= one["high"] < -0.5
@@ -82,10 +83,42 @@ def test_claims_are_answered_from_a_store_with_all_that_they_rest_on(tmp_path):
 
 
 def test_epochs_come_from_the_marks_of_the_store(tmp_path):
-    found = {each["id"]: each for each in answers(str(store(tmp_path / "store")), "--paper", "s3")}
+    found = {each["id"]: each for each in answers(str(store(tmp_path / "store", epochs=12)), "--paper", "s3")}
 
     assert found["s3.epochs-vary-little"]["word"] == "holds here"
     assert found["s3.epochs-vary-little"]["effect"] < 0.001
+
+
+def test_four_epochs_of_a_store_do_not_tell_how_much_they_vary(tmp_path):
+    found = {each["id"]: each for each in answers(str(store(tmp_path / "store")), "--paper", "s3")}
+
+    assert found["s3.epochs-vary-little"]["word"] == "not measured"
+
+
+def platforms_store(root: Path) -> Path:
+    """A container beside bare metal; the device, which has 1,000 bytes, has 5 bytes less to spare with it."""
+    with Store.create(root, {"study": "memory"}, "study: memory\n") as opened:
+        for block in range(6):
+            for platform, available in (("bare", 600.0), ("docker", 595.0)):
+                settings = {"platform": platform, "workload": "torch_train", "probes": "cpu,memory"}
+                begun = draft(f"{platform}-{block}", block=block, settings=settings)
+                writer = opened.begin(begun)
+                with SpoolWriter(writer.spool) as spool:
+                    spool.channels([Channel("memory.available_bytes", "bytes", "gauge")])
+                    for t_ns in (13_000_000, 20_000_000):  # while the second epoch ran
+                        spool.tick(t_ns, [(t_ns, "memory.available_bytes", available)])
+                facts = {"device": {"id": "nx1", "memory_bytes": 1000}}
+                figures = {"step_s": 0.004, "warm_up_steps": 3.0, "max_rss_bytes": 7.0}
+                writer.seal(replace(begun, state="ok", metrics=figures, facts=facts), marks(2), "", "")
+    return root
+
+
+def test_memory_of_the_device_comes_from_what_the_probe_saw_while_the_steps_ran(tmp_path):
+    found = {each["id"]: each for each in answers(str(platforms_store(tmp_path / "store")), "--paper", "s0")}
+
+    memory = found["s0.memory-cost-is-small"]
+    assert memory["word"] == "holds here"
+    assert memory["effect"] == pytest.approx(1.405 / 1.4 - 1)
 
 
 def test_the_text_fits_eighty_columns_and_has_word_effect_and_section(tmp_path):

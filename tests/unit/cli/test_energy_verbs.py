@@ -152,6 +152,12 @@ def test_what_the_study_excludes_of_platforms_and_modes_the_baseload_does_too():
     assert len(cells(made)) == 3
 
 
+@pytest.mark.parametrize("missing", ["refuse", "leave_out"])
+@pytest.mark.parametrize("make", [_baseload, _states])
+def test_what_the_study_may_leave_out_its_baseload_may_too(make, missing):
+    assert from_plain(make(study(missing=missing), 60.0, 6), "test").missing == missing
+
+
 def test_limits_of_a_workload_make_no_idle_device_of_their_own():
     limited = [{"bare": {"cores": [2, 4], "pin": True}}, {"docker": {"quota": 1.0, "image": "pt"}}, "bare"]
     excluded = [{"platform": "docker", "platform.quota": 1.0, "control.cpu.online": [0]}]

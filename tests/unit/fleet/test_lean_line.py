@@ -215,19 +215,21 @@ def test_folders_that_were_made_for_a_desk_go_with_it_and_those_of_others_stay(t
     assert (tmp_path / "theirs").is_dir()
 
 
-def test_the_package_of_another_version_goes_when_a_new_one_comes(tmp_path):
-    old = tmp_path / "cache" / "tare" / "inside-0123.zip"
-    old.parent.mkdir(parents=True)
-    draft = old.with_name("inside-0123.zip.77")
-    for path in (old, draft):
+def test_a_package_that_nobody_has_used_for_a_day_goes_and_another_versions_that_is_used_stays(tmp_path):
+    used = tmp_path / "cache" / "tare" / "inside-0123.zip"
+    old, draft = used.with_name("inside-4567.zip"), used.with_name("inside-4567.zip.77")
+    used.parent.mkdir(parents=True)
+    for path in (used, old, draft):
         path.touch()
-    os.utime(draft, (0, 0))
-    (old.parent / "data").mkdir()
+    for path in (old, draft):
+        os.utime(path, (0, 0))
+    (used.parent / "data").mkdir()
     with a_host():
         pass
     assert not old.exists()
     assert not draft.exists()
-    assert (old.parent / "data").is_dir()
+    assert used.exists()
+    assert (used.parent / "data").is_dir()
 
 
 def test_a_child_that_is_another_users_does_not_keep_the_agent_from_leaving(monkeypatch):

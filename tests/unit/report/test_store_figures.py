@@ -115,6 +115,17 @@ def test_predictions_are_of_modes_that_were_held_out_and_are_near(made: Any) -> 
     assert {row[0].text for row in time.rows} == {"lenet5", "resnet18"}
 
 
+def test_modes_of_which_only_the_time_was_measured_have_predictions_of_it(tmp_path: Path) -> None:
+    with Store.open(mode_store(tmp_path / "modes")) as store:
+        evidence = evidence_of(store)
+        timed = [replace(each, metrics={"step_s": each.metrics["step_s"]}) for each in evidence.records]
+        (figure,) = predicted_figures(replace(evidence, records=timed))
+
+    assert figure.name == "predicted-time"
+    assert len(values(figure, 2)) == 2 * (15 - 4)
+    assert all(0.5 < point["predicted"] / point["measured"] < 2 for point in values(figure, 2))
+
+
 def test_one_mode_has_neither_a_front_nor_predictions(tmp_path: Path) -> None:
     with Store.open(kept(tmp_path / "store", trials(BARE, DOCKER))) as store:
         evidence = evidence_of(store)

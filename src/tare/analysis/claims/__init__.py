@@ -9,5 +9,7 @@ contrasts   ratios, interactions, trends and tendencies, block by block
 checks      makers of checks: a tendency over all cells, or each cell by itself
 deciding    checks to words, by the statistics of `compare`
 factors     what a record's settings mean: who is a container, which model is light, which medium is slow
-metrics     the names of the figures that claims read
+media       which storage medium is the slowest, and whether they differed at all
+power_modes trials by power mode: which is beaten, how well a few predict the rest, clocks without the name of a mode
+metrics     the names of the figures that claims read, and why one is not there
 """

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tare.analysis.cells import text
 from tare.analysis.claims.contrasts import Cells, Series, pooled
 from tare.analysis.claims.factors import Cell
-from tare.analysis.claims.model import Check, Wants
+from tare.analysis.claims.model import Check, Kind, Wants
 from tare.analysis.model import Measurement
 from tare.analysis.request import DEFAULT_MARGIN
 
@@ -23,7 +23,7 @@ def tendency(
     *,
     margin: float = DEFAULT_MARGIN,
     bound: float = 0.0,
-    is_share: bool = False,
+    kind: Kind = "change",
     floor: float | None = None,
 ) -> list[Check]:
     """One check of the mean over all cells; the cells come with it, so that exceptions can be named."""
@@ -33,10 +33,10 @@ def tendency(
     parts = {}
     if len(cells) > 1:
         parts = {
-            name: _check(name, series, wants, margin, bound, floor, is_share)
+            name: _check(name, series, wants, margin, bound, floor, kind)
             for (_, series), name in zip(cells.items(), _labels(list(cells)), strict=True)
         }
-    return [_check(about, whole, wants, margin, bound, floor, is_share, parts)]
+    return [_check(about, whole, wants, margin, bound, floor, kind, parts)]
 
 
 def each(
@@ -63,7 +63,7 @@ def _check(
     margin: float,
     bound: float,
     floor: float | None,
-    is_share: bool = False,
+    kind: Kind = "change",
     parts: Mapping[str, Check] | None = None,
 ) -> Check:
     offset = math.log1p(bound)
@@ -75,7 +75,7 @@ def _check(
         tuple(Measurement("no change", 1.0, block) for block in values),
         0.0 if bound else margin,
         bound,
-        is_share,
+        kind,
         None if bound else floor,
         series.trials,
         series.tainted,

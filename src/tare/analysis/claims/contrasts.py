@@ -8,12 +8,13 @@ is tested, by signed ranks (docs/decisions/0002-statistics.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TypeAlias
 
-from tare.analysis.claims.factors import Cell, Value, level
+from tare.analysis.claims.factors import Cell, Value, factor_named, level
 
 FEW = 0.5  # a cell with less than this share of the blocks says too little to be pooled
 
@@ -79,6 +80,14 @@ def levels(cells: Cells, factor: str) -> list[Value]:
     return list(dict.fromkeys(value for cell in cells if (value := level(cell, factor)) is not None))
 
 
+def each_model(cells: Cells) -> dict[str, Cells]:
+    """`, lenet5` -> its cells; all of them under no name where no setting is the model."""
+    name = factor_named(cells, "model")
+    if name is None:
+        return {"": cells} if cells else {}
+    return {f", {model}": at(cells, name, model) for model in levels(cells, name)}
+
+
 def against(cells: Cells, factor: str, one: Value, other: Value) -> Cells:
     """The cells with level `one`, each less the same with level `other`."""
     return _filled(
@@ -107,6 +116,24 @@ def trend(cells: Cells, factor: str, order: Callable[[Value], float | None]) -> 
         ordered = _ordered(found, order)
         if len(ordered) > 1:
             made[rest] = joined(ordered, _rise)
+    return _filled(made)
+
+
+def last_doubling(cells: Cells, factor: str) -> Cells:
+    """What a doubling changes between the two largest levels; where there are three or more."""
+    made = {}
+    for rest, found in by_level(cells, factor).items():
+        ordered = sorted(
+            (number, s) for value, s in found.items() if (number := rising(value)) is not None and number > 0
+        )
+        if len(ordered) < 3:
+            continue
+        (below, before), (above, last) = ordered[-2:]
+
+        def change(late: float, early: float, doublings: float = math.log2(above / below)) -> float:
+            return (late - early) / doublings
+
+        made[rest] = joined([last, before], change)
     return _filled(made)
 
 

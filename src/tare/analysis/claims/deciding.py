@@ -14,13 +14,15 @@ from tare.analysis.claims.model import (
     Answer,
     Check,
     Claim,
+    Look,
     Wants,
     Word,
 )
+from tare.analysis.claims.telling import figure_words
 from tare.analysis.compare import TIE, Contest, judge
 from tare.analysis.model import Comparison
 from tare.analysis.power import MOST
-from tare.analysis.sentences import counted, percent, signed_percent, unit
+from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 
 MOST_PARTS = 48  # cells of a tendency that are looked at for exceptions
 NAMED = 3
@@ -34,10 +36,10 @@ def decide(claim: Claim, evidence: Evidence, where: str = "") -> Answer:
     judged = _judged(look.checks, evidence.alpha)
     if not judged:
         return _answer(claim, NOT_MEASURED, None, _sentence([*look.missing] or ["no trial speaks to it"]), (), where)
-    word = _together(claim, [found for _, _, found in judged], look.missing)
+    word = UNDECIDED if look.depends_on else _together(claim, [found for _, _, found in judged], look.missing)
     decisive = _decisive(claim, judged, word)
     trials = sorted(frozenset().union(*(check.trials for check in look.checks)))
-    return _answer(claim, word, decisive, _why(judged, decisive, word, look.missing, evidence.alpha), trials, where)
+    return _answer(claim, word, decisive, _why(judged, decisive, word, look, evidence.alpha), trials, where)
 
 
 def _judged(checks: Sequence[Check], alpha: float) -> list[Judged]:
@@ -50,6 +52,14 @@ def _judged(checks: Sequence[Check], alpha: float) -> list[Judged]:
     }
     found = [(check, by_margin[check.margin][place]) for place, check in enumerate(usable)]
     return [(check, comparison, word_for(check, comparison)) for check, comparison in found]
+
+
+def surely(checks: Sequence[Check], alpha: float) -> bool | None:
+    """Whether any of these checks holds; None where there are too few blocks to tell anything."""
+    judged = _judged(checks, alpha)
+    if any(word == HOLDS for _, _, word in judged):
+        return True
+    return None if all(found.low is None for _, found, _ in judged) else False
 
 
 def word_for(check: Check, found: Comparison) -> Word:
@@ -107,25 +117,26 @@ def _decisive(claim: Claim, judged: Sequence[Judged], word: Word) -> Judged:
 
 def _answer(claim: Claim, word: Word, decisive: Judged | None, why: str, trials: Iterable[str], where: str) -> Answer:
     effect = low = high = None
-    n = 0
+    n, kind = 0, Check.kind
     if decisive is not None:
         check, found, _ = decisive
         effect, low, high = _shown(check, found)
-        n = found.n
+        n, kind = found.n, check.kind
     return Answer(
         claim.id, claim.paper, claim.section, claim.statement, word, effect, low, high, n, tuple(trials), why,
-        claim.command, where,
+        claim.command, where, kind,
     )  # fmt: skip
 
 
 def _shown(check: Check, found: Comparison) -> list[float | None]:
-    """Effect and interval as they are, not as they were held against a bound; of a share, the share itself."""
-    start = 0.0 if check.is_share else 1.0
+    """Effect and interval as they are, not as they were held against a bound; of a share, the share or its points."""
+    start = 0.0 if check.kind == "share" else 1.0
     values = (found.effect, found.low, found.high)
-    return [None if value is None else (1 + value) * (1 + check.bound) - start for value in values]
+    shown = [None if value is None else (1 + value) * (1 + check.bound) - start for value in values]
+    return [math.log1p(value) if check.kind == "points" and value is not None else value for value in shown]
 
 
-def _why(judged: Sequence[Judged], decisive: Judged, word: Word, missing: Sequence[str], alpha: float) -> str:
+def _why(judged: Sequence[Judged], decisive: Judged, word: Word, look: Look, alpha: float) -> str:
     ordered = [decisive, *(each for each in judged if each is not decisive)]
     told = [_told(each) for each in ordered[:NAMED]]
     if len(ordered) > NAMED:
@@ -134,7 +145,8 @@ def _why(judged: Sequence[Judged], decisive: Judged, word: Word, missing: Sequen
         told.append(f"{counted(len(others), 'further check')}: {counts}")
     if word == HOLDS:
         told += _exceptions(decisive[0], alpha)
-    return _sentence([*told, *(f"not measured: {each}" for each in missing)])
+    told += [look.depends_on] if look.depends_on else []
+    return _sentence([*told, *(f"not measured: {each}" for each in look.missing)])
 
 
 _SAID: Mapping[Wants, str] = {
@@ -148,19 +160,20 @@ _SAID: Mapping[Wants, str] = {
 def _told(judged: Judged) -> str:
     check, found, word = judged
     effect, low, high = _shown(check, found)
-    told = percent if check.is_share else signed_percent
-    shown = f"{check.about}: {told(effect or 0.0)}"
-    if low is not None and high is not None:
-        shown += f" [{told(low)}, {told(high)}]"
-    shown += f" over {counted(found.n, unit(found.paired))}, {_expected(check)}"
-    return shown + (f" ({_undecided(check, found)})" if word == UNDECIDED else "")
+    if effect is None or low is None or high is None:
+        shown = too_few_for_interval(found.n, found.paired)
+    else:
+        shown = f"{figure_words(check.kind, effect, low, high)} over {counted(found.n, unit(found.paired))}"
+    why = f" ({_undecided(check, found)})" if word == UNDECIDED else ""
+    return f"{check.about}: {shown}, {_expected(check)}{why}"
 
 
 def _expected(check: Check) -> str:
     if check.bound:
         side = "above" if check.wants == "rises" else "below"
-        return f"should be {side} {percent(1 + check.bound) if check.is_share else signed_percent(check.bound)}"
-    return f"{_SAID[check.wants]} {check.margin:.0%}".replace("%", " %")
+        bound = percent(1 + check.bound) if check.kind == "share" else signed_percent(check.bound)
+        return f"should be {side} {bound}"
+    return f"{_SAID[check.wants]} {check.margin:.0%}".replace("%", " points" if check.kind == "points" else " %")
 
 
 def _undecided(check: Check, found: Comparison) -> str:

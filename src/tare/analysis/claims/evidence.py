@@ -20,7 +20,7 @@ from tare.analysis.claims.factors import (
     weight,
 )
 from tare.analysis.claims.fingerprint import software
-from tare.analysis.claims.metrics import COMPUTE, Names
+from tare.analysis.claims.metrics import COMPUTE, Names, absent
 from tare.analysis.compare import noise_floor
 from tare.analysis.devices import device_of
 from tare.analysis.model import Measurement
@@ -29,6 +29,8 @@ from tare.analysis.stats import ALPHA
 from tare.records.model import Record
 
 Figure = Callable[[Record], float | None]
+_HOW_MANY = ("cores", "leave_idle", "quota", "cpuset")  # cores: as many must be compared, pinned or not
+_UNSAID: Cell = frozenset({("platform.pin", False), ("platform.leave_idle", 0)})  # as where nothing is said of it
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Trial:
     record: Record
     cell: Cell
     block: str  # "0/3": of the first store, the fourth
-    epochs: tuple[float, ...] = ()  # median step of each epoch, where the store's marks were read
+    epochs: tuple[float, ...] = ()  # mean step of each epoch, where the store's marks were read
 
     @cached_property
     def software(self) -> Mapping[str, str]:
@@ -61,9 +63,13 @@ class Evidence:
     _taints: dict[tuple[Cell, Cell], tuple[str, ...]] = field(default_factory=dict)
 
     def first(self, names: Names, among: Callable[[Record], bool] = lambda _: True) -> str | None:
-        """The first of these figures that any trial has: one without it must not change what all others are told by."""
-        chosen = [trial.record.metrics for trial in self.trials if among(trial.record)]
+        """The first of these figures that any trial may be compared by: one without it must not change the others'."""
+        chosen = [trial.record.compared for trial in self.trials if among(trial.record)]
         return next((name for name in names if any(name in metrics for metrics in chosen)), None)
+
+    def absent(self, names: Names) -> str:
+        """Why no trial has any of these figures, in words."""
+        return absent(names, [trial.record for trial in self.trials])
 
     def cells(self, names: Names, among: Callable[[Record], bool] = lambda _: True) -> Cells:
         """The logs of a figure, by cell and block."""
@@ -106,7 +112,7 @@ class Evidence:
                 [
                     Measurement("", value, trial.block)
                     for trial in side
-                    if trial.cell == cell and (value := trial.record.metrics.get(name, 0.0)) > 0
+                    if trial.cell == cell and (value := trial.record.compared.get(name, 0.0)) > 0
                 ]
                 for side in (self.twins, self.trials)
             ]
@@ -118,17 +124,20 @@ class Evidence:
 
     def over(self, cells: Cells, ours: Callable[[Cell], bool], theirs: Callable[[Cell], bool] = is_bare) -> Cells:
         """Each cell of our platforms less the like cell of theirs, with what their software does not share."""
-        likes = [_index(cells, theirs, names) for names in (PLACEMENT, ("cores",))]
+        ways = (PLACEMENT, _HOW_MANY)
+        likes = [_index(cells, theirs, names) for names in ways]
         made = {}
-        for cell, series in cells.items():
-            if not ours(cell):
-                continue
-            keys = [_surroundings(cell, names) for names in (PLACEMENT, ("cores",))]
+        for cell in filter(ours, cells):
+            keys = [_surroundings(cell, names) for names in ways]
             like = next((index[key] for index, key in zip(likes, keys, strict=True) if key in index), None)
-            if like is None or not (ratio := series.minus(cells[like])).values:
-                continue
-            made[cell] = Series(ratio.values, ratio.trials, self._tainted(cell, like))
+            if like is not None and (ratio := self.ratio(cells, cell, like)).values:
+                made[cell] = ratio
         return made
+
+    def ratio(self, cells: Cells, cell: Cell, like: Cell) -> Series:
+        """One cell less another of another platform, with what their software does not share."""
+        found = cells[cell].minus(cells[like])
+        return Series(found.values, found.trials, self._tainted(cell, like)) if found.values else found
 
     def _tainted(self, cell: Cell, like: Cell) -> tuple[str, ...]:
         if (cell, like) not in self._taints:
@@ -176,7 +185,9 @@ def _surroundings(cell: Cell, placement: Sequence[str]) -> Cell:
     """A cell without its platform, but with how many cores it has, and which."""
     kept = {f"platform.{name}" for name in placement}
     return frozenset(
-        item for item in cell if item[0] in kept or not (item[0] == "platform" or item[0].startswith("platform."))
+        item
+        for item in cell - _UNSAID
+        if item[0] in kept or not (item[0] == "platform" or item[0].startswith("platform."))
     )
 
 

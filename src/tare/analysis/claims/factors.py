@@ -121,5 +121,10 @@ def factor_named(cells: Mapping[Cell, object], *names: str) -> str | None:
     return max(seen, key=lambda key: (len(seen[key]), key), default=None)
 
 
+def is_medium(name: str) -> bool:
+    """Whether a setting says which storage medium is used."""
+    return name in _MEDIUM or name.rpartition(".")[2] in _MEDIUM
+
+
 def medium_factor(cells: Mapping[Cell, object]) -> str | None:
     return factor_named(cells, *_MEDIUM)

@@ -17,8 +17,10 @@ HOLDS: Word = "holds here"
 FAILS: Word = "does not hold here"
 UNDECIDED: Word = "undecided"
 NOT_MEASURED: Word = "not measured"
+ASSUMED = "assumed"  # facts: figures of a record that rest on an assumption of ours, which no paper has made
 
 Wants: TypeAlias = Literal["rises", "falls", "same", "apart"]
+Kind: TypeAlias = Literal["change", "share", "points"]  # what a figure is: 30 % more, 30 % of it, 30 points more of it
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Check:
     theirs: tuple[Measurement, ...]
     margin: float = DEFAULT_MARGIN  # within this it has not changed
     bound: float = 0.0  # a share that the effect must lie above (rises) or below (falls); then the margin is 0
-    is_share: bool = False  # the values are shares of a whole, not changes: 0.3 is told as 30 %
+    kind: Kind = "change"  # "share": the values are shares of a whole; "points": their logs are
     floor: float | None = None  # by how much the same thing differed from itself
     trials: frozenset[str] = frozenset()
     tainted: tuple[str, ...] = ()  # what else differs between the sides
@@ -44,6 +46,7 @@ class Look:
 
     checks: tuple[Check, ...] = ()
     missing: tuple[str, ...] = ()
+    depends_on: str = ""  # an assumption that could turn the word, in words: then it is undecided
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class Answer:
     why: str
     study: str
     where: str = ""  # the population, where there are several
+    kind: Kind = "change"  # what the effect is: of a share it is the share itself, or the points by which it changed
 
     def as_json(self, ready: Collection[str]) -> dict[str, Any]:
         """All of it, and whether its study is among those that are `ready` to be run."""

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tare.analysis.claims import metrics
 from tare.analysis.claims.evidence import Evidence, Trial
+from tare.analysis.claims.factors import cell_of, is_medium
 from tare.analysis.claims.fingerprint import device_facts
+from tare.analysis.claims.model import ASSUMED
 from tare.analysis.devices import device_of
 from tare.analysis.energy.baseload import records_of
 from tare.analysis.flushing.stores import with_flush_latencies
 from tare.analysis.observations import usable_attempts
+from tare.analysis.papers.figures import with_figures
 from tare.analysis.stats import ALPHA
 from tare.analysis.stopping import LOOKING_ALPHA
-from tare.analysis.variability.samples import epoch_medians
+from tare.analysis.variability.samples import epoch_means
 from tare.records.model import USABLE, Record
 from tare.records.store import Store
 
-EPOCHS_OF = 24  # trials whose marks are read for their epochs, spread over the store: more would not change a word
+LATER_EPOCHS = 10  # after epoch 0: what varies little between three may vary a lot between ten
+EPOCHS_OF = 24  # trials of a model whose marks are read for their epochs: more would not change a word
 _FIGURES = ("step_s", "wall_s", "stall_mean_s", "compute_s", "energy_j")
 
 
@@ -30,7 +35,7 @@ class Source:
     name: str
     records: Sequence[Record]
     study: Mapping[str, Any] = field(default_factory=dict)
-    epochs: Mapping[str, Sequence[float]] = field(default_factory=dict)  # trial -> median step of each epoch
+    epochs: Mapping[str, Sequence[float]] = field(default_factory=dict)  # trial -> mean step of each epoch
     notes: tuple[str, ...] = ()
 
 
@@ -78,14 +83,37 @@ def read_source(root: Path) -> Source:
 
 
 def source_of(store: Store, name: str) -> Source:
-    """A store's records, and the epochs of some of its trials."""
-    records = with_flush_latencies(store, records_of(store))
-    usable = usable_attempts(records, _FIGURES)
-    many = [each for each in usable if (each.settings.get("workload.epochs") or 0) > 2]
-    some = many[:: max(1, -(-len(many) // EPOCHS_OF))]
-    epochs = {each.trial: _epochs(store, each) for each in some}
+    """A store's records with the figures that claims need beside their own, and the epochs of some of its trials."""
+    records = _with_figures(store, _with_latencies(store, records_of(store)))
+    epochs = {each.trial: _epochs(store, each) for each in _spread(usable_attempts(records, _FIGURES))}
     study = store.study if isinstance(store.study, Mapping) else {}
     return Source(name, records, study, epochs, (*store.problems, *_unused(records)))
+
+
+def _with_latencies(store: Store, records: Sequence[Record]) -> list[Record]:
+    """With flush latencies; where they are simulated here, the record says that they rest on an assumption."""
+    made = []
+    for before, after in zip(records, with_flush_latencies(store, records), strict=True):
+        figures = sorted(after.metrics.keys() - before.metrics.keys())
+        made.append(replace(after, facts={**after.facts, ASSUMED: figures}) if figures else after)
+    return made
+
+
+def _with_figures(store: Store, records: Sequence[Record]) -> list[Record]:
+    """What is made of series and marks, only where a claim could use it: that takes reading them."""
+    platforms = {record.settings.get("platform") for record in records if "memory" in metrics.probes_of(record)}
+    media = {value for record in records for name, value in cell_of(record) if is_medium(name)}
+    wanted = (*(metrics.MEMORY if len(platforms) > 1 else ()), *(metrics.EPOCH0 if len(media) > 1 else ()))
+    return [with_figures(store, record, wanted) for record in records] if wanted else list(records)
+
+
+def _spread(records: Sequence[Record]) -> list[Record]:
+    """Trials with enough epochs, some of each model, spread over the store; beside a tracer times are not compared."""
+    models: dict[str, list[Record]] = {}
+    for record in records:
+        if (record.settings.get("workload.epochs") or 0) > LATER_EPOCHS and not record.traced:
+            models.setdefault(str(record.settings.get("workload.model")), []).append(record)
+    return [one for many in models.values() for one in many[:: max(1, -(-len(many) // EPOCHS_OF))]]
 
 
 def _unused(records: Sequence[Record]) -> list[str]:
@@ -96,7 +124,7 @@ def _unused(records: Sequence[Record]) -> list[str]:
 
 
 def _epochs(store: Store, record: Record) -> list[float]:
-    return [value for _, value in epoch_medians(store.marks(record.trial, record.attempt), "step")]
+    return [value for _, value in epoch_means(store.marks(record.trial, record.attempt), "step")]
 
 
 def parts(sources: Sequence[Source]) -> list[Part]:

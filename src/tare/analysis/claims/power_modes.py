@@ -12,7 +12,7 @@ import numpy as np
 
 from tare.analysis.cells import text
 from tare.analysis.claims import metrics
-from tare.analysis.claims.contrasts import Cells, Series, where
+from tare.analysis.claims.contrasts import Cells, Series, where, without
 from tare.analysis.claims.evidence import Evidence
 from tare.analysis.claims.factors import Cell, Value, is_bare
 from tare.analysis.predict.linear import PAPER_MODES, papers_choice, regress
@@ -23,6 +23,7 @@ FEWEST_MODES = PAPER_MODES + 2  # something must be left to be predicted
 # What stands in for modes where clocks cannot be set: one feature, so that one mode less tells as much.
 STAND_INS: Mapping[str, str] = {"platform.quota": "shares of the CPU's time", "platform.cores": "numbers of cores"}
 FEWEST_STAND_INS = PAPER_MODES + 1
+_FIELDS, _NAME = "control.power_mode.", "control.power_mode.mode"
 
 
 def is_of_mode(name: str) -> bool:
@@ -40,6 +41,16 @@ def by_mode(cells: Cells, belongs: Callable[[str], bool] = is_of_mode) -> dict[C
         if mode:
             found.setdefault(cell - mode, {})[mode] = series
     return found
+
+
+def by_clocks(cells: Cells) -> Cells:
+    """Without the name of a mode that its cores and clocks tell anyway: it would part what differs in one of them."""
+    made: dict[Cell, Series] = {}
+    for cell, series in cells.items():
+        told = any(name.startswith(_FIELDS) and name != _NAME for name, _ in cell)
+        plain = without(cell, _NAME) if told else cell
+        made[cell if plain in made else plain] = series
+    return made
 
 
 def default_mode(evidence: Evidence, modes: Sequence[Cell]) -> Cell | None:
@@ -102,7 +113,7 @@ def _is_of_mode_or_cores(name: str) -> bool:
 def _grid(evidence: Evidence, belongs: Callable[[str], bool], fewest: int, features: int) -> Grid | None:
     """Of the settings that belong to a mode, so many of them or more told in numbers."""
     time, energy = (
-        by_mode(_of_one_platform(evidence.cells(names)), belongs) for names in (metrics.STEP, metrics.ENERGY)
+        by_mode(_of_one_platform(evidence.cells(names)), belongs) for names in (metrics.END_TO_END, metrics.ENERGY)
     )
     complete = {
         cell: {mode: s for mode, s in found.items() if len(_point(mode)) >= features} for cell, found in time.items()

@@ -30,8 +30,9 @@ from tare.analysis.claims.factors import (
     is_container,
     trains,
 )
-from tare.analysis.claims.metrics import WORDS, Names, absent
+from tare.analysis.claims.metrics import WORDS, Names
 from tare.analysis.claims.model import Check, Claim, Look, Wants
+from tare.analysis.claims.power_modes import by_clocks
 from tare.records.model import Record
 
 NO_PAIR = "no trial in a container has its like on bare metal"
@@ -45,7 +46,7 @@ def in_containers(evidence: Evidence, names: Names, among: Callable[[Record], bo
 
 def no_pair(evidence: Evidence, names: Names) -> tuple[str, ...]:
     """Why there is nothing to compare: the figure is not there, or one of the sides."""
-    return (absent(names),) if evidence.first(names) is None else (NO_PAIR,)
+    return (evidence.absent(names),) if evidence.first(names) is None else (NO_PAIR,)
 
 
 def container_figure(evidence: Evidence, names: Names, wants: Wants, *, margin: float = 0.05) -> Look:
@@ -110,7 +111,7 @@ def other_clocks_do_not(evidence: Evidence) -> Look:
 
 def _by_clock(evidence: Evidence, clocks: dict[str, str], wants: Wants) -> Look:
     """The container's cost at the lowest of a clock against the highest."""
-    cells = in_containers(evidence, metrics.COMPUTE)
+    cells = by_clocks(in_containers(evidence, metrics.COMPUTE))
     checks: list[Check] = []
     missing = []
     for name, words in clocks.items():
@@ -139,7 +140,7 @@ def energy_rise_is_baseload(evidence: Evidence) -> Look:
     """The baseload's part of the rise in joules against the rest's, both as shares of what bare metal takes."""
     total, base = (evidence.cells(names) for names in (metrics.TOTAL_ENERGY, metrics.BASELOAD))
     if not total or not base:
-        return Look(missing=(absent(metrics.BASELOAD if total else metrics.TOTAL_ENERGY),))
+        return Look(missing=(evidence.absent(metrics.BASELOAD if total else metrics.TOTAL_ENERGY),))
     ratio = evidence.over(total, is_container)
     share = evidence.over(minus(base, total), is_container)
     found = {}
@@ -166,10 +167,10 @@ def _rest(cell: Cell) -> Cell:
 
 
 def memory_cost_is_small(evidence: Evidence) -> Look:
-    """More memory in the container, as a share of what the device has."""
+    """More memory in use on the whole device with the container, as a share of what the device has."""
     name = evidence.first(metrics.MEMORY)
     if name is None:
-        return Look(missing=(absent(metrics.MEMORY),))
+        return Look(missing=(evidence.absent(metrics.MEMORY),))
 
     def one_and_share(record: Record) -> float | None:
         whole = (record.facts.get("device") or {}).get("memory_bytes")

@@ -25,14 +25,15 @@ from tare.analysis.claims.contrasts import (
     where,
 )
 from tare.analysis.claims.evidence import Evidence
-from tare.analysis.claims.factors import Cell, Value, factor_named, medium_factor, medium_rank, trains
+from tare.analysis.claims.factors import Cell, Value, factor_named, medium_factor, trains
+from tare.analysis.claims.media import ALWAYS_COLD, CACHE, WORKERS, by_speed, did_not_differ
 from tare.analysis.claims.model import Claim, Look
 
 MOST = 0.5  # "most of the stall" is more than half of it
 NEAR = 0.15  # a prediction within this of what was measured is right: a pipeline's fill and jitter are not in it
-WORKERS = "workload.workers"
 NO_WORKERS = "no pipeline was run both without workers and with one"
 NO_MEDIA = "only one storage medium was measured"
+_MEDIA = ("slowest medium", "fastest medium")
 
 
 def one_worker_removes_most(evidence: Evidence) -> Look:
@@ -42,13 +43,19 @@ def one_worker_removes_most(evidence: Evidence) -> Look:
 
 
 def more_workers_help_slow_media(evidence: Evidence) -> Look:
-    """From one worker to the most: the slowest medium, or the fastest GPU, gains and the other end does not."""
+    """From one worker to the most: the slowest medium, or the fastest GPU, gains and the other end does not.
+
+    Where some trials read from the medium in every epoch, only they tell: after epoch 0 the others find all in memory.
+    """
     cells = evidence.cells(metrics.MEAN_STEP, lambda record: (record.settings.get(WORKERS) or 0) >= 1)
-    gains = ends(cells, WORKERS, rising)
-    slow, fast, what = _slow_and_fast(gains)
+    always_cold, gains = (ends(each, WORKERS, rising) for each in (at(cells, CACHE, ALWAYS_COLD), cells))
+    slow, fast, what = found if all((found := _slow_and_fast(always_cold))[:2]) else _slow_and_fast(gains)
     if not slow or not fast:
         several = "several workers on two media, or at two GPU clocks, were not measured with everything else held"
         return Look(missing=(several,))
+    medium = medium_factor(slow) if what == _MEDIA else None
+    if medium is not None and (same := did_not_differ(evidence, medium)):
+        return Look(missing=same)
     floor = evidence.floor(metrics.MEAN_STEP)
     checks = tendency(f"end-to-end time, most workers against one, {what[0]}", slow, "falls", floor=floor)
     checks += tendency(f"end-to-end time, most workers against one, {what[1]}", fast, "same", floor=floor)
@@ -58,24 +65,11 @@ def more_workers_help_slow_media(evidence: Evidence) -> Look:
 def _slow_and_fast(cells: Cells) -> tuple[Cells, Cells, tuple[str, str]]:
     """The cells where the disk is slowest beside the GPU, and those where it is fastest."""
     medium, clock = medium_factor(cells), factor_named(cells, "gpu_mhz")
-    if medium is not None and len(known := _by_speed(cells, medium)) > 1:
-        return at(cells, medium, known[0]), at(cells, medium, known[-1]), ("slowest medium", "fastest medium")
+    if medium is not None and len(known := by_speed(cells, medium)) > 1:
+        return at(cells, medium, known[0]), at(cells, medium, known[-1]), _MEDIA
     if clock is not None and len(found := sorted(map(float, filter(rising, levels(cells, clock))))) > 1:
         return at(cells, clock, found[-1]), at(cells, clock, found[0]), ("fastest GPU", "slowest GPU")
     return {}, {}, ("", "")
-
-
-def _by_speed(cells: Cells, medium: str) -> list[Value]:
-    """The media, the slowest first: by their names where all are known, else by their figures."""
-    found = levels(cells, medium)
-    ranks = {each: medium_rank(each) for each in found}
-    if all(rank is not None for rank in ranks.values()):
-        return sorted(found, key=lambda each: ranks[each] or 0.0)
-    return sorted(found, key=lambda each: -_typical(at(cells, medium, each)))
-
-
-def _typical(cells: Cells) -> float:
-    return median(value for series in cells.values() for value in series.values.values())
 
 
 def hidden_medium_is_enough(evidence: Evidence) -> Look:
@@ -84,7 +78,9 @@ def hidden_medium_is_enough(evidence: Evidence) -> Look:
     medium = medium_factor(steps)
     if medium is None or len(levels(steps, medium)) < 2:
         return Look(missing=(NO_MEDIA,))
-    speeds, shares = _by_speed(stalls or steps, medium), minus(stalls, steps)
+    if same := did_not_differ(evidence, medium):
+        return Look(missing=same)
+    speeds, shares = by_speed(stalls or steps, medium), minus(stalls, steps)
     hidden = {
         cell: series.minus(fastest)
         for rest, found in by_level(steps, medium).items()
@@ -105,22 +101,24 @@ def cache_makes_medium_irrelevant(evidence: Evidence) -> Look:
     """After epoch 0, with no workers to hide it, the slowest medium is as fast as the fastest; in epoch 0 it is not."""
 
     def stays_cached(record_state: object) -> bool:
-        return record_state != "cold_every_epoch"
+        return record_state != ALWAYS_COLD
 
     def few(cells: Cells) -> Cells:
         fewest = min((number for each in levels(cells, WORKERS) if (number := rising(each)) is not None), default=None)
         return cells if fewest is None else at(cells, WORKERS, fewest)
 
     def kept(names: metrics.Names) -> Cells:
-        return few(evidence.cells(names, lambda record: stays_cached(record.settings.get("control.page_cache.state"))))
+        return few(evidence.cells(names, lambda record: stays_cached(record.settings.get(CACHE))))
 
-    later, first = kept(metrics.MEAN_STEP), kept(("epoch0_step_s",))
+    later, first = kept(metrics.MEAN_STEP), kept(metrics.EPOCH0_STEP)
     medium = medium_factor(later)
     if medium is None or len(levels(later, medium)) < 2:
         return Look(missing=(NO_MEDIA,))
     if not first:
         return Look(missing=("no trial has more than one epoch",))
-    speeds = _by_speed(first, medium)
+    if same := did_not_differ(evidence, medium):
+        return Look(missing=same)
+    speeds = by_speed(first, medium)
     floor = evidence.floor(metrics.MEAN_STEP)
     after = tendency(
         "end-to-end time after epoch 0, slowest medium against fastest",
@@ -132,12 +130,11 @@ def cache_makes_medium_irrelevant(evidence: Evidence) -> Look:
 
 def caching_has_a_sweet_spot(evidence: Evidence) -> Look:
     """A warm cache helps where fetching outweighs pre-processing (the cold stall is over twice the warm), else not."""
-    state = "control.page_cache.state"
     stalls, steps = evidence.cells(metrics.STALL), evidence.cells(metrics.MEAN_STEP)
-    cold = next((name for name in ("cold_every_epoch", "cold") if name in levels(steps, state)), None)
-    if cold is None or "warm" not in levels(steps, state):
+    cold = next((name for name in (ALWAYS_COLD, "cold") if name in levels(steps, CACHE)), None)
+    if cold is None or "warm" not in levels(steps, CACHE):
         return Look(missing=("no workload was run with a cold and with a warm page cache",))
-    dearer, gains = against(stalls, state, cold, "warm"), against(steps, state, "warm", cold)
+    dearer, gains = against(stalls, CACHE, cold, "warm"), against(steps, CACHE, "warm", cold)
     sweet = {cell for cell, series in dearer.items() if median(series.values.values()) > math.log(2)}
     floor = evidence.floor(metrics.MEAN_STEP)
     inside, outside = where(gains, lambda cell: cell in sweet), where(gains, lambda cell: cell not in sweet)
@@ -160,7 +157,9 @@ def linear_on_fast_media(evidence: Evidence) -> Look:
     about, floor = "time per mini-batch, from the smallest data set to the largest", evidence.floor(metrics.MEAN_STEP)
     if medium is None or len(levels(grown, medium)) < 2:
         return Look(tuple(tendency(about, grown, "same", floor=floor)), (NO_MEDIA,))
-    speeds = _by_speed(cells, medium)
+    if same := did_not_differ(evidence, medium):
+        return Look(missing=same)
+    speeds = by_speed(cells, medium)
     checks = tendency(f"{about}, fastest medium", at(grown, medium, speeds[-1]), "same", floor=floor)
     checks += tendency(f"{about}, slowest medium", at(grown, medium, speeds[0]), "rises", floor=floor)
     return Look(tuple(checks))
@@ -169,7 +168,7 @@ def linear_on_fast_media(evidence: Evidence) -> Look:
 def pipelining_lowers_energy(evidence: Evidence) -> Look:
     cells = evidence.cells(metrics.ENERGY)
     if not cells:
-        return Look(missing=(metrics.absent(metrics.ENERGY),))
+        return Look(missing=(evidence.absent(metrics.ENERGY),))
     with_any = {
         rest: series
         for rest, found in by_level(cells, WORKERS).items()

@@ -47,7 +47,7 @@ def two_samples(
 def _by_cell(trials: Sequence[Trial], name: str) -> dict[Cell, dict[str, float]]:
     found: dict[Cell, dict[str, float]] = {}
     for trial in trials:
-        value = trial.record.metrics.get(name, 0.0)
+        value = trial.record.compared.get(name, 0.0)
         if value > 0:
             found.setdefault(trial.cell, {})[f"{trial.block} {trial.record.trial}"] = value
     return found

@@ -8,9 +8,11 @@ machines              a folder of results: the stores and packs of each machine
 refused               the studies that a machine refused to run, and why
 steps                 when the measured steps of a trial ran, and what epoch 0 took, from its marks
 figures               figures that a record does not hold by itself: medians of series, means of epoch 0, counts
+levels                which level of a setting was run, of those that a row asks for, and what people call it
 picking               from the trials of a study to the two sides of a row
 rows                  every row on every machine, by the statistics of `compare`
 missing               why a row has no figure on a machine, in words
 conditions            in what the trials behind a row differ from what the paper had
+felt_media            whether an emulated medium slowed anything
 layers                S0's withdrawn result: the container in whole, and layer by layer
 """

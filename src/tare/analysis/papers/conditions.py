@@ -7,9 +7,11 @@ from typing import Any
 
 from tare.analysis.cells import text
 from tare.analysis.energy.idle import energy_facts
+from tare.analysis.papers.felt_media import EMULATED, not_felt
 from tare.analysis.papers.figures import SOURCES
 from tare.analysis.papers.model import Scalar
-from tare.analysis.parity import ACCEL, EMULATED
+from tare.analysis.parity import ACCEL
+from tare.analysis.parity import EMULATED as TCG
 from tare.records.model import Record
 
 FULL = "full"  # the scale that is as in the paper
@@ -18,6 +20,10 @@ _CACHE: Mapping[str, str] = {
     "cold_every_epoch": "page cache emptied before every epoch",
     "warm": "data in the page cache from the start",
 }
+_NAMED: Mapping[str, tuple[str, str]] = {  # setting -> what one of them is called, and several
+    "workload.model": ("model", "models"), "workload.name": ("application", "applications"),
+    "platform": ("platform", "platforms"),
+}  # fmt: skip
 
 
 def _count(one: str, many: str) -> Callable[[Any], str]:
@@ -39,13 +45,13 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "workload.workers": _count("worker", "workers"),
     "tenants": _count("tenant", "tenants"),
     "workload.scale": lambda value: f"networks at {text(value)} of their size",
-    "control.storage.emulate": lambda value: f"emulated {text(value)}",
+    EMULATED: lambda value: f"emulated {text(value)}",
     "control.page_cache.state": lambda value: _CACHE.get(text(value), f"page cache {text(value)}"),
     "control.dirty.background_bytes": _size("background write-back from {} of dirty pages on"),
     "control.dirty.bytes": _size("writers held up at {} of dirty pages"),
     "control.dirty.expire": lambda value: f"dirty pages expire after {text(value)} s",
     "control.dirty.writeback": lambda value: f"flusher every {text(value)} s",
-    ACCEL: lambda value: "emulated machine (TCG)" if value == EMULATED else f"accelerated by {text(value)}",
+    ACCEL: lambda value: "emulated machine (TCG)" if value == TCG else f"accelerated by {text(value)}",
 }
 
 
@@ -54,7 +60,7 @@ def conditions(
     study: Mapping[str, Any],
     paper: Mapping[str, Sequence[Scalar]],
     without: Sequence[str] = (),
-    metric: str = "",
+    figures: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """What differs, in short words; `without` names the settings that the row itself is about."""
     scale = study.get("scale") or FULL
@@ -64,17 +70,26 @@ def conditions(
             continue
         ours = {text(value): value for record in records if (value := _value(record, name)) is not None}
         said += [_word(name, value) for value in ours.values() if not any(_same(value, each) for each in theirs)]
-    return tuple(dict.fromkeys([*said, *_sources(records, metric)]))
+    return tuple(dict.fromkeys([*said, *not_felt(records), *_sources(records, figures)]))
 
 
-def _sources(records: Sequence[Record], metric: str) -> list[str]:
-    """Which sensor a figure comes from: what the GPU draws is not what the board draws."""
-    said = [(record.facts.get(SOURCES) or {}).get(metric) for record in records]
-    what = metric.partition("_")[0]
-    if what in ("energy", "power") and not any(said):
+def behind(records: Sequence[Record], scales: Sequence[str]) -> tuple[str, ...]:
+    """Of a claim: the scales of the studies that its trials are of, and which models and platforms these had."""
+    said = [f"scale {scale}" for scale in dict.fromkeys(scales) if scale != FULL]
+    for name, words in _NAMED.items():
+        found = dict.fromkeys(text(value) for record in records if (value := record.settings.get(name)) is not None)
+        said += [f"{words[len(found) > 1]} {' and '.join(found)}"] if found else []
+    return tuple(said)
+
+
+def _sources(records: Sequence[Record], figures: Sequence[str]) -> list[str]:
+    """Which sensor a figure comes from, as what the GPU draws is not what the board draws; and what it leaves out."""
+    told = [(record.facts.get(SOURCES) or {}).get(name) for name in figures for record in records]
+    what = figures[0].partition("_")[0] if figures else ""
+    if what in ("energy", "power") and not any(told):
         scopes = [energy_facts(record).get("scope") for record in records]
-        said = [f"{what} of {scope}" for scope in scopes if scope]
-    return [words for words in said if words]
+        told = [f"{what} of {scope}" for scope in scopes if scope]
+    return [words for words in told if words]
 
 
 def _value(record: Record, name: str) -> Any:

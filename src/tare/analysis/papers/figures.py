@@ -25,19 +25,22 @@ from tare.traces.faults import places
 if TYPE_CHECKING:
     from tare.records.spool import Times, Values
 
-SOURCES = "figure_sources"  # facts: figure -> the channel that it comes from, in words
+SOURCES = "figure_sources"  # facts: figure -> the channel that it comes from, or what it leaves out, in words
 COUNTED = (
     "page-faults", "minor-faults", "major-faults", "block_touch_buffer", "block_dirty_buffer", "block_rq_insert",
     "block_rq_issue", "block_rq_complete", "block_bio_queue", "block_bio_backmerge", "block_bio_frontmerge",
 )  # fmt: skip
 WRITE_BACKS = "writeback_count"
 REASONS = ("background", "periodic", "sync")  # of a write-back, as the kernel gives them
+_WORKERS, _DEVICE = "workload.workers", "workload.device"
+_WITHOUT_START = "the first mini-batch of epoch 0 left out: it waits for the start of the workers"
+_NOTHING_BETWEEN = "on a CPU nothing is copied and next to nothing lies between stall and compute"
 _OF_THE_CONTAINER = ("workload", "tenant", "daemon")  # roles: what would not run without it
 
 
 @dataclass(frozen=True)
 class Found:
-    """A figure; where it comes from a channel, its name and what that covers. None: the channel told nothing of it."""
+    """A figure, and in words where it comes from or what to know of it. None: the channel told nothing of it."""
 
     value: float | None
     source: str = ""
@@ -140,9 +143,10 @@ _POWER = (
     Sensor("gpu.power_w", covers="the GPU alone"),
     Sensor("power_rapl.total_j", rises=True, covers="the CPU packages alone"),
 )
+_BUSY = Sensor("cpu.busy_s", rises=True, covers="mean of all cores (one busy thread takes one of them)")
 MEDIANS: Mapping[str, Median] = {
     "gpu_util_share": Median((Sensor("gpu.util"),)),
-    "cpu_busy_share": Median((Sensor("cpu.busy_s", rises=True),), _of_all_cores),
+    "cpu_busy_share": Median((_BUSY,), _of_all_cores),
     "memory_median_bytes": Median((Sensor("memory.available_bytes"),), _in_use),
     "power_median_w": Median(_POWER),
     "page_cache_share": Median((Sensor("page_cache.share"),)),
@@ -160,15 +164,22 @@ def _count(event: str, beside: Beside) -> Found | None:
 
 
 def _early_mean(mark: str, beside: Beside) -> Found | None:
-    value = None if beside.warm_up is None else early_mean_s(beside.marks, mark, beside.warm_up)
-    return None if value is None else Found(value)
+    """The mean of epoch 0; where it has workers, without the first fetch, which holds their start."""
+    if beside.warm_up is None:
+        return None
+    has_workers = (beside.record.settings.get(_WORKERS) or 0) > 0
+    value = early_mean_s(beside.marks, mark, beside.warm_up, without=1 if has_workers else 0)
+    return None if value is None else Found(value, _WITHOUT_START if has_workers else "")
 
 
 def _neither_stall_nor_compute(beside: Beside) -> Found | None:
     """Copy and overhead of a step: the mean of the step without the means of the two."""
     means = [beside.record.metrics.get(name) for name in ("step_mean_s", "stall_mean_s", "compute_mean_s")]
     step_s, stall_s, compute_s = means
-    return None if step_s is None or stall_s is None or compute_s is None else Found(step_s - stall_s - compute_s)
+    if step_s is None or stall_s is None or compute_s is None:
+        return None
+    on_cpu = beside.record.settings.get(_DEVICE) == "cpu"
+    return Found(step_s - stall_s - compute_s, _NOTHING_BETWEEN if on_cpu else "")
 
 
 def _of_reason(name: str, beside: Beside) -> Found | None:
@@ -209,5 +220,6 @@ def with_figures(store: Store, record: Record, wanted: Collection[str] = tuple(F
     beside = Beside(store, record)
     made = {name: found for name in asked if (found := FIGURES[name](beside)) is not None}
     values = {name: found.value for name, found in made.items() if found.value is not None}
-    sources = {name: found.source for name, found in made.items() if found.source}
+    known = record.facts.get(SOURCES) or {}  # of figures that were made for a claim before
+    sources = {**known, **{name: found.source for name, found in made.items() if found.source}}
     return replace(record, metrics={**record.metrics, **values}, facts={**record.facts, SOURCES: sources})

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from tare.analysis.cells import text
 from tare.analysis.claims.pooling import Source, source_of
+from tare.analysis.devices import is_board
 from tare.analysis.papers.figures import with_figures
 from tare.analysis.papers.refused import Refused, refused
 from tare.analysis.parity import flat
@@ -63,6 +64,11 @@ class Machine:
         told = {"board": facts.get("board"), "cpu": facts.get("cpu"), "cores": facts.get("cores")}
         told |= {"memory_bytes": facts.get("memory_bytes"), "gpu": self._gpu(), "kernel": facts.get("kernel")}
         return {name: value for name, value in told.items() if value is not None}
+
+    @property
+    def is_board(self) -> bool:
+        """Whether the device says which board it is; a server says nothing, a virtual machine that it is one."""
+        return is_board(text(self.device.get("board", "")))
 
     @property
     def software(self) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tare.analysis.cells import text
+from tare.analysis.energy.doubts import doubt_about_energy
 from tare.analysis.papers.figures import SOURCES, WRITE_BACKS
 from tare.analysis.papers.machines import Held, Machine
 from tare.analysis.papers.model import Scalar
@@ -26,7 +27,7 @@ _TAKES: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
 _SHOWN = 4
 _OF_THE_IDLE_DEVICE = _TAKES[0][0]
 _ENERGY = "energy_j"  # what a baseload is taken from
-_BETWEEN_WRITE_BACKS = "writeback_interval"
+BETWEEN_WRITE_BACKS = "writeback_interval"
 
 
 def not_run(machine: Machine, study: str) -> str:
@@ -41,22 +42,16 @@ def missing_figure(held: Held, metric: str, records: Sequence[Record]) -> str:
         return f"a tracer ran beside the trials of {held.study}, so their {metric} is not compared"
     if told := [words for record in records if (words := (record.facts.get(SOURCES) or {}).get(metric))]:
         return f"{told[0]} of {held.study} ({metric})"
-    if metric.startswith("energy") and (doubt := _doubt_about_energy(records)):
+    if metric.startswith("energy") and (doubt := doubt_about_energy(records)):
         return f"energy was read and is not claimed ({metric}): {doubt}"
     if metric.startswith(_OF_THE_IDLE_DEVICE) and not any(_ENERGY in record.metrics for record in records):
         return missing_figure(held, _ENERGY, records)
-    if metric.startswith(_BETWEEN_WRITE_BACKS) and any(WRITE_BACKS in record.metrics for record in records):
+    if metric.startswith(BETWEEN_WRITE_BACKS) and any(WRITE_BACKS in record.metrics for record in records):
         return f"too few write-backs in the trials of {held.study} ({metric})"
     for starts, words, parts in _TAKES:
         if metric.startswith(starts):
             return _with_reason(f"{words} ({metric})", held, parts)
     return f"no trial of {held.study} has {metric}"
-
-
-def _doubt_about_energy(records: Sequence[Record]) -> str:
-    """Why the sensor that was there gave no energy: most often the trial was too short for it."""
-    read = [record.facts.get("energy") or {} for record in records]
-    return next((doubt.rstrip(".") for facts in read if facts.get("source") for doubt in facts.get("doubts", ())), "")
 
 
 def missing_level(held: Held, name: str, levels: Sequence[Scalar]) -> str:

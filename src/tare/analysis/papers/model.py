@@ -9,7 +9,8 @@ A row's `ours` is one of three questions, or a list of them of which the first t
 
 `metric` may be a list: the first that the trials have. A list in `where`, `from` or `to` means the first of these
 levels that was run, null being a setting that was left alone; `least` and `most` mean the ends of what was run. A row
-that tare cannot measure has `why_not`. One with `as_decrease` tells a change as the paper does, (old - new) / new.
+that tare cannot measure has `why_not`. One with `as_decrease` tells a change as the paper does, (old - new) / new; one
+with `on_board` is answered by edge boards alone.
 """
 
 from __future__ import annotations
@@ -126,6 +127,7 @@ class Row(_Frozen):
     ours: Annotated[tuple[Question, ...], BeforeValidator(_several)] = ()
     why_not: str | None = None
     as_decrease: bool = False  # the paper says "decreases by 3.1x" and means (old - new) / new: so is ours told
+    on_board: bool = False  # it is about an edge board, and a server does not answer it
 
     @model_validator(mode="after")
     def _asked_or_not(self) -> Row:

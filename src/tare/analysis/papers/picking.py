@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any, TypeAlias
 
-from tare.analysis.cells import Cells, cells, text
+from tare.analysis.cells import Cells, cells
 from tare.analysis.compare import Contest, contests
 from tare.analysis.model import Measurement
+from tare.analysis.papers.felt_media import CACHE, EMULATED
+from tare.analysis.papers.figures import WRITE_BACKS
+from tare.analysis.papers.levels import ABSENT, called, is_at, is_number, level_run
 from tare.analysis.papers.machines import Held, Machine
-from tare.analysis.papers.missing import missing_figure, missing_level, not_run, nothing_to_share, only_levels
+from tare.analysis.papers.missing import (
+    BETWEEN_WRITE_BACKS,
+    missing_figure,
+    missing_level,
+    not_run,
+    nothing_to_share,
+    only_levels,
+)
 from tare.analysis.papers.model import Change, Scalar, Value, Within
 from tare.analysis.trials import measurements
 from tare.records.attempts import newest_usable
 from tare.records.model import USABLE, Record
 
 Measured: TypeAlias = Change | Within | Value
-LEAST, MOST = "least", "most"
-_CALLED: Mapping[tuple[str, Any], str] = {  # the name of a setting, and its value where that is a word of its own
-    ("gpu_mhz", None): "GPU {} MHz", ("cpu_mhz", None): "CPU {} MHz", ("mem_mhz", None): "memory {} MHz",
-    ("cores", None): "{} cores", ("cores", 1): "1 core", ("workers", None): "{} workers", ("workers", 1): "1 worker",
-    ("items", None): "{} items", ("tenants", None): "{} tenants", ("tenants", 1): "1 tenant",
-    ("leave_idle", None): "{} idle", ("pin", False): "vanilla", ("pin", True): "pinned",
-    ("seccomp", False): "without seccomp", ("seccomp", True): "with seccomp",
-}  # fmt: skip
-_EMULATED, _CACHE = "control.storage.emulate", "control.page_cache.state"
-ABSENT = object()  # no level at all: null is one, of a setting that was left alone
-_PLAIN = ("platform", "workload", "model", "mode", "emulate", "device", "state")  # levels that say what they are
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,8 @@ class Picked:
     zeros: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # name -> trials with nothing, of how many
     by: str = ""  # the factor whose levels are the sides
     about: tuple[str, ...] = ()  # the settings that the row itself names
+    figures: tuple[str, ...] = ()  # of the trials, that it is made of
+    told: tuple[str, ...] = ()  # what else to know: levels that are a second choice, trials that lack the figure
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -75,15 +76,23 @@ def _pick(question: Measured, held: Held) -> list[Picked] | str:
     if isinstance(question, Change) and all(record.settings.get(question.by) is None for record in usable):
         return only_levels(held, question.by, [])
     records: Sequence[Record] = usable
+    second: dict[str, Any] = {}  # settings whose first choice was not run -> the level that was
     for name, levels in question.where.items():
-        level = _level(records, name, levels)
+        level = level_run(records, name, levels)
         if level is ABSENT:
             return missing_level(held, name, levels)
+        if level_run(records, name, levels[:1]) is ABSENT:
+            second[name] = level
         records = [record for record in records if is_at(record, name, level)]
     metric = next((name for name in question.metric if any(name in record.compared for record in records)), None)
     if metric is None:
         return missing_figure(held, question.metric[0], records)
-    return _sides(question, held, records, metric)
+    found = _sides(question, held, records, metric)
+    if isinstance(found, str):
+        return found
+    figures = (metric, *question.figures[len(question.metric) :])
+    about = _about(question, second)
+    return [replace(each, about=about, figures=figures, told=_told(each, second, records)) for each in found]
 
 
 @singledispatch
@@ -98,7 +107,7 @@ def _(question: Change, held: Held, records: Sequence[Record], metric: str) -> l
     used = newest_usable(having, lambda record: _has(record, metric))
     made = []
     for around, group in _grouped(used, label.surroundings).items():
-        levels = [_level(group, question.by, wanted) for wanted in (question.start, question.end)]
+        levels = [level_run(group, question.by, wanted) for wanted in (question.start, question.end)]
         if ABSENT in levels or levels[0] == levels[1]:
             continue
         made.append(_change(question, held, _at_levels(group, question.by, label, levels), label, metric, around))
@@ -113,7 +122,7 @@ def _change(
     both = (*start, *end)
     names = [label.label(side[0]) for side in sides]
     shown = tuple(called(question.by, side[0].settings[question.by]) for side in sides)
-    picked = Picked(held, metric, shown, both, around, by=question.by, about=_about(question, question.by))
+    picked = Picked(held, metric, shown, both, around, by=question.by)
     values = [tuple(record.compared[metric] for record in side if not record.twin) for side in sides]
     if all(values) and _any_zero(values):
         return _without_ratio(picked, values)
@@ -133,10 +142,28 @@ def _without_ratio(picked: Picked, values: Sequence[tuple[float, ...]]) -> Picke
     return replace(picked, values=tuple(values), zeros={name: count for name, count in zeros.items() if count[0]})
 
 
-def _about(question: Measured, *by: str) -> tuple[str, ...]:
+def _about(question: Measured, second: Collection[str]) -> tuple[str, ...]:
     """The settings that the row itself names; an emulated medium and the state of the cache are told all the same."""
-    named = [name for name, levels in question.where.items() if len(levels) == 1 and name != _CACHE]
-    return tuple(name for name in (*by, *named) if name != _EMULATED)
+    by = (question.by,) if isinstance(question, Change) else ()
+    named = [name for name in question.where if name not in second and name != CACHE]
+    return tuple(name for name in (*by, *named) if name != EMULATED)
+
+
+def _told(picked: Picked, second: Mapping[str, Any], records: Sequence[Record]) -> tuple[str, ...]:
+    """`2 workers`, where the row would have four; and how many trials are not among those that it compares."""
+    levels = [called(name, level) for name, level in second.items() if is_number(level)]
+    return (*levels, *_too_few(picked, records))
+
+
+def _too_few(picked: Picked, records: Sequence[Record]) -> list[str]:
+    """`2 of 12 trials had too few write-backs for an interval`: one alone has none to the next."""
+    if not picked.metric.startswith(BETWEEN_WRITE_BACKS):
+        return []
+    traced = [record for record in records if WRITE_BACKS in record.metrics and not record.twin]
+    of_the_row = [record.settings for record in picked.records]
+    asked = {record.trial for record in traced if record.settings in of_the_row}
+    lacking = asked - {record.trial for record in picked.records}
+    return [f"{len(lacking)} of {len(asked)} trials had too few write-backs for an interval"] if lacking else []
 
 
 def _at_levels(
@@ -159,7 +186,7 @@ def _(question: Within, held: Held, records: Sequence[Record], metric: str) -> l
         return missing_figure(held, question.than, records)
     made = []
     for around, group in _by_cell(having).items():
-        picked = Picked(held, metric, names, tuple(group), around, about=_about(question))
+        picked = Picked(held, metric, names, tuple(group), around)
         values = [tuple(record.compared[name] for record in group) for name in names]
         made.append(_without_ratio(picked, values) if _any_zero(values) else replace(picked, contest=_within(picked)))
     return made
@@ -186,7 +213,7 @@ def _(question: Value, held: Held, records: Sequence[Record], metric: str) -> li
     return [
         Picked(
             held, called_as, (whole or "",), tuple(group), around,
-            values=(values,), zeros=_without(whole, group, values), about=_about(question),
+            values=(values,), zeros=_without(whole, group, values),
         )
         for around, group, values in groups
         if values
@@ -227,38 +254,3 @@ def _has(record: Record, metric: str) -> bool:
 
 def _positive(record: Record, metric: str) -> bool:
     return record.compared.get(metric, 0.0) > 0
-
-
-def _level(records: Sequence[Record], name: str, wanted: Sequence[Scalar]) -> Any:
-    """The first of the wanted levels that was run; ABSENT where none was."""
-    run: list[Any] = [record.settings.get(name) for record in records]
-    numbers: list[Any] = [value for value in run if _is_number(value)]
-    ends: Mapping[Scalar, Any] = {LEAST: min(numbers), MOST: max(numbers)} if numbers else {}
-    for level in wanted:
-        if level in ends:
-            return ends[level]
-        if level not in (LEAST, MOST) and any(is_at(record, name, level) for record in records):
-            return level
-    return ABSENT
-
-
-def is_at(record: Record, name: str, level: Scalar) -> bool:
-    """Whether the trial has this level of a setting: numbers by value, all else as it is written; null: it has none."""
-    value = record.settings.get(name)
-    if value is None or level is None:
-        return value is level
-    return bool(value == level) if _is_number(value) and _is_number(level) else text(value) == text(level)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def called(name: str, value: Any) -> str:
-    """`docker`, `2 workers`, `GPU 345 MHz`: a level as people call it."""
-    last = name.rpartition(".")[2]
-    shown = f"{value:g}" if _is_number(value) else text(value)
-    if last in _PLAIN or isinstance(value, str):  # as in `beside torch_infer`, where others have a number of tenants
-        return shown
-    words = _CALLED.get((last, value)) or _CALLED.get((last, None))
-    return f"{last} {shown}" if words is None else words.format(shown)

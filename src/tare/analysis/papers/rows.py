@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from tare.analysis.claims.answers import answers
-from tare.analysis.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Word
+from tare.analysis.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Kind, Word
 from tare.analysis.claims.registry import claims_of
 from tare.analysis.compare import judge
 from tare.analysis.model import Comparison
-from tare.analysis.papers.conditions import conditions
+from tare.analysis.papers.conditions import FULL, behind, conditions
 from tare.analysis.papers.machines import Machine
 from tare.analysis.papers.model import ByClaim, Paper, Row
 from tare.analysis.papers.picking import Measured, Picked, pick
@@ -22,6 +22,7 @@ from tare.analysis.stats import median_estimate
 
 Key: TypeAlias = tuple[object, ...]
 NOT_HERE = "not measured here"
+NO_BOARD = "it takes an edge board: this device does not say that it is one"
 WORDS: Mapping[Word, str] = {
     HOLDS: "holds", FAILS: "does not hold", UNDECIDED: "undecided", NOT_MEASURED: NOT_HERE,
 }  # fmt: skip
@@ -44,16 +45,18 @@ class Ours:
     margin: float | None = None
     mde: float | None = None  # the smallest effect that such a run sees with 80 % power
     why: str = ""
+    taints: tuple[str, ...] = ()  # what else differs between the sides, and could explain a difference
     conditions: tuple[str, ...] = ()  # in what the trials differ from the paper's
     elsewhere: tuple[float, ...] = ()  # change, or value, in other configurations that the row could mean as well
     without_ratio: int = 0  # further ones, whose sides have trials with nothing
     as_decrease: bool = False  # the paper tells the change as (old - new) / new
     where: str = ""  # the population that a claim's word is of, where there are several
+    kind: Kind = "change"  # of a claim: what its figure is
     also: tuple[Ours, ...] = ()  # the claim's words on the others
     store: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        plain = {"conditions": list(self.conditions), "elsewhere": list(self.elsewhere)}
+        plain = {name: list(getattr(self, name)) for name in ("taints", "conditions", "elsewhere")}
         return {**asdict(self), **plain, "also": [each.as_json() for each in self.also]}
 
 
@@ -110,10 +113,12 @@ def _found(row: Row, machine: Machine, claims: Sequence[Answer]) -> list[Picked]
     """What the row compares here, or what there is to say at once."""
     if row.why_not is not None:
         return Ours(word=NOT_HERE, why=row.why_not)
+    if row.on_board and not machine.is_board:
+        return Ours(word=NOT_HERE, why=NO_BOARD)
     whys: dict[bool, str] = {}  # whether the study was run -> the first reason
     for question in row.ours:
         if isinstance(question, ByClaim):
-            return _of_claim(question.claim, claims)
+            return _of_claim(question.claim, claims, machine)
         found = pick(question, machine)
         if not isinstance(found, str):
             return [replace(each, about=_meant(each, question, row)) for each in found]
@@ -128,10 +133,18 @@ def _meant(picked: Picked, question: Measured, row: Row) -> tuple[str, ...]:
     return tuple(name for name in picked.about if name not in other)
 
 
-def _of_claim(claim: str, found: Sequence[Answer]) -> Ours:
-    """What the first population says, and beside it what the others do."""
-    first, *others = (_said(answer) for answer in found if answer.id == claim)
-    return replace(first, also=tuple(others))
+def _of_claim(claim: str, found: Sequence[Answer], machine: Machine) -> Ours:
+    """What the first population says, and beside it what the others do; with what the trials of all of them had."""
+    mine = [answer for answer in found if answer.id == claim]
+    first, *others = map(_said, mine)
+    trials = {trial for answer in mine for trial in answer.trials}
+    return replace(first, also=tuple(others), conditions=_behind(machine, trials))
+
+
+def _behind(machine: Machine, trials: Collection[str]) -> tuple[str, ...]:
+    had = [(held, [each for each in held.records if each.trial in trials]) for held in machine.held]
+    scales = [str(held.source.study.get("scale") or FULL) for held, records in had if records]
+    return behind([record for _, records in had for record in records], scales)
 
 
 def _said(answer: Answer) -> Ours:
@@ -144,6 +157,7 @@ def _said(answer: Answer) -> Ours:
         paired=True,
         why=answer.why,
         where=answer.where,
+        kind=answer.kind,
     )
 
 
@@ -171,15 +185,16 @@ def _asked(picked: Picked) -> Request:
 
 def _ours(several: Sequence[Picked], judged: Mapping[Key, Comparison], paper: Paper, row: Row) -> Ours:
     first = several[0]
-    said = conditions(first.records, first.held.source.study, paper.conditions, first.about, first.metric)
-    ours = Ours(metric=first.metric, conditions=said, zeros=first.zeros, store=first.held.name)
+    said = conditions(first.records, first.held.source.study, paper.conditions, first.about, first.figures)
+    told = tuple(dict.fromkeys((*said, *first.told)))
+    ours = Ours(metric=first.metric, conditions=told, zeros=first.zeros, store=first.held.name)
     if first.contest is None and len(first.values) == 1:
         return _value(ours, several)
-    told = [judged[each.key].effect for each in several[1:] if each.contest is not None]
+    effects = [judged[each.key].effect for each in several[1:] if each.contest is not None]
     ours = replace(
         ours,
-        elsewhere=tuple(effect for effect in told if effect is not None),
-        without_ratio=len(several) - 1 - len(told),
+        elsewhere=tuple(effect for effect in effects if effect is not None),
+        without_ratio=len(several) - 1 - len(effects),
         as_decrease=row.as_decrease,
     )
     return _medians(ours, first) if first.contest is None else _change(ours, first, judged[first.key])
@@ -198,7 +213,7 @@ def _change(ours: Ours, picked: Picked, found: Comparison) -> Ours:
         verdict=found.verdict,
         margin=found.margin,
         mde=found.mde,
-        why=_doubts(picked),
+        taints=_taints(picked),
     )
 
 
@@ -216,14 +231,14 @@ def _value(ours: Ours, several: Sequence[Picked]) -> Ours:
     return replace(ours, sides=sides, low=found.low, high=found.high, n=found.n, elsewhere=elsewhere)
 
 
-def _doubts(picked: Picked) -> str:
+def _taints(picked: Picked) -> tuple[str, ...]:
     """What else differs between the sides, where it could explain a difference."""
     contest = picked.contest
     if contest is None or not picked.by:
-        return ""
+        return ()
     ours, theirs = (
         [record for record in picked.records if record.trial in {one.trial for one in side}]
         for side in (contest.ours, contest.theirs)
     )
     found = differences(ours, theirs, level=contest.level, against=contest.against, by=picked.by)
-    return " ".join(taints(found))
+    return tuple(taints(found))

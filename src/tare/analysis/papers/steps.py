@@ -23,11 +23,11 @@ def measured_ns(marks: Marks, warm_up: int) -> tuple[int, int] | None:
     return (int(times_ns.min()), int(times_ns.max())) if times_ns.size else None
 
 
-def early_mean_s(marks: Marks, name: str, warm_up: int) -> float | None:
-    """The mean of an interval over the steps that are kept apart: what it comes to in the whole of epoch 0."""
+def early_mean_s(marks: Marks, name: str, warm_up: int, without: int = 0) -> float | None:
+    """The mean of an interval over the steps that are kept apart, all of epoch 0, or without the first few of them."""
     steps, _ = intervals(marks, _STEP)
     numbers, seconds = intervals(marks, name)
-    early = seconds[np.isin(numbers, steps[:warm_up])]
+    early = seconds[np.isin(numbers, steps[without:warm_up])]
     return float(early.mean()) if early.size else None
 
 

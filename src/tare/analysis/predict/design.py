@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tare.analysis.predict.fit import NOISE_POWER, NOISE_TIME, Fit, fit
-from tare.analysis.predict.law import Law, busy_share
+from tare.analysis.predict.law import Law
 from tare.analysis.predict.modes import Workload
 from tare.analysis.predict.resources import Array, coordinates
 from tare.analysis.predict.surface import joint_covariance
@@ -37,7 +37,7 @@ def next_modes(fitted: Fit, modes: Array, count: int) -> list[Choice]:
     step = -(-len(modes) // _MOST_CANDIDATES)
     pool = modes[::step]
     cov, noise = joint_covariance(fitted, coordinates(fitted.law.resources, pool))
-    found = _greedy(cov[[0, 2]], noise[[0, 2]], min(count, len(pool)))
+    found = _greedy(cov[::2], noise[::2], min(count, len(pool)))  # time, and energy where it is known
     return [Choice(tuple(pool[place].tolist()), share) for place, share in found]
 
 
@@ -46,7 +46,7 @@ def adaptive_choice(law: Law, workload: Workload, count: int) -> list[int]:
     chosen = first_modes(law, workload.modes, min(FIRST, count))
     while len(chosen) < count:
         known = coordinates(law.resources, workload.modes[chosen])[None]
-        fitted = fit(law, known, workload.log_time[chosen][None], workload.log_power[chosen][None])
+        fitted = fit(law, known, workload.logs[:, chosen][None])
         left = [place for place in range(len(workload.modes)) if place not in chosen]
         best = next_modes(fitted, workload.modes[left], 1)[0].mode
         chosen.append(next(place for place in left if tuple(workload.modes[place].tolist()) == best))
@@ -54,14 +54,14 @@ def adaptive_choice(law: Law, workload: Workload, count: int) -> list[int]:
 
 
 def _before_anything(law: Law, modes: Array) -> tuple[Array, Array]:
-    """Covariances (2, modes, modes) of log time and log energy over what the constants may be."""
+    """Covariances (1 or 2, modes, modes) of log time, and of log energy if known, over what the constants may be."""
     rng = np.random.default_rng(0)  # the same draws for everybody: a design is not a matter of luck
     means = np.array([each.mean for each in law.constants])
     draws = means + law.deviations * rng.standard_normal((_DRAWS, len(means)))
-    time, device = law.log_time(draws, modes)
-    energy = time + law.log_power(draws, modes, busy_share(device, time))
-    cov = np.stack([np.cov(time, rowvar=False), np.cov(energy, rowvar=False)]) + _ANY_SCALE
-    return cov, np.array([NOISE_TIME**2, NOISE_TIME**2 + NOISE_POWER**2])
+    time, *power = law.log_figures(draws, modes)
+    figures = [time, *(time + each for each in power)]
+    cov = np.stack([np.cov(each, rowvar=False) for each in figures]) + _ANY_SCALE
+    return cov, np.array([NOISE_TIME**2, NOISE_TIME**2 + NOISE_POWER**2])[: len(figures)]
 
 
 def _greedy(covariance: Array, noise: Array, count: int) -> list[tuple[int, float]]:

@@ -13,7 +13,7 @@ from tare.analysis.predict.fit import fit
 from tare.analysis.predict.law import Law
 from tare.analysis.predict.linear import PAPER_MODES, Regression, energy_at, papers_choice, regress, universal_energy
 from tare.analysis.predict.modes import ModeTable, Workload
-from tare.analysis.predict.resources import Array, Rows, coordinates, resources
+from tare.analysis.predict.resources import Array, Rows, coordinates
 from tare.analysis.predict.surface import centre
 from tare.analysis.predict.transfer import FEWEST_MODES, Lesson, lesson
 from tare.errors import StudyError
@@ -34,8 +34,8 @@ class Outcome:
     design: str  # how the measured modes were chosen: random, ours, paper
     splits: int
     time_mape: float
-    power_mape: float
-    energy_mape: float
+    power_mape: float | None = None  # None where no energy was measured
+    energy_mape: float | None = None
     rank: float | None = None  # of a regression for time: medians over the splits
     unknowns: int | None = None
     condition: float | None = None
@@ -43,10 +43,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Answer:
-    """Time and energy (splits, held-out) as a method has them; for a regression also how it was determined."""
+    """Time and, if known, energy (splits, held-out) by a method; for a regression also how it was determined."""
 
     time: Array
-    energy: Array
+    energy: Array | None
     regression: Regression | None = None
 
 
@@ -60,7 +60,7 @@ class Bench:
     lessons: Mapping[int, Lesson]
 
     @cached_property
-    def universal(self) -> Regression:
+    def universal(self) -> Regression | None:
         """The paper's energy model of each split."""
         return universal_energy(self.workloads, self.chosen)
 
@@ -77,7 +77,7 @@ def evaluate(
     step: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Every workload, count and method on random splits; `step` is called after each of them."""
-    law = Law(resources(table.columns.features, table.modes))
+    law = table.law
     lessons = _lessons(table.workloads, law) if "tare+transfer" in methods else {}
     outcomes = []
     for k in counts:
@@ -96,7 +96,7 @@ def evaluate_designs(
     table: ModeTable, counts: Sequence[int], seed: int = 0, step: Callable[[], None] = lambda: None
 ) -> list[Outcome]:
     """Our choice of modes, and the paper's where its search can be made: all workloads measured in the same modes."""
-    law = Law(resources(table.columns.features, table.modes))
+    law = table.law
     outcomes = []
     for workload in table.workloads:
         able = [k for k in counts if k < len(workload.modes)]
@@ -105,6 +105,11 @@ def evaluate_designs(
             outcomes.append(_alone(law, workload, np.array(order[:k]), "tare", "ours"))
         step()
     return outcomes + _papers(table, law, seed)
+
+
+def methods_of(table: ModeTable) -> list[str]:
+    """All methods; without energy `linear-own` would be `linear` once more."""
+    return [name for name in METHODS if table.columns.powered or name != "linear-own"]
 
 
 def count_steps(table: ModeTable, methods: Sequence[str], counts: Sequence[int]) -> int:
@@ -146,7 +151,6 @@ def _alone(law: Law, workload: Workload, rows: Rows, method: str, design: str) -
 def _outcome(bench: Bench, place: int, held: Rows, method: str, design: str) -> Outcome:
     answer = METHODS[method](bench, place, held)
     workload, chosen = bench.workloads[place], bench.chosen[place]
-    time, energy = workload.time[held], workload.energy[held]
     regression = answer.regression
     return Outcome(
         workload.name,
@@ -154,13 +158,22 @@ def _outcome(bench: Bench, place: int, held: Rows, method: str, design: str) -> 
         method,
         design,
         len(chosen),
-        _median_error(answer.time, time),
-        _median_error(answer.energy / answer.time, energy / time),
-        _median_error(answer.energy, energy),
+        **_errors(answer, workload, held),
         rank=float(np.median(regression.rank)) if regression else None,
         unknowns=regression.unknowns if regression else None,
         condition=float(np.median(regression.condition)) if regression else None,
     )
+
+
+def _errors(answer: Answer, workload: Workload, held: Rows) -> dict[str, float]:
+    """Of each figure that was measured, as an outcome has them."""
+    time = workload.time[held]
+    found = {"time_mape": _median_error(answer.time, time)}
+    if workload.energy is None or answer.energy is None:
+        return found
+    energy = workload.energy[held]
+    power_mape = _median_error(answer.energy / answer.time, energy / time)
+    return {**found, "power_mape": power_mape, "energy_mape": _median_error(answer.energy, energy)}
 
 
 def _median_error(predicted: Array, measured: Array) -> float:
@@ -188,11 +201,11 @@ def _by_transfer(bench: Bench, place: int, held: Rows) -> Answer:
 def _by_law(bench: Bench, place: int, held: Rows, law: Law, taught: Lesson | None) -> Answer:
     workload, chosen = bench.workloads[place], bench.chosen[place]
     modes = coordinates(law.resources, workload.modes)
-    off = taught.departure(modes) if taught else np.zeros((3, len(modes)))
-    time, power = workload.log_time - off[0], workload.log_power - off[1]
-    fitted = fit(law, modes[chosen], time[chosen], power[chosen])
-    log_time, _, log_energy = np.moveaxis(centre(fitted, modes[held]), 1, 0)
-    return Answer(np.exp(log_time + off[0][held]), np.exp(log_energy + off[2][held]))
+    off = taught.departure(modes) if taught else np.zeros((1, len(modes)))
+    left = workload.logs - off[: len(workload.logs)]
+    fitted = fit(law, modes[chosen], np.moveaxis(left[:, chosen], 1, 0))
+    time, *others = np.exp(np.moveaxis(centre(fitted, modes[held]), 1, 0) + off[:, held])
+    return Answer(time, others[-1] if others else None)
 
 
 def _by_linear(bench: Bench, place: int, held: Rows) -> Answer:
@@ -205,8 +218,11 @@ def _by_linear(bench: Bench, place: int, held: Rows) -> Answer:
 def _by_own_linear(bench: Bench, place: int, held: Rows) -> Answer:
     workload, chosen = bench.workloads[place], bench.chosen[place]
     regression = regress(workload.modes[chosen], workload.time[chosen])
+    time = regression.at(workload.modes[held])
+    if workload.energy is None:
+        return Answer(time, None, regression)
     energy = regress(workload.modes[chosen], workload.energy[chosen]).at(workload.modes[held])
-    return Answer(regression.at(workload.modes[held]), energy, regression)
+    return Answer(time, energy, regression)
 
 
 METHODS: Mapping[str, Method] = {
@@ -227,10 +243,10 @@ def _lessons(workloads: Sequence[Workload], law: Law) -> dict[int, Lesson]:
     return found
 
 
-def teachers(workloads: Sequence[Workload], law: Law) -> list[tuple[Array, Array, Array]]:
-    """The workloads that have enough modes to teach: coordinates, log time, log power."""
+def teachers(workloads: Sequence[Workload], law: Law) -> list[tuple[Array, Array]]:
+    """The workloads that have enough modes to teach: coordinates, and logarithms of the figures."""
     return [
-        (coordinates(law.resources, each.modes[rows]), each.log_time[rows], each.log_power[rows])
+        (coordinates(law.resources, each.modes[rows]), each.logs[:, rows])
         for each in workloads
         if len(each.modes) >= FEWEST_MODES
         for rows in [np.unique(np.linspace(0, len(each.modes) - 1, MOST_FITTED).astype(int))]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from tare.analysis.predict.law import Law, busy_share
+from tare.analysis.predict.law import Law
 from tare.analysis.predict.resources import Array, Rows
 
 NOISE_TIME, NOISE_POWER = 0.06, 0.04  # what modes measured for seconds on a shared host scatter by, as a logarithm
@@ -34,7 +34,7 @@ class Fit:
     constants: Array  # (problems, starts, constants)
     covariance: Array  # (problems, starts, constants, constants)
     weights: Array  # (problems, starts); sums to 1
-    residuals: Array  # (problems, 2, measured): what was measured less what the law says; time, then power
+    residuals: Array  # (problems, figures, measured): measured less what the law says; time, then power if known
     foreseen: Array  # the same, had the mode not been fitted on (by its leverage): what the law is really off by
     modes: Array  # (problems, measured, features): the coordinates that it was fitted on
 
@@ -45,15 +45,13 @@ class _Problems:
 
     law: Law
     modes: Array  # (rows, measured, features)
-    seen: Array  # (rows, 2 x measured): log time, then log power
+    seen: Array  # (rows, figures x measured): log time, then log power if it is known
     means: Array  # (rows, constants)
 
     def residuals(self, constants: Array) -> Array:
         """What the law says less what was measured."""
-        time, device = self.law.log_time(constants, self.modes)
-        measured = self.seen[:, : self.modes.shape[1]]
-        power = self.law.log_power(constants, self.modes, busy_share(device, measured))  # of the time that it took
-        return np.concatenate([time, power], axis=-1) - self.seen
+        took = self.seen[:, : self.modes.shape[1]]  # busy is a share of the time that it took
+        return np.concatenate(self.law.log_figures(constants, self.modes, took), axis=-1) - self.seen
 
     def take(self, rows: Rows) -> _Problems:
         return _Problems(self.law, self.modes[rows], self.seen[rows], self.means[rows])
@@ -67,13 +65,13 @@ class _State:
     cost: Array
 
 
-def fit(law: Law, modes: Array, log_time: Array, log_power: Array) -> Fit:
-    """Fit each problem: modes (problems, measured, features), figures (problems, measured)."""
-    means = law.means(log_time, log_power)
+def fit(law: Law, modes: Array, logs: Array) -> Fit:
+    """Fit each problem: modes (problems, measured, features), log figures (problems, figures, measured)."""
+    means = law.means(logs)
     starts = law.starts(means)
     count, each = starts.shape[:2]
     rows = np.repeat(np.arange(count), each)
-    problems = _Problems(law, modes, np.concatenate([log_time, log_power], axis=-1), means).take(rows)
+    problems = _Problems(law, modes, logs.reshape(count, -1), means).take(rows)
     state = _search(problems, starts.reshape(count * each, -1))
     by_constant = jacobian(problems.residuals, state.constants)
     hessian = _curvature(by_constant, state, law.deviations)
@@ -83,7 +81,7 @@ def fit(law: Law, modes: Array, log_time: Array, log_power: Array) -> Fit:
     leverage = ((by_constant @ covariance) * by_constant).sum(axis=-1) / state.variance
     foreseen = state.residuals / (1 - np.clip(leverage, 0.0, _MOST_LEVERAGE))
     left, left_out = (
-        -np.einsum("bs,bsn->bn", weights, part.reshape(count, each, -1)).reshape(count, 2, -1)
+        -np.einsum("bs,bsn->bn", weights, part.reshape(count, each, -1)).reshape(logs.shape)
         for part in (state.residuals, foreseen)
     )
     shape = (count, each, len(law.constants))
@@ -145,13 +143,14 @@ def _step(problems: _Problems, state: _State, damping: Array) -> Array:
 
 def _state(problems: _Problems, constants: Array) -> _State:
     residuals = problems.residuals(constants)
-    half = residuals.shape[-1] // 2
+    count = problems.modes.shape[1]
     cost = 0.5 * (((constants - problems.means) / problems.law.deviations) ** 2).sum(axis=-1)
     variances = []
-    for block, prior in ((residuals[..., :half], NOISE_TIME), (residuals[..., half:], NOISE_POWER)):
+    blocks = np.split(residuals, residuals.shape[-1] // count, axis=-1)
+    for block, prior in zip(blocks, (NOISE_TIME, NOISE_POWER), strict=False):  # of time, and of power if it is known
         variance = noise_variance(block, prior)
-        cost = cost + 0.5 * (PRIOR_WEIGHT + half) * np.log(variance)
-        variances.append(np.repeat(variance[..., None], half, axis=-1))
+        cost = cost + 0.5 * (PRIOR_WEIGHT + count) * np.log(variance)
+        variances.append(np.repeat(variance[..., None], count, axis=-1))
     return _State(constants, residuals, np.concatenate(variances, axis=-1), cost)
 
 

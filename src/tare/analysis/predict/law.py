@@ -4,7 +4,8 @@ A step has three stages that overlap: the device computes, the host launches, th
 as long as the slowest, or a little longer where two are alike: a p-norm, whose p says how well they overlap (1: one
 after the other). Of the device's stage a part scales with 1/clock and a part does not; the loader's shrinks with cores;
 what runs on the host scales with its clock. Power is what the idle device draws, which grows with its clock, and more
-in the share of the step in which it computes. Energy is power times time.
+in the share of the step in which it computes. Energy is power times time. Where no power was measured the
+law is of time alone, without the constants of power.
 
 Constants are kept as logarithms (or slopes), each with a prior. The priors were set by hand from fits of six networks
 on one H200 (docs/how-to/predict-power-modes.md says what that means for the figures there); they are wide, so that a
@@ -74,6 +75,7 @@ class Law:
 
     resources: tuple[Resource, ...]
     taught: tuple[Constant, ...] | None = None
+    powered: bool = True  # False: of time alone, since nothing tells the power
 
     @cached_property
     def constants(self) -> tuple[Constant, ...]:
@@ -82,18 +84,19 @@ class Law:
             return self.taught
         by_resource = [Constant(f"time by {each.name}", *_BY_ROLE[each.role]) for each in self.resources]
         slopes = [Constant(f"power by {self.resources[place].name}", 0.0, _POWER_SLOPE) for place in self._others]
-        return (*_TIME, *by_resource, *_POWER, *slopes)
+        return (*_TIME, *by_resource, *((*_POWER, *slopes) if self.powered else ()))
 
     @cached_property
     def deviations(self) -> Array:
         """How far each constant may be from its prior mean."""
         return np.array([each.deviation for each in self.constants])
 
-    def means(self, log_time: Array, log_power: Array) -> Array:
-        """The prior means (..., constants) of workloads of which these figures (..., measured) are known."""
-        shift = np.zeros((*log_time.shape[:-1], len(self.constants)))
-        shift[..., _OVER_MEDIAN_TIME] = np.median(log_time, axis=-1)[..., None]
-        shift[..., self._power_at] = np.median(log_power, axis=-1)
+    def means(self, logs: Array) -> Array:
+        """The prior means (..., constants) of workloads of which these figures (..., figures, measured) are known."""
+        typical = np.median(logs, axis=-1)
+        shift = np.zeros((*typical.shape[:-1], len(self.constants)))
+        shift[..., _OVER_MEDIAN_TIME] = typical[..., :1]
+        shift[..., self._power_at : self._power_at + 1] = typical[..., 1:]  # nothing into nothing without power
         expected: Array = shift + np.array([each.mean for each in self.constants])
         return expected
 
@@ -102,6 +105,13 @@ class Law:
         away = np.zeros((len(_STARTS), len(self.constants)))
         away[:, :_STAGES] = _STARTS
         return means[..., None, :] + away * self.deviations
+
+    def log_figures(self, constants: Array, modes: Array, took: Array | None = None) -> list[Array]:
+        """The logarithms of time and, where the law has it, of power; `took`: the time as measured, not by the law."""
+        time, device = self.log_time(constants, modes)
+        if not self.powered:
+            return [time]
+        return [time, self.log_power(constants, modes, busy_share(device, time if took is None else took))]
 
     def log_time(self, constants: Array, modes: Array) -> tuple[Array, Array]:
         """The logarithms of a step's time and of the device's stage, for constants (..., c) and modes (..., n, f)."""

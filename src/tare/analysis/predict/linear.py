@@ -46,19 +46,22 @@ def regress(inputs: Array, outputs: Array) -> Regression:
     return Regression(coefficients, matrix.shape[-1], np.linalg.matrix_rank(matrix), np.linalg.cond(matrix))
 
 
-def universal_energy(workloads: Sequence[Workload], chosen: Sequence[Rows]) -> Regression:
-    """One energy model over the measured modes of all workloads: `chosen` (splits, k) of each."""
-    inputs = [
-        np.concatenate([each.modes[rows], each.time[rows][..., None]], axis=-1)
+def universal_energy(workloads: Sequence[Workload], chosen: Sequence[Rows]) -> Regression | None:
+    """One energy model over the measured modes of all workloads: `chosen` (splits, k) of each. None without energy."""
+    known = [
+        (each.modes[rows], each.time[rows], each.energy[rows])
         for each, rows in zip(workloads, chosen, strict=True)
+        if each.energy is not None
     ]
-    outputs = [each.energy[rows] for each, rows in zip(workloads, chosen, strict=True)]
-    return regress(np.concatenate(inputs, axis=-2), np.concatenate(outputs, axis=-1))
+    if not known:
+        return None
+    inputs = [np.concatenate([modes, time[..., None]], axis=-1) for modes, time, _ in known]
+    return regress(np.concatenate(inputs, axis=-2), np.concatenate([energy for _, _, energy in known], axis=-1))
 
 
-def energy_at(model: Regression, modes: Array, time: Array) -> Array:
+def energy_at(model: Regression | None, modes: Array, time: Array) -> Array | None:
     """The universal model, fed with the features and the predicted time."""
-    return model.at(np.concatenate([modes, time[..., None]], axis=-1))
+    return None if model is None else model.at(np.concatenate([modes, time[..., None]], axis=-1))
 
 
 def papers_choice(modes: Array, times: Sequence[Array], seed: int = 0) -> list[Rows]:

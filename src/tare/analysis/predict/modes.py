@@ -5,20 +5,25 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from tare.analysis.observations import Observation, number, observations
-from tare.analysis.predict.resources import Array
-from tare.analysis.quantities import base_factor
+from tare.analysis.observations import Observation, columns_of, number, observations
+from tare.analysis.predict.law import Law
+from tare.analysis.predict.resources import Array, resources
+from tare.analysis.quantities import base_factor, column_for
 from tare.errors import StudyError
 
 _ALIKE = 1 - 1e-9  # of a correlation: the two features are one
 _APART = 1.5  # so many times as long is not the same thing measured again
 MOST_MODES = 100_000  # of a grid: more is not a list for people
 DERIVED_ENERGY = "energy_j"
+TIME_ALONE = (
+    "no energy was measured, so only times are predicted; where a column of the source has it, --energy or --power"
+    " names it."
+)
 
 Mode = tuple[float, ...]
 
@@ -29,19 +34,32 @@ class Columns:
 
     features: tuple[str, ...]
     time: str
-    energy: str | None
+    energy: str | None = None
     power: str | None = None
     group: str | None = None
 
     @property
+    def powered(self) -> bool:
+        """Whether the energy is known, or the power, which tells it; otherwise all is about time alone."""
+        return bool(self.energy or self.power)
+
+    @property
     def figures(self) -> tuple[str, ...]:
-        """Time, and what tells the energy."""
-        return (self.time, self.energy) if self.energy else (self.time, str(self.power))
+        """The columns that are read: time, and what tells the energy where something does."""
+        told = self.energy or self.power
+        return (self.time, told) if told else (self.time,)
 
     @property
     def names(self) -> dict[str, str]:
-        """What each figure is called, in the units in which it is given."""
+        """What each figure is called, in the units in which it is given; what is not known is not there."""
+        if not self.powered:
+            return {"time": self.time}
         return {"time": self.time, "power": self.power or "power_w", "energy": self.energy or DERIVED_ENERGY}
+
+    @property
+    def factors(self) -> Array:
+        """By what each figure is multiplied to be in these units; time and energy are in them already."""
+        return np.array([self.power_unit if figure == "power" else 1.0 for figure in self.names])
 
     @property
     def power_unit(self) -> float:
@@ -57,18 +75,19 @@ class Workload:
     name: str | None
     modes: Array  # (measured, features)
     time: Array
-    energy: Array
+    energy: Array | None  # None where it was not measured
     wanted: Array  # (wanted, features)
 
     @property
-    def log_time(self) -> Array:
-        """As the laws have it."""
-        return np.log(self.time)
+    def logs(self) -> Array:
+        """Logarithms (figures, measured) of time and, if known, of power, in units of energy over units of time."""
+        return np.log(np.stack([self.time] if self.energy is None else [self.time, self.energy / self.time]))
 
-    @property
-    def log_power(self) -> Array:
-        """In units of energy over units of time: only ratios matter."""
-        return np.log(self.energy / self.time)
+    def take(self, rows: Sequence[int]) -> Workload:
+        """The same with only these of its measured modes."""
+        chosen = list(rows)
+        energy = None if self.energy is None else self.energy[chosen]
+        return replace(self, modes=self.modes[chosen], time=self.time[chosen], energy=energy)
 
 
 @dataclass(frozen=True)
@@ -85,12 +104,17 @@ class ModeTable:
         """Every mode that is in it, measured or not."""
         return np.concatenate([part for each in self.workloads for part in (each.modes, each.wanted)])
 
+    @property
+    def law(self) -> Law:
+        """The law over its features; of time alone where no energy was measured."""
+        return Law(resources(self.columns.features, self.modes), powered=self.columns.powered)
+
 
 def read_modes(source: Path, columns: Columns) -> ModeTable:
     """The modes of a table or of a store; whatever cannot be predicted from is refused with a sentence."""
-    if columns.energy is None and columns.power is None:
-        raise StudyError("--energy COLUMN says which column holds the energy (or --power, the power).")
     _refuse_two_roles(columns)
+    if not columns.powered:
+        columns = _with_usual_energy(source, columns)
     rows = observations(source, settings=columns.features, values=columns.figures, group=columns.group)
     return modes_of(source, rows, columns)
 
@@ -98,7 +122,8 @@ def read_modes(source: Path, columns: Columns) -> ModeTable:
 def modes_of(source: Path, rows: Sequence[Observation], columns: Columns) -> ModeTable:
     """The same of rows that were read already."""
     varying, notes = _varying(source, rows, columns)
-    columns = Columns(varying, columns.time, columns.energy, columns.power, columns.group)
+    columns = replace(columns, features=varying)
+    notes += [] if columns.powered else [TIME_ALONE]
     groups: dict[str | None, list[Observation]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
@@ -125,6 +150,21 @@ def unmeasured(workload: Workload, modes: Array) -> Array:
     known = {tuple(mode) for mode in workload.modes}
     left = [mode for mode in modes if tuple(mode) not in known]
     return np.array(left).reshape(-1, modes.shape[1])
+
+
+def _with_usual_energy(source: Path, columns: Columns) -> Columns:
+    """The energy of the same step or epoch, else the power, by its usual name; neither where the source has none."""
+    taken = {*columns.features, columns.time, columns.group}
+    known = [name for name in columns_of(source) if name not in taken]
+    of_what = columns.time.rpartition("_")[0]  # `step` of step_s: a store has energies of other things as well
+    for word in (f"energy_{of_what}_j", f"{of_what}_j"):
+        if word in known:
+            return replace(columns, energy=word)
+    if (power := column_for("power", known)) is not None:
+        return replace(columns, power=power.name)
+    of_the_same = [name for name in known if not (of_what and name.endswith("step_j"))]  # here the time is of no step
+    energy = column_for("energy", of_the_same)
+    return replace(columns, energy=energy.name) if energy is not None else columns
 
 
 def _varying(source: Path, rows: Sequence[Observation], columns: Columns) -> tuple[tuple[str, ...], list[str]]:
@@ -159,7 +199,7 @@ def _number(source: Path, row: Observation, name: str) -> float:
 def _workload(
     source: Path, name: str | None, rows: Sequence[Observation], columns: Columns
 ) -> tuple[Workload, list[str]]:
-    trials: dict[Mode, list[tuple[float, float]]] = {}
+    trials: dict[Mode, list[tuple[float, ...]]] = {}
     wanted: set[Mode] = set()
     partial = 0
     for row in rows:
@@ -173,37 +213,39 @@ def _workload(
     _refuse_few(where, trials, columns)
     modes = sorted(trials)
     typical = [np.exp(np.median(np.log(trials[mode]), axis=0)) for mode in modes]
-    time, energy = np.array(typical).T
-    workload = Workload(name, np.array(modes), time, energy, _as_array(wanted - set(modes), len(columns.features)))
+    time, *energy = np.array(typical).T
+    left = _as_array(wanted - set(modes), len(columns.features))
+    workload = Workload(name, np.array(modes), time, energy[0] if energy else None, left)
     return workload, _notes(where, trials, partial)
 
 
-def _figures(source: Path, row: Observation, columns: Columns) -> tuple[float, float]:
+def _figures(source: Path, row: Observation, columns: Columns) -> tuple[float, ...]:
+    """Time and, if known, energy."""
     for figure in columns.figures:
         if row.values[figure] <= 0:
             value = f"{row.values[figure]:g}"
             raise StudyError(f"{source}, {row.trial}, column {figure!r}: {value} cannot be; it must be more than zero.")
-    time, second = (row.values[figure] for figure in columns.figures)
-    return time, second if columns.energy else second * time / columns.power_unit
+    time, *second = (row.values[figure] for figure in columns.figures)
+    return (time, *(each if columns.energy else each * time / columns.power_unit for each in second))
 
 
-def _refuse_few(where: str, trials: Mapping[Mode, Sequence[tuple[float, float]]], columns: Columns) -> None:
+def _refuse_few(where: str, trials: Mapping[Mode, Sequence[tuple[float, ...]]], columns: Columns) -> None:
     if len(trials) < 2:
         count = "no mode was" if not trials else "one mode only was"
         raise StudyError(f"{where}: {count} measured; to predict others, measure two or more (four are a good start).")
-    times = {time for each in trials.values() for time, _ in each}
+    times = {time for each in trials.values() for time, *_ in each}
     if len(times) == 1:
         raise StudyError(
             f"{where}: {columns.time} is {times.pop():g} in every mode. Real times differ a little: is it the column?"
         )
 
 
-def _notes(where: str, trials: Mapping[Mode, Sequence[tuple[float, float]]], partial: int) -> list[str]:
+def _notes(where: str, trials: Mapping[Mode, Sequence[tuple[float, ...]]], partial: int) -> list[str]:
     notes = []
     repeated = [each for each in trials.values() if len(each) > 1]
     if repeated:
         notes.append(f"{where}: modes measured more than once: {len(repeated)}; the median of each is used.")
-        apart = max(max(times) / min(times) for each in repeated for times in [[time for time, _ in each]])
+        apart = max(max(times) / min(times) for each in repeated for times in [[time for time, *_ in each]])
         if apart > _APART:
             notes.append(
                 f"{where}: times of one mode differ up to {apart:.1f}-fold. If these are different workloads, --group"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,18 +14,19 @@ from tare.analysis.predict.evaluate import MOST_FITTED, teachers
 from tare.analysis.predict.fit import Fit, fit
 from tare.analysis.predict.law import Law
 from tare.analysis.predict.linear import SOLVER, Regression, energy_at, regress, universal_energy
-from tare.analysis.predict.modes import ModeTable, Workload, grid, unmeasured
-from tare.analysis.predict.resources import Array, coordinates, resources
+from tare.analysis.predict.modes import Columns, ModeTable, Workload, grid, unmeasured
+from tare.analysis.predict.resources import Array, coordinates
 from tare.analysis.predict.surface import FIGURES, LEVEL, surface
 from tare.analysis.predict.transfer import FEWEST_MODES, Lesson, lesson
 from tare.errors import StudyError
 
 METHODS = ("tare", "linear")
+_Figure = TypeVar("_Figure")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """One mode: its features, and an estimate of its time, power and energy in the units of the columns."""
+    """One mode: its features, and an estimate of each figure in the units of the columns; time may be the only one."""
 
     mode: tuple[float, ...]
     figures: Mapping[str, Estimate]
@@ -65,7 +67,7 @@ def predict(
     count_next: int = 3,
 ) -> list[Answer]:
     """Answers for each workload and method. `measured`: pretend that only so many modes, chosen by us, are known."""
-    law = Law(resources(table.columns.features, table.modes))
+    law = table.law
     tasks = [_task(table, law, workload, measured, at) for workload in table.workloads]
     if not any(len(task.wanted) for task in tasks):
         raise StudyError(
@@ -93,34 +95,29 @@ def _task(
 ) -> _Task:
     known = workload
     if measured is not None:
-        if not 2 <= measured < len(workload.modes):
+        most = min(len(workload.modes) - 1, MOST_FITTED)
+        if not 2 <= measured <= most:
             where = f"{table.source}, {workload.name}" if workload.name is not None else str(table.source)
             raise StudyError(
                 f"{where}: --measured {measured} cannot be; {len(workload.modes)} modes were measured, so 2 to"
-                f" {len(workload.modes) - 1} of them can be taken as known."
+                f" {most} of them can be taken as known."
             )
-        known = _rows(workload, sorted(adaptive_choice(law, _thinned(workload), measured)))
+        known = _thinned(workload)
+        known = known.take(sorted(adaptive_choice(law, known, measured)))
     if at:
         wanted = np.array([_asked(table, law, each) for each in at])
     elif measured is not None:
         wanted = unmeasured(known, workload.modes)
     else:
         wanted = workload.wanted if len(workload.wanted) else unmeasured(workload, grid(table))
-    return _Task(known, workload, wanted, _held_out(workload, table.columns.power_unit))
-
-
-def _rows(workload: Workload, rows: Sequence[int]) -> Workload:
-    chosen = list(rows)
-    return Workload(
-        workload.name, workload.modes[chosen], workload.time[chosen], workload.energy[chosen], workload.wanted
-    )
+    return _Task(known, workload, wanted, _held_out(workload, table.columns))
 
 
 def _thinned(workload: Workload) -> Workload:
     """No more modes than a fit can use; those of a finer table are left out evenly."""
     if len(workload.modes) <= MOST_FITTED:
         return workload
-    return _rows(workload, np.unique(np.linspace(0, len(workload.modes) - 1, MOST_FITTED).astype(int)).tolist())
+    return workload.take(np.unique(np.linspace(0, len(workload.modes) - 1, MOST_FITTED).astype(int)).tolist())
 
 
 def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, count_next: int) -> Answer:
@@ -129,7 +126,7 @@ def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, coun
     others = [each.known for each in tasks if each is not task and len(each.known.modes) >= FEWEST_MODES]
     taught = lesson(law, teachers(others, law)) if others else None
     fitted, centres, low, high = _predicted(law, taught, known, task.wanted)
-    unit = np.log([1.0, table.columns.power_unit, 1.0])[:, None]
+    unit = np.log(table.columns.factors)[:, None]
     figures = np.exp(np.stack([centres, low, high]) + unit)  # (3, figures, modes)
     method = "pipeline law, the prior set by other workloads" if taught else "pipeline law"
     predictions = [
@@ -149,12 +146,12 @@ def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, coun
 
 
 def _predicted(law: Law, taught: Lesson | None, known: Workload, wanted: Array) -> tuple[Fit, Array, Array, Array]:
-    """The fit, and logarithms (3, modes) of the figures and of the ends of their intervals."""
+    """The fit, and logarithms (figures, modes) of the figures and of the ends of their intervals."""
     modes, there = coordinates(law.resources, known.modes), coordinates(law.resources, wanted)
-    off = taught.departure(modes) if taught else np.zeros((3, len(modes)))
-    off_there = taught.departure(there) if taught else np.zeros((3, len(there)))
-    time, power = known.log_time - off[0], known.log_power - off[1]
-    fitted = fit(taught.law if taught else law, modes[None], time[None], power[None])
+    off = taught.departure(modes) if taught else np.zeros((1, len(modes)))
+    off_there = taught.departure(there) if taught else np.zeros((1, len(there)))
+    logs = known.logs - off[: len(known.logs)]
+    fitted = fit(taught.law if taught else law, modes[None], logs[None])
     found = surface(fitted, there)
     low, high = found.interval()
     return fitted, found.centre + off_there, low + off_there, high + off_there
@@ -176,12 +173,11 @@ def _by_linear(table: ModeTable, tasks: Sequence[_Task], place: int) -> Answer:
     every = [each.known for each in tasks]
     universal = universal_energy(every, [np.arange(len(each.modes)) for each in every])
     time = regression.at(task.wanted)
-    energy = energy_at(universal, task.wanted, time)
-    power = energy / time * table.columns.power_unit
+    figures = _figures(table.columns, time, energy_at(universal, task.wanted, time))
     count = len(task.known.modes)
     predictions = [
-        _prediction(task, mode, [Estimate(float(value), None, None, count, "linear") for value in figures])
-        for mode, figures in zip(task.wanted, np.stack([time, power, energy], axis=1), strict=True)
+        _prediction(task, mode, [Estimate(float(value), None, None, count, "linear") for value in of_mode])
+        for mode, of_mode in zip(task.wanted, figures.T, strict=True)
     ]
     measured = tuple(map(tuple, task.known.modes.tolist()))
     return Answer(
@@ -196,23 +192,31 @@ def _estimate(figures: Array, count: int, method: str) -> Estimate:
 
 def _prediction(task: _Task, mode: Array, estimates: Sequence[Estimate]) -> Prediction:
     features = tuple(mode.tolist())
-    return Prediction(features, dict(zip(FIGURES, estimates, strict=True)), task.held_out.get(features))
+    return Prediction(features, _named(estimates), task.held_out.get(features))
 
 
-def _held_out(workload: Workload, power_unit: float) -> dict[tuple[float, ...], Mapping[str, float]]:
-    return {
-        tuple(mode): {"time": time, "power": energy / time * power_unit, "energy": energy}
-        for mode, time, energy in zip(
-            workload.modes.tolist(), workload.time.tolist(), workload.energy.tolist(), strict=True
-        )
-    }
+def _held_out(workload: Workload, columns: Columns) -> dict[tuple[float, ...], Mapping[str, float]]:
+    measured = _figures(columns, workload.time, workload.energy).T.tolist()
+    return {tuple(mode): _named(each) for mode, each in zip(workload.modes.tolist(), measured, strict=True)}
+
+
+def _figures(columns: Columns, time: Array, energy: Array | None) -> Array:
+    """Time, power and energy (figures, modes) in the units of the columns; time alone where no energy was measured."""
+    known = np.stack([time] if energy is None else [time, energy / time, energy])
+    scaled: Array = known * columns.factors[:, None]
+    return scaled
+
+
+def _named(figures: Sequence[_Figure]) -> dict[str, _Figure]:
+    return dict(zip(FIGURES, figures, strict=False))  # time is the first, and may be the only one
 
 
 def _errors(predictions: Sequence[Prediction]) -> dict[str, float] | None:
     pairs = [(each.figures, each.measured) for each in predictions if each.measured is not None]
     if not pairs:
         return None
-    return {name: float(np.mean([abs(found[name].value / was[name] - 1) for found, was in pairs])) for name in FIGURES}
+    names = pairs[0][0]
+    return {name: float(np.mean([abs(found[name].value / was[name] - 1) for found, was in pairs])) for name in names}
 
 
 __all__ = ["METHODS", "SOLVER", "Answer", "Prediction", "predict"]

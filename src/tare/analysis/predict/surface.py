@@ -9,7 +9,6 @@ import numpy as np
 from scipy import special
 
 from tare.analysis.predict.fit import NOISE_POWER, NOISE_TIME, PRIOR_WEIGHT, Fit, jacobian, noise_variance
-from tare.analysis.predict.law import busy_share
 from tare.analysis.predict.resources import Array
 
 LEVEL = 0.9  # an interval holds the mode's next measurement this often
@@ -23,7 +22,7 @@ _NO_WEIGHT = 1e-3  # a start that is this improbable says nothing
 
 @dataclass(frozen=True)
 class Surface:
-    """Logarithms of time, power and energy (3, modes), and their standard deviations."""
+    """Logarithms of time, power and energy (figures, modes), or of time alone, and their standard deviations."""
 
     centre: Array
     deviation: Array
@@ -36,7 +35,7 @@ class Surface:
 
 
 def centre(fitted: Fit, modes: Array) -> Array:
-    """Logarithms (problems, 3, modes) of time, power and energy at these coordinates (problems, modes, features)."""
+    """Logarithms (problems, figures, modes) of the figures at these coordinates (problems, modes, features)."""
     law: Array = np.einsum("bs,bsin->bin", fitted.weights, _figures(fitted, fitted.constants, modes))
     return law + local_centre(fitted, modes)
 
@@ -50,10 +49,10 @@ def surface(fitted: Fit, modes: Array) -> Surface:
 
 
 def joint_covariance(fitted: Fit, modes: Array) -> tuple[Array, Array]:
-    """Covariances (3, modes, modes) of the logarithms at these modes (modes, features), and the noise (3,) of each."""
+    """Covariances (figures, modes, modes) of the logarithms at modes (modes, features), and the noise of each."""
     weights, constants, covariance = _probable(fitted)
     here = modes[None]
-    slopes = _slopes(fitted, constants, here)[0]  # (starts, 3, modes, constants)
+    slopes = _slopes(fitted, constants, here)[0]  # (starts, figures, modes, constants)
     within = np.einsum("s,sinm->inm", weights, slopes @ covariance[:, None] @ np.swapaxes(slopes, -1, -2))
     centres = _figures(fitted, constants[None], here)[0]
     apart = centres - np.einsum("s,sin->in", weights, centres)
@@ -100,11 +99,13 @@ def _probable(fitted: Fit) -> tuple[Array, Array, Array]:
 
 
 def _figures(fitted: Fit, constants: Array, modes: Array) -> Array:
-    """Time, power, energy (problems, starts, 3, modes) by the law alone."""
-    spread = modes[:, None]
-    time, device = fitted.law.log_time(constants, spread)
-    power = fitted.law.log_power(constants, spread, busy_share(device, time))
-    return np.stack([time, power, time + power], axis=-2)
+    """Time, power, energy (problems, starts, figures, modes) by the law alone."""
+    return _with_energy(np.stack(fitted.law.log_figures(constants, modes[:, None]), axis=-2))
+
+
+def _with_energy(logs: Array) -> Array:
+    """Energy after time and power (..., 2, n): as logarithms it is their sum. Time alone (..., 1, n) stays alone."""
+    return logs if logs.shape[-2] == 1 else np.concatenate([logs, logs.sum(axis=-2, keepdims=True)], axis=-2)
 
 
 def _slopes(fitted: Fit, constants: Array, modes: Array) -> Array:
@@ -112,17 +113,15 @@ def _slopes(fitted: Fit, constants: Array, modes: Array) -> Array:
 
 
 def _scatter(fitted: Fit) -> Array:
-    """The variance (problems, 3) about the law of time, of power and of energy."""
-    time, power = fitted.foreseen[:, 0], fitted.foreseen[:, 1]
-    each = zip((time, power, time + power), _PRIORS, strict=True)
+    """The variance (problems, figures) about the law of time, of power and of energy."""
+    each = zip(np.moveaxis(_with_energy(fitted.foreseen), 1, 0), _PRIORS, strict=False)  # time may be alone
     return np.stack([noise_variance(residuals, prior) for residuals, prior in each], axis=-1)
 
 
 def local_centre(fitted: Fit, modes: Array) -> Array:
     """What the measured modes say against the law, carried to modes near them: a Gaussian process on the residuals."""
     answered = np.linalg.solve(_noisy_kernel(fitted.modes), np.swapaxes(fitted.residuals, 1, 2))
-    local = np.swapaxes(_kernel(modes, fitted.modes) @ answered, 1, 2)
-    return np.concatenate([local, local.sum(axis=1, keepdims=True)], axis=1)
+    return _with_energy(np.swapaxes(_kernel(modes, fitted.modes) @ answered, 1, 2))
 
 
 def _noisy_kernel(modes: Array) -> Array:

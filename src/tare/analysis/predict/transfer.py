@@ -7,7 +7,7 @@ the device itself departs from the law (a clock at which every workload draws mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,22 +29,22 @@ class Lesson:
     fits: tuple[Fit, ...]
 
     def departure(self, modes: Array) -> Array:
-        """By how much the device departs from the law at these coordinates (modes, features): (3, modes)."""
+        """By how much the device departs from the law at these coordinates (modes, features): (figures, modes)."""
         each = [local_centre(fitted, modes[None])[0] for fitted in self.fits]
         total: Array = np.sum(each, axis=0) / (len(each) + 1)
         return total
 
 
-def lesson(law: Law, others: Sequence[tuple[Array, Array, Array]]) -> Lesson:
-    """What other workloads teach; of each its coordinates (modes, features), log time and log power."""
-    fits = tuple(fit(law, modes[None], time[None], power[None]) for modes, time, power in others)
+def lesson(law: Law, others: Sequence[tuple[Array, Array]]) -> Lesson:
+    """What other workloads teach; of each its coordinates (modes, features) and its log figures (figures, modes)."""
+    fits = tuple(fit(law, modes[None], logs[None]) for modes, logs in others)
     seen = np.stack(
         [
-            np.einsum("s,sc->c", fitted.weights[0], fitted.constants[0]) - law.means(time, power)
-            for fitted, (_, time, power) in zip(fits, others, strict=True)
+            np.einsum("s,sc->c", fitted.weights[0], fitted.constants[0]) - law.means(logs)
+            for fitted, (_, logs) in zip(fits, others, strict=True)
         ]
     )
-    return Lesson(Law(law.resources, taught=tuple(_taught(law, seen))), fits)
+    return Lesson(replace(law, taught=tuple(_taught(law, seen))), fits)
 
 
 def _taught(law: Law, seen: Array) -> list[Constant]:

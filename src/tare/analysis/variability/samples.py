@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,13 +92,20 @@ def _telling(records: Sequence[Record]) -> list[str]:
 
 def epoch_medians(marks: dict[str, npt.NDArray[Any]], mark: str) -> list[tuple[float, float]]:
     """(number of the epoch, median seconds of this interval in it), from a trial's marks."""
+    return [(number, float(np.median(inside))) for number, inside in _by_epoch(marks, mark)]
+
+
+def epoch_means(marks: dict[str, npt.NDArray[Any]], mark: str) -> list[tuple[float, float]]:
+    """The same with means: what an epoch takes, a stall in every fourth step with it."""
+    return [(number, float(np.mean(inside))) for number, inside in _by_epoch(marks, mark)]
+
+
+def _by_epoch(marks: dict[str, npt.NDArray[Any]], mark: str) -> Iterator[tuple[float, list[float]]]:
     spans = _spans(marks, mark)
-    made = []
     for number, (start, end) in enumerate(sorted((begin, end) for begin, end, _ in _spans(marks, "epoch"))):
         inside = [(stop - begin) / 1e9 for begin, stop, step in spans if step >= 0 and start <= begin < end]
         if inside:
-            made.append((float(number), float(np.median(inside))))
-    return made
+            yield float(number), inside
 
 
 def _of_record(store: Store, record: Record, metric: str, names: Sequence[str]) -> list[Sample]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tare.host import Host, Scope
 from tare.measures import Channel, PositiveSeconds
+from tare.parts import integrated_gpu
 from tare.parts.core_list import cores
 from tare.parts.file_feed import FileFeed, KernelFile
 from tare.parts.procfs import number
@@ -13,9 +14,6 @@ from tare.parts.protocols import Feed, Probe
 from tare.parts.sensor_folders import text_of, within
 
 _CPUS = "/sys/devices/system/cpu"
-# By chip: Nano, TX2, Xavier, Orin (JetPack 5), Orin (JetPack 6), Thor. They do not change with the boot.
-_GPUS = ("57000000.gpu", "17000000.gp10b", "17000000.gv11b", "17000000.ga10b", "17000000.gpu", "gpu-gpc-0")
-_GPU_FOLDERS = ("/sys/class/devfreq/{0}", "/sys/devices/{0}/devfreq/{0}", "/sys/devices/platform/{0}/devfreq/{0}")
 _MEMORY = (  # root only; Xavier and Orin, Nano and TX2, a mainline kernel
     "/sys/kernel/debug/bpmp/debug/clk/emc/rate",
     "/sys/kernel/debug/clk/emc/clk_rate",
@@ -47,10 +45,7 @@ def files_of(host: Host) -> Iterator[KernelFile]:
     for core in _cores(host):
         channel = Channel(f"frequency.cpu{core}_hz", "Hz", "gauge", "scaling_cur_freq of the core")
         yield KernelFile(f"{_CPUS}/cpu{core}/cpufreq/scaling_cur_freq", number(channel, 1000), slow=True)
-    for gpu in _GPUS:
-        for folder in _GPU_FOLDERS:
-            channel = Channel("frequency.gpu_hz", "Hz", "gauge", "devfreq of the GPU")
-            yield KernelFile(f"{folder.format(gpu)}/cur_freq", number(channel), slow=True)
+    yield from integrated_gpu.clock_files(Channel("frequency.gpu_hz", "Hz", "gauge", "devfreq of the GPU"))
     for path in _MEMORY:
         channel = Channel("frequency.memory_hz", "Hz", "gauge", "clock of the memory controller")
         yield KernelFile(path, number(channel), slow=True)

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, through NVML: power, energy, clocks, what holds the clocks back, and who else computes there.
+"""NVIDIA GPUs. Cards through NVML: power, energy, clocks, what holds the clocks back, and who else computes there.
 
 Power is the instant field where the driver has one (525 and later). It changes every 100 ms, and on A100 and H100 the
 sensor looks a quarter of the time only: the energy counter is the better source for a sum. A channel's `about` says
@@ -6,6 +6,8 @@ which field a value is from, and over which time it is averaged.
 
 Asking can be dear: an H200's driver spends 3.6 ms of CPU time on the energy counter (0.1 ms on the power, 0.01 ms on a
 clock), ten times a second 4 % of a core. So what is dear is asked less often: all together stays below a share of one.
+
+A Jetson's GPU is told by the kernel's own files: how busy it is, and its clock. Its power is a rail's (`power_rails`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from pydantic import BeforeValidator, Field
 from tare.errors import DeviceLost, TareError
 from tare.host import Host, Scope
 from tare.measures import Channel, parse_share
-from tare.parts import nvml
+from tare.parts import integrated_gpu, nvml
+from tare.parts.file_feed import FileFeed
 from tare.parts.nvml import Gpu as Device
 from tare.parts.protocols import Feed, Probe, Reading
 from tare.parts.strays import VARIABLE
@@ -32,16 +35,18 @@ COUNTER = "nvmlDeviceGetTotalEnergyConsumption: since the driver was loaded"
 
 
 class Gpu(Probe):
-    """NVIDIA GPUs: power, energy, use, memory, clocks, temperature, throttling, and processes of others."""
+    """NVIDIA GPUs: power, energy, use, memory, clocks, throttling, processes of others; on a Jetson use and clock."""
 
     share: Annotated[float, BeforeValidator(parse_share), Field(gt=0, le=1)] = 0.012
     """So much of a core may be spent on asking the driver of each GPU; where answers are dear, they are fewer."""
 
     def obstacles(self, host: Host) -> list[str]:
-        why = nvml.trouble(host)
+        why = None if integrated_gpu.is_there(host) else nvml.trouble(host)
         return [] if why is None else [f"gpu: {why.rstrip('.')}."]
 
     def open(self, host: Host, scope: Scope) -> Feed:
+        if integrated_gpu.is_there(host):
+            return FileFeed("gpu", host, integrated_gpu.files())
         try:
             devices = nvml.gpus(host)
         except DeviceLost:

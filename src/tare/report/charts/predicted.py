@@ -25,25 +25,34 @@ TEACH, FEWEST = 4, 8  # the papers' four modes; fewer held out than taught would
 MOST = 400  # modes of a workload: more take too long for a report
 CLOCKS = ("_mhz", "_khz", "_hz")
 FIGURES = ("time", "energy")
+MEASURED: tuple[tuple[str, str | None], ...] = (*PAIRS, *((time, None) for time, _ in PAIRS))  # time alone is enough
 
 Told: TypeAlias = Mapping[str, Any]
 
 
 def predicted_figures(evidence: Evidence) -> list[Figure]:
-    """Time and energy of the held-out modes; none where no clock was varied, or where too few modes were measured."""
+    """Time and, if measured, energy of the held-out modes; none where no clock was varied or modes are few."""
     records = [record for held in evidence.usable().values() for record in held]
-    features = _features(records)
-    pair = next((pair for pair in PAIRS if all(_have(records, metric) for metric in pair)), None)
-    if pair is None or not any(name.endswith(CLOCKS) for name in features):
+    columns = _columns(records)
+    if columns is None:
         return []
     try:
-        table = _table(evidence, records, features, pair)
+        table = _table(evidence, records, columns)
         answers = predict(table, measured=TEACH, count_next=0) if table is not None else []
         varying = table.columns.features if table is not None else ()
     except TareError:  # modes from which nothing can be told: `tare predict` says why
         return []
-    metrics = dict(zip(FIGURES, pair, strict=True))
-    return [_figure(name, metrics[name], varying, answers) for name in FIGURES if answers]
+    told = zip(FIGURES, columns.figures, strict=False)  # time may be the only one
+    return [_figure(name, metric, varying, answers) for name, metric in told if answers]
+
+
+def _columns(records: Sequence[Record]) -> Columns | None:
+    """What makes a mode and what was measured in it; None where no clock was varied."""
+    features = _features(records)
+    pair = next((pair for pair in MEASURED if all(_have(records, metric) for metric in pair if metric)), None)
+    if pair is None or not any(name.endswith(CLOCKS) for name in features):
+        return None
+    return Columns(tuple(features), *pair, group=job_factor(records))
 
 
 def _have(records: Iterable[Record], metric: str) -> bool:
@@ -61,17 +70,14 @@ def _features(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def _table(
-    evidence: Evidence, records: Sequence[Record], features: Sequence[str], pair: tuple[str, str]
-) -> ModeTable | None:
-    job = job_factor(records)
-    told = record_observations(records, settings=features, values=pair, group=job)
-    whole = [each for each in told if all(metric in each.values for metric in pair)]
+def _table(evidence: Evidence, records: Sequence[Record], columns: Columns) -> ModeTable | None:
+    told = record_observations(records, settings=columns.features, values=columns.figures, group=columns.group)
+    whole = [each for each in told if all(metric in each.values for metric in columns.figures)]
     modes = Counter(group for group, _ in {(each.group, _mode(each)) for each in whole})
     enough = [each for each in whole if FEWEST <= modes[each.group] <= MOST]
     if not enough or evidence.store is None:
         return None
-    return modes_of(evidence.store.path, enough, Columns(tuple(features), *pair, None, job))
+    return modes_of(evidence.store.path, enough, columns)
 
 
 def _mode(each: Observation) -> tuple[Any, ...]:

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
-from tare.analysis.claims.model import Answer
-from tare.analysis.papers.layers import layers
+from tare.analysis.papers.layers import Layers, layers
 from tare.analysis.papers.model import Row
-from tare.analysis.papers.rows import NOT_HERE, WORDS, Answered
+from tare.analysis.papers.rows import NOT_HERE, Answered
 from tare.report.claims import answer_place
 from tare.report.export.markdown_text import safe, table
 from tare.report.paper import (
-    CONDITIONS,
     COULD_SEE,
     LAYER_HEADS,
     NO_MACHINE,
     WHOLE_HEADS,
-    by_claim,
-    claim_text,
     layer_rows,
     layers_sentence,
     layers_title,
+    whole_notes,
     whole_rows,
     whole_title,
 )
-from tare.report.paper_words import (
-    device_text,
-    marks_of,
-    marks_texts,
-    ours_text,
-    plainly_printed,
-    printed_text,
-    reason_text,
-    software_text,
-)
-
-_DETAILS = re.compile(r" \([a-z0-9_]+\)|\b\d[\d.]*(?= s\b)")  # the name of a figure, a number of seconds
-NOT_MEASURED = "Rows that were measured on no machine, by the reason:"
+from tare.report.paper_claims import by_claim, claim_notes, evidence, summary_texts, words_text
+from tare.report.paper_groups import NOT_MEASURED, by_reason, measured_rows, table_notes
+from tare.report.paper_notes import Notes
+from tare.report.paper_words import device_text, ours_text, printed_text, row_text, software_text
 
 
 def paper_markdown(found: Answered, parts: Sequence[str]) -> str:
@@ -47,45 +34,32 @@ def paper_markdown(found: Answered, parts: Sequence[str]) -> str:
 
 def _rows(found: Answered) -> list[str]:
     """The rows that any machine has measured as a table, and the others by the reason."""
-    marks = marks_of(found)
+    notes = table_notes(found)
     names = [machine.name for machine in found.machines]
     heads = ("", "section", "quantity", f"{found.paper.paper} printed", *names)
-    rows = []
-    for row in (row for row in found.paper.rows if _is_measured(found, row) or not names):
-        ours = [ours_text(found.rows[row.id][name], marks) for name in names]
-        rows.append((row.id, row.section, row.quantity, printed_text(row), *ours))
+    rows = [_row(found, row, names, notes) for row in measured_rows(found)]
     blocks = [_machines(found), safe(found.paper.note.strip()), *([table(heads, rows)] if rows else [])]
-    if marks:
-        blocks += [CONDITIONS, "\n".join(f"- {safe(said)}" for said in marks_texts(marks))]
-    reasons = _by_reason(found) if names else {}
-    if reasons:
-        blocks += [NOT_MEASURED, "\n".join(f"- {safe(why)}: {_listed(rows)}" for why, rows in reasons.items())]
+    blocks += _note_blocks(notes)
+    groups = by_reason(found, notes)
+    return [*blocks, NOT_MEASURED, "\n".join(_group(*each, notes) for each in groups.items())] if groups else blocks
+
+
+def _row(found: Answered, row: Row, names: Sequence[str], notes: Notes) -> tuple[str, ...]:
+    ours = [ours_text(found.rows[row.id][name], notes, row.paper.change or "") for name in names]
+    return row.id, row.section, row.quantity, printed_text(row, notes), *ours
+
+
+def _group(why: str, rows: Sequence[Row], notes: Notes) -> str:
+    """A reason, and below it a line a row: `**0.5** median power (bare 43.7 W, container 40.8 W) (p)`."""
+    return "\n".join([f"- {safe(why)}:", *(f"  - **{row.id}** {safe(row_text(row, notes))}" for row in rows)])
+
+
+def _note_blocks(notes: Notes) -> list[str]:
+    """What the letters stand for, list after list."""
+    blocks: list[str] = []
+    for heading, texts in notes.lists().items():
+        blocks += [heading, "\n".join(f"- {safe(said)}" for said in texts)]
     return blocks
-
-
-def _is_measured(found: Answered, row: Row) -> bool:
-    return any(ours.word != NOT_HERE for ours in found.rows[row.id].values())
-
-
-def _by_reason(found: Answered) -> dict[str, list[Row]]:
-    """Reason -> the rows that no machine has measured; where only a name or seconds differ, as the first says."""
-    told: dict[str, dict[str, list[Row]]] = {}
-    for row in (row for row in found.paper.rows if not _is_measured(found, row)):
-        whys = {name: reason_text(ours.why) for name, ours in found.rows[row.id].items()}
-        several = len(set(whys.values())) > 1
-        said = "; ".join(f"{name}: {why}" for name, why in whys.items()) if several else next(iter(whys.values()))
-        told.setdefault(_DETAILS.sub("", said), {}).setdefault(said, []).append(row)
-    return {_first_of(several): [row for rows in several.values() for row in rows] for several in told.values()}
-
-
-def _first_of(several: Mapping[str, object]) -> str:
-    return f"{next(iter(several))}{', or the like' if len(several) > 1 else ''}"
-
-
-def _listed(rows: Sequence[Row]) -> str:
-    """`**0.4** median GPU utilisation (bare 90 %, container 77 %; withdrawn by the authors)`, one after the other."""
-    told = {row.id: "; ".join(part for part in (plainly_printed(row), row.hazard) if part) for row in rows}
-    return "; ".join(f"**{row.id}** {safe(f'{row.quantity} ({told[row.id]})')}" for row in rows)
 
 
 def _machines(found: Answered) -> str:
@@ -96,38 +70,41 @@ def _machines(found: Answered) -> str:
 
 
 def _claims(found: Answered) -> list[str]:
+    """How many hold on each machine, every claim in a word, and what the words rest on."""
     if not found.machines:
         return [safe(NO_MACHINE)]
+    notes = claim_notes(found)
     names = [machine.name for machine in found.machines]
-    told = by_claim(found)
     rows = []
-    for answers in told.values():
+    for answers in by_claim(found).values():
         first = answers[0][1]
-        words = [_words([answer for machine, answer in answers if machine == name]) for name in names]
+        words = [words_text([answer for machine, answer in answers if machine == name], notes) for name in names]
         rows.append((first.statement, answer_place(first), *words))
-    evidence = [
-        f"- {safe(answer.statement)}: *{safe(machine)}* {safe(claim_text(answer))}"
-        for answers in told.values()
-        for machine, answer in answers
-    ]
-    return [table(("claim", "section", *names), rows), "\n".join(evidence)]
+    summary = "\n".join(f"- {safe(said)}" for said in summary_texts(found))
+    return [summary, table(("claim", "section", *names), rows), *_note_blocks(notes), *_evidence(found, notes)]
 
 
-def _words(answers: Sequence[Answer]) -> str:
-    """One word; where a machine has several populations, one of each."""
-    return ", ".join(WORDS[answer.word] for answer in answers)
+def _evidence(found: Answered, notes: Notes) -> list[str]:
+    """Below each claim that was measured, a line a machine."""
+    lines: list[str] = []
+    for statement, told in evidence(found, notes).items():
+        lines += [f"- {safe(statement)}:", *(f"  - *{safe(machine)}* {safe(said)}" for machine, said in told)]
+    return ["What the words rest on:", "\n".join(lines)] if lines else []
 
 
 def _layers(found: Answered) -> list[str]:
-    blocks: list[str] = []
-    for each in layers(found):
-        blocks += [f"### {safe(each.machine)}", _title(whole_title(each)), table(WHOLE_HEADS, whole_rows(each))]
-        blocks += [safe(COULD_SEE)]
-        if each.apart is None:
-            blocks += [safe(f"Layer by layer: {NOT_HERE}: {each.why}.")]
-        else:
-            blocks += [_title(layers_title(each)), table(LAYER_HEADS, layer_rows(each)), safe(layers_sentence(each))]
+    blocks = [block for each in layers(found) for block in _layers_of(each)]
     return blocks or [safe(NO_MACHINE)]
+
+
+def _layers_of(each: Layers) -> list[str]:
+    """One machine: the container in whole, then layer by layer."""
+    notes = whole_notes(each)
+    blocks = [f"### {safe(each.machine)}", _title(whole_title(each)), table(WHOLE_HEADS, whole_rows(each, notes))]
+    blocks += [safe(COULD_SEE), *_note_blocks(notes)]
+    if each.apart is None:
+        return [*blocks, safe(f"Layer by layer: {NOT_HERE}: {each.why}.")]
+    return [*blocks, _title(layers_title(each)), table(LAYER_HEADS, layer_rows(each)), safe(layers_sentence(each))]
 
 
 def _title(words: str) -> str:

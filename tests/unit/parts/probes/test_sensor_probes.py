@@ -6,6 +6,7 @@ import pytest
 
 from tare.host import LocalHost, Scope
 from tare.parts.probes.frequency import Frequency
+from tare.parts.probes.gpu import Gpu
 from tare.parts.probes.power_rails import PowerRails
 from tare.parts.probes.temperature import Temperature, sensors_by_word, temperatures_c
 from tare.parts.probes.thermal import Thermal
@@ -251,6 +252,15 @@ def test_clocks_of_cores_gpu_and_memory(tmp_path):
         "frequency.gpu_hz": 76_800_000,
         "frequency.memory_hz": 1_600_000_000,
     }
+
+
+@pytest.mark.parametrize("board", [jetson.nano, jetson.agx_xavier, jetson.agx_orin])
+def test_a_jetsons_gpu_is_told_by_the_kernel_and_needs_no_nvml(board, tmp_path):
+    host, feed = opened(Gpu(), board(tmp_path))
+    found = values(feed.poll())
+    assert found.pop("gpu.clock_hz") > 70_000_000
+    assert found == {"gpu.util": pytest.approx(0.437)}
+    assert Gpu().obstacles(host) == []
 
 
 def test_a_core_that_goes_offline_ends_its_series_and_no_other(tmp_path):

@@ -1,0 +1,119 @@
+"""How a change is told: in percent, or in times where it is large or the paper has it so; never without an interval."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tare.analysis.claims.model import Kind
+from tare.analysis.claims.telling import LARGE, times
+from tare.analysis.papers.rows import Ours
+from tare.report.words import effect_text, interval_text, quantity_texts
+
+_HALVED = -0.5
+_LESS_WORD = "less"
+_IN_TIMES = re.compile(r"\dx( less| faster)?$")  # how a paper ends a change that it tells in times
+
+_POINTS = " points"
+_SHARE = "claimed_share"  # a figure that is told as a share
+
+
+class Change(NamedTuple):
+    """A change and its interval, as shares."""
+
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A change as a number of times, and the words around it."""
+
+    times: Callable[[float], float]
+    number: Callable[[float], str]
+    words: str = "{}"
+
+    def alone(self, share: float) -> str:
+        return self.number(self.times(share))
+
+
+def decrease(share: float) -> float:
+    """A change as S1 tells it: (old - new) / new. A quarter of the old is 3."""
+    return 1 / (1 + share) - 1
+
+
+def _decrease_number(times: float) -> str:
+    return f"{times:.3g}x" if abs(times) < 1000 else f"{times:,.0f}x"
+
+
+_FACTOR = _Way(lambda share: 1 + share, times)
+_LESS = _Way(lambda share: 1 / (1 + share), times, "{} less")
+_DECREASE = _Way(decrease, _decrease_number, "decreases by {}")
+
+
+def known_change(ours: Ours) -> Change | None:
+    """None where there is no change, or too few blocks for its interval."""
+    if ours.change is None or ours.low is None or ours.high is None:
+        return None
+    return Change(ours.change, ours.low, ours.high)
+
+
+def change_texts(change: Change, printed: str = "", *, as_decrease: bool = False) -> tuple[str, str]:
+    """The change and its interval: `+1.6 %` and `[+0.4, +2.9]`, or `6.1x less` and `[5.2x, 7.0x]`.
+
+    `printed` is the change as the paper has it: it decides, beside its size, in what it is told.
+    """
+    way = _way(change, printed, as_decrease)
+    if way is None:
+        beside = (change.low, change.high)
+        return effect_text(change.share, beside), interval_text(*beside, [change.share])
+    ends = sorted(map(way.times, (change.low, change.high)))
+    return way.words.format(way.alone(change.share)), f"[{', '.join(map(way.number, ends))}]"
+
+
+def range_text(shares: Sequence[float], change: Change | None, printed: str = "", *, as_decrease: bool = False) -> str:
+    """The least and the greatest of other changes, told in the same way as this one."""
+    way = _way(change, printed, as_decrease) if change is not None else None
+    shown: Callable[[float], str] = way.alone if way is not None else effect_text
+    return " to ".join(dict.fromkeys(shown(share) for share in (min(shares), max(shares))))
+
+
+def _way(change: Change, printed: str, as_decrease: bool) -> _Way | None:
+    """In times where the paper tells it so or it is large; None is in percent."""
+    if change.low <= -1:
+        return None  # nothing is left: there is no number of times
+    if as_decrease:
+        return _DECREASE
+    in_times = _IN_TIMES.search(printed) is not None
+    halved = in_times and change.share < _HALVED
+    if change.share < 0 and (halved or _LESS_WORD in printed.split()):
+        return _LESS
+    return _FACTOR if in_times or change.share >= LARGE else None
+
+
+def excludes_zero(change: Change) -> bool:
+    """Whether the interval, as it is shown, lies on one side of no change."""
+    low, high = interval_text(change.low, change.high, [change.share])[1:-1].split(", ")
+    return low.startswith("+") or high.startswith("-")
+
+
+def claimed_texts(change: Change, kind: Kind, printed: str = "") -> tuple[str, str]:
+    """The figure of a claim and its interval: a change, a share, points of a share."""
+    if kind == "points":
+        return _points_texts(change)
+    return _share_texts(change) if kind == "share" else change_texts(change, printed)
+
+
+def _points_texts(change: Change) -> tuple[str, str]:
+    """`-4.1 points` and `[-6.0, -2.2]`."""
+    beside = (change.low, change.high)
+    return f"{effect_text(change.share, beside).removesuffix(' %')}{_POINTS}", interval_text(*beside, [change.share])
+
+
+def _share_texts(change: Change) -> tuple[str, str]:
+    """`31.0 %` and `[28.4, 33.0]`."""
+    value, low, high = quantity_texts(_SHARE, change)
+    return value, f"[{low.split(' ')[0]}, {high.split(' ')[0]}]"

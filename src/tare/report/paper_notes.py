@@ -1,0 +1,143 @@
+"""What would stand in cell after cell stands once below the table, and a letter in the cell stands for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from string import ascii_lowercase
+from typing import TypeAlias
+
+from tare.analysis.papers.model import Row
+from tare.analysis.papers.rows import NOT_HERE, Ours
+from tare.report.words import safe_text
+
+Note: TypeAlias = tuple[str, str]  # the heading of the list that it stands in, and its text
+
+CONDITIONS = "What differs from the paper's conditions:"
+REASONS = "Why something was not measured:"
+TAINTS = "What else differs between the two sides, and could be what changes the figure:"
+POPULATIONS = "Which trials are meant:"
+HAZARDS = "What to know of the printed figures:"
+_HEADINGS = (CONDITIONS, REASONS, TAINTS, POPULATIONS, HAZARDS)
+
+SHORT = 48  # characters of a reason that still stand in a cell
+MOST_TAINTS = 8
+_DETAILS = re.compile(r" \([a-z0-9_]+\)|\b\d[\d.]*(?= s\b)")  # the name of a figure, a number of seconds
+
+
+@dataclass(frozen=True)
+class Notes:
+    """The letters of a part, and what each stands for."""
+
+    said: Mapping[Note, tuple[str, str]] = field(default_factory=dict)  # a note without details -> letter, text
+
+    def mark(self, notes: Iterable[Note]) -> str:
+        """` (a, m)`; nothing for what has no letter."""
+        letters = [self.said[key][0] for key in map(_key, notes) if key in self.said]
+        return f" ({', '.join(letters)})" if letters else ""
+
+    def lists(self) -> dict[str, list[str]]:
+        """Heading -> `a: scale small, on the CPU, 160 items`, and what else stands below it."""
+        made: dict[str, list[str]] = {}
+        for (heading, _), (letter, text) in self.said.items():
+            made.setdefault(heading, []).append(f"{letter}: {safe_text(text)}")
+        return made
+
+
+NO_NOTES = Notes()
+
+
+def notes_of(met: Iterable[Note]) -> Notes:
+    """A letter for each, list after list, in the order in which a table meets them."""
+    alike_ones: dict[Note, dict[str, None]] = {}
+    for note in sorted(met, key=lambda note: _HEADINGS.index(note[0])):
+        alike_ones.setdefault(_key(note), {})[note[1]] = None
+    return Notes({key: (_letters(place), first_of(texts)) for place, (key, texts) in enumerate(alike_ones.items())})
+
+
+def _key(note: Note) -> Note:
+    heading, text = note
+    return heading, alike(text) if heading == REASONS else text
+
+
+def alike(why: str) -> str:
+    """A reason without the details in which those of several rows differ."""
+    return _DETAILS.sub("", why)
+
+
+def first_of(several: Mapping[str, object]) -> str:
+    """Of texts that differ in details alone, the first."""
+    return f"{next(iter(several))}{', or the like' if len(several) > 1 else ''}"
+
+
+def _letters(place: int) -> str:
+    more, last = divmod(place, len(ascii_lowercase))
+    return (ascii_lowercase[more - 1] if more else "") + ascii_lowercase[last]
+
+
+def reason_text(why: str) -> str:
+    """`only one model was trained`: a sentence that goes on where another began."""
+    goes_on = f"{why[:1].lower()}{why[1:]}" if why[1:2].islower() else why
+    return safe_text(goes_on.rstrip("."))
+
+
+def parted(why: str) -> tuple[str, str]:
+    """A reason as what stands in a cell and what stands below: `no power sensor`, `probe power_rails: no such device`.
+
+    One that is long and has no short beginning stands below in whole.
+    """
+    said = reason_text(why)
+    if len(said) <= SHORT:
+        return said, ""
+    head, colon, rest = said.partition(": ")
+    is_whole = head.count("`") % 2 == 0 and head.count("(") == head.count(")")
+    return (head, rest) if colon and is_whole and len(head) <= SHORT else ("", said)
+
+
+def reason_notes(why: str) -> list[Note]:
+    """What of a reason stands below."""
+    _, rest = parted(why)
+    return [(REASONS, rest)] if rest else []
+
+
+def not_here(why: str, notes: Notes) -> str:
+    """`not measured here: s4-gpu cannot be run there (k)`."""
+    head, _ = parted(why)
+    return f"{NOT_HERE}{f': {head}' if head else ''}{notes.mark(reason_notes(why))}"
+
+
+def where_text(where: str, notes: Notes) -> str:
+    """` (torch 2.13)`: the population that a word is of; a long name by its letter."""
+    if len(where) > SHORT:
+        return notes.mark([(POPULATIONS, where)])
+    return f" ({where})" if where else ""
+
+
+def where_notes(wheres: Iterable[str]) -> list[Note]:
+    return [(POPULATIONS, where) for where in wheres if len(where) > SHORT]
+
+
+def _taints_text(taints: Sequence[str]) -> str:
+    more = len(taints) - MOST_TAINTS
+    told = "; ".join(each.rstrip(".") for each in taints[:MOST_TAINTS])
+    return told + (f"; and {more} more (--json has them all)" if more > 0 else "")
+
+
+def cell_notes(ours: Ours) -> list[Note]:
+    """What the letters at the end of a measured cell stand for: its conditions and its taints."""
+    conditions = [(CONDITIONS, ", ".join(ours.conditions))] if ours.conditions else []
+    tainted = [(TAINTS, _taints_text(ours.taints))] if ours.taints else []
+    return [*conditions, *tainted]
+
+
+def ours_notes(ours: Ours) -> list[Note]:
+    """All that stands below for one cell."""
+    if ours.word == NOT_HERE:
+        return reason_notes(ours.why)
+    return [*cell_notes(ours), *where_notes(each.where for each in (ours, *ours.also))]
+
+
+def hazard_notes(row: Row) -> list[Note]:
+    """What is wrong with what the paper printed."""
+    return [(HAZARDS, row.hazard)] if row.hazard else []
