@@ -21,6 +21,7 @@ from tare.parts.oci import PATH
 from tare.parts.phases import Phases
 from tare.parts.protocols import Json
 
+_ENV = {"PATH": PATH, "HOME": "/root"}  # of short commands; a job brings its own
 _DIES_WITHIN_S = 15.0
 _CLOSES_WITHIN_S = 15.0
 
@@ -38,7 +39,7 @@ class GuestPlace:
         self.phases = Phases(host.clock)
         self.guest_clock = GuestClock()
         self.desk_is_the_devices = False  # what is written on it comes home when a command has ended
-        self._env = {"PATH": PATH, "HOME": "/root"}  # of short commands; a job brings its own
+        self._env = _ENV
         self._link = link
         self._scope = scope
         self._last_words = last_words

@@ -24,9 +24,11 @@ PLACES = [
 
 def store(root: Path, *, sensor: bool) -> Path:
     """What s3-predict leaves at its small scale."""
-    made = trials(*PLACES, n=6)
-    timed = [replace(each, metrics={"step_s": each.metrics["step_s"]}) for each in made]
-    return kept(root, made if sensor else timed, {"study": "s3-predict"})
+    made = [
+        replace(each, metrics={**(each.metrics if sensor else {}), "step_mean_s": each.metrics["step_s"]})
+        for each in trials(*PLACES, n=6)
+    ]
+    return kept(root, made, {"study": "s3-predict"})
 
 
 def ending(scale: str) -> list[str]:
@@ -61,7 +63,7 @@ def test_the_same_words_take_the_energy_where_there_is_one(tmp_path: Path) -> No
     words = ["predict", str(store(tmp_path / "store", sensor=True)), *ending("small"), "--json"]
     told, named = json.loads(tare(*words)), json.loads(tare(*words, "--energy", "energy_step_j"))
 
-    assert told["units"] == {"time": "step_s", "power": "power_w", "energy": "energy_step_j"}
+    assert told["units"] == {"time": "step_mean_s", "power": "power_w", "energy": "energy_step_j"}
     assert told == named
     assert not any("no energy" in note for note in told["notes"])
 

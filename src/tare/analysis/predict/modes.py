@@ -156,7 +156,8 @@ def _with_usual_energy(source: Path, columns: Columns) -> Columns:
     """The energy of the same step or epoch, else the power, by its usual name; neither where the source has none."""
     taken = {*columns.features, columns.time, columns.group}
     known = [name for name in columns_of(source) if name not in taken]
-    of_what = columns.time.rpartition("_")[0]  # `step` of step_s: a store has energies of other things as well
+    # `step` of step_s and of step_mean_s: a store has energies of other things as well.
+    of_what = columns.time.rpartition("_")[0].removesuffix("_mean")
     for word in (f"energy_{of_what}_j", f"{of_what}_j"):
         if word in known:
             return replace(columns, energy=word)

@@ -141,6 +141,8 @@ def test_a_process_of_another_user_is_foreign(library, host):
     def read(path):
         if str(path).endswith("/environ"):
             raise PermissionError(13, "Permission denied")
+        if str(path) != nvml.DRIVER:
+            raise FileNotFoundError(path)
         return "NVRM version: 580"
 
     host.read = read
