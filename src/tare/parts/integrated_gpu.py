@@ -1,4 +1,4 @@
-"""A Jetson's GPU in the kernel's own files, since its driver has no NVML, or one that tells next to nothing.
+"""A Jetson's GPU in the kernel's own files, for boards without NVML, or with one that does not tell how busy it is.
 
 `load` is what jtop and tegrastats show: the share of the time in which the GPU was busy, in thousandths.
 """

@@ -7,17 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tare.analysis.claims.model import Kind
 from tare.analysis.claims.telling import LARGE, times
 from tare.analysis.papers.rows import Ours
-from tare.report.words import effect_text, interval_text, quantity_texts
+from tare.report.words import effect_text, interval_text
 
 _HALVED = -0.5
 _LESS_WORD = "less"
 _IN_TIMES = re.compile(r"\dx( less| faster)?$")  # how a paper ends a change that it tells in times
-
-_POINTS = " points"
-_SHARE = "claimed_share"  # a figure that is told as a share
 
 
 class Change(NamedTuple):
@@ -87,9 +83,9 @@ def _way(change: Change, printed: str, as_decrease: bool) -> _Way | None:
         return None  # nothing is left: there is no number of times
     if as_decrease:
         return _DECREASE
-    in_times = _IN_TIMES.search(printed) is not None
-    halved = in_times and change.share < _HALVED
-    if change.share < 0 and (halved or _LESS_WORD in printed.split()):
+    in_times, says_less = _IN_TIMES.search(printed) is not None, _LESS_WORD in printed.split()
+    halved = change.share < _HALVED
+    if change.share < 0 and ((in_times and (says_less or halved)) or (says_less and halved)):
         return _LESS
     return _FACTOR if in_times or change.share >= LARGE else None
 
@@ -98,22 +94,3 @@ def excludes_zero(change: Change) -> bool:
     """Whether the interval, as it is shown, lies on one side of no change."""
     low, high = interval_text(change.low, change.high, [change.share])[1:-1].split(", ")
     return low.startswith("+") or high.startswith("-")
-
-
-def claimed_texts(change: Change, kind: Kind, printed: str = "") -> tuple[str, str]:
-    """The figure of a claim and its interval: a change, a share, points of a share."""
-    if kind == "points":
-        return _points_texts(change)
-    return _share_texts(change) if kind == "share" else change_texts(change, printed)
-
-
-def _points_texts(change: Change) -> tuple[str, str]:
-    """`-4.1 points` and `[-6.0, -2.2]`."""
-    beside = (change.low, change.high)
-    return f"{effect_text(change.share, beside).removesuffix(' %')}{_POINTS}", interval_text(*beside, [change.share])
-
-
-def _share_texts(change: Change) -> tuple[str, str]:
-    """`31.0 %` and `[28.4, 33.0]`."""
-    value, low, high = quantity_texts(_SHARE, change)
-    return value, f"[{low.split(' ')[0]}, {high.split(' ')[0]}]"

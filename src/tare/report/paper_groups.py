@@ -69,5 +69,5 @@ def _heading(whys: Mapping[str, str], notes: Notes) -> str:
 
 
 def _in_short(why: str, notes: Notes) -> str:
-    head, rest = parted(why)
-    return f"{head}{notes.mark(reason_notes(why))}" if head else rest
+    head, whole = parted(why)
+    return f"{head}{notes.mark(reason_notes(why))}" if head else whole

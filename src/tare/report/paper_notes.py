@@ -15,11 +15,12 @@ from tare.report.words import safe_text
 Note: TypeAlias = tuple[str, str]  # the heading of the list that it stands in, and its text
 
 CONDITIONS = "What differs from the paper's conditions:"
+REMARKS = "What to know of the figures here:"
 REASONS = "Why something was not measured:"
 TAINTS = "What else differs between the two sides, and could be what changes the figure:"
 POPULATIONS = "Which trials are meant:"
 HAZARDS = "What to know of the printed figures:"
-_HEADINGS = (CONDITIONS, REASONS, TAINTS, POPULATIONS, HAZARDS)
+_HEADINGS = (CONDITIONS, REMARKS, REASONS, TAINTS, POPULATIONS, HAZARDS)
 
 SHORT = 48  # characters of a reason that still stand in a cell
 MOST_TAINTS = 8
@@ -72,8 +73,13 @@ def first_of(several: Mapping[str, object]) -> str:
 
 
 def _letters(place: int) -> str:
-    more, last = divmod(place, len(ascii_lowercase))
-    return (ascii_lowercase[more - 1] if more else "") + ascii_lowercase[last]
+    """a to z, then aa to zz, then aaa: from place 0 on, without end."""
+    found = ""
+    while place >= 0:
+        place, last = divmod(place, len(ascii_lowercase))
+        found = ascii_lowercase[last] + found
+        place -= 1
+    return found
 
 
 def reason_text(why: str) -> str:
@@ -83,22 +89,22 @@ def reason_text(why: str) -> str:
 
 
 def parted(why: str) -> tuple[str, str]:
-    """A reason as what stands in a cell and what stands below: `no power sensor`, `probe power_rails: no such device`.
+    """A reason as what stands in a cell and what stands below: `no power sensor`, and the whole sentence.
 
-    One that is long and has no short beginning stands below in whole.
+    A short one stands in the cell alone; one that is long and has no short beginning, below alone.
     """
     said = reason_text(why)
     if len(said) <= SHORT:
         return said, ""
-    head, colon, rest = said.partition(": ")
+    head, colon, _ = said.partition(": ")
     is_whole = head.count("`") % 2 == 0 and head.count("(") == head.count(")")
-    return (head, rest) if colon and is_whole and len(head) <= SHORT else ("", said)
+    return (head if colon and is_whole and len(head) <= SHORT else ""), said
 
 
 def reason_notes(why: str) -> list[Note]:
-    """What of a reason stands below."""
-    _, rest = parted(why)
-    return [(REASONS, rest)] if rest else []
+    """A reason that stands below."""
+    _, below = parted(why)
+    return [(REASONS, below)] if below else []
 
 
 def not_here(why: str, notes: Notes) -> str:
@@ -125,10 +131,13 @@ def _taints_text(taints: Sequence[str]) -> str:
 
 
 def cell_notes(ours: Ours) -> list[Note]:
-    """What the letters at the end of a measured cell stand for: its conditions and its taints."""
+    """What the letters at the end of a measured cell stand for: its conditions, remarks and taints.
+
+    A remark is a note of its own: cells that differ in it alone share the letter of their conditions.
+    """
     conditions = [(CONDITIONS, ", ".join(ours.conditions))] if ours.conditions else []
     tainted = [(TAINTS, _taints_text(ours.taints))] if ours.taints else []
-    return [*conditions, *tainted]
+    return [*conditions, *((REMARKS, remark) for remark in ours.remarks), *tainted]
 
 
 def ours_notes(ours: Ours) -> list[Note]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tare.analysis.claims.telling import BELOW_LEAST, figure_words, is_tiny
 from tare.analysis.papers.machines import Machine
 from tare.analysis.papers.model import Row
 from tare.analysis.papers.rows import NOT_HERE, Ours
 from tare.analysis.sentences import too_few_for_interval
-from tare.report.paper_changes import (
-    change_texts,
-    claimed_texts,
-    excludes_zero,
-    known_change,
-    range_text,
-)
+from tare.report.paper_changes import change_texts, excludes_zero, known_change, range_text
 from tare.report.paper_notes import (
     NO_NOTES,
     Notes,
@@ -29,6 +26,8 @@ from tare.report.words import (
     share_text,
     size_text,
 )
+
+_SHARE = "_share"  # how the name of a share ends
 
 
 def printed_text(row: Row, notes: Notes = NO_NOTES) -> str:
@@ -57,13 +56,13 @@ def ours_text(ours: Ours, notes: Notes = NO_NOTES, printed: str = "") -> str:
     if ours.word is None:
         said = _figures(ours, printed)
     else:
-        said = "; ".join(_worded(each, notes, printed) for each in (ours, *ours.also))
+        said = "; ".join(_worded(each, notes) for each in (ours, *ours.also))
     return safe_text(f"{said}{notes.mark(cell_notes(ours))}")
 
 
-def _worded(ours: Ours, notes: Notes, printed: str) -> str:
+def _worded(ours: Ours, notes: Notes) -> str:
     """`holds (torch 2.13.0): +1.6 % [+0.4, +2.9], 6 blocks`: a claim, and of which population."""
-    return f"{ours.word}{where_text(ours.where, notes)}: {_change(ours, printed)}"
+    return f"{ours.word}{where_text(ours.where, notes)}: {_change(ours)}"
 
 
 def _counted(ours: Ours) -> str:
@@ -73,7 +72,7 @@ def _counted(ours: Ours) -> str:
 def _figures(ours: Ours, printed: str) -> str:
     if len(ours.sides) == 1 and ours.change is None:
         return _value(ours)
-    texts = quantity_texts(ours.metric, list(ours.sides.values()))
+    texts = _texts(ours.metric, list(ours.sides.values()))
     sides = ", ".join(f"{_side(name, ours)} {text}" for name, text in zip(ours.sides, texts, strict=True))
     tainted = f"; tainted ({count_text(len(ours.taints), 'difference')})" if ours.taints else ""
     said = _no_ratio(ours) if ours.zeros else f"{_change(ours, printed)}{_verdict(ours)}"
@@ -95,9 +94,22 @@ def _value(ours: Ours) -> str:
     (value,) = ours.sides.values()
     trials = count_text(ours.n, "trial") + _without_share(ours)
     if ours.low is None or ours.high is None:
-        return f"{quantity_texts(ours.metric, [value])[0]}, {trials}{_other_values(ours)}"
-    text, low, high = quantity_texts(ours.metric, [value, ours.low, ours.high])
-    return f"{text} [{low.split(' ')[0]}, {high.split(' ')[0]}], {trials}{_other_values(ours)}"
+        return f"{_texts(ours.metric, [value])[0]}, {trials}{_other_values(ours)}"
+    text, low, high = _texts(ours.metric, [value, ours.low, ours.high])
+    interval = "" if text == high == BELOW_LEAST else f" [{_number(low)}, {_number(high)}]"
+    return f"{text}{interval}, {trials}{_other_values(ours)}"
+
+
+def _texts(metric: str, values: Sequence[float]) -> list[str]:
+    """The values of one figure, side by side; of a share that is next to nothing, only that it is."""
+    tiny = [metric.endswith(_SHARE) and is_tiny(value) for value in values]
+    told = iter(quantity_texts(metric, [value for value, is_less in zip(values, tiny, strict=True) if not is_less]))
+    return [BELOW_LEAST if is_less else next(told) for is_less in tiny]
+
+
+def _number(text: str) -> str:
+    """`31.0` of `31.0 %`."""
+    return text.rpartition(" ")[0] or text
 
 
 def _without_share(ours: Ours) -> str:
@@ -110,22 +122,22 @@ def _without_share(ours: Ours) -> str:
 def _other_values(ours: Ours) -> str:
     if not ours.elsewhere:
         return ""
-    ends = dict.fromkeys(quantity_texts(ours.metric, [min(ours.elsewhere), max(ours.elsewhere)]))
+    ends = dict.fromkeys(_texts(ours.metric, [min(ours.elsewhere), max(ours.elsewhere)]))
     return f"; {' to '.join(ends)} in {count_text(len(ours.elsewhere), 'other configuration')}"
 
 
-def _change(ours: Ours, printed: str) -> str:
-    """A change with its interval; without one it could be anything, and is not told."""
+def _change(ours: Ours, printed: str = "") -> str:
+    """A change with its interval, of a claim its figure; without one it could be anything, and is not told."""
     if ours.change is None:
         return "no figure"
     known = known_change(ours)
     if known is None:
         return too_few_for_interval(ours.n, ours.paired)
     if ours.word is not None:
-        told = claimed_texts(known, ours.kind, printed)
+        told = figure_words(ours.kind, *known)
     else:
-        told = change_texts(known, printed, as_decrease=ours.as_decrease)
-    return f"{' '.join(told)}, {_counted(ours)}"
+        told = " ".join(change_texts(known, printed, as_decrease=ours.as_decrease))
+    return f"{told}, {_counted(ours)}"
 
 
 def _verdict(ours: Ours) -> str:

@@ -23,7 +23,7 @@ from tare.trial.summary import COUNTED, steps_from
 from tare.trial.thresholds import THRESHOLDS
 
 RELATIVE = 1e-9  # another processor adds up in another order
-SIX_DIGITS = 5e-6  # of a quantile (`records.parquet.distributions`): half a unit of the last of them, at most
+SIX_DIGITS = 1.01e-5  # of a quantile (`records.parquet.distributions`): a unit of the last of them, at most
 ABSOLUTE = 1e-12  # of what is left over when nearly equal times are subtracted; clocks tell nanoseconds
 
 _OF_ENERGY = ("energy_", "power_mean_w")

@@ -1,10 +1,9 @@
-"""What a claim may rest on: what was compared must have differed, and what is missing must be named rightly."""
+"""What a claim may rest on: what was compared must have differed in what the claim is about, and in nothing else."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from claim_case import STEP, cell
@@ -12,16 +11,14 @@ from claim_cases import CASES
 from claim_cases_s4 import placed
 from claimed import Cell, answer, stores, trials
 
+from tare.analysis.claims.evidence import Evidence, Trial
 from tare.analysis.claims.pooling import Source
+from tare.analysis.claims.s2 import background_grows_with_tenants
 
-MEDIUM, WORKERS, CACHE = "control.storage.emulate", "workload.workers", "control.page_cache.state"
 MODEL, BATCH, DEVICE = "workload.model", "workload.batch", "workload.device"
 IDLE, SATURATION = "s4.bare-without-idle-core-can-be-slower", "s3.larger-batches-until-saturation"
-MORE_WORKERS, EPOCHS = "s1.more-workers-help-only-slow-media-or-fast-gpus", "s3.epochs-vary-little"
+EPOCHS = "s3.epochs-vary-little"
 ENERGY, TIME = "s0.total-energy-rises", "s3.four-modes-predict-time"
-OF_MEDIA = (
-    MORE_WORKERS, "s1.hidden-medium-is-enough", "s1.page-cache-makes-the-medium-irrelevant", "s1.linear-on-fast-media",
-)  # fmt: skip
 
 
 def said(claim: str, cells: list[Cell]):
@@ -90,50 +87,6 @@ def test_modes_are_predicted_by_the_mean_step():
     assert said(TIME, cells).word == "does not hold here"
 
 
-# Media
-
-
-@pytest.mark.parametrize("claim", OF_MEDIA)
-def test_media_that_the_loader_never_felt_are_no_evidence(claim):
-    cells = [
-        replace(each, metrics={**each.metrics, **{name: STEP for name in each.metrics if name.startswith("epoch0_")}})
-        for each in CASES[claim].make(CASES[claim].holds)
-    ]
-
-    found = said(claim, cells)
-
-    assert found.word == "not measured"
-    assert "emulated media did not differ" in found.why
-
-
-@pytest.mark.parametrize("claim", OF_MEDIA)
-def test_media_that_only_workers_have_read_from_are_not_known_to_differ(claim):
-    cells = [replace(each, settings={**each.settings, WORKERS: 2}) for each in CASES[claim].make(CASES[claim].holds)]
-    if claim == MORE_WORKERS:
-        cells = [each for each in CASES[claim].make(CASES[claim].holds) if each.settings[WORKERS] > 0]
-
-    found = said(claim, cells)
-
-    assert found.word == "not measured"
-    assert "nothing tells whether these differ" in found.why
-
-
-def test_workers_are_judged_where_every_epoch_reads_from_the_medium():
-    gains = {("cold", "ssd"): -0.3, ("cold_every_epoch", "hdd"): 0.3}
-    cells = [
-        cell(
-            {MEDIUM: medium, WORKERS: workers, CACHE: state},
-            {
-                "step_mean_s": STEP * (1 - gains.get((state, medium), 0.0) * (workers > 1)),
-                "stall_mean_s": STEP * (1 + (medium == "hdd")),
-            },
-        )
-        for state, medium, workers in product(("cold", "cold_every_epoch"), ("hdd", "ssd"), (0, 1, 4))
-    ]
-
-    assert said(MORE_WORKERS, cells).word == "holds here"
-
-
 # Saturation
 
 
@@ -147,19 +100,35 @@ def batches(times: dict[int, float], device: str = "cuda", model: str = "lenet5"
 FADING, FLAT = {1: 1.0, 2: 0.6, 4: 0.42, 8: 0.32}, {1: 1.0, 2: 0.6, 4: 0.42, 8: 0.41}
 
 
-def test_gains_that_only_shrink_are_no_plateau_and_the_last_doubling_is_shown():
+def test_gains_that_have_not_run_out_are_no_evidence_against_saturation_and_the_last_step_is_shown():
     found = said(SATURATION, batches(FADING))
 
-    assert found.word == "does not hold here"
+    assert found.word == "undecided"
     assert found.effect == pytest.approx(0.32 / 0.42 - 1, abs=0.01)
-    assert "the last doubling of the batch" in found.why
+    assert found.why.startswith("Time an item, from batch 4 to 8, a doubling, lenet5")
+    assert "undecided: the largest batch did not saturate the GPU" in found.why
 
 
 def test_each_model_must_saturate_by_itself():
     found = said(SATURATION, [*batches(FLAT), *batches(FADING, model="resnet18")])
 
+    assert said(SATURATION, batches(FLAT)).word == "holds here"
+    assert found.word == "undecided"
+    assert found.why.startswith("Time an item, from batch 4 to 8, a doubling, resnet18")
+
+
+def test_what_a_doubling_brings_is_told_with_the_levels_that_it_is_taken_between():
+    found = said(SATURATION, batches({1: 1.0, 16: 0.2, 64: 0.1125}))
+
+    assert "from batch 16 to 64, a doubling" in found.why
+    assert found.effect == pytest.approx(0.75 - 1, abs=0.01)
+
+
+def test_larger_batches_that_gain_nothing_at_all_speak_against_the_claim():
+    found = said(SATURATION, batches({1: 1.0, 2: 1.0, 4: 1.0}))
+
     assert found.word == "does not hold here"
-    assert found.why.startswith("Time an item, the last doubling of the batch, resnet18")
+    assert found.why.startswith("Time an item (so an epoch), largest batch against smallest")
 
 
 def test_a_processor_does_not_show_where_a_gpu_saturates():
@@ -210,6 +179,32 @@ def test_a_workload_that_has_no_background_write_backs_alone_is_the_first_level_
     assert re.search(r"tenants to most: \+(29|30)\.\d points", found.why)
 
 
+def test_a_limit_that_the_study_sets_leaves_what_passes_it_undecided_and_says_why():
+    settings = {"platform": "docker", "control.dirty.background_bytes": 2**24}
+    cells = [
+        cell({**settings, "tenants": tenants}, {"writeback_count": 1e4, "writeback_background_count": count})
+        for tenants, count in ((1, 0.0), (4, 3e3))
+    ]
+
+    found = said("s2.background-write-backs-grow-with-tenants", cells)
+
+    assert found.word == "undecided"
+    assert "it depends on the limit from which pages are written back in the background" in found.why
+    assert found.low > 0
+
+
+def test_points_of_a_share_are_points_in_every_cell_too():
+    cells = [
+        cell({"workload.model": model, "tenants": n}, {"writeback_count": 1e4, "writeback_background_count": 1e3 * n})
+        for model in ("lenet5", "resnet18")
+        for n in (1, 4)
+    ]
+
+    (check,) = background_grows_with_tenants(Evidence([Trial.of(each) for each in trials(cells)])).checks
+
+    assert [each.kind for each in (check, *check.parts.values())] == ["points"] * 3
+
+
 def test_tenants_are_told_by_all_pages_that_were_written():
     cells = [
         cell(
@@ -233,51 +228,6 @@ def test_a_layer_whose_capacity_is_assumed_leaves_its_claim_undecided_and_says_w
     assert found.word == "undecided"
     assert "it depends on the capacity of the layer, which the paper does not state" in found.why
     assert found.high < -0.5
-
-
-# What is missing
-
-
-def test_the_peak_of_a_process_is_not_the_memory_of_the_device():
-    cells = [
-        cell({"platform": platform}, {"max_rss_bytes": 3e9 * (1 + share)})
-        for platform, share in (("bare", 0.0), ("docker", 0.01))
-    ]
-
-    found = said("s0.memory-cost-is-small", cells)
-
-    assert found.word == "not measured"
-    assert "memory in use on the device (memory_median_bytes): it takes the memory probe" in found.why
-
-
-def both_platforms(metrics: dict[str, float], *, facts: dict | None = None, **settings: str) -> list[Cell]:
-    return [cell({"platform": name, **settings}, metrics, facts=facts or {}) for name in ("bare", "docker")]
-
-
-def test_energy_that_was_read_and_is_doubted_is_not_said_to_need_a_probe():
-    doubted = {"energy": {"source": "gpu", "doubts": ["gpu: too short: 3 samples in 1.0 s."]}}
-
-    found = said(ENERGY, both_platforms({"step_s": STEP}, facts=doubted))
-
-    assert found.word == "not measured"
-    assert "nergy was read and is not claimed (energy_step_j): gpu: too short: 3 samples in 1.0 s" in found.why
-
-
-def test_a_probe_that_ran_and_told_nothing_is_not_asked_for_again():
-    cells = both_platforms({"minor_faults": 1e5}, probes="cpu,perf")
-
-    why = said("s2.faults-and-cycles-rise", cells).why
-
-    assert "no trial has CPU cycles (cycles): the perf probe ran, and this device does not count it" in why
-
-
-def test_a_network_alone_does_not_tell_what_inference_overstates():
-    cells = [
-        cell({"workload": "torch_infer", DEVICE: device}, {"step_s": time, "inference_s": time})
-        for device, time in (("cpu", 1.0), ("cuda", 0.1))
-    ]
-
-    assert said("s4.inference-only-overstates", cells).word == "not measured"
 
 
 # Tracers

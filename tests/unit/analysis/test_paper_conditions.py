@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paper_results import changed, held, ours, trials, with_records
-from tare.analysis.papers.conditions import conditions
+from tare.analysis.papers.conditions import behind, conditions, remarks
 from tare.analysis.papers.figures import SOURCES
 from tare.records.model import Record
 
@@ -65,9 +65,9 @@ def test_of_a_claim_the_scale_and_what_was_run_are_told():
     assert ours("4.7c", held(TAX, "small", metrics=["step_s"])).conditions == ()
 
 
-SLOWED_NOTHING = (
-    "the emulated hdd was asked for less than half of the 125 files a second and 12 at once that it lets pass: "
-    "it slowed nothing"
+PROBABLY_NOT_FELT = (
+    "the emulated hdd probably slowed nothing: less than half of the 125 requests a second and 12 at once that it lets "
+    "pass were asked for"
 )
 
 
@@ -84,17 +84,39 @@ def on_a_disk(batch: int, step_s: float, limits: object, state: str = "cold_ever
         for each in store.records
         if _medium(each) == "hdd"
     ]
-    return conditions(made, {"scale": "full"}, {})
+    return remarks(made, ())
 
 
-def test_an_emulated_medium_that_was_asked_for_less_than_it_gives_slowed_nothing_and_this_is_told():
+def test_an_emulated_medium_that_was_asked_for_far_less_than_it_gives_was_probably_not_felt_and_this_is_told():
     disk = {"read_bps": 120_000_000, "read_iops": 125}
-    assert on_a_disk(2, 0.15, disk) == (SLOWED_NOTHING,)
+    assert on_a_disk(2, 0.15, disk) == (PROBABLY_NOT_FELT,)
+    assert on_a_disk(2, 0.15, {"read_iops": 125}) == (PROBABLY_NOT_FELT,)
     assert on_a_disk(16, 0.6, disk) == ()  # sixteen at once are more than pass in a tenth of a second
     assert on_a_disk(2, 0.02, disk) == ()  # a hundred a second
     assert on_a_disk(2, 0.15, disk, "warm") == ()  # nobody asked it
     assert on_a_disk(2, 0.15, {"read_bps": 120_000_000}) == ()
     assert on_a_disk(2, 0.15, None) == ()
+
+
+def test_where_bytes_could_hold_a_reader_up_nothing_is_told_since_no_record_has_the_size_of_an_item():
+    few_bytes = {"read_bps": 20_000_000, "read_iops": 125}
+    assert on_a_disk(2, 0.15, few_bytes) == ()  # 13 items a second, of a MiB each, would be more than half of it
+    assert on_a_disk(2, 0.15, {**few_bytes, "read_bps": 110_000_000}) == (PROBABLY_NOT_FELT,)
+
+
+def test_one_trial_that_may_have_felt_a_medium_speaks_for_all_of_it():
+    record = next(each for each in trials("s1-storage", "small", blocks=1) if _medium(each) == "hdd")
+    made = [
+        replace(
+            record,
+            settings={**record.settings, "workload.batch": batch, "control.page_cache.state": "cold"},
+            metrics={"epoch0_step_s": 0.15},
+            facts={"settled": {"storage": {"limits": {"read_iops": requests}}}},
+        )
+        for batch, requests in ((2, 125), (16, 124))
+    ]
+    assert remarks(made[:1], ()) == (PROBABLY_NOT_FELT,)
+    assert remarks(made, ()) == ()
 
 
 def _medium(record: Record) -> str:
@@ -112,17 +134,41 @@ def test_a_slow_medium_is_felt_and_the_fast_one_beside_it_is_not():
         )
         for each in store.records
     ]
-    told = [said for said in ours("1.10a", with_records(store, made)).conditions if "slowed nothing" in said]
+    told = [said for said in ours("1.10a", with_records(store, made)).remarks if "slowed nothing" in said]
     assert [said.split()[2] for said in told] == ["ssd"]
 
 
-def test_the_sensor_behind_a_figure_is_a_condition():
+def test_the_sensor_behind_a_figure_is_told_apart_from_the_conditions():
     store = held(TAX, "small", metrics=["power_median_w", "energy_j"])
     told = {SOURCES: {"power_median_w": "from gpu.power_w: the GPU alone"}, "energy": {"scope": "the GPU"}}
     found = with_records(store, [replace(each, facts={**each.facts, **told}) for each in store.records])
-    assert ours("0.5", found).conditions[-1] == "from gpu.power_w: the GPU alone"
-    assert ours("0.11a", found).conditions[-1] == "energy of the GPU"
-    assert ours("0.11a", store).conditions[-1] == "60 mini-batches an epoch"
+    assert ours("0.5", found).remarks == ("from gpu.power_w: the GPU alone",)
+    assert ours("0.11a", found).remarks == ("energy of the GPU",)
+    assert ours("0.11a", found).conditions == ours("0.11a", store).conditions
+    assert ours("0.11a", store).remarks == ()
+    assert ours("0.5", found).as_json()["remarks"] == ["from gpu.power_w: the GPU alone"]
+
+
+def test_what_a_scale_does_to_our_figure_is_told_of_that_scale_alone():
+    store = held("s2-writebacks", "small")
+    (told,) = ours("2.25a", store).remarks
+    assert told.startswith("the study decides this share")
+    assert ours("2.25a", changed(store, scale="full")).remarks == ()
+    assert ours("2.25b", store).remarks == ()
+    assert "20 mini-batches" in ours("3.4d", held("s3-pipeline", "small")).remarks[-1]
+    assert not any("20 mini-batches" in said for said in ours("3.4d", held("s3-pipeline", "full")).remarks)
+
+
+def test_what_stands_in_for_power_modes_is_told_of_a_claim_about_them():
+    stand_ins = "shares of the CPU's time in place of power modes"
+    shares = trials("s3-predict", "small", blocks=1)
+    assert behind(shares, ["small"], of_modes=True)[-1] == stand_ins
+    assert stand_ins not in behind(shares, ["small"])
+    alike = [replace(each, settings={**each.settings, "platform.quota": 1.0}) for each in shares]
+    assert stand_ins not in behind(alike, ["small"], of_modes=True)
+    set_ones = [replace(each, settings={**each.settings, "control.power_mode.cpu_mhz": 1200}) for each in shares]
+    assert stand_ins not in behind(set_ones, ["small"], of_modes=True)
+    assert stand_ins in ours("3.23a", held("s3-predict", "small", metrics=["step_mean_s"])).conditions
 
 
 def test_an_emulated_machine_is_a_condition_and_a_kvm_one_is_not():

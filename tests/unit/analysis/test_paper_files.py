@@ -18,6 +18,7 @@ from tare.analysis.papers.rows import studies_of
 from tare.cli.studies import built_in
 from tare.errors import StudyError
 from tare.parts.protocols import Mark
+from tare.report.paper_words import plainly_printed
 from tare.trial.summary import job_metrics, step_metrics, steps_from
 
 LISTED = {"s0": 21, "s1": 17, "s2": 34, "s3": 24, "s4": 13}  # rows of the list of the papers' figures
@@ -44,6 +45,20 @@ def test_every_paper_has_a_file_and_every_figure_of_the_list_a_row():
 def test_no_two_rows_have_the_same_id():
     every = [row.id for name in names() for row in paper(name).rows]
     assert len(set(every)) == len(every)
+
+
+def test_a_row_does_not_say_in_its_quantity_what_is_printed_beside_it():
+    for row in (row for name in names() for row in paper(name).rows):
+        assert f"({plainly_printed(row)})" not in row.quantity, row.id
+        sides = ", ".join(f"{name} {value}" for name, value in row.paper.sides.items())
+        assert not sides or sides not in row.quantity, row.id
+
+
+def test_what_is_told_of_our_own_scale_is_no_hazard_of_the_papers_figure():
+    for row in (row for name in names() for row in paper(name).rows):
+        assert "scale small" not in (row.hazard or ""), row.id
+        studies = {one.study for one in row.ours if not isinstance(one, ByClaim)}
+        assert all(any(scale in at_scales(study) for study in studies) for scale in row.ours_note), row.id
 
 
 def test_every_study_comes_with_tare_and_belongs_to_a_paper():
@@ -265,6 +280,7 @@ FILE = "paper: S9\nabout: What?\nnote: None.\nconditions: {{}}\nrows: [{rows}]\n
         (ROW.replace("why_not: nobody can", "ours: {study: a}"), "metric"),
         (ROW.replace(", why_not: nobody can", ""), "either `ours` or `why_not`"),
         (ROW.replace("section: I", "section: I, colour: red"), "colour"),
+        (ROW.replace("why_not: nobody can", "ours: {claim: a}, ours_note: {small: b}"), "`ours_note` is told of"),
         (ROW.replace("{change: +1 %}", "{AGX, ResNet-18: 1 %}"), "nothing is printed for AGX"),
     ],
 )

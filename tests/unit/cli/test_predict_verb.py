@@ -68,5 +68,18 @@ def test_the_same_words_take_the_energy_where_there_is_one(tmp_path: Path) -> No
     assert not any("no energy" in note for note in told["notes"])
 
 
+def test_no_measured_time_is_given_up_for_an_energy_that_nobody_asked_for(tmp_path: Path) -> None:
+    made = [
+        replace(each, metrics={"step_mean_s": each.metrics["step_s"], **(each.metrics if each.block else {})})
+        for each in trials(*PLACES, n=6)
+    ]
+    folder = kept(tmp_path / "store", made, {"study": "s3-predict"})
+
+    told = json.loads(tare("predict", str(folder), *ending("small"), "--json"))
+
+    assert set(told["units"]) == {"time"}
+    assert any("some trials have no energy" in note for note in told["notes"])
+
+
 def test_help_says_that_time_alone_is_enough() -> None:
     assert "Where no energy was measured, time alone is predicted" in " ".join(tare("predict", "--help").split())

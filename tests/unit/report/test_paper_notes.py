@@ -13,6 +13,7 @@ from tare.report.paper_notes import (
     NO_NOTES,
     POPULATIONS,
     REASONS,
+    REMARKS,
     SHORT,
     TAINTS,
     not_here,
@@ -38,14 +39,12 @@ def differing(count: int) -> tuple[str, ...]:
     return tuple(taints(found))
 
 
-def test_a_reason_is_a_short_beginning_in_the_cell_and_the_rest_once_below():
+def test_a_reason_is_a_short_beginning_in_the_cell_and_the_whole_sentence_once_below():
     assert parted("S4-platforms was not run.") == ("S4-platforms was not run", "")
-    head, rest = parted(REFUSED)
-    assert head == "s4-gpu cannot be run there"
-    assert rest.startswith("workload application: the PyTorch")
+    assert parted(REFUSED) == ("s4-gpu cannot be run there", REFUSED)
     notes = notes_of([*reason_notes(REFUSED), *reason_notes(REFUSED)])
     assert not_here(REFUSED, notes) == "not measured here: s4-gpu cannot be run there (a)"
-    assert notes.lists() == {REASONS: [f"a: {rest}"]}
+    assert notes.lists() == {REASONS: [f"a: {REFUSED}"]}
 
 
 def test_a_long_reason_without_a_short_beginning_stands_below_in_whole():
@@ -66,7 +65,9 @@ def test_reasons_that_differ_in_details_alone_share_a_letter():
     whys = [f"energy is not claimed (energy_j): too short: {seconds} s, and it takes 4 s" for seconds in (1.3, 2.1)]
     notes = notes_of(note for why in whys for note in reason_notes(why))
     assert [not_here(why, notes)[-4:] for why in whys] == [" (a)", " (a)"]
-    assert notes.lists() == {REASONS: ["a: too short: 1.3 s, and it takes 4 s, or the like"]}
+    assert notes.lists() == {
+        REASONS: ["a: energy is not claimed (energy_j): too short: 1.3 s, and it takes 4 s, or the like"]
+    }
 
 
 def test_other_notes_are_alike_only_where_they_are_the_same():
@@ -81,6 +82,26 @@ def test_letters_go_on_from_list_to_list_and_beyond_z():
     assert notes.lists()[HAZARDS][0] == "b: hazard 0"
     assert notes.lists()[HAZARDS][-1] == "aa: hazard 25"
     assert notes.mark([(CONDITIONS, "scale small"), (HAZARDS, "hazard 25"), (HAZARDS, "unknown")]) == " (a, aa)"
+
+
+def test_letters_do_not_run_out():
+    told = notes_of((HAZARDS, f"hazard {place}") for place in range(26 + 26**2 + 2)).lists()[HAZARDS]
+    assert [each.partition(":")[0] for each in (told[25], told[26], told[51], told[52], *told[-3:])] == [
+        "z", "aa", "az", "ba", "zz", "aaa", "aab",
+    ]  # fmt: skip
+    assert len({each.partition(":")[0] for each in told}) == len(told)
+
+
+def test_a_remark_has_a_letter_of_its_own_so_that_cells_of_the_same_conditions_share_theirs():
+    one = Ours(metric="step_s", sides={"": 0.02}, n=6, conditions=("scale small", "on the CPU"))
+    other = replace(one, remarks=("from gpu.power_w: the GPU alone", "the scale decides it"))
+    notes = notes_of([*ours_notes(one), *ours_notes(other)])
+    assert notes.lists() == {
+        CONDITIONS: ["a: scale small, on the CPU"],
+        REMARKS: ["b: from gpu.power_w: the GPU alone", "c: the scale decides it"],
+    }
+    assert ours_text(one, notes).endswith(" (a)")
+    assert ours_text(other, notes).endswith(" (a, b, c)")
 
 
 def tainted(count: int) -> Ours:

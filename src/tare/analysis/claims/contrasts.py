@@ -123,18 +123,26 @@ def last_doubling(cells: Cells, factor: str) -> Cells:
     """What a doubling changes between the two largest levels; where there are three or more."""
     made = {}
     for rest, found in by_level(cells, factor).items():
-        ordered = sorted(
-            (number, s) for value, s in found.items() if (number := rising(value)) is not None and number > 0
-        )
-        if len(ordered) < 3:
+        numbered = {number: series for value, series in found.items() if (number := rising(value) or 0.0) > 0}
+        if len(numbered) < 3:
             continue
-        (below, before), (above, last) = ordered[-2:]
+        (below, before), (above, last) = sorted(numbered.items(), key=lambda each: each[0])[-2:]
 
         def change(late: float, early: float, doublings: float = math.log2(above / below)) -> float:
             return (late - early) / doublings
 
         made[rest] = joined([last, before], change)
     return _filled(made)
+
+
+def largest_levels(cells: Cells, factor: str) -> list[str]:
+    """Between which two levels the last doubling lies: `["16 to 64"]`, one for each pair where cells have others."""
+    found = []
+    for of_one in by_level(cells, factor).values():
+        numbers = sorted(number for value in of_one if (number := rising(value) or 0.0) > 0)
+        if len(numbers) >= 3:
+            found.append(f"{numbers[-2]:g} to {numbers[-1]:g}")
+    return list(dict.fromkeys(found))
 
 
 def pooled(cells: Cells) -> Series | None:

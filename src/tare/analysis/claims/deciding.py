@@ -54,19 +54,21 @@ def _judged(checks: Sequence[Check], alpha: float) -> list[Judged]:
     return [(check, comparison, word_for(check, comparison)) for check, comparison in found]
 
 
-def surely(checks: Sequence[Check], alpha: float) -> bool | None:
-    """Whether any of these checks holds; None where there are too few blocks to tell anything."""
-    judged = _judged(checks, alpha)
-    if any(word == HOLDS for _, _, word in judged):
-        return True
-    return None if all(found.low is None for _, found, _ in judged) else False
+def words_of(checks: Sequence[Check], alpha: float) -> list[Word]:
+    """The word of each of these checks that has values, as one family."""
+    return [word for _, _, word in _judged(checks, alpha)]
 
 
 def word_for(check: Check, found: Comparison) -> Word:
     """What an interval says of a check; a side with other software, or too few blocks, leaves it undecided."""
-    if check.tainted or found.low is None or found.high is None:
+    if check.tainted or found.low is None or found.high is None or _is_no_evidence(check, found):
         return UNDECIDED
     return _RULES[check.wants](found)
+
+
+def _is_no_evidence(check: Check, found: Comparison) -> bool:
+    """Whether it fails in a way that does not speak against the claim."""
+    return bool(check.no_evidence) and _RULES[check.wants](found) == FAILS
 
 
 def _rises(found: Comparison) -> Word:
@@ -111,8 +113,35 @@ def _together(claim: Claim, words: Sequence[Word], missing: Sequence[str]) -> Wo
 
 
 def _decisive(claim: Claim, judged: Sequence[Judged], word: Word) -> Judged:
-    """The check that the word rests on: the first that has it, else the first of all."""
+    """The check that the word rests on: the first that has it, else the first of all.
+
+    Where all must hold and do, of those that are about the same figure as the first, the one that holds most narrowly.
+    """
+    if word == HOLDS and not claim.any_of:
+        return min((each for each in judged if _figure(each) == _figure(judged[0])), key=_room)
     return next((each for each in judged if each[2] == word), judged[0])
+
+
+def _figure(judged: Judged) -> tuple[object, ...]:
+    """What a check is about, up to whose it is, and what it is held against: `farthest epoch of a trial`, below 5 %."""
+    check, _, _ = judged
+    return check.about.partition(",")[0], check.wants, check.margin, check.bound, check.kind
+
+
+def _room(judged: Judged) -> float:
+    """How far its interval's end is from where the check would no longer hold."""
+    check, found, _ = judged
+    return _ROOM[check.wants](found.low or 0.0, found.high or 0.0) - _HELD_TO[check.wants] * found.margin
+
+
+# From the end of the interval that decides, and with it the margin, in the direction in which a check holds.
+_ROOM: Mapping[Wants, Callable[[float, float], float]] = {
+    "rises": lambda low, _: low,
+    "falls": lambda _, high: -high,
+    "same": lambda low, high: min(low, -high),
+    "apart": lambda low, high: max(low, -high),
+}
+_HELD_TO: Mapping[Wants, int] = {"rises": 0, "falls": 0, "same": -1, "apart": 1}
 
 
 def _answer(claim: Claim, word: Word, decisive: Judged | None, why: str, trials: Iterable[str], where: str) -> Answer:
@@ -140,13 +169,26 @@ def _why(judged: Sequence[Judged], decisive: Judged, word: Word, look: Look, alp
     ordered = [decisive, *(each for each in judged if each is not decisive)]
     told = [_told(each) for each in ordered[:NAMED]]
     if len(ordered) > NAMED:
-        others = [each[2] for each in ordered[NAMED:]]
-        counts = ", ".join(f"{others.count(one)} {one}" for one in dict.fromkeys(others))
-        told.append(f"{counted(len(others), 'further check')}: {counts}")
+        told.append(_further([each[2] for each in ordered], len(told)))
     if word == HOLDS:
         told += _exceptions(decisive[0], alpha)
     told += [look.depends_on] if look.depends_on else []
     return _sentence([*told, *(f"not measured: {each}" for each in look.missing)])
+
+
+_FURTHER: Mapping[Word, tuple[str, str]] = {  # of one check, of several
+    HOLDS: ("holds", "hold"), FAILS: ("does not hold", "do not hold"), UNDECIDED: ("undecided", "undecided"),
+}  # fmt: skip
+
+
+def _further(words: Sequence[Word], told: int) -> str:
+    """`3 further checks hold too`, `3 further checks: 2 hold, 1 undecided`."""
+    others = words[told:]
+    which = counted(len(others), "further check")
+    if all(word == HOLDS for word in words):
+        return f"{which} {_FURTHER[HOLDS][len(others) > 1]} too"
+    counts = [(others.count(word), word) for word in dict.fromkeys(others)]
+    return f"{which}: {', '.join(f'{count} {_FURTHER[word][count > 1]}' for count, word in counts)}"
 
 
 _SAID: Mapping[Wants, str] = {
@@ -180,6 +222,8 @@ def _undecided(check: Check, found: Comparison) -> str:
     """Why, and what would help."""
     if check.tainted:
         return f"the sides differ in more: {check.tainted[0].rstrip('.')}"
+    if _is_no_evidence(check, found):
+        return f"undecided: {check.no_evidence}"
     more = found.more_trials or _more(found)
     if more is None:
         return f"undecided: more than {MOST:,} blocks would not tell, lower the noise"

@@ -49,14 +49,15 @@ WORDS: Mapping[Names, str] = {
     TOP_FAULTS: "share of the ten files with most page faults", HOT_EARLY: "early share of the hottest pages",
     HOT_LATE: "late share of the hottest pages", FLUSH: "flush latency", FLUSH_WITH_NVM: "flush latency with NVM",
 }  # fmt: skip
-_POWER = ("power_rails", "power_rapl", "external", "gpu")
+_GPU = "gpu"
+_POWER = ("power_rails", "power_rapl", "external", _GPU)
 _SIMULATED = "the ftrace probe, whose page writes are simulated (`tare simulate`)"
 _NOT_COUNTED = "this device does not count it"
 _TOLD_NOTHING = {"ftrace": "saw too little of it"}
 # What a figure takes, in words, and the probes that give it.
 _PROBES: Mapping[Names, tuple[str, tuple[str, ...]]] = {
     ENERGY: ("a power probe", _POWER), TOTAL_ENERGY: ("a power probe", _POWER),
-    BASELOAD: ("a baseload (`tare baseload`)", ()), CLOCK: ("the frequency probe", ("frequency",)),
+    CLOCK: ("the frequency probe", ("frequency",)),
     MEMORY: ("the memory probe", ("memory",)), SYSTEM_CALLS: ("the syscalls probe", ("syscalls",)),
     CYCLES: ("the perf probe", ("perf",)), TOP_FAULTS: ("the perf probe", ("perf",)),
     WRITEBACK_INTERVAL: ("the ftrace probe", ("ftrace",)), WRITEBACK_DEVIATION: ("the ftrace probe", ("ftrace",)),
@@ -76,15 +77,28 @@ def absent(names: Names, records: Sequence[Record] = ()) -> str:
         return f"not all trials that would be compared have {figure}"
     if any(name in record.metrics for record in records for name in names):
         return f"a tracer ran beside every trial that has {figure}, so that it is not compared"
-    if names[0].startswith("energy") and (doubt := doubt_about_energy(records)):
+    if names == BASELOAD:
+        return f"no baseload was measured ({names[0]}): it takes `tare baseload`"
+    if names in (ENERGY, TOTAL_ENERGY) and (doubt := doubt_about_energy(records)):
         return f"energy was read and is not claimed ({names[0]}): {doubt}"
     if names not in _PROBES:
         return f"no trial has {figure}"
     takes, probes = _PROBES[names]
-    ran = [probe for probe in probes if any(probe in probes_of(record) for record in records)]
+    ran = [probe for probe in probes if any(_ran(probe, record) for record in records)]
     if ran:
         return f"no trial has {figure}: the {ran[0]} probe ran, and {_TOLD_NOTHING.get(ran[0], _NOT_COUNTED)}"
     return f"no trial has {figure}: it takes {takes}"
+
+
+def _ran(probe: str, record: Record) -> bool:
+    """Whether it ran as a probe of this figure: a Jetson's GPU tells its clock, and its power is a rail's."""
+    return probe in probes_of(record) and (probe != _GPU or _has_power(record))
+
+
+def _has_power(record: Record) -> bool:
+    """Whether anything told power or energy, or would have if nothing had spoken against it."""
+    doubted = (record.facts.get("energy") or {}).get("source")
+    return bool(doubted) or any(name.startswith(("energy", "power")) or "_power_" in name for name in record.metrics)
 
 
 def probes_of(record: Record) -> list[str]:

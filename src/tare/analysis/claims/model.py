@@ -38,6 +38,7 @@ class Check:
     trials: frozenset[str] = frozenset()
     tainted: tuple[str, ...] = ()  # what else differs between the sides
     parts: Mapping[str, Check] = field(default_factory=dict)  # of a tendency: the same in each of its cells
+    no_evidence: str = ""  # why failing would not speak against the claim, in words: then it is undecided
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tare.records.store import Store
 
 LATER_EPOCHS = 10  # after epoch 0: what varies little between three may vary a lot between ten
 EPOCHS_OF = 24  # trials of a model whose marks are read for their epochs: more would not change a word
+SERIES_OF = 24  # blocks whose series are read: a report of a thousand trials must not wait for all of them
 _FIGURES = ("step_s", "wall_s", "stall_mean_s", "compute_s", "energy_j")
 
 
@@ -104,7 +105,8 @@ def _with_figures(store: Store, records: Sequence[Record]) -> list[Record]:
     platforms = {record.settings.get("platform") for record in records if "memory" in metrics.probes_of(record)}
     media = {value for record in records for name, value in cell_of(record) if is_medium(name)}
     wanted = (*(metrics.MEMORY if len(platforms) > 1 else ()), *(metrics.EPOCH0 if len(media) > 1 else ()))
-    return [with_figures(store, record, wanted) for record in records] if wanted else list(records)
+    blocks = list(dict.fromkeys(record.block for record in records))[:SERIES_OF] if wanted else []
+    return [with_figures(store, record, wanted) if record.block in blocks else record for record in records]
 
 
 def _spread(records: Sequence[Record]) -> list[Record]:

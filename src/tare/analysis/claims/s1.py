@@ -26,7 +26,7 @@ from tare.analysis.claims.contrasts import (
 )
 from tare.analysis.claims.evidence import Evidence
 from tare.analysis.claims.factors import Cell, Value, factor_named, medium_factor, trains
-from tare.analysis.claims.media import ALWAYS_COLD, CACHE, WORKERS, by_speed, did_not_differ
+from tare.analysis.claims.media import ALWAYS_COLD, CACHE, SAME, UNSURE, WORKERS, by_speed, felt
 from tare.analysis.claims.model import Claim, Look
 
 MOST = 0.5  # "most of the stall" is more than half of it
@@ -54,8 +54,11 @@ def more_workers_help_slow_media(evidence: Evidence) -> Look:
         several = "several workers on two media, or at two GPU clocks, were not measured with everything else held"
         return Look(missing=(several,))
     medium = medium_factor(slow) if what == _MEDIA else None
-    if medium is not None and (same := did_not_differ(evidence, medium)):
-        return Look(missing=same)
+    if medium is not None:
+        media = felt(evidence, medium)
+        slow, fast = media.of(slow), media.of(fast)
+    if not slow or not fast:
+        return Look(missing=(SAME,))
     floor = evidence.floor(metrics.MEAN_STEP)
     checks = tendency(f"end-to-end time, most workers against one, {what[0]}", slow, "falls", floor=floor)
     checks += tendency(f"end-to-end time, most workers against one, {what[1]}", fast, "same", floor=floor)
@@ -78,8 +81,10 @@ def hidden_medium_is_enough(evidence: Evidence) -> Look:
     medium = medium_factor(steps)
     if medium is None or len(levels(steps, medium)) < 2:
         return Look(missing=(NO_MEDIA,))
-    if same := did_not_differ(evidence, medium):
-        return Look(missing=same)
+    media = felt(evidence, medium)
+    steps, stalls = media.of(steps), media.of(stalls)
+    if len(levels(steps, medium)) < 2:
+        return Look(missing=(SAME,))
     speeds, shares = by_speed(stalls or steps, medium), minus(stalls, steps)
     hidden = {
         cell: series.minus(fastest)
@@ -90,7 +95,9 @@ def hidden_medium_is_enough(evidence: Evidence) -> Look:
     }
     about = "end-to-end time, a slower medium with its stall hidden against the fastest"
     made = tendency(about, hidden, "same", floor=evidence.floor(metrics.MEAN_STEP))
-    return Look(tuple(made)) if made else Look(missing=("no slower medium's stall was hidden",))
+    if not made:
+        return Look(missing=("no slower medium's stall was hidden",))
+    return Look(tuple(made), depends_on=UNSURE if media.unsure else "")
 
 
 def _is_hidden(share: Series | None) -> bool:
@@ -116,8 +123,10 @@ def cache_makes_medium_irrelevant(evidence: Evidence) -> Look:
         return Look(missing=(NO_MEDIA,))
     if not first:
         return Look(missing=("no trial has more than one epoch",))
-    if same := did_not_differ(evidence, medium):
-        return Look(missing=same)
+    media = felt(evidence, medium)
+    later, first = media.of(later), media.of(first)
+    if len(levels(later, medium)) < 2 or not first:
+        return Look(missing=(SAME,))
     speeds = by_speed(first, medium)
     floor = evidence.floor(metrics.MEAN_STEP)
     after = tendency(
@@ -157,8 +166,10 @@ def linear_on_fast_media(evidence: Evidence) -> Look:
     about, floor = "time per mini-batch, from the smallest data set to the largest", evidence.floor(metrics.MEAN_STEP)
     if medium is None or len(levels(grown, medium)) < 2:
         return Look(tuple(tendency(about, grown, "same", floor=floor)), (NO_MEDIA,))
-    if same := did_not_differ(evidence, medium):
-        return Look(missing=same)
+    media = felt(evidence, medium)
+    cells, grown = media.of(cells), media.of(grown)
+    if len(levels(grown, medium)) < 2:
+        return Look(missing=(SAME,))
     speeds = by_speed(cells, medium)
     checks = tendency(f"{about}, fastest medium", at(grown, medium, speeds[-1]), "same", floor=floor)
     checks += tendency(f"{about}, slowest medium", at(grown, medium, speeds[0]), "rises", floor=floor)

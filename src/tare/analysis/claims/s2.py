@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from tare.analysis.claims import metrics
 from tare.analysis.claims.checks import tendency
@@ -19,6 +18,11 @@ CUT = 0.5  # of the latency without the layer; the paper has 0.10 to 0.23
 SIMULATED = "a simulated non-volatile layer (a tenth of the pages written back, LRU, disk 8 ms, NVM 350 ns)"
 CAPACITY = (
     "it depends on the capacity of the layer, which the paper does not state: a tenth of the pages is assumed here"
+)
+LIMIT = "control.dirty.background_bytes"
+SET_LIMIT = (
+    "it depends on the limit from which pages are written back in the background, which the study sets between what "
+    "one and what several tenants write"
 )
 NO_TENANTS = "no workload was run both alone and with more tenants"
 
@@ -59,10 +63,13 @@ def background_grows_with_tenants(evidence: Evidence) -> Look:
         return None if share is None else math.exp(share)
 
     about = "background's share of the write-backs, from fewest tenants to most"
-    made = tendency(about, trend(evidence.figured(as_log), "tenants", rising), "rises")
-    if made:
-        return Look(tuple(replace(check, kind="points") for check in made))
-    return Look(missing=tuple(_no_tenants(evidence, metrics.WRITEBACKS)))
+    made = tendency(about, trend(evidence.figured(as_log), "tenants", rising), "rises", kind="points")
+    if not made:
+        return Look(missing=tuple(_no_tenants(evidence, metrics.WRITEBACKS)))
+    used = frozenset().union(*(check.trials for check in made))
+    ours = [trial.record for trial in evidence.trials if trial.record.trial in used]
+    is_set = any(record.settings.get(LIMIT) is not None for record in ours)
+    return Look(tuple(made), depends_on=SET_LIMIT if is_set else "")
 
 
 def _no_tenants(evidence: Evidence, names: metrics.Names) -> list[str]:

@@ -85,7 +85,7 @@ def pinning_lowers_overhead(evidence: Evidence) -> Look:
     cells = where(evidence.cells(metrics.END_TO_END), is_virtual)
     found = against(cells, PIN, True, False)
     made = tendency("end-to-end time, pinned against vanilla", found, "falls", floor=evidence.floor(metrics.END_TO_END))
-    return Look(tuple(made)) if made else Look(missing=("no platform was run both pinned and vanilla",))
+    return Look(tuple(made)) if made else Look(missing=("no application was run both pinned and vanilla",))
 
 
 def bare_without_idle_core(evidence: Evidence) -> Look:
@@ -159,7 +159,7 @@ def _is_application(record: Record) -> bool:
 def micro_vm_is_not_faster(evidence: Evidence) -> Look:
     found = evidence.over(evidence.cells(metrics.END_TO_END), is_micro_machine, is_machine)
     made = tendency("end-to-end time, micro-VM against VM", found, "rises", bound=-NO_GAIN)
-    return Look(tuple(made)) if made else Look(missing=("no micro-VM beside a VM",))
+    return Look(tuple(made)) if made else Look(missing=("no application was run in a micro-VM beside a VM",))
 
 
 def container_in_vm_costs_most(evidence: Evidence) -> Look:
@@ -170,7 +170,7 @@ def container_in_vm_costs_most(evidence: Evidence) -> Look:
         found = evidence.over(cells, is_container_in_machine, on(name))
         checks += tendency(f"end-to-end time, container in VM against {name}", found, "rises")
     if not checks:
-        return Look(missing=("no container in a VM beside another platform",))
+        return Look(missing=("no application was run in a container in a VM beside another platform",))
     missing = [] if any(map(is_container, cells)) else ["a container on the host"]
     missing += [] if any(map(is_machine, cells)) else ["a VM without a container"]
     return Look(tuple(checks), tuple(missing))
@@ -179,16 +179,15 @@ def container_in_vm_costs_most(evidence: Evidence) -> Look:
 def container_costs_least_on_the_edge(evidence: Evidence) -> Look:
     boards = {str((trial.record.facts.get("device") or {}).get("board") or "") for trial in evidence.trials}
     if not boards or not all(map(is_board, boards)):
-        return Look(missing=("an edge board: this device does not say that it is one",))
+        return Look(missing=("it takes an edge board: this device does not say that it is one",))
     cells = evidence.cells(metrics.END_TO_END)
     checks: list[Check] = []
     others = [str(name) for name in levels(cells, "platform") if name != "bare" and name not in CONTAINERS]
     for name in others:
         found = evidence.over(cells, is_container, on(name))
         checks += tendency(f"end-to-end time, container against {name}", found, "falls")
-    return (
-        Look(tuple(checks)) if checks else Look(missing=("no container beside another virtual platform on this board",))
-    )
+    none = "no application was run in a container beside another virtual platform on this board"
+    return Look(tuple(checks)) if checks else Look(missing=(none,))
 
 
 _NO_GPU = "no application was run both on the CPU and on the GPU"

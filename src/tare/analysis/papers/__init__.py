@@ -12,7 +12,7 @@ levels                which level of a setting was run, of those that a row asks
 picking               from the trials of a study to the two sides of a row
 rows                  every row on every machine, by the statistics of `compare`
 missing               why a row has no figure on a machine, in words
-conditions            in what the trials behind a row differ from what the paper had
-felt_media            whether an emulated medium slowed anything
+conditions            in what the trials behind a row differ from what the paper had, and what to know of its figure
+felt_media            whether an emulated medium may have slowed anything
 layers                S0's withdrawn result: the container in whole, and layer by layer
 """

@@ -1,4 +1,4 @@
-"""In what the trials behind a row differ from what the paper had: told from the records, never typed by hand."""
+"""In what the trials behind a row differ from the paper's, and what to know of its figure: told from the records."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tare.analysis.cells import text
+from tare.analysis.claims.power_modes import STAND_INS, is_of_mode
 from tare.analysis.energy.idle import energy_facts
 from tare.analysis.papers.felt_media import EMULATED, not_felt
 from tare.analysis.papers.figures import SOURCES
+from tare.analysis.papers.levels import setting
 from tare.analysis.papers.model import Scalar
 from tare.analysis.parity import ACCEL
 from tare.analysis.parity import EMULATED as TCG
@@ -60,7 +62,6 @@ def conditions(
     study: Mapping[str, Any],
     paper: Mapping[str, Sequence[Scalar]],
     without: Sequence[str] = (),
-    figures: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """What differs, in short words; `without` names the settings that the row itself is about."""
     scale = study.get("scale") or FULL
@@ -70,16 +71,35 @@ def conditions(
             continue
         ours = {text(value): value for record in records if (value := _value(record, name)) is not None}
         said += [_word(name, value) for value in ours.values() if not any(_same(value, each) for each in theirs)]
-    return tuple(dict.fromkeys([*said, *not_felt(records), *_sources(records, figures)]))
+    return tuple(dict.fromkeys(said))
 
 
-def behind(records: Sequence[Record], scales: Sequence[str]) -> tuple[str, ...]:
-    """Of a claim: the scales of the studies that its trials are of, and which models and platforms these had."""
+def remarks(records: Sequence[Record], figures: Sequence[str]) -> tuple[str, ...]:
+    """What to know of the figures themselves: whether a medium was felt at all, and which sensor told them."""
+    return tuple(dict.fromkeys([*not_felt(records), *_sources(records, figures)]))
+
+
+def behind(records: Sequence[Record], scales: Sequence[str], *, of_modes: bool = False) -> tuple[str, ...]:
+    """Of a claim: the scales of the studies that its trials are of, and which models and platforms these had.
+
+    Of one about power modes, also what stands in for them.
+    """
     said = [f"scale {scale}" for scale in dict.fromkeys(scales) if scale != FULL]
     for name, words in _NAMED.items():
         found = dict.fromkeys(text(value) for record in records if (value := record.settings.get(name)) is not None)
         said += [f"{words[len(found) > 1]} {' and '.join(found)}"] if found else []
-    return tuple(said)
+    return (*said, *(_in_place_of_modes(records) if of_modes else ()))
+
+
+def _in_place_of_modes(records: Sequence[Record]) -> list[str]:
+    """`shares of the CPU's time in place of power modes`, where these vary and no mode was set."""
+    if any(is_of_mode(name) and value is not None for record in records for name, value in record.settings.items()):
+        return []
+    return [f"{words} in place of power modes" for name, words in STAND_INS.items() if _varies(records, name)]
+
+
+def _varies(records: Sequence[Record], name: str) -> bool:
+    return len({text(value) for record in records if (value := setting(record, name)) is not None}) > 1
 
 
 def _sources(records: Sequence[Record], figures: Sequence[str]) -> list[str]:

@@ -5,12 +5,13 @@ A row's `ours` is one of three questions, or a list of them of which the first t
     {study, metric, where, by, from, to}   a figure at one level of a factor against another: a change
     {study, metric, where, than}           a figure against another of the same trials: a change too
     {study, metric, where[, part_of]}      a figure alone, or its share in another
-    {claim}                                an ordering: a claim says whether it holds
+    {claim[, of_modes]}                    an ordering: a claim says whether it holds
 
 `metric` may be a list: the first that the trials have. A list in `where`, `from` or `to` means the first of these
 levels that was run, null being a setting that was left alone; `least` and `most` mean the ends of what was run. A row
 that tare cannot measure has `why_not`. One with `as_decrease` tells a change as the paper does, (old - new) / new; one
-with `on_board` is answered by edge boards alone.
+with `on_board` is answered by edge boards alone. `hazard` says what is wrong with what was printed, `ours_note` what to
+know of our figure at a scale: {small: ...}.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class ByClaim(_Frozen):
     """An ordering, which a claim decides."""
 
     claim: str
+    of_modes: bool = False  # it is about power modes: what stands in for them is told
 
 
 Question: TypeAlias = Change | Within | Value | ByClaim
@@ -124,6 +126,7 @@ class Row(_Frozen):
     quantity: str
     paper: Printed
     hazard: str | None = None  # what is wrong with what was printed
+    ours_note: Mapping[str, str] = Field(default_factory=dict)  # scale -> what to know of our figure there
     ours: Annotated[tuple[Question, ...], BeforeValidator(_several)] = ()
     why_not: str | None = None
     as_decrease: bool = False  # the paper says "decreases by 3.1x" and means (old - new) / new: so is ours told
@@ -133,6 +136,8 @@ class Row(_Frozen):
     def _asked_or_not(self) -> Row:
         if bool(self.ours) == bool(self.why_not):
             raise ValueError(f"row {self.id}: either `ours` or `why_not`, and not both")
+        if self.ours_note and all(isinstance(one, ByClaim) for one in self.ours):
+            raise ValueError(f"row {self.id}: `ours_note` is told of a study, and `ours` names none")
         return self
 
 

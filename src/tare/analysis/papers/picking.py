@@ -9,9 +9,10 @@ from functools import singledispatch
 from typing import Any, TypeAlias
 
 from tare.analysis.cells import Cells, cells
+from tare.analysis.claims.media import CACHE
 from tare.analysis.compare import Contest, contests
 from tare.analysis.model import Measurement
-from tare.analysis.papers.felt_media import CACHE, EMULATED
+from tare.analysis.papers.felt_media import EMULATED
 from tare.analysis.papers.figures import WRITE_BACKS
 from tare.analysis.papers.levels import ABSENT, called, is_at, is_number, level_run
 from tare.analysis.papers.machines import Held, Machine

@@ -11,8 +11,8 @@ from tare.analysis.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, An
 from tare.analysis.claims.registry import claims_of
 from tare.analysis.compare import judge
 from tare.analysis.model import Comparison
-from tare.analysis.papers.conditions import FULL, behind, conditions
-from tare.analysis.papers.machines import Machine
+from tare.analysis.papers.conditions import FULL, behind, conditions, remarks
+from tare.analysis.papers.machines import Held, Machine
 from tare.analysis.papers.model import ByClaim, Paper, Row
 from tare.analysis.papers.picking import Measured, Picked, pick
 from tare.analysis.papers.refused import cannot_be_run
@@ -47,6 +47,7 @@ class Ours:
     why: str = ""
     taints: tuple[str, ...] = ()  # what else differs between the sides, and could explain a difference
     conditions: tuple[str, ...] = ()  # in what the trials differ from the paper's
+    remarks: tuple[str, ...] = ()  # what else to know of the figure: its sensor, a medium that was not felt, the scale
     elsewhere: tuple[float, ...] = ()  # change, or value, in other configurations that the row could mean as well
     without_ratio: int = 0  # further ones, whose sides have trials with nothing
     as_decrease: bool = False  # the paper tells the change as (old - new) / new
@@ -56,7 +57,7 @@ class Ours:
     store: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        plain = {name: list(getattr(self, name)) for name in ("taints", "conditions", "elsewhere")}
+        plain = {name: list(getattr(self, name)) for name in ("taints", "conditions", "remarks", "elsewhere")}
         return {**asdict(self), **plain, "also": [each.as_json() for each in self.also]}
 
 
@@ -118,7 +119,7 @@ def _found(row: Row, machine: Machine, claims: Sequence[Answer]) -> list[Picked]
     whys: dict[bool, str] = {}  # whether the study was run -> the first reason
     for question in row.ours:
         if isinstance(question, ByClaim):
-            return _of_claim(question.claim, claims, machine)
+            return _of_claim(question, claims, machine)
         found = pick(question, machine)
         if not isinstance(found, str):
             return [replace(each, about=_meant(each, question, row)) for each in found]
@@ -133,18 +134,22 @@ def _meant(picked: Picked, question: Measured, row: Row) -> tuple[str, ...]:
     return tuple(name for name in picked.about if name not in other)
 
 
-def _of_claim(claim: str, found: Sequence[Answer], machine: Machine) -> Ours:
+def _of_claim(question: ByClaim, found: Sequence[Answer], machine: Machine) -> Ours:
     """What the first population says, and beside it what the others do; with what the trials of all of them had."""
-    mine = [answer for answer in found if answer.id == claim]
+    mine = [answer for answer in found if answer.id == question.claim]
     first, *others = map(_said, mine)
     trials = {trial for answer in mine for trial in answer.trials}
-    return replace(first, also=tuple(others), conditions=_behind(machine, trials))
+    return replace(first, also=tuple(others), conditions=_behind(machine, trials, of_modes=question.of_modes))
 
 
-def _behind(machine: Machine, trials: Collection[str]) -> tuple[str, ...]:
+def _behind(machine: Machine, trials: Collection[str], *, of_modes: bool) -> tuple[str, ...]:
     had = [(held, [each for each in held.records if each.trial in trials]) for held in machine.held]
-    scales = [str(held.source.study.get("scale") or FULL) for held, records in had if records]
-    return behind([record for _, records in had for record in records], scales)
+    scales = [_scale(held) for held, records in had if records]
+    return behind([record for _, records in had for record in records], scales, of_modes=of_modes)
+
+
+def _scale(held: Held) -> str:
+    return str(held.source.study.get("scale") or FULL)
 
 
 def _said(answer: Answer) -> Ours:
@@ -185,9 +190,14 @@ def _asked(picked: Picked) -> Request:
 
 def _ours(several: Sequence[Picked], judged: Mapping[Key, Comparison], paper: Paper, row: Row) -> Ours:
     first = several[0]
-    said = conditions(first.records, first.held.source.study, paper.conditions, first.about, first.figures)
-    told = tuple(dict.fromkeys((*said, *first.told)))
-    ours = Ours(metric=first.metric, conditions=told, zeros=first.zeros, store=first.held.name)
+    said = conditions(first.records, first.held.source.study, paper.conditions, first.about)
+    ours = Ours(
+        metric=first.metric,
+        conditions=tuple(dict.fromkeys((*said, *first.told))),
+        remarks=(*remarks(first.records, first.figures), *_noted(row, first.held)),
+        zeros=first.zeros,
+        store=first.held.name,
+    )
     if first.contest is None and len(first.values) == 1:
         return _value(ours, several)
     effects = [judged[each.key].effect for each in several[1:] if each.contest is not None]
@@ -198,6 +208,12 @@ def _ours(several: Sequence[Picked], judged: Mapping[Key, Comparison], paper: Pa
         as_decrease=row.as_decrease,
     )
     return _medians(ours, first) if first.contest is None else _change(ours, first, judged[first.key])
+
+
+def _noted(row: Row, held: Held) -> tuple[str, ...]:
+    """What the file says of our figure at the scale of this store."""
+    note = row.ours_note.get(_scale(held))
+    return () if note is None else (note,)
 
 
 def _change(ours: Ours, picked: Picked, found: Comparison) -> Ours:

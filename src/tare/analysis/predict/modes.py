@@ -15,6 +15,7 @@ from tare.analysis.predict.law import Law
 from tare.analysis.predict.resources import Array, resources
 from tare.analysis.quantities import base_factor, column_for
 from tare.errors import StudyError
+from tare.records.unpacking import is_store
 
 _ALIKE = 1 - 1e-9  # of a correlation: the two features are one
 _APART = 1.5  # so many times as long is not the same thing measured again
@@ -23,6 +24,10 @@ DERIVED_ENERGY = "energy_j"
 TIME_ALONE = (
     "no energy was measured, so only times are predicted; where a column of the source has it, --energy or --power"
     " names it."
+)
+SOME_TIMES_ALONE = (
+    "some trials have no energy, so only times are predicted; with --energy or --power those trials count as not"
+    " measured."
 )
 
 Mode = tuple[float, ...]
@@ -113,17 +118,19 @@ class ModeTable:
 def read_modes(source: Path, columns: Columns) -> ModeTable:
     """The modes of a table or of a store; whatever cannot be predicted from is refused with a sentence."""
     _refuse_two_roles(columns)
-    if not columns.powered:
-        columns = _with_usual_energy(source, columns)
-    rows = observations(source, settings=columns.features, values=columns.figures, group=columns.group)
-    return modes_of(source, rows, columns)
+    found = columns if columns.powered else _with_usual_energy(source, columns)
+    rows = observations(source, settings=found.features, values=found.figures, group=found.group)
+    if found is not columns and any(columns.time in row.values and len(row.values) == 1 for row in rows):
+        # Nobody asked for the energy, so no time that was measured is given up for it.
+        return modes_of(source, rows, columns, SOME_TIMES_ALONE)
+    return modes_of(source, rows, found)
 
 
-def modes_of(source: Path, rows: Sequence[Observation], columns: Columns) -> ModeTable:
-    """The same of rows that were read already."""
+def modes_of(source: Path, rows: Sequence[Observation], columns: Columns, alone: str = TIME_ALONE) -> ModeTable:
+    """The same of rows that were read already; `alone` is said where it is about times alone."""
     varying, notes = _varying(source, rows, columns)
     columns = replace(columns, features=varying)
-    notes += [] if columns.powered else [TIME_ALONE]
+    notes += [] if columns.powered else [alone]
     groups: dict[str | None, list[Observation]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
@@ -163,6 +170,8 @@ def _with_usual_energy(source: Path, columns: Columns) -> Columns:
             return replace(columns, energy=word)
     if (power := column_for("power", known)) is not None:
         return replace(columns, power=power.name)
+    if is_store(source):
+        return columns  # its other energies are of other things than the time
     of_the_same = [name for name in known if not (of_what and name.endswith("step_j"))]  # here the time is of no step
     energy = column_for("energy", of_the_same)
     return replace(columns, energy=energy.name) if energy is not None else columns

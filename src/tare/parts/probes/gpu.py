@@ -41,19 +41,21 @@ class Gpu(Probe):
     """So much of a core may be spent on asking the driver of each GPU; where answers are dear, they are fewer."""
 
     def obstacles(self, host: Host) -> list[str]:
-        why = None if integrated_gpu.is_there(host) else nvml.trouble(host)
-        return [] if why is None else [f"gpu: {why.rstrip('.')}."]
+        why = nvml.trouble(host)
+        return [] if why is None or integrated_gpu.is_there(host) else [f"gpu: {why.rstrip('.')}."]
 
     def open(self, host: Host, scope: Scope) -> Feed:
-        if integrated_gpu.is_there(host):
-            return FileFeed("gpu", host, integrated_gpu.files())
         try:
             devices = nvml.gpus(host)
         except DeviceLost:
             raise
         except TareError:
             devices = []  # its obstacle says so; a trial goes on without it
-        return GpuFeed(host, devices, self.share)
+        cards = GpuFeed(host, devices, self.share)
+        tells_use = any(channel.name.endswith(".util") for channel in cards.channels)
+        if tells_use or not integrated_gpu.is_there(host):
+            return cards
+        return FileFeed("gpu", host, integrated_gpu.files())
 
 
 class Source(NamedTuple):

@@ -4,7 +4,9 @@ import errno
 
 import pytest
 
+from pretend_h200 import put_in
 from tare.host import LocalHost, Scope
+from tare.parts import nvml
 from tare.parts.probes.frequency import Frequency
 from tare.parts.probes.gpu import Gpu
 from tare.parts.probes.power_rails import PowerRails
@@ -261,6 +263,16 @@ def test_a_jetsons_gpu_is_told_by_the_kernel_and_needs_no_nvml(board, tmp_path):
     assert found.pop("gpu.clock_hz") > 70_000_000
     assert found == {"gpu.util": pytest.approx(0.437)}
     assert Gpu().obstacles(host) == []
+
+
+def test_a_card_beside_a_boards_own_gpu_is_the_one_that_is_told(tmp_path, monkeypatch):
+    put_in(monkeypatch)
+    jetson.nano(tmp_path)
+    driver = tmp_path / nvml.DRIVER.lstrip("/")
+    driver.parent.mkdir(parents=True, exist_ok=True)
+    driver.write_text("NVRM version: 580")
+    _, feed = opened(Gpu(), tmp_path)
+    assert {"gpu.power_w", "gpu.util"} <= values(feed.poll()).keys()
 
 
 def test_a_core_that_goes_offline_ends_its_series_and_no_other(tmp_path):
