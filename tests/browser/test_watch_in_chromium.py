@@ -115,8 +115,7 @@ def test_a_live_run_updates_the_page(browser: Any, filling: Any, width: int) -> 
         watching.process.wait()
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("devices", [3, 300])
+@pytest.mark.parametrize(("devices", "width"), [(3, 360), (300, 1280)])
 def test_every_device_of_a_fleet_has_a_row_that_changes_with_it(
     browser: Any, tmp_path: Path, devices: int, width: int
 ) -> None:

@@ -115,3 +115,12 @@ def test_workers_are_judged_where_every_epoch_reads_from_the_medium():
     ]
 
     assert said(MORE_WORKERS, cells).word == "holds here"
+
+
+def test_epochs_that_find_all_in_memory_do_not_tell_what_workers_do_for_a_medium():
+    cold = [replace(each, settings={**each.settings, CACHE: "cold"}) for each in made(MORE_WORKERS)]
+
+    found = said(MORE_WORKERS, cold)
+
+    assert found.word == "not measured"
+    assert "reads from the medium in every epoch" in found.why

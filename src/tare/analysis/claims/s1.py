@@ -25,7 +25,7 @@ from tare.analysis.claims.contrasts import (
     where,
 )
 from tare.analysis.claims.evidence import Evidence
-from tare.analysis.claims.factors import Cell, Value, factor_named, medium_factor, trains
+from tare.analysis.claims.factors import Cell, Value, factor_named, level, medium_factor, trains
 from tare.analysis.claims.media import ALWAYS_COLD, CACHE, SAME, UNSURE, WORKERS, by_speed, felt
 from tare.analysis.claims.model import Claim, Look
 
@@ -42,10 +42,15 @@ def one_worker_removes_most(evidence: Evidence) -> Look:
     return Look(tuple(made)) if made else Look(missing=(NO_WORKERS,))
 
 
+_FROM_MEMORY = (
+    "no trial reads from the medium in every epoch (`page_cache: cold_every_epoch`): nothing is hidden"
+)
+
+
 def more_workers_help_slow_media(evidence: Evidence) -> Look:
     """From one worker to the most: the slowest medium, or the fastest GPU, gains and the other end does not.
 
-    Where some trials read from the medium in every epoch, only they tell: after epoch 0 the others find all in memory.
+    Of media only trials tell that read from them in every epoch: after epoch 0 the others find all in memory.
     """
     cells = evidence.cells(metrics.MEAN_STEP, lambda record: (record.settings.get(WORKERS) or 0) >= 1)
     always_cold, gains = (ends(each, WORKERS, rising) for each in (at(cells, CACHE, ALWAYS_COLD), cells))
@@ -53,6 +58,8 @@ def more_workers_help_slow_media(evidence: Evidence) -> Look:
     if not slow or not fast:
         several = "several workers on two media, or at two GPU clocks, were not measured with everything else held"
         return Look(missing=(several,))
+    if what == _MEDIA and any(level(cell, CACHE) == "cold" for cell in (*slow, *fast)):
+        return Look(missing=(_FROM_MEMORY,))
     medium = medium_factor(slow) if what == _MEDIA else None
     if medium is not None:
         media = felt(evidence, medium)
