@@ -42,9 +42,7 @@ def one_worker_removes_most(evidence: Evidence) -> Look:
     return Look(tuple(made)) if made else Look(missing=(NO_WORKERS,))
 
 
-_FROM_MEMORY = (
-    "no trial reads from the medium in every epoch (`page_cache: cold_every_epoch`): nothing is hidden"
-)
+_FROM_MEMORY = "no trial reads from the medium in every epoch (`page_cache: cold_every_epoch`): nothing is hidden"
 
 
 def more_workers_help_slow_media(evidence: Evidence) -> Look:
