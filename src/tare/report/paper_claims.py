@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tare.analysis.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer
+from tare.analysis.claims.model import NOT_MEASURED, Answer, Word
+from tare.analysis.claims.telling import COUNTED
 from tare.analysis.papers.rows import NOT_HERE, WORDS, Answered
 from tare.report.paper_notes import (
     Note,
@@ -19,13 +20,7 @@ from tare.report.paper_notes import (
 from tare.report.words import count_text, safe_text
 
 _MIXED = "mixed"
-# Word -> how one take-away is counted, and how several are.
-_COUNTED: Mapping[str, tuple[str, str]] = {
-    HOLDS: ("holds", "hold"),
-    FAILS: ("does not hold", "do not hold"),
-    UNDECIDED: ("undecided", "undecided"),
-    NOT_MEASURED: (NOT_HERE, NOT_HERE),
-}
+_COUNTED: Mapping[Word, tuple[str, str]] = {**COUNTED, NOT_MEASURED: (NOT_HERE, NOT_HERE)}
 _COUNTED_MIXED = ("differs between its populations", "differ between their populations")
 
 

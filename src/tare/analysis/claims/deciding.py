@@ -18,7 +18,7 @@ from tare.analysis.claims.model import (
     Wants,
     Word,
 )
-from tare.analysis.claims.telling import figure_words
+from tare.analysis.claims.telling import COUNTED, figure_words
 from tare.analysis.compare import TIE, Contest, judge
 from tare.analysis.model import Comparison
 from tare.analysis.power import MOST
@@ -176,19 +176,14 @@ def _why(judged: Sequence[Judged], decisive: Judged, word: Word, look: Look, alp
     return _sentence([*told, *(f"not measured: {each}" for each in look.missing)])
 
 
-_FURTHER: Mapping[Word, tuple[str, str]] = {  # of one check, of several
-    HOLDS: ("holds", "hold"), FAILS: ("does not hold", "do not hold"), UNDECIDED: ("undecided", "undecided"),
-}  # fmt: skip
-
-
 def _further(words: Sequence[Word], told: int) -> str:
     """`3 further checks hold too`, `3 further checks: 2 hold, 1 undecided`."""
     others = words[told:]
     which = counted(len(others), "further check")
     if all(word == HOLDS for word in words):
-        return f"{which} {_FURTHER[HOLDS][len(others) > 1]} too"
+        return f"{which} {COUNTED[HOLDS][len(others) > 1]} too"
     counts = [(others.count(word), word) for word in dict.fromkeys(others)]
-    return f"{which}: {', '.join(f'{count} {_FURTHER[word][count > 1]}' for count, word in counts)}"
+    return f"{which}: {', '.join(f'{count} {COUNTED[word][count > 1]}' for count, word in counts)}"
 
 
 _SAID: Mapping[Wants, str] = {

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from tare.analysis.claims.model import Kind
+from collections.abc import Mapping
 
+from tare.analysis.claims.model import FAILS, HOLDS, UNDECIDED, Kind, Word
+
+COUNTED: Mapping[Word, tuple[str, str]] = {  # how one is counted, and how several are
+    HOLDS: ("holds", "hold"), FAILS: ("does not hold", "do not hold"), UNDECIDED: ("undecided", "undecided"),
+}  # fmt: skip
 LARGE = 1.0  # from +100 % on, a factor reads better than percent
 LEAST_SHARE, BELOW_LEAST = 0.001, "below 0.1 %"  # a share that is less is not told in digits
 
