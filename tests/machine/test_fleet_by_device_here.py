@@ -35,22 +35,27 @@ def tare(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
 
 
-def test_devices_are_compared_and_cells_are_left_out_on_one_of_them(fleet, tmp_path: Path) -> None:
+def test_devices_are_compared_without_what_one_lacks_and_cells_are_left_out_on_one_of_them(fleet, tmp_path) -> None:
+    one, two = fleet.devices["one"], fleet.devices["two"]
+    one.inside("cp", "/bin/true", "/run/only-on-one")
+    two.inside("sh", "-c", "[ ! -d /sys/class/powercap ] || mount -t tmpfs tare-none /sys/class/powercap")
     study = tmp_path / "study.yaml"
     study.write_text(
-        f"study: by-device\nplatform: bare\n{ARGVS}\nprobes: [cpu]\nrepeat: 1\ncompare: {{by: device, against: one}}\n"
-        "exclude: {device: two, workload.argv: [[sleep, '0.2']]}\n"
+        f"study: by-device\nplatform: bare\n{ARGVS}\n  - command: {{argv: [/run/only-on-one], attach: none}}\n"
+        "probes: [cpu, power_rapl]\nmissing: leave_out\nrepeat: 1\n"
+        "compare: {by: device, against: one}\nexclude: {device: two, workload.argv: [[sleep, '0.2']]}\n"
     )
     said = tare("run", str(study), "--fleet", str(fleet.inventory), "-o", str(tmp_path / "store"))
 
     with Store.open(tmp_path / "store") as store:
-        ran = sorted(
-            (str(each.settings["device"]), str(each.settings["workload.argv"][1]), each.twin)
-            for each in store.records()
-        )
+        records = store.records()
+    ran = sorted((str(each.settings["device"]), str(each.settings["workload.argv"][1]), each.twin) for each in records)
     assert ran == [
         ("one", "0.1", 0), ("one", "0.1", 1), ("one", "0.2", 0), ("one", "0.2", 1), ("two", "0.1", 0),
     ], said.stderr  # fmt: skip
+    assert {each.settings["probes"] for each in records} == {"cpu"}
+    for part in ("probe power_rapl: ", "workload command: two: "):
+        assert f"not measured here: {part}" in said.stderr
 
 
 def test_a_device_that_is_not_there_is_refused_before_anything_is_begun(fleet, tmp_path: Path) -> None:

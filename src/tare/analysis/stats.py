@@ -11,10 +11,10 @@ from scipy import special
 from tare.analysis.model import Estimate
 from tare.analysis.ranks import Floats
 
-FLOOR = 6  # trials a side: the fewest whose extremes hold the median with 95 % confidence (validity.md M2)
+FLOOR = 6  # trials a side: the fewest whose extremes hold the median with 95 % confidence (validity.md)
 ALPHA = 0.05
 RESAMPLES = 9_999
-OUTLIER_Z = 14.826  # ten robust standard deviations, in median absolute deviations (validity.md M16)
+OUTLIER_Z = 14.826  # ten robust standard deviations, in median absolute deviations (docs/explanation/validity.md)
 TIED_SHARE = 0.10  # where most values tie there is no deviation to count in: this far from the median
 _SEED = 20_240_229  # fixed: the same figures give the same interval, on every machine
 _CHUNK = 1_000_000  # resampled values held at a time

@@ -18,7 +18,7 @@ from tare.records.model import USABLE, Record
 HEADLINES = ("step_s", "wall_s")  # in this order, where the study declares none
 # Compared next to the headline, without a claim.
 BESIDE = ("compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w")
-APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (validity.md M12)
+APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (docs/explanation/validity.md)
 
 
 @dataclass(frozen=True)

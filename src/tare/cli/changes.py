@@ -69,6 +69,18 @@ def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Tria
         )
 
 
+def refuse_moved_images(store: Store, host: Host, planned: list[Trial]) -> None:
+    """A name that stands for another image than in this store is refused, also where nothing is left to run."""
+    from tare.trial.same_image import refuse_another
+
+    of_platforms = {trial.cell.platforms: trial for trial in planned}
+    images = {stack: stack[0].image_now(host) for stack in of_platforms if len(stack) == 1}
+    if any(images.values()):
+        records = list(store.records())
+        for stack, image in images.items():
+            refuse_another(of_platforms[stack].settings, {"root": "image", "image_id": image}, records)
+
+
 def refuse_mixing(store: Store, host: Host, planned: list[Trial], accept: bool) -> None:
     """Trials of two kernels, or of two versions of tare, are not put into one store by accident."""
     from tare.records.mixing import changed_since

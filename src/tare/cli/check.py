@@ -8,18 +8,21 @@ from typing import Any
 import click
 
 from tare.cli.engines import needs_of_study
-from tare.cli.options import json_option, print_json, width
+from tare.cli.interpreter import python_option
+from tare.cli.options import json_option, need, print_json, width
 from tare.cli.studies import load_study, scale_option
 from tare.errors import ObstacleError
 from tare.parts.find import KINDS, Kind, find, names
+from tare.study.model import Study
 
 
 @click.command("check")
 @click.argument("study", type=click.Path(path_type=Path), required=False)
 @scale_option
+@python_option
 @click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
 @json_option
-def command(study: Path | None, scale: str | None, trust: bool, as_json: bool) -> None:
+def command(study: Path | None, scale: str | None, python: str | None, trust: bool, as_json: bool) -> None:
     """Say what this device can and cannot do, and why; with STUDY, whether it can run that study."""
     from tare.host import LocalHost
     from tare.parts.advisories import advice
@@ -27,8 +30,9 @@ def command(study: Path | None, scale: str | None, trust: bool, as_json: bool) -
 
     host = LocalHost()
     if study is not None:
-        _check_study(study, scale, trust, as_json)
+        _check_study(study, load_study(study, trust, scale, python), as_json)
         return
+    need(python is None, "--python is for the workloads of a study: name one.")
     found: dict[str, Any] = {
         "device": device_facts(host),
         "abilities": [{"name": name, "yes": yes, "why": why} for name, yes, why in abilities(host)],
@@ -71,12 +75,11 @@ def _worded(facts: dict[str, Any]) -> str:
     return f"works here ({', '.join(f'{name} {value}' for name, value in facts.items())})." if facts else "works here."
 
 
-def _check_study(path: Path, scale: str | None, trust: bool, as_json: bool) -> None:
+def _check_study(path: Path, study: Study, as_json: bool) -> None:
     from tare.host import LocalHost
     from tare.plan.check import check
     from tare.plan.leaving_out import possible
 
-    study = load_study(path, trust, scale)
     with needs_of_study(study):
         study, cells = possible(study, LocalHost())
         checked = check(study, cells, LocalHost())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tare.cli.engines import needs_of_study
+from tare.cli.engines import needs_of
 from tare.cli.options import json_option, print_json, say, width
 from tare.errors import LineLost, TareError
 
@@ -65,7 +65,7 @@ def _row(device: Looked) -> list[str]:
 
 @command.command("worker")
 @click.option("--cluster", "address", required=True, metavar="ADDRESS", help="The scheduler, like tls://10.0.0.1:8786.")
-@click.option("--name", help="What this device is called, as the factor `device`; its host name unless said.")
+@click.option("--name", help="What this device is called, as the factor `device`; its host name by default.")
 @click.option("--ca", type=click.Path(path_type=Path), help="TLS: who vouches for the others.")
 @click.option("--cert", type=click.Path(path_type=Path), help="TLS: who vouches for this worker.")
 @click.option("--key", type=click.Path(path_type=Path), help="TLS: this worker's private key.")
@@ -87,10 +87,10 @@ def worker(address: str, name: str | None, ca: Path | None, cert: Path | None, k
 @command.command("obstacles", hidden=True)
 def obstacles() -> None:
     """Say whether this device can run the study on standard input; the controller of a fleet asks this."""
-    from tare.fleet.on_device import standing_here, study_of
+    from tare.fleet.on_device import platforms_here, standing_here, study_of
 
     request = json.loads(sys.stdin.readline())
-    with needs_of_study(study_of(request)):
+    with needs_of(platforms_here(request, study_of(request))):
         print_json(standing_here(request).as_json())
 
 
@@ -99,13 +99,13 @@ def obstacles() -> None:
 @click.argument("lock", type=int)
 def trial(folder: Path, lock: int) -> None:
     """Run the trial that the controller of a fleet has claimed in FOLDER."""
-    from tare.fleet.on_device import hold, keep_result, read_request, run_here, study_of
+    from tare.fleet.on_device import hold, keep_result, platforms_here, read_request, run_here, study_of
 
     hold(lock)
     request = read_request(folder)
     try:
         study = study_of(request)
-        with needs_of_study(study):
+        with needs_of(platforms_here(request, study)):
             outcome, notes = run_here(request, study)
     except LineLost as error:
         keep_result(folder, None, str(error), [])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.cli.changes import refuse_silent_changes_on
 from tare.cli.options import say
-from tare.cli.run import finish, open_store, row, study_text
+from tare.cli.run import compares_power, finish, open_store, row, study_text
 from tare.errors import NotRestoredError, ObstacleError, StudyError
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tare.fleet.inventory import Device
     from tare.fleet.local import Outcome
     from tare.fleet.running import FleetRun
+    from tare.plan.leaving_out import Lacking
+    from tare.plan.matrix import OnDevice
     from tare.plan.model import Trial
     from tare.records.store import Store
     from tare.study.model import Study
@@ -113,29 +115,77 @@ def _finished(wanted: Wanted, came: Came, as_json: bool, again: str) -> int:
 
 
 def _run(wanted: Wanted, over: Over) -> Came:
-    from tare.fleet.incoming import name_on_devices
-    from tare.fleet.orders import Task, plans
-    from tare.fleet.running import FleetRun
-    from tare.fleet.signals import Interruption
+    from tare.fleet.orders import plans
 
     _refuse_secrets(wanted.study)
     if over.inventory is not None:
         plans(wanted.study, _devices(over))  # what is wrong with it is said before anything is started
-    with _cluster(over) as (cluster, devices), open_store(wanted.study, wanted.text, wanted.folder) as store:
-        planned = plans(wanted.study, devices)
-        for device in devices:
-            if device not in planned:
-                say(f"{device.name}: the study excludes it, so nothing is run there.")
-        _note_plan(wanted, store, {device.name: its for device, its in planned.items()})
-        task = Task(
-            study_text(wanted.study), wanted.name, name_on_devices(store), os.urandom(4).hex(), wanted.retry_failed,
-            wanted.ignore_managers, wanted.accept_changes,
-        )  # fmt: skip
-        lines = Lines()
-        interruption = Interruption(lines.note, _FIRST_STOP, _LATER_STOP)
-        fleet = FleetRun(wanted.study, task, planned, store, cluster, lines, interruption, over.patience_s)
-        with interruption.watching():
-            return Came(_until_the_end(fleet), fleet.drained, fleet.at_work, fleet.not_restored)
+    with _cluster(over) as (cluster, devices):
+        lacking = _lacking(wanted, devices, cluster, over.patience_s)
+        wanted = replace(wanted, study=_left(wanted.study, lacking, devices))
+        with open_store(wanted.study, wanted.text, wanted.folder) as store:
+            return _run_into(store, wanted, lacking, devices, cluster, over.patience_s)
+
+
+def _run_into(
+    store: Store, wanted: Wanted, lacking: Lacking, devices: Sequence[Device], cluster: Any, patience_s: float
+) -> Came:
+    from tare.fleet.incoming import name_on_devices
+    from tare.fleet.lacking import settle
+    from tare.fleet.orders import Task, plans
+    from tare.fleet.running import FleetRun
+    from tare.fleet.signals import Interruption
+
+    planned = plans(wanted.study, devices, lacking)
+    for device in devices:
+        if device not in planned:
+            say(f"{device.name}: the study excludes it, so nothing is run there.")
+    leaves_out = wanted.study.missing == "leave_out"
+    if leaves_out and not store.states():
+        settle(store, lacking)
+    _note_plan(wanted, store, {device.name: its for device, its in planned.items()})
+    task = Task(
+        study_text(wanted.study), wanted.name, name_on_devices(store), os.urandom(4).hex(), wanted.retry_failed,
+        wanted.ignore_managers, wanted.accept_changes, leaves_out, lacking,
+    )  # fmt: skip
+    lines = Lines()
+    interruption = Interruption(lines.note, _FIRST_STOP, _LATER_STOP)
+    fleet = FleetRun(wanted.study, task, planned, store, cluster, lines, interruption, patience_s)
+    with interruption.watching():
+        return Came(_until_the_end(fleet), fleet.drained, fleet.at_work, fleet.not_restored)
+
+
+def _lacking(wanted: Wanted, devices: Sequence[Device], cluster: Any, patience_s: float) -> Lacking:
+    """What is left out: as it was settled when the store was begun, else as the devices say now."""
+    from tare.fleet.lacking import ask_all, settled
+    from tare.fleet.orders import plans
+    from tare.fleet.questions import Questions
+    from tare.plan.leaving_out import NOTHING
+
+    if wanted.study.missing == "refuse":
+        return NOTHING
+    if (known := settled(wanted.folder)) is not None:
+        return known
+    asked = list(plans(wanted.study, devices))  # and none that the study excludes
+    return ask_all(asked, study_text(wanted.study), wanted.name, Questions(cluster, patience_s), say)
+
+
+def _left(study: Study, lacking: Lacking, devices: Sequence[Device]) -> Study:
+    """The study as every device is asked to run it; what is left out is said. Refused where nothing is left."""
+    from tare.cli.power import tells_power
+    from tare.fleet.orders import factors
+    from tare.plan.leaving_out import left_of
+
+    if study.missing == "refuse":
+        return study
+    places: list[OnDevice] = [()] if study.for_fleet is None else [factors(device) for device in devices]
+    left = left_of(study, lacking, places).study
+    if left.left_out and compares_power(left) and not tells_power(left):
+        said = f"no probe of {study.study} that tells power works on every device, and nothing was run:"
+        raise ObstacleError(said, left.left_out)
+    for sentence in left.left_out:
+        say(f"not measured here: {sentence}")
+    return left
 
 
 def _until_the_end(fleet: FleetRun) -> Outcome:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.cli.interpreter import python_option
 from tare.cli.options import json_option, print_json, say, width
 from tare.cli.run import sensitivity
 from tare.cli.studies import load_study, scale_option
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 @click.command("plan")
 @click.argument("study", type=click.Path(path_type=Path))
 @scale_option
+@python_option
 @click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
 @json_option
-def command(study: Path, scale: str | None, trust: bool, as_json: bool) -> None:
+def command(study: Path, scale: str | None, python: str | None, trust: bool, as_json: bool) -> None:
     """List the trials of STUDY in order, with the time and the disk they take. Runs nothing.
 
     Where something keeps this device from running it, the plan is printed all the same, and the exit code is 3, as of
@@ -35,7 +37,7 @@ def command(study: Path, scale: str | None, trust: bool, as_json: bool) -> None:
     from tare.report.terminal import table
     from tare.report.words import count_text, duration_text, size_text
 
-    loaded, its_cells = possible(load_study(study, trust, scale), LocalHost(), brought=True)
+    loaded, its_cells = possible(load_study(study, trust, scale, python), LocalHost(), brought=True)
     checked = check(loaded, its_cells, LocalHost(), brought=True)
     planned = trials(loaded, its_cells)
     rows: list[dict[str, Any]] = [

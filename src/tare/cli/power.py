@@ -16,13 +16,21 @@ _COUNTERS = frozenset({"power_rapl", "gpu"})  # of a GPU only newer ones count: 
 _READ_BY_PERIOD = frozenset({"power_rails"})
 
 
+def tells_power(study: Study) -> bool:
+    """Whether a probe of the study tells power, or may."""
+    from tare.analysis.energy.cells import POWER_PROBES
+    from tare.parts.find import find
+
+    asked = [choice.name for choice in study.probes]
+    return any(name in POWER_PROBES or not _is_ours(find("probes", name)) for name in asked)
+
+
 def no_power(study: Study) -> list[str]:
     """Nothing where a probe of the study tells power; else which probes would, and what is in their way here."""
     from tare.analysis.energy.cells import POWER_PROBES
-    from tare.parts.find import find, names
+    from tare.parts.find import names
 
-    asked = [choice.name for choice in study.probes]
-    if any(name in POWER_PROBES or not _is_ours(find("probes", name)) for name in asked):
+    if tells_power(study):
         return []
     here = [name for name in POWER_PROBES if name in names("probes")]
     return list(_how_to_get_power(here, POWER_PROBES))

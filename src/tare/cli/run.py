@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.changes import refuse_mixing, refuse_silent_changes
+from tare.cli.changes import refuse_mixing, refuse_moved_images, refuse_silent_changes
 from tare.cli.engines import needs_of_study
 from tare.cli.fleet_options import fleet_options, over_devices
-from tare.cli.options import color, json_option, print_json, say, width
+from tare.cli.interpreter import known_interpreter, python_option, with_interpreter
+from tare.cli.options import color, json_option, need, print_json, say, width
 from tare.cli.studies import folder_of, load_study, scale_option, study_path
 from tare.errors import ObstacleError
 
@@ -36,6 +37,7 @@ TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud 
 @click.argument("study", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The store's folder; else out/NAME.")
 @scale_option
+@python_option
 @click.option(
     "--accept-changes", is_flag=True, help="Go on although the study file, the kernel or tare has changed since."
 )
@@ -49,8 +51,8 @@ TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud 
 @fleet_options
 @json_option
 def command(
-    study: Path, output: Path | None, scale: str | None, accept_changes: bool, retry_failed: bool, trust: bool,
-    ignore_managers: bool, as_json: bool, **fleet: Any,
+    study: Path, output: Path | None, scale: str | None, python: str | None, accept_changes: bool, retry_failed: bool,
+    trust: bool, ignore_managers: bool, as_json: bool, **fleet: Any,
 ) -> None:  # fmt: skip
     """Run STUDY, a file or a built-in name; a second run goes on where the first one stopped.
 
@@ -60,19 +62,23 @@ def command(
     `tare studies` lists the names. Where the study says `missing: leave_out`, what this device cannot run is left out
     and said; if nothing is left, nothing is run, and the exit code is 3.
     """
-    loaded = load_study(study, trust, scale)
-    text = study_path(study).read_text(encoding="utf-8-sig")
+    over = over_devices(fleet, trust)
+    need(over is None or python is None, "--python is for this device: of others the inventory names it (`python`).")
+    loaded = load_study(study, trust, scale, python)
     folder = output or folder_of(loaded)
-    at_scale = f" --scale {scale}" if scale else ""
-    if (over := over_devices(fleet, trust)) is not None:
+    # With an interpreter from the command line the file is not what is run: the study itself says which it was.
+    text = study_text(loaded) if python else study_path(study).read_text(encoding="utf-8-sig")
+    words = "".join(f" --{name} {shlex.quote(said)}" for name, said in (("scale", scale), ("python", python)) if said)
+    if over is not None:
         from tare.cli.fleet_run import Wanted, run_over
 
         wanted = Wanted(loaded, text, str(study), folder, accept_changes, retry_failed, ignore_managers)
-        run_over(wanted, over, as_json, f"tare run {study}{at_scale} {over.words()} -o {folder}")
+        run_over(wanted, over, as_json, f"tare run {study}{words} {over.words()} -o {folder}")
         return
+    loaded = with_interpreter(loaded, None if python else known_interpreter(loaded, folder))
     with needs_of_study(loaded):
         outcome = run_into(loaded, text, folder, accept_changes, retry_failed, ignore_managers)
-    finish(folder, outcome, as_json, f"tare run {study}{at_scale} -o {folder}")
+    finish(folder, outcome, as_json, f"tare run {study}{words} -o {folder}")
 
 
 def run_into(
@@ -104,6 +110,7 @@ def run_into(
     with open_store(study, text, folder) as store:
         refuse_silent_changes(store, study, planned, accept_changes)
         refuse_mixing(store, host, planned, accept_changes)
+        refuse_moved_images(store, host, planned)
         store.plan([row(trial) for trial in planned])
         say(sensitivity(study))
         time.sleep(max(0.0, LEAST_S - (time.monotonic() - began_s)))
@@ -127,8 +134,13 @@ def refuse_without_power(study: Study) -> None:
     """A study that compares power or energy is not begun where nothing tells them."""
     from tare.cli.power import no_power
 
-    if (study.compare.metric or "").startswith(("energy", "power")) and (sentences := no_power(study)):
+    if compares_power(study) and (sentences := no_power(study)):
         raise ObstacleError(f"no probe of {study.study} tells power here, and nothing was run:", sentences)
+
+
+def compares_power(study: Study) -> bool:
+    """Whether what the study compares is power or energy."""
+    return (study.compare.metric or "").startswith(("energy", "power"))
 
 
 def sensitivity(study: Study) -> str:

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from tare.cli.drawing import draw, need_kind
 from tare.cli.options import SHARE, json_option, need, print_json, say, width
 from tare.cli.patience import patience
+from tare.extras import pip_install
 from tare.measures import PositiveSeconds, SizeBytes
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def command(
     need_kind(output)
     asked = layers(policies, sizes, destages, reserve, disk_s, nvm_s)
     if not IS_COMPILED:
-        say(f"note: {WITHOUT}")
+        say(f"note: {WITHOUT}: `{pip_install('fast')}` brings it.")
     compile_ahead()
     found = []
     with patience("replaying the trace"), _traces(source) as traces:

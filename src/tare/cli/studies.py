@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tare.cli.interpreter import with_interpreter
 from tare.cli.options import json_option, print_json, width
 from tare.errors import StudyError
 from tare.study.load import at_every_scale, load
@@ -78,12 +79,12 @@ def study_path(study: Path) -> Path:
     raise StudyError(f"{study}: there is no such study file. {hint}")
 
 
-def load_study(study: Path, trust: bool = False, scale: str | None = None) -> Study:
-    return load(study_path(study), trust=trust, scale=scale)
+def load_study(study: Path, trust: bool = False, scale: str | None = None, python: str | None = None) -> Study:
+    return with_interpreter(load(study_path(study), trust=trust, scale=scale), python)
 
 
 def folder_of(study: Study) -> Path:
-    """Where a study's store lies unless said: each scale below the whole has its own."""
+    """Where a study's store lies by default: each scale below the whole has its own."""
     from tare.study.scales import FULL
 
     return Path("out") / (study.study if study.scale in ("", FULL) else f"{study.study}-{study.scale}")

@@ -13,6 +13,7 @@ import click
 
 from tare.cli.options import say, width
 from tare.errors import NoSuchInput, ObstacleError, StoreError, TareError
+from tare.extras import pip_install
 
 if TYPE_CHECKING:
     from tare.report.live.snapshot import Watched
@@ -70,7 +71,7 @@ def _in_browser(watched: Sequence[Watched], port: int) -> None:
         from tare.report.live.app import make_app
     except ImportError:
         raise ObstacleError(
-            'the dashboard needs starlette and uvicorn: `pip install "tare-bench[serve]"`; `--tui` does without.'
+            f"the dashboard needs starlette and uvicorn: `{pip_install('serve')}`; `--tui` does without."
         ) from None
     from tare.report.live.guard import new_token
 

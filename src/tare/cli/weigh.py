@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from tare.cli.engines import needs_of, platform
+from tare.cli.interpreter import python_option, with_interpreter
 from tare.cli.options import SHARE, json_option, need, say
 from tare.cli.run import finish, run_into, study_text
 from tare.errors import ObstacleError, StudyError
@@ -19,6 +20,7 @@ from tare.errors import ObstacleError, StudyError
 @click.command("weigh")
 @click.option("--in", "inside", metavar="PLATFORM", help="The platform to weigh.  [default: the first that works]")
 @click.option("--workload", metavar="NAME", help="A built-in workload: see `tare workloads`.  [default: lenet5]")
+@python_option
 @click.option(
     "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 6 to 20, by the noise]"
 )
@@ -37,6 +39,7 @@ from tare.errors import ObstacleError, StudyError
 def command(
     inside: str | None,
     workload: str | None,
+    python: str | None,
     repeat: int | None,
     margin: float,
     image: str | None,
@@ -52,6 +55,7 @@ def command(
     tare weigh -- python train.py --epochs 1
     """
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
+    need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
     from tare.study.load import from_plain
 
     work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
@@ -68,6 +72,7 @@ def command(
             },
             "tare weigh",
         )
+        study = with_interpreter(study, python)
         folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         outcome = run_into(study, study_text(study), folder)
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.cli.engines import needs_of
+from tare.cli.interpreter import python_option, with_interpreter
 from tare.cli.options import SHARE, json_option, need, print_json, say, width
 from tare.cli.run import run_into, study_text
 from tare.cli.weigh import built_in_workload, own_command
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 @click.command("why")
 @click.option("--workload", metavar="NAME", help="A built-in workload (see `tare workloads`).  [default: lenet5]")
+@python_option
 @click.option("--quota", type=float, help="The container's CPU quota, in cores.")
 @click.option("--cpuset", help="The container's cores, like 0-1.")
 @click.option("--memory", help="The container's memory limit, like 2GiB.")
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
     workload: str | None,
+    python: str | None,
     quota: float | None,
     cpuset: str | None,
     memory: str | None,
@@ -72,13 +75,13 @@ def command(
     if writable:
         fields["writable"] = True
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
-    _refuse_wrong({**fields, **profile}, work)
+    _refuse_wrong({**fields, **profile}, work, python)
     folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with ExitStack() as stack:
         stack.enter_context(needs_of(["docker"]))
         skipped = _skipped(fields, _chosen(only))
         stages = _stages({**fields, **profile}, fields, skipped)
-        run = _Run(folder, work, repeat, margin)
+        run = _Run(folder, work, python, repeat, margin)
         total = run.waterfall("total", [stages.whole, *stages.engines])
         if total.total.verdict == "equivalent" and not layers:
             _tell_nothing(total.total, folder, as_json)
@@ -89,11 +92,12 @@ def command(
     _tell(found, calls, skipped, folder, as_json)
 
 
-def _refuse_wrong(fields: dict[str, Any], work: dict[str, Any]) -> None:
+def _refuse_wrong(fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:
     """What is wrong with the options is said before anything is started."""
     from tare.study.load import from_plain
 
-    from_plain({"study": "why", "platform": [{"runc": fields}], "workload": work}, "tare why")
+    plain = {"study": "why", "platform": [{"runc": fields}], "workload": work}
+    with_interpreter(from_plain(plain, "tare why"), python)
 
 
 def _not_asked_for() -> Calls:
@@ -105,8 +109,9 @@ def _not_asked_for() -> Calls:
 class _Run:
     """The studies of a `why`: two that differ in their platforms alone, and one that is traced."""
 
-    def __init__(self, folder: Path, work: dict[str, Any], repeat: int, margin: float) -> None:
-        self._folder, self._work, self._repeat, self._margin = folder, work, repeat, margin
+    def __init__(self, folder: Path, work: dict[str, Any], python: str | None, repeat: int, margin: float) -> None:
+        self._folder, self._work, self._python = folder, work, python
+        self._repeat, self._margin = repeat, margin
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why import waterfall
@@ -132,7 +137,7 @@ class _Run:
         from tare.study.load import from_plain
 
         plain = {"study": f"why-{stage}", "platform": ["bare", *platforms], "workload": self._work, **fields}
-        study = from_plain(plain, "tare why")
+        study = with_interpreter(from_plain(plain, "tare why"), self._python)
         outcome = run_into(study, study_text(study), self._folder / stage)
         if outcome.interrupted:
             say(f"{outcome.why}. `tare why -o {self._folder}` with the same options goes on.")

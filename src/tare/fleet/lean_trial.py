@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from tare.fleet.lean_host import LeanHost
 from tare.fleet.lean_line import BEATS_UNHEARD, opened
 from tare.fleet.lean_sampling import READABLE, LeanSampler
 from tare.fleet.local import Sampled, Watcher, put_back_all
+from tare.fleet.ssh import Unreachable
 from tare.host import Host
-from tare.parts.protocols import Probe
-from tare.plan.check import check
+from tare.parts.protocols import Part, Probe
+from tare.plan.check import Asking, Obstacle, check
 from tare.plan.model import Cell
 from tare.study.model import Study
 from tare.trial.device import device_id, private_folder, state_dir
@@ -25,7 +26,13 @@ from tare_inside.users_variables import may_pass
 
 LEAST_FREE_BYTES = 32 << 20
 _ENDS_WITHIN_S = 30.0  # an agent whose line broke: to notice it, and to clean up
-_PLATFORM = "bare"
+_NEEDS_TARE = "needs tare on the device ({why}): put it there, and name its Python as `tare`."
+# By kind: what a lean device can be asked for, and why nothing else.
+_LEAN: Mapping[str, tuple[Collection[str], str]] = {
+    "platform": (("bare",), "a lean device runs `bare` only"),
+    "control": ((), "nobody would put it back if the line broke"),
+    "probe": (READABLE, "it is more than files to read"),
+}
 
 
 @contextmanager
@@ -54,6 +61,23 @@ def _jobs_get(there: Mapping[str, str], data: str) -> Iterator[None]:
         os.environ.update(ours)
 
 
+class LeanAsking(Asking):
+    """Asks parts what keeps them from working on a lean device; for what only tare there can do, it need not."""
+
+    def __init__(self, host: LeanHost) -> None:
+        super().__init__(host)
+        self._there = host
+
+    def look(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
+        name = part.part_name()
+        if why := _why_not_lean(kind, name):
+            return (Obstacle(kind, name, (why,)),)
+        found = super().look(kind, part)
+        if self._there.gone:  # or a broken line would pass for all that the device lacks
+            raise Unreachable(f"{self._there.name}: the line to the device broke while it was asked what it lacks.")
+        return found
+
+
 def obstacles_there(study: Study, cells: Sequence[Cell], host: LeanHost) -> list[str]:
     """Why the study cannot be driven on this device, in sentences."""
     return _not_lean(cells) or check(study, cells, host, ignore_managers=True).blocked
@@ -61,17 +85,22 @@ def obstacles_there(study: Study, cells: Sequence[Cell], host: LeanHost) -> list
 
 def _not_lean(cells: Sequence[Cell]) -> list[str]:
     """What only tare on the device itself can do."""
-    platforms = {part.part_name() for cell in cells for tenant in cell.everyone() for part in tenant.platforms}
-    controls = {part.part_name() for cell in cells for part in cell.controls}
-    probes = {part.part_name() for cell in cells for part in cell.probes}
-    needs = [(f"platform {name}", "a lean device runs `bare` only") for name in sorted(platforms - {_PLATFORM})]
-    needs += [(f"control {name}", "nobody would put it back if the line broke") for name in sorted(controls)]
-    needs += [(f"probe {name}", "it is more than files to read") for name in sorted(probes - set(READABLE))]
+    named = {
+        "platform": {part.part_name() for cell in cells for tenant in cell.everyone() for part in tenant.platforms},
+        "control": {part.part_name() for cell in cells for part in cell.controls},
+        "probe": {part.part_name() for cell in cells for part in cell.probes},
+    }
+    wanted = [(kind, name) for kind, names in named.items() for name in sorted(names)]
+    said = [f"{kind} {name} {why}" for kind, name in wanted if (why := _why_not_lean(kind, name))]
     if any(len(cell.everyone()) > 1 for cell in cells):
-        needs.append(("tenants", "a lean device runs one workload at a time"))
-    return [
-        f"{what} needs tare on the device ({why}): put it there, and name its Python as `tare`." for what, why in needs
-    ]
+        said.append(f"tenants {_NEEDS_TARE.format(why='a lean device runs one workload at a time')}")
+    return said
+
+
+def _why_not_lean(kind: str, name: str) -> str:
+    """Why only tare on the device itself can do this; empty where the device has to be asked."""
+    can, why = _LEAN.get(kind, ((name,), ""))
+    return "" if name in can else _NEEDS_TARE.format(why=why)
 
 
 def no_room_there(host: LeanHost) -> list[str]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tare import __version__
 from tare.errors import NotRestoredError, ObstacleError, StudyError
 from tare.fleet.exchange import Exchange, Post
 from tare.fleet.incoming import Incoming
-from tare.fleet.orders import Task, factors
-from tare.fleet.standing import Standing, read_standing
+from tare.fleet.orders import Task
+from tare.fleet.standing import Standing, read_standing, standing_question
 from tare.records.mixing import changed_since
 
 _GRACE_S = 10.0  # for a trial of an earlier run that has most likely ended: its device is then there from the start
+_SETTLED = (
+    "What is left out was settled when the store was begun, so that all of it can be compared: `--on` names the "
+    "devices that can run the rest, and a new folder (-o) asks every device again."
+)
 T = TypeVar("T")
 
 
@@ -59,7 +61,8 @@ class Muster:
                 self._ask_standing(post)
         self._exchange.hear(lambda post: post.collected)
         if self._obstacles:
-            raise ObstacleError("the study cannot run on every device, and nothing was run:", self._obstacles)
+            said = [*self._obstacles, *([_SETTLED] if self._task.leaves_out else [])]
+            raise ObstacleError("the study cannot run on every device, and nothing was run:", said)
         if self._changes:
             raise StudyError(
                 "\n".join(self._changes) + "\nWhat was measured there before cannot be told apart from what is "
@@ -79,11 +82,10 @@ class Muster:
             self._ask_standing(post)
 
     def _ask_standing(self, post: Post) -> None:
-        request = {"study": self._task.text, "name": self._task.name, "ignore_managers": self._task.ignore_managers}
-        request |= {"tare": __version__, "python": post.device.python, "device": factors(post.device)}
-        question = {"do": "engine", "engine": post.device.engine, "arguments": ["fleet", "obstacles"]}
-        stdin = json.dumps(request) + "\n"
-        self._ask(post, {**question, "stdin": stdin}, "ready", read_standing, self._stands)
+        task = self._task
+        more: dict[str, Any] = {"ignore_managers": task.ignore_managers, "lacking": task.lacking.as_json()}
+        question = standing_question(post.device, task.text, task.name, **more)
+        self._ask(post, question, "ready", read_standing, self._stands)
 
     def _stands(self, post: Post, standing: Standing) -> None:
         obstacles = [f"{post.name}: {sentence}" for sentence in standing.obstacles]

@@ -15,14 +15,15 @@ from typing import Any
 
 from tare import __version__
 from tare.errors import StoreError, TareError
-from tare.fleet.lean_trial import driven, no_room_there, obstacles_there, owned_there, sampler_for
+from tare.fleet.lean_trial import LeanAsking, driven, no_room_there, obstacles_there, owned_there, sampler_for
 from tare.fleet.local import Outcome, run_study
 from tare.fleet.orders import planned_on
 from tare.fleet.standing import Standing
 from tare.host import Host, LocalHost
-from tare.plan.check import check
+from tare.plan.check import Asking, check, parts_of
+from tare.plan.leaving_out import Lacking
 from tare.plan.matrix import cells
-from tare.plan.model import Trial
+from tare.plan.model import Cell, Trial
 from tare.records.durable import free_bytes, make_folders, replace_file
 from tare.records.store import Store
 from tare.study.load import loads
@@ -63,22 +64,44 @@ def study_of(request: Mapping[str, Any]) -> Study:
 
 
 def standing_here(request: Mapping[str, Any]) -> Standing:
-    """Whether this device can run the study, and what is known of it now."""
+    """Whether this device can run the study, and what is known of it now; or what it lacks, if that is asked."""
     if (theirs := request.get("tare", __version__)) != __version__:
         why = f"tare {__version__} is here, and {theirs} on the controller: their records are not to be mixed."
         return Standing(obstacles=(why,))
-    study = study_of(request)
-    here = cells(study, device=_device(request))
+    study, asks_what_is_missing = study_of(request), bool(request.get("leave_out"))
+    here = cells_here(request, study)
     if lean := request.get("lean"):
         with driven(lean, float(request["patience_s"])) as there:
+            if asks_what_is_missing:
+                return _lacks(here, LeanAsking(there))
             return _standing(obstacles_there(study, here, there), [*no_room_there(there), *_no_room()], there)
     host = LocalHost(python=_interpreter(request))
+    if asks_what_is_missing:
+        return _lacks(here, Asking(host), _no_interpreter(request))
     found = check(study, here, host, ignore_managers=bool(request.get("ignore_managers"))).blocked
     return _standing([*found, *_no_interpreter(request)], _no_room(), host)
 
 
+def cells_here(request: Mapping[str, Any], study: Study) -> list[Cell]:
+    """What this device is asked to run; the controller has settled what is left out of it."""
+    return _lacking(request).kept(cells(study, device=_device(request)))
+
+
+def platforms_here(request: Mapping[str, Any], study: Study) -> list[str]:
+    """The platforms that stand on this machine during a trial; those of a lean device do not."""
+    here = [] if request.get("lean") else cells_here(request, study)
+    return [part.part_name() for cell in here for kind, part in parts_of(cell) if kind == "platform"]
+
+
 def _standing(obstacles: Sequence[str], own: Sequence[str], host: Host) -> Standing:
     return Standing(tuple(obstacles), tuple(own), kernel=device_facts(host).get("kernel"), tare=__version__)
+
+
+def _lacks(here: Sequence[Cell], asking: Asking, obstacles: Sequence[str] = ()) -> Standing:
+    """Which parts of these cells do not work; unless something stands in the way of all of them."""
+    for kind, part in () if obstacles else [each for cell in here for each in parts_of(cell)]:
+        asking.ask(kind, part)
+    return Standing(tuple(obstacles), tare=__version__, lacking=Lacking(asking.stopped))
 
 
 def run_here(request: Mapping[str, Any], study: Study) -> tuple[Outcome, list[str]]:
@@ -113,13 +136,17 @@ def hold(descriptor: int) -> None:
 
 
 def _the_trial(request: Mapping[str, Any], study: Study) -> Trial:
-    for trial in planned_on(study, _device(request)):
+    for trial in planned_on(study, _device(request), _lacking(request)):
         if trial.id == request["trial"]:
             return trial
     raise TareError(
         f"the study makes another plan on this device: trial {request['trial']} is not in it.\n"
         "The device has another version of tare, or of a part: `tare fleet check` shows both."
     )
+
+
+def _lacking(request: Mapping[str, Any]) -> Lacking:
+    return Lacking.from_json(request.get("lacking", ()))
 
 
 def _device(request: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

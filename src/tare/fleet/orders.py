@@ -8,6 +8,7 @@ from typing import Any
 
 from tare.errors import StudyError
 from tare.fleet.inventory import Device
+from tare.plan.leaving_out import NOTHING, Lacking
 from tare.plan.matrix import cells
 from tare.plan.model import Trial
 from tare.plan.order import trials
@@ -28,6 +29,8 @@ class Task:
     retry_failed: bool = False
     ignore_managers: bool = False
     accept_changes: bool = False
+    leaves_out: bool = False  # the study says that what is missing may be
+    lacking: Lacking = NOTHING  # what is left out on every device
 
 
 def factors(device: Device) -> tuple[tuple[str, str], ...]:
@@ -40,18 +43,18 @@ def on_device(planned: Sequence[Trial], device: tuple[tuple[str, str], ...]) -> 
     return [replace(trial, cell=replace(trial.cell, device=device)) for trial in planned]
 
 
-def planned_on(study: Study, device: tuple[tuple[str, str], ...]) -> list[Trial]:
+def planned_on(study: Study, device: tuple[tuple[str, str], ...], lacking: Lacking = NOTHING) -> list[Trial]:
     """The study's whole plan, for one device; empty where the study excludes it."""
-    return trials(study, cells(study, device=device))
+    return trials(study, lacking.kept(cells(study, device=device)))
 
 
-def plans(study: Study, devices: Sequence[Device]) -> dict[Device, list[Trial]]:
-    """What each device has to run; one that the study excludes altogether is not among them."""
+def plans(study: Study, devices: Sequence[Device], lacking: Lacking = NOTHING) -> dict[Device, list[Trial]]:
+    """What each device has to run, without cells of what is lacking; one that the study excludes is not among them."""
     if study.for_fleet is None:  # then one plan does for all
-        planned = trials(study, cells(study))
+        planned = trials(study, lacking.kept(cells(study)))
         return {device: on_device(planned, factors(device)) for device in devices}
     refuse_unknown(study, devices)
-    found = {device: planned_on(study, factors(device)) for device in devices}
+    found = {device: planned_on(study, factors(device), lacking) for device in devices}
     kept = {device: planned for device, planned in found.items() if planned}
     if not kept:
         raise StudyError(f"{study.source.at('exclude')}the exclusions leave no cell to run on any device.")
@@ -98,4 +101,5 @@ def question(trial: Trial, device: Device, task: Task, number: int, have: Sequen
         "device": [list(pair) for pair in factors(device)],
         "retry_failed": task.retry_failed,
         "ignore_managers": task.ignore_managers,
+        "lacking": task.lacking.as_json(),
     }

@@ -38,10 +38,10 @@ class Container(Limits):
     """The interpreter inside an image; with `rootfs: host` it is the host's own."""
 
     shm: SizeBytes = 1 << 30
-    """Size of /dev/shm inside, where data loader workers pass their batches; 1 GiB unless told."""
+    """Size of /dev/shm inside, where data loader workers pass their batches; 1 GiB by default."""
 
     gpu: bool | None = None
-    """Hand on the NVIDIA GPUs that there are, unless told; to an image the driver too, by NVIDIA's runtime."""
+    """Hand the NVIDIA GPUs on: by default all that there are, to an image the driver too, by NVIDIA's runtime."""
 
     writable: bool = False
     """Let the workload write to its root: to the overlay's upper layer, which goes with the container."""

@@ -30,7 +30,7 @@ class Wanted:
     writable: bool = False
     open_files: tuple[int, int] | None = None
     gpus: Sequence[GpuFile] = ()
-    runtime: str = ""  # the engine's own choice unless told
+    runtime: str = ""  # the engine's own choice by default
 
 
 def config(wanted: Wanted) -> dict[str, Json]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import ObstacleError, TareError, TrialError
+from tare.extras import pip_install
 from tare.host import Host, LocalHost
 from tare.parts import engine_process
 from tare.parts.engine_process import UNIX, Patience
@@ -93,7 +94,7 @@ def sdk_obstacles() -> list[str]:
     try:
         import docker  # noqa: F401
     except ImportError:
-        return ["the Docker SDK for Python is missing: `pip install 'tare-bench[docker]'` brings it."]
+        return [f"the Docker SDK for Python is missing: `{pip_install('docker')}` brings it."]
     return []
 
 

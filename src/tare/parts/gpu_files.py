@@ -36,7 +36,7 @@ def gpu_files(host: Host) -> list[GpuFile]:
 
 
 def handed_on(host: Host, wanted: bool | None) -> list[GpuFile]:
-    """What a container gets: nothing if it is not wanted, and unless told whatever there is."""
+    """What a container gets: nothing if it is not wanted, and by default whatever there is."""
     return [] if wanted is False else gpu_files(host)
 
 

@@ -129,10 +129,10 @@ class Guest(limits.Limits):
     """
 
     cpus: Annotated[int, Field(ge=1, le=512)] | None = None
-    """Virtual processors; unless told, as many as the cores that the machine may use."""
+    """Virtual processors; by default as many as the cores that the machine may use."""
 
     kernel: Path | None = None
-    """The guest's kernel; unless told, the best that is found here."""
+    """The guest's kernel; by default the best that is found here."""
 
     modules: ClassVar[tuple[str, ...]] = ()
     """What a guest of this kind needs of its kernel, built in or loaded."""

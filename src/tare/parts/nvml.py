@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import DeviceLost, TareError
+from tare.extras import pip_install
 from tare.host import Host, LocalHost
 
 DRIVER = "/proc/driver/nvidia/version"
@@ -215,7 +216,7 @@ def _library() -> Any:
     try:
         library = importlib.import_module("pynvml")
     except ImportError:
-        raise TareError("nvidia-ml-py is not installed: `pip install 'tare-bench[nvidia]'` brings it") from None
+        raise TareError(f"nvidia-ml-py is not installed: `{pip_install('nvidia')}` brings it") from None
     try:
         library.nvmlInit()
     except library.NVMLError as error:

@@ -117,6 +117,10 @@ class Platform(Part):
         """What is worth knowing about it on this host, where it works: versions, how it is set up."""
         return {}
 
+    def image_now(self, host: Host) -> str | None:
+        """The id of the image that its name stands for now; None where there is none that could be another tomorrow."""
+        return None
+
     def slowness(self) -> float:
         """How many times slower a workload runs in it than on bare metal, roughly, for plans."""
         return 1.0

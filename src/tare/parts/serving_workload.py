@@ -48,7 +48,7 @@ class ServingWorkload(TorchWorkload):
     scale: float = Field(default=1.0, gt=0, le=1)
     """Shrinks the network, where it can be shrunk, for a small machine."""
     pixels: PositiveInt | None = None
-    """Side of the images that the network gets; what it was made for unless said."""
+    """Side of the images that the network gets; what it was made for by default."""
 
     @field_validator("backend")
     @classmethod

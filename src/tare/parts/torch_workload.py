@@ -27,7 +27,7 @@ class TorchWorkload(Workload):
     meets = "ready"
 
     threads: PositiveInt | Literal["quota"] | None = None
-    """Threads of torch and OpenMP; their own choice (the machine's cores) unless said; `quota`: as many as cores that
+    """Threads of torch and OpenMP; their own choice (the machine's cores) by default; `quota`: as many as cores that
     the platform may use."""
     malloc: Malloc = "fixed"
     """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
@@ -81,7 +81,7 @@ def _without_torch(python: str, asked: Completed, part: str) -> str | None:
     if asked.code == _ABSENT:
         return (
             f"{python} has no PyTorch: `{python} -m pip install torch` puts it there, "
-            f"or set `python` of {part} to an interpreter that has it."
+            f"or name an interpreter that has it: `--python PATH`, or `python` of {part} in the study."
         )
     said = (asked.err or asked.out).strip().splitlines()[-1:]
     return f"{python} could not be asked whether it has PyTorch{': ' + said[0] if said else ''}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tare.errors import TareError
 from tare.host import Host
@@ -111,21 +112,44 @@ def parts_of(cell: Cell) -> list[tuple[str, Part]]:
     return found + [("workload", tenant.workload) for tenant in everyone]
 
 
+class PartKey(NamedTuple):
+    """What tells one part of a study from every other one."""
+
+    kind: str
+    name: str
+    fields: str  # as JSON
+
+    @classmethod
+    def of(cls, kind: str, part: Part) -> PartKey:
+        return cls(kind, part.part_name(), json.dumps(part.fields(), sort_keys=True))
+
+
 class Asking:
     """Asks parts what keeps them from working on a host, each distinct one once."""
 
     def __init__(self, host: Host, brought: bool = False) -> None:
         self._host = host
         self._brought = brought  # what a run brings with it is not missing
-        self._answers: dict[tuple[str, str, str], tuple[Obstacle, ...]] = {}
+        self._answers: dict[PartKey, tuple[Obstacle, ...]] = {}
+
+    @property
+    def stopped(self) -> dict[PartKey, tuple[str, ...]]:
+        """Of what was asked, the parts that cannot work, and why in sentences."""
+        answers = self._answers.items()
+        found = {key: tuple(text for each in stopped for text in each.sentences) for key, stopped in answers}
+        return {key: sentences for key, sentences in found.items() if sentences}
 
     def ask(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
-        key = (kind, part.part_name(), json.dumps(part.fields(), sort_keys=True))
+        key = PartKey.of(kind, part)
         if key not in self._answers:
-            stopped = tuple(_ask(kind, part, self._host))
-            comes = self._brought and isinstance(part, Platform) and part.brought_by_run(self._host)
-            self._answers[key] = () if comes else stopped
+            self._answers[key] = self.look(kind, part)
         return self._answers[key]
+
+    def look(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
+        """What keeps it from working, found out on the host itself."""
+        stopped = tuple(_ask(kind, part, self._host))
+        comes = self._brought and isinstance(part, Platform) and part.brought_by_run(self._host)
+        return () if comes else stopped
 
     def first_time(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
         """The same, but nothing about a part that was asked before."""

@@ -50,7 +50,7 @@ class Record:
 
     @property
     def traced(self) -> bool:
-        """Whether a tracer ran beside it: then its times are not compared (validity.md M31)."""
+        """Whether a tracer ran beside it: then its times are not compared (docs/explanation/validity.md)."""
         return "traced" in self.facts
 
     @property

@@ -1,6 +1,6 @@
 """The door to the chart library: Vega-Lite, as vl-convert carries it (docs/decisions/0013-charts.md).
 
-Without it (`pip install "tare-bench[report]"`) a report has its tables alone, and says so.
+Without it (the extra `report`) a report has its tables alone, and says so.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from importlib import resources
 from typing import Any
 
 from tare.errors import ObstacleError
+from tare.extras import pip_install
 from tare.report.figure import Figure
 from tare.report.theme import for_page, for_paper
 
-ABSENT = 'charts need the library vl-convert: `pip install "tare-bench[report]"`.'
+_NEEDED = "charts need the library vl-convert"
+ABSENT = f"{_NEEDED}, which tare's extra `report` brings."  # in a page that others read: no path of this machine
 WIDTH_POINTS = 460  # a column and a half of a paper
 _SCALE = 3  # of a PNG: 216 dots an inch
 
@@ -72,7 +74,7 @@ def _library() -> Any:
     try:
         import vl_convert
     except ImportError:
-        raise ObstacleError(ABSENT) from None
+        raise ObstacleError(f"{_NEEDED}: `{pip_install('report')}` brings it.") from None
     return vl_convert
 
 

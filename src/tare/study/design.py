@@ -14,7 +14,7 @@ from tare.study.select import Selector
 from tare.study.source import Complaint
 from tare.study.times import time_between, written
 
-ENOUGH_REPEATS = 6  # the fewest that have a 95 % interval of the median (validity.md M2)
+ENOUGH_REPEATS = 6  # the fewest that have a 95 % interval of the median (docs/explanation/validity.md)
 MOST_REPEATS = 20  # with a stop rule that names no cap
 MOST_BLOCKS = 1_000_000  # so that everything which is counted from it stays a number
 DEFAULT_MARGIN = 0.05

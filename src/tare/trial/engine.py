@@ -48,7 +48,7 @@ class Bench:
     journal: Journal
     scratch: Path
     period_s: float = 0.1
-    sampler: Callable[[Sequence[Probe], Path, float], Sampling] | None = None  # ours unless told
+    sampler: Callable[[Sequence[Probe], Path, float], Sampling] | None = None  # ours by default
 
 
 def run_trial(trial: Trial, bench: Bench) -> Record:

@@ -87,6 +87,28 @@ def test_modes_are_predicted_by_the_mean_step():
     assert said(TIME, cells).word == "does not hold here"
 
 
+def test_a_time_that_still_falls_with_the_most_cores_is_no_evidence_against_its_stopping_beyond_them():
+    cells = [
+        cell({"platform.cores": cores, "workload": "application"}, {"step_s": time})
+        for cores, time in ((4, 1.0), (16, 0.5), (32, 0.3))
+    ]
+
+    found = said("s4.e2e-stops-improving", cells)
+
+    assert found.word == "undecided"
+    assert "may stop beyond them" in found.why
+
+
+def test_a_container_in_a_pinned_machine_is_pinned_as_its_machine_is():
+    inside = {"platform.1.docker.pin": False}
+    cells = [
+        cell({"platform": "qemu+docker", "platform.0.qemu.pin": pin, **inside}, {"step_s": STEP * (1 - 0.2 * pin)})
+        for pin in (True, False)
+    ]
+
+    assert said("s4.pinning-lowers-the-overhead", cells).word == "holds here"
+
+
 # Saturation
 
 

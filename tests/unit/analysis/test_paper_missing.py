@@ -61,6 +61,13 @@ def test_an_energy_that_was_read_and_not_believed_says_why_and_not_that_there_is
     )
 
 
+def test_a_trial_whose_energy_was_doubted_is_not_why_the_idle_power_is_missing():
+    store = held(TAX, "small", metrics=["energy_j"])
+    energy = {"source": "gpu", "doubts": ["gpu: too short."]}
+    doubted = [replace(each, facts={**each.facts, "energy": energy}) for each in store.records]
+    assert "no idle power was measured" in ours("0.12a", with_records(store, doubted)).why
+
+
 def test_a_study_that_the_machine_refused_is_not_told_as_forgotten():
     refused = replace(machine(held(TAX, "small")), not_run={"s3-dvfs": ("dvfs: no clocks.", "gpu: none.")})
     rows = answered(paper("s3"), [refused])

@@ -11,8 +11,8 @@ import pytest
 
 from some_records import draft
 from tare import __version__
-from tare.cli.changes import refuse_mixing
-from tare.errors import StudyError
+from tare.cli.changes import refuse_mixing, refuse_moved_images
+from tare.errors import StudyError, TrialError
 from tare.records.model import Record
 from tare.testing import FakeHost
 from tare.trial.facts import device_facts
@@ -66,3 +66,30 @@ def test_what_cannot_be_used_and_what_is_complete_is_no_reason_to_refuse():
     whole = begun(tare_version="0.0.1")
     whole.left = "ok"
     refuse_mixing(whole, FakeHost(), PLANNED, accept=False)
+
+
+@dataclass(frozen=True)
+class InImage:
+    """A platform whose image's name stands for this id now."""
+
+    now: str | None
+
+    def image_now(self, host: Any) -> str | None:
+        return self.now
+
+
+def in_image(now: str | None) -> list[Any]:
+    """One trial in the image `app:new`."""
+    cell = SimpleNamespace(platforms=(InImage(now),))
+    return [SimpleNamespace(id="a", cell=cell, settings={"platform.image": "app:new"})]
+
+
+def test_a_tag_that_has_moved_is_refused_though_every_trial_is_done():
+    place = {"root": "image", "image_id": "sha256:a"}
+    whole = begun(settings={"platform.image": "app:new"}, facts={**HERE, "place": place})
+    whole.left = "ok"
+
+    refuse_moved_images(whole, FakeHost(), in_image("sha256:a"))
+    refuse_moved_images(whole, FakeHost(), in_image(None))
+    with pytest.raises(TrialError, match="app:new is another one than in earlier trials .*: sha256:a then, sha256:b now"):
+        refuse_moved_images(whole, FakeHost(), in_image("sha256:b"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ from tare.cli.fleet import command
 from tare.errors import NotRestoredError, TareError
 from tare.fleet import on_device
 from tare.fleet.local import Outcome
-from tare.fleet.on_device import keep_result, standing_here
+from tare.fleet.on_device import keep_result, platforms_here, standing_here, study_of
+from tare.fleet.standing import read_standing
+from tare.testing import FakeHost
 
 STUDY = "study: s\nplatform: bare\nworkload: torch_train\nrepeat: 2\n"
 
@@ -27,7 +28,7 @@ def claimed(tmp_path, monkeypatch):
     """A claim's folder, as the agent makes it; what comes of the trial is the test's to say."""
     (tmp_path / "request.json").write_text(json.dumps({"study": STUDY, "name": "s.yaml"}))
     monkeypatch.setattr(on_device, "study_of", lambda request: None)
-    monkeypatch.setattr("tare.cli.fleet.needs_of_study", lambda study: nullcontext())
+    monkeypatch.setattr(on_device, "platforms_here", lambda request, study: [])
 
     def run(came: Any) -> dict[str, Any]:
         def run_here(request: Any, study: Any) -> Any:
@@ -96,3 +97,50 @@ def test_a_device_says_which_kernel_and_which_tare_it_has():
 def test_another_version_of_tare_is_an_obstacle():
     assert standing().obstacles == ()
     assert "and 9.9 on the controller" in standing(tare="9.9").obstacles[0]
+
+
+# Asked what it lacks
+
+BOTH = "study: s\nplatform: [bare, docker]\nworkload: torch_train\nrepeat: 2\nmissing: leave_out\n"
+
+
+@pytest.fixture
+def without_docker(monkeypatch):
+    """This device has no docker, and no memory to look at."""
+    files = {"/obstacles/docker": "docker: no engine answers.", "/obstacles/memory": "there is none."}
+    monkeypatch.setattr(on_device, "LocalHost", lambda python: FakeHost(files=files))
+    monkeypatch.setattr(on_device, "device_facts", lambda host: {"kernel": "5.10"})
+
+
+def test_a_device_says_which_parts_it_lacks_and_that_is_no_obstacle(without_docker):
+    found = standing(study=BOTH, leave_out=True)
+    assert found.obstacles == ()
+    lacks = {(key.kind, key.name): said for key, said in found.lacking.parts.items()}
+    assert lacks == {("platform", "docker"): ("docker: no engine answers.",), ("probe", "memory"): ("there is none.",)}
+    assert read_standing({"code": 0, "out": json.dumps(found.as_json()), "err": ""}) == found
+
+
+def test_what_is_left_out_is_no_obstacle_and_what_is_not_is_one_whatever_the_study_says(without_docker):
+    lacking = standing(study=BOTH, leave_out=True).lacking.as_json()
+    every = {"platform docker: no engine answers.", "probe memory: there is none."}
+    assert set(standing(study=BOTH).obstacles) == every
+    reduced = BOTH + "probes: [cpu]\n"  # as the controller sends it
+    assert standing(study=reduced, lacking=lacking).obstacles == ()
+    assert standing(study=reduced).obstacles == ("platform docker: no engine answers.",)
+
+
+def test_without_the_interpreter_for_workloads_a_device_lacks_nothing_else(without_docker):
+    found = standing(study=BOTH, leave_out=True, python="/no/such/python")
+    assert "there is no /no/such/python on this device" in found.obstacles[0]
+    assert found.lacking.parts == {}
+
+
+def test_a_platform_that_is_left_out_or_on_a_lean_device_is_not_made_ready_here(without_docker):
+    lacking = standing(study=BOTH, leave_out=True).lacking.as_json()
+    request = {"study": BOTH, "name": "s.yaml"}
+    with stand_ins():
+        study = study_of(request)
+        assert set(platforms_here(request, study)) == {"bare", "docker"}
+        assert set(platforms_here({**request, "lean": {"name": "d"}}, study)) == set()
+        some = [row for row in lacking if row[0] == "platform"]
+        assert set(platforms_here({**request, "lacking": some}, study)) == {"bare"}

@@ -92,7 +92,7 @@ def test_no_nvidia_ml_py_is_a_sentence_that_says_what_to_install(monkeypatch):
     monkeypatch.setattr(nvml, "_opened", {})
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    assert "tare-bench[nvidia]" in nvml.trouble(LocalHost())
+    assert "[nvidia]'` brings it" in nvml.trouble(LocalHost())
 
 
 def test_a_driver_without_a_gpu_is_a_sentence(library):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +10,18 @@ import pytest
 
 from stand_in_parts import stand_ins
 from tare.errors import ObstacleError
-from tare.plan.leaving_out import Possible, possible
+from tare.plan.check import Asking, parts_of
+from tare.plan.leaving_out import Lacking, Possible, left_of, possible
+from tare.plan.matrix import cells
 from tare.study.load import from_plain
 from tare.testing import FakeHost
+
+PLAIN: dict[str, Any] = {
+    "study": "s",
+    "platform": ["bare", "docker", "qemu"],
+    "workload": "torch_train",
+    "missing": "leave_out",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +31,8 @@ def parts() -> Iterator[None]:
 
 
 def left(obstacles: dict[str, str], **keys: Any) -> Possible:
-    plain = {"study": "s", "platform": ["bare", "docker", "qemu"], "workload": "torch_train", "missing": "leave_out"}
     host = FakeHost(files={f"/obstacles/{part}": text for part, text in obstacles.items()})
-    return possible(from_plain(plain | keys), host)
+    return possible(from_plain(PLAIN | keys), host)
 
 
 def platforms(found: Possible) -> list[str]:
@@ -93,3 +102,16 @@ def test_without_what_the_others_are_compared_with_nothing_is_run() -> None:
 
 def test_a_study_that_varied_nothing_may_have_one_level() -> None:
     assert platforms(left({}, platform="bare")) == ["bare"]
+
+
+def test_what_is_known_to_be_lacking_is_left_out_as_if_the_device_had_said_so() -> None:
+    obstacles = {"qemu": "there is no qemu.", "cgroup": "no cgroups.", "page_cache": "this needs root."}
+    keys = {"probes": ["cpu", "cgroup"], "control": {"page_cache": "cold"}}
+    study = from_plain(PLAIN | keys)
+    asking = Asking(FakeHost(files={f"/obstacles/{part}": text for part, text in obstacles.items()}))
+    for kind, part in (each for cell in cells(study) for each in parts_of(cell)):
+        asking.ask(kind, part)
+    known = Lacking.from_json(json.loads(json.dumps(Lacking(asking.stopped).as_json())))
+
+    assert left_of(study, known) == left(obstacles, **keys)
+    assert known.kept(cells(left_of(study, known).study)) == list(left(obstacles, **keys).cells)

@@ -29,16 +29,19 @@ _MEDIUM = ("emulate", "storage", "medium", "disk", "media")
 
 
 def cell_of(record: Record) -> Cell:
-    """The settings that tell a trial's cell from others, without what is None; a stack has its innermost placement."""
+    """The settings that tell a trial's cell from others, without what is None; a stack has its outermost placement.
+
+    That is the machine's, as in rows (`papers.levels.setting`): a container in it that says nothing is not `vanilla`.
+    """
     found: dict[str, Value] = {}
-    for name, value in record.settings.items():
+    for name, value in sorted(record.settings.items()):  # platform.0.qemu.pin before platform.1.docker.pin
         if value is None or name in _NOT_FACTORS:
             continue
         last = name.rpartition(".")[2]
         if not name.startswith("platform."):
             found[name] = plain(value)
         elif last in PLACEMENT:
-            found[f"platform.{last}"] = plain(value)
+            found.setdefault(f"platform.{last}", plain(value))
         elif last == "isolation" and isinstance(value, list | tuple):
             found["platform.seccomp"] = "seccomp" in value
             found["platform.isolation"] = text(sorted(str(layer) for layer in value if layer != "seccomp"))

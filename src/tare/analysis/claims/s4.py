@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import median
 
 from tare.analysis.claims import metrics
@@ -41,6 +42,7 @@ from tare.records.model import Record
 CORES, PIN, DEVICE = "platform.cores", "platform.pin", "workload.device"
 _CORES_OF_THE_HOST = ("control.power_mode.cores", "control.power_mode.mode")
 NO_GAIN = 0.05  # less than this is no improvement
+STILL_FASTER = "it is still faster with the most cores that were run, and may stop beyond them"
 
 
 def stops_improving(evidence: Evidence) -> Look:
@@ -50,8 +52,8 @@ def stops_improving(evidence: Evidence) -> Look:
     if not last:
         return Look(missing=("three numbers of cores or more with everything else held",))
     checks = tendency("end-to-end time, next to most cores against fewest", first, "falls")
-    checks += tendency("end-to-end time, most cores against next to most", last, "rises", bound=-NO_GAIN)
-    return Look(tuple(checks))
+    made = tendency("end-to-end time, most cores against next to most", last, "rises", bound=-NO_GAIN)
+    return Look((*checks, *(replace(check, no_evidence=STILL_FASTER) for check in made)))
 
 
 def _ladder(cells: Cells, lower: int, upper: int) -> Cells:

@@ -16,7 +16,7 @@ else:
     _compile = numba.njit
 
 IS_COMPILED = _compile is not None
-WITHOUT = "numba is not installed, so that this is some 40 times slower: pip install 'tare-bench[fast]'"
+WITHOUT = "numba is not installed, so that this is some 40 times slower"
 
 
 def compiled(loop: Loop) -> Loop:

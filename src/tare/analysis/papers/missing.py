@@ -42,9 +42,10 @@ def missing_figure(held: Held, metric: str, records: Sequence[Record]) -> str:
         return f"a tracer ran beside the trials of {held.study}, so their {metric} is not compared"
     if told := [words for record in records if (words := (record.facts.get(SOURCES) or {}).get(metric))]:
         return f"{told[0]} of {held.study} ({metric})"
-    if metric.startswith("energy") and (doubt := doubt_about_energy(records)):
+    lacks_idle_power = metric.startswith(_OF_THE_IDLE_DEVICE) and any(_ENERGY in record.metrics for record in records)
+    if metric.startswith("energy") and not lacks_idle_power and (doubt := doubt_about_energy(records)):
         return f"energy was read and is not claimed ({metric}): {doubt}"
-    if metric.startswith(_OF_THE_IDLE_DEVICE) and not any(_ENERGY in record.metrics for record in records):
+    if metric.startswith(_OF_THE_IDLE_DEVICE) and not lacks_idle_power:
         return missing_figure(held, _ENERGY, records)
     if metric.startswith(BETWEEN_WRITE_BACKS) and any(WRITE_BACKS in record.metrics for record in records):
         return f"too few write-backs in the trials of {held.study} ({metric})"

@@ -185,7 +185,7 @@ def _trial_medians(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _first_apart(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Epoch 0 is measured and kept apart (validity.md M12): the lowest epoch of each trial that has several."""
+    """Epoch 0 is measured and kept apart (validity.md): the lowest epoch of each trial that has several."""
     later: list[Sample] = []
     first: list[Sample] = []
     for of_one in _by_trial(samples).values():

@@ -65,6 +65,12 @@ class Docker(Container):
         names = {"version": "ServerVersion", "storage": "Driver", "cgroup_driver": "CgroupDriver"}
         return {name: said[key] for name, key in names.items() if said.get(key)}
 
+    def image_now(self, host: Host) -> str | None:
+        if self.rootfs is not None:
+            return None
+        with host_engine.opened(host) as client:
+            return self._image_id(client)
+
     @classmethod
     def for_run(cls, host: Host) -> AbstractContextManager[str | None]:
         return engine_lease.held(host)

@@ -29,7 +29,7 @@ class Gvisor(OciContainer):
     """
 
     intercept: Literal["ptrace", "systrap", "kvm"] | None = None
-    """How system calls are caught: what runsc calls its platform; its own choice unless said."""
+    """How system calls are caught: what runsc calls its platform; its own choice by default."""
 
     @classmethod
     def runtime(cls) -> Runtime:

@@ -28,11 +28,11 @@ class Application(ServingWorkload):
     """Requests, each of `batch` items."""
     rate: Rate | None = None
     """Requests arrive at random, so many a second on average (`50/s`), and wait where all threads are busy; each comes
-    when the one before is done unless said."""
+    when the one before is done by default."""
     data_path: Path | None = None
     """A folder of your own with the real files."""
     items: PositiveInt | None = None
-    """How many items the synthetic data set has; as many as are asked for, at most the paper's number, unless said."""
+    """How many items the synthetic data set has; as many as are asked for, at most the paper's number by default."""
 
     @field_validator("name")
     @classmethod

@@ -76,7 +76,7 @@ class Command(Workload):
     argv: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)]
     """The command and its arguments. No shell runs it."""
     cwd: Path | None = None
-    """The folder to run it in; the one that tare was started in unless said."""
+    """The folder to run it in; the one that tare was started in by default."""
     env: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
     """Variables for it, beside those of yours that any command gets (PATH, HOME, PYTHONPATH, OMP_*, CUDA_*, ...).
 

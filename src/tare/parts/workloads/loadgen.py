@@ -15,7 +15,7 @@ from tare_inside import named
 
 _LOOK_FOR_LOADGEN = "import sys\ntry:\n import mlperf_loadgen\nexcept ImportError:\n sys.exit(3)"
 _ABSENT = 3
-_ITEMS = 64  # of synthetic data, unless said
+_ITEMS = 64  # of synthetic data, by default
 
 
 class LoadGen(ServingWorkload):
@@ -35,7 +35,7 @@ class LoadGen(ServingWorkload):
     target_latency: PositiveSeconds = 0.1
     """Server: within which a query must be answered."""
     latency_percentile: float | None = Field(default=None, gt=0, lt=1)
-    """The share of queries that the latency is stated for; LoadGen's own unless said."""
+    """The share of queries that the latency is stated for; LoadGen's own by default."""
     min_duration: PositiveSeconds = 10.0
     """LoadGen asks at least so long. MLPerf wants 600 s."""
     min_queries: PositiveInt = 100
@@ -49,7 +49,7 @@ class LoadGen(ServingWorkload):
     data_path: Path | None = None
     """A folder of your own with the real files."""
     items: PositiveInt | None = None
-    """How many samples the synthetic data set has; 64 unless said."""
+    """How many samples the synthetic data set has; 64 by default."""
 
     @field_validator("application")
     @classmethod

@@ -23,7 +23,7 @@ class TorchInfer(ServingWorkload):
     """Requests, each a mini-batch of `batch` images."""
     rate: Rate | None = None
     """Requests arrive at random, so many a second on average (`50/s`), and wait where all threads are busy; each comes
-    when the one before is done unless said."""
+    when the one before is done by default."""
     timing: Literal["sync", "async"] = "sync"
     """On a GPU. `sync`: wait for it after each request, as papers do; `async`: wait for nothing, read its events."""
 

@@ -36,16 +36,16 @@ class TorchTrain(TorchWorkload):
     data_path: Path | None = None
     """A folder of your own with the real files."""
     items: PositiveInt | None = None
-    """How many items the synthetic data set has; as many as the real one unless said."""
+    """How many items the synthetic data set has; as many as the real one by default."""
     source: Literal["disk", "memory"] = "disk"
     """`memory`: some items are made ready once, before anything is timed, and used again and again: no fetching from
     disk and no decoding is left in the loop, which is what `stall-anatomy` takes the difference to."""
     pixels: PositiveInt | None = None
-    """Side of the images after they are resized; what the network was made for unless said."""
+    """Side of the images after they are resized; what the network was made for by default."""
     length: PositiveInt | None = None
-    """Tokens in a text; what the network was made for unless said."""
+    """Tokens in a text; what the network was made for by default."""
     classes: PositiveInt | None = None
-    """Classes that the network tells apart; as many as the data have unless said (for text: its vocabulary)."""
+    """Classes that the network tells apart; as many as the data have by default (for text: its vocabulary)."""
     scale: float = Field(default=1.0, gt=0, le=1)
     """Shrinks the network, where it can be shrunk, for a small machine."""
     batch: PositiveInt = 16

@@ -109,7 +109,7 @@ def test_asking_for_obstacles_starts_nothing():
 def test_without_the_sdk_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "docker", None)
 
-    assert any("tare-bench[docker]" in sentence for sentence in engine.obstacles(FakeHost()))
+    assert any("[docker]'` brings it" in sentence for sentence in engine.obstacles(FakeHost()))
 
 
 def test_starting_takes_the_engine_that_is_there(monkeypatch, tmp_path):

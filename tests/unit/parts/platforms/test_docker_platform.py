@@ -304,6 +304,14 @@ def test_an_image_is_pinned_by_its_id_and_keeps_its_variables(linux, docker):
     assert place.facts["image_id"] == "sha256:77"
 
 
+def test_a_name_of_an_image_stands_for_another_one_when_its_tag_has_moved(linux, docker):
+    docker.images["pt:1"] = {"Id": "sha256:77", "Config": {"Env": None}}
+    assert Docker(image="pt:1").image_now(linux) == "sha256:77"
+    docker.images["pt:1"] = {"Id": "sha256:88", "Config": {"Env": None}}
+    assert Docker(image="pt:1").image_now(linux) == "sha256:88"
+    assert Docker().image_now(linux) is None
+
+
 def test_an_image_that_the_engine_does_not_have_is_never_fetched(linux, docker):
     with pytest.raises(ObstacleError, match="docker pull pt:1"):
         Docker(image="pt:1").open(linux, SITE)

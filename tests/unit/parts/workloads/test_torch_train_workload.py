@@ -138,7 +138,7 @@ def test_an_interpreter_with_torch_has_no_obstacle() -> None:
 def test_an_interpreter_without_torch_says_how_to_get_it() -> None:
     assert TorchTrain().obstacles(answering(3)) == [
         "/opt/python has no PyTorch: `/opt/python -m pip install torch` puts it there, "
-        "or set `python` of torch_train to an interpreter that has it."
+        "or name an interpreter that has it: `--python PATH`, or `python` of torch_train in the study."
     ]
 
 
