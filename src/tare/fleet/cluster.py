@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tare.errors import ObstacleError, TareError
+from tare.extras import pip_install
 from tare.fleet.dask_processes import Host, Processes, groups
 from tare.fleet.servant import allow_many_files
 
@@ -26,7 +27,7 @@ _AT_ONCE = 100  # answers that are on their way, or here and not asked for yet: 
 _LOOK_AT_WORKERS_S = 3.0
 _NOWHERE = ""  # the address of a worker that is not there
 _LOST = object()  # in the place of an answer, where the process is dead that had it
-_INSTALL = "a fleet runs on dask.distributed: `pip install 'tare-bench[fleet]'`."
+_INSTALL = "a fleet runs on dask.distributed: `{}`."
 
 
 class WorkerLost(TareError):
@@ -158,7 +159,7 @@ class OwnCluster(_Dask):
         try:
             import distributed
         except ImportError as error:
-            raise ObstacleError(_INSTALL) from error
+            raise ObstacleError(_INSTALL.format(pip_install("fleet"))) from error
         self._hosts: dict[str, Host] = {}
         self._replaced: set[Host | str | None] = set()
         allow_many_files()
@@ -224,7 +225,7 @@ class ThereCluster(_Dask):
         try:
             from distributed import Client
         except ImportError as error:
-            raise ObstacleError(_INSTALL) from error
+            raise ObstacleError(_INSTALL.format(pip_install("fleet"))) from error
         try:
             self._client = Client(address, timeout=15)
         except (OSError, ValueError, TypeError) as error:

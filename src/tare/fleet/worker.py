@@ -10,11 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tare.errors import ObstacleError, StudyError
+from tare.extras import pip_install
 from tare.fleet.servant import TUNED
 from tare.trial.device import private_folder, state_dir
 
 _ENCRYPTED, _PLAIN = "tls", "tcp"
-_INSTALL = "a worker is a part of dask.distributed: `pip install 'tare-bench[fleet]'` puts it here."
+_INSTALL = "a worker is a part of dask.distributed: `{}` puts it here."
 
 
 def worker_command(address: str, name: str, keys: Mapping[str, Path]) -> list[str]:
@@ -47,7 +48,7 @@ def require_dask() -> None:
     from importlib.util import find_spec
 
     if find_spec("distributed") is None:
-        raise ObstacleError(_INSTALL)
+        raise ObstacleError(_INSTALL.format(pip_install("fleet")))
 
 
 def _parts(address: str) -> tuple[str, str, int]:

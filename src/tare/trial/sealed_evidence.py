@@ -54,7 +54,7 @@ def evidence_of(store: Store, record: Record) -> SealedEvidence:
     key = record.trial, record.attempt
     everyone = _marks(store, key)
     count = _neighbours(record)
-    own = [mark for mark in everyone if not _is_of_neighbour(mark, count)]
+    own = [mark for mark in everyone if not mark.name.startswith(_prefixes(count))] if count else everyone
     window = _kept_window(record)
     told = facts.get("counted_beside", ())
     beside = [
@@ -81,7 +81,7 @@ def evidence_of(store: Store, record: Record) -> SealedEvidence:
 def _marks(store: Store, key: tuple[str, int]) -> list[Mark]:
     columns = store.marks(*key)
     rows = zip(*(columns[name].tolist() for name in ("t_ns", "name", "edge", "step")), strict=True)
-    return [Mark(*row) for row in rows]
+    return list(map(Mark._make, rows))
 
 
 def _neighbours(record: Record) -> int:
@@ -92,13 +92,14 @@ def _neighbours(record: Record) -> int:
     return tenants - 1 if isinstance(tenants, int) else len(record.facts.get("beside", ()))
 
 
-def _is_of_neighbour(mark: Mark, count: int) -> bool:
-    return any(mark.name.startswith(f"tenant{number}.") for number in range(1, count + 1))
+def _prefixes(count: int) -> tuple[str, ...]:
+    """What the names of neighbours' marks begin with."""
+    return tuple(f"tenant{number}." for number in range(1, count + 1))
 
 
 def _marks_of(marks: Sequence[Mark], number: int) -> list[Mark]:
     """A neighbour's own marks, under the names that it gave them (the reverse of `tenants.renamed`)."""
-    before = f"tenant{number}."
+    before = _prefixes(number)[-1]
     return [mark._replace(name=mark.name.removeprefix(before)) for mark in marks if mark.name.startswith(before)]
 
 

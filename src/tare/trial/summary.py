@@ -44,20 +44,20 @@ def steps_from(marks: Iterable[Mark]) -> Steps | None:
     first_epoch_end_ns: int | None = None
     epochs = 0
     step_begin_ns: dict[int, int] = {}
-    for mark in marks:
-        key = (mark.name, mark.step)
-        if mark.edge == "begin":
-            begun[key] = mark.t_ns
-            if mark.name == "step":
-                step_begin_ns[mark.step] = mark.t_ns
-        elif mark.edge == "end" and key in begun:
-            span_s = (mark.t_ns - begun.pop(key)) / 1e9
-            if mark.name == "epoch":
+    for t_ns, name, edge, step in marks:
+        key = (name, step)
+        if edge == "begin":
+            begun[key] = t_ns
+            if name == "step":
+                step_begin_ns[step] = t_ns
+        elif edge == "end" and key in begun:
+            span_s = (t_ns - begun.pop(key)) / 1e9
+            if name == "epoch":
                 epochs += 1
-                first_epoch_end_ns = first_epoch_end_ns or mark.t_ns
-            elif mark.step >= 0:
-                per_step = intervals.setdefault(mark.name, {})
-                per_step[mark.step] = per_step.get(mark.step, 0.0) + span_s
+                first_epoch_end_ns = first_epoch_end_ns or t_ns
+            elif step >= 0:
+                per_step = intervals.setdefault(name, {})
+                per_step[step] = per_step.get(step, 0.0) + span_s
     whole = intervals.get("step", {})
     if not whole:
         return None

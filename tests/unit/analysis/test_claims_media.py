@@ -124,3 +124,42 @@ def test_epochs_that_find_all_in_memory_do_not_tell_what_workers_do_for_a_medium
 
     assert found.word == "not measured"
     assert "reads from the medium in every epoch" in found.why
+
+
+def test_a_fetch_that_one_worker_hides_says_nothing_against_more_of_them():
+    def cells(left: float) -> list[Cell]:
+        """One worker leaves this share of the step as stall, and four bring nothing on any medium."""
+        return [
+            cell(
+                {MEDIUM: medium, WORKERS: workers, CACHE: "cold_every_epoch"},
+                {"step_mean_s": STEP, "stall_mean_s": STEP * (left if workers else 1 + (medium == "hdd"))},
+            )
+            for medium, workers in product(("hdd", "ssd"), (0, 1, 4))
+        ]
+
+    assert said(MORE_WORKERS, cells(left=0.3)).word == "does not hold here"
+    hidden = said(MORE_WORKERS, cells(left=0.003))
+    assert hidden.word == "undecided"
+    assert "leaves nothing to more of them" in hidden.why
+
+
+def test_an_emulated_medium_does_not_slow_down_as_data_grow_and_is_no_evidence_that_a_real_one_does_not():
+    def cells(medium_factor: str) -> list[Cell]:
+        return [
+            cell({medium_factor: medium, "workload.items": items}, {"step_mean_s": STEP, "epoch0_step_s": first})
+            for medium, first in (("hdd", 2 * STEP), ("ssd", STEP))
+            for items in (1000, 4000, 16000)
+        ]
+
+    assert said(LINEAR, cells("control.storage.medium")).word == "does not hold here"
+    found = said(LINEAR, cells(MEDIUM))
+    assert found.word == "undecided"
+    assert "an emulated medium is a limit" in found.why
+
+
+def test_a_level_that_only_another_store_has_does_not_stop_a_trend():
+    elsewhere = [
+        replace(each, settings={**each.settings, "workload.items": 2000}, store=1) for each in made(LINEAR)[::3]
+    ]
+
+    assert said(LINEAR, [*made(LINEAR), *elsewhere]).word == "holds here"

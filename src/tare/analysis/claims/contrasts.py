@@ -9,8 +9,8 @@ is tested, by signed ranks (docs/decisions/0002-statistics.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TypeAlias
 
@@ -29,6 +29,9 @@ class Series:
 
     def minus(self, other: Series) -> Series:
         return joined([self, other], lambda ours, theirs: ours - theirs)
+
+    def of_store(self, store: str) -> Series:
+        return replace(self, values={block: log for block, log in self.values.items() if _store(block) == store})
 
     def moved(self, by: float) -> Series:
         return Series({block: value + by for block, value in self.values.items()}, self.trials, self.tainted)
@@ -76,6 +79,24 @@ def by_level(cells: Cells, factor: str) -> dict[Cell, dict[Value, Series]]:
     return found
 
 
+def by_level_of_store(cells: Cells, factor: str) -> Iterator[tuple[Cell, dict[Value, Series]]]:
+    """The same, store by store: a level that only another store has shares no block with these."""
+    for rest, found in by_level(cells, factor).items():
+        for store in dict.fromkeys(_store(block) for series in found.values() for block in series.values):
+            parts = {value: series.of_store(store) for value, series in found.items()}
+            yield rest, {value: part for value, part in parts.items() if part.values}
+
+
+def gathered(pairs: Iterable[tuple[Cell, Series]]) -> Cells:
+    """What several stores have of a cell, as one series."""
+    made: dict[Cell, Series] = {}
+    for cell, series in pairs:
+        before = made.get(cell, Series({}, frozenset()))
+        tainted = tuple(dict.fromkeys((*before.tainted, *series.tainted)))
+        made[cell] = Series({**before.values, **series.values}, before.trials | series.trials, tainted)
+    return _filled(made)
+
+
 def levels(cells: Cells, factor: str) -> list[Value]:
     return list(dict.fromkeys(value for cell in cells if (value := level(cell, factor)) is not None))
 
@@ -101,28 +122,26 @@ def against(cells: Cells, factor: str, one: Value, other: Value) -> Cells:
 
 def ends(cells: Cells, factor: str, order: Callable[[Value], float | None]) -> Cells:
     """The last level in this order, less the first, of every set of cells that has two or more."""
-    made = {}
-    for rest, found in by_level(cells, factor).items():
-        ordered = _ordered(found, order)
-        if len(ordered) > 1:
-            made[rest] = ordered[-1].minus(ordered[0])
-    return _filled(made)
+    return gathered(
+        (rest, ordered[-1].minus(ordered[0]))
+        for rest, found in by_level_of_store(cells, factor)
+        if len(ordered := _ordered(found, order)) > 1
+    )
 
 
 def trend(cells: Cells, factor: str, order: Callable[[Value], float | None]) -> Cells:
     """By how much the last level differs from the first, by a line through all of them."""
-    made = {}
-    for rest, found in by_level(cells, factor).items():
-        ordered = _ordered(found, order)
-        if len(ordered) > 1:
-            made[rest] = joined(ordered, _rise)
-    return _filled(made)
+    return gathered(
+        (rest, joined(ordered, _rise))
+        for rest, found in by_level_of_store(cells, factor)
+        if len(ordered := _ordered(found, order)) > 1
+    )
 
 
 def last_doubling(cells: Cells, factor: str) -> Cells:
     """What a doubling changes between the two largest levels; where there are three or more."""
-    made = {}
-    for rest, found in by_level(cells, factor).items():
+    made = []
+    for rest, found in by_level_of_store(cells, factor):
         numbered = {number: series for value, series in found.items() if (number := rising(value) or 0.0) > 0}
         if len(numbered) < 3:
             continue
@@ -131,14 +150,14 @@ def last_doubling(cells: Cells, factor: str) -> Cells:
         def change(late: float, early: float, doublings: float = math.log2(above / below)) -> float:
             return (late - early) / doublings
 
-        made[rest] = joined([last, before], change)
-    return _filled(made)
+        made.append((rest, joined([last, before], change)))
+    return gathered(made)
 
 
 def largest_levels(cells: Cells, factor: str) -> list[str]:
     """Between which two levels the last doubling lies: `["16 to 64"]`, one for each pair where cells have others."""
     found = []
-    for of_one in by_level(cells, factor).values():
+    for _, of_one in by_level_of_store(cells, factor):
         numbers = sorted(number for value in of_one if (number := rising(value) or 0.0) > 0)
         if len(numbers) >= 3:
             found.append(f"{numbers[-2]:g} to {numbers[-1]:g}")

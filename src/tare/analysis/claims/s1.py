@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
 
 from tare.analysis.anatomy.hiding import predicted_stall
@@ -42,6 +43,7 @@ def one_worker_removes_most(evidence: Evidence) -> Look:
     return Look(tuple(made)) if made else Look(missing=(NO_WORKERS,))
 
 
+_NOTHING_LEFT = "one worker hides this fetch already, and leaves nothing to more of them"
 _FROM_MEMORY = "no trial reads from the medium in every epoch (`page_cache: cold_every_epoch`): nothing is hidden"
 
 
@@ -65,9 +67,17 @@ def more_workers_help_slow_media(evidence: Evidence) -> Look:
     if not slow or not fast:
         return Look(missing=(SAME,))
     floor = evidence.floor(metrics.MEAN_STEP)
-    checks = tendency(f"end-to-end time, most workers against one, {what[0]}", slow, "falls", floor=floor)
+    helped = tendency(f"end-to-end time, most workers against one, {what[0]}", slow, "falls", floor=floor)
+    idle = _NOTHING_LEFT if _one_worker_hides(evidence, slow) else ""
+    checks = [replace(check, no_evidence=idle) for check in helped]
     checks += tendency(f"end-to-end time, most workers against one, {what[1]}", fast, "same", floor=floor)
     return Look(tuple(checks))
+
+
+def _one_worker_hides(evidence: Evidence, gains: Cells) -> bool:
+    """Whether, in each of these cells, one worker leaves next to no stall."""
+    shares = minus(evidence.cells(metrics.STALL), evidence.cells(metrics.MEAN_STEP))
+    return all(_is_hidden(shares.get(cell | {(WORKERS, 1)})) for cell in gains)
 
 
 def _slow_and_fast(cells: Cells) -> tuple[Cells, Cells, tuple[str, str]]:
@@ -161,6 +171,9 @@ def caching_has_a_sweet_spot(evidence: Evidence) -> Look:
     return Look(tuple(checks), tuple(missing))
 
 
+_SAME_CAP = "an emulated medium is a limit that stays as it is when the data grow, as a disk with its seeks does not"
+
+
 def linear_on_fast_media(evidence: Evidence) -> Look:
     """Time per mini-batch does not depend on the size of the data on the fastest medium; on the slowest it rises."""
     cells = evidence.cells(metrics.MEAN_STEP, trains)
@@ -177,8 +190,9 @@ def linear_on_fast_media(evidence: Evidence) -> Look:
         return Look(missing=(SAME,))
     speeds = by_speed(cells, medium)
     checks = tendency(f"{about}, fastest medium", at(grown, medium, speeds[-1]), "same", floor=floor)
-    checks += tendency(f"{about}, slowest medium", at(grown, medium, speeds[0]), "rises", floor=floor)
-    return Look(tuple(checks))
+    slower = tendency(f"{about}, slowest medium", at(grown, medium, speeds[0]), "rises", floor=floor)
+    emulated = _SAME_CAP if medium.endswith(".emulate") else ""
+    return Look((*checks, *(replace(check, no_evidence=emulated) for check in slower)))
 
 
 def pipelining_lowers_energy(evidence: Evidence) -> Look:

@@ -10,10 +10,11 @@ from tare.analysis.claims import metrics
 from tare.analysis.claims.checks import tendency
 from tare.analysis.claims.contrasts import (
     Cells,
-    Series,
     against,
     at,
     by_level,
+    by_level_of_store,
+    gathered,
     levels,
     minus,
     rising,
@@ -58,13 +59,12 @@ def stops_improving(evidence: Evidence) -> Look:
 
 def _ladder(cells: Cells, lower: int, upper: int) -> Cells:
     """One place on the ladder of core counts, less another; where there are three steps or more."""
-    made: dict[Cell, Series] = {}
-    for rest, found in by_level(cells, CORES).items():
-        ordered = sorted((number, s) for value, s in found.items() if (number := rising(value)) is not None)
-        if len(ordered) >= 3:
-            series = ordered[upper][1].minus(ordered[lower][1])
-            made |= {rest: series} if series.values else {}
-    return made
+    made = []
+    for rest, found in by_level_of_store(cells, CORES):
+        numbers = sorted(value for value in found if rising(value) is not None)
+        if len(numbers) >= 3:
+            made.append((rest, found[numbers[upper]].minus(found[numbers[lower]])))
+    return gathered(made)
 
 
 def vanilla_with_few_cores_is_an_outlier(evidence: Evidence) -> Look:
