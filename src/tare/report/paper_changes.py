@@ -81,7 +81,7 @@ def _way(change: Change, printed: str, as_decrease: bool) -> _Way | None:
     """In times where the paper tells it so or it is large; None is in percent."""
     if change.low <= -1:
         return None  # nothing is left: there is no number of times
-    if as_decrease:
+    if as_decrease and change.share < 0:
         return _DECREASE
     in_times, says_less = _IN_TIMES.search(printed) is not None, _LESS_WORD in printed.split()
     halved = change.share < _HALVED

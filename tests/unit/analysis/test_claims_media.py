@@ -163,3 +163,12 @@ def test_a_level_that_only_another_store_has_does_not_stop_a_trend():
     ]
 
     assert said(LINEAR, [*made(LINEAR), *elsewhere]).word == "holds here"
+
+
+def test_a_medium_that_the_page_cache_hides_is_not_one_that_compute_hides():
+    cold = [replace(each, settings={**each.settings, CACHE: "cold"}) for each in made(HIDDEN)]
+
+    assert said(HIDDEN, made(HIDDEN)).word == "holds here"
+    found = said(HIDDEN, cold)
+    assert found.word == "not measured"
+    assert "reads from the medium in every epoch" in found.why

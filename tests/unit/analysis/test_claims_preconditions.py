@@ -9,6 +9,7 @@ import pytest
 from claim_case import STEP, cell
 from claim_cases import CASES
 from claim_cases_s4 import placed
+from claimed import DEVICE as BOARD
 from claimed import Cell, answer, stores, trials
 
 from tare.analysis.claims.evidence import Evidence, Trial
@@ -107,6 +108,45 @@ def test_a_container_in_a_pinned_machine_is_pinned_as_its_machine_is():
     ]
 
     assert said("s4.pinning-lowers-the-overhead", cells).word == "holds here"
+
+
+def test_a_container_with_half_of_the_hosts_cores_is_not_one_with_few():
+    claim = "s4.vanilla-container-with-few-cores-is-an-outlier"
+
+    def on_hosts(times: int) -> list[Cell]:
+        cells = CASES[claim].make(0.0)
+        return [replace(each, facts=placed(n, times * n)) for each in cells for n in [each.settings["platform.cores"]]]
+
+    assert said(claim, on_hosts(5)).word == "does not hold here"
+    found = said(claim, on_hosts(2))
+    assert found.word == "not measured"
+    assert "50% of the host's" in found.why
+
+
+# Memory
+
+
+def test_a_servers_memory_does_not_make_a_containers_small():
+    server = {"device": {**BOARD, "memory_bytes": 512 * 10**9}}
+    cells = [
+        cell({"platform": name}, {"memory_median_bytes": used}, facts=server)
+        for name, used in (("bare", 4e9), ("docker", 6e9))
+    ]
+
+    assert said("s0.memory-cost-is-small", cells).word == "does not hold here"
+
+
+def test_page_faults_with_a_fixed_allocator_are_no_finding_about_containers():
+    claim = "s2.faults-and-cycles-rise"
+    alike = [
+        cell({"platform": name}, {"minor_faults": 1e5, "major_faults": 10, "cycles": 1e12})
+        for name in ("bare", "docker")
+    ]
+    fixed = [replace(each, settings={**each.settings, "workload.malloc": "fixed"}) for each in alike]
+
+    assert said(claim, alike).word == "does not hold here"
+    assert said(claim, fixed).word == "undecided"
+    assert "allocator" in said(claim, fixed).why
 
 
 # Saturation

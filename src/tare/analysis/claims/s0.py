@@ -37,6 +37,7 @@ from tare.records.model import Record
 
 NO_PAIR = "no trial in a container has its like on bare metal"
 SMALL_MEMORY = 0.02  # of the device's memory: what the paper found is 0.5 to 1.1 % of 32 GB
+BOARD_BYTES = 32e9  # of a server's hundreds of gigabytes any job would be a small share
 
 
 def in_containers(evidence: Evidence, names: Names, among: Callable[[Record], bool] = lambda _: True) -> Cells:
@@ -167,7 +168,7 @@ def _rest(cell: Cell) -> Cell:
 
 
 def memory_cost_is_small(evidence: Evidence) -> Look:
-    """More memory in use on the whole device with the container, as a share of what the device has."""
+    """More memory in use on the whole device with the container, as a share of what it has, or of the paper's board."""
     name = evidence.first(metrics.MEMORY)
     if name is None:
         return Look(missing=(evidence.absent(metrics.MEMORY),))
@@ -175,7 +176,11 @@ def memory_cost_is_small(evidence: Evidence) -> Look:
     def one_and_share(record: Record) -> float | None:
         whole = (record.facts.get("device") or {}).get("memory_bytes")
         used = record.metrics.get(name)
-        return 1 + used / whole if isinstance(whole, int | float) and whole > 0 and used is not None else None
+        return (
+            1 + used / min(whole, BOARD_BYTES)
+            if isinstance(whole, int | float) and whole > 0 and used is not None
+            else None
+        )
 
     cells = evidence.figured(one_and_share)
     if not cells:

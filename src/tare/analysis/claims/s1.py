@@ -29,6 +29,7 @@ from tare.analysis.claims.evidence import Evidence
 from tare.analysis.claims.factors import Cell, Value, factor_named, level, medium_factor, trains
 from tare.analysis.claims.media import ALWAYS_COLD, CACHE, SAME, UNSURE, WORKERS, by_speed, felt
 from tare.analysis.claims.model import Claim, Look
+from tare.records.model import Record
 
 MOST = 0.5  # "most of the stall" is more than half of it
 NEAR = 0.15  # a prediction within this of what was measured is right: a pipeline's fill and jitter are not in it
@@ -92,11 +93,13 @@ def _slow_and_fast(cells: Cells) -> tuple[Cells, Cells, tuple[str, str]]:
 
 def hidden_medium_is_enough(evidence: Evidence) -> Look:
     """Wherever a slower medium's stall is a small part of the step, the fastest medium gains nothing."""
-    steps, stalls = evidence.cells(metrics.MEAN_STEP), evidence.cells(metrics.STALL)
-    medium = medium_factor(steps)
-    if medium is None or len(levels(steps, medium)) < 2:
+    medium = medium_factor(everywhere := evidence.cells(metrics.MEAN_STEP))
+    if medium is None or len(levels(everywhere, medium)) < 2:
         return Look(missing=(NO_MEDIA,))
     media = felt(evidence, medium)
+    steps, stalls = (evidence.cells(names, _reads_the_medium) for names in (metrics.MEAN_STEP, metrics.STALL))
+    if len(levels(steps, medium)) < 2:
+        return Look(missing=(_FROM_MEMORY,))
     steps, stalls = media.of(steps), media.of(stalls)
     if len(levels(steps, medium)) < 2:
         return Look(missing=(SAME,))
@@ -113,6 +116,11 @@ def hidden_medium_is_enough(evidence: Evidence) -> Look:
     if not made:
         return Look(missing=("no slower medium's stall was hidden",))
     return Look(tuple(made), depends_on=UNSURE if media.unsure else "")
+
+
+def _reads_the_medium(record: Record) -> bool:
+    """Whether its later epochs do: where the cache keeps what epoch 0 has read, that is what hides the medium."""
+    return record.settings.get(CACHE) not in ("cold", "warm")
 
 
 def _is_hidden(share: Series | None) -> bool:

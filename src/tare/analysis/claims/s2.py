@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tare.analysis.claims import metrics
 from tare.analysis.claims.checks import tendency
 from tare.analysis.claims.contrasts import ends, minus, rising, trend, where
 from tare.analysis.claims.evidence import Evidence
 from tare.analysis.claims.factors import is_bare, is_container
-from tare.analysis.claims.model import ASSUMED, Claim, Look
+from tare.analysis.claims.model import ASSUMED, Check, Claim, Look
 from tare.analysis.claims.s0 import NO_PAIR, container_figure
 from tare.records.model import Record
 
@@ -24,6 +25,10 @@ SET_LIMIT = (
     "it depends on the limit from which pages are written back in the background, which the study sets between what "
     "one and what several tenants write"
 )
+MALLOC = "workload.malloc"
+FIXED_MALLOC = (
+    "it depends on the allocator, whose thresholds are fixed on both sides here (`malloc: default` leaves them)"
+)
 NO_TENANTS = "no workload was run both alone and with more tenants"
 
 
@@ -32,7 +37,9 @@ def faults_and_cycles_rise(evidence: Evidence) -> Look:
     checks = tendency("page faults, container against bare metal", faults, "rises")
     cycles = container_figure(evidence, metrics.CYCLES, "rises")
     missing = cycles.missing if checks else (NO_PAIR, *cycles.missing)
-    return Look((*checks, *cycles.checks), tuple(dict.fromkeys(missing)))
+    is_fixed = any(record.settings.get(MALLOC) == "fixed" for record in _used(evidence, checks))
+    depends_on = FIXED_MALLOC if is_fixed else ""
+    return Look((*checks, *cycles.checks), tuple(dict.fromkeys(missing)), depends_on)
 
 
 def write_backs_more_often_and_less_regularly(evidence: Evidence) -> Look:
@@ -66,10 +73,14 @@ def background_grows_with_tenants(evidence: Evidence) -> Look:
     made = tendency(about, trend(evidence.figured(as_log), "tenants", rising), "rises", kind="points")
     if not made:
         return Look(missing=tuple(_no_tenants(evidence, metrics.WRITEBACKS)))
-    used = frozenset().union(*(check.trials for check in made))
-    ours = [trial.record for trial in evidence.trials if trial.record.trial in used]
-    is_set = any(record.settings.get(LIMIT) is not None for record in ours)
+    is_set = any(record.settings.get(LIMIT) is not None for record in _used(evidence, made))
     return Look(tuple(made), depends_on=SET_LIMIT if is_set else "")
+
+
+def _used(evidence: Evidence, checks: Sequence[Check]) -> list[Record]:
+    """The records of the trials that checks rest on."""
+    used = frozenset().union(*(check.trials for check in checks))
+    return [trial.record for trial in evidence.trials if trial.record.trial in used]
 
 
 def _no_tenants(evidence: Evidence, names: metrics.Names) -> list[str]:
