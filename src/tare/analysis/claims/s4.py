@@ -70,9 +70,7 @@ def _ladder(cells: Cells, lower: int, upper: int) -> Cells:
 
 def vanilla_with_few_cores_is_an_outlier(evidence: Evidence) -> Look:
     """The cost of an unpinned container on the fewest cores, and how it falls with more of the host's cores."""
-    everywhere = evidence.cells(metrics.END_TO_END)
-    vanilla = [cell for cell in everywhere if is_container(cell) and not level(cell, PIN)]
-    cells = evidence.over(everywhere, lambda cell: is_container(cell) and not level(cell, PIN))
+    cells = evidence.over(evidence.cells(metrics.END_TO_END), lambda cell: is_container(cell) and not level(cell, PIN))
     falls = trend(cells, CORES, rising)
     fewest = {
         rest: found[min(numbers)]
@@ -81,7 +79,7 @@ def vanilla_with_few_cores_is_an_outlier(evidence: Evidence) -> Look:
     }
     if not falls:
         return Look(missing=("an unpinned container on several numbers of cores, each beside bare metal on as many",))
-    shares = [cores[0] / cores[1] for cell in vanilla if (cores := _cores(evidence, cell)) is not None]
+    shares = [cores[0] / cores[1] for cell in cells if (cores := _cores(evidence, cell)) is not None]
     if shares and min(shares) > FEW:
         return Look(missing=(f"the fewest cores were {min(shares):.0%} of the host's: it takes {FEW:.0%} or less",))
     checks = tendency("vanilla container against bare metal, on the fewest cores", fewest, "rises")
