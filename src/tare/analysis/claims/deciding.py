@@ -38,8 +38,12 @@ def decide(claim: Claim, evidence: Evidence, where: str = "") -> Answer:
         return _answer(claim, NOT_MEASURED, None, _sentence([*look.missing] or ["no trial speaks to it"]), (), where)
     word = UNDECIDED if look.depends_on else _together(claim, [found for _, _, found in judged], look.missing)
     decisive = _decisive(claim, judged, word)
+    told = _told_first(judged, decisive)
+    if word == HOLDS and not claim.any_of and (against := _exceptions(_like(judged, decisive), evidence.alpha)):
+        word = UNDECIDED
+        told.append(f"it holds on the whole, and for sure not for {_named(against)}")
     trials = sorted(frozenset().union(*(check.trials for check in look.checks)))
-    return _answer(claim, word, decisive, _why(judged, decisive, word, look, evidence.alpha), trials, where)
+    return _answer(claim, word, decisive, _why(told, look), trials, where)
 
 
 def _judged(checks: Sequence[Check], alpha: float) -> list[Judged]:
@@ -165,15 +169,16 @@ def _shown(check: Check, found: Comparison) -> list[float | None]:
     return [math.log1p(value) if check.kind == "points" and value is not None else value for value in shown]
 
 
-def _why(judged: Sequence[Judged], decisive: Judged, word: Word, look: Look, alpha: float) -> str:
+def _why(told: Sequence[str], look: Look) -> str:
+    depends = [look.depends_on] if look.depends_on else []
+    return _sentence([*told, *depends, *(f"not measured: {each}" for each in look.missing)])
+
+
+def _told_first(judged: Sequence[Judged], decisive: Judged) -> list[str]:
+    """The check that the word rests on, two more, and how many there are beside them."""
     ordered = [decisive, *(each for each in judged if each is not decisive)]
     told = [_told(each) for each in ordered[:NAMED]]
-    if len(ordered) > NAMED:
-        told.append(_further([each[2] for each in ordered], len(told)))
-    if word == HOLDS:
-        told += _exceptions(decisive[0], alpha)
-    told += [look.depends_on] if look.depends_on else []
-    return _sentence([*told, *(f"not measured: {each}" for each in look.missing)])
+    return [*told, _further([each[2] for each in ordered], len(told))] if len(ordered) > NAMED else told
 
 
 def _further(words: Sequence[Word], told: int) -> str:
@@ -236,14 +241,21 @@ def _more(found: Comparison) -> int | None:
     return max(1, math.ceil(found.n * (half / way) ** 2) - found.n)
 
 
-def _exceptions(check: Check, alpha: float) -> list[str]:
-    """Cells in which a tendency surely goes the other way."""
-    parts = list(check.parts.values())[:MOST_PARTS]
-    against = [each.about for each, _, word in _judged(parts, alpha) if word == FAILS]
-    if not against:
-        return []
-    more = f" and {len(against) - NAMED} more" if len(against) > NAMED else ""
-    return [f"but not for {'; '.join(against[:NAMED])}{more}"]
+def _like(judged: Sequence[Judged], one: Judged) -> list[Check]:
+    """The checks of the same figure: others say whether there was anything to see, and need not hold in every cell."""
+    return [each[0] for each in judged if _figure(each) == _figure(one)]
+
+
+def _exceptions(checks: Iterable[Check], alpha: float) -> list[str]:
+    """Cells in which a tendency surely fails, whatever the mean over all cells does."""
+    families = [list(check.parts.values())[:MOST_PARTS] for check in checks]
+    against = [each.about for parts in families for each, _, word in _judged(parts, alpha) if word == FAILS]
+    return list(dict.fromkeys(against))
+
+
+def _named(cells: Sequence[str]) -> str:
+    more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
+    return f"{'; '.join(cells[:NAMED])}{more}"
 
 
 def _sentence(parts: Sequence[str]) -> str:

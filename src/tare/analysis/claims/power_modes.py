@@ -93,6 +93,12 @@ class Grid:
         """`modes`, or what stands in for them."""
         return f"{self.stand_in}, which stand in for modes," if self.stand_in else "modes"
 
+    @property
+    def not_modes(self) -> str:
+        """Why what stands in for power modes can show, and not decide, what is claimed of them."""
+        why = f"it is about power modes, which set clocks, and only {self.stand_in} were changed"
+        return why if self.stand_in else ""
+
 
 def grid(evidence: Evidence) -> Grid | None:
     """The largest set of modes that two workloads or more share, else of what stands in for them; None without any."""

@@ -70,7 +70,8 @@ def larger_batches_until_saturation(evidence: Evidence) -> Look:
     by_batch = each_model(on_gpu)
     for model, mine in each_model(last).items():
         batches = " or ".join(largest_levels(by_batch.get(model, on_gpu), BATCH))
-        made = tendency(f"time an item, from batch {batches}, a doubling{model}", mine, "rises", bound=-SATURATED)
+        about = f"time an item, for each doubling of the batch from {batches}{model}"
+        made = tendency(about, mine, "rises", bound=-SATURATED)
         # A gain that has not run out yet does not speak against its running out.
         checks += [replace(check, no_evidence=NOT_SATURATED) for check in made]
     return Look(tuple(checks), () if last else ("three batch sizes or more",))
@@ -246,7 +247,7 @@ def four_modes_predict_time(evidence: Evidence) -> Look:
     times, _ = errors(found)
     cells = dict(zip(found.workloads, times, strict=True))
     about = f"error of predicted time, four {found.called} measured"
-    return Look(tuple(tendency(about, cells, "falls", bound=PREDICTED - 1, kind="share")))
+    return Look(tuple(tendency(about, cells, "falls", bound=PREDICTED - 1, kind="share")), depends_on=found.not_modes)
 
 
 def energy_is_harder(evidence: Evidence) -> Look:
@@ -259,7 +260,7 @@ def energy_is_harder(evidence: Evidence) -> Look:
     pairs = zip(found.workloads, energies, times, strict=True)
     cells = {cell: energy.minus(time) for cell, energy, time in pairs}
     about = f"error of predicted energy against that of time, four {found.called} measured"
-    return Look(tuple(tendency(about, cells, "rises")))
+    return Look(tuple(tendency(about, cells, "rises")), depends_on=found.not_modes)
 
 
 NO_GRID = (

@@ -16,6 +16,7 @@ from tare.analysis.parity import ACCEL
 from tare.analysis.parity import EMULATED as TCG
 from tare.records.model import Record
 
+_DEVICE = "workload.device"
 FULL = "full"  # the scale that is as in the paper
 _CACHE: Mapping[str, str] = {
     "cold": "page cache emptied before the trial",
@@ -37,7 +38,7 @@ def _size(words: str) -> Callable[[Any], str]:
 
 
 _WORDS: Mapping[str, Callable[[Any], str]] = {
-    "workload.device": lambda value: {"cpu": "on the CPU", "cuda": "on a GPU"}.get(text(value), f"on {text(value)}"),
+    _DEVICE: lambda value: {"cpu": "on the CPU", "cuda": "on a GPU"}.get(text(value), f"on {text(value)}"),
     "workload.threads": _count("thread", "threads"),
     "workload.pixels": _count("pixel", "pixels"),
     "workload.items": _count("item", "items"),
@@ -80,11 +81,13 @@ def remarks(records: Sequence[Record], figures: Sequence[str]) -> tuple[str, ...
 
 
 def behind(records: Sequence[Record], scales: Sequence[str], *, of_modes: bool = False) -> tuple[str, ...]:
-    """Of a claim: the scales of the studies that its trials are of, and which models and platforms these had.
+    """Of a claim: the scales of the studies that its trials are of, on what these ran, which models and platforms.
 
     Of one about power modes, also what stands in for them.
     """
     said = [f"scale {scale}" for scale in dict.fromkeys(scales) if scale != FULL]
+    devices = dict.fromkeys(text(value) for record in records if (value := record.settings.get(_DEVICE)) is not None)
+    said += [_word(_DEVICE, value) for value in devices]
     for name, words in _NAMED.items():
         found = dict.fromkeys(text(value) for record in records if (value := record.settings.get(name)) is not None)
         said += [f"{words[len(found) > 1]} {' and '.join(found)}"] if found else []
