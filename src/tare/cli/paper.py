@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ from tare.cli.options import json_option, need, print_json, say, width
 
 if TYPE_CHECKING:
     from tare.analysis.papers.machines import Machine
+    from tare.analysis.papers.model import Paper
     from tare.analysis.papers.rows import Answered
 
 PARTS = ("rows", "claims", "layers")
@@ -42,19 +46,13 @@ def command(name: str, results: Path, parts: tuple[str, ...], form: str, as_json
     "hazard", "ours": {MACHINE: {"word", "metric", "sides", "change", "low", "high", "n", "why", ...}}}], "claims",
     "layers"}; times are seconds, changes are shares, and layers are S0's only.
     """
-    from tare.analysis.papers.layers import PAPER, TAKEN_APART
+    from tare.analysis.papers.layers import PAPER
     from tare.analysis.papers.library import paper
-    from tare.analysis.papers.machines import machines
-    from tare.analysis.papers.rows import answered, studies_of
-    from tare.records.unpacking import each_pack_once
 
     asked = paper(name)
     need("layers" not in parts or asked.paper == PAPER, f"the layers of a container belong to {PAPER} alone.")
-    apart: dict[str, set[str]] = {study: set() for study in TAKEN_APART} if asked.paper == PAPER else {}
-    with each_pack_once():
-        read = machines(results, studies_of(asked) | apart)
-    _say_notes(read)
-    found = answered(asked, read)
+    found = _answered(asked, results)
+    _say_notes(found.machines)
     if as_json:
         print_json(_as_json(found))
     elif form == "md":
@@ -67,7 +65,42 @@ def command(name: str, results: Path, parts: tuple[str, ...], form: str, as_json
         click.echo(paper_text(found, parts or USUAL, width()))
 
 
-def _say_notes(read: list[Machine]) -> None:
+@contextmanager
+def each_paper_once() -> Iterator[None]:
+    """In here a paper is answered once, however many of its parts are asked for: for one who reads whole pages."""
+    token = _kept.set({})
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+_kept: ContextVar[dict[tuple[str, Path], Answered] | None] = ContextVar("_kept", default=None)
+
+
+def _answered(asked: Paper, results: Path) -> Answered:
+    kept = _kept.get()
+    if kept is None:
+        return _read_and_answered(asked, results)
+    key = (asked.paper, results.resolve())
+    if key not in kept:
+        kept[key] = _read_and_answered(asked, results)
+    return kept[key]
+
+
+def _read_and_answered(asked: Paper, results: Path) -> Answered:
+    from tare.analysis.papers.layers import PAPER, TAKEN_APART
+    from tare.analysis.papers.machines import machines
+    from tare.analysis.papers.rows import answered, studies_of
+    from tare.records.unpacking import each_pack_once
+
+    apart: dict[str, set[str]] = {study: set() for study in TAKEN_APART} if asked.paper == PAPER else {}
+    with each_pack_once():
+        read = machines(results, studies_of(asked) | apart)
+    return answered(asked, read)
+
+
+def _say_notes(read: Sequence[Machine]) -> None:
     for machine in read:
         for held in machine.held:
             for note in held.source.notes:

@@ -139,6 +139,7 @@ def _look_at_pages(pages: Sequence[Path], results: Path, write: bool) -> tuple[l
 
 def _look_at_page(page: Path, results: Path, write: bool) -> PageLooked:
     from tare.cli.page_commands import run_block
+    from tare.cli.paper import each_paper_once
     from tare.cli.report import written
     from tare.report.pages import renewed
 
@@ -148,7 +149,8 @@ def _look_at_page(page: Path, results: Path, write: bool) -> PageLooked:
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{page}: the page cannot be read: {error}.") from None
     folder = results if results.is_dir() else results.parent
-    new, changes, count = renewed(text, name, lambda block: run_block(block, name, folder))
+    with each_paper_once():
+        new, changes, count = renewed(text, name, lambda block: run_block(block, name, folder))
     looked = PageLooked(name, count, [str(change) for change in changes])
     if write and new != text:
         written(page, new.encode())
