@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 from tare.errors import TareError
 from tare.fleet.servant import SHARED, TUNED
+from tare.records.own_folder import new_folder
 
 LOOPBACK = "127.0.0.1"
 PER_HOST = 125  # workers in one process; what its death costs is that so many devices are asked again
@@ -26,7 +26,6 @@ _UP_WITHIN_S = 60.0
 _PER_WORKER_S = 0.5  # more for each, on a machine that has much else to do
 _DIES_WITHIN_S = 1.0
 _LOOK_EVERY_S = 0.02
-_PREFIX = "tare-fleet-"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +62,7 @@ class Processes:
     def __init__(self) -> None:
         import distributed
 
-        _remove_dead()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        self.folder = new_folder("fleet")  # a killed run's keys open nothing any more, and go with its folder
         made = distributed.Security.temporary().get_tls_config_for_role("worker")
         self._tls = _make_keys(self.folder, made)
         self._started: list[subprocess.Popen[bytes]] = []
@@ -146,14 +144,6 @@ def _last_words(log: Path) -> str:
         return log.read_text(errors="replace")[-1000:]
     except OSError:
         return "it said nothing."
-
-
-def _remove_dead() -> None:
-    """The folders of runs that were killed: their keys open nothing any more, and need not lie about."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdecimal() and not Path("/proc", pid).exists():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make_keys(folder: Path, made: Mapping[str, Any]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from typing import BinaryIO, TypeAlias
 from tare.errors import StoreError
 from tare.records.durable import explained
 from tare.records.header import read_header
+from tare.records.own_folder import new_folder
 from tare.records.schema import MANIFEST_FILE, PLAN_FILE, STORE_FILE, STUDY_FILE, TRIALS_FOLDER
 from tare.records.sealed import keys_in, open_sealed, verify_sealed
 
@@ -64,7 +65,7 @@ class Unpacked:
 
     def __init__(self, pack: Path) -> None:
         with explained(Path(tempfile.gettempdir()), "making a folder to unpack into"):
-            self.folder = Path(tempfile.mkdtemp(prefix="tare-pack-"))
+            self.folder = new_folder("pack")
         self._remove = weakref.finalize(self, _remove, self.folder, os.getpid())
         try:
             with explained(self.folder, f"unpacking {pack}", need_bytes=pack.stat().st_size * 4):
