@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from tare.analysis.cells import text
 from tare.analysis.claims.contrasts import Cells, Series, pooled
@@ -12,7 +13,8 @@ from tare.analysis.claims.model import Check, Kind, Wants
 from tare.analysis.model import Measurement
 from tare.analysis.request import DEFAULT_MARGIN
 
-NAMED = 4  # settings in the name of a cell
+THE_REST = "where nothing is set"  # the name of a cell that has none of the settings that tell the others apart
+_KNOWN_BY = ("platform", "workload", "workload.model", "workload.name")
 WIDEST = 60.0  # a log beyond this no unit can explain; exp must not overflow
 
 
@@ -30,12 +32,11 @@ def tendency(
     whole = pooled(cells)
     if whole is None:
         return []
-    parts = {}
-    if len(cells) > 1:
-        parts = {
-            name: _check(name, series, wants, margin, bound, floor, kind)
-            for (_, series), name in zip(cells.items(), _labels(list(cells)), strict=True)
-        }
+    parts = [
+        _check(name, series, wants, margin, bound, floor, kind)
+        for series, name in zip(cells.values(), labels(list(cells)), strict=True)
+        if len(cells) > 1
+    ]
     return [_check(about, whole, wants, margin, bound, floor, kind, parts)]
 
 
@@ -49,11 +50,20 @@ def each(
     floor: float | None = None,
 ) -> list[Check]:
     """A check for each cell: where nothing may change, a mean could hide that two cells change in opposite ways."""
-    names = _labels(list(cells))
     return [
         _check(f"{about}, {name}" if name else about, series, wants, margin, bound, floor)
-        for (_, series), name in zip(cells.items(), names, strict=True)
+        for series, name in zip(cells.values(), labels(list(cells)), strict=True)
     ]
+
+
+def excused(checks: Iterable[Check], why: str) -> list[Check]:
+    """The same, as no evidence against the claim where they fail, on the whole or in a cell."""
+    return [replace(one, no_evidence=why, parts=tuple(excused(one.parts, why))) for one in checks]
+
+
+def conditions(checks: Iterable[Check]) -> list[Check]:
+    """The same, as what must be so for there to be anything to see."""
+    return [replace(one, is_condition=True) for one in checks]
 
 
 def _check(
@@ -64,7 +74,7 @@ def _check(
     bound: float,
     floor: float | None,
     kind: Kind = "change",
-    parts: Mapping[str, Check] | None = None,
+    parts: Sequence[Check] = (),
 ) -> Check:
     offset = math.log1p(bound)
     values = {block: max(-WIDEST, min(WIDEST, value - offset)) for block, value in series.values.items()}
@@ -79,20 +89,29 @@ def _check(
         None if bound else floor,
         series.trials,
         series.tainted,
-        parts or {},
+        tuple(parts),
     )
 
 
-def _labels(cells: list[Cell]) -> list[str]:
-    """What tells each cell from the others, in a few words."""
+def labels(cells: Sequence[Cell]) -> list[str]:
+    """What tells each cell from the others, in as few words as do; one alone needs none."""
     common = frozenset.intersection(*cells) if cells else frozenset()
-    made = []
-    for cell in cells:
-        own = sorted((item for item in cell if item not in common), key=lambda item: (item[0].count("."), item[0]))
-        made.append(", ".join(_short(name, value) for name, value in own[:NAMED]))
-    return made
+    names = sorted({name for cell in cells for name, _ in cell - common}, key=_telling)
+    held = [dict(cell) for cell in cells]
+    chosen: list[str] = []
+    apart = 1
+    for name in names:
+        if (now := len({tuple(each.get(one) for one in (*chosen, name)) for each in held})) > apart:
+            chosen, apart = [*chosen, name], now
+    made = [", ".join(_short(name, each[name]) for name in chosen if name in each) for each in held]
+    return [name or THE_REST for name in made] if len(cells) > 1 else made
+
+
+def _telling(name: str) -> tuple[bool, bool, int, str]:
+    """What people know a cell by comes first."""
+    return name not in _KNOWN_BY, "." in name, name.count("."), name
 
 
 def _short(name: str, value: object) -> str:
     last = name.rpartition(".")[2]
-    return text(value) if last in ("platform", "workload", "model", "data") else f"{last} {text(value)}"
+    return text(value) if last in ("platform", "workload", "model", "name", "data") else f"{last} {text(value)}"

@@ -33,9 +33,6 @@ class Series:
     def of_store(self, store: str) -> Series:
         return replace(self, values={block: log for block, log in self.values.items() if _store(block) == store})
 
-    def moved(self, by: float) -> Series:
-        return Series({block: value + by for block, value in self.values.items()}, self.trials, self.tainted)
-
 
 Cells: TypeAlias = Mapping[Cell, Series]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tare.analysis.claims.evidence import Evidence
 from tare.analysis.claims.model import (
@@ -24,7 +25,6 @@ from tare.analysis.model import Comparison
 from tare.analysis.power import MOST
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 
-MOST_PARTS = 48  # cells of a tendency that are looked at for exceptions
 NAMED = 3
 
 Judged = tuple[Check, Comparison, Word]
@@ -39,7 +39,7 @@ def decide(claim: Claim, evidence: Evidence, where: str = "") -> Answer:
     word = UNDECIDED if look.depends_on else _together(claim, [found for _, _, found in judged], look.missing)
     decisive = _decisive(claim, judged, word)
     told = _told_first(judged, decisive)
-    if word == HOLDS and not claim.any_of and (against := _exceptions(_like(judged, decisive), evidence.alpha)):
+    if word == HOLDS and not claim.any_of and (against := _exceptions(look.checks, evidence.alpha)):
         word = UNDECIDED
         told.append(f"it holds on the whole, and for sure not for {_named(against)}")
     trials = sorted(frozenset().union(*(check.trials for check in look.checks)))
@@ -119,10 +119,11 @@ def _together(claim: Claim, words: Sequence[Word], missing: Sequence[str]) -> Wo
 def _decisive(claim: Claim, judged: Sequence[Judged], word: Word) -> Judged:
     """The check that the word rests on: the first that has it, else the first of all.
 
-    Where all must hold and do, of those that are about the same figure as the first, the one that holds most narrowly.
+    Where all must hold and do, of what is claimed and about the same figure, the one that holds most narrowly.
     """
     if word == HOLDS and not claim.any_of:
-        return min((each for each in judged if _figure(each) == _figure(judged[0])), key=_room)
+        claimed = [each for each in judged if not each[0].is_condition] or judged
+        return min((each for each in claimed if _figure(each) == _figure(claimed[0])), key=_room)
     return next((each for each in judged if each[2] == word), judged[0])
 
 
@@ -241,16 +242,15 @@ def _more(found: Comparison) -> int | None:
     return max(1, math.ceil(found.n * (half / way) ** 2) - found.n)
 
 
-def _like(judged: Sequence[Judged], one: Judged) -> list[Check]:
-    """The checks of the same figure: others say whether there was anything to see, and need not hold in every cell."""
-    return [each[0] for each in judged if _figure(each) == _figure(one)]
-
-
-def _exceptions(checks: Iterable[Check], alpha: float) -> list[str]:
-    """Cells in which a tendency surely fails, whatever the mean over all cells does."""
-    families = [list(check.parts.values())[:MOST_PARTS] for check in checks]
-    against = [each.about for parts in families for each, _, word in _judged(parts, alpha) if word == FAILS]
-    return list(dict.fromkeys(against))
+def _exceptions(checks: Sequence[Check], alpha: float) -> list[str]:
+    """Cells in which a tendency surely fails, whatever the mean does; those of a claim are one family."""
+    claimed = [check for check in checks if not check.is_condition]
+    parts = [
+        replace(part, about=f"{part.about} ({check.about})") if len(claimed) > 1 else part
+        for check in claimed
+        for part in check.parts
+    ]
+    return [each.about for each, _, word in _judged(parts, alpha) if word == FAILS]
 
 
 def _named(cells: Sequence[str]) -> str:

@@ -22,7 +22,6 @@ from tare.analysis.claims.factors import (
 from tare.analysis.claims.fingerprint import software
 from tare.analysis.claims.metrics import COMPUTE, Names, absent
 from tare.analysis.compare import noise_floor
-from tare.analysis.devices import device_of
 from tare.analysis.model import Measurement
 from tare.analysis.parity import differences, taints
 from tare.analysis.stats import ALPHA
@@ -122,9 +121,17 @@ class Evidence:
 
     # Platforms
 
-    def over(self, cells: Cells, ours: Callable[[Cell], bool], theirs: Callable[[Cell], bool] = is_bare) -> Cells:
-        """Each cell of our platforms less the like cell of theirs, with what their software does not share."""
-        ways = (PLACEMENT, _HOW_MANY)
+    def over(
+        self,
+        cells: Cells,
+        ours: Callable[[Cell], bool],
+        theirs: Callable[[Cell], bool] = is_bare,
+        ways: Sequence[Sequence[str]] = (PLACEMENT, _HOW_MANY),
+    ) -> Cells:
+        """Each cell of our platforms less the like cell of theirs, with what their software does not share.
+
+        Alike are those that agree in all of this placement; where there is none, in all of the next.
+        """
         likes = [_index(cells, theirs, names) for names in ways]
         made = {}
         for cell in filter(ours, cells):
@@ -175,10 +182,6 @@ class Evidence:
             for model in known
             if any(level(cell, name) == model for cell in bare)
         }
-
-    @cached_property
-    def devices(self) -> list[str]:
-        return list(dict.fromkeys(str(device_of(trial.record)) for trial in self.trials))
 
 
 def _surroundings(cell: Cell, placement: Sequence[str]) -> Cell:

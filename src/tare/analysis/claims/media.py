@@ -6,7 +6,7 @@ less), a claim that the medium does not matter would hold by itself: nothing was
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -17,24 +17,24 @@ from tare.analysis.claims.deciding import words_of
 from tare.analysis.claims.evidence import Evidence
 from tare.analysis.claims.factors import Cell, Value, level, medium_rank
 from tare.analysis.claims.model import HOLDS, Check
+from tare.analysis.storage import CACHE, EVERY, FIRST, WORKERS, When, reads
 from tare.records.model import Record
 
-MODEL, WORKERS, CACHE = "workload.model", "workload.workers", "control.page_cache.state"
-ALWAYS_COLD = "cold_every_epoch"
+MODEL = "workload.model"
 SAME = "the media did not differ in speed for this loader, so nothing was measured"
 UNSURE = "it depends on whether the media differ in speed for this loader, which the trials do not tell"
 
 
 @dataclass(frozen=True)
 class Felt:
-    """Which models' loaders surely felt no difference between the media, and whether any of the others surely did."""
+    """Of which models nothing can be told, since their loaders may not have felt the medium, and whether any has."""
 
-    unmoved: frozenset[Value | None]
+    left_out: frozenset[Value | None]
     unsure: bool
 
     def of(self, cells: Cells) -> Cells:
-        """The cells of models that may have felt the medium."""
-        return where(cells, lambda cell: level(cell, MODEL) not in self.unmoved)
+        """The cells of the other models."""
+        return where(cells, lambda cell: level(cell, MODEL) not in self.left_out)
 
 
 def by_speed(cells: Cells, medium: str) -> list[Value]:
@@ -51,24 +51,23 @@ def _typical(cells: Cells) -> float:
 
 
 def felt(evidence: Evidence, medium: str) -> Felt:
-    """What each model's loader felt of the medium: nothing, only where the slowest is surely as fast as the fastest.
+    """What each model's loader felt of the medium, told where it cannot hide behind the page cache.
 
-    It is looked at where a medium cannot hide behind the page cache: in epoch 0, or where every epoch is cold. Where
-    nothing can be compared, or not surely, the claim goes on and decides by itself.
+    That is in epoch 0, or where every epoch is cold. Where some surely felt it, the others are left out; where none
+    did, those to whom the slowest was surely as fast as the fastest. Of whom nothing can be compared stays.
     """
-    fetches = _fetches(evidence, medium)
-    unmoved = frozenset(model for model, checks in fetches.items() if _is_unmoved(checks, evidence.alpha))
-    others = [check for model, checks in fetches.items() if model not in unmoved for check in checks]
-    slower = words_of([replace(check, wants="rises") for check in others], evidence.alpha)
-    return Felt(unmoved, bool(slower) and HOLDS not in slower)
+    fetches = {model: checks for model, checks in _fetches(evidence, medium).items() if checks}
+    moved, unmoved = (
+        frozenset(model for model, checks in fetches.items() if is_so(checks, evidence.alpha))
+        for is_so in (_is_moved, _is_unmoved)
+    )
+    if moved:
+        return Felt(frozenset(fetches) - moved, unsure=False)
+    return Felt(unmoved, unsure=len(unmoved) < len(fetches))
 
 
-def is_always_cold(record: Record) -> bool:
-    return record.settings.get(CACHE) == ALWAYS_COLD
-
-
-def _is_not_warm(record: Record) -> bool:
-    return record.settings.get(CACHE) != "warm"
+def _is_moved(checks: list[Check], alpha: float) -> bool:
+    return HOLDS in words_of([replace(check, wants="rises") for check in checks], alpha)
 
 
 def _is_unmoved(checks: list[Check], alpha: float) -> bool:
@@ -76,11 +75,15 @@ def _is_unmoved(checks: list[Check], alpha: float) -> bool:
     return bool(words) and all(word == HOLDS for word in words)
 
 
+def _reads(*when: When | None) -> Callable[[Record], bool]:
+    return lambda record: reads(record.settings.get(CACHE)) in when
+
+
 def _fetches(evidence: Evidence, medium: str) -> dict[Value | None, list[Check]]:
     """Model by model, that fetching takes as long from the slowest medium as from the fastest."""
-    always = evidence.cells(metrics.STALL, is_always_cold) or evidence.cells(metrics.MEAN_STEP, is_always_cold)
+    always = evidence.cells(metrics.STALL, _reads(EVERY)) or evidence.cells(metrics.MEAN_STEP, _reads(EVERY))
     found: dict[Value | None, list[Check]] = {}
-    for cells in (always, evidence.cells(metrics.EPOCH0, _is_not_warm)):
+    for cells in (always, evidence.cells(metrics.EPOCH0, _reads(EVERY, FIRST, None))):
         for model, mine in _by_model(cells).items():
             apart = _slowest_to_fastest(mine, medium)
             found.setdefault(model, []).extend(tendency("fetch, slowest medium against fastest", apart, "same"))

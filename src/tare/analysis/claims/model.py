@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tare.analysis.model import Measurement
@@ -37,8 +37,9 @@ class Check:
     floor: float | None = None  # by how much the same thing differed from itself
     trials: frozenset[str] = frozenset()
     tainted: tuple[str, ...] = ()  # what else differs between the sides
-    parts: Mapping[str, Check] = field(default_factory=dict)  # of a tendency: the same in each of its cells
+    parts: tuple[Check, ...] = ()  # of a tendency: the same in each of its cells
     no_evidence: str = ""  # why failing would not speak against the claim, in words: then it is undecided
+    is_condition: bool = False  # says whether there was anything to see; it need not hold in every cell
 
 
 @dataclass(frozen=True)

@@ -130,9 +130,12 @@ def _grid(evidence: Evidence, belongs: Callable[[str], bool], fewest: int, featu
     modes, workloads = max(groups.items(), key=lambda item: (len(item[1]) > 1, len(item[0])), default=(frozenset(), []))
     if len(modes) < fewest or len(workloads) < 2:
         return None
-    if len({len(_point(mode)) for mode in modes}) > 1:
-        return None
     order = sorted(modes, key=_point)
+    if len({len(_point(mode)) for mode in order}) > 1:
+        return None
+    points = np.array([_point(mode) for mode in order])
+    if np.count_nonzero(np.ptp(points, axis=0)) < features:  # one that never changes makes no mode
+        return None
     series = [complete[cell][mode] for cell in workloads for mode in order]
     blocks = tuple(block for block in series[0].values if all(block in each.values for each in series))
     if not blocks:
@@ -141,7 +144,7 @@ def _grid(evidence: Evidence, belongs: Callable[[str], bool], fewest: int, featu
     powered = all(mode in energy.get(cell, {}) for cell in workloads for mode in order)
     joules = _stacked(energy, workloads, order, blocks) if powered else None
     used = frozenset().union(*(each.trials for each in series))
-    return Grid(np.array([_point(mode) for mode in order]), tuple(workloads), blocks, measured, joules, used)
+    return Grid(points, tuple(workloads), blocks, measured, joules, used)
 
 
 def _of_one_platform(cells: Cells) -> Cells:
@@ -161,8 +164,10 @@ def _stacked(
 
 
 def _point(mode: Cell) -> list[float]:
-    """The features of a mode as numbers; none of them where one is not a number."""
+    """The features of a mode as numbers; none of them where one is not a number, or is told twice."""
     named: dict[str, Value] = {name.rpartition(".")[2]: value for name, value in mode}
+    if len(named) < len(mode):
+        return []
     values = [named[name] for name in (*FEATURES, "quota") if name in named]
     numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     return numbers if len(numbers) == len(values) else []

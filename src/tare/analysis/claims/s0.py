@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from tare.analysis.claims import metrics
-from tare.analysis.claims.checks import each, tendency
+from tare.analysis.claims.checks import conditions, each, tendency
 from tare.analysis.claims.contrasts import (
     Cells,
     Series,
@@ -94,7 +94,7 @@ def optimiser_grows_most(evidence: Evidence) -> Look:
     parts = {name: in_containers(evidence, (f"{name}_s",), trains) for name in ("optimiser", "forward", "backward")}
     if not all(parts.values()):
         return Look(missing=("no training in a container and on bare metal has its phases apart (`phases: true`)",))
-    checks = tendency("optimiser step, container against bare metal", parts["optimiser"], "rises")
+    checks = conditions(tendency("optimiser step, container against bare metal", parts["optimiser"], "rises"))
     for other in ("forward", "backward"):
         checks += tendency(
             f"growth of the optimiser step against that of {other}", minus(parts["optimiser"], parts[other]), "rises"
@@ -146,10 +146,10 @@ def energy_rise_is_baseload(evidence: Evidence) -> Look:
     share = evidence.over(minus(base, total), is_container)
     found = {}
     bare = {_rest(cell): series for cell, series in minus(base, total).items() if is_bare(cell)}
-    for cell in ratio.keys() & share.keys():
-        if (own := bare.get(_rest(cell))) is not None:
+    for cell in ratio:
+        if cell in share and (own := bare.get(_rest(cell))) is not None:
             found[cell] = joined([ratio[cell], share[cell], own], _baseload_less_rest)
-    checks = tendency("energy, container against bare metal", ratio, "rises", margin=0.02)
+    checks = conditions(tendency("energy, container against bare metal", ratio, "rises", margin=0.02))
     checks += tendency(
         "rise of the baseload less the rise of the rest, of bare metal's energy", found, "rises", margin=0.01
     )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from statistics import median
 
 from tare.analysis.anatomy.hiding import predicted_stall
 from tare.analysis.anatomy.study import HIDDEN_SHARE
 from tare.analysis.claims import metrics
-from tare.analysis.claims.checks import each, tendency
+from tare.analysis.claims.checks import conditions, each, excused, tendency
 from tare.analysis.claims.contrasts import (
     Cells,
     Series,
@@ -27,8 +26,9 @@ from tare.analysis.claims.contrasts import (
 )
 from tare.analysis.claims.evidence import Evidence
 from tare.analysis.claims.factors import Cell, Value, factor_named, level, medium_factor, trains
-from tare.analysis.claims.media import ALWAYS_COLD, CACHE, SAME, UNSURE, WORKERS, by_speed, felt
+from tare.analysis.claims.media import SAME, UNSURE, by_speed, felt
 from tare.analysis.claims.model import Claim, Look
+from tare.analysis.storage import ALWAYS_COLD, CACHE, COLD, EVERY, FIRST, NEVER, WARM, WORKERS, reads
 from tare.records.model import Record
 
 MOST = 0.5  # "most of the stall" is more than half of it
@@ -59,7 +59,7 @@ def more_workers_help_slow_media(evidence: Evidence) -> Look:
     if not slow or not fast:
         several = "several workers on two media, or at two GPU clocks, were not measured with everything else held"
         return Look(missing=(several,))
-    if what == _MEDIA and any(level(cell, CACHE) == "cold" for cell in (*slow, *fast)):
+    if what == _MEDIA and any(reads(level(cell, CACHE)) in (FIRST, NEVER) for cell in (*slow, *fast)):
         return Look(missing=(_FROM_MEMORY,))
     medium = medium_factor(slow) if what == _MEDIA else None
     if medium is not None:
@@ -70,7 +70,7 @@ def more_workers_help_slow_media(evidence: Evidence) -> Look:
     floor = evidence.floor(metrics.MEAN_STEP)
     helped = tendency(f"end-to-end time, most workers against one, {what[0]}", slow, "falls", floor=floor)
     idle = _NOTHING_LEFT if _one_worker_hides(evidence, slow) else ""
-    checks = [replace(check, no_evidence=idle) for check in helped]
+    checks = excused(helped, idle)
     checks += tendency(f"end-to-end time, most workers against one, {what[1]}", fast, "same", floor=floor)
     return Look(tuple(checks))
 
@@ -120,7 +120,7 @@ def hidden_medium_is_enough(evidence: Evidence) -> Look:
 
 def _reads_the_medium(record: Record) -> bool:
     """Whether its later epochs do: where the cache keeps what epoch 0 has read, that is what hides the medium."""
-    return record.settings.get(CACHE) not in ("cold", "warm")
+    return reads(record.settings.get(CACHE)) not in (FIRST, NEVER)
 
 
 def _is_hidden(share: Series | None) -> bool:
@@ -130,17 +130,19 @@ def _is_hidden(share: Series | None) -> bool:
 def cache_makes_medium_irrelevant(evidence: Evidence) -> Look:
     """After epoch 0, with no workers to hide it, the slowest medium is as fast as the fastest; in epoch 0 it is not."""
 
-    def stays_cached(record_state: object) -> bool:
-        return record_state != ALWAYS_COLD
+    def fills_the_cache(record: Record) -> bool:
+        return reads(record.settings.get(CACHE)) not in (EVERY, NEVER)
 
     def few(cells: Cells) -> Cells:
         fewest = min((number for each in levels(cells, WORKERS) if (number := rising(each)) is not None), default=None)
         return cells if fewest is None else at(cells, WORKERS, fewest)
 
     def kept(names: metrics.Names) -> Cells:
-        return few(evidence.cells(names, lambda record: stays_cached(record.settings.get(CACHE))))
+        return few(evidence.cells(names, fills_the_cache))
 
     later, first = kept(metrics.MEAN_STEP), kept(metrics.EPOCH0_STEP)
+    if not later:
+        return Look(missing=("no trial fills the page cache in its first epoch (`page_cache: cold`)",))
     medium = medium_factor(later)
     if medium is None or len(levels(later, medium)) < 2:
         return Look(missing=(NO_MEDIA,))
@@ -157,16 +159,16 @@ def cache_makes_medium_irrelevant(evidence: Evidence) -> Look:
         against(later, medium, speeds[0], speeds[-1]), "same", floor=floor,
     )  # fmt: skip
     before = tendency("the same in epoch 0", against(first, medium, speeds[0], speeds[-1]), "rises", floor=floor)
-    return Look((*after, *before))
+    return Look((*after, *conditions(before)))
 
 
 def caching_has_a_sweet_spot(evidence: Evidence) -> Look:
     """A warm cache helps where fetching outweighs pre-processing (the cold stall is over twice the warm), else not."""
     stalls, steps = evidence.cells(metrics.STALL), evidence.cells(metrics.MEAN_STEP)
-    cold = next((name for name in (ALWAYS_COLD, "cold") if name in levels(steps, CACHE)), None)
-    if cold is None or "warm" not in levels(steps, CACHE):
+    cold = next((name for name in (ALWAYS_COLD, COLD) if name in levels(steps, CACHE)), None)
+    if cold is None or WARM not in levels(steps, CACHE):
         return Look(missing=("no workload was run with a cold and with a warm page cache",))
-    dearer, gains = against(stalls, CACHE, cold, "warm"), against(steps, CACHE, "warm", cold)
+    dearer, gains = against(stalls, CACHE, cold, WARM), against(steps, CACHE, WARM, cold)
     sweet = {cell for cell, series in dearer.items() if median(series.values.values()) > math.log(2)}
     floor = evidence.floor(metrics.MEAN_STEP)
     inside, outside = where(gains, lambda cell: cell in sweet), where(gains, lambda cell: cell not in sweet)
@@ -200,7 +202,7 @@ def linear_on_fast_media(evidence: Evidence) -> Look:
     checks = tendency(f"{about}, fastest medium", at(grown, medium, speeds[-1]), "same", floor=floor)
     slower = tendency(f"{about}, slowest medium", at(grown, medium, speeds[0]), "rises", floor=floor)
     emulated = _SAME_CAP if medium.endswith(".emulate") else ""
-    return Look((*checks, *(replace(check, no_evidence=emulated) for check in slower)))
+    return Look((*checks, *excused(slower, emulated)))
 
 
 def pipelining_lowers_energy(evidence: Evidence) -> Look:

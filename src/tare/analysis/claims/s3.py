@@ -6,11 +6,10 @@ What S3 says of workers, media and the page cache is in `s1`, which says the sam
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from statistics import fmean
 
 from tare.analysis.claims import metrics
-from tare.analysis.claims.checks import each, tendency
+from tare.analysis.claims.checks import conditions, each, excused, tendency
 from tare.analysis.claims.contrasts import (
     Cells,
     Series,
@@ -73,7 +72,7 @@ def larger_batches_until_saturation(evidence: Evidence) -> Look:
         about = f"time an item, for each doubling of the batch from {batches}{model}"
         made = tendency(about, mine, "rises", bound=-SATURATED)
         # A gain that has not run out yet does not speak against its running out.
-        checks += [replace(check, no_evidence=NOT_SATURATED) for check in made]
+        checks += excused(made, NOT_SATURATED)
     return Look(tuple(checks), () if last else ("three batch sizes or more",))
 
 
@@ -149,7 +148,7 @@ def dvfs_changes_nothing(evidence: Evidence) -> Look:
         found = ends(cells, factor, _on) if factor is not None else {}
         about = f"{metrics.WORDS[names]}, DVFS on against off"
         if wants == "apart":
-            checks += tendency(about, found, "apart")
+            checks += conditions(tendency(about, found, "apart"))
         else:
             checks += each(about, found, "same", floor=evidence.floor(names))
         if not found:
@@ -174,8 +173,8 @@ def default_may_not_be_pareto(evidence: Evidence) -> Look:
     worse: dict[Cell, Series] = {}
     for rest, modes in time.items():
         joules = energy.get(rest, {})
-        for mode in modes.keys() & joules.keys() if default in modes and default in joules else ():
-            if mode != default:
+        for mode in modes if default in modes and default in joules else ():
+            if mode != default and mode in joules:
                 pair = [modes[default].minus(modes[mode]), joules[default].minus(joules[mode])]
                 worse[rest | mode] = joined(pair, min)
     about, filled = "default mode, time and energy both above those of", {c: s for c, s in worse.items() if s.values}
@@ -217,7 +216,7 @@ def cpu_and_cores_cut_stall(evidence: Evidence) -> Look:
     compute = _clocked(evidence, metrics.COMPUTE, "cpu_mhz")
     model, order = factor_named(compute, "model"), evidence.model_order
     if model is not None and order:
-        lightest = min(order, key=lambda each_model: order[each_model])
+        lightest = min(order, key=order.__getitem__)
         light = where(compute, lambda cell: level(cell, model) == lightest)
         checks += tendency(f"compute of {lightest}, from the lowest CPU clock to the highest", light, "falls")
     return Look(tuple(checks), tuple(missing))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from statistics import median
 
 from tare.analysis.claims import metrics
-from tare.analysis.claims.checks import tendency
+from tare.analysis.claims.checks import conditions, excused, tendency
 from tare.analysis.claims.contrasts import (
     Cells,
     against,
@@ -26,6 +25,7 @@ from tare.analysis.claims.deciding import words_of
 from tare.analysis.claims.evidence import Evidence
 from tare.analysis.claims.factors import (
     CONTAINERS,
+    PLACEMENT,
     Cell,
     is_bare,
     is_container,
@@ -56,9 +56,9 @@ def stops_improving(evidence: Evidence) -> Look:
     first, last = _ladder(cells, 0, -2), _ladder(cells, -2, -1)
     if not last:
         return Look(missing=("three numbers of cores or more with everything else held",))
-    checks = tendency("end-to-end time, next to most cores against fewest", first, "falls")
+    checks = conditions(tendency("end-to-end time, next to most cores against fewest", first, "falls"))
     made = tendency("end-to-end time, most cores against next to most", last, "rises", bound=-NO_GAIN)
-    return Look((*checks, *(replace(check, no_evidence=STILL_FASTER) for check in made)))
+    return Look((*checks, *excused(made, STILL_FASTER)))
 
 
 def _ladder(cells: Cells, lower: int, upper: int) -> Cells:
@@ -92,15 +92,18 @@ def vanilla_with_few_cores_is_an_outlier(evidence: Evidence) -> Look:
 
 def pinning_lowers_overhead(evidence: Evidence) -> Look:
     """Of what a platform takes over bare metal that is placed alike: pinning may make bare metal faster as well."""
-    over = evidence.over(evidence.cells(metrics.END_TO_END), is_virtual)
-    floor = evidence.floor(metrics.END_TO_END)
-    lowered = against(over, PIN, True, False)
-    made = tendency("time over bare metal's, pinned against vanilla", lowered, "falls", floor=floor)
-    if not made:
+    over = evidence.over(evidence.cells(metrics.END_TO_END), is_virtual, ways=(PLACEMENT,))
+    lowered, vanilla = against(over, PIN, True, False), at(over, PIN, False)
+    if not lowered:
         return Look(missing=(_NOT_PINNED,))
-    vanilla = tendency("", where(over, lambda cell: not level(cell, PIN)), "rises", floor=floor)
-    costs = HOLDS in words_of(vanilla, evidence.alpha)
-    return Look(tuple(made if costs else (replace(check, no_evidence=NOTHING_TO_LOWER) for check in made)))
+
+    def costs(rest: Cell) -> bool:
+        unpinned = where(vanilla, lambda cell: without(cell, PIN) == rest)
+        return HOLDS in words_of(tendency("", unpinned, "rises"), evidence.alpha)
+
+    about, dear = "time over bare metal's, pinned against vanilla", where(lowered, costs)
+    checks = tendency(about, dear, "falls") if dear else excused(tendency(about, lowered, "falls"), NOTHING_TO_LOWER)
+    return Look(tuple(checks))
 
 
 def bare_without_idle_core(evidence: Evidence) -> Look:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
-from statistics import median
 
+from tare.analysis.claims.checks import labels
 from tare.analysis.claims.evidence import Evidence, Trial
 from tare.analysis.claims.factors import Cell
 from tare.analysis.claims.metrics import STEP
@@ -25,23 +24,17 @@ def grouped(trials: Sequence[Trial], key: Mapping[int, Hashable]) -> dict[Hashab
 def two_samples(
     about: str, evidence: Evidence, ours: Sequence[Trial], theirs: Sequence[Trial], wants: Wants, margin: float
 ) -> list[Check]:
-    """End-to-end time of one group against another, in the cells that both have, each beside its cell's centre."""
+    """End-to-end time of one group against another, cell by cell: over all, two opposite changes would be none."""
     name = evidence.first(STEP)
     sides = [_by_cell(side, name or "") for side in (ours, theirs)]
     both = [cell for cell in sides[0] if cell in sides[1]]
-    if not both:
-        return []
-    centres = {cell: (median(_logs(sides[0][cell])) + median(_logs(sides[1][cell]))) / 2 for cell in both}
-    made = [
-        tuple(
-            Measurement(about, math.exp(math.log(value) - centres[cell]))
-            for cell in both
-            for value in side[cell].values()
-        )
-        for side in sides
-    ]
-    used = frozenset(trial for side in sides for cell in both for trial in side[cell])
-    return [Check(about, wants, made[0], made[1], margin, trials=used)]
+    made = []
+    for cell, label in zip(both, labels(both), strict=True):
+        words = f"{about}, {label}" if label else about
+        ours_here, theirs_here = (tuple(Measurement(words, value) for value in side[cell].values()) for side in sides)
+        used = frozenset(trial for side in sides for trial in side[cell])
+        made.append(Check(words, wants, ours_here, theirs_here, margin, trials=used))
+    return made
 
 
 def _by_cell(trials: Sequence[Trial], name: str) -> dict[Cell, dict[str, float]]:
@@ -51,7 +44,3 @@ def _by_cell(trials: Sequence[Trial], name: str) -> dict[Cell, dict[str, float]]
         if value > 0:
             found.setdefault(trial.cell, {})[f"{trial.block} {trial.record.trial}"] = value
     return found
-
-
-def _logs(values: Mapping[str, float]) -> list[float]:
-    return [math.log(value) for value in values.values()]

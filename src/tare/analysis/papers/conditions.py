@@ -8,20 +8,21 @@ from typing import Any
 from tare.analysis.cells import text
 from tare.analysis.claims.power_modes import STAND_INS, is_of_mode
 from tare.analysis.energy.idle import energy_facts
-from tare.analysis.papers.felt_media import EMULATED, not_felt
+from tare.analysis.papers.felt_media import not_felt
 from tare.analysis.papers.figures import SOURCES
 from tare.analysis.papers.levels import setting
 from tare.analysis.papers.model import Scalar
 from tare.analysis.parity import ACCEL
 from tare.analysis.parity import EMULATED as TCG
+from tare.analysis.storage import ALWAYS_COLD, CACHE, COLD, EMULATED, WARM
 from tare.records.model import Record
 
 _DEVICE = "workload.device"
 FULL = "full"  # the scale that is as in the paper
 _CACHE: Mapping[str, str] = {
-    "cold": "page cache emptied before the trial",
-    "cold_every_epoch": "page cache emptied before every epoch",
-    "warm": "data in the page cache from the start",
+    COLD: "page cache emptied before the trial",
+    ALWAYS_COLD: "page cache emptied before every epoch",
+    WARM: "data in the page cache from the start",
 }
 _NAMED: Mapping[str, tuple[str, str]] = {  # setting -> what one of them is called, and several
     "workload.model": ("model", "models"), "workload.name": ("application", "applications"),
@@ -49,7 +50,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "tenants": _count("tenant", "tenants"),
     "workload.scale": lambda value: f"networks at {text(value)} of their size",
     EMULATED: lambda value: f"emulated {text(value)}",
-    "control.page_cache.state": lambda value: _CACHE.get(text(value), f"page cache {text(value)}"),
+    CACHE: lambda value: _CACHE.get(text(value), f"page cache {text(value)}"),
     "control.dirty.background_bytes": _size("background write-back from {} of dirty pages on"),
     "control.dirty.bytes": _size("writers held up at {} of dirty pages"),
     "control.dirty.expire": lambda value: f"dirty pages expire after {text(value)} s",

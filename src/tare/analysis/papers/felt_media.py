@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.claims.media import CACHE
+from tare.analysis.storage import CACHE, EMULATED, NEVER, reads
 from tare.records.model import Record
 
-EMULATED = "control.storage.emulate"
-_WARM = "warm"
 _SLICE_S = 0.1
 _SURELY = 0.5  # an item takes a request or two: one for where it lies, one for what is in it
 _ITEM_BYTES = 2**20  # no record has the size of an item: where ones of a MiB could be held up, nothing is told
@@ -55,7 +53,9 @@ def _asked(record: Record) -> _Asked | None:
     medium, batch = record.settings.get(EMULATED), record.settings.get("workload.batch")
     step_s = next((record.metrics[name] for name in _STEPS if record.metrics.get(name)), None)
     requests = _limit(record, "read_iops")
-    if medium is None or batch is None or step_s is None or requests is None or record.settings.get(CACHE) == _WARM:
+    if reads(record.settings.get(CACHE)) == NEVER:
+        return None
+    if medium is None or batch is None or step_s is None or requests is None:
         return None
     workers = record.settings.get("workload.workers") or 0
     return _Asked(str(medium), requests, _limit(record, "read_bps"), batch / step_s, batch * max(1, workers))

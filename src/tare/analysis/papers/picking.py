@@ -9,10 +9,8 @@ from functools import singledispatch
 from typing import Any, TypeAlias
 
 from tare.analysis.cells import Cells, cells
-from tare.analysis.claims.media import CACHE
 from tare.analysis.compare import Contest, contests
 from tare.analysis.model import Measurement
-from tare.analysis.papers.felt_media import EMULATED
 from tare.analysis.papers.figures import WRITE_BACKS
 from tare.analysis.papers.levels import ABSENT, called, is_at, is_number, level_run
 from tare.analysis.papers.machines import Held, Machine
@@ -25,6 +23,7 @@ from tare.analysis.papers.missing import (
     only_levels,
 )
 from tare.analysis.papers.model import Change, Scalar, Value, Within
+from tare.analysis.storage import CACHE, EMULATED
 from tare.analysis.trials import measurements
 from tare.records.attempts import newest_usable
 from tare.records.model import USABLE, Record
