@@ -48,6 +48,7 @@ def _decrease_number(times: float) -> str:
 _FACTOR = _Way(lambda share: 1 + share, times)
 _LESS = _Way(lambda share: 1 / (1 + share), times, "{} less")
 _DECREASE = _Way(decrease, _decrease_number, "decreases by {}")
+_NO_DECREASE = _Way(lambda share: 1 + share, times, "rises to {}")
 
 
 def known_change(ours: Ours) -> Change | None:
@@ -81,8 +82,8 @@ def _way(change: Change, printed: str, as_decrease: bool) -> _Way | None:
     """In times where the paper tells it so or it is large; None is in percent."""
     if change.low <= -1:
         return None  # nothing is left: there is no number of times
-    if as_decrease and change.share < 0:
-        return _DECREASE
+    if as_decrease:
+        return _DECREASE if change.share < 0 else _NO_DECREASE
     in_times, says_less = _IN_TIMES.search(printed) is not None, _LESS_WORD in printed.split()
     halved = change.share < _HALVED
     if change.share < 0 and ((in_times and (says_less or halved)) or (says_less and halved)):

@@ -98,7 +98,7 @@ def _cpu_and_cores(x: float) -> list[Cell]:
             _mode(cpu_mhz=mhz, cores=cores),
             {
                 "stall_mean_s": STEP * (1 - x * (mhz > 1000)) * (1 - 0.3 * (cores > 2)),
-                "compute_s": STEP * (1 - x * (mhz > 1000)),
+                "compute_s": STEP * (1 - x * (mhz > 1000)) * (1 - 0.3 * (cores > 2)),
             },
         )
         for mhz, cores in product((1000, 2000), (2, 8))

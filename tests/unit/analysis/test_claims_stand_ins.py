@@ -30,7 +30,7 @@ def test_what_stands_in_for_modes_shows_an_error_and_decides_nothing(name, level
     assert straight.high < 0.1 < 0.25 < bent.low
     for found in (straight, bent):
         assert found.word == "undecided"
-        assert f"four {WORDS[name]}, which stand in for modes, measured" in found.why
+        assert f"four of {len(levels)} {WORDS[name]}, which stand in for modes, measured" in found.why
         assert f"only {WORDS[name]} were changed" in found.why
 
 
@@ -61,7 +61,7 @@ def test_power_modes_come_before_what_stands_in_for_them():
         for gpu in (500, 1000)
     ]
     found = answer(TIME, *stores([*modes, *cells("platform.quota", QUOTAS)]))
-    assert "four modes measured" in found.why
+    assert "four of 6 modes measured" in found.why
 
 
 def test_clocks_of_a_control_and_cores_of_the_platform_are_modes_together():
@@ -72,4 +72,4 @@ def test_clocks_of_a_control_and_cores_of_the_platform_are_modes_together():
     ]
     found = answer(TIME, *stores(made))
     assert found.word == "holds here", found.why
-    assert "four modes measured" in found.why
+    assert "four of 6 modes measured" in found.why

@@ -39,7 +39,7 @@ def test_a_decrease_of_s1_is_told_by_its_own_formula():
     assert change_texts(change, "decreases by 3.1x", as_decrease=True) == ("decreases by 3x", "[1x, 4x]")
     assert range_text([-0.5, -0.75], change, as_decrease=True) == "3x to 1x"
     rise = Change(0.68, 0.58, 0.79)
-    assert change_texts(rise, "decreases by 8.19x", as_decrease=True) == ("1.68x", "[1.58x, 1.79x]")
+    assert change_texts(rise, "decreases by 8.19x", as_decrease=True) == ("rises to 1.68x", "[1.58x, 1.79x]")
 
 
 def test_other_changes_are_told_as_the_first_is():

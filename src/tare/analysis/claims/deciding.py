@@ -38,7 +38,7 @@ def decide(claim: Claim, evidence: Evidence, where: str = "") -> Answer:
         return _answer(claim, NOT_MEASURED, None, _sentence([*look.missing] or ["no trial speaks to it"]), (), where)
     word = UNDECIDED if look.depends_on else _together(claim, [found for _, _, found in judged], look.missing)
     decisive = _decisive(claim, judged, word)
-    told = _told_first(judged, decisive)
+    told = _told_first(judged, decisive, advises=not look.depends_on)
     if word == HOLDS and not claim.any_of and (against := _exceptions(look.checks, evidence.alpha)):
         word = UNDECIDED
         told.append(f"it holds on the whole, and for sure not for {_named(against)}")
@@ -175,10 +175,13 @@ def _why(told: Sequence[str], look: Look) -> str:
     return _sentence([*told, *depends, *(f"not measured: {each}" for each in look.missing)])
 
 
-def _told_first(judged: Sequence[Judged], decisive: Judged) -> list[str]:
-    """The check that the word rests on, two more, and how many there are beside them."""
+def _told_first(judged: Sequence[Judged], decisive: Judged, *, advises: bool) -> list[str]:
+    """The check that the word rests on, two more, and how many there are beside them.
+
+    Advice on how many more blocks would tell is for claims that they could decide.
+    """
     ordered = [decisive, *(each for each in judged if each is not decisive)]
-    told = [_told(each) for each in ordered[:NAMED]]
+    told = [_told(each, advises) for each in ordered[:NAMED]]
     return [*told, _further([each[2] for each in ordered], len(told))] if len(ordered) > NAMED else told
 
 
@@ -200,14 +203,14 @@ _SAID: Mapping[Wants, str] = {
 }
 
 
-def _told(judged: Judged) -> str:
+def _told(judged: Judged, advises: bool) -> str:
     check, found, word = judged
     effect, low, high = _shown(check, found)
     if effect is None or low is None or high is None:
         shown = too_few_for_interval(found.n, found.paired)
     else:
         shown = f"{figure_words(check.kind, effect, low, high)} over {counted(found.n, unit(found.paired))}"
-    why = f" ({_undecided(check, found)})" if word == UNDECIDED else ""
+    why = f" ({_undecided(check, found)})" if word == UNDECIDED and (advises or check.tainted) else ""
     return f"{check.about}: {shown}, {_expected(check)}{why}"
 
 

@@ -89,9 +89,10 @@ class Grid:
     stand_in: str = ""  # what stands in for power modes, in words
 
     @property
-    def called(self) -> str:
-        """`modes`, or what stands in for them."""
-        return f"{self.stand_in}, which stand in for modes," if self.stand_in else "modes"
+    def told(self) -> str:
+        """`four of ten modes measured`, or of what stands in for them."""
+        what = f"{self.stand_in}, which stand in for modes," if self.stand_in else "modes"
+        return f"four of {len(self.modes)} {what} measured"
 
     @property
     def not_modes(self) -> str:

@@ -187,7 +187,8 @@ def memory_cost_is_small(evidence: Evidence) -> Look:
         return Look(missing=("the records do not say how much memory the device has",))
     # (1 + container's share) / (1 + bare's): within a small share of a small share of their difference.
     found = evidence.over(cells, is_container)
-    made = tendency("memory of the device that the container adds", found, "falls", bound=SMALL_MEMORY)
+    about = "memory that the container adds, of the device's (of 32 GB at most, the paper's board)"
+    made = tendency(about, found, "falls", bound=SMALL_MEMORY)
     return Look(tuple(made)) if made else Look(missing=(NO_PAIR,))
 
 

@@ -137,10 +137,10 @@ def cache_makes_medium_irrelevant(evidence: Evidence) -> Look:
         fewest = min((number for each in levels(cells, WORKERS) if (number := rising(each)) is not None), default=None)
         return cells if fewest is None else at(cells, WORKERS, fewest)
 
-    def kept(names: metrics.Names) -> Cells:
+    def filling(names: metrics.Names) -> Cells:
         return few(evidence.cells(names, fills_the_cache))
 
-    later, first = kept(metrics.MEAN_STEP), kept(metrics.EPOCH0_STEP)
+    later, first = filling(metrics.MEAN_STEP), filling(metrics.EPOCH0_STEP)
     if not later:
         return Look(missing=("no trial fills the page cache in its first epoch (`page_cache: cold`)",))
     medium = medium_factor(later)
@@ -154,11 +154,9 @@ def cache_makes_medium_irrelevant(evidence: Evidence) -> Look:
         return Look(missing=(SAME,))
     speeds = by_speed(first, medium)
     floor = evidence.floor(metrics.MEAN_STEP)
-    after = tendency(
-        "end-to-end time after epoch 0, slowest medium against fastest",
-        against(later, medium, speeds[0], speeds[-1]), "same", floor=floor,
-    )  # fmt: skip
-    before = tendency("the same in epoch 0", against(first, medium, speeds[0], speeds[-1]), "rises", floor=floor)
+    kept, unread = (against(cells, medium, speeds[0], speeds[-1]) for cells in (later, first))
+    after = tendency("end-to-end time after epoch 0, slowest medium against fastest", kept, "same", floor=floor)
+    before = tendency("end-to-end time in epoch 0, slowest medium against fastest", unread, "rises", floor=floor)
     return Look((*after, *conditions(before)))
 
 
@@ -175,7 +173,7 @@ def caching_has_a_sweet_spot(evidence: Evidence) -> Look:
     checks = tendency(
         "end-to-end time, warm against cold, where fetching outweighs pre-processing", inside, "falls", floor=floor
     )
-    checks += tendency("the same where it does not", outside, "same", floor=floor)
+    checks += tendency("end-to-end time, warm against cold, where it does not", outside, "same", floor=floor)
     missing = [] if inside else ["no workload whose fetching outweighs its pre-processing"]
     missing += [] if outside else ["no workload whose pre-processing outweighs its fetching"]
     return Look(tuple(checks), tuple(missing))

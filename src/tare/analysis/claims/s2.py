@@ -25,6 +25,11 @@ SET_LIMIT = (
     "it depends on the limit from which pages are written back in the background, which the study sets between what "
     "one and what several tenants write"
 )
+TIMER = "control.dirty.writeback"
+SET_TIMER = (
+    "it depends on how often the flusher wakes, which the study sets: what is not written back in the background waits "
+    "for it"
+)
 MALLOC = "workload.malloc"
 FIXED_MALLOC = (
     "it depends on the allocator, whose thresholds are fixed on both sides here (`malloc: default` leaves them)"
@@ -49,7 +54,8 @@ def write_backs_more_often_and_less_regularly(evidence: Evidence) -> Look:
     about = "spread of the time between write-backs, of its mean, container against bare metal"
     checks = tendency(about, uneven, "rises")
     missing = [*often.missing, *([] if checks or often.missing else [evidence.absent(metrics.WRITEBACK_DEVIATION)])]
-    return Look((*often.checks, *checks), tuple(missing))
+    made = (*often.checks, *checks)
+    return Look(made, tuple(missing), SET_TIMER if _is_set(evidence, made, TIMER) else "")
 
 
 def tenants_flush_more_at_the_same_interval(evidence: Evidence) -> Look:
@@ -59,7 +65,7 @@ def tenants_flush_more_at_the_same_interval(evidence: Evidence) -> Look:
     checks += tendency("pages written, most tenants against one", pages, "rises")
     missing = [] if intervals else _no_tenants(evidence, metrics.WRITEBACK_INTERVAL)
     missing += [] if pages else _no_tenants(evidence, metrics.WRITTEN_PAGES)
-    return Look(tuple(checks), tuple(missing))
+    return Look(tuple(checks), tuple(missing), SET_LIMIT if _is_set(evidence, checks, LIMIT) else "")
 
 
 def background_grows_with_tenants(evidence: Evidence) -> Look:
@@ -73,8 +79,11 @@ def background_grows_with_tenants(evidence: Evidence) -> Look:
     made = tendency(about, trend(evidence.figured(as_log), "tenants", rising), "rises", kind="points")
     if not made:
         return Look(missing=tuple(_no_tenants(evidence, metrics.WRITEBACKS)))
-    is_set = any(record.settings.get(LIMIT) is not None for record in _used(evidence, made))
-    return Look(tuple(made), depends_on=SET_LIMIT if is_set else "")
+    return Look(tuple(made), depends_on=SET_LIMIT if _is_set(evidence, made, LIMIT) else "")
+
+
+def _is_set(evidence: Evidence, checks: Sequence[Check], name: str) -> bool:
+    return any(record.settings.get(name) is not None for record in _used(evidence, checks))
 
 
 def _used(evidence: Evidence, checks: Sequence[Check]) -> list[Record]:

@@ -73,7 +73,7 @@ def larger_batches_until_saturation(evidence: Evidence) -> Look:
         made = tendency(about, mine, "rises", bound=-SATURATED)
         # A gain that has not run out yet does not speak against its running out.
         checks += excused(made, NOT_SATURATED)
-    return Look(tuple(checks), () if last else ("three batch sizes or more",))
+    return Look(tuple(checks), () if last else ("it takes three batch sizes or more",))
 
 
 def stall_by_batch(evidence: Evidence) -> Look:
@@ -203,7 +203,7 @@ def heavier_gain_more_from_gpu(evidence: Evidence) -> Look:
     model, order = factor_named(found, "model"), evidence.model_order
     by_weight = trend(by_model(found, model), model, order.get) if model is not None else {}
     made = tendency("compute from lowest to highest GPU clock, from lightest model to heaviest", by_weight, "falls")
-    return Look(tuple(made)) if made else Look(missing=("two models or more at two GPU clocks or more",))
+    return Look(tuple(made)) if made else Look(missing=("it takes two models or more at two GPU clocks or more",))
 
 
 def cpu_and_cores_cut_stall(evidence: Evidence) -> Look:
@@ -213,13 +213,18 @@ def cpu_and_cores_cut_stall(evidence: Evidence) -> Look:
         found = _clocked(evidence, metrics.STALL, name)
         checks += tendency(f"stall, from the lowest {words} to the highest", found, "falls")
         missing += [] if found else [f"the {words} was not varied with everything else held"]
-    compute = _clocked(evidence, metrics.COMPUTE, "cpu_mhz")
-    model, order = factor_named(compute, "model"), evidence.model_order
-    if model is not None and order:
-        lightest = min(order, key=order.__getitem__)
-        light = where(compute, lambda cell: level(cell, model) == lightest)
-        checks += tendency(f"compute of {lightest}, from the lowest CPU clock to the highest", light, "falls")
+        checks += _compute_of_the_lightest(evidence, name, words)
     return Look(tuple(checks), tuple(missing))
+
+
+def _compute_of_the_lightest(evidence: Evidence, name: str, words: str) -> list[Check]:
+    compute, order = _clocked(evidence, metrics.COMPUTE, name), evidence.model_order
+    model = factor_named(compute, "model")
+    if model is None or not order:
+        return []
+    lightest = min(order, key=order.__getitem__)
+    light = where(compute, lambda cell: level(cell, model) == lightest)
+    return tendency(f"compute of {lightest}, from the lowest {words} to the highest", light, "falls")
 
 
 def memory_clock_matters(evidence: Evidence) -> Look:
@@ -245,7 +250,7 @@ def four_modes_predict_time(evidence: Evidence) -> Look:
         return Look(missing=(NO_GRID,))
     times, _ = errors(found)
     cells = dict(zip(found.workloads, times, strict=True))
-    about = f"error of predicted time, four {found.called} measured"
+    about = f"error of the time that the paper's regression predicts, {found.told}"
     return Look(tuple(tendency(about, cells, "falls", bound=PREDICTED - 1, kind="share")), depends_on=found.not_modes)
 
 
@@ -258,13 +263,13 @@ def energy_is_harder(evidence: Evidence) -> Look:
         return Look(missing=(evidence.absent(metrics.ENERGY),))
     pairs = zip(found.workloads, energies, times, strict=True)
     cells = {cell: energy.minus(time) for cell, energy, time in pairs}
-    about = f"error of predicted energy against that of time, four {found.called} measured"
+    about = f"error of the energy that the paper's regression predicts against that of time, {found.told}"
     return Look(tuple(tendency(about, cells, "rises")), depends_on=found.not_modes)
 
 
 NO_GRID = (
-    "two models or more in the same six power modes or more, each with its cores and clocks, or under the same five "
-    "shares of the CPU's time or numbers of cores"
+    "it takes two models or more in the same six power modes or more, each with its cores and clocks, or under the "
+    "same five shares of the CPU's time or numbers of cores"
 )
 
 CLAIMS = (

@@ -46,7 +46,8 @@ _CORES_OF_THE_HOST = ("control.power_mode.cores", "control.power_mode.mode")
 FEW = 0.2  # of the host's cores: the paper's outliers have less than 16 of 80
 NO_GAIN = 0.05  # less than this is no improvement
 NOTHING_TO_LOWER = "unpinned, it takes no longer than bare metal for sure, and pinning has nothing to lower"
-_NOT_PINNED = "an application both pinned and vanilla, on a virtual platform and on bare metal"
+_NO_FEW = "no unpinned container was run on several numbers of cores, each beside bare metal on as many"
+_NOT_PINNED = "no application was run both pinned and vanilla, on a virtual platform and on bare metal"
 STILL_FASTER = "it is still faster with the most cores that were run, and may stop beyond them"
 
 
@@ -55,7 +56,7 @@ def stops_improving(evidence: Evidence) -> Look:
     cells = evidence.cells(metrics.END_TO_END)
     first, last = _ladder(cells, 0, -2), _ladder(cells, -2, -1)
     if not last:
-        return Look(missing=("three numbers of cores or more with everything else held",))
+        return Look(missing=("it takes three numbers of cores or more with everything else held",))
     checks = conditions(tendency("end-to-end time, next to most cores against fewest", first, "falls"))
     made = tendency("end-to-end time, most cores against next to most", last, "rises", bound=-NO_GAIN)
     return Look((*checks, *excused(made, STILL_FASTER)))
@@ -81,7 +82,7 @@ def vanilla_with_few_cores_is_an_outlier(evidence: Evidence) -> Look:
         if len(numbers := [number for value in found if (number := rising(value)) is not None]) > 1
     }
     if not falls:
-        return Look(missing=("an unpinned container on several numbers of cores, each beside bare metal on as many",))
+        return Look(missing=(_NO_FEW,))
     shares = [cores[0] / cores[1] for cell in cells if (cores := _cores(evidence, cell)) is not None]
     if shares and min(shares) > FEW:
         return Look(missing=(f"the fewest cores were {min(shares):.0%} of the host's: it takes {FEW:.0%} or less",))
@@ -101,9 +102,9 @@ def pinning_lowers_overhead(evidence: Evidence) -> Look:
         unpinned = where(vanilla, lambda cell: without(cell, PIN) == rest)
         return HOLDS in words_of(tendency("", unpinned, "rises"), evidence.alpha)
 
-    about, dear = "time over bare metal's, pinned against vanilla", where(lowered, costs)
-    checks = tendency(about, dear, "falls") if dear else excused(tendency(about, lowered, "falls"), NOTHING_TO_LOWER)
-    return Look(tuple(checks))
+    dear = where(lowered, costs)
+    made = tendency("time over bare metal's, pinned against vanilla", dear or lowered, "falls")
+    return Look(tuple(made), depends_on="" if dear else NOTHING_TO_LOWER)
 
 
 def bare_without_idle_core(evidence: Evidence) -> Look:
@@ -145,7 +146,7 @@ def _on_as_many(cell: Cell, cores: float) -> tuple[Cell, float]:
 
 
 def gpu_only_where_inference_dominates(evidence: Evidence) -> Look:
-    steps, inference = evidence.cells(metrics.END_TO_END), evidence.cells(metrics.INFERENCE)
+    steps, inference = (evidence.cells(names, _is_application) for names in (metrics.END_TO_END, metrics.INFERENCE))
     gains = against(steps, DEVICE, "cuda", "cpu")
     shares = where(minus(inference, steps), lambda cell: level(cell, DEVICE) == "cpu")
     mostly = {without(cell, DEVICE) for cell, share in shares.items() if median(share.values.values()) > math.log(0.5)}
@@ -153,8 +154,9 @@ def gpu_only_where_inference_dominates(evidence: Evidence) -> Look:
         return Look(missing=(_NO_GPU,))
     dominated = where(gains, lambda cell: cell in mostly)
     others = where(gains, lambda cell: cell not in mostly)
-    checks = tendency("end-to-end time, GPU against CPU, where inference dominates", dominated, "falls")
-    checks += tendency("the same where it does not", others, "rises", bound=-NO_GAIN)
+    about = "end-to-end time, GPU against CPU, where inference"
+    checks = tendency(f"{about} dominates", dominated, "falls")
+    checks += tendency(f"{about} does not dominate", others, "rises", bound=-NO_GAIN)
     missing = [] if dominated else ["an application whose inference is over half of its time"]
     missing += [] if others else ["an application whose inference is under half of its time"]
     return Look(tuple(checks), tuple(missing))

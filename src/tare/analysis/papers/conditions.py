@@ -17,7 +17,7 @@ from tare.analysis.parity import EMULATED as TCG
 from tare.analysis.storage import ALWAYS_COLD, CACHE, COLD, EMULATED, WARM
 from tare.records.model import Record
 
-_DEVICE = "workload.device"
+_DEVICE, _MODEL, _DATA = "workload.device", "workload.model", "workload.data"
 FULL = "full"  # the scale that is as in the paper
 _CACHE: Mapping[str, str] = {
     COLD: "page cache emptied before the trial",
@@ -74,6 +74,13 @@ def conditions(
         ours = {text(value): value for record in records if (value := _value(record, name)) is not None}
         said += [_word(name, value) for value in ours.values() if not any(_same(value, each) for each in theirs)]
     return tuple(dict.fromkeys(said))
+
+
+def other_data(records: Sequence[Record], theirs: Mapping[str, str]) -> tuple[str, ...]:
+    """`data cifar10`, where the paper trained this model with others."""
+    pairs = [(record.settings.get(_MODEL), record.settings.get(_DATA)) for record in records]
+    other = [data for model, data in pairs if data is not None and theirs.get(text(model), text(data)) != text(data)]
+    return tuple(dict.fromkeys(_word(_DATA, data) for data in other))
 
 
 def remarks(records: Sequence[Record], figures: Sequence[str]) -> tuple[str, ...]:

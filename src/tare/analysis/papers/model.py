@@ -148,6 +148,7 @@ class Paper(_Frozen):
     about: str
     note: str
     conditions: Mapping[str, Levels]  # setting -> what the paper had, or any of these; null: what library or data have
+    data: Mapping[str, str] = Field(default_factory=dict)  # model -> the data set that the paper trained it with
     rows: tuple[Row, ...]
     shared: tuple[Any, ...] = Field(default=(), repr=False)  # only holds what the file names more than once
 

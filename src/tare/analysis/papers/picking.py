@@ -51,10 +51,19 @@ class Picked:
     @property
     def key(self) -> tuple[object, ...]:
         """Rows that compare the very same trials have the same."""
+        return self.held.name, self.metric, *self._sides
+
+    @property
+    def pair(self) -> frozenset[object]:
+        """Rows that compare them the other way round have the same, too."""
+        return frozenset(self._sides)
+
+    @property
+    def _sides(self) -> tuple[object, ...]:
         if self.contest is None:
-            return self.held.name, self.metric
-        sides = [tuple(one.trial for one in side) for side in (self.contest.ours, self.contest.theirs)]
-        return self.held.name, self.metric, self.contest.level, self.contest.against, *sides
+            return ()
+        sides = {self.contest.level: self.contest.ours, self.contest.against: self.contest.theirs}
+        return tuple((name, *(one.trial for one in side)) for name, side in sides.items())
 
 
 def pick(question: Measured, machine: Machine) -> list[Picked] | str:
@@ -69,10 +78,21 @@ def pick(question: Measured, machine: Machine) -> list[Picked] | str:
     return why
 
 
+def is_set_by_any(question: Measured, machine: Machine) -> bool:
+    """Whether any trial sets what the question compares by; what asks for no such thing needs none."""
+    if not isinstance(question, Change):
+        return True
+    records = [record for held in machine.of(question.study) for record in held.records]
+    return any(record.settings.get(question.by) is not None for record in records)
+
+
 def _pick(question: Measured, held: Held) -> list[Picked] | str:
     usable = [record for record in held.records if record.state in USABLE]
     if not usable:
         return f"no trial of {held.study} ended well"
+    where = question.where.get("platform")
+    if where is not None and level_run(usable, "platform", where) is ABSENT:
+        return missing_level(held, "platform", where)
     if isinstance(question, Change) and all(record.settings.get(question.by) is None for record in usable):
         return only_levels(held, question.by, [])
     records: Sequence[Record] = usable

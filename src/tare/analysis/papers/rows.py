@@ -11,10 +11,10 @@ from tare.analysis.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, An
 from tare.analysis.claims.registry import claims_of
 from tare.analysis.compare import judge
 from tare.analysis.model import Comparison
-from tare.analysis.papers.conditions import FULL, behind, conditions, remarks
+from tare.analysis.papers.conditions import FULL, behind, conditions, other_data, remarks
 from tare.analysis.papers.machines import Held, Machine
 from tare.analysis.papers.model import ByClaim, Paper, Row
-from tare.analysis.papers.picking import Measured, Picked, pick
+from tare.analysis.papers.picking import Measured, Picked, is_set_by_any, pick
 from tare.analysis.papers.refused import cannot_be_run
 from tare.analysis.parity import differences, taints
 from tare.analysis.request import Request, request
@@ -116,15 +116,15 @@ def _found(row: Row, machine: Machine, claims: Sequence[Answer]) -> list[Picked]
         return Ours(word=NOT_HERE, why=row.why_not)
     if row.on_board and not machine.is_board:
         return Ours(word=NOT_HERE, why=NO_BOARD)
-    whys: dict[bool, str] = {}  # whether the study was run -> the first reason
+    whys: dict[tuple[bool, bool], str] = {}  # whether the study was run, and varied what is asked -> the first reason
     for question in row.ours:
         if isinstance(question, ByClaim):
             return _of_claim(question, claims, machine)
         found = pick(question, machine)
         if not isinstance(found, str):
             return [replace(each, about=_meant(each, question, row)) for each in found]
-        whys.setdefault(bool(machine.of(question.study)), found)
-    return Ours(word=NOT_HERE, why=whys.get(True) or whys[False])
+        whys.setdefault((bool(machine.of(question.study)), is_set_by_any(question, machine)), found)
+    return Ours(word=NOT_HERE, why=whys[max(whys)])
 
 
 def _meant(picked: Picked, question: Measured, row: Row) -> tuple[str, ...]:
@@ -168,19 +168,32 @@ def _said(answer: Answer) -> Ours:
 
 def _judged(picked: Iterable[Picked]) -> dict[Key, Comparison]:
     """Each comparison once, corrected together with those of the same figure of the same store."""
-    families: dict[tuple[str, str], dict[Key, Picked]] = {}
+    families: dict[tuple[str, str], list[Picked]] = {}
     for each in picked:
         if each.contest is not None:
-            families.setdefault((each.held.name, each.metric), {})[each.key] = each
+            families.setdefault((each.held.name, each.metric), []).append(each)
     made: dict[Key, Comparison] = {}
     for (_, metric), family in families.items():
-        members = list(family.values())
-        asked = _asked(members[0])
-        floors = [each.contest.floor for each in members if each.contest is not None and each.contest.floor is not None]
-        known = max(floors, default=None)  # one cell is run twice: what it shows of the noise holds for all
-        told = [replace(each.contest, floor=known) for each in members if each.contest is not None]
-        found = judge(told, margin=asked.margin, metric=metric, alpha=asked.alpha, resamples=0)
-        made |= dict(zip(family, found, strict=True))
+        made |= _judged_together(metric, {each.key: each for each in family})
+    return made
+
+
+def _judged_together(metric: str, family: Mapping[Key, Picked]) -> dict[Key, Comparison]:
+    """A pair of sides counts once, also where another row turns it round."""
+    asked = _asked(next(iter(family.values())))
+    contests = {key: each.contest for key, each in family.items() if each.contest is not None}
+    floors = [each.floor for each in contests.values() if each.floor is not None]
+    known = max(floors, default=None)  # one cell is run twice: what it shows of the noise holds for all
+    once: dict[frozenset[object], Key] = {}
+    for key, each in family.items():
+        once.setdefault(each.pair, key)
+    made: dict[Key, Comparison] = {}
+    for key, each in family.items():
+        if key not in made:
+            members = [key if first == once[each.pair] else first for first in once.values()]
+            told = [replace(contests[member], floor=known) for member in members]
+            found = judge(told, margin=asked.margin, metric=metric, alpha=asked.alpha, resamples=0)
+            made |= {member: one for member, one in zip(members, found, strict=True) if member not in made}
     return made
 
 
@@ -191,6 +204,7 @@ def _asked(picked: Picked) -> Request:
 def _ours(several: Sequence[Picked], judged: Mapping[Key, Comparison], paper: Paper, row: Row) -> Ours:
     first = several[0]
     said = conditions(first.records, first.held.source.study, paper.conditions, first.about)
+    said += other_data(first.records, paper.data)
     ours = Ours(
         metric=first.metric,
         conditions=tuple(dict.fromkeys((*said, *first.told))),
