@@ -306,6 +306,24 @@ def test_a_layer_whose_capacity_is_assumed_leaves_its_claim_undecided_and_says_w
     assert found.high < -0.5
 
 
+@pytest.mark.parametrize(
+    ("claim", "setting", "word"),
+    [
+        ("s2.write-backs-more-often-and-less-regularly", "control.dirty.writeback", "how often the flusher wakes"),
+        ("s2.tenants-flush-more-at-the-same-interval", "control.dirty.background_bytes", "the limit from which pages"),
+    ],
+)
+def test_what_the_study_sets_itself_decides_nothing(claim, setting, word):
+    case = CASES[claim]
+    cells = case.make(case.fails)
+    given = [replace(each, settings={**each.settings, setting: 0.5}) for each in cells]
+
+    assert said(claim, cells).word == "does not hold here"
+    found = said(claim, given)
+    assert found.word == "undecided"
+    assert word in found.why and "more block" not in found.why
+
+
 # Tracers
 
 

@@ -201,3 +201,8 @@ def test_what_decides_when_pages_are_written_back_is_told():
 def test_how_long_a_trial_was_is_told_where_the_paper_had_more(row, study, told):
     assert told in ours(row, held(study, "small")).conditions
     assert not any("epoch" in said and "page cache" not in said for said in ours(row, held(study, "full")).conditions)
+
+
+def test_other_data_than_the_papers_are_told():
+    assert "data cifar10" in ours("3.19f", held("s3-power-modes", "cuda", metrics=["stall_mean_s"])).conditions
+    assert not any(said.startswith("data ") for said in ours("3.19f", held("s3-power-modes", "small")).conditions)

@@ -32,6 +32,7 @@ TAX = "s0-container-tax"
         ("4.12a", ("s4-platforms", "step_mean_s"), "it takes an edge board"),
         ("0.21", ("s0-phase-breakup", "step_s"), "times its phases"),
         ("3.19a", ("s3-power-modes", "stall_mean_s"), "no trial of s3-power-modes sets cpu_mhz"),
+        ("4.5c", ("s4-pinning", "step_mean_s"), "no trial of s4-pinning has platform qemu+docker"),
         ("1.17b", ("s1-dataset-scale", "step_s"), "no figure sums up its later epochs alone"),
     ],
 )
@@ -40,6 +41,13 @@ def test_a_row_without_a_figure_says_why(row, store, why):
     assert found.word == NOT_HERE
     assert why in found.why
     assert found.sides == {}
+
+
+def test_of_several_ways_to_a_figure_the_reason_is_that_of_the_one_that_got_furthest():
+    """Cores are the platform's at this scale, and a power mode's at others."""
+    assert ours("3.20g", held("s3-power-modes", "cuda", metrics=["compute_s"])).why == (
+        "no trial of s3-power-modes has workers 0"
+    )
 
 
 @pytest.mark.parametrize(("board", "answers"), [("Raspberry Pi 4 Model B", True), ("linux,dummy-virt", False)])

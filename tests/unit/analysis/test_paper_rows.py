@@ -42,6 +42,15 @@ def test_rows_that_compare_the_very_same_are_corrected_for_once():
     assert twice.high < -0.4
 
 
+def test_a_pair_that_another_row_turns_round_counts_once_and_has_the_same_interval():
+    store = held("s3-power-modes", "cuda", metrics=["stall_mean_s"])
+    fewer_to_more, more_to_fewer = ours("3.19e", store), ours("3.19h", store)
+
+    assert list(fewer_to_more.sides) == list(more_to_fewer.sides)[::-1]
+    assert 1 + more_to_fewer.low == pytest.approx(1 / (1 + fewer_to_more.high))
+    assert 1 + more_to_fewer.high == pytest.approx(1 / (1 + fewer_to_more.low))
+
+
 def test_rows_of_one_study_each_have_their_own_trials():
     store = held(TAX, "small", metrics=["compute_s"])
     assert len({ours(row, store).change for row in ("0.1", "0.2", "0.3", "0.15a")}) == 4

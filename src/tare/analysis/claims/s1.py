@@ -173,7 +173,9 @@ def caching_has_a_sweet_spot(evidence: Evidence) -> Look:
     checks = tendency(
         "end-to-end time, warm against cold, where fetching outweighs pre-processing", inside, "falls", floor=floor
     )
-    checks += tendency("end-to-end time, warm against cold, where it does not", outside, "same", floor=floor)
+    checks += tendency(
+        "end-to-end time, warm against cold, where pre-processing outweighs fetching", outside, "same", floor=floor
+    )
     missing = [] if inside else ["no workload whose fetching outweighs its pre-processing"]
     missing += [] if outside else ["no workload whose pre-processing outweighs its fetching"]
     return Look(tuple(checks), tuple(missing))
