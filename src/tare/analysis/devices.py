@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tare.records.model import Record
 
+_KIND = ("board", "cpu", "machine")  # what makes two devices of one type
 _NOT_BOARDS = ("linux,dummy-virt", "qemu")
 DEVICE, TYPE = "device", "device.type"  # the settings that a fleet's trials have
 
@@ -16,6 +17,12 @@ def device_of(record: Record) -> str | None:
     told = (record.settings.get(DEVICE), *(known.get(key) for key in ("id", "serial", "name", "board", "cpu")))
     found = next((each for each in told if each), None)
     return None if found is None else str(found)
+
+
+def kind_of_device(record: Record) -> tuple[str, ...] | None:
+    """The type: board, or processor and architecture; None where the record does not say."""
+    known = _facts(record)
+    return tuple(str(known[key]) for key in _KIND if key in known) or None
 
 
 def is_named(record: Record) -> bool:

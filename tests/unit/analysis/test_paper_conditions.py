@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from paper_results import changed, held, ours, trials, with_records
+from tare.analysis.beside.figures import SOURCES
 from tare.analysis.papers.conditions import behind, conditions, remarks
-from tare.analysis.papers.figures import SOURCES
 from tare.records.model import Record
 
 TAX = "s0-container-tax"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from some_records import draft
-from tare.analysis.papers.figures import FIGURES, SOURCES, Beside, with_figures
+from tare.analysis.beside.figures import FIGURES, SOURCES, Beside, with_figures
 from tare.measures import Channel
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store

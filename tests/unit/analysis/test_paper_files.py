@@ -7,10 +7,10 @@ import re
 import pytest
 
 from paper_results import at_scales, bare_held, every_metric, machine
+from tare.analysis.beside.figures import FIGURES
 from tare.analysis.claims import metrics as claimed
 from tare.analysis.claims.registry import every_claim
 from tare.analysis.energy.baseload import BASELOAD, ENERGY, INCREMENTAL
-from tare.analysis.papers.figures import FIGURES
 from tare.analysis.papers.library import names, paper, read
 from tare.analysis.papers.model import ByClaim, Change, number
 from tare.analysis.papers.picking import pick

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paper_results import DEVICE, changed, held, machine, ours, with_records
-from tare.analysis.papers.figures import SOURCES
+from tare.analysis.beside.figures import SOURCES
 from tare.analysis.papers.library import paper
 from tare.analysis.papers.refused import cannot_be_run
 from tare.analysis.papers.rows import NOT_HERE, answered

@@ -98,12 +98,20 @@ def levels(cells: Cells, factor: str) -> list[Value]:
     return list(dict.fromkeys(value for cell in cells if (value := level(cell, factor)) is not None))
 
 
+def split(cells: Cells, factor: str) -> dict[Value | None, Cells]:
+    """Level -> the cells that have it; None: those that have none."""
+    found: dict[Value | None, dict[Cell, Series]] = {}
+    for cell, series in cells.items():
+        found.setdefault(level(cell, factor), {})[cell] = series
+    return dict(found)
+
+
 def each_model(cells: Cells) -> dict[str, Cells]:
     """`, lenet5` -> its cells; all of them under no name where no setting is the model."""
     name = factor_named(cells, "model")
     if name is None:
         return {"": cells} if cells else {}
-    return {f", {model}": at(cells, name, model) for model in levels(cells, name)}
+    return {f", {model}": mine for model, mine in split(cells, name).items() if model is not None}
 
 
 def against(cells: Cells, factor: str, one: Value, other: Value) -> Cells:

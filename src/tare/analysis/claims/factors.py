@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from tare.analysis.cells import text
+from tare.analysis.parity import INFERENCE
 from tare.records.model import Record
 
 Value: TypeAlias = str | float | bool
@@ -16,7 +17,6 @@ MACHINES = ("qemu", "uml")
 MICRO_MACHINES = ("microvm", "firecracker")
 PLACEMENT = ("cores", "pin", "numa", "leave_idle", "quota", "cpuset", "cpus")
 TRAINING = ("torch_train",)
-INFERENCE = ("torch_infer", "application", "loadgen")
 _NOT_FACTORS = ("probes", "platform.python")
 
 # Multiply-adds of one item, in millions, as the papers' tables have them (S0 II, S3 2) or as the networks are defined.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 
 from tare.analysis.cells import text
@@ -10,8 +9,6 @@ from tare.analysis.devices import device_of
 from tare.analysis.parity import flat, rule_for
 from tare.analysis.population import DEVICE_KEYS
 from tare.records.model import Record
-
-_KIND = ("board", "cpu", "machine")  # what makes two devices of one type
 
 
 def device_facts(record: Record) -> dict[str, str]:
@@ -31,10 +28,3 @@ def software(record: Record) -> dict[str, str]:
 def _tells(key: str) -> bool:
     rule = rule_for(key)
     return rule.matters and not rule.factors
-
-
-def kind_of_device(record: Record) -> tuple[str, ...] | None:
-    """The type: board, or processor and architecture; None where the record does not say."""
-    facts: Mapping[str, object] = record.facts.get("device") or {}
-    found = tuple(text(facts[key]) for key in _KIND if key in facts)
-    return found or None

@@ -6,16 +6,16 @@ less), a claim that the medium does not matter would hold by itself: nothing was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
 
 from tare.analysis.claims import metrics
 from tare.analysis.claims.checks import tendency
-from tare.analysis.claims.contrasts import Cells, Series, against, at, levels, where
+from tare.analysis.claims.contrasts import Cells, against, at, levels, split, where
 from tare.analysis.claims.deciding import words_of
 from tare.analysis.claims.evidence import Evidence
-from tare.analysis.claims.factors import Cell, Value, level, medium_rank
+from tare.analysis.claims.factors import Value, level, medium_rank
 from tare.analysis.claims.model import HOLDS, Check
 from tare.analysis.storage import CACHE, EVERY, FIRST, WORKERS, When, reads
 from tare.records.model import Record
@@ -84,16 +84,9 @@ def _fetches(evidence: Evidence, medium: str) -> dict[Value | None, list[Check]]
     always = evidence.cells(metrics.STALL, _reads(EVERY)) or evidence.cells(metrics.MEAN_STEP, _reads(EVERY))
     found: dict[Value | None, list[Check]] = {}
     for cells in (always, evidence.cells(metrics.EPOCH0, _reads(EVERY, FIRST, None))):
-        for model, mine in _by_model(cells).items():
+        for model, mine in split(cells, MODEL).items():
             apart = _slowest_to_fastest(mine, medium)
             found.setdefault(model, []).extend(tendency("fetch, slowest medium against fastest", apart, "same"))
-    return found
-
-
-def _by_model(cells: Cells) -> Mapping[Value | None, Cells]:
-    found: dict[Value | None, dict[Cell, Series]] = {}
-    for cell, series in cells.items():
-        found.setdefault(level(cell, MODEL), {})[cell] = series
     return found
 
 

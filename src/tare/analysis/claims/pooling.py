@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tare.analysis.beside.figures import with_figures
 from tare.analysis.claims import metrics
 from tare.analysis.claims.evidence import Evidence, Trial
 from tare.analysis.claims.factors import cell_of, is_medium
@@ -16,7 +17,6 @@ from tare.analysis.devices import device_of
 from tare.analysis.energy.baseload import records_of
 from tare.analysis.flushing.stores import with_flush_latencies
 from tare.analysis.observations import usable_attempts
-from tare.analysis.papers.figures import with_figures
 from tare.analysis.stats import ALPHA
 from tare.analysis.stopping import LOOKING_ALPHA
 from tare.analysis.variability.samples import epoch_means

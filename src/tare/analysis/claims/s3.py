@@ -6,6 +6,7 @@ What S3 says of workers, media and the page cache is in `s1`, which says the sam
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import fmean
 
 from tare.analysis.claims import metrics
@@ -25,14 +26,13 @@ from tare.analysis.claims.contrasts import (
 )
 from tare.analysis.claims.evidence import Evidence, Trial
 from tare.analysis.claims.factors import Cell, Value, factor_named, is_bare, level, trains
-from tare.analysis.claims.fingerprint import kind_of_device
 from tare.analysis.claims.metrics import Names
 from tare.analysis.claims.model import Check, Claim, Look
 from tare.analysis.claims.pooling import LATER_EPOCHS
 from tare.analysis.claims.power_modes import by_clocks, by_mode, default_mode, errors, grid
 from tare.analysis.claims.s0 import by_model
 from tare.analysis.claims.samples import grouped, two_samples
-from tare.analysis.devices import device_of
+from tare.analysis.devices import device_of, kind_of_device
 from tare.records.model import Record
 
 BATCH = "workload.batch"
@@ -105,7 +105,7 @@ def devices_vary_little(evidence: Evidence) -> Look:
     checks: list[Check] = []
     for kind, trials in _by_kind(evidence).items():
         same = max(_by_software(trials).values(), key=len)
-        devices = grouped(same, {place: str(device_of(trial.record)) for place, trial in enumerate(same)})
+        devices = grouped(same, lambda trial: str(device_of(trial.record)))
         (first, theirs), *others = devices.items()
         for name, ours in others:
             about = f"end-to-end time, {name} against {first} ({kind[0]})"
@@ -124,19 +124,12 @@ def software_varies_a_lot(evidence: Evidence) -> Look:
 
 
 def _by_kind(evidence: Evidence) -> dict[tuple[str, ...], list[Trial]]:
-    found: dict[tuple[str, ...], list[Trial]] = {}
-    for trial in evidence.trials:
-        if (kind := kind_of_device(trial.record)) is not None:
-            found.setdefault(kind, []).append(trial)
-    return found
+    return grouped(evidence.trials, lambda trial: kind_of_device(trial.record))
 
 
-def _by_software(trials: list[Trial]) -> dict[object, list[Trial]]:
+def _by_software(trials: Sequence[Trial]) -> dict[tuple[tuple[str, str], ...], list[Trial]]:
     """Trials by platform's software: what a container's image has is compared with images alone."""
-    found: dict[object, list[Trial]] = {}
-    for trial in trials:
-        found.setdefault(tuple(sorted(trial.software.items())), []).append(trial)
-    return found
+    return grouped(trials, lambda trial: tuple(sorted(trial.software.items())))
 
 
 def dvfs_changes_nothing(evidence: Evidence) -> Look:

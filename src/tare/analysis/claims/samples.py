@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from tare.analysis.claims.checks import labels
 from tare.analysis.claims.evidence import Evidence, Trial
@@ -11,13 +12,15 @@ from tare.analysis.claims.metrics import STEP
 from tare.analysis.claims.model import Check, Wants
 from tare.analysis.model import Measurement
 
+Key = TypeVar("Key", bound=Hashable)
 
-def grouped(trials: Sequence[Trial], key: Mapping[int, Hashable]) -> dict[Hashable, list[Trial]]:
-    """Trials by the key of their place; a place without a key is left out."""
-    found: dict[Hashable, list[Trial]] = {}
-    for place, trial in enumerate(trials):
-        if place in key:
-            found.setdefault(key[place], []).append(trial)
+
+def grouped(trials: Iterable[Trial], key: Callable[[Trial], Key | None]) -> dict[Key, list[Trial]]:
+    """Trials by their key; one without is left out."""
+    found: dict[Key, list[Trial]] = {}
+    for trial in trials:
+        if (mine := key(trial)) is not None:
+            found.setdefault(mine, []).append(trial)
     return found
 
 

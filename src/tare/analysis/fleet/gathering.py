@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tare.analysis.claims.fingerprint import kind_of_device
-from tare.analysis.devices import DEVICE, TYPE, device_of, is_named
+from tare.analysis.devices import DEVICE, TYPE, device_of, is_named, kind_of_device
 from tare.records.model import Record
 
 UNTYPED = "untyped"

@@ -6,8 +6,6 @@ model                 a paper, its rows, and how a row is asked of a store
 library               the files, typed when read
 machines              a folder of results: the stores and packs of each machine
 refused               the studies that a machine refused to run, and why
-steps                 when the measured steps of a trial ran, and what epoch 0 took, from its marks
-figures               figures that a record does not hold by itself: medians of series, means of epoch 0, counts
 levels                which level of a setting was run, of those that a row asks for, and what people call it
 picking               from the trials of a study to the two sides of a row
 rows                  every row on every machine, by the statistics of `compare`

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tare.analysis.beside.figures import SOURCES
 from tare.analysis.cells import text
 from tare.analysis.claims.power_modes import STAND_INS, is_of_mode
 from tare.analysis.energy.idle import energy_facts
 from tare.analysis.papers.felt_media import not_felt
-from tare.analysis.papers.figures import SOURCES
 from tare.analysis.papers.levels import setting
 from tare.analysis.papers.model import Scalar
 from tare.analysis.parity import ACCEL

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tare.analysis.beside.figures import with_figures
 from tare.analysis.cells import text
 from tare.analysis.claims.pooling import Source, source_of
 from tare.analysis.devices import is_board
-from tare.analysis.papers.figures import with_figures
 from tare.analysis.papers.refused import Refused, refused
 from tare.analysis.parity import flat
 from tare.errors import StoreError

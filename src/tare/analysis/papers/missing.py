@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tare.analysis.beside.figures import SOURCES, WRITE_BACKS
 from tare.analysis.cells import text
 from tare.analysis.energy.doubts import doubt_about_energy
-from tare.analysis.papers.figures import SOURCES, WRITE_BACKS
 from tare.analysis.papers.machines import Held, Machine
 from tare.analysis.papers.model import Scalar
 from tare.analysis.papers.refused import cannot_be_run

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any, TypeAlias
 
+from tare.analysis.beside.figures import WRITE_BACKS
 from tare.analysis.cells import Cells, cells
 from tare.analysis.compare import Contest, contests
 from tare.analysis.model import Measurement
-from tare.analysis.papers.figures import WRITE_BACKS
 from tare.analysis.papers.levels import ABSENT, called, is_at, is_number, level_run
 from tare.analysis.papers.machines import Held, Machine
 from tare.analysis.papers.missing import (

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from tare.analysis.beside.steps import Marks, early_mean_s, measured_ns
 from tare.analysis.kernel import faults
 from tare.analysis.kernel.counters import PROBE, TABLE, WORKLOAD, scaled_counts
-from tare.analysis.papers.steps import Marks, early_mean_s, measured_ns
 from tare.records.model import USABLE, Record
 from tare.records.store import Store
 from tare.records.tables import TableName
