@@ -4,6 +4,7 @@
     ├── StudyError            2    the study, or the command line, is wrong
     │   └── NoSuchInput       2    ... it names a file or folder that is not there, whatever the verb reads from it
     ├── ObstacleError         3    this device cannot do what was asked
+    │   └── NothingLeft       3    ... of a study that leaves out what it cannot, nothing is left that asks a question
     ├── StoreError            4    the records cannot be read or written
     ├── TrialError            1    one trial failed; the study goes on and the record says so
     │   ├── ControlNotHeld    1    a knob did not take, or did not keep, the value it was given
@@ -38,9 +39,19 @@ class ObstacleError(TareError):
 
     exit_code = 3
 
-    def __init__(self, what: str, obstacles: Sequence[str] = ()) -> None:
+    def __init__(self, what: str, obstacles: Sequence[str] = (), gaps: Sequence[str] = ()) -> None:
         self.obstacles = tuple(obstacles)
-        super().__init__("\n".join([what, *(f"  - {sentence}" for sentence in obstacles)]))
+        self.gaps = tuple(gaps)  # what stops nothing: it would be missing, and no more
+        apart = ["would only be missing:", *_listed(gaps)] if gaps else []
+        super().__init__("\n".join([what, *_listed(obstacles), *apart]))
+
+
+class NothingLeft(ObstacleError):
+    """Of a study that leaves out what a device cannot run, nothing is left that asks its question."""
+
+    def __init__(self, what: str, why: str, obstacles: Sequence[str], gaps: Sequence[str]) -> None:
+        self.told = f"{what}:{why}"  # for whoever only looks: nothing was to be run
+        super().__init__(f"{what}, and nothing was run:{why}", obstacles, gaps)
 
 
 class StoreError(TareError):
@@ -92,3 +103,7 @@ class NotRestoredError(TareError):
     def __init__(self, what: str, *, force: bool = False) -> None:
         self.force = force
         super().__init__(what)
+
+
+def _listed(sentences: Sequence[str]) -> list[str]:
+    return [f"  - {sentence}" for sentence in sentences]

@@ -33,6 +33,10 @@ CHARTS = """() => Object.fromEntries([...document.querySelectorAll("[data-chart]
   const tall = drawn ? drawn.getBoundingClientRect().height : 0;
   return [each.dataset.chart, tall > 40 ? drawn.querySelectorAll("path, text, line").length : 0];
 }))"""
+CARDS = """() => {
+  const table = document.querySelector("table.cards"), box = table.parentElement;
+  return [box.scrollWidth, box.clientWidth, getComputedStyle(table).display];
+}"""
 WIDE = "() => document.documentElement.scrollWidth"
 DONE = "() => !document.querySelector('[data-chart]') || document.documentElement.dataset.drawn === 'yes'"
 
@@ -129,6 +133,24 @@ def test_every_figure_is_drawn(browser: Any, tmp_path: Path, name: str, width: i
 
     well(seen, width)
     assert ALL_HAVE[name] <= seen.charts.keys()
+
+
+@pytest.mark.parametrize("level", ["docker", "docker-with-a-name-that-is-as-long-as-names-of-images-are:latest"])
+def test_further_metrics_are_cards_on_a_telephone_and_nothing_of_them_is_cut(
+    browser: Any, tmp_path: Path, level: str
+) -> None:
+    trials = [
+        replace(each, settings={**each.settings, "platform": level}) if each.settings["platform"] == "docker" else each
+        for each in some.records(blocks=6)
+    ]
+    (tmp_path / "report.html").write_text(report(kept(tmp_path / "store", trials, STUDY)), encoding="utf-8")
+    for width, cards in ((390, True), (DESK, False)):
+        tab = browser.new_page(viewport={"width": width, "height": 900})
+        tab.goto((tmp_path / "report.html").as_uri())
+        wide, room, shown = tab.evaluate(CARDS)
+        tab.close()
+        assert wide <= room
+        assert (shown == "block") is cards
 
 
 def test_on_paper_it_has_pages_and_its_charts_and_no_wider_than_them(browser: Any, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from some_records import draft
@@ -109,6 +109,7 @@ SHARES = st.floats(-0.5, 0.5, allow_nan=False)
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(SHARES, st.floats(0, 0.01)), min_size=3, max_size=12), SHARES)
+@example([(0.0, 0.0078125), (0.0, 0.0078125), (0.13671875, 0.0)], 0.2265625)  # one device outweighs all others
 def test_order_and_origin_do_not_matter(rows: list[tuple[float, float]], moved: float) -> None:
     values, errors = (np.array(column) for column in zip(*rows, strict=True))
     found = pooled(values, errors)

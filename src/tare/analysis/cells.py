@@ -81,7 +81,7 @@ def resolve_factor(records: Iterable[Record], name: str) -> str:
         return ending[0]
     if ending:
         raise StudyError(f"{name!r} could be any of {', '.join(ending)}. Write the whole name.")
-    raise StudyError(unknown_name("factor", name, known))
+    raise StudyError(f"{unknown_name('factor', name, known)} `tare show STORE --json` has all of them.")
 
 
 def baseline_level(records: Sequence[Record], label: Cells, against: Any) -> str:

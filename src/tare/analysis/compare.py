@@ -20,6 +20,7 @@ from tare.analysis.stats import ALPHA, FLOOR, RESAMPLES, holm_levels, median_est
 from tare.errors import StudyError
 
 USUAL_BASELINE = "bare"
+LISTED, NEAREST = 20, 5  # names in an answer to one that is not known
 TIE = 1e-11  # logs are rounded to 1e-12: an interval that ends on the margin must not pass it by that
 
 
@@ -75,10 +76,12 @@ def pick_baseline(levels: Sequence[str], against: str | None) -> str:
 
 def unknown_name(what: str, name: str, known: Sequence[str]) -> str:
     """`There is no level 'dokcer'`, with those that there are and the nearest of them."""
-    nearest = difflib.get_close_matches(name, known, n=1)
-    shown = ", ".join(known[:20]) + (" ..." if len(known) > 20 else "")
+    nearest = difflib.get_close_matches(name, known, n=NEAREST)
+    is_cut = len(known) > LISTED
+    among = list(dict.fromkeys([*nearest, *known])) if is_cut else known  # the near ones must not be cut off
+    more = f", and {len(among) - LISTED} more" if is_cut else ""
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return f"There is no {what} {name!r}. There is: {shown}.{hint}"
+    return f"There is no {what} {name!r}. There is: {', '.join(among[:LISTED])}{more}.{hint}"
 
 
 def contests(

@@ -83,11 +83,19 @@ def source_notes(source: Path) -> list[str]:
         notes = list(store.problems)
     if left_out:
         notes.append(
-            f"{len(left_out)} of {len(newest)} trials did not end well and are left out; `tare show` says why."
+            f"{len(left_out)} of {len(newest)} trials did not end well and {_are(len(left_out))} left out; "
+            "`tare show` says why."
         )
     if doubted:
-        notes.append(f"{doubted} of {len(newest)} trials are suspect and are used all the same; `tare show` says why.")
+        are = _are(doubted)
+        notes.append(
+            f"{doubted} of {len(newest)} trials {are} suspect and {are} used all the same; `tare show` says why."
+        )
     return notes
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 # Tables

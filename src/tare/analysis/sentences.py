@@ -118,7 +118,9 @@ def run_again(count: int) -> str:
     )
 
 
-def stop_rule(until: float, most: int | None, blocks: int, met: bool) -> str:
+def stop_rule(until: float, most: int | None, blocks: int, run: int, met: bool) -> str:
+    """`blocks` could be used, of those that were `run`."""
     cap = f", at most {most} blocks" if most is not None else ""
-    how = f"met after {counted(blocks, 'block')}" if met else f"not met after {counted(blocks, 'block')}"
+    used = counted(blocks, "block") if blocks >= run else f"{counted(blocks, 'block')} that could be used, of {run}"
+    how = f"met after {used}" if met else f"not met after {used}"
     return f"Stop rule, declared before the run: every interval within ±{percent(until)}{cap}. It was {how}."

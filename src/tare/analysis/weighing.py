@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from tare.analysis import sentences
 from tare.analysis.blame import where_it_lies
 from tare.analysis.compare import judge
+from tare.analysis.devices import TYPE
 from tare.analysis.energy.baseload import records_of
 from tare.analysis.model import Comparison, Difference, Measurement, Weighing
 from tare.analysis.noise import drift, loud_levels, malloc_lottery, throttled
@@ -183,7 +184,9 @@ def _stop_rule(scene: Scene, comparisons: Sequence[Comparison]) -> tuple[list[st
     if asked.until is None or not looked_at or not comparisons:
         return [], False
     met = reached(comparisons, until=asked.until, floor=max(FLOOR, asked.least_blocks or 0))
-    return [sentences.stop_rule(asked.until, asked.most_blocks, max(each.n for each in comparisons), met)], met
+    used = max(each.n for each in comparisons)
+    run = used if scene.label.by == TYPE else len({record.block for record in scene.records})  # n is of devices there
+    return [sentences.stop_rule(asked.until, asked.most_blocks, used, run, met)], met
 
 
 def _counts(states: Mapping[str, State], stopped: bool) -> dict[str, int]:

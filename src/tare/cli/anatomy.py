@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from tare.cli.deciding import NAMES, say_left_out
-from tare.cli.options import SHARE, json_option, print_json, width
+from tare.cli.options import SHARE, STORE, json_option, print_json, width
 
 
 @click.command("anatomy")
-@click.argument("source", metavar="STORE|TABLE", type=click.Path(path_type=Path))
+@click.argument("source", metavar="STORE|TABLE", type=STORE)
 @click.option("--step", help="The column with the time of a step (or epoch).  [default: by its name, step_s]")
 @click.option("--stall", help="The column with the stall in it.  [default: by its name, stall_s]")
 @click.option("--compute", help="The column with the computation in it.  [default: by its name, compute_s]")

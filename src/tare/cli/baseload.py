@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.cli.engines import needs_of_study
-from tare.cli.options import json_option, print_json, say, width
+from tare.cli.options import STORE, json_option, print_json, say, width
 from tare.cli.power import no_power, too_short
 from tare.cli.run import run_into, study_text
 from tare.cli.studies import folder_of, load_study, scale_option
@@ -39,7 +39,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since
 
 
 @click.command("baseload")
-@click.argument("study", metavar="STUDY|DIR", type=click.Path(path_type=Path))
+@click.argument("study", metavar="STUDY|DIR", type=STORE)
 @click.option(
     "--duration", type=Duration(), default="60s", show_default=True,
     help="How long to watch, each time; less than a sensor needs for an energy (1 s to 10 s) is refused.",

@@ -53,15 +53,22 @@ def trials_by_device(store: Store) -> dict[str, list[str]]:
 def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Trial], accept: bool) -> None:
     from tare.plan.order import changes
 
-    now = study.as_plain()
-    if edited := [key for key in DECLARED if store.study.get(key) != now[key]]:
+    now, known = study.as_plain(), list(known)
+    edited = [key for key in DECLARED if store.study.get(key) != now[key]]
+    changed = changes(known, planned)
+    unlike = known and (changed.new or changed.gone) and not accept
+    if (edited or unlike) and (theirs := str(store.study.get("study") or study.study)) != study.study:
+        renamed = " Where it is the same one under a new name, `tare run --accept-changes` goes on (old results stay)."
+        raise StudyError(
+            f"{store.root} holds another study: {theirs!r}, and this is {study.study!r}. Give another folder with -o."
+            f"{'' if edited else renamed}"
+        )
+    if edited:
         raise StudyError(
             f"{', '.join(edited)} in the study differs from what {store.root} was begun with. How a run stops and is "
             "judged is declared before it; give another folder with -o."
         )
-    known = list(known)
-    changed = changes(known, planned)
-    if known and (changed.new or changed.gone) and not accept:
+    if unlike:
         raise StudyError(
             f"the study has changed since {store.root} was begun: {len(changed.new)} new trials, "
             f"{len(changed.gone)} gone, {len(changed.unchanged)} unchanged.\n"

@@ -11,7 +11,7 @@ from tare.cli.engines import needs_of_study
 from tare.cli.interpreter import python_option
 from tare.cli.options import json_option, need, print_json, width
 from tare.cli.studies import load_study, scale_option
-from tare.errors import ObstacleError
+from tare.errors import NothingLeft, ObstacleError
 from tare.parts.find import KINDS, Kind, find, names
 from tare.study.model import Study
 
@@ -81,7 +81,12 @@ def _check_study(path: Path, study: Study, as_json: bool) -> None:
     from tare.plan.leaving_out import possible
 
     with needs_of_study(study):
-        study, cells = possible(study, LocalHost())
+        try:
+            study, cells = possible(study, LocalHost())
+        except NothingLeft as nothing:
+            if as_json:
+                print_json({"study": study.study, "obstacles": nothing.obstacles, "not_measured": nothing.gaps})
+            raise ObstacleError(nothing.told, nothing.obstacles, nothing.gaps) from None
         checked = check(study, cells, LocalHost())
     if as_json:
         print_json({"study": study.study, "obstacles": checked.blocked, "not_measured": list(study.left_out)})

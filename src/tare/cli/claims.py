@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tare.cli.options import json_option, print_json, say, width
+from tare.cli.options import STORE, json_option, print_json, say, width
 from tare.cli.studies import built_in
+
+if TYPE_CHECKING:
+    from tare.analysis.claims.pooling import Source
 
 
 @click.command("claims")
-@click.argument("stores", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("stores", metavar="[DIR]...", nargs=-1, type=STORE)
 @click.option("--paper", help="Only the claims of one paper: s0, s1, s2, s3 or s4.")
 @json_option
 def command(stores: tuple[Path, ...], paper: str | None, as_json: bool) -> None:
@@ -39,4 +44,11 @@ def command(stores: tuple[Path, ...], paper: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"claims": [answer.as_json(ready) for answer in found]})
     else:
-        click.echo(answers_text(found, ready, width()) if sources else claims_text(claims, ready, width()))
+        scale = _scale_of(sources)
+        click.echo(answers_text(found, ready, width(), scale) if sources else claims_text(claims, ready, width()))
+
+
+def _scale_of(sources: Sequence[Source]) -> str | None:
+    """The scale at which these stores were run, where all that have one have the same."""
+    scales = {str(source.study["scale"]) for source in sources if source.study.get("scale")}
+    return scales.pop() if len(scales) == 1 else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tare.cli.engines import stop_left_overs
+from tare.cli.engines import left_overs, stop_left_overs
 from tare.cli.options import json_option, print_json, say, width
 from tare.errors import TareError
 
@@ -33,6 +33,7 @@ def command(plan_only: bool, sites: tuple[str, ...], as_json: bool) -> None:
 
     host, state = LocalHost(), state_dir()
     remains = [each for each in find_remains(host, state / "scratch") if not sites or each.site in sites]
+    still_on = [] if sites else left_overs()
     failures = [] if plan_only else remove(host, remains, state / "scratch")
     stopped = [] if plan_only or sites else stop_left_overs()
     turned = [row for row in status(host, Journal(state / "devices" / device_id(host))) if row.wanted is not None]
@@ -42,14 +43,20 @@ def command(plan_only: bool, sites: tuple[str, ...], as_json: bool) -> None:
                 "removed": [] if plan_only else [each.as_json() for each in _gone(remains, failures)],
                 "planned": [each.as_json() for each in remains if each.owner is None] if plan_only else [],
                 "alive": [each.as_json() for each in remains if each.owner is not None],
+                "would_stop": still_on if plan_only else [],
+                "stopped": stopped,
                 "failed": [{"site": each.site, "why": each.why} for each in failures],
                 "knobs_turned": len(turned),
             }
         )
     else:
         _tell(remains, failures, plan_only)
+        for thing in still_on if plan_only else ():
+            _line(f"would be stopped: {thing}")
         for sentence in stopped:
             say(sentence)
+        if not (remains or still_on or stopped):
+            say("nothing of ours is left on this device.")
         if turned:
             say(f"{len(turned)} knobs are as an interrupted run left them; `tare restore` puts them back.")
     if failures:
@@ -71,8 +78,6 @@ def _tell(remains: Sequence[Remains], failures: Sequence[Failure], plan_only: bo
         _line(f"{verb}: {each.site} ({', '.join(each.things)})")
     for failure in failures:
         say(f"NOT removed: {failure.site}: {failure.why}")
-    if not remains:
-        say("nothing of ours is left on this device.")
 
 
 def _line(text: str) -> None:

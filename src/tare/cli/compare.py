@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tare.cli.options import SHARE, color, json_option, need, print_json, say, width
+from tare.cli.options import SHARE, STORE, color, json_option, need, print_json, say, width
 from tare.errors import StudyError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compare")
-@click.argument("source", metavar="STORE|TABLE", type=click.Path(path_type=Path))
+@click.argument("source", metavar="STORE|TABLE", type=STORE)
 @click.option("--by", help="The factor, or the table's column, whose levels are compared.  [default: platform]")
 @click.option("--against", help="The level that the others are compared with.  [default: bare, or the first]")
 @click.option("--margin", type=SHARE, help="What counts as equivalent.  [default: 5%, or as in the study]")
@@ -63,12 +63,13 @@ def command(
 
 def _of_store(source: Path, by: str | None, against: str | None, margin: float | None, metric: str | None) -> Weighing:
     from tare.analysis.weighing import weigh
+    from tare.cli.damaged import counted_apart
     from tare.records.store import Store
 
     with Store.open(source) as store:
         for problem in store.problems:
             say(f"note: {problem}")
-        return weigh(store, by=by, against=against, margin=margin, metric=metric)
+        return counted_apart(weigh(store, by=by, against=against, margin=margin, metric=metric), store)
 
 
 def _of_table(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from tare.cli.options import SHARE, json_option, print_json, width
+from tare.cli.options import SHARE, STORE, json_option, print_json, width
 
 
 @click.command("devices")
-@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=STORE)
 @click.option("--metric", "metrics", multiple=True, help="A figure to tell of.  [default: the study's, power, energy]")
 @click.option("--by", help="The factor whose effect is told.  [default: as in the study, or platform]")
 @click.option("--against", help="The level to compare with.  [default: as in the study, or bare]")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from tare.cli.options import json_option, print_json, say, width
+from tare.cli.options import STORE, json_option, print_json, say, width
 
 
 @click.command("energy")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option("--by", help="The factor to compare by.  [default: the study's]")
 @click.option("--against", help="The level to compare against.  [default: the study's]")
 @json_option

@@ -31,6 +31,16 @@ def needs_of(names: Iterable[str]) -> Iterator[None]:
         yield
 
 
+def left_overs() -> list[str]:
+    """What `stop_left_overs` would stop, in words; nothing is changed."""
+    from tare.host import LocalHost
+    from tare.parts.find import names
+
+    host = LocalHost()
+    found = [platform(name).left_by_dead_run(host) for name in names("platforms")]
+    return [thing for thing in found if thing]
+
+
 def stop_left_overs() -> list[str]:
     """Stop what platforms needed in a run that died, unless another run uses it."""
     from tare.host import LocalHost

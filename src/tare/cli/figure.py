@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tare.cli.drawing import draw
-from tare.cli.options import json_option, print_json, say, width
+from tare.cli.options import STORE, json_option, print_json, say, width
 from tare.cli.patience import patience
 from tare.cli.report import comparing
 from tare.errors import StudyError
@@ -15,7 +15,7 @@ from tare.errors import StudyError
 
 @click.command("figure")
 @click.argument("name", default="")
-@click.argument("store", type=click.Path(path_type=Path), required=False)
+@click.argument("store", type=STORE, required=False)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="FILE.pdf, .svg or .png.")
 @click.option(
     "--width", "width_mm", type=click.FloatRange(40, 400), default=162, show_default=True, help="In millimetres."

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from tare.cli.drawing import draw
-from tare.cli.options import json_option, print_json, width
+from tare.cli.options import STORE, json_option, print_json, width
 from tare.cli.patience import patience
 
 
 @click.command("kernel")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=STORE)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
     help="Draw which page was written when (S2, Figure 4) into this file: .svg, .pdf or .png.",

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -32,6 +33,9 @@ class ShareOption(click.ParamType):  # type: ignore[type-arg]  # generic only si
 
 
 SHARE = ShareOption()
+# A store, a pack or what may stand in its place. Whether it may be read is said by who reads it, with his exit code:
+# click would call the command line wrong.
+STORE = click.Path(path_type=Path, readable=False)
 
 json_option: Callable[[Any], Any] = click.option(
     "--json", "as_json", is_flag=True, help="Print the data as JSON on stdout."

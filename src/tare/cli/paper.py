@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.options import json_option, need, print_json, say, width
+from tare.cli.options import STORE, json_option, need, print_json, say, width
 
 if TYPE_CHECKING:
     from tare.analysis.papers.machines import Machine
@@ -24,7 +24,7 @@ RESULTS = Path("studies-results")
 
 @click.command("paper")
 @click.argument("name", metavar="PAPER")
-@click.argument("results", metavar="[RESULTS]", required=False, default=RESULTS, type=click.Path(path_type=Path))
+@click.argument("results", metavar="[RESULTS]", required=False, default=RESULTS, type=STORE)
 @click.option(
     "--part",
     "parts",

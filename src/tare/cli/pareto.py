@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from tare.cli.deciding import NAMES, say_left_out, say_mixed
-from tare.cli.options import json_option, print_json, width
+from tare.cli.options import STORE, json_option, print_json, width
 
 
 @click.command("pareto")
-@click.argument("source", metavar="STORE|TABLE", type=click.Path(path_type=Path))
+@click.argument("source", metavar="STORE|TABLE", type=STORE)
 @click.option(
     "--minimise", type=NAMES, default=("time", "energy"), show_default="time,energy",
     help="Two figures or more, by column or by word (time, energy, power, cost, latency); less is better.",

@@ -11,10 +11,12 @@ from tare.cli.interpreter import python_option
 from tare.cli.options import json_option, print_json, say, width
 from tare.cli.run import sensitivity
 from tare.cli.studies import load_study, scale_option
-from tare.errors import ObstacleError
+from tare.errors import NothingLeft, ObstacleError
 
 if TYPE_CHECKING:
     from tare.plan.check import Check
+    from tare.plan.leaving_out import Possible
+    from tare.study.model import Study
 
 
 @click.command("plan")
@@ -31,13 +33,12 @@ def command(study: Path, scale: str | None, python: str | None, trust: bool, as_
     """
     from tare.host import LocalHost
     from tare.plan.check import check
-    from tare.plan.leaving_out import possible
     from tare.plan.order import trials
     from tare.records.settings import varied
     from tare.report.terminal import table
     from tare.report.words import count_text, duration_text, size_text
 
-    loaded, its_cells = possible(load_study(study, trust, scale, python), LocalHost(), brought=True)
+    (loaded, its_cells), nothing_left = _what_there_is(load_study(study, trust, scale, python))
     checked = check(loaded, its_cells, LocalHost(), brought=True)
     planned = trials(loaded, its_cells)
     rows: list[dict[str, Any]] = [
@@ -51,11 +52,11 @@ def command(study: Path, scale: str | None, python: str | None, trust: bool, as_
                 "trials": rows,
                 "seconds": checked.seconds,
                 "disk_bytes": checked.disk_bytes,
-                "obstacles": checked.blocked,
-                "not_measured": list(loaded.left_out),
+                "obstacles": checked.blocked if nothing_left is None else list(nothing_left.obstacles),
+                "not_measured": list(loaded.left_out if nothing_left is None else nothing_left.gaps),
             }
         )
-        _refuse(study, checked)
+        _refuse(study, checked, nothing_left)
         return
     varying = varied([row["settings"] for row in rows])
     headers = ["block", "trial", *varying]
@@ -73,10 +74,24 @@ def command(study: Path, scale: str | None, python: str | None, trust: bool, as_
         say(f"note: {sentence}")
     for sentence in loaded.left_out:
         say(f"not measured here: {sentence}")
-    _refuse(study, checked)
+    _refuse(study, checked, nothing_left)
 
 
-def _refuse(study: Path, checked: Check) -> None:
+def _what_there_is(study: Study) -> tuple[Possible, NothingLeft | None]:
+    """What this device can run of the study; where that is nothing, the study as written, and why."""
+    from tare.host import LocalHost
+    from tare.plan.leaving_out import Possible, possible
+    from tare.plan.matrix import cells
+
+    try:
+        return possible(study, LocalHost(), brought=True), None
+    except NothingLeft as nothing:
+        return Possible(study, tuple(cells(study))), nothing
+
+
+def _refuse(study: Path, checked: Check, nothing_left: NothingLeft | None) -> None:
+    if nothing_left is not None:
+        raise ObstacleError(nothing_left.told, nothing_left.obstacles, nothing_left.gaps)
     if checked.blocked:
         raise ObstacleError(f"this device cannot run {study}:", checked.blocked)
 

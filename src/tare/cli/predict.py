@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.cli.deciding import NAMES, say_left_out
-from tare.cli.options import json_option, need, print_json, width
+from tare.cli.options import STORE, json_option, need, print_json, width
 from tare.errors import StudyError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MOST_INDENTED = 5000  # modes
 
 
 @click.command("predict")
-@click.argument("source", metavar="STORE|TABLE", type=click.Path(path_type=Path))
+@click.argument("source", metavar="STORE|TABLE", type=STORE)
 @click.option("--features", type=NAMES, required=True, help="What makes a mode, such as gpu_mhz,cores.")
 @click.option("--time", "time", required=True, metavar="COLUMN", help="The time of a step or an epoch.")
 @click.option("--energy", metavar="COLUMN",

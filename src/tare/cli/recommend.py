@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tare.cli.deciding import ENERGY, NAMES, POWER, TIME, say_left_out, say_mixed
-from tare.cli.options import SHARE, json_option, need, print_json, say, width
+from tare.cli.options import SHARE, STORE, json_option, need, print_json, say, width
 from tare.errors import StudyError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("recommend")
-@click.argument("source", metavar="STORE|TABLE", type=click.Path(path_type=Path))
+@click.argument("source", metavar="STORE|TABLE", type=STORE)
 @click.option("--minimise", default="energy", show_default=True, help="time, energy, cost, latency_p99, or a column.")
 @click.option("--deadline", type=TIME, help="The job must end within this, such as 2h.")
 @click.option("--power-cap", type=POWER, help="Mean power must stay below this, such as 30W.")

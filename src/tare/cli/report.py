@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tare.cli.options import SHARE, say
+from tare.cli.options import SHARE, STORE, say
 from tare.cli.patience import patience
 from tare.errors import StoreError
 
@@ -36,7 +36,7 @@ def comparing(verb: Verb) -> Verb:
 
 
 @click.command("report")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     help="The file, - for stdout; else STORE/report.html (of a pack: beside it), or as the format is called.",
@@ -53,6 +53,7 @@ def command(
 ) -> None:  # fmt: skip
     """Write the findings of STORE as one self-contained HTML file that opens offline, or as --format says."""
     from tare.analysis.weighing import weigh
+    from tare.cli.damaged import counted_apart
     from tare.records.store import Store
 
     kind = kind or _kind_of(output)
@@ -65,7 +66,7 @@ def command(
         elif kind == "csv":
             written(output, _csv(opened).encode())
         else:
-            weighing = weigh(opened, by=by, against=against, margin=margin, metric=metric)
+            weighing = counted_apart(weigh(opened, by=by, against=against, margin=margin, metric=metric), opened)
             written(output, _text(opened, weighing, kind).encode())
     if str(output) != "-":
         say(f"report: {output}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 REPORT = "report.html"
+NEEDS_ENERGY = ("energy", "pareto")  # verbs that have nothing to say of a store whose trials have none
 TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud one has five times as much
 
 
@@ -78,7 +79,7 @@ def command(
     loaded = with_interpreter(loaded, None if python else known_interpreter(loaded, folder))
     with needs_of_study(loaded):
         outcome = run_into(loaded, text, folder, accept_changes, retry_failed, ignore_managers)
-    finish(folder, outcome, as_json, f"tare run {study}{words} -o {folder}")
+    finish(folder, outcome, as_json, f"tare run {study}{words} -o {folder}", retried=retry_failed)
 
 
 def run_into(
@@ -177,7 +178,7 @@ def study_text(study: Study) -> str:
     return json.dumps(study.as_plain(), indent=1)
 
 
-def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
+def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried: bool = False) -> None:
     """Say what came of it: the verdict, the report, and how to go on."""
     from tare.analysis.weighing import weigh
     from tare.cli.report import write_report
@@ -192,10 +193,12 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
         failed = [trial for trial, state in store.states().items() if state in ("failed", "timeout", "oom")]
         unusable = unusable_cells(store.records())
         traced = all(record.traced for record in store.records() if record.state in USABLE)
-    _tell(study, folder, weighing, outcome, as_json)
+        metered = any("energy_j" in record.compared for record in store.records() if record.state in USABLE)
+    _tell(endings(study, folder, metered), study, folder, weighing, outcome, as_json)
     say(f"{outcome.why}.")
     if outcome.interrupted:
-        say(f"{count_text(outcome.left, 'trial')} left; `{again}` goes on. The device is as it was found.")
+        going_on = f"{again} --retry-failed" if retried else again
+        say(f"{_left_text(outcome)}; `{going_on}` goes on. The device is as it was found.")
         raise SystemExit(130)
     if failed:
         what = count_text(len(failed), "trial")
@@ -216,6 +219,14 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str) -> None:
     raise SystemExit(1)
 
 
+def _left_text(outcome: Outcome) -> str:
+    """What a run that goes on will say it has to run, and what its stop rule may add."""
+    from tare.report.words import count_text
+
+    left = f"{count_text(outcome.left, 'trial')} left"
+    return f"{left}, and at most {outcome.at_most_more} more by the stop rule" if outcome.at_most_more else left
+
+
 def _tell_unusable(folder: Path, weighing: Weighing, again: str) -> None:
     """A verdict stands on the trials that could be used: how many could not is the last word, not a failure."""
     from tare.report.words import count_text
@@ -228,7 +239,10 @@ def _tell_unusable(folder: Path, weighing: Weighing, again: str) -> None:
         )
 
 
-def _tell(study: Mapping[str, Any], folder: Path, weighing: Weighing, outcome: Outcome, as_json: bool) -> None:
+def _tell(
+    following: Sequence[str], study: Mapping[str, Any], folder: Path, weighing: Weighing, outcome: Outcome,
+    as_json: bool,
+) -> None:  # fmt: skip
     """The verdict, where the report lies, and what else the study is good for."""
     from tare.report.terminal import verdict_text
 
@@ -236,11 +250,11 @@ def _tell(study: Mapping[str, Any], folder: Path, weighing: Weighing, outcome: O
     if as_json:
         comparisons = [comparison.as_json() for comparison in weighing.comparisons]
         told = {"store": str(folder), "report": str(report), "ended": outcome.why, "comparisons": comparisons}
-        print_json({**told, "not_measured": study.get("left_out", []), "next": endings(study, folder)})
+        print_json({**told, "not_measured": study.get("left_out", []), "next": following})
         return
     click.echo(verdict_text(weighing, width(), color()))
     click.echo(f"report: {report}")
-    for line in endings(study, folder):
+    for line in following:
         click.echo(f"next:   {line}")
 
 
@@ -255,9 +269,11 @@ def unusable_cells(records: Iterable[Record]) -> int:
     return sum(not found for found in usable.values())
 
 
-def endings(study: Mapping[str, Any], folder: Path) -> list[str]:
-    """The commands that make the tables and figures of a study out of its store."""
+def endings(study: Mapping[str, Any], folder: Path, metered: bool = True) -> list[str]:
+    """The commands that make the tables and figures of a study out of its store; `metered`: it has energy."""
     parted = [ending.partition(" ") for ending in study.get("ends_in", ())]
+    if not metered:
+        parted = [each for each in parted if each[0] not in NEEDS_ENERGY and "energy" not in each[2]]
     return [" ".join(filter(None, ("tare", verb, shlex.quote(str(folder)), rest))) for verb, _, rest in parted]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.options import json_option, print_json, say, width
+from tare.cli.options import STORE, json_option, print_json, say, width
 
 if TYPE_CHECKING:
     from tare.records.model import Record
@@ -18,7 +18,7 @@ SHOWN_CHARACTERS = 4000  # of what the workload printed; --json has all that was
 
 
 @click.command("show")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.argument("trial", required=False)
 @json_option
 def command(store: Path, trial: str | None, as_json: bool) -> None:
@@ -34,13 +34,17 @@ def command(store: Path, trial: str | None, as_json: bool) -> None:
             _show_one(opened, opened.find(trial), as_json)
             return
         records = opened.records()
-        waiting = sum(state in ("planned", "running") for state in opened.states().values())
+        states, damaged = opened.states(), opened.damaged()
+        waiting = sum(state in ("planned", "running") for trial, state in states.items() if trial not in damaged)
     if as_json:
-        print_json({"store": str(store), "trials": [record.as_json() for record in records], "waiting": waiting})
+        counts = {"waiting": waiting, "damaged": len(damaged)}
+        print_json({"store": str(store), "trials": [record.as_json() for record in records], **counts})
         return
     click.echo(records_table(records, width()))
     if waiting:
         say(f"{count_text(waiting, 'planned trial')} not run.")
+    if damaged:
+        say(f"{count_text(len(damaged), 'damaged trial')} left out; `tare store verify {store}` says what is wrong.")
 
 
 def _show_one(store: Store, record: Record, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from tare.cli.drawing import draw, need_kind
-from tare.cli.options import SHARE, json_option, need, print_json, say, width
+from tare.cli.options import SHARE, STORE, json_option, need, print_json, say, width
 from tare.cli.patience import patience
 from tare.extras import pip_install
 from tare.measures import PositiveSeconds, SizeBytes
@@ -71,7 +72,7 @@ SIZES = Written("sizes", SizeBytes, several=True, words={UNLIMITED: None, "0": 0
 
 
 @click.command("simulate")
-@click.argument("source", metavar="TRACE|DIR", type=click.Path(path_type=Path))
+@click.argument("source", metavar="TRACE|DIR", type=STORE)
 @click.option("--disk", "disk_s", type=TIME, default="8ms", show_default=True, help="One access of the disk.")
 @click.option("--nvm", "nvm_s", type=TIME, default="350ns", show_default=True, help="One page written to the NVM.")
 @click.option(
@@ -181,6 +182,9 @@ def _traces(source: Path) -> Iterator[Iterator[Trace]]:
     from tare.records.unpacking import is_store
 
     if not is_store(source):
+        need(
+            not source.exists() or os.access(source, os.R_OK), f"{source}: no permission to read it. Run as its owner."
+        )
         with trace_file(source) as trace:
             yield iter([trace])
         return

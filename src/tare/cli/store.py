@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tare.cli.options import json_option, print_json, say
+from tare.cli.options import STORE, json_option, print_json, say
 from tare.errors import StoreError
 
 
@@ -17,8 +17,8 @@ def command() -> None:
 
 
 @command.command("merge")
-@click.argument("into", type=click.Path(path_type=Path))
-@click.argument("others", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("into", type=STORE)
+@click.argument("others", nargs=-1, required=True, type=STORE)
 @json_option
 def merge(into: Path, others: tuple[Path, ...], as_json: bool) -> None:
     """Copy the sealed trials of OTHERS into the store INTO; done twice, it is as done once.
@@ -43,7 +43,7 @@ def merge(into: Path, others: tuple[Path, ...], as_json: bool) -> None:
 
 
 @command.command("pack")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; else STORE.tare.")
 @json_option
 def pack(store: Path, output: Path | None, as_json: bool) -> None:
@@ -69,7 +69,7 @@ def pack(store: Path, output: Path | None, as_json: bool) -> None:
 
 
 @command.command("verify")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @json_option
 def verify(store: Path, as_json: bool) -> None:
     """Look at every byte of STORE, and say what is not as it was sealed."""

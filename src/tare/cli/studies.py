@@ -80,7 +80,26 @@ def study_path(study: Path) -> Path:
 
 
 def load_study(study: Path, trust: bool = False, scale: str | None = None, python: str | None = None) -> Study:
-    return with_interpreter(load(study_path(study), trust=trust, scale=scale), python)
+    """The study that a verb was given, at the scale that it was given."""
+    path = study_path(study)
+    try:
+        loaded = load(path, trust=trust, scale=scale)
+    except StudyError:
+        if path != study and scale is not None:  # ours: its file and its lines are nothing that the user wrote
+            _refuse_no_scale(str(study), path, scale)
+        raise
+    return with_interpreter(loaded, python)
+
+
+def _refuse_no_scale(name: str, path: Path, scale: str) -> None:
+    known = [each for each in at_every_scale(path, trust=True) if each]
+    if scale in known:
+        return
+    if not known:
+        raise StudyError(f"{name} has no scales, and so no scale {scale!r}. Leave --scale out.") from None
+    close = difflib.get_close_matches(scale, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise StudyError(f"{name} has no scale {scale!r}. It has: {', '.join(known)}.{hint}") from None
 
 
 def folder_of(study: Study) -> Path:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from tare.cli.options import SHARE, json_option, print_json, say, width
+from tare.cli.options import SHARE, STORE, json_option, print_json, say, width
 
 
 @click.command("tenants")
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option("--margin", type=SHARE, default="5%", show_default=True, help="What counts as equivalent.")
 @json_option
 def command(store: Path, margin: float, as_json: bool) -> None:

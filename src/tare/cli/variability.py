@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from tare.cli.deciding import NAMES, say_left_out
-from tare.cli.options import SHARE, json_option, need, print_json, width
+from tare.cli.options import SHARE, STORE, json_option, need, print_json, width
 
 
 @click.command("variability")
-@click.argument("source", metavar="STORE|TABLE", type=click.Path(path_type=Path))
+@click.argument("source", metavar="STORE|TABLE", type=STORE)
 @click.option("--value", help="The figure: a table's column, or a store's metric.  [of a store: step_s]")
 @click.option("--epoch", help="Of a table: the column with the epoch's number. A trial's first epoch is kept apart.")
 @click.option("--trial", help="Of a table: the column that tells trials apart.  [default: each row is one]")

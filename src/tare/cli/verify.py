@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.options import json_option, print_json, say
+from tare.cli.options import STORE, json_option, print_json, say
 from tare.errors import StoreError, StudyError, TareError
 
 if TYPE_CHECKING:
+    from tare.report.pages import Change
     from tare.trial.rederive import Rederived
 
 PAGES_FILE = "pages.txt"
@@ -52,7 +55,7 @@ class PageLooked:
 
 
 @click.command("verify")
-@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("results", type=STORE)
 @click.option("--page", "pages", multiple=True, type=click.Path(path_type=Path), help="A page that tells of them, too.")
 @click.option(
     "--write", is_flag=True, help="Put what the commands print now into the pages, in place of what is there."
@@ -82,8 +85,9 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
     else:
         for line in _told(stores, found):
             click.echo(line)
-    wrong = [problem for each in stores for problem in each.problems]
-    wrong += [change for each in found if not each.written for change in each.changes]
+    problems = [problem for each in stores for problem in each.problems]
+    changes = [change for each in found if not each.written for change in each.changes]
+    wrong = problems + changes
     for sentence in wrong[:MOST_TOLD]:
         say(sentence)
     if (more := len(wrong) - MOST_TOLD) > 0:
@@ -93,7 +97,21 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
     if broken:
         raise broken[0]
     if wrong:
-        raise TareError(f"{results}: {len(wrong)} {'thing is' if len(wrong) == 1 else 'things are'} not as recorded.")
+        again = shlex.join(["tare", "verify", str(results), *(f"--page={page}" for page in pages), "--write"])
+        raise TareError(f"{results}: {_summary(len(problems), len(changes), again)}")
+
+
+def _summary(problems: int, changes: int, again: str) -> str:
+    """Pages that have grown old are no damage: whoever adds a machine of his own has them written anew."""
+    things = f"{problems} {'thing is' if problems == 1 else 'things are'} not as recorded"
+    one, more = (
+        "1 block of the pages differs from what its command prints",
+        "blocks of the pages differ from what their",
+    )
+    differ = f"{one if changes == 1 else f'{changes:,} {more} commands print'} now"
+    if not problems:
+        return f"every store is as recorded; {differ}. `{again}` writes the pages anew."
+    return f"{things}; {differ}. No page is written before that is mended." if changes else f"{things}."
 
 
 def _look_at_store(path: Path, results: Path) -> StoreLooked:
@@ -121,8 +139,14 @@ def _pages(results: Path, more: Sequence[Path]) -> list[Path]:
     """The pages of pages.txt, then those of the command line, each once."""
     listed = results / PAGES_FILE
     lines = listed.read_text().splitlines() if listed.is_file() else []
-    kept = [results / line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    kept = [_short(results / line.strip()) for line in lines if line.strip() and not line.startswith("#")]
     return list({page.resolve(): page for page in [*kept, *more]}.values())
+
+
+def _short(page: Path) -> Path:
+    """`docs/s3.md` for `results/../docs/s3.md`, where no link on the way makes that another file."""
+    short = Path(os.path.normpath(page))
+    return short if short.resolve() == page.resolve() else page
 
 
 def _look_at_pages(pages: Sequence[Path], results: Path, write: bool) -> tuple[list[PageLooked], list[TareError]]:
@@ -151,11 +175,20 @@ def _look_at_page(page: Path, results: Path, write: bool) -> PageLooked:
     folder = results if results.is_dir() else results.parent
     with each_paper_once():
         new, changes, count = renewed(text, name, lambda block: run_block(block, name, folder))
-    looked = PageLooked(name, count, [str(change) for change in changes])
+    looked = PageLooked(name, count, [_told_change(change) for change in changes])
     if write and new != text:
         written(page, new.encode())
         looked.written = True
     return looked
+
+
+def _told_change(change: Change) -> str:
+    """A line that is not there and one that is empty are told alike: who reads it sees nothing in both."""
+    if not (change.stands or change.now):
+        what = "more" if change.stands is None else "less"
+        lines = f"{change.lines} {'line differs' if change.lines == 1 else 'lines differ'}"
+        return f"{change.page}:{change.line}: `{change.command}` prints {what} than the page says ({lines})."
+    return str(replace(change, stands=change.stands or None, now=change.now or None))
 
 
 def _told(stores: Sequence[StoreLooked], pages: Sequence[PageLooked]) -> Iterator[str]:

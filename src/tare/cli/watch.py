@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.options import say, width
+from tare.cli.options import STORE, say, width
 from tare.errors import NoSuchInput, ObstacleError, StoreError, TareError
 from tare.extras import pip_install
 
@@ -22,7 +22,7 @@ _BESIDE_LINES = 14  # of a screen, for what is not a device of a fleet
 
 
 @click.command("watch")
-@click.argument("stores", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("stores", nargs=-1, required=True, type=STORE)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; else any free port.")
 @click.option("--tui", is_flag=True, help="Show it in this terminal instead of a browser.")
 @click.option("--once", is_flag=True, help="Print one look and end; with --tui.")

@@ -48,9 +48,10 @@ class Outcome:
     """How a run over a plan ended."""
 
     done: int
-    left: int
+    left: int  # those that are sure to run if it goes on
     why: str  # "all trials are done", "tight enough: ...", "stopped by you"
     interrupted: bool = False
+    at_most_more: int = 0  # those that the stop rule may ask for after them
 
 
 @contextmanager
@@ -112,45 +113,56 @@ class _Runner:
         self._done = 0
         self._label: Callable[[Trial], str] = labels([])
         self._same_failure: list[str] = []
-        self._states = bench.store.states()
-        invalid = [record.trial for record in bench.store.records() if record.state == "invalid"]
-        self._invalid = Counter(invalid if "invalid" in done else ())  # whoever asks for them again gets them again
+        self._invalid: Counter[str] = Counter()  # attempts at each trial that could not be used
         self._start_ns = bench.host.clock.now_ns()
 
     def run(self, trials: list[Trial]) -> Outcome:
         """Block by block; the watcher hears of the blocks that are sure to run, and of more when they are begun."""
         self._label = labels(trials)
-        blocks = {
-            block: [trial for trial in members if not self._is_done(trial)]
-            for block, members in groupby(trials, key=lambda trial: trial.block)
-        }
+        blocks = self._still_to_run(trials)
         floor = self._study.repeat.min
-        self._watcher.started(sum(len(left) for block, left in blocks.items() if block < floor))
+        self._watcher.started(self._sure(blocks))
         try:
             for block, left in blocks.items():
                 if not left:
                     continue  # an earlier run did it, and asked the stop rule before
                 if why := self._stop_before(block, len(left)):
-                    return self._outcome(blocks, why)
+                    return self._outcome(trials, why)
                 self._watcher.grown(len(left) if block >= floor else 0)
                 for trial in left:
                     self._run_until_valid(trial)
                     self._done += 1
                     if self._interruption.asked:
-                        return self._outcome(blocks, "stopped by you", interrupted=True)
-            return self._outcome(blocks, "all planned trials are done")
+                        return self._outcome(trials, "stopped by you", interrupted=True)
+            return self._outcome(trials, "all planned trials are done")
         except KeyboardInterrupt:
-            return self._outcome(blocks, "stopped by you", interrupted=True)
+            return self._outcome(trials, "stopped by you", interrupted=True)
         finally:
             self._watcher.finished()
 
-    def _is_done(self, trial: Trial) -> bool:
-        """Finished, and not one whose runs after an invalid attempt were cut off."""
-        state = self._states.get(trial.id)
-        return state in self._finished and (state != "invalid" or self._invalid[trial.id] > THRESHOLDS.rerun_limit)
+    def _still_to_run(self, trials: list[Trial]) -> dict[int, list[Trial]]:
+        """By block what the store does not have now, also trials whose runs after an invalid attempt were cut off."""
+        states = self._bench.store.states()
+        invalid = [record.trial for record in self._bench.store.records() if record.state == "invalid"]
+        # Whoever asks for invalid ones again gets them again, from the first attempt on.
+        self._invalid = Counter(invalid if "invalid" in self._finished else ())
 
-    def _outcome(self, blocks: dict[int, list[Trial]], why: str, *, interrupted: bool = False) -> Outcome:
-        return Outcome(self._done, sum(map(len, blocks.values())) - self._done, why, interrupted)
+        def is_done(trial: Trial) -> bool:
+            state = states.get(trial.id)
+            return state in self._finished and (state != "invalid" or self._invalid[trial.id] > THRESHOLDS.rerun_limit)
+
+        by_block = groupby(trials, key=lambda trial: trial.block)
+        return {block: [trial for trial in members if not is_done(trial)] for block, members in by_block}
+
+    def _sure(self, blocks: dict[int, list[Trial]]) -> int:
+        """How many trials of these run whatever comes of them: the stop rule is asked after the floor."""
+        return sum(len(left) for block, left in blocks.items() if block < self._study.repeat.min)
+
+    def _outcome(self, trials: list[Trial], why: str, *, interrupted: bool = False) -> Outcome:
+        """What is left is counted as the next run will count it."""
+        blocks = self._still_to_run(trials)
+        sure = self._sure(blocks)
+        return Outcome(self._done, sure, why, interrupted, sum(map(len, blocks.values())) - sure)
 
     def _stop_before(self, block: int, trials: int) -> str | None:
         """The stop rule, as the study declared it before the run: only whole blocks, only past the floor."""

@@ -211,6 +211,11 @@ def stop(host: Host, place: str | None = None) -> bool:
     return engine_process.stop(host, place or str(folder()), Patience())
 
 
+def own_pid(host: Host) -> int | None:
+    """The pid of the engine that we started, if it runs."""
+    return engine_process.own_pid(host, str(folder()))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """`start`, `stop` or `status`, for people and for make."""
     verbs = {"start": _say_start, "stop": _say_stop, "status": _say_status}

@@ -38,6 +38,14 @@ def could_start(host: Host) -> bool:
     return host.run(["sh", "-c", "command -v dockerd"]).code == 0
 
 
+def left_over(host: Host) -> str | None:
+    """The private engine of a run that died, in words, unless someone uses it; nothing is changed."""
+    if os.geteuid() != 0 or (pid := engine.own_pid(host)) is None:
+        return None
+    with _users_of(engine.folder()) as users:
+        return f"the private Docker engine of an earlier run (pid {pid})" if _is_last(users) else None
+
+
 def stop_left_over(host: Host) -> str | None:
     """Stop the private engine of a run that died, unless someone uses it."""
     if os.geteuid() != 0 or not engine.folder().exists():
@@ -73,8 +81,13 @@ def _start_if_silent(host: Host, users: int) -> bool:
 
 def _stop_if_last(host: Host, users: int) -> bool:
     """Also one that we found there and that is ours: its own run was killed before it could stop it."""
+    return _is_last(users) and engine.stop(host)
+
+
+def _is_last(users: int) -> bool:
+    """Whether nobody else uses the engine; nobody else can begin to, until the descriptor is closed."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    return engine.stop(host)
+    return True

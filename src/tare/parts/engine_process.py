@@ -93,7 +93,7 @@ def _containerd(host: Host, place: str, patience: Patience) -> str:
 def _forget_dead(host: Host, place: str) -> None:
     """Remove pid files that a power cut left: dockerd does not start where their numbers are someone else's by now."""
     containerd = f"{place}/exec/containerd/containerd"
-    if _own_pid(host, place) is None:
+    if own_pid(host, place) is None:
         host.run(["rm", "-f", "--", f"{place}/dockerd.pid"]).checked()
     if _pid_in(host, f"{containerd}.pid", f"{containerd}.toml") is None:
         host.run(["rm", "-f", "--", f"{containerd}.pid"]).checked()
@@ -122,8 +122,8 @@ def _end(host: Host, files: str, argument: str, patience: Patience) -> bool:
     return True
 
 
-def _own_pid(host: Host, place: str) -> int | None:
-    """The pid of our engine."""
+def own_pid(host: Host, place: str) -> int | None:
+    """The pid of the engine that was started in `place`, if it runs."""
     return _pid_in(host, f"{place}/dockerd.pid", f"{place}/dockerd.pid")
 
 

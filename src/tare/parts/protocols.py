@@ -101,6 +101,11 @@ class Platform(Part):
         return {}
 
     @classmethod
+    def left_by_dead_run(cls, host: Host) -> str | None:
+        """What `after_dead_run` would stop, in words; nothing is changed."""
+        return None
+
+    @classmethod
     def after_dead_run(cls, host: Host) -> str | None:
         """Stop what `for_run` of a run that died left behind, unless another run uses it; a sentence if it did."""
         return None

@@ -187,8 +187,9 @@ def _unasked(cells: Sequence[Cell]) -> Iterator[str]:
 
 def _notes(study: Study, cells: Sequence[Cell]) -> Iterator[str]:
     if study.repeat.max < ENOUGH_REPEATS:
+        blocks = "1 block is" if study.repeat.max == 1 else f"{study.repeat.max} blocks are"
         yield (
-            f"{study.repeat.max} blocks are too few for a 95 % interval ({ENOUGH_REPEATS} are enough): "
+            f"{blocks} too few for a 95 % interval ({ENOUGH_REPEATS} are enough): "
             f"the range is shown, and nothing is called equivalent."
         )
     if len(cells) == 1:

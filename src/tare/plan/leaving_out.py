@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from tare.errors import ObstacleError
+from tare.errors import NothingLeft
 from tare.host import Host
 from tare.parts.protocols import Part, Recorder
 from tare.plan.check import Asking, Obstacle, PartKey, parts_of
@@ -71,16 +71,17 @@ def left_of(study: Study, asked: Asked, devices: Sequence[OnDevice] = ((),)) -> 
 
     `devices` are those of a fleet that the cells are for, where the study names any.
     """
-    fewer, said = _without_beside(study, asked)
+    fewer, gaps = _without_beside(study, asked)
     every = [cell for device in devices for cell in cells_of(fewer, device=device)]
-    kept = []
+    kept, stopping = [], []
     for cell in every:
         stopped = [obstacle for kind, part in parts_of(cell) for obstacle in asked.ask(kind, part)]
-        said += [sentence for obstacle in stopped for sentence in obstacle.worded()]
+        stopping += [sentence for obstacle in stopped for sentence in obstacle.worded()]
         kept += [] if stopped else [cell]
-    left_out = tuple(dict.fromkeys(said))
-    _refuse_nothing(fewer, every, kept, left_out)
-    return Possible(fewer.model_copy(update={"left_out": left_out}), tuple(kept))
+    for what, why in _why_nothing(fewer, every, kept):
+        only_gaps = [sentence for sentence in dict.fromkeys(gaps) if sentence not in stopping]
+        raise NothingLeft(what, why, list(dict.fromkeys(stopping)), only_gaps)
+    return Possible(fewer.model_copy(update={"left_out": tuple(dict.fromkeys(gaps + stopping))}), tuple(kept))
 
 
 def _without_beside(study: Study, asked: Asked) -> tuple[Study, list[str]]:
@@ -103,12 +104,12 @@ def _works(kind: str, choice: PartChoice, asked: Asked, said: list[str]) -> bool
     return not stopped
 
 
-def _refuse_nothing(study: Study, every: Sequence[Cell], kept: Sequence[Cell], said: Sequence[str]) -> None:
-    """A study that has nothing left to measure, or nothing left to compare, is not run."""
+def _why_nothing(study: Study, every: Sequence[Cell], kept: Sequence[Cell]) -> Iterator[tuple[str, str]]:
+    """What is said, and why, of a study that has nothing left to measure, or nothing left to compare."""
     if not kept:
-        raise ObstacleError(f"nothing of {study.study} can be measured here, and nothing was run:", said)
-    for why in _why_incomparable(study, every, kept):
-        raise ObstacleError(f"{study.study} is not measured here, and nothing was run: {why}.", said)
+        yield f"nothing of {study.study} can be measured here", ""
+    for why in _why_incomparable(study, every, kept) if kept else ():
+        yield f"{study.study} is not measured here", f" {why}."
 
 
 def _why_incomparable(study: Study, every: Sequence[Cell], kept: Sequence[Cell]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from tare.errors import StoreError
 from tare.records.schema import HALF_MADE
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
 
 
@@ -26,12 +26,16 @@ def make_folder(path: Path) -> None:
 
 def make_folders(path: Path) -> None:
     """The folder and the parents that are missing, the parents with the usual rights."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing[1:]):
+    make_parents(path)
+    if not path.exists():
+        make_folder(path)
+
+
+def make_parents(path: Path) -> None:
+    """The folders above this path that are missing, with the usual rights."""
+    for folder in reversed([folder for folder in path.parents if not folder.exists()]):
         folder.mkdir()
         give_to_user(folder)
-    if missing:
-        make_folder(path)
 
 
 def give_to_user(path: Path) -> None:
@@ -140,10 +144,10 @@ def _sentence(root: Path, doing: str, error: OSError, need_bytes: int) -> str:
             "It was not made again; put the folder back, then run the same command."
         )
     where = f" ({error.filename})" if error.filename else ""
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return (
-            f"{root}: no space left while {doing}: {_size_text(free_bytes(root))} free, "
-            f"about {_size_text(need_bytes)} needed.\n"
+            f"{root}: no space left while {doing}: {size_text(free_bytes(root))} free, "
+            f"about {size_text(need_bytes)} needed.\n"
             "The finished trials are whole. Make room, then run the same command: it goes on with what is left."
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -157,5 +161,6 @@ def free_bytes(path: Path) -> int:
     return space.f_bavail * space.f_frsize
 
 
-def _size_text(size_bytes: int) -> str:
+def size_text(size_bytes: int) -> str:
+    """`1.5 MiB`, `4 KiB`: what is needed is never rounded down to nothing."""
     return f"{size_bytes / 2**20:.1f} MiB" if size_bytes >= 2**20 else f"{-(-size_bytes // 1024)} KiB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from tare.errors import NoSuchInput, StoreError
 from tare.records import strict
 from tare.records.durable import replace_file
 from tare.records.model import Json
-from tare.records.schema import STORE_FILE, VERSION
+from tare.records.schema import PACK_SUFFIX, STORE_FILE, VERSION
 
 _ADVICE = "Give the folder that `tare run` wrote, the one that holds store.json."
 
@@ -47,13 +48,16 @@ def read_header(root: Path) -> Header:
     except (FileNotFoundError, NotADirectoryError):
         if not root.exists():
             raise NoSuchInput(f"{root}: there is no such folder. {_ADVICE}") from None
-        raise StoreError(_what_is_there(root)) from None
+        raise StoreError(what_is_there(root)) from None
     except OSError as error:
         raise StoreError(f"{path}: it cannot be read: {error.strerror}.") from error
     return _parsed(root, path, data)
 
 
-def _what_is_there(root: Path) -> str:
+def what_is_there(root: Path) -> str:
+    """What lies where a store was looked for, and what to do: one sentence or two."""
+    if root.suffix == PACK_SUFFIX and root.is_file():
+        return _what_is_no_pack(root)
     if not root.is_dir():
         return f"{root}: this is a file, and a store is a folder, or a pack that `tare store pack` made. {_ADVICE}"
     try:
@@ -61,6 +65,17 @@ def _what_is_there(root: Path) -> str:
     except PermissionError:
         return f"{root}: no permission to look into this folder. Run as its owner."
     return f"{root}: this folder is {'empty' if empty else 'not a store (it has no store.json)'}. {_ADVICE}"
+
+
+def _what_is_no_pack(file: Path) -> str:
+    """Called like a pack, and does not begin like one."""
+    if not os.access(file, os.R_OK):
+        return f"{file}: no permission to read this file. Run as its owner."
+    what = "it is empty" if not file.stat().st_size else "it does not begin as packs do"
+    return (
+        f"{file}: this file is called like a pack, and is none: {what}. Copy it again from where it came, or make it "
+        "again with `tare store pack STORE -o FILE`; where it was never a pack, give it another name."
+    )
 
 
 def _parsed(root: Path, path: Path, data: bytes) -> Header:

@@ -11,21 +11,30 @@ import io
 import lzma
 import tarfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tare.errors import StoreError
 from tare.records import strict
-from tare.records.durable import explained, give_to_user
-from tare.records.schema import HALF_MADE, MANIFEST_FILE, PLAN_FILE, STORE_FILE, STUDY_FILE, TRIALS_FOLDER
+from tare.records.durable import FULL, explained, free_bytes, give_to_user, make_parents, size_text
+from tare.records.schema import (
+    HALF_MADE,
+    MANIFEST_FILE,
+    PACK_SUFFIX,
+    PLAN_FILE,
+    STORE_FILE,
+    STUDY_FILE,
+    TRIALS_FOLDER,
+)
 from tare.records.sealed import folder_name, keys_in, open_sealed
 from tare.records.unpacking import MOST_BYTES, MOST_MEMBERS
 
 if TYPE_CHECKING:
     from tare.records.store import Store
 
-SUFFIX = ".tare"
+SUFFIX = PACK_SUFFIX
 _PRESET = 6  # of xz: more takes ten times the memory, and series are Parquet, which is compressed already
 
 Member: TypeAlias = tuple[str, Path | bytes]
@@ -50,11 +59,13 @@ def pack(store: Store, output: Path) -> Packed:
     _refuse_too_much(store.path, members)
     half_made = output.with_name(HALF_MADE + output.name)
     try:
-        with explained(output.parent, f"packing {store.path}", need_bytes=sum(map(_size_bytes, members))):
-            _write(half_made, members)
+        with _explained_output(output, need_bytes=sum(map(_size_bytes, members))):
+            make_parents(output)
+            _write(half_made, members, store.root)
             half_made.replace(output)
     finally:
-        half_made.unlink(missing_ok=True)
+        with suppress(OSError):  # where it could not be written, there is nothing to remove
+            half_made.unlink()
     return Packed(output, len(trials), output.stat().st_size, _left_behind(store))
 
 
@@ -68,14 +79,30 @@ def _members(store: Store, trials: Iterable[str]) -> Iterator[Member]:
             yield f"{TRIALS_FOLDER}/{trial}/{name}", folder / name
 
 
-def _write(path: Path, members: Iterable[Member]) -> None:
+@contextmanager
+def _explained_output(output: Path, need_bytes: int) -> Iterator[None]:
+    """Whatever the disk refuses is of the pack, not of the store, which is only read."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno in FULL:
+            there = next(folder for folder in output.absolute().parents if folder.exists())
+            why = f"no space left: {size_text(free_bytes(there))} free, up to {size_text(need_bytes)} needed"
+        missing = error.filename is not None and Path(error.filename) in output.parents
+        what = f"the folder {error.filename} cannot be made" if missing else "the pack cannot be written there"
+        raise StoreError(f"{output}: {what}: {why}. The store is as it was; choose another file with -o.") from error
+
+
+def _write(path: Path, members: Iterable[Member], root: Path) -> None:
     with (
         lzma.open(path, "wb", preset=_PRESET) as xz,
         tarfile.open(fileobj=xz, mode="w", format=tarfile.USTAR_FORMAT) as tar,
     ):
         for name, content in members:
             entry = tarfile.TarInfo(name)  # mode 0644, and neither a time nor an owner
-            data = content if isinstance(content, bytes) else content.read_bytes()
+            with explained(root, f"reading {name} to pack it"):
+                data = content if isinstance(content, bytes) else content.read_bytes()
             entry.size = len(data)
             try:
                 tar.addfile(entry, io.BytesIO(data))

@@ -53,6 +53,7 @@ RAW_FOLDER = "raw"
 TABLES_FOLDER = "tables"
 HALF_MADE = ".tmp-"
 SET_ASIDE = ".damaged-"
+PACK_SUFFIX = ".tare"
 
 CATALOGUE_SQL = f"""
 -- What the study asks for, in the order of the plan.

@@ -107,6 +107,13 @@ class Store:
                 newest[trial] = (attempt, state)
         return {trial: state for trial, (_, state) in newest.items()}
 
+    def damaged(self) -> set[str]:
+        """The trials that ended and of which no attempt is whole; `states` has them as still to be run."""
+        with explained(self.root, "reading the catalogue"):
+            ended = {row.trial for row in self._catalogue.attempts() if row.sealed}
+        whole = {trial for trial, _ in self._shelf.look()}
+        return (ended | {trial for trial, _ in self._shelf.seen()}) - whole - {trial for trial, _ in self.spooled()}
+
     def planned(self) -> list[dict[str, Json]]:
         """The planned trials in order, as `plan` was given them; empty after the catalogue was lost."""
         with explained(self.root, "reading the catalogue"):

@@ -23,7 +23,7 @@ from tare.errors import StoreError
 from tare.records.durable import explained
 from tare.records.header import read_header
 from tare.records.own_folder import new_folder
-from tare.records.schema import MANIFEST_FILE, PLAN_FILE, STORE_FILE, STUDY_FILE, TRIALS_FOLDER
+from tare.records.schema import MANIFEST_FILE, PACK_SUFFIX, PLAN_FILE, STORE_FILE, STUDY_FILE, TRIALS_FOLDER
 from tare.records.sealed import keys_in, open_sealed, verify_sealed
 
 MOST_MEMBERS = 200_000
@@ -43,6 +43,14 @@ Identity: TypeAlias = tuple[str, int, int]
 class _Refused(Exception):
     """Why a pack is not opened, as the rest of a sentence."""
 
+    advice = ""
+
+
+class _Broken(_Refused):
+    """The file is not what was packed: another copy may be."""
+
+    advice = " Copy it again from where it came, or make it again with `tare store pack`."
+
 
 def is_pack(path: Path) -> bool:
     """Whether this file is compressed as packs are; what is in it is another question."""
@@ -57,7 +65,10 @@ def is_pack(path: Path) -> bool:
 
 def is_store(path: Path) -> bool:
     """Whether this can be a store, by its looks: a folder or a pack. What it is else is a table."""
-    return path.is_dir() or is_pack(path)
+    try:
+        return path.is_dir() or is_pack(path) or (path.suffix == PACK_SUFFIX and path.is_file())
+    except PermissionError:
+        return True  # who opens it as a store says that it may not be read
 
 
 class Unpacked:
@@ -73,7 +84,7 @@ class Unpacked:
             _check(self.folder)
         except _Refused as error:
             self.close()
-            raise StoreError(f"{pack}: this pack is refused: {error}. Nothing of it was read.") from None
+            raise StoreError(f"{pack}: this pack is refused: {error}. Nothing of it was read.{error.advice}") from None
         except BaseException:
             self.close()
             raise
@@ -133,11 +144,11 @@ def _unpack(pack: Path, folder: Path) -> None:
         try:
             _take_all(_Stream(file), folder)
         except lzma.LZMAError as error:
-            raise _Refused(f"it is damaged ({str(error).rstrip('.').lower()})") from None
+            raise _Broken(f"it is damaged ({str(error).rstrip('.').lower()})") from None
         except EOFError:
-            raise _Refused("it is cut off") from None
+            raise _Broken("it is cut off") from None
         except (tarfile.TarError, UnicodeDecodeError) as error:
-            raise _Refused(f"what is in it is no archive that tare makes ({error})") from None
+            raise _Broken(f"it is damaged, or no archive that tare makes ({error})") from None
 
 
 class _Stream:

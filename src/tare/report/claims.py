@@ -14,10 +14,10 @@ _WORD_WIDTH = 18  # "does not hold here"
 _EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"
 
 
-def answers_text(found: Sequence[Answer], ready: Collection[str], width: int = 80) -> str:
+def answers_text(found: Sequence[Answer], ready: Collection[str], width: int = 80, scale: str | None = None) -> str:
     """The claims that were measured, a few lines each; then those that were not, and what they need.
 
-    `ready` are the names of the studies that can be run.
+    `ready` are the names of the studies that can be run; `scale` is that of the studies that were looked at.
     """
     measured = [answer for answer in found if answer.word != NOT_MEASURED]
     others = [answer for answer in found if answer.word == NOT_MEASURED]
@@ -27,7 +27,7 @@ def answers_text(found: Sequence[Answer], ready: Collection[str], width: int = 8
     if others:
         lines += ["", "not measured:"]
         for answer in others:
-            lines += _lines(f"{answer.id}: {answer.why} {_how(answer.study, ready)}", width, "  ")
+            lines += _lines(f"{answer.id}: {answer.why} {_how(answer.study, ready, scale)}", width, "  ")
     return "\n".join(lines)
 
 
@@ -41,9 +41,10 @@ def claims_text(claims: Sequence[Claim], ready: Collection[str], width: int = 80
     return "\n".join(lines)
 
 
-def _how(command: str, ready: Collection[str]) -> str:
-    """What to type, where there is a study to run."""
-    return command if is_ready(command, ready) else "no ready study for it yet"
+def _how(command: str, ready: Collection[str], scale: str | None = None) -> str:
+    """What to type, where there is a study to run: at the scale of what is there already."""
+    at_scale = f"{command} --scale {scale}" if scale else command
+    return at_scale if is_ready(command, ready) else "no ready study for it yet"
 
 
 def _summary(found: Sequence[Answer]) -> str:

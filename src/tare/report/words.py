@@ -13,6 +13,7 @@ NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[KMGT]?i?B|[mk]?W|
 
 FIRST_EPOCH = "epoch0_"  # epoch 0 is kept apart, under a name of its own
 HIDING_SPREAD = 1000  # beyond this a shared unit would show the smaller as nothing
+NOTHING = 1e-6  # of the smallest unit: less than that of a nanosecond is what a subtraction of floats left
 DIGITS = 3  # significant digits: no trial is known better than that
 
 
@@ -110,6 +111,7 @@ def has_unit(name: str) -> bool:
 def quantity_texts(metric: str, values: Sequence[float]) -> list[str]:
     """The values of one metric, all in the same unit and with the same precision: they will be read side by side."""
     per_base, ladder = _LADDERS[metric.rpartition("_")[2].lower()] if has_unit(metric) else (1.0, _PLAIN)
+    values = [0.0 if _is_nothing(value * per_base, ladder) else value for value in values]
     sizes = [abs(float(value) * per_base) for value in values if math.isfinite(value) and value]
     if sizes and max(sizes) > HIDING_SPREAD * min(sizes):
         return [quantity_text(metric, value) for value in values]
@@ -182,6 +184,11 @@ def safe_text(text: object) -> str:
         _written_out(sign) if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") else sign
         for sign in str(text)
     )
+
+
+def _is_nothing(value: float, ladder: Sequence[_Unit]) -> bool:
+    """Whether this is too little for anything that has such units; of a bare number nobody knows."""
+    return ladder is not _PLAIN and abs(value) < NOTHING * ladder[0].factor
 
 
 def _unit_for(size: float, ladder: Sequence[_Unit]) -> _Unit:

@@ -224,3 +224,34 @@ def test_whoever_decides_from_a_store_gets_the_split(tmp_path):
 
 def test_a_trial_of_work_is_never_taken_for_an_idle_one():
     assert idle_powers([worked(BARE, 0)]) == []
+
+
+def without_power(*records):
+    return [
+        replace(each, metrics={"step_s": 0.1}, facts={}, settings={**each.settings, "probes": "cpu"})
+        for each in records
+    ]
+
+
+LEFT_OUT = ["probe frequency: no clocks.", "probe gpu: libnvidia-ml.so.1 is not installed.", "probe power_rails: none."]
+
+
+def test_probes_that_the_study_left_out_here_are_named_with_why_and_none_is_called_unasked():
+    answer = energy_findings(Held(without_power(*trials(BARE)), {"left_out": LEFT_OUT}))
+    (cell,) = answer.cells
+    assert cell.doubts == ("what tells power was left out on this device (power_rails, gpu).",)
+    assert answer.notes == (
+        "left out: probe power_rails: none.",
+        "left out: probe gpu: libnvidia-ml.so.1 is not installed.",
+    )
+    assert "no probe that tells power was asked for" not in energy_text(answer)
+
+
+def test_where_nothing_was_left_out_it_is_said_that_no_such_probe_was_asked_for():
+    (cell,) = found(*without_power(*trials(BARE))).cells
+    assert cell.doubts[0].startswith("no probe that tells power was asked for")
+
+
+def test_of_energy_that_was_measured_it_is_not_said_what_was_left_out():
+    answer = energy_findings(Held(trials(BARE), {"left_out": LEFT_OUT}))
+    assert not any(note.startswith("left out") for note in answer.notes)

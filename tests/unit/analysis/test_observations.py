@@ -125,7 +125,7 @@ def test_of_a_store_only_the_newest_usable_attempt_counts_and_twins_are_not_pool
     rows = observations(store.root, settings=["platform"], values=["step_s"])
 
     assert [(row.trial, row.values["step_s"]) for row in rows] == [("aa", 2.0)]
-    assert source_notes(store.root) == ["1 of 3 trials did not end well and are left out; `tare show` says why."]
+    assert source_notes(store.root) == ["1 of 3 trials did not end well and is left out; `tare show` says why."]
 
 
 def test_an_attempt_with_all_figures_is_preferred_to_a_newer_one_without(store):

@@ -465,6 +465,14 @@ def test_a_run_with_a_stop_rule_pays_for_looking_and_says_whether_it_was_met():
     assert unmet.counts["planned"] == 60
 
 
+def test_a_stop_rule_that_was_not_met_says_of_how_many_blocks_it_had_to_be():
+    records = [each if each.block == 0 else replace(each, state="invalid") for each in weighed_records(6)]
+
+    found = weigh(FakeStore(records, UNTIL, planned=42))
+
+    assert any("It was not met after 1 block that could be used, of 6." in note for note in found.notes)
+
+
 def test_the_runner_asks_the_same_rule():
     assert is_enough(FakeStore(weighed_records(8), UNTIL), until=0.025)
     assert not is_enough(FakeStore(weighed_records(8), UNTIL), until=0.001)

@@ -34,9 +34,11 @@ def answers(*words: str) -> list[dict]:
     return json.loads(tare("claims", *words, "--json"))["claims"]
 
 
-def store(root: Path, *, left: float = 0.1, blocks: int = 6, device: str = "nx1", epochs: int = 4) -> Path:
+def store(
+    root: Path, *, left: float = 0.1, blocks: int = 6, device: str = "nx1", epochs: int = 4, **study: str
+) -> Path:
     """Training without workers and with one, which leaves so much of the stall; with marks of its epochs."""
-    with Store.create(root, {"study": "workers"}, "study: workers\n") as opened:
+    with Store.create(root, {"study": "workers", **study}, "study: workers\n") as opened:
         for block in range(blocks):
             for workers in (0, 1):
                 settings = {"platform": "bare", "workload": "torch_train", WORKERS: workers, "workload.epochs": epochs}
@@ -176,3 +178,14 @@ def test_a_wrong_paper_and_a_wrong_folder_are_refused_in_a_sentence(tmp_path):
         tare("claims", "--paper", "s7")
     with pytest.raises((StoreError, StudyError), match=str(tmp_path)):
         tare("claims", str(tmp_path))
+
+
+def test_what_to_run_next_has_the_scale_of_the_stores_where_they_have_one(tmp_path):
+    smoke = store(tmp_path / "smoke", scale="smoke")
+    small = store(tmp_path / "small", scale="small", device="nx2")
+    whole = store(tmp_path / "whole", device="nx3")
+
+    assert "tare run s0-container-tax --scale smoke" in " ".join(tare("claims", str(smoke)).split())
+    assert "tare run s0-container-tax --scale smoke" in " ".join(tare("claims", str(smoke), str(whole)).split())
+    assert "--scale" not in tare("claims", str(smoke), str(small))
+    assert "--scale" not in tare("claims", str(whole))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,6 +47,34 @@ def test_one_trial_that_may_be_believed_is_enough_for_its_cell_and_the_last_line
 def test_where_every_trial_could_be_used_nothing_is_said_of_it(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert ended(tmp_path / "store", list(trials(BARE, n=3))) == 0
     assert "could not be used" not in capsys.readouterr().err
+
+
+def test_energy_is_offered_next_only_where_a_trial_has_some(tmp_path: Path, capsys: pytest.CaptureFixture):
+    study = {**STUDY, "ends_in": ["energy", "claims"]}
+    metered = list(trials(BARE, n=2))
+    bare = [replace(each, metrics={"step_s": 0.1}, facts={}) for each in metered]
+    for name, records, offered in (("with", metered, 2), ("without", bare, 1)):
+        finish(kept(tmp_path / name, records, study), DONE, True, "tare run one-level.yaml")
+        assert len(json.loads(capsys.readouterr().out)["next"]) == offered
+
+
+@pytest.mark.parametrize(
+    ("outcome", "retried", "says"),
+    [
+        (Outcome(1, 2, "stopped by you", True), False, "2 trials left; `tare run s.yaml` goes on."),
+        (Outcome(1, 2, "stopped by you", True), True, "2 trials left; `tare run s.yaml --retry-failed` goes on."),
+        (Outcome(1, 1, "stopped by you", True, 6), False, "1 trial left, and at most 6 more by the stop rule; `tare"),
+    ],
+)
+def test_an_interrupted_run_says_what_is_left_and_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture, outcome: Outcome, retried: bool, says: str
+):
+    with pytest.raises(SystemExit) as stop:
+        finish(
+            kept(tmp_path / "store", list(trials(BARE, n=1)), STUDY), outcome, True, "tare run s.yaml", retried=retried
+        )
+    assert stop.value.code == 130
+    assert says in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("mode", ["MAXN", {"cores": 1}])

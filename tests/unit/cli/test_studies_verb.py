@@ -52,6 +52,31 @@ def test_each_experiment_of_the_papers_is_a_file() -> None:
     assert sorted(NAMES) == [name for name in built_in() if name[:2] in papers()]
 
 
+@pytest.mark.parametrize(
+    ("name", "scale", "says"),
+    [
+        ("s0-container-tax", "tiny", "s0-container-tax has no scale 'tiny'. It has: smoke, small, cuda, full."),
+        ("s1-workers", "smal", "Did you mean 'small'?"),
+        ("stall-anatomy", "small", "stall-anatomy has no scales, and so no scale 'small'. Leave --scale out."),
+    ],
+)
+@pytest.mark.parametrize("verb", ["plan", "run", "check"])
+def test_a_scale_that_a_study_of_ours_has_not_is_told_without_its_file(
+    verb: str, name: str, scale: str, says: str
+) -> None:
+    with pytest.raises(StudyError) as refused:
+        tare(verb, name, "--scale", scale)
+    assert says in str(refused.value)
+    assert ".yaml" not in str(refused.value)
+
+
+def test_a_scale_that_a_study_of_ones_own_has_not_is_told_with_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("study: s\nplatform: bare\nworkload: idle\nscales: {smoke: {repeat: 1}}\n")
+    with pytest.raises(StudyError, match=r"mine\.yaml:4: there is no scale 'tiny' here"):
+        tare("plan", str(path), "--scale", "tiny")
+
+
 def test_each_claim_names_a_study_that_is_there() -> None:
     assert {claim.study for claim in every_claim()} <= set(built_in())
 
@@ -151,7 +176,7 @@ def test_a_misspelt_scale_is_refused_before_anything_runs() -> None:
 
 
 def test_a_study_without_scales_refuses_a_scale() -> None:
-    with pytest.raises(StudyError, match="this study has no scales"):
+    with pytest.raises(StudyError, match="container-tax has no scales"):
         tare("run", "container-tax", "--scale", "smoke")
 
 
@@ -188,3 +213,10 @@ def test_endings_become_commands_on_the_store() -> None:
 
     assert endings(study, Path("out/a b")) == ["tare energy 'out/a b'", "tare claims 'out/a b' --paper s0"]
     assert endings({}, Path("out")) == []
+
+
+def test_endings_that_take_energy_are_not_offered_where_there_is_none() -> None:
+    ends_in = ["energy", "pareto --group workload.model", "variability", "variability --value energy_epoch_j", "kernel"]
+
+    assert endings({"ends_in": ends_in}, Path("out"), metered=False) == ["tare variability out", "tare kernel out"]
+    assert len(endings({"ends_in": ends_in}, Path("out"), metered=True)) == len(ends_in)

@@ -144,6 +144,20 @@ def test_a_plan_of_what_this_device_cannot_run_is_printed_and_ends_as_check_does
     assert "no-such-program" in tare("check", "odd.yaml", cwd=tmp_path, code=3).stderr
 
 
+def test_a_plan_of_which_nothing_is_left_is_printed_as_written_and_says_what_stops_it(tmp_path):
+    missing = STUDY.replace('[sh, -c, "exit 0"]', "[no-such-program]")
+    (tmp_path / "odd.yaml").write_text(missing + "missing: leave_out\n")
+    told = json.loads(tare("plan", "odd.yaml", "--json", cwd=tmp_path, code=3).stdout)
+    assert len(told["trials"]) == 1
+    assert any("no-such-program" in sentence for sentence in told["obstacles"])
+    text = tare("plan", "odd.yaml", cwd=tmp_path, code=3)
+    assert text.stdout.startswith("block  trial")
+    assert "note: 1 block is too few" in text.stderr
+    assert "nothing of tiny can be measured here:\n" in text.stderr
+    assert "nothing was run" not in text.stderr
+    assert "nothing was run" in tare("run", "odd.yaml", cwd=tmp_path, code=3).stderr
+
+
 def test_figures_of_what_is_no_usable_store_name_it_and_not_this_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     assert tare("figure", "empty", cwd=tmp_path, code=4).stderr.startswith("tare: empty: this folder is empty.")

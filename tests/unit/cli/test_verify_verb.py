@@ -107,6 +107,60 @@ def test_an_edited_number_on_a_page_is_found_and_written_back(results):
     assert page.read_text() == whole
 
 
+def test_pages_that_grew_old_are_no_damage_and_the_command_that_renews_them_is_named(results, tmp_path):
+    (results / "page.md").write_text(PAGE)
+    with pytest.raises(TareError) as found:
+        tare("verify", str(results))
+    assert str(found.value) == (
+        f"{results}: every store is as recorded; 2 blocks of the pages differ from what their commands print now. "
+        f"`tare verify {results} --write` writes the pages anew."
+    )
+    other = tmp_path / "my page.md"
+    other.write_text("<!-- tare show h200/energy.tare -->\n<!-- /tare -->\n")
+    tare("verify", str(results), "--write")
+    with pytest.raises(TareError, match="1 block of the pages differs from what its command prints now") as found:
+        tare("verify", str(results), "--page", str(other))
+    assert f"`tare verify {results} '--page={other}' --write` writes the pages anew." in str(found.value)
+    assert "not as recorded" not in str(found.value)
+    tare("verify", str(results), f"--page={other}", "--write")
+    assert "all as they stand" in tare("verify", str(results), "--page", str(other))
+
+
+def test_a_damaged_store_is_told_before_pages_that_differ(results):
+    (results / "page.md").write_text(PAGE)
+    (results / "half.tare").write_bytes((results / "h200" / "energy.tare").read_bytes()[:1000])
+    with pytest.raises(
+        TareError, match=r"1 thing is not as recorded; 2 blocks of the pages differ from .* mended"
+    ) as found:
+        tare("verify", str(results))
+    assert "--write" not in str(found.value)
+
+
+def test_a_line_that_is_empty_and_one_that_is_not_there_are_told_alike(results):
+    page = results / "page.md"
+    page.write_text("<!-- tare paper s3 -->\n<!-- /tare -->\n")  # Markdown begins with an empty line
+    assert "page.md:2: `tare paper s3` prints more than the page says (" in problems(results)
+    tare("verify", str(results), "--write")
+    lines = page.read_text().splitlines()
+    page.write_text("\n".join([lines[0], "mine", *lines[2:], ""]))
+    assert "page.md:2: `tare paper s3` prints nothing, the page says 'mine'" in problems(results)
+    page.write_text("\n".join([*lines[:-1], "", lines[-1], ""]))
+    assert "`tare paper s3` prints less than the page says (1 line differs)" in problems(results)
+    page.write_text("\n".join([*lines[:-1], "mine", lines[-1], ""]))
+    assert "prints nothing, the page says 'mine'" in problems(results)
+
+
+def test_a_page_outside_of_the_results_is_named_without_detours(results, monkeypatch):
+    (results.parent / "docs").mkdir()
+    (results / "page.md").rename(results.parent / "docs" / "page.md")
+    (results / "pages.txt").write_text("../docs/page.md\n")
+    monkeypatch.chdir(results.parent)
+    assert "\ndocs/page.md: 2 blocks, all as they stand." in tare("verify", "results")
+    (results.parent / "elsewhere").mkdir()
+    (results.parent / "elsewhere" / "linked").symlink_to(results)  # there, .. is another folder
+    assert "elsewhere/linked/../docs/page.md: 2 blocks" in tare("verify", "elsewhere/linked")
+
+
 def test_an_edited_record_is_found_though_its_manifest_was_made_anew(results, tmp_path):
     shutil.copytree(RECORDINGS / "energy-store", results / "mine")
     folder = next(

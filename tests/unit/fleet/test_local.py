@@ -90,6 +90,9 @@ class Scene:
         state = self.endings.get(number, "ok")
         if state == "ctrl-c":
             raise KeyboardInterrupt
+        if state == "asked":  # to end after this trial, which is one that cannot be used
+            signal.raise_signal(signal.SIGINT)
+            state = "invalid"
         draft = Record(
             trial.id,
             0,
@@ -144,6 +147,22 @@ def test_an_invalid_trial_whose_rerun_was_cut_off_is_run_again_by_the_next_run(s
     scene.run(repeat=1)
     with Store.open(scene.root) as store:
         assert set(store.states().values()) == {"ok"}
+
+
+@pytest.mark.parametrize("endings", [{2: "invalid", 3: "ctrl-c"}, {1: "invalid", 2: "asked"}, {1: "ctrl-c"}])
+def test_what_is_left_of_an_interrupted_run_is_what_the_next_one_says_it_has_to_run(scene, endings):
+    scene.endings = endings
+    outcome = scene.run()
+    scene.endings = {}
+    scene.run()
+    assert outcome.interrupted
+    assert (outcome.left, outcome.at_most_more) == (scene.told.total, 0)
+
+
+def test_what_only_the_stop_rule_may_ask_for_is_counted_apart(scene):
+    scene.endings = {1: "ctrl-c"}
+    outcome = scene.run(repeat={"min": 6, "max": 8, "until": "0.01%"})
+    assert (outcome.left, outcome.at_most_more) == (11, 4)
 
 
 def test_a_resumed_run_asks_the_stop_rule_only_before_a_block_that_is_left(scene):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stand_in_parts import stand_ins
-from tare.errors import ObstacleError
+from tare.errors import NothingLeft, ObstacleError
 from tare.plan.check import Asking, parts_of
 from tare.plan.leaving_out import Lacking, Possible, left_of, possible
 from tare.plan.matrix import cells
@@ -88,6 +88,26 @@ def test_where_nothing_is_left_nothing_is_run_and_every_reason_is_told() -> None
     assert str(refusal.value) == (
         "nothing of s can be measured here, and nothing was run:\n  - workload torch_train: there is no torch."
     )
+
+
+def test_what_stops_it_is_told_first_and_what_would_only_be_missing_apart() -> None:
+    with pytest.raises(NothingLeft) as refusal:
+        left({"torch_train": "there is no torch.", "cgroup": "no cgroups."}, probes=["cpu", "cgroup"])
+
+    stopped = "  - workload torch_train: there is no torch."
+    assert str(refusal.value).splitlines()[1:] == [stopped, "would only be missing:", "  - probe cgroup: no cgroups."]
+    assert refusal.value.obstacles == ("workload torch_train: there is no torch.",)
+    assert refusal.value.gaps == ("probe cgroup: no cgroups.",)
+
+
+def test_whoever_only_looks_is_not_told_that_nothing_was_run() -> None:
+    with pytest.raises(NothingLeft) as nothing:
+        left({"torch_train": "there is no torch."})
+    with pytest.raises(NothingLeft) as incomparable:
+        left({"qemu": "no.", "docker": "no."})
+
+    assert nothing.value.told == "nothing of s can be measured here:"
+    assert incomparable.value.told.startswith("s is not measured here: of platform only bare is left")
 
 
 def test_a_single_level_that_is_left_of_what_is_compared_is_not_run() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import io
 import lzma
+import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -139,6 +142,61 @@ def test_a_pack_is_merged_like_a_store(packed, tmp_path):
         found = merge(into, [packed])
         assert found.copied == ("aaaa.1", "bbbb.1")
         assert into.verify() == []
+
+
+def test_the_folders_that_a_pack_is_to_lie_in_are_made(store, tmp_path):
+    made = packed_as(store, tmp_path / "missing" / "folder" / "x.tare")
+    assert is_pack(made)
+    usual = tmp_path / "usual"
+    usual.mkdir()
+    assert made.parent.stat().st_mode == usual.stat().st_mode  # a place for results, and none that is ours alone
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("file/x.tare", "the pack cannot be written there: Not a directory"),
+        ("file/deeper/x.tare", "the folder .*file/deeper cannot be made: Not a directory"),
+    ],
+)
+def test_a_place_that_no_pack_can_lie_in_is_named_and_not_the_store(output, sentence, store, tmp_path):
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(StoreError, match=f"^{tmp_path / output}: {sentence}") as said:
+        packed_as(store, tmp_path / output)
+    assert str(said.value).endswith("The store is as it was; choose another file with -o.")
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (errno.EACCES, "the pack cannot be written there: Permission denied"),
+        (errno.ENOENT, "the pack cannot be written there: No such file or directory"),  # as /proc says
+        (errno.ENOSPC, "no space left: .* free, up to .* needed"),
+    ],
+)
+def test_a_disk_that_refuses_the_pack_is_told_of_the_pack(number, sentence, store, tmp_path, monkeypatch):
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(lzma, "open", refuse)
+    with pytest.raises(StoreError, match=sentence) as said:
+        packed_as(store, tmp_path / "x.tare")
+    assert str(said.value).startswith(f"{tmp_path / 'x.tare'}: ")
+    assert "choose another file with -o" in str(said.value)
+    assert not re.search("owner|sealed before|removed or moved", str(said.value))
+
+
+def test_a_file_of_the_store_that_goes_while_it_is_packed_is_told_of_the_store(store, tmp_path, monkeypatch):
+    read = Path.read_bytes
+
+    def vanished(path: Path) -> bytes:
+        if path == store / "study.yaml":
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", vanished)
+    with pytest.raises(StoreError, match=f"^{store}: reading study.yaml to pack it failed"):
+        packed_as(store, tmp_path / "x.tare")
 
 
 def test_a_damaged_store_is_not_packed(store, tmp_path):
@@ -279,13 +337,34 @@ def test_what_follows_the_end_is_refused(packed):
         Store.open(packed)
 
 
-def test_a_file_that_is_no_pack_is_said_to_be_none(tmp_path):
-    (tmp_path / "x.tare").write_bytes(b"PK\x03\x04")
-    with pytest.raises(StoreError, match="this is a file, and a store is a folder, or a pack"):
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [(b"", "it is empty"), (b"\x7fELF", "it does not begin as packs do"), (b"PK", "it does not begin as packs do")],
+)
+def test_a_file_that_is_only_called_like_a_pack_is_said_to_be_none_and_what_to_do(data, what, tmp_path):
+    (tmp_path / "x.tare").write_bytes(data)
+    with pytest.raises(StoreError, match=f"x.tare: this file is called like a pack, and is none: .*{what}") as said:
         Store.open(tmp_path / "x.tare")
+    assert "`tare store pack STORE -o FILE`" in str(said.value)
+    assert "give it another name" in str(said.value)
+
+
+def test_a_file_that_is_neither_store_nor_pack_is_said_to_be_none(tmp_path):
+    (tmp_path / "x.zip").write_bytes(b"PK\x03\x04")
+    with pytest.raises(StoreError, match="this is a file, and a store is a folder, or a pack"):
+        Store.open(tmp_path / "x.zip")
     (tmp_path / "text.tare").write_bytes(lzma.compress(b"no archive" * 100))
-    with pytest.raises(StoreError, match="no archive that tare makes"):
+    with pytest.raises(StoreError, match="it is damaged, or no archive that tare makes"):
         Store.open(tmp_path / "text.tare")
+
+
+@pytest.mark.parametrize("place", [0, 3, 7, 9, 13, 24])
+def test_a_byte_that_changed_in_a_packs_first_bytes_is_damage_and_says_what_to_do(place, packed):
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+    with pytest.raises(StoreError, match=r"s\.tare: this .*(damaged|called like a pack, and is none)") as said:
+        Store.open(packed)
+    assert "Copy it again from where it came, or make it again with `tare store pack" in str(said.value)
 
 
 def test_a_plan_of_nonsense_does_not_cost_the_records(packed, tmp_path):

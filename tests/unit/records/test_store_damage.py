@@ -105,6 +105,23 @@ def test_flipped_bytes_in_the_series_are_named_by_verify_and_when_they_are_read(
         assert trials(store) == ["bbbb"]
 
 
+@pytest.mark.parametrize("harm", [lambda folder: flip(folder / "record.json"), shutil.rmtree], ids=["flipped", "gone"])
+def test_a_damaged_trial_is_none_that_was_not_run(root: Path, harm: Callable[[Path], None]) -> None:
+    with Store.open(root, write=True) as store:
+        store.plan([draft("aaaa"), draft("bbbb"), draft("cccc")])
+        assert store.damaged() == set()
+    harm(root / "trials/aaaa.1")
+    with Store.open(root, write=True) as store:
+        assert store.damaged() == {"aaaa"}
+        assert store.states() == {"aaaa": "planned", "bbbb": "ok", "cccc": "planned"}  # it is run again
+        store.begin(draft("aaaa"))
+        assert store.damaged() == set()  # it runs
+    with Store.open(root, write=True) as store:
+        store.recover()
+        run_one(store, "aaaa")
+        assert store.damaged() == set()  # a later attempt speaks for it
+
+
 def test_a_whole_store_has_nothing_to_say(root: Path) -> None:
     with Store.open(root) as store:
         assert store.verify() == store.problems == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -160,6 +161,20 @@ def test_a_lost_trial_has_no_value_an_outlier_a_ring_and_a_doubtful_one_too() ->
     assert sum("doubt" in sign for sign in signs) == 1
     lost = next(sign for sign in signs if "value" not in sign)
     assert "swapped" in lost["why"]
+
+
+def test_signs_that_belong_to_no_level_are_told_where_there_are_any() -> None:
+    assert "A × below the plot is a trial that could not be used." in trials(some.tainted()).reading
+    assert "A ring is around what is doubtful" in trials(some.tainted()).reading
+    assert "×" not in trials(some.normal()).reading
+
+
+def test_there_is_room_for_a_whole_sign_and_its_ring_at_the_edge_of_the_plot() -> None:
+    figure = trials(some.tainted())
+    ring = layer(figure, "point", 1)
+    radius = math.sqrt(ring["mark"]["size"] / math.pi)
+    for place in (0, 1):
+        assert layer(figure, "point", place)["encoding"]["y"]["scale"]["padding"] > radius
 
 
 def test_blocks_that_miss_a_level_say_missing_in_the_numbers() -> None:

@@ -81,6 +81,23 @@ def test_the_unit_is_the_end_of_a_metric_s_name(metric: str, value: float, text:
     assert quantity_text(metric, value) == text
 
 
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("overhead_mean_s", -2.89e-20, "0 s"),
+        ("overhead_mean_s", 2.89e-12, "0.00289 ns"),
+        ("power_w", 1e-12, "0 W"),
+        ("loss", 1e-12, "0.00000000000100"),
+    ],
+)
+def test_what_a_subtraction_of_floats_left_is_nothing(metric: str, value: float, text: str) -> None:
+    assert quantity_text(metric, value) == text
+
+
+def test_nothing_beside_something_has_its_unit() -> None:
+    assert quantity_texts("overhead_s", [-2.89e-20, 0.00184]) == ["0.00 ms", "1.84 ms"]
+
+
 def test_sizes_are_in_powers_of_two() -> None:
     assert [size_text(size) for size in (3_250_585, 512, 1024**3)] == ["3.10 MiB", "512 B", "1.00 GiB"]
 

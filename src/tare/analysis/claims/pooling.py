@@ -122,7 +122,9 @@ def _unused(records: Sequence[Record]) -> list[str]:
     every, usable = {each.trial for each in records}, {each.trial for each in records if each.state in USABLE}
     if len(usable) == len(every):
         return []
-    return [f"{len(every) - len(usable)} of {len(every)} trials did not end well and are no evidence; see `tare show`."]
+    lost = len(every) - len(usable)
+    said = f"{lost} of {len(every)} trials did not end well and {'is' if lost == 1 else 'are'} no evidence"
+    return [f"{said}; see `tare show`."]
 
 
 def _epochs(store: Store, record: Record) -> list[float]:

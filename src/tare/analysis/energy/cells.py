@@ -37,15 +37,21 @@ class CellEnergy:
     without: int = 0  # so many trials have none
 
 
-def cell_energies(records: Sequence[Record], label: Cells) -> list[CellEnergy]:
-    """One for each cell, in the order in which they appear."""
+def cell_energies(records: Sequence[Record], label: Cells, left_out: Sequence[str] = ()) -> list[CellEnergy]:
+    """One for each cell, in the order in which they appear; `left_out` names probes that the device lacks."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(label.label(record), []).append(record)
-    return [_cell(name, group) for name, group in groups.items()]
+    return [_cell(name, group, left_out) for name, group in groups.items()]
 
 
-def _cell(name: str, group: Sequence[Record]) -> CellEnergy:
+def power_left_out(sentences: Sequence[str]) -> dict[str, list[str]]:
+    """Of what a study left out here, the probes that tell power, each with the sentences that say why."""
+    told = {name: [each for each in sentences if each.startswith(f"probe {name}:")] for name in POWER_PROBES}
+    return {name: why for name, why in told.items() if why}
+
+
+def _cell(name: str, group: Sequence[Record], left_out: Sequence[str]) -> CellEnergy:
     held = [record for record in group if ENERGY in record.compared]
     others = [record for record in group if ENERGY not in record.compared]
     scopes = dict.fromkeys(str(energy_facts(record).get("scope", "")) for record in held)
@@ -57,7 +63,7 @@ def _cell(name: str, group: Sequence[Record]) -> CellEnergy:
         figures=_figures(held),
         trials=tuple(record.trial for record in held),
         shared_by=max(shared, default=1),
-        doubts=tuple(dict.fromkeys(reason for record in others for reason in why_no_energy(record))),
+        doubts=tuple(dict.fromkeys(reason for record in others for reason in why_no_energy(record, left_out))),
         without=len(others),
     )
 
@@ -72,8 +78,11 @@ def _figures(held: Sequence[Record]) -> dict[str, Estimate]:
     return found | ({SHARE: median_estimate(shares)} if shares else {})
 
 
-def why_no_energy(record: Record) -> list[str]:
-    """Why a trial has no energy: nothing watched power, what did was lost, or what it said may not be claimed."""
+def why_no_energy(record: Record, left_out: Sequence[str] = ()) -> list[str]:
+    """Why a trial has no energy: nothing watched power, what did was lost, or what it said may not be claimed.
+
+    `left_out`: the probes that tell power, and that the study asked for and this device lacks.
+    """
     if record.traced and ENERGY in record.metrics:
         return ["a tracer ran beside it, which costs power itself."]
     facts = energy_facts(record)
@@ -86,6 +95,8 @@ def why_no_energy(record: Record) -> list[str]:
         return [str(sentence) for sentence in said]
     if asked:
         return [f"{', '.join(asked)} told no power of this device."]
+    if left_out:
+        return [f"what tells power was left out on this device ({', '.join(left_out)})."]
     return [f"no probe that tells power was asked for: {probes_text()} would."]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tare.analysis.cells import Cells, baseline_level, cells, join
 from tare.analysis.compare import pick_baseline
 from tare.analysis.energy.baseload import HasRecords, idle_of, with_baseload
-from tare.analysis.energy.cells import CellEnergy, cell_energies
+from tare.analysis.energy.cells import CellEnergy, cell_energies, power_left_out
 from tare.analysis.energy.differences import EnergyDifference, difference
 from tare.analysis.energy.idle import IdlePower, by_mode, is_idle
 from tare.analysis.request import request
@@ -57,7 +57,7 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
         raise StudyError("There is no usable trial: `tare show` says how each one ended.")
     work = [record for record in records if not is_idle(record)]
     if not work:
-        return EnergyFindings((), (), tuple(idle), () if idle else (_no_idle_power(records),))
+        return EnergyFindings((), (), tuple(idle), () if idle else (_no_idle_power(records), *_left_out_notes(store)))
     asked = request(store.study, work, by=by, against=against)
     held = [record for record in work if asked.by in record.settings]
     if not held:
@@ -65,8 +65,15 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
     label = cells(held, asked.by)
     base = _baseline(held, label, asked.against)
     found = [] if base is None else list(_differences(held, label, base, known))
-    told = tuple(cell_energies(held, label))
-    return EnergyFindings(told, tuple(found), tuple(idle), tuple(_notes(told, known)))
+    told = tuple(cell_energies(held, label, list(power_left_out(store.study.get("left_out", ())))))
+    why = () if any(each.n for each in told) else _left_out_notes(store)
+    return EnergyFindings(told, tuple(found), tuple(idle), (*_notes(told, known), *why))
+
+
+def _left_out_notes(store: Studied) -> Iterator[str]:
+    """Why each probe that tells power was left out when the study was run."""
+    for sentences in power_left_out(store.study.get("left_out", ())).values():
+        yield from (f"left out: {sentence}" for sentence in sentences)
 
 
 def _baseline(records: Sequence[Record], label: Cells, against: Any) -> str | None:

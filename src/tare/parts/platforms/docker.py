@@ -80,6 +80,10 @@ class Docker(Container):
         return {"engine": "none runs; a run starts a private one"} if engine_lease.could_start(host) else {}
 
     @classmethod
+    def left_by_dead_run(cls, host: Host) -> str | None:
+        return engine_lease.left_over(host)
+
+    @classmethod
     def after_dead_run(cls, host: Host) -> str | None:
         return engine_lease.stop_left_over(host)
 

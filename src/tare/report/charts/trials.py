@@ -18,6 +18,7 @@ from tare.report.words import count_text, metric_name, quantity_text, quantity_t
 HEIGHT = 280
 ABSENT_Y = 14  # pixels below the plot: trials without a figure
 _ACROSS = {"type": "quantitative", "axis": None}  # in every layer: Vega-Lite cannot merge an axis with none
+ROOM = 12  # pixels between the plot's edge and the outermost sign, which would be cut there
 GAP = 0.6  # between two blocks, in trials
 
 
@@ -46,7 +47,7 @@ def _chart(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) ->
     names = [called[level] for level in used]
     colours = {"domain": names, "range": list(map(level_colour, numbers))}
     x = {"field": "place", **_ACROSS, "scale": {"domain": [0, blocks[-1]["end"]]}}
-    up = {"type": "quantitative", "title": unit, "scale": {"zero": False}}
+    up = {"type": "quantitative", "title": unit, "scale": {"zero": False, "padding": ROOM}}
     key = legend(names)
     return {
         "height": HEIGHT,
@@ -204,7 +205,18 @@ def _reading(weighing: Weighing, with_value: Sequence[Shown], shown: Sequence[Sh
     called = level_names([e for each in weighing.comparisons for e in (each.against, each.level)], weighing.by)
     counted = [_above(each.against, each.level, with_value, called) for each in weighing.comparisons]
     told = [part for part in counted if part]
-    return f"{sentence}{': ' if told else ''}{some_of(told)}. The axis does not begin at zero."
+    return f"{sentence}{': ' if told else ''}{some_of(told)}. The axis does not begin at zero.{_signs(shown)}"
+
+
+def _signs(shown: Sequence[Shown]) -> str:
+    """What the signs mean that no level has, where there are any."""
+    absent, ringed = any(each.value is None for each in shown), any(_is_ringed(each) for each in shown)
+    cross = " A \N{MULTIPLICATION SIGN} below the plot is a trial that could not be used." if absent else ""
+    return f"{cross}{' A ring is around what is doubtful or far off, and used all the same.' if ringed else ''}"
+
+
+def _is_ringed(each: Shown) -> bool:
+    return each.value is not None and (bool(each.outlier) or each.state == "suspect")
 
 
 def _above(against: str, level: str, with_value: Sequence[Shown], called: Mapping[str, str]) -> str:

@@ -1,0 +1,17 @@
+"""Damaged trials in what is counted: they were run, and are not to be taken for those that were not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tare.analysis.model import Weighing
+    from tare.records.store import Store
+
+
+def counted_apart(weighing: Weighing, store: Store) -> Weighing:
+    """The same weighing, with the store's damaged trials counted as such."""
+    if not (damaged := len(store.damaged())):
+        return weighing
+    return replace(weighing, counts={**weighing.counts, "damaged": damaged})

@@ -1,0 +1,37 @@
+"""`tare check STUDY` where nothing of the study can be run here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tare.cli import tare
+from tare.errors import ObstacleError
+
+STUDY = """
+study: nothing
+platform: bare
+workload: {command: {argv: [/no/such/program]}}
+probes: [cpu]
+repeat: 2
+missing: leave_out
+"""
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_what_keeps_it_from_running_is_said_and_that_nothing_was_run_is_not(tmp_path: Path, form: list[str]):
+    study = tmp_path / "study.yaml"
+    study.write_text(STUDY)
+
+    done = CliRunner().invoke(tare, ["check", str(study), *form])
+
+    assert isinstance(done.exception, ObstacleError)
+    said = str(done.exception)
+    assert "/no/such/program" in said
+    assert "nothing was run" not in said
+    if form:
+        told = json.loads(done.stdout)
+        assert any("/no/such/program" in each for each in told["obstacles"])
