@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tare.analysis.claims.pooling import Source
 
 
+EVERYWHERE = ("smoke", "small")  # scales that every ready study has; without one it is as in the paper
+
+
 @click.command("claims")
 @click.argument("stores", metavar="[DIR]...", nargs=-1, type=STORE)
 @click.option("--paper", help="Only the claims of one paper: s0, s1, s2, s3 or s4.")
@@ -49,6 +52,6 @@ def command(stores: tuple[Path, ...], paper: str | None, as_json: bool) -> None:
 
 
 def _scale_of(sources: Sequence[Source]) -> str | None:
-    """The scale at which these stores were run, where all that have one have the same."""
-    scales = {str(source.study["scale"]) for source in sources if source.study.get("scale")}
-    return scales.pop() if len(scales) == 1 else None
+    """The scale at which these stores were run, where all that have one have the same, and every study has it."""
+    scales = {source.study["scale"] for source in sources if source.study.get("scale")}
+    return next((scale for scale in EVERYWHERE if scales == {scale}), None)

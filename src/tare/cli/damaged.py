@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 def counted_apart(weighing: Weighing, store: Store) -> Weighing:
     """The same weighing, with the store's damaged trials counted as such."""
-    if not (damaged := len(store.damaged())):
+    states = store.states()
+    damaged = sum(states.get(trial, "planned") == "planned" for trial in store.damaged())
+    if not damaged:
         return weighing
     return replace(weighing, counts={**weighing.counts, "damaged": damaged})

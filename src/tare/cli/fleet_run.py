@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.cli.changes import refuse_silent_changes_on
 from tare.cli.options import say
-from tare.cli.run import compares_power, finish, open_store, row, study_text
+from tare.cli.run import compares_power, finish, left_text, open_store, row, study_text
 from tare.errors import NotRestoredError, ObstacleError, StudyError
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def run_over(wanted: Wanted, over: Over, as_json: bool, again: str) -> None:
         raise SystemExit(_INTERRUPTED) from None
     for sentence in came.given_up.values():
         say(f"given up: {sentence}")
-    code = _tell_stopped(came, again) if came.outcome.interrupted else _finished(wanted, came, as_json, again)
+    going_on = f"{again} --retry-failed" if wanted.retry_failed else again
+    code = _tell_stopped(came, going_on) if came.outcome.interrupted else _finished(wanted, came, as_json, again)
     for device in came.not_restored:
         how = "The next run there puts it back." if device.lean else "`tare restore` on it puts it back."
         say(f"{device.name}: THIS DEVICE WAS NOT RESTORED. {how}")
@@ -98,7 +99,7 @@ def _tell_stopped(came: Came, again: str) -> int:
             f"still at a trial: {', '.join(came.at_work)}. It goes on there without us, and each device puts its knobs "
             "back itself when it has ended."
         )
-    say(f"{came.outcome.left} trials left; `{again}` goes on, and collects what the devices have finished by then.")
+    say(f"{left_text(came.outcome)}; `{again}` goes on, and collects what the devices have finished by then.")
     return _INTERRUPTED
 
 

@@ -181,6 +181,7 @@ def study_text(study: Study) -> str:
 def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried: bool = False) -> None:
     """Say what came of it: the verdict, the report, and how to go on."""
     from tare.analysis.weighing import weigh
+    from tare.cli.damaged import counted_apart
     from tare.cli.report import write_report
     from tare.records.model import USABLE
     from tare.records.store import Store
@@ -188,7 +189,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
 
     with Store.open(folder) as store:
         study = store.study
-        weighing = weigh(store)
+        weighing = counted_apart(weigh(store), store)
         write_report(store, weighing, folder / REPORT)
         failed = [trial for trial, state in store.states().items() if state in ("failed", "timeout", "oom")]
         unusable = unusable_cells(store.records())
@@ -198,7 +199,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
     say(f"{outcome.why}.")
     if outcome.interrupted:
         going_on = f"{again} --retry-failed" if retried else again
-        say(f"{_left_text(outcome)}; `{going_on}` goes on. The device is as it was found.")
+        say(f"{left_text(outcome)}; `{going_on}` goes on. The device is as it was found.")
         raise SystemExit(130)
     if failed:
         what = count_text(len(failed), "trial")
@@ -219,7 +220,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
     raise SystemExit(1)
 
 
-def _left_text(outcome: Outcome) -> str:
+def left_text(outcome: Outcome) -> str:
     """What a run that goes on will say it has to run, and what its stop rule may add."""
     from tare.report.words import count_text
 

@@ -50,7 +50,8 @@ def pack(store: Path, output: Path | None, as_json: bool) -> None:
     """Put a whole STORE into one file, to keep or to send; every verb that reads a store reads it.
 
     Every byte is checked first. The same store makes the same file, byte for byte: its sealed trials, its study and
-    its plan are in it, and no time, user or machine of the packing. A pack is never written again.
+    its plan are in it, and no time, user or machine of the packing. A pack is never written again. Folders above the
+    file that are missing are made.
     """
     from tare.records.packing import SUFFIX
     from tare.records.packing import pack as pack_store

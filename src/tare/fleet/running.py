@@ -91,8 +91,14 @@ class FleetRun:
 
     def stopped(self) -> Outcome:
         """How it ended, where it was broken off."""
-        left = sum(len(self._missing(planned)) for planned in self._plans.values())
-        return Outcome(self._done, left, "stopped by you", interrupted=True)
+        return self._stopped()
+
+    def _stopped(self) -> Outcome:
+        """With what the next run is sure to run, and what its stop rule may add."""
+        missing = [trial for planned in self._plans.values() for trial in self._missing(planned)]
+        sure = sum(trial.block < self._study.repeat.min for trial in missing)
+        why = "stopped by you"
+        return Outcome(self._done, sure, why, interrupted=True, at_most_more=len(missing) - sure)
 
     # The trials
 
@@ -115,9 +121,9 @@ class FleetRun:
 
     def _outcome(self, enough: str) -> Outcome:
         """How it ended; `enough` says why the stop rule did not want more."""
-        left = sum(post.left for post in self._posts)
         if self._interruption.asked:
-            return Outcome(self._done, left, "stopped by you", interrupted=True)
+            return self._stopped()
+        left = sum(post.left for post in self._posts)
         given_up = f"{len(self.drained)} of {len(self._posts)} devices were given up; {left} trials are left"
         said = [sentence for sentence in (enough, given_up if self.drained else "") if sentence]
         return Outcome(self._done, left, "; ".join(said) or "all planned trials are done")

@@ -6,7 +6,6 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from tare.errors import ObstacleError
 from tare.host import Host
@@ -23,7 +22,7 @@ def held(host: Host) -> Iterator[str | None]:
     if os.geteuid() != 0 or (found is not None and not found.ours):
         yield None
         return
-    with _users_of(engine.folder()) as users:
+    with _lock("users") as users:
         started = _start_if_silent(host, users)
         try:
             yield STARTED if started else None
@@ -42,7 +41,7 @@ def left_over(host: Host) -> str | None:
     """The private engine of a run that died, in words, unless someone uses it; nothing is changed."""
     if os.geteuid() != 0 or (pid := engine.own_pid(host)) is None:
         return None
-    with _users_of(engine.folder()) as users:
+    with _lock("users") as users, _deciding():
         return f"the private Docker engine of an earlier run (pid {pid})" if _is_last(users) else None
 
 
@@ -50,42 +49,51 @@ def stop_left_over(host: Host) -> str | None:
     """Stop the private engine of a run that died, unless someone uses it."""
     if os.geteuid() != 0 or not engine.folder().exists():
         return None
-    with _users_of(engine.folder()) as users:
+    with _lock("users") as users:
         return STOPPED if _stop_if_last(host, users) else None
 
 
 @contextmanager
-def _users_of(folder: Path) -> Iterator[int]:
-    """A descriptor whose lock says who uses the engine: shared by users, exclusive to start or stop it."""
+def _lock(name: str) -> Iterator[int]:
+    """A descriptor to be locked: of `users`, shared by whoever uses the engine; of `deciding`, see there."""
+    folder = engine.folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o711)
-    descriptor = os.open(folder / "users.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(folder / f"{name}.lock", flags, 0o600)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
+@contextmanager
+def _deciding() -> Iterator[None]:
+    """One at a time starts an engine or stops it, for seconds: who uses it must not wait for who does already."""
+    with _lock("deciding") as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
 def _start_if_silent(host: Host, users: int) -> bool:
-    fcntl.flock(users, fcntl.LOCK_EX)  # two runs that start at once must not both start one
-    started = False
-    if engine.find() is None:
+    with _deciding():
+        fcntl.flock(users, fcntl.LOCK_SH)
+        if engine.find() is not None:
+            return False
         try:
             engine.start(host)
         except ObstacleError:
-            pass  # the platform itself says what is missing
-        else:
-            started = True
-    fcntl.flock(users, fcntl.LOCK_SH)
-    return started
+            return False  # the platform itself says what is missing
+        return True
 
 
 def _stop_if_last(host: Host, users: int) -> bool:
     """Also one that we found there and that is ours: its own run was killed before it could stop it."""
-    return _is_last(users) and engine.stop(host)
+    with _deciding():
+        return _is_last(users) and engine.stop(host)
 
 
 def _is_last(users: int) -> bool:
-    """Whether nobody else uses the engine; nobody else can begin to, until the descriptor is closed."""
+    """Whether nobody else uses the engine; nobody can begin to, as long as we are deciding."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from tare.errors import StoreError
 from tare.records.schema import HALF_MADE
 
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
 
@@ -33,9 +33,11 @@ def make_folders(path: Path) -> None:
 
 def make_parents(path: Path) -> None:
     """The folders above this path that are missing, with the usual rights."""
-    for folder in reversed([folder for folder in path.parents if not folder.exists()]):
-        folder.mkdir()
-        give_to_user(folder)
+    for folder in reversed(path.parents):
+        if not folder.exists():
+            with suppress(FileExistsError):  # another process makes the same
+                folder.mkdir()
+                give_to_user(folder)
 
 
 def give_to_user(path: Path) -> None:
@@ -53,13 +55,13 @@ def _sudo_user() -> tuple[int, int] | None:
 
 def make_file(path: Path) -> None:
     """A new, empty file that only its user can read."""
-    os.close(os.open(path, _NEW_FILE, 0o600))
+    os.close(os.open(path, NEW_FILE, 0o600))
     give_to_user(path)
 
 
 def write_file(path: Path, data: bytes) -> None:
     """A new file, on the disk when this returns (its name is, once the folder is synced)."""
-    with os.fdopen(os.open(path, _NEW_FILE, 0o600), "wb") as file:
+    with os.fdopen(os.open(path, NEW_FILE, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -6,15 +6,17 @@ the dead.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 
 def new_folder(kind: str) -> Path:
     """A folder of this process, `tare-KIND-...`, that only this user can read."""
-    prefix = f"tare-{kind}-{_namespace()}-"
+    prefix = f"tare-{kind}-{_here()}-"
     remove_dead(prefix)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
 
@@ -34,9 +36,11 @@ def _is_ours(folder: Path) -> bool:
         return False
 
 
-def _namespace() -> int:
-    """In which process ids mean something: a container may share our temporary folder, and not our processes."""
-    try:
-        return Path("/proc/self/ns/pid").stat().st_ino
-    except OSError:
-        return 0
+def _here() -> str:
+    """Where process ids mean what they do to us: a container or another host may share our temporary folder."""
+    told = [os.uname().nodename]
+    with suppress(OSError):
+        told.append(Path("/etc/machine-id").read_text())
+    with suppress(OSError):
+        told.append(str(Path("/proc/self/ns/pid").readlink()))
+    return hashlib.sha256("\0".join(told).encode()).hexdigest()[:12]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import os
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tare.errors import StoreError
 from tare.records import strict
-from tare.records.durable import FULL, explained, free_bytes, give_to_user, make_parents, size_text
+from tare.records.durable import FULL, NEW_FILE, explained, free_bytes, give_to_user, make_parents, size_text
 from tare.records.schema import (
     HALF_MADE,
     MANIFEST_FILE,
@@ -95,8 +96,10 @@ def _explained_output(output: Path, need_bytes: int) -> Iterator[None]:
 
 
 def _write(path: Path, members: Iterable[Member], root: Path) -> None:
+    path.unlink(missing_ok=True)  # of a process that was killed, or a link that someone put there
     with (
-        lzma.open(path, "wb", preset=_PRESET) as xz,
+        os.fdopen(os.open(path, NEW_FILE, 0o666), "wb") as raw,
+        lzma.open(raw, "wb", preset=_PRESET) as xz,
         tarfile.open(fileobj=xz, mode="w", format=tarfile.USTAR_FORMAT) as tar,
     ):
         for name, content in members:

@@ -109,10 +109,11 @@ class Store:
 
     def damaged(self) -> set[str]:
         """The trials that ended and of which no attempt is whole; `states` has them as still to be run."""
+        spooled = {trial for trial, _ in self.spooled()}
         with explained(self.root, "reading the catalogue"):
             ended = {row.trial for row in self._catalogue.attempts() if row.sealed}
-        whole = {trial for trial, _ in self._shelf.look()}
-        return (ended | {trial for trial, _ in self._shelf.seen()}) - whole - {trial for trial, _ in self.spooled()}
+        ended |= {trial for trial, _ in self._shelf.seen()}
+        return ended - spooled - {trial for trial, _ in self._shelf.look()}  # last: one may be sealed meanwhile
 
     def planned(self) -> list[dict[str, Json]]:
         """The planned trials in order, as `plan` was given them; empty after the catalogue was lost."""

@@ -51,7 +51,7 @@ def test_what_a_living_process_has_is_left_alone():
 
 def test_what_lies_there_by_another_name_is_left_alone(temporary: Path):
     left = killed("pack")
-    elsewhere = temporary / left.name.replace("tare-pack-", "tare-pack-1")  # a process of another namespace
+    elsewhere = temporary / left.name.replace("tare-pack-", "tare-pack-1")  # a process of another host or namespace
     left.rename(elsewhere)
     odd = temporary / f"{elsewhere.name.rpartition('-')[0]}x-odd"
     odd.mkdir()

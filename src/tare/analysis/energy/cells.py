@@ -45,8 +45,10 @@ def cell_energies(records: Sequence[Record], label: Cells, left_out: Sequence[st
     return [_cell(name, group, left_out) for name, group in groups.items()]
 
 
-def power_left_out(sentences: Sequence[str]) -> dict[str, list[str]]:
+def power_left_out(study: Mapping[str, object]) -> dict[str, list[str]]:
     """Of what a study left out here, the probes that tell power, each with the sentences that say why."""
+    listed = study.get("left_out")
+    sentences = [str(each) for each in listed] if isinstance(listed, list | tuple) else []
     told = {name: [each for each in sentences if each.startswith(f"probe {name}:")] for name in POWER_PROBES}
     return {name: why for name, why in told.items() if why}
 

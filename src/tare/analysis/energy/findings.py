@@ -65,14 +65,14 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
     label = cells(held, asked.by)
     base = _baseline(held, label, asked.against)
     found = [] if base is None else list(_differences(held, label, base, known))
-    told = tuple(cell_energies(held, label, list(power_left_out(store.study.get("left_out", ())))))
+    told = tuple(cell_energies(held, label, list(power_left_out(store.study))))
     why = () if any(each.n for each in told) else _left_out_notes(store)
     return EnergyFindings(told, tuple(found), tuple(idle), (*_notes(told, known), *why))
 
 
 def _left_out_notes(store: Studied) -> Iterator[str]:
     """Why each probe that tells power was left out when the study was run."""
-    for sentences in power_left_out(store.study.get("left_out", ())).values():
+    for sentences in power_left_out(store.study).values():
         yield from (f"left out: {sentence}" for sentence in sentences)
 
 

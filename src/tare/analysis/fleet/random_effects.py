@@ -21,8 +21,8 @@ from tare.analysis.ranks import Floats
 
 FEWEST = 3  # devices: two have a difference, and no spread that one could know
 LEVEL = 0.95
-# A variance of logs that no device's clock comes below: a millionth. Beside one that weighs far more than the others,
-# the mean is so near to its value that rounding would decide where Newton's first step ends.
+# A variance of logs that no device's clock comes below (a deviation of a millionth). Beside one that weighs far more
+# than the others, the mean is so near to its value that rounding would decide where Newton's first step ends.
 _TINY = 1e-12
 _STEPS = 200
 _ALLOWED = 49  # values of tau that stand for all that the data allow
