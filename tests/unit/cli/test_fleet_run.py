@@ -32,7 +32,7 @@ STUDY = "study: s\nplatform: bare\nworkload: torch_train\nrepeat: {repeat}\n"
 def ends(monkeypatch, capsys):
     """The exit code of a run that came to this, and what it said."""
 
-    def run(came: Any, verdict: int = 0) -> tuple[int, str]:
+    def run(came: Any, verdict: int = 0, *, retried: bool = False) -> tuple[int, str]:
         def ended(*_: Any) -> Any:
             if isinstance(came, BaseException):
                 raise came
@@ -46,7 +46,8 @@ def ends(monkeypatch, capsys):
         monkeypatch.setattr(fleet_run, "finish", finish)
         code = 0
         try:
-            run_over(SimpleNamespace(folder=Path("out")), OVER, False, "tare run s.yaml")  # type: ignore[arg-type]
+            wanted: Any = SimpleNamespace(folder=Path("out"), retry_failed=retried)
+            run_over(wanted, OVER, False, "tare run s.yaml")
         except SystemExit as stop:
             code = int(str(stop.code))
         return code, capsys.readouterr().err
@@ -74,6 +75,11 @@ def test_who_stops_a_run_is_told_what_goes_on_without_it(ends):
     assert "still at a trial: one, two." in said
     assert "puts its knobs" in said
     assert "as it was found" not in said
+    assert "`tare run s.yaml` goes on" in said
+
+
+def test_who_stops_a_run_that_tries_again_what_failed_is_told_how_to_go_on_with_that(ends):
+    assert "`tare run s.yaml --retry-failed` goes on" in ends(Came(STOPPED, {}, [], []), retried=True)[1]
 
 
 def test_who_stops_it_before_or_after_the_trials_is_not_told_that_the_device_is_as_it_was(ends):
