@@ -50,8 +50,12 @@ class NothingLeft(ObstacleError):
     """Of a study that leaves out what a device cannot run, nothing is left that asks its question."""
 
     def __init__(self, what: str, why: str, obstacles: Sequence[str], gaps: Sequence[str]) -> None:
-        self.told = f"{what}:{why}"  # for whoever only looks: nothing was to be run
+        self._told = f"{what}:{why}"
         super().__init__(f"{what}, and nothing was run:{why}", obstacles, gaps)
+
+    def for_a_look(self) -> ObstacleError:
+        """The same for whoever only looks: nothing was to be run."""
+        return ObstacleError(self._told, self.obstacles, self.gaps)
 
 
 class StoreError(TareError):

@@ -86,7 +86,7 @@ def _check_study(path: Path, study: Study, as_json: bool) -> None:
         except NothingLeft as nothing:
             if as_json:
                 print_json({"study": study.study, "obstacles": nothing.obstacles, "not_measured": nothing.gaps})
-            raise ObstacleError(nothing.told, nothing.obstacles, nothing.gaps) from None
+            raise nothing.for_a_look() from None
         checked = check(study, cells, LocalHost())
     if as_json:
         print_json({"study": study.study, "obstacles": checked.blocked, "not_measured": list(study.left_out)})

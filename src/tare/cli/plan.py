@@ -91,7 +91,7 @@ def _what_there_is(study: Study) -> tuple[Possible, NothingLeft | None]:
 
 def _refuse(study: Path, checked: Check, nothing_left: NothingLeft | None) -> None:
     if nothing_left is not None:
-        raise ObstacleError(nothing_left.told, nothing_left.obstacles, nothing_left.gaps)
+        raise nothing_left.for_a_look()
     if checked.blocked:
         raise ObstacleError(f"this device cannot run {study}:", checked.blocked)
 

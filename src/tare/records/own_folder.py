@@ -17,11 +17,11 @@ from pathlib import Path
 def new_folder(kind: str) -> Path:
     """A folder of this process, `tare-KIND-...`, that only this user can read."""
     prefix = f"tare-{kind}-{_here()}-"
-    remove_dead(prefix)
+    _remove_dead(prefix)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
 
 
-def remove_dead(prefix: str) -> None:
+def _remove_dead(prefix: str) -> None:
     """Those of processes that are no more; another user's, or one whose process we could not see, is left alone."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*-*"):
         pid = folder.name.removeprefix(prefix).partition("-")[0]

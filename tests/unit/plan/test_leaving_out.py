@@ -106,8 +106,9 @@ def test_whoever_only_looks_is_not_told_that_nothing_was_run() -> None:
     with pytest.raises(NothingLeft) as incomparable:
         left({"qemu": "no.", "docker": "no."})
 
-    assert nothing.value.told == "nothing of s can be measured here:"
-    assert incomparable.value.told.startswith("s is not measured here: of platform only bare is left")
+    said = [str(each.value.for_a_look()) for each in (nothing, incomparable)]
+    assert said[0].splitlines()[0] == "nothing of s can be measured here:"
+    assert said[1].startswith("s is not measured here: of platform only bare is left")
 
 
 def test_a_single_level_that_is_left_of_what_is_compared_is_not_run() -> None:

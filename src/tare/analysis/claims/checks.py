@@ -107,9 +107,9 @@ def labels(cells: Sequence[Cell]) -> list[str]:
     return [name or THE_REST for name in made] if len(cells) > 1 else made
 
 
-def _telling(name: str) -> tuple[bool, bool, int, str]:
+def _telling(name: str) -> tuple[bool, int, str]:
     """What people know a cell by comes first."""
-    return name not in _KNOWN_BY, "." in name, name.count("."), name
+    return name not in _KNOWN_BY, name.count("."), name
 
 
 def _short(name: str, value: object) -> str:
