@@ -1,11 +1,11 @@
-# Each target sets up what it needs: nothing has to be done before `make weigh` or `make test`.
-#   make weigh           LeNet-5 training, bare metal against a container; a verdict in under three minutes
+# Each target installs what it needs: nothing has to be done before `make weigh` or `make test`.
+#   make weigh           LeNet-5 training, bare metal compared with a container; a verdict in under three minutes
 #   make test            lint, types, import contracts and every test that this machine can run
-#   make deep            the same with the longest fault sweeps, about twice as long
-#   make bench           what tare itself costs, side by side with other ways to do it
-#   make docs            the reference pages, made from the code
+#   make deep            the same with every step of the fault sweeps and all studies with torch, about three times as long
+#   make bench           what tare itself costs, compared with other tools
+#   make docs            the reference pages, generated from the code
 #
-#   make weigh TORCH="torch==2.6.0"     another torch; TORCH= takes the one that PYTHON has
+#   make weigh TORCH="torch==2.6.0"     another torch; TORCH= uses the one that PYTHON has
 #   make test PYTHON=python3.12         another interpreter
 
 PYTHON ?= python3

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tare.analysis.compare import compare
+from tare.analysis.compare import compare, detectable, t_detectable
+from tare.analysis.estimators import UNLIKE_SIZES, UNLIKE_SPREADS
 from tare.analysis.model import Measurement
-from tare.analysis.power import detectable, t_detectable
-from tare.analysis.ranks import mann_whitney_null, signed_rank_null
-from tare.analysis.sides import UNLIKE_SIZES, UNLIKE_SPREADS
-from tare.analysis.stopping import LOOKING_ALPHA
+from tare.analysis.noise import LOOKING_ALPHA
+from tare.analysis.statistics import mann_whitney_null, signed_rank_null
 
 Floats = NDArray[np.float64]
 Interval = tuple[Floats, Floats]

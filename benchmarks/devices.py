@@ -1,4 +1,4 @@
-"""How often what `tare devices` says is true: made-up fleets whose scatter, effect and odd devices are known.
+"""How often what `tare analyse devices` says is true: made-up fleets whose scatter, effect and odd devices are known.
 
     .venv/bin/python benchmarks/devices.py            # about two minutes
     .venv/bin/python benchmarks/devices.py --quick    # a tenth of the fleets
@@ -13,10 +13,8 @@ import sys
 
 import numpy as np
 
-from tare.analysis.fleet.centres import Centre, centre_of, error_variances, own_variances
-from tare.analysis.fleet.random_effects import pooled
-from tare.analysis.fleet.standings import twins_in_effect
-from tare.analysis.fleet.unlike import set_aside, unlike
+from tare.analysis.fleet.effects import set_aside, twins_in_effect, unlike
+from tare.analysis.fleet.random_effects import Centre, centre_of, error_variances, own_variances, pooled
 
 NOISE, BLOCKS = 0.02, 6
 KINDS = {"normal": 0.0, "spikes": 0.15}

@@ -88,15 +88,15 @@ def vanishing(devices: int, trials: int) -> dict[str, int]:
 
 def run_once(folder: Path, devices: int, trials: int, root: Path, kill: bool, profile: Path | None) -> dict[str, Any]:
     """As `tare run --fleet` does it, and what that took."""
-    from tare.cli.run import open_store, row, study_text
+    from tare.cli.study_runs import open_store, row, study_text
     from tare.fleet.cluster import OwnCluster
     from tare.fleet.incoming import name_on_devices
     from tare.fleet.inventory import load_inventory
+    from tare.fleet.local import Interruption
     from tare.fleet.orders import Task, factors, on_device
-    from tare.fleet.running import FleetRun
-    from tare.fleet.signals import Interruption
+    from tare.fleet.run import FleetRun
     from tare.plan.matrix import cells
-    from tare.plan.order import trials as trials_of
+    from tare.plan.matrix import trials as trials_of
     from tare.study.load import loads
 
     text, teller, took_s = STUDY.format(trials=trials), Quiet(), {}

@@ -30,23 +30,23 @@ def ran(folder: Path, model: str, steps: int, timing: str, phases: bool, pin: bo
     """The outcome of a training in a process of its own, with the seconds of each interval by step."""
     data, pixels = NETWORKS[model]
     named.find("data", data).make(str(folder / data), steps * BATCH, 0)
-    desk = folder / f"{model}-{timing}-{phases}-{pin}"
-    desk.mkdir()
+    workdir = folder / f"{model}-{timing}-{phases}-{pin}"
+    workdir.mkdir()
     job = {
         "model": model, "data": data, "data_path": str(folder / data), "pixels": pixels, "batch": BATCH, "workers": 4,
         "prefetch": 2, "pin": pin, "epochs": EPOCHS, "steps_per_epoch": steps, "lr": 0.01, "momentum": 0.9,
         "threads": None, "phases": phases, "device": "cuda", "timing": timing, "seed": 3,
-        "marks": str(desk / "marks.bin"), "outcome": str(desk / "outcome.json"),
-        "fingerprint": str(desk / "fingerprint.json"),
+        "marks": str(workdir / "marks.bin"), "outcome": str(workdir / "outcome.json"),
+        "fingerprint": str(workdir / "fingerprint.json"),
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-m", "tare_inside.train", json.dumps(job)], check=False, capture_output=True, text=True,
-        env=dict(os.environ, PYTHONPATH="src"), timeout=300,
+        [sys.executable, "-m", "tare_inside.programs.train", json.dumps(job)],
+        check=False, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH="src"), timeout=300,
     )  # fmt: skip
     if done.returncode != 0:
         raise SystemExit(done.stderr)
     rows, lost = marks.load(job["marks"])
-    return {**json.loads((desk / "outcome.json").read_text()), "lost": lost, "spans": _spans(rows)}
+    return {**json.loads((workdir / "outcome.json").read_text()), "lost": lost, "spans": _spans(rows)}
 
 
 def _spans(rows: list[Any]) -> dict[str, dict[int, float]]:

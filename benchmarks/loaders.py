@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from tare.analysis.stats import median_estimate
+from tare.analysis.statistics import median_estimate
 from tare_inside.data import gld23k, imagenet, mnist
 
 ROUNDS = 7

@@ -21,7 +21,7 @@ import torch
 from torch.profiler import profile, record_function
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
-from tare.analysis.stats import median_estimate
+from tare.analysis.statistics import median_estimate
 from tare_inside import attach, marks
 
 ROUNDS = 31
@@ -157,7 +157,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _memory() -> str | None:
-    """Where desks lie: in memory, if there is a place for that."""
+    """Where workdirs lie: in memory, if there is a place for that."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 

@@ -17,14 +17,14 @@ from typing import Any
 
 from tare.analysis.compare import compare
 from tare.analysis.model import Measurement
-from tare.host import LocalHost, Site
+from tare.base.host import LocalHost, Site
+from tare.figures.steps import job_metrics
 from tare.parts.find import find
 from tare.parts.platforms.bare import Bare
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.study.model import DEFAULT_PROBES
-from tare.trial.desk import make_desk, remove_folders
 from tare.trial.sampler import Sampler
-from tare.trial.summary import job_metrics
+from tare.trial.workdir import prepare_workdir, remove_folders
 
 TRAINING = TorchTrain(epochs=3, steps_per_epoch=100, workers=0, threads=1)
 METRIC = "mean_step_s"  # by the clock of the whole training: a run without marks has no other
@@ -67,16 +67,16 @@ def _metrics(host: LocalHost, block: int, side: Side) -> dict[str, float]:
         scratch = Path(folder) / name
         scratch.mkdir()
         stack.callback(remove_folders, name, Path(folder))
-        desk = make_desk(name, scratch)
-        place = Bare().open(host, Site(name, scratch, reads=side.workload.inputs(), writes=(desk,)))
+        workdir = prepare_workdir(name, scratch)
+        place = Bare().open(host, Site(name, scratch, reads=side.workload.inputs(), writes=(workdir,)))
         stack.callback(place.close)
         if side.probes:
             probes: list[Any] = [find("probes", probe)() for probe in DEFAULT_PROBES]
             sampler = stack.enter_context(Sampler(probes, Path(folder) / "spool.db"))
             sampler.begin(place.scope())
-        ended = place.spawn(side.workload.job(place, desk, seed=block)).wait(600)
+        ended = place.spawn(side.workload.job(place, workdir, seed=block)).wait(600)
         assert ended.code == 0, ended.err
-        return job_metrics({}, json.loads((desk / "outcome.json").read_text()))
+        return job_metrics({}, json.loads((workdir / "outcome.json").read_text()))
 
 
 def text(question: str, result: dict[str, Any], said_s: float | None) -> str:

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from tare.analysis.model import Estimate
-from tare.analysis.stats import median_estimate
-from tare.host import Host, LocalHost, Site
-from tare.parts import engine
+from tare.analysis.statistics import median_estimate
+from tare.base.host import Host, LocalHost, Site
+from tare.drivers.containers import engine
+from tare.drivers.images.content import gather
+from tare.drivers.images.importing import TAKERS
 from tare.parts.find import find, names
-from tare.parts.image_content import gather
-from tare.parts.image_import import TAKERS
 from tare.parts.platforms import podman
 
 Way = Callable[[], float]
@@ -54,7 +54,7 @@ def _ways(host: Host, scratch: Path, stack: ExitStack) -> tuple[dict[str, dict[s
     for name in names("platforms"):
         part: Any = find("platforms", name)
         if obstacles := part().obstacles(host):
-            missing[name] = " ".join(obstacles)
+            missing[name] = " ".join(map(str, obstacles))
             continue
         ways[name] = {OURS: _opening(part(), host, scratch)}
     content = gather(sys.executable, [])

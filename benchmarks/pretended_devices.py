@@ -20,17 +20,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tare.fleet import driving
+from tare.base import strict_json
+from tare.fleet import exchange
 from tare.fleet.orders import planned_on
 from tare.fleet.ssh import Answer, Unreachable
 from tare.plan.model import Trial
-from tare.records import strict
 from tare.records.model import Record
 from tare.records.schema import MANIFEST_FILE, RECORD_FILE
 from tare.records.sealed import folder_name, open_sealed
 from tare.study.load import loads
 from tare.study.model import Study
-from tare_inside.device_agent import asked_for
+from tare_inside.agents.device import asked_for
 
 ROOT = "TARE_PRETENDED_DEVICES"  # the folder of all of them, in the environment of the workers
 SCENE, TEMPLATE, CLAIMS = "scene.json", "template", "claims"
@@ -49,8 +49,8 @@ class Scene:
 
 def drive(fields: Mapping[str, Any], question: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
     """`driving.drive` itself, with its patience; only the line is pretended."""
-    driving.ask = ask  # type: ignore[assignment]
-    return driving.drive(fields, question, patience_s)
+    exchange.ask = ask  # type: ignore[assignment]
+    return exchange.drive(fields, question, patience_s)
 
 
 def ask(device: Any, question: Mapping[str, Any], *, alive_s: float = 10.0) -> Answer:
@@ -150,10 +150,10 @@ def _record(claim: Mapping[str, Any], attempt: int) -> Record:
 def _files(record: Record) -> dict[str, bytes]:
     """The template's files around another record, and the manifest that belongs to them."""
     _, entries, lost_marks, data = _template()
-    text = strict.dump(record.as_json())
+    text = strict_json.dump(record.as_json())
     files = {**entries, RECORD_FILE: [len(text), hashlib.sha256(text).hexdigest()]}
     body = {"schema_version": 1, "files": files, "lost_marks": lost_marks}
-    manifest = strict.dump({**body, "crc32": zlib.crc32(strict.dump(body))})
+    manifest = strict_json.dump({**body, "crc32": zlib.crc32(strict_json.dump(body))})
     return {**data, RECORD_FILE: text, MANIFEST_FILE: manifest}
 
 

@@ -24,9 +24,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tare.errors import TareError
-from tare.host import LocalHost, Scope
-from tare.parts import cgroups
+from tare.base.errors import TareError
+from tare.base.host import LocalHost, Scope
+from tare.drivers.cgroups import tree
 from tare.parts.probes.cgroup import Cgroup
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.disk import Disk
@@ -72,7 +72,7 @@ def _workload() -> Iterator[Scope]:
     host = LocalHost()
     groups: dict[str, str] = {}
     with suppress(TareError):  # without root there is no group of its own, and one probe less
-        groups = cgroups.make(host, f"tare-bench-{os.getpid()}")
+        groups = tree.make(host, f"tare-bench-{os.getpid()}")
     with subprocess.Popen([sys.executable, "-c", WORKLOAD], stdin=subprocess.PIPE, start_new_session=True) as child:
         try:
             for folder in dict.fromkeys(groups.values()):
@@ -81,7 +81,7 @@ def _workload() -> Iterator[Scope]:
         finally:
             os.killpg(child.pid, 9)
     if groups:
-        cgroups.remove(host, groups)
+        tree.remove(host, groups)
 
 
 def _tare(scope: Scope, seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""Page writes a second of CPU time: `tare simulate` against other exact ways to do LRU, interleaved, on the same trace.
+"""Page writes a second of CPU time: `tare trace simulate` and other exact ways to do LRU, interleaved, on one trace.
 
     python -m benchmarks.simulate [ROUNDS] [--json]
 
@@ -21,11 +21,11 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from tare.analysis.flushing.files import trace_file
-from tare.analysis.flushing.model import DESTAGES, POLICIES, Layer
-from tare.analysis.flushing.sweep import compile_ahead, simulate
-from tare.analysis.flushing.traces import Trace, trace_of
-from tare.analysis.stats import median_estimate
+from tare.analysis.nvm.files import trace_file
+from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer
+from tare.analysis.nvm.replay import compile_ahead, simulate
+from tare.analysis.nvm.trace import Trace, trace_of
+from tare.analysis.statistics import median_estimate
 
 ROUNDS = 7
 WRITES, PAGES = 4_000_000, 1 << 20

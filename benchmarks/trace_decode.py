@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tare.analysis.stats import median_estimate
-from tare.host import LocalHost, Scope, WatchingHost
-from tare.parts import tracefs
+from tare.analysis.statistics import median_estimate
+from tare.base.host import LocalHost, Scope, WatchingHost
+from tare.drivers.tracing import tracefs
 from tare.parts.probes.ftrace import Ftrace
 
 ROUNDS = 7

@@ -18,14 +18,14 @@ from typing import Any
 
 from tare.analysis.compare import compare
 from tare.analysis.model import Measurement
-from tare.errors import TareError
-from tare.host import LocalHost, Site
+from tare.base.errors import TareError
+from tare.base.host import LocalHost, Site
+from tare.figures.steps import job_metrics
 from tare.parts.find import find
 from tare.parts.platforms.bare import Bare
 from tare.parts.workloads.torch_train import TorchTrain
-from tare.trial.desk import make_desk, remove_folders
 from tare.trial.sampler import Sampler
-from tare.trial.summary import job_metrics
+from tare.trial.workdir import prepare_workdir, remove_folders
 
 TRAINING = TorchTrain(epochs=3, steps_per_epoch=100, workers=0, threads=1)
 METRIC = "mean_step_s"
@@ -87,7 +87,7 @@ def _obstacle(host: LocalHost, side: Side) -> str:
     if not side.probe:
         return ""
     probe: Any = find("probes", side.probe).model_validate(dict(side.fields))
-    return " ".join(probe.obstacles(host))
+    return " ".join(map(str, probe.obstacles(host)))
 
 
 def _step_s(host: LocalHost, block: int, side: Side) -> float:
@@ -96,20 +96,20 @@ def _step_s(host: LocalHost, block: int, side: Side) -> float:
         scratch = Path(folder) / name
         scratch.mkdir()
         stack.callback(remove_folders, name, Path(folder))
-        desk = make_desk(name, scratch)
-        place = Bare().open(host, Site(name, scratch, reads=TRAINING.inputs(), writes=(desk,)))
+        workdir = prepare_workdir(name, scratch)
+        place = Bare().open(host, Site(name, scratch, reads=TRAINING.inputs(), writes=(workdir,)))
         stack.callback(place.close)
         if side.probe:
             probes: list[Any] = [find("probes", side.probe).model_validate(dict(side.fields))]
             sampler = stack.enter_context(Sampler(probes, Path(folder) / "spool" / "spool.db"))
             (Path(folder) / "spool").mkdir()
             sampler.begin(place.scope())
-        job = TRAINING.job(place, desk, seed=block)
+        job = TRAINING.job(place, workdir, seed=block)
         around = tuple(word.format(out=Path(folder) / "out") for word in side.command)
         ended = place.spawn(replace(job, argv=(*around, *job.argv))).wait(900)
         if ended.code != 0:
             raise TareError(ended.err.strip()[-200:] or f"it ended with code {ended.code}")
-        return job_metrics({}, json.loads((desk / "outcome.json").read_text()))[METRIC]
+        return job_metrics({}, json.loads((workdir / "outcome.json").read_text()))[METRIC]
 
 
 def _text(result: Mapping[str, Any]) -> str:

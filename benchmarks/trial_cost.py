@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tare.analysis.stats import median_estimate
-from tare.host import LocalHost
+from tare.analysis.statistics import median_estimate
+from tare.base.host import LocalHost
 from tare.parts.find import find
 from tare.parts.protocols import Platform
 from tare.parts.workloads.null import Null
@@ -20,7 +20,7 @@ from tare.plan.model import Cell, Trial
 from tare.records.store import Store
 from tare.study.model import DEFAULT_PROBES
 from tare.trial.engine import Bench, run_trial
-from tare.trial.journal import Journal
+from tare.trial.undo.journal import Journal
 
 PLATFORMS = ("bare", "docker", "runc")
 
@@ -43,7 +43,7 @@ def measure(rounds: int = 8) -> dict[str, Any]:
     figures = {name: median_estimate(values) for name, values in spent.items()}
     return {
         "seconds": {name: {"median": e.value, "low": e.low, "high": e.high, "n": e.n} for name, e in figures.items()},
-        "missing": {name: why for name, why in obstacles.items() if why},
+        "missing": {name: [*map(str, why)] for name, why in obstacles.items() if why},
     }
 
 

@@ -1,19 +1,26 @@
-"""Machine tests: skipped with the obstacle as the reason, or failed where TARE_REQUIRE names the part."""
+"""Machine tests: skipped with the obstacle as the reason, or failed where TARE_REQUIRE names the part.
+
+What two tests cannot use at the same time has a lock (`holds`); docs/explanation/testing.md has the whole picture.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import sshd_devices
-from tare.host import LocalHost
+import sweeps
+from tare.base.host import LocalHost
 from tare.parts.find import find, names
 
 
@@ -71,21 +78,46 @@ def obstacles(part: str) -> tuple[str, ...]:
     if part in _LOOKS:
         return tuple(_LOOKS[part]())
     if part in names("platforms"):
-        return tuple(find("platforms", part)().obstacles(LocalHost()))  # type: ignore[attr-defined]
+        return tuple(map(str, find("platforms", part)().obstacles(LocalHost())))  # type: ignore[attr-defined]
     return (f"nobody knows how to look for {part!r}.",)
 
 
+def _deep() -> bool:
+    return os.environ.get("TARE_DEEP", "") not in ("", "0")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Machine tests run alone, unless their module says RUNS_BESIDE_OTHERS; `deep` ones only with TARE_DEEP=1."""
-    for item in items:
-        module = getattr(item, "module", None)
-        if "machine" in item.path.parts and not getattr(module, "RUNS_BESIDE_OTHERS", False):
-            item.add_marker("alone")
-    if os.environ.get("TARE_DEEP", "") not in ("", "0"):
+    """`deep` tests only with TARE_DEEP=1."""
+    if _deep():
         return
     deep = [item for item in items if item.get_closest_marker("deep")]
     items[:] = [item for item in items if item not in deep]
     config.hook.pytest_deselected(items=deep)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    chosen = "all steps" if _deep() else f"eighth {sweeps.chosen()} (TARE_SWEEP={sweeps.chosen()} repeats it)"
+    terminalreporter.write_line(f"kill sweeps: {chosen}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Around the whole test, fixtures of its module too: nobody else uses the resources that it holds."""
+    wanted = {name for marker in item.iter_markers("holds") for name in marker.args}
+    with ExitStack() as stack:
+        for name in sorted(wanted):  # in one order, so that no two wait for each other
+            stack.enter_context(_locked(name))
+        return (yield)
+
+
+@contextmanager
+def _locked(resource: str) -> Iterator[None]:
+    """Among all test processes of this machine."""
+    folder = Path(tempfile.gettempdir()) / f"tare-tests-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with (folder / f"{resource}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

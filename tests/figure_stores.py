@@ -13,30 +13,31 @@ import some_weighings as some
 from made_up_modes import pipeline
 from metered import DOCKER, Place, idle_trials, kept, worked
 from tare.analysis.weighing import weigh
+from tare.papers.pages.claims import claims_figure
 from tare.records.model import Record
+from tare.records.parquet import TableFiles, TableName
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-from tare.records.tables import TableFiles, TableName
-from tare.report.evidence import Evidence
+from tare.report.charts.every import figures
+from tare.report.charts.evidence import ReportData
 from tare.report.figure import Figure
-from tare.report.figures import figures
-from tare.report.shown import level_order, shown_trials
+from tare.report.sections import level_order, shown_trials
 
 CLOCKS, CORES = (345, 705, 1065, 1425, 1785), (1, 2, 4)
 REASONS = ("background", "periodic", "sync")
 
 
-def evidence_of(store: Store, **asked: Any) -> Evidence:
+def evidence_of(store: Store, **asked: Any) -> ReportData:
     """What a report has of a store."""
     weighing, records = weigh(store, **asked), store.records()
     shown = shown_trials(weighing, records)
     hrefs = {level: f"#level-{place}" for place, level in enumerate(level_order(weighing, shown))}
-    return Evidence(weighing, shown, hrefs, records, store)
+    return ReportData(weighing, shown, hrefs, records, store)
 
 
 def figures_of(root: Path, **asked: Any) -> dict[str, Figure]:
     with Store.open(root) as store:
-        return {figure.name: figure for figure in figures(evidence_of(store, **asked))}
+        return {figure.name: figure for figure in figures(evidence_of(store, **asked), [claims_figure])}
 
 
 def phased_store(root: Path, levels: Sequence[str] = ("bare", "docker")) -> Path:

@@ -46,7 +46,7 @@ class Run:
     def wait(self) -> int:
         """The exit code; that the times of a busy machine could not be used is no failure here."""
         code = self.process.wait(240)
-        return 0 if code == 1 and "no trial could be used" in self.said() and "given up" not in self.said() else code
+        return 0 if code == 1 and "without a usable trial" in self.said() and "skipped: " not in self.said() else code
 
     def end(self) -> None:
         self.process.kill()

@@ -36,8 +36,8 @@ def fleet_store(root: Path, devices: int, blocks: int = 2) -> Store:
     for name in names:
         write_line(root, name, "try", 300, trial=trial(name, 0).trial, claim=f"{trial(name, 0).trial}.x.1")
     write_line(root, "dev-0", "unreachable", 100, claim="c", text=f"dev-0: {BROKEN}", broken=[BROKEN])
-    write_line(root, "dev-0", "given up", 100, text=f"dev-0: {BROKEN}")
-    write_line(root, "dev-1", "given up", 90, text="no space left on this device.")
+    write_line(root, "dev-0", "skipped", 100, text=f"dev-0: {BROKEN}")
+    write_line(root, "dev-1", "skipped", 90, text="no space left on this device.")
     for block in range(blocks):
         one = trial("dev-2", block)
         store.begin(replace(one, state="running")).seal(replace(one, attempt=1), [], "", "")

@@ -17,12 +17,12 @@ from typing import Any
 import pynvml
 
 from dies_at_every_step import Fate
-from tare.host import LocalHost
+from tare.base.host import LocalHost
+from tare.drivers.power import nvidia
 from tare.parts.controls.power_mode import PowerMode
-from tare.parts.power import nvidia
-from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls
-from tare.trial.restoration import restore
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.restoration import restore
 
 STATE = Path(os.environ["TARE_STATE"])
 

@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 
 import tare_inside
-from tare.host import LocalHost, Scope, Site
-from tare.parts.guest_channel import Link
-from tare.parts.guest_place import GuestPlace
+from tare.base.host import LocalHost, Scope, Site
+from tare.drivers.guests.channel import Link
+from tare.drivers.guests.place import GuestPlace
 
 SOURCE = Path(tare_inside.__file__).parents[1]
 _SERVE = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from tare_inside import guest_agent, guest_frames, guest_jobs
+from tare_inside.agents import guest, guest_jobs
 guest_jobs.HERE = sys.argv[3]
-guest_agent.Agent(guest_frames.Channel(int(sys.argv[2]))).serve()
+guest.Agent(guest_jobs.Channel(int(sys.argv[2]))).serve()
 """
 
 
@@ -51,7 +51,7 @@ class Guest:
             folder=self._folder,
         )
         if site is not None:
-            place.furnish(site)
+            place.prepare_workdir(site)
         return place
 
     def close(self) -> None:

@@ -7,7 +7,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import some_weighings as some
-from tare.analysis.model import Comparison, Difference, Estimate, Left, Measurement, Weighing
+from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Measurement, Weighing
+from tare.base.rulings import Ruling
 from tare.records.model import Record
 
 PAYLOADS = (
@@ -26,9 +27,10 @@ PAYLOADS = (
 _OURS = {
     Comparison: {"metric", "verdict"},
     Weighing: {"metric", "counts"},
-    Left: {"state"},
+    FlaggedTrial: {"state"},
     Record: {"state", "metrics"},
     Measurement: set(),
+    Ruling: {"code", "weight"},
     Difference: set(),
     Estimate: set(),
 }

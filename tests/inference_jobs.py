@@ -8,8 +8,9 @@ import wave
 from pathlib import Path
 from typing import Any
 
-from tare_inside import infer, marks, named
+from tare_inside import marks, named
 from tare_inside.data import criteo, questions
+from tare_inside.programs import infer
 
 SMALL = {"image": 0.05, "speech": 0.05, "question": 0.03, "recommendation": 0.0001}
 """The scale at which each application is quick."""

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from tare.host import Host
+from tare.base.host import Host
+from tare.base.processes import Owner
+from tare.base.rulings import Ruling
 from tare.parts import find as parts
-from tare.parts.owner import Owner
 from tare.parts.protocols import Control, Json, Part
 from tare.testing import FakeHost
-from tare.trial.journal import Journal
+from tare.trial.undo.journal import Journal
 
 if TYPE_CHECKING:
     import pytest  # the driver of the kill sweeps does without
@@ -34,7 +35,7 @@ class FileKnob(Control):
     def knob(self) -> str:
         return f"{self.part_name()} {self.file}"
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         return []
 
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from some_records import draft
-from tare.analysis.claims.pooling import Source
-from tare.analysis.papers.library import names, paper
-from tare.analysis.papers.machines import Held, Machine
-from tare.analysis.papers.model import ByClaim
-from tare.analysis.papers.rows import Ours, answered
+from tare.base.units import Channel
 from tare.cli.studies import built_in
-from tare.measures import Channel
+from tare.papers.tables.machines import Machine
+from tare.papers.tables.model import ByClaim, names, paper
+from tare.papers.tables.rows import Ours, answered
 from tare.plan.matrix import cells
 from tare.records.model import Record
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
+from tare.records.trials import StoreTrials
 from tare.study.load import at_every_scale
 
 DEVICE = {"cpu": "Neoverse-N1", "machine": "aarch64", "kernel": "6.18.0", "cores": 2, "memory_bytes": 8 << 30}
@@ -73,21 +72,21 @@ def _figure(name: str, settings: Mapping[str, Any], block: int) -> float:
 
 
 @cache
-def bare_held(study: str, scale: str) -> Held:
+def bare_held(study: str, scale: str) -> StoreTrials:
     """One block of it, for whoever only asks what is there."""
     return held(study, scale, blocks=1)
 
 
-def held(study: str, scale: str, **how: Any) -> Held:
+def held(study: str, scale: str, **how: Any) -> StoreTrials:
     """A store of these trials, as it is read."""
-    return Held(f"here/{study}", study, Source(f"here/{study}", trials(study, scale, **how), described(study, scale)))
+    return StoreTrials(f"here/{study}", trials(study, scale, **how), described(study, scale))
 
 
 def described(study: str, scale: str, **more: Any) -> dict[str, Any]:
     return {"study": study, "scale": scale, "compare": {"margin": "5%"}, **more}
 
 
-def machine(*stores: Held, name: str = "here") -> Machine:
+def machine(*stores: StoreTrials, name: str = "here") -> Machine:
     return Machine(name, stores)
 
 
@@ -106,16 +105,16 @@ def write_store(root: Path, study: str, scale: str, only: Mapping[str, Any], **h
     return root
 
 
-def changed(store: Held, **study: object) -> Held:
+def changed(store: StoreTrials, **study: object) -> StoreTrials:
     """The same store, with another word in its study."""
-    return replace(store, source=replace(store.source, study={**store.source.study, **study}))
+    return replace(store, study={**store.study, **study})
 
 
-def with_records(store: Held, records: Sequence[Record]) -> Held:
-    return replace(store, source=replace(store.source, records=records))
+def with_records(store: StoreTrials, records: Sequence[Record]) -> StoreTrials:
+    return replace(store, records=records)
 
 
-def with_zeros(store: Held, metric: str, at: Mapping[str, Any], blocks: int) -> Held:
+def with_zeros(store: StoreTrials, metric: str, at: Mapping[str, Any], blocks: int) -> StoreTrials:
     """The same store, with nothing of this figure in the first blocks of the trials with these settings."""
     made = [
         replace(each, metrics={**each.metrics, metric: 0.0})
@@ -126,6 +125,6 @@ def with_zeros(store: Held, metric: str, at: Mapping[str, Any], blocks: int) -> 
     return with_records(store, made)
 
 
-def ours(row: str, *stores: Held) -> Ours:
+def ours(row: str, *stores: StoreTrials) -> Ours:
     """What a row comes to on a machine with these stores."""
     return answered(paper(f"s{row[0]}"), [machine(*stores)]).rows[row]["here"]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from tare.host import Completed
+from tare.base.host import Completed
 from tare.testing import FakeHost
 
 GROUP = "/sys/fs/cgroup/blkio/tare/t1"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tare.parts import nvml
+from tare.drivers.nvidia import nvml
 
 FOLDER = Path(__file__).with_name("pretend_nvml")
 

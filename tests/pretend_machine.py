@@ -13,7 +13,8 @@ from pathlib import Path
 
 def main(arguments: list[str]) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
-    from tare_inside import guest_agent, guest_frames, guest_jobs
+    from tare_inside.agents import guest, guest_jobs
+    from tare_inside.agents import guest_jobs as guest_frames
 
     path = arguments[0]
     if path == "--config-file":
@@ -29,7 +30,7 @@ def main(arguments: list[str]) -> None:
         assert line.recv(64) == b"CONNECT 5252\n"
         line.sendall(b"OK 1073741824\n")
     guest_jobs.HERE = str(Path(path).parent)
-    guest_agent.Agent(guest_frames.Channel(line.detach())).serve()
+    guest.Agent(guest_frames.Channel(line.detach())).serve()
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tare.fleet.inventory import Device
+from tare.fleet.local import Interruption
 from tare.fleet.orders import Task, factors
 from tare.fleet.orders import on_device as stamped
-from tare.fleet.running import FleetRun
-from tare.fleet.signals import Interruption
-from tare.plan.matrix import cells
-from tare.plan.order import trials
+from tare.fleet.run import FleetRun
+from tare.plan.matrix import cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.study.model import Study
@@ -42,7 +41,7 @@ class PretendDevice:
     claims: list[str] = field(default_factory=list)
     ran: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
-    standing: dict[str, Any] = field(default_factory=lambda: {"obstacles": []})
+    eligibility: dict[str, Any] = field(default_factory=lambda: {"obstacles": []})
     says: dict[str, Any] = field(default_factory=dict)  # in the place of its answer to such a question
     looks: dict[str, int] = field(default_factory=dict)  # how often one looks in vain for its answer to such a question
     kernel: str = "5.10"
@@ -54,7 +53,7 @@ class PretendDevice:
         if said is not None:
             return {"ended": "answered", "said": said, "records": b"", "broken": []}
         if question["do"] == "engine":
-            said = {"code": 0, "out": json.dumps({"kernel": self.kernel, **self.standing}), "err": ""}
+            said = {"code": 0, "out": json.dumps({"kernel": self.kernel, **self.eligibility}), "err": ""}
             return {"ended": "answered", "said": said, "records": b"", "broken": []}
         if question["do"] == "collect":
             return self._with_records(question, {"endings": []})

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import some_weighings as some
-from tare.measures import Channel
+from tare.base.units import Channel
 from tare.records.model import Record
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store

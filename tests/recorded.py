@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tare.host import Scope
+from tare.base.host import Scope
 from tare.testing import FakeHost
 
 FOLDER = Path(__file__).parent / "recordings"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath, PurePosixPath
 from typing import Any
 
-from tare.errors import TareError
-from tare.host import Completed, Site
+from tare.base.errors import TareError
+from tare.base.host import Completed, Site
 from tare.parts.protocols import Platform
 from tare.testing import FakeHost
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from metered import kept
 from some_records import draft
+from tare.base.rulings import Ruling
 from tare.records.model import Record
 
 STUDY = {"study": "fleet", "compare": {"by": "platform", "against": {"platform": "bare"}, "margin": 0.05}}
@@ -30,7 +31,7 @@ class Board:
     effect: float = 0.02
     facts: Mapping[str, Any] = field(default_factory=dict)
     inside: Mapping[str, Any] = field(default_factory=dict)
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Ruling, ...] = ()
     base_s: float = STEP_S
 
 

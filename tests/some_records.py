@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tare.measures import Channel
+from tare.base.rulings import LEGACY, Ruling, Weight
+from tare.base.units import Channel
 from tare.records.model import Record, State
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
@@ -15,6 +16,11 @@ from tare.records.store import Store
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 CHANNELS = (Channel("cpu.busy_s", "s", "counter", "time not idle"), Channel("memory.used_bytes", "bytes", "gauge"))
 MARKS = [(100, "step", "begin", 0), (150, "fetch", "point", 0), (200, "step", "end", 0)]
+
+
+def because(sentence: str, weight: Weight = "invalid", code: str = LEGACY) -> Ruling:
+    """A reason of a record, for tests that care for its sentence alone."""
+    return Ruling(code, weight, "", sentence)
 
 
 def draft(trial: str = "aaaa", **changes: Any) -> Record:

@@ -7,7 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tare.analysis.model import Comparison, Difference, Estimate, Left, Measurement, Weighing
+from some_records import because
+from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Measurement, Weighing
 from tare.records.model import Record
 
 QUESTION = "container (docker) vs bare metal, LeNet-5 training, batch 16"
@@ -113,7 +114,7 @@ def _record(level: str, twin: int, block: int, position: int, factor: float) -> 
         twin=twin,
         settings={"platform": level, "workload": "torch_train", "workload.batch": 16, "probes": "cpu,memory"},
         state="suspect" if block == 5 and position == 1 else "ok",
-        reasons=("Something else used 3 % of the CPU.",) if block == 5 and position == 1 else (),
+        reasons=(because("Something else used 3 % of the CPU.", "suspect"),) if block == 5 and position == 1 else (),
         metrics={name: value * factor for name, value in _MEDIANS.items()},
         phases=phases,
         facts={"device": _DEVICE, "inside": {**_SOFTWARE, "seccomp": 0 if level == "bare" else 2}},
@@ -194,7 +195,9 @@ def tainted() -> Sample:
         22: ("timeout", "It ran past its limit of 300 s."),
     }
     made = [
-        replace(record, state=lost[place][0], reasons=(lost[place][1],), metrics={}) if place in lost else record  # type: ignore[arg-type]
+        replace(record, state=lost[place][0], reasons=(because(lost[place][1]),), metrics={})
+        if place in lost
+        else record  # type: ignore[arg-type]
         for place, record in enumerate(records())
     ]
     odd = next(record for record in made if record.block == 8 and record.settings["platform"] == "bare")
@@ -203,15 +206,15 @@ def tainted() -> Sample:
         comparisons=(comparison(tainted=(taint,), ours=estimate(0.00182)),),
         differences=(torch, Difference("seccomp", "docker", "bare", 2, 0, False, "")),
         left_out=tuple(_left(made[place]) for place in lost),
-        outliers=(replace(_left(odd), reasons=("12 % above the median of its level.",)),),
+        outliers=(replace(_left(odd), reasons=(because("12 % above the median of its level.", "note"),)),),
         counts={"planned": 38, "ok": 33, "suspect": 1, "invalid": 1, "timeout": 1},
         notes=("Minor faults flip between runs: glibc's malloc trims the heap (malloc: fixed ends it).",),
     )
     return Sample(told, made)
 
 
-def _left(record: Record) -> Left:
-    return Left(record.trial, record.settings["platform"], record.block, record.state, record.reasons)
+def _left(record: Record) -> FlaggedTrial:
+    return FlaggedTrial(record.trial, record.settings["platform"], record.block, record.state, record.reasons)
 
 
 def several() -> Sample:
@@ -240,7 +243,7 @@ def half_finished() -> Sample:
     """Every trial of one side failed, and most of the plan has not been run."""
     seen = [record for record in records() if record.block < 3]
     made = [
-        replace(record, state="failed", reasons=("The image was not found.",), metrics={}, facts={})
+        replace(record, state="failed", reasons=(because("The image was not found.", "failed"),), metrics={}, facts={})
         if record.settings["platform"] == "docker"
         else record
         for record in seen

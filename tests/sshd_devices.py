@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from old_pythons import interpreters
+
 _SETUP = """\
 set -e
 folder=$1
@@ -226,7 +228,7 @@ until = _until
 
 def python36() -> Path | None:
     """An interpreter as old boards have it."""
-    found = [*sorted(Path("/root/.pyenv/versions").glob("3.6.*/bin/python3.6")), shutil.which("python3.6")]
+    found = [*interpreters("3.6.*"), shutil.which("python3.6")]
     return next((Path(path) for path in found if path), None)
 
 

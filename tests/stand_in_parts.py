@@ -10,9 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import pytest
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from tare.errors import StudyError
-from tare.host import Host, Job, Scope, Site
-from tare.measures import PositiveSeconds, SizeBytes
+from tare.base.errors import StudyError
+from tare.base.host import Host, Job, Scope, Site
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import PositiveSeconds, SizeBytes
 from tare.parts import find
 from tare.parts.protocols import Control, Feed, Part, Platform, Probe, Workload
 
@@ -24,8 +25,9 @@ class _Named:
     def part_name(cls) -> str:
         return cls.called
 
-    def obstacles(self, host: Host) -> list[str]:
-        return [line for line in getattr(host, "files", {}).get(f"/obstacles/{self.called}", "").splitlines() if line]
+    def obstacles(self, host: Host) -> list[Ruling]:
+        told = getattr(host, "files", {}).get(f"/obstacles/{self.called}", "").splitlines()
+        return [obstacle("needs.hardware", line) for line in told if line]
 
 
 class _Platform(_Named, Platform):
@@ -68,7 +70,7 @@ class _Workload(_Named, Workload):
     def title(self) -> str:
         return self.called
 
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
         return Job((self.called,))
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from some_records import draft
+from tare.records.parquet import TableFiles, TableName
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-from tare.records.tables import TableFiles, TableName
 
 
 def page_writes(pages: list[int], role: str = "workload") -> dict[str, Any]:

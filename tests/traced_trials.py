@@ -1,4 +1,4 @@
-"""Traced trials that no machine has run: tables and marks as a store would give them."""
+"""TrialTraces trials that no machine has run: tables and marks as a store would give them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tare.analysis.kernel.model import Traced
+from tare.analysis.kernel.model import TrialTraces
 from tare.records.model import Record
-from tare.records.tables import TableName
+from tare.records.parquet import TableName
 
 
 class Shelf:
@@ -37,7 +37,7 @@ def traced(
     block: int = 0,
     steps: float | None = None,
     marks: list[tuple[int, str, str, int]] | None = None,
-) -> Traced:
+) -> TrialTraces:
     record = Record(
         trial=f"{platform}-{block}",
         attempt=1,
@@ -51,4 +51,4 @@ def traced(
     )
     kept = frozenset(TableName(*name) for name in tables)
     shelf: Any = Shelf(tables, marks or [])
-    return Traced(shelf, record, platform, "", kept)
+    return TrialTraces(shelf, record, platform, "", kept)

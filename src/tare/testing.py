@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import Any
 
-from tare.host import Completed, Exit, Job, Process, Scope
+from tare.base.host import Completed, Exit, InsideClock, Job, Process, Scope
 
 
 class FakeClock:
@@ -90,3 +91,13 @@ class FakeHost:
     def close(self) -> None:
         self.log.append(f"close {self.name}")
         self.closed = True
+
+
+@dataclass
+class FakeInnerHost(FakeHost):
+    """A fake host as a platform makes them."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+    guest_clock: InsideClock | None = None
+    shares_workdir: bool = True

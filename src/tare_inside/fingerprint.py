@@ -30,7 +30,7 @@ _PIECE_BYTES = 1 << 20
 
 def gather():
     """Everything below in one object."""
-    said = {
+    reported = {
         "python": {
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),
@@ -44,11 +44,11 @@ def gather():
         "limits": {"nofile": list(resource.getrlimit(resource.RLIMIT_NOFILE))},
         "cgroup": cgroup_limits(),
         "file_system": file_systems(),
-        "torch": torch_said(),
-        "numpy": numpy_said(),
+        "torch": torch_facts(),
+        "numpy": numpy_facts(),
         "libraries": libraries(),  # last: by now they are all loaded
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in reported.items() if value}
 
 
 def libc():
@@ -98,7 +98,7 @@ def file_systems(mounts=None, folders=None):
     return found
 
 
-def torch_said():
+def torch_facts():
     """Version, build, thread pools and code paths of the torch in this process; else the version that lies here.
 
     It is not imported for this: that takes seconds, and a job that did without it has nothing to say of it.
@@ -107,18 +107,18 @@ def torch_said():
     if torch is None:
         version = installed_version("torch")
         return {"version": version} if version else None
-    said = {"version": str(torch.__version__)}
+    reported = {"version": str(torch.__version__)}
     for name, ask in _QUESTIONS.items():
         try:
             answer = ask(torch)
         except Exception:  # an older torch does not know everything
             continue
         if answer is not None:
-            said[name] = answer
-    return said
+            reported[name] = answer
+    return reported
 
 
-def numpy_said():
+def numpy_facts():
     numpy = sys.modules.get("numpy")
     version = installed_version("numpy") if numpy is None else numpy.__version__
     return {"version": version} if version else None

@@ -15,5 +15,5 @@ def names(kind: str) -> List[str]:
 def find(kind: str, name: str) -> Any:
     """The module called `name`; ValueError, with the names there are, if there is none."""
     if name not in names(kind):
-        raise ValueError("there is no {!r} in {}; there is {}".format(name, kind, ", ".join(names(kind))))
+        raise ValueError("no {!r} in {}. Available: {}".format(name, kind, ", ".join(names(kind))))
     return importlib.import_module("tare_inside.{}.{}".format(kind, name))

@@ -129,12 +129,12 @@ def test_every_device_of_a_fleet_has_a_row_that_changes_with_it(
             assert "dev-0" in first
             assert "vanished: dev-0: no line to 10.0.0.1" in first
             words = "document.querySelector('.fleet .summary').textContent"
-            assert page.evaluate(f"() => {words}").startswith(f"{devices} devices: 1 vanished, 1 given up")
+            assert page.evaluate(f"() => {words}").startswith(f"{devices} devices: 1 vanished, 1 skipped")
             assert page.evaluate("() => document.documentElement.scrollWidth") <= width
             page.evaluate("() => { document.querySelector('.fleet .rows').scrollTop = 200; }")
             top = page.evaluate("() => document.querySelector('.fleet .rows').scrollTop")
-            write_line(root, "dev-2", "given up", text="it burns.")
-            wait_for(page, f"{words}.includes('2 given up')", 1)
+            write_line(root, "dev-2", "skipped", text="it burns.")
+            wait_for(page, f"{words}.includes('2 skipped')", 1)
             assert page.evaluate("() => document.querySelector('.fleet .rows').scrollTop") == top
             assert seen.console == []
             if ARTEFACTS:
@@ -171,10 +171,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 import some_weighings as some
+from some_records import because
 from pretended_run import new_store, run
 payload = sys.argv[2]
 trials = [replace(r, settings={**r.settings, "platform": payload if r.settings["platform"] != "bare" else "bare"},
-                  reasons=(payload,), state="suspect") for r in some.records()]
+                  reasons=(because(payload, "suspect"),), state="suspect") for r in some.records()]
 with new_store(Path(sys.argv[1]), trials) as store:
     list(run(store, trials, 0))
 """

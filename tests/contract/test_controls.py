@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tare.host import LocalHost
+from tare.base.host import LocalHost
 from tare.parts.find import find, names
 from tare.parts.protocols import Control
 from tare.testing import FakeHost
@@ -84,8 +84,10 @@ def test_it_and_each_of_its_fields_say_what_they_are(control: Control):
 def test_it_says_in_sentences_what_is_in_its_way_and_touches_nothing(control: Control):
     bare = FakeHost()
     for host in (bare, LocalHost()):
-        sentences = control.obstacles(host)
-        assert all(sentence.endswith(".") and len(sentence) > 20 for sentence in sentences)
+        found = control.obstacles(host)
+        assert all(each.weight == "obstacle" and not each.subject for each in found)
+        assert all(each.sentence.endswith(".") and len(each.sentence) > 20 for each in found)
+        assert not any(each.sentence.startswith(f"{control.part_name()}: ") for each in found)
     assert bare.log == []
 
 

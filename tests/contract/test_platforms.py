@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 import tare
-from tare.errors import TareError
-from tare.host import Host, Job, LocalHost, Site
-from tare.parts import find, strays
-from tare.parts.container import Container
-from tare.parts.guest_place import GuestPlace
-from tare.parts.mounts import mounts
+from tare.base.errors import TareError
+from tare.base.host import Host, InnerHost, Job, LocalHost, Site
+from tare.base.mounts import mounts
+from tare.drivers.cgroups import orphans
+from tare.drivers.containers.place import Container
+from tare.drivers.guests.place import GuestPlace
+from tare.parts import find
 from tare.parts.platforms.gvisor import SandboxPlace
 from tare.parts.protocols import Platform
 from tare.testing import FakeHost
@@ -43,7 +44,7 @@ class Ground:
     device: LocalHost
     site: Site
     data: Path
-    desk: Path
+    workdir: Path
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,12 @@ class Opened:
 
 
 def make_ground(folder: Path, name: str = "") -> Ground:
-    data, desk, scratch = folder / "data", folder / "desk", folder / "scratch"
-    for each in (data, desk, scratch):
+    data, workdir, scratch = folder / "data", folder / "workdir", folder / "scratch"
+    for each in (data, workdir, scratch):
         each.mkdir()
     (data / "set").write_text("what is read\n")
-    site = Site(name or f"tare-test-{secrets.token_hex(4)}", scratch, reads=(data,), writes=(desk,))
-    return Ground(LocalHost(), site, data, desk)
+    site = Site(name or f"tare-test-{secrets.token_hex(4)}", scratch, reads=(data,), writes=(workdir,))
+    return Ground(LocalHost(), site, data, workdir)
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def left_over(ground: Ground, place: Host) -> dict[str, object]:
     return {
         "mounts": [each.point for each in mounts(ground.device) if carries(each.point + each.source, ground.site.name)],
         "groups": [folder for folder in place.scope().cgroups.values() if Path(folder).exists()],
-        "processes": strays.carrying(ground.device, ground.site.name),
+        "processes": orphans.processes_of(ground.device, ground.site.name),
         "scratch": list(ground.site.scratch.iterdir()),
     }
 
@@ -110,13 +111,13 @@ def jobs(ground: Ground, place: Host) -> set[int]:
     """The processes of its jobs: the device sees them, unless the place has a kernel of its own."""
     if isinstance(place, SandboxPlace):
         return jobs_in_a_sandbox(ground, place)
-    return strays.carrying(place if isinstance(place, OWN_KERNEL) else ground.device, ground.site.name)
+    return orphans.processes_of(place if isinstance(place, OWN_KERNEL) else ground.device, ground.site.name)
 
 
 def jobs_in_a_sandbox(ground: Ground, place: Host) -> set[int]:
     """gVisor's /proc cannot be walked (`ls /proc/1` is an invalid argument there), but its files can be read."""
     script = 'for file in /proc/[0-9]*/environ; do if grep -qszxF -e "$1" -- "$file"; then echo "$file"; fi; done'
-    found = place.run(["sh", "-c", script, "look", f"{strays.VARIABLE}={ground.site.name}"]).checked()
+    found = place.run(["sh", "-c", script, "look", f"{orphans.VARIABLE}={ground.site.name}"]).checked()
     return {int(path.split("/")[2]) for path in found.out.splitlines()}
 
 
@@ -126,9 +127,10 @@ NOTHING = {"mounts": [], "groups": [], "processes": set(), "scratch": []}
 @EVERY
 def test_on_a_host_that_is_nothing_obstacles_are_sentences(name):
     for fields in ({}, {"quota": 1.5, "cpuset": "0", "memory": "64 MiB"}):
-        for sentence in platform(name, **fields).obstacles(FakeHost()):
-            assert sentence.endswith(".")
-            assert len(sentence.split()) > 3
+        for found in platform(name, **fields).obstacles(FakeHost()):
+            assert found.weight == "obstacle"
+            assert found.sentence.endswith(".")
+            assert len(found.sentence.split()) > 3
 
 
 @EVERY
@@ -142,6 +144,11 @@ def test_it_is_a_value(name):
 
     assert (part, hash(part)) == (platform(name, quota=1.5), hash(platform(name, quota=1.5)))
     assert platform(name, **part.fields()) == part
+
+
+def test_an_opened_place_has_all_that_a_host_inside_another_has(opened):
+    assert isinstance(opened.place, InnerHost)
+    assert not isinstance(opened.ground.device, InnerHost)
 
 
 def test_a_short_command_has_its_input_and_says_what_it_did(opened):
@@ -174,9 +181,9 @@ def test_it_sees_what_it_reads_and_writes_what_it_may(opened):
 
     assert place.read(ground.data / "set") == "what is read\n"
     assert place.read(source) == source.read_text()
-    assert place.run(["sh", "-c", f"echo made > {ground.desk}/new"]).code == 0
-    place.write(ground.desk / "new", "changed")
-    assert (ground.desk / "new").read_text() == "changed"
+    assert place.run(["sh", "-c", f"echo made > {ground.workdir}/new"]).code == 0
+    place.write(ground.workdir / "new", "changed")
+    assert (ground.workdir / "new").read_text() == "changed"
 
 
 def test_a_container_cannot_write_anywhere_else_on_the_host(opened):
@@ -190,13 +197,14 @@ def test_a_container_cannot_write_anywhere_else_on_the_host(opened):
 
 def test_files_that_are_not_there_are_not_found_and_never_made(opened):
     with pytest.raises(FileNotFoundError):
-        opened.place.read(opened.ground.desk / "missing")
+        opened.place.read(opened.ground.workdir / "missing")
     with pytest.raises(FileNotFoundError):
-        opened.place.write(opened.ground.desk / "missing", "text")
+        opened.place.write(opened.ground.workdir / "missing", "text")
 
-    assert not (opened.ground.desk / "missing").exists()
+    assert not (opened.ground.workdir / "missing").exists()
 
 
+@pytest.mark.machine("root")  # only in a control group of its own
 def test_past_the_limit_the_job_dies_with_all_its_children(opened):
     script = "echo begun; setsid sleep 987 & sleep 987; echo never"
     ended = opened.place.spawn(Job(("sh", "-c", script), env=ENV)).wait(1.0)
@@ -216,6 +224,7 @@ def test_a_short_command_past_its_limit_is_ended(opened):
     assert "ended by tare" in done.err
 
 
+@pytest.mark.machine("root")  # only in a control group of its own
 def test_its_scope_is_where_its_jobs_are_counted_on_the_device(opened):
     scope = opened.place.scope()
     process = opened.place.spawn(Job(("sleep", "987"), env=ENV))
@@ -253,6 +262,7 @@ def quota_of(place: Host) -> float:
     return float(quota_us) / float(period_us)
 
 
+@pytest.mark.machine("root")  # only in a control group of its own
 @ON_THIS_MACHINE
 def test_limits_hold(name, ground):
     place = platform(name, quota=0.9, cpuset="0", memory="128 MiB").open(ground.device, ground.site)

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from recorded import SCOPES, let_time_pass, recorded_host
-from tare.errors import TareError
-from tare.host import LocalHost, Scope, WatchingHost
+from tare.base.errors import TareError
+from tare.base.host import LocalHost, Scope, WatchingHost
 from tare.parts.find import find, names
 from tare.parts.protocols import Feed, Probe, Reading, Recorder
 from tare.testing import FakeHost
@@ -51,11 +51,12 @@ def test_a_probe_is_a_value(name):
 
 
 @on_every_probe
-def test_obstacles_are_sentences_that_name_the_probe(name):
-    for sentence in make(name).obstacles(FakeHost()):
-        assert sentence.startswith(f"{name}: ")
-        assert sentence.endswith(".")
-        assert len(sentence.split()) > 3
+def test_obstacles_have_a_code_and_a_sentence_that_leaves_the_name_to_whoever_asked(name):
+    for found in make(name).obstacles(FakeHost()):
+        assert (found.weight, found.subject) == ("obstacle", "")
+        assert not found.sentence.startswith(f"{name}: ")
+        assert found.sentence.endswith(".")
+        assert len(found.sentence.split()) > 3
 
 
 @on_every_probe

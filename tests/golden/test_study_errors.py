@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stand_in_parts import stand_ins
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.study.load import loads
 
 FOLDER = Path(__file__).parent / "study_errors"

@@ -1,9 +1,9 @@
 """Run on a pretended board (pretended_board.py), mostly under strace: `driver_board.py FOLDER VERB [ARGUMENT...]`.
 
-`tare WORDS...` is one command. `sweep FAULT LAST EVERY` runs a study again and again in forked children, so that Python
-starts once. With the fault `step` a child kills itself right before its Nth fsync or knob write, as quickly as that can
-be done. With the others strace does it, at the call number `DEATH`: a child that is to die at its Nth call makes
-`DEATH - N` idle ones first. A write to a knob is a `writev`, which nothing else here makes.
+`tare WORDS...` is one command. `sweep FAULT LAST FIRST EVERY` runs a study again and again in forked children, so that
+Python starts once. With the fault `step` a child kills itself right before its Nth fsync or knob write, as quickly as
+that can be done. With the others strace does it, at the call number `DEATH`: a child that is to die at its Nth call
+makes `DEATH - N` idle ones first. A write to a knob is a `writev`, which nothing else here makes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from pretended_board import DEATH, PretendedBoard
 
-from tare import host as hosts
-from tare.host import LocalHost
-from tare.parts.core_list import core_text, cores
-from tare.trial.sampler_messages import SamplerReport
+from tare.base import host as hosts
+from tare.base.host import LocalHost
+from tare.base.units import core_text, cores
+from tare.trial.sampler_report import SamplerReport
 from trees.files import CPUS
 from trees.kernel import Kernel
 
@@ -124,8 +124,8 @@ def tare(*words: str) -> int:
 
 def run(folder: Path, store: Path) -> int:
     """`tare run` without its last page, the report: no knob is turned any more then."""
-    from tare.cli.run import run_into
     from tare.cli.studies import load_study
+    from tare.cli.study_runs import run_into
 
     study = folder / "study.yaml"
     return 0 if run_into(load_study(study, False), study.read_text(), store).left == 0 else 1
@@ -140,13 +140,13 @@ class Sweep:
         self.deaths = self.left = 0
         self.wrong: list[str] = []
 
-    def runs(self, last: str, every: int) -> None:
-        """Die at every so many-th step of a run.
+    def runs(self, last: str, first: int, every: int) -> None:
+        """Die at every so many-th step of a run, from the first on.
 
         Once that is past the first trial, a copy of what it has left is gone on with: to run that trial again for
         each step of the second would take most of the time.
         """
-        for number in count(1, every):
+        for number in count(first, every):
             store = self.folder / f"first-{number}"
             if not self.dies(store, number, last):
                 return
@@ -154,7 +154,7 @@ class Sweep:
                 break
         begun = self.folder / "begun"
         shutil.move(store, begun)
-        for number in count(1, every):
+        for number in count(first, every):
             store = shutil.copytree(begun, self.folder / f"second-{number}")
             if not self.dies(store, number, last):
                 return
@@ -171,16 +171,16 @@ class Sweep:
         self.check(what)
         return died
 
-    def restores(self, first: int, every: int) -> None:
-        """Die at step `first` of a run and then at the steps of the restore after it; the next one must finish it."""
-        self.child(lambda: run(self.folder, self.folder / f"store-{first}"), first)
+    def restores(self, died_at: int, first: int, every: int) -> None:
+        """Die at a step of a run and then at the steps of the restore after it; the next one must finish it."""
+        self.child(lambda: run(self.folder, self.folder / f"store-{died_at}"), died_at)
         left, kept = self.board.stand(), self._state()
         self.left = len(self.board.moved())
-        for number in count(1, every):
+        for number in count(first, every):
             self.board.lay_back(left)
             self._lay_back_state(kept)
             died = self.child(lambda: tare("device", "restore"), number)
-            what = f"run at {first}, restore at {number}"
+            what = f"run at {died_at}, restore at {number}"
             self.expect_well(what, lambda: tare("device", "restore"))
             self.check(what)
             if not died:
@@ -260,27 +260,34 @@ class Sweep:
             path.write_bytes(content)
 
 
-def sweep(folder: Path, fault: str, last: str, every: str) -> int:
-    from tare.cli import restore
+def sweep(folder: Path, fault: str, last: str, first: str, every: str) -> int:
+    from tare.cli import device
     from tare.trial import engine
 
     engine.Sampler = Blind  # type: ignore[misc, assignment]
     engine._fingerprint = lambda *_: {}  # type: ignore[assignment]
-    restore.stop_left_overs = list  # it asks every engine, and none was started here
+    device.stop_left_overs = list  # it asks every engine, and none was started here
     it = Sweep(folder, fault)
     it.child(lambda: run(folder, folder / "rehearsal"), None)
     it.check("a run that nobody kills")
     if last.isdecimal():
-        it.restores(int(last), int(every))
+        it.restores(int(last), int(first), int(every))
     else:
-        it.runs(last, int(every))
+        it.runs(last, int(first), int(every))
     sys.stdout.write(json.dumps({"deaths": it.deaths, "left": it.left, "wrong": it.wrong}) + "\n")
     return 0
 
 
 def warm_up() -> None:
     """Import what the children would otherwise import one after another."""
-    for name in ("cli.device", "cli.run", "fleet.local", "parts.power.everything", "plan.check", "report.progress"):
+    for name in (
+        "cli.device",
+        "cli.study_runs",
+        "fleet.local",
+        "drivers.power.everything",
+        "plan.check",
+        "report.progress",
+    ):
         importlib.import_module(f"tare.{name}")
 
 

@@ -19,12 +19,12 @@ from pathlib import Path, PurePath
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from knobs import DEVICE, FileKnob, make_findable_for_good
-from tare.errors import TareError
-from tare.host import LocalHost
+from tare.base.errors import TareError
+from tare.base.host import LocalHost
 from tare.trial.device import DeviceLock
-from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls
-from tare.trial.restoration import restore
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.restoration import restore
 
 VALUES = {"a": "7", "b": "8", "c": "1"}
 DEATH = 40

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tare.host import Completed, LocalHost, Site
-from tare.parts import claims
+from tare.base.host import Completed, LocalHost, Site
+from tare.drivers import name_leases
 from tare.parts.controls.storage import Storage
 from tare.parts.platforms.bare import Bare
-from tare.parts.protocols import Room
+from tare.parts.protocols import TenantPlace
 from tare.trial.device import device_id
-from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls, settle_controls
+from tare.trial.undo.journal import Journal
 
 MAKING = ("mkdir", "fallocate", "mkfs.ext4", "losetup", "mount", "umount", "cp", "touch", "sync", "rm")
 THROUGH = 42  # its exit code when no command was left to die before
@@ -54,10 +54,10 @@ def _stand(host: LocalHost, control: Storage, state: Path, data: Path, journal: 
     """A throttled group on it as well, and then to be killed from outside."""
     name = f"tare-st-{os.getpid()}"
     journal.note_site("bare", name)
-    claims.claim(name)
+    name_leases.acquire(name)
     (state / "scratch" / name).mkdir(parents=True)
     place = Bare().open(host, Site(name, state / "scratch" / name, (data,)))
-    settle_controls(host, [control], [Room(place, state, (data,))])
+    settle_controls(host, [control], [TenantPlace(place, state, (data,))])
     sys.stdout.write(f"{name}\n")
     sys.stdout.flush()
     sys.stdin.read()

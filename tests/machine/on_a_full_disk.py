@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 from some_records import MARKS, draft, ended, run_one
-from tare.errors import StoreError
-from tare.measures import Channel
+from tare.base.errors import StoreError
+from tare.base.units import Channel
 from tare.records.spool import SpoolWriter, read_spool
 from tare.records.store import Store
 
 
 def fill(store: Store) -> tuple[list[str], str]:
-    """Run trials until there is no space; which were acknowledged, and what was said then."""
+    """Run trials until no space; which were acknowledged, and what was said then."""
     done: list[str] = []
     try:
         while len(done) < 100:
@@ -27,7 +27,7 @@ def fill(store: Store) -> tuple[list[str], str]:
 
 
 def fill_spool(store: Store) -> tuple[int, int, str]:
-    """Take ticks until there is no space; how many were taken, how many can be read, what was said."""
+    """Take ticks until no space; how many were taken, how many can be read, what was said."""
     writer, taken = store.begin(draft("ticking")), 0
     spool = SpoolWriter(writer.spool)
     spool.channels([Channel(f"c{c}", "1", "gauge") for c in range(30)])

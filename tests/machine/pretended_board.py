@@ -155,11 +155,11 @@ class PretendedBoard:
             capture_output=True, text=True, timeout=limit_s, check=False,
         )  # fmt: skip
 
-    def sweep(self, fault: str, last: str, every: int = 1) -> dict[str, Any]:
-        """Every way to die in turn, by strace's hand if the fault is a system call; what the driver found."""
+    def sweep(self, fault: str, last: str, every: int = 1, first: int = 1) -> dict[str, Any]:
+        """Ways to die in turn, by strace's hand if the fault is a system call; what the driver found."""
         call = {"knob": "writev"}.get(fault, fault)
         kill = ["-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={DEATH}"] if fault != "step" else []
-        words = self.driver("sweep", fault, last, str(every), strace=kill)
+        words = self.driver("sweep", fault, last, str(first), str(every), strace=kill)
         ended = subprocess.run(
             words, cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=900, check=False
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tare.host import Exit, Host, Job, LocalHost, Site, WatchingHost
+from tare.base.host import Exit, Host, Job, LocalHost, Site, WatchingHost
 from tare.parts.protocols import Platform, Recorder
 
 ENV = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}

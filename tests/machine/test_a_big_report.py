@@ -14,13 +14,11 @@ import pytest
 
 import some_weighings as some
 from pretended_run import new_store
-from tare.measures import Channel
-from tare.records import strict
+from tare.base import strict_json
+from tare.base.units import Channel
 from tare.records.schema import MANIFEST_FILE, RECORD_FILE, TRIALS_FOLDER
 from tare.records.sealed import folder_name, manifest_for
 from tare.records.spool import SpoolWriter
-
-RUNS_BESIDE_OTHERS = True
 
 pytestmark = pytest.mark.machine("root")
 
@@ -57,7 +55,7 @@ def big_store(root: Path) -> None:
         for path in made.iterdir():
             if path.name not in (RECORD_FILE, MANIFEST_FILE):
                 os.link(path, copy / path.name)
-        (copy / RECORD_FILE).write_bytes(strict.dump(replace(trial, attempt=1).as_json()))
+        (copy / RECORD_FILE).write_bytes(strict_json.dump(replace(trial, attempt=1).as_json()))
         (copy / MANIFEST_FILE).write_bytes(manifest_for(copy, 0))
 
 

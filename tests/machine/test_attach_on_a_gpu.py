@@ -15,8 +15,6 @@ import pytest
 import tare_inside
 from tare_inside import marks
 
-RUNS_BESIDE_OTHERS = True
-
 SCRIPT = Path(__file__).with_name("train_on_a_gpu.py")
 STEPS = 100
 

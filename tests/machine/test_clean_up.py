@@ -1,10 +1,12 @@
-"""`tare clean` on the real machine: what a dead run left goes, what is alive or someone else's stays."""
+"""`tare device clean` on the real machine: what a dead run left goes, what is alive or someone else's stays."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,21 +16,23 @@ from pathlib import Path
 
 import pytest
 
-from tare.host import LocalHost
-from tare.parts import cgroups, engine, find, images, strays
-from tare.parts.mounts import mounts
-from tare.parts.oci_runtime import STATE
-from tare.trial.cleaning import Remains, find_remains, remove
-
-RUNS_BESIDE_OTHERS = True
+from tare.base.host import LocalHost
+from tare.base.mounts import mounts
+from tare.drivers import leftovers
+from tare.drivers.cgroups import orphans, tree
+from tare.drivers.containers import docker, engine
+from tare.drivers.containers.oci import STATE
+from tare.parts import find
+from tare.trial.undo.cleaning import Remains, find_remains, remove
 
 PLATFORMS = [
-    pytest.param(name, marks=pytest.mark.machine(name)) for name in ("bare", "docker", "podman", "runc", "gvisor")
+    pytest.param(name, marks=pytest.mark.machine(name, "root"))
+    for name in ("bare", "docker", "podman", "runc", "gvisor")
 ]
 RUNNER = """
 import sys
 from pathlib import Path
-from tare.host import Job, LocalHost, Site
+from tare.base.host import Job, LocalHost, Site
 from tare.parts import find
 name, site, scratch = sys.argv[1:4]
 place = find.find("platforms", name)().open(LocalHost(), Site(site, Path(scratch)))
@@ -76,7 +80,7 @@ def remains_of(site: str, scratch: Path) -> Remains | None:
 def left(site: str) -> list[str]:
     device = LocalHost()
     found = [mount.point for mount in mounts(device) if site in mount.point + mount.source]
-    found += [str(pid) for pid in strays.carrying(device, site)]
+    found += [str(pid) for pid in orphans.processes_of(device, site)]
     found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/tare/{site}*")]
     return found + [str(path) for path in Path(STATE).glob(f"*/{site}*")]
 
@@ -140,9 +144,26 @@ def test_a_loop_device_on_a_file_of_a_dead_run_is_detached(site, scratch):
 
 
 @pytest.mark.machine("root")
+def test_a_desk_of_somebody_else_is_no_hindrance(site, scratch):
+    """An ordinary user may not look into root's desks."""
+    workdir = Path("/dev/shm") / f"{site}-workdir"
+    (workdir / "inside" / "tare_inside").mkdir(parents=True)
+    workdir.chmod(0o700)
+    try:
+        assert site in {thing.site for thing in leftovers.shared(LocalHost(), scratch)}
+        os.seteuid(65534)
+        try:
+            assert site not in {thing.site for thing in leftovers.shared(LocalHost(), scratch)}
+        finally:
+            os.seteuid(0)
+    finally:
+        shutil.rmtree(workdir)
+
+
+@pytest.mark.machine("root")
 def test_a_group_that_is_not_empty_is_emptied_and_removed(site, scratch):
     device = LocalHost()
-    folders = cgroups.make(device, site)
+    folders = tree.make(device, site)
     with subprocess.Popen(["sleep", "987"]) as sleeper:
         for folder in set(folders.values()):
             device.write(f"{folder}/cgroup.procs", str(sleeper.pid))
@@ -159,9 +180,9 @@ def test_a_group_that_is_not_empty_is_emptied_and_removed(site, scratch):
 def test_what_only_looks_like_ours_is_never_listed(site, scratch, tmp_path):
     """A user's container with our name and no label, a folder in shared memory, a mount, a group elsewhere."""
     client = engine.connect(LocalHost())
-    image = images.skeleton(client, [])
+    image = docker.skeleton(client, [])
     container = client.api.create_container(image, ["true"], name=site, labels={"app": "someone's"})
-    folder = Path("/dev/shm") / f"{site}-desk"  # without our software in it
+    folder = Path("/dev/shm") / f"{site}-workdir"  # without our software in it
     folder.mkdir()
     point = tmp_path / site
     point.mkdir()
@@ -194,5 +215,5 @@ def test_the_verb_lists_then_removes_and_then_has_nothing_to_do(site, scratch):
 
 
 def tare_clean(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tare.cli", "clean", *words]
+    command = [sys.executable, "-m", "tare.cli", "device", "clean", *words]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tare_inside import manifest
-
-RUNS_BESIDE_OTHERS = True
+from tare_inside.making import manifest
 
 
 def tare(*words: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +28,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.machine("root")
 def test_a_full_disk_is_said_and_what_is_made_stays(small_disk: Path) -> None:
-    words = ("data", "make", "cifar10", "--items", "1000", "--processes", "2", str(small_disk / "data"))
+    words = ("device", "data", "make", "cifar10", "--items", "1000", "--processes", "2", str(small_disk / "data"))
     full = tare(*words)
 
     assert full.returncode == 1
@@ -40,4 +38,4 @@ def test_a_full_disk_is_said_and_what_is_made_stays(small_disk: Path) -> None:
 
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
     assert tare(*words).returncode == 0
-    assert tare("data", "check", str(small_disk / "data")).returncode == 0
+    assert tare("device", "data", "check", str(small_disk / "data")).returncode == 0

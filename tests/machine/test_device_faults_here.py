@@ -14,11 +14,9 @@ from pathlib import Path
 import pytest
 from pretended_board import PretendedBoard
 
-from tare.host import LocalHost
+from tare.base.host import LocalHost
 from tare.trial.device import device_id
-from tare.trial.journal import Journal
-
-RUNS_BESIDE_OTHERS = True  # the board is in a namespace of its own, and runs that are disturbed end in the same way
+from tare.trial.undo.journal import Journal
 
 pytestmark = [pytest.mark.machine("root")]
 

@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from guest_without_a_machine import Guest
-from tare.host import Host, Job, LocalHost, Site
-from tare.parts import engine, host_engine
-from tare.parts.mounts import mounts
+from tare.base.host import Host, Job, LocalHost, Site
+from tare.base.mounts import mounts
+from tare.drivers.containers import engine, engine_lease
 from tare.parts.platforms.docker import Docker
-
-RUNS_BESIDE_OTHERS = True
 
 pytestmark = pytest.mark.machine("docker", "root")
 ENV = {"PATH": "/usr/bin:/bin"}
@@ -35,29 +33,31 @@ def guest(tmp_path: Path) -> Iterator[Guest]:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     (tmp_path / "scratch").mkdir()
-    (tmp_path / "desk").mkdir()
+    (tmp_path / "workdir").mkdir()
     name = f"tare-test-{secrets.token_hex(4)}"
-    return Site(name=name, scratch=tmp_path / "scratch", writes=(tmp_path / "desk",))
+    return Site(name=name, scratch=tmp_path / "scratch", writes=(tmp_path / "workdir",))
 
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where an engine inside lives; short enough for a socket."""
     made = Path(tempfile.mkdtemp(prefix="tare-", dir="/var/tmp"))
-    monkeypatch.setattr(host_engine, "INSIDE", str(made / "engine"))
+    monkeypatch.setattr(engine_lease, "INSIDE", str(made / "engine"))
     yield made
     assert [mount.point for mount in mounts(LocalHost()) if mount.point.startswith(str(made))] == []
     shutil.rmtree(made)
 
 
-def check(place: Host, desk: Path) -> None:
+def check(place: Host, workdir: Path) -> None:
     """All that the engine's hijacked connections have to carry."""
     assert place.run(["cat", "/proc/1/comm"]).out == "sleep\n"
     assert place.run(["wc", "-c"], stdin="x" * 3_000_000).out == "3000000\n"  # only ends with its input
     assert len(place.run(["head", "-c", "900000", "/dev/zero"]).out) == 900_000
-    ended = place.spawn(Job(("sh", "-c", f"echo out; echo err >&2; echo made > {desk}/file; exit 3"), env=ENV)).wait(60)
+    ended = place.spawn(Job(("sh", "-c", f"echo out; echo err >&2; echo made > {workdir}/file; exit 3"), env=ENV)).wait(
+        60
+    )
     assert (ended.code, ended.out, ended.err) == (3, "out\n", "err\n")
-    assert (desk / "file").read_text() == "made\n"
+    assert (workdir / "file").read_text() == "made\n"
     late = place.spawn(Job(("sleep", "987"), env=ENV)).wait(0.5)
     assert late.timed_out
 
@@ -67,12 +67,12 @@ def test_an_engine_is_started_inside_a_guest_used_and_stopped(guest, site, folde
     outer = guest.place()
     place = Docker().open(outer, site)
     try:
-        assert host_engine.answers(outer)
+        assert engine_lease.answers(outer)
         check(place, site.writes[0])
     finally:
         place.close()
 
-    assert not host_engine.answers(outer)
+    assert not engine_lease.answers(outer)
     assert not (folder / "engine" / "dockerd.pid").exists()
 
 
@@ -88,5 +88,5 @@ def test_the_engine_that_runs_inside_is_used_and_left_alone(guest, site, folder,
     finally:
         place.close()
 
-    assert host_engine.answers(outer)
+    assert engine_lease.answers(outer)
     assert not (folder / "engine").exists()

@@ -40,7 +40,7 @@ aa: false
 
 
 def tare(*words: str, cwd: Path) -> dict:
-    command = [sys.executable, "-m", "tare.cli", *words, "--json"]
+    command = [sys.executable, str(Path(__file__).with_name("undisturbed.py")), *words, "--json"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -53,17 +53,17 @@ def test_a_meter_of_ones_own_gives_energy_and_the_idle_device_its_baseload(tmp_p
     (tmp_path / "work.py").write_text(WORK)
     (tmp_path / "study.yaml").write_text(STUDY.format(python=sys.executable, folder=tmp_path))
     tare("run", "study.yaml", "-o", "store", cwd=tmp_path)
-    (cell,) = tare("energy", "store", cwd=tmp_path)["cells"]
+    (cell,) = tare("analyse", "energy", "store", cwd=tmp_path)["cells"]
     assert cell["scope"] == "the whole device, at the wall"
     assert cell["figures"]["power_mean_w"]["value"] == pytest.approx(30.0, rel=0.01)
     assert "energy_baseload_j" not in cell["figures"]
 
-    (idle,) = tare("baseload", "store", "--duration", "10.5s", "--repeat", "1", cwd=tmp_path)["idle"]
+    (idle,) = tare("device", "baseload", "store", "--duration", "10.5s", "--repeat", "1", cwd=tmp_path)["idle"]
     assert idle["power_w"] == pytest.approx(10.0)
-    found = tare("energy", "store", cwd=tmp_path)
+    found = tare("analyse", "energy", "store", cwd=tmp_path)
     figures = {name: figure["value"] for name, figure in found["cells"][0]["figures"].items()}
     assert figures["energy_baseload_share"] == pytest.approx(1 / 3, rel=0.01)
     assert figures["energy_baseload_j"] + figures["energy_incremental_j"] == pytest.approx(figures["energy_j"])
     assert figures["energy_step_j"] == pytest.approx(figures["energy_j"] / 207, rel=1e-6), "230 steps, a tenth apart"
     assert (tmp_path / "store-baseload" / "store.json").exists()
-    assert tare("baseload", "store", "--duration", "10.5s", "--repeat", "1", cwd=tmp_path)["idle"] == [idle]
+    assert tare("device", "baseload", "store", "--duration", "10.5s", "--repeat", "1", cwd=tmp_path)["idle"] == [idle]

@@ -15,17 +15,16 @@ from typing import Any
 
 import pytest
 
-from tare.host import Job, LocalHost, Site
+from tare.base.host import Job, LocalHost, Site
+from tare.drivers.workloads.presets import PRESETS, Preset
+from tare.figures.steps import Steps, steps_from
 from tare.parts.find import find
-from tare.parts.presets import PRESETS, Preset
 from tare.parts.protocols import Mark
 from tare.parts.workloads.torch_train import TorchTrain
-from tare.trial.desk import make_desk, remove_folders
-from tare.trial.summary import Steps, steps_from
+from tare.trial.workdir import prepare_workdir, remove_folders
 from tare_inside import named
 from tare_inside.marks import load as load_marks
 
-RUNS_BESIDE_OTHERS = True
 FORKS = Path(__file__).parents[1] / "unit" / "inside" / "forked_programs.py"
 
 TINY = {  # by part: as little as makes every network do something
@@ -72,7 +71,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a program left on its desk."""
+    """What a program left in its workdir."""
 
     code: int
     err: str
@@ -81,12 +80,12 @@ class Ran:
     outcome: dict[str, Any]
 
 
-def left_on(desk: Path) -> Ran:
-    rows, lost = load_marks(str(desk / "marks.bin")) if (desk / "marks.bin").exists() else ([], 0)
-    outcome = desk / "outcome.json"
+def left_on(workdir: Path) -> Ran:
+    rows, lost = load_marks(str(workdir / "marks.bin")) if (workdir / "marks.bin").exists() else ([], 0)
+    outcome = workdir / "outcome.json"
     return Ran(
-        int((desk / "code").read_text()),
-        (desk / "err").read_text(),
+        int((workdir / "code").read_text()),
+        (workdir / "err").read_text(),
         steps_from(Mark(*row) for row in rows),
         lost,
         json.loads(outcome.read_text()) if outcome.exists() else {},
@@ -103,21 +102,21 @@ def ran_in(platform: str, presets: Sequence[Preset], folder: Path) -> dict[str, 
     host, name = LocalHost(), f"tare-every-{platform}-{os.getpid()}"
     workloads = {preset.name: workload_of(preset) for preset in presets}
     with ExitStack() as stack:
-        desks = {}
+        workdirs = {}
         for each, workload in workloads.items():
             assert workload.obstacles(host) == []
             workload.prepare(host)
             stack.callback(remove_folders, f"{name}-{each}", folder)
-            desks[each] = make_desk(f"{name}-{each}", folder)
+            workdirs[each] = prepare_workdir(f"{name}-{each}", folder)
         part: Any = find("platforms", platform)()
         reads = {path for workload in workloads.values() for path in workload.inputs()} | {FORKS.parent}
-        place = part.open(host, Site(name, folder, reads=tuple(reads), writes=tuple(desks.values())))
+        place = part.open(host, Site(name, folder, reads=tuple(reads), writes=tuple(workdirs.values())))
         stack.callback(place.close)
-        jobs = {each: workloads[each].job(place, desk, seed=3) for each, desk in desks.items()}
-        orders = [[*job.argv[-2:], str(desks[each])] for each, job in jobs.items()]
+        jobs = {each: workloads[each].job(place, workdir, seed=3) for each, workdir in workdirs.items()}
+        orders = [[*job.argv[-2:], str(workdirs[each])] for each, job in jobs.items()]
         ended = place.spawn(Job((place.python, str(FORKS), json.dumps(orders)), common(jobs.values()))).wait(1200)
         assert ended.code == 0, ended.err
-        return {each: left_on(desk) for each, desk in desks.items()}
+        return {each: left_on(workdir) for each, workdir in workdirs.items()}
 
 
 def common(jobs: Iterable[Job]) -> dict[str, str]:
@@ -206,10 +205,10 @@ def test_a_trial_that_cannot_work_is_kept_as_failed_and_the_study_goes_on(tmp_pa
     by_position = {record["position"]: record for record in records}  # the last attempt at each
     corrupt, classes, works = (by_position[position] for position in sorted(by_position))
     assert corrupt["state"] == "failed", said
-    assert f"{folder}/train/" in corrupt["reasons"][0]
-    assert ".JPEG: " in corrupt["reasons"][0]
+    assert f"{folder}/train/" in corrupt["reasons"][0]["sentence"]
+    assert ".JPEG: " in corrupt["reasons"][0]["sentence"]
     assert classes["state"] == "failed"
-    assert "`classes` is 3" in classes["reasons"][0]
+    assert "`classes` is 3" in classes["reasons"][0]["sentence"]
     assert works["metrics"]["steps"] == 2
 
 
@@ -223,7 +222,7 @@ def test_a_batch_that_the_containers_memory_does_not_hold_is_said_to_be_one(tmp_
     (record, *_), said = ran(study, tmp_path, data)
 
     assert record["state"] in ("oom", "failed"), said
-    assert "memory" in record["reasons"][0]
+    assert "memory" in record["reasons"][0]["sentence"]
 
 
 def test_every_network_that_is_trained_has_a_workload_here() -> None:

@@ -14,8 +14,6 @@ from tare.fleet.inventory import Device
 from tare.fleet.ssh import command_line
 from tare.records.store import Store
 
-RUNS_BESIDE_OTHERS = True  # the devices are namespaces of their own, and no time is looked at
-
 pytestmark = pytest.mark.machine("sshd")
 
 ARGVS = (

@@ -14,11 +14,9 @@ from pathlib import Path
 import pytest
 
 from sshd_devices import until
-from tare.errors import TareError
-from tare.fleet.cluster import Asked, OwnCluster, ThereCluster, WorkerLost
+from tare.base.errors import TareError
+from tare.fleet.cluster import OwnCluster, PendingQuestion, ThereCluster, WorkerLost
 from tare.records.store import Store
-
-RUNS_BESIDE_OTHERS = True
 
 pytestmark = pytest.mark.machine("distributed")
 
@@ -43,7 +41,7 @@ def asks_who() -> Callable[[], tuple[str, int]]:
 who_am_i = asks_who()
 
 
-def until_over(cluster: OwnCluster | ThereCluster, wanted: set[Asked]) -> None:
+def until_over(cluster: OwnCluster | ThereCluster, wanted: set[PendingQuestion]) -> None:
     """Until all of these are over."""
     end_s = time.monotonic() + 60
     while wanted:

@@ -17,8 +17,6 @@ from fleet_runs import Run, sleeping
 from sshd_devices import KNOBS, Fleet, until
 from tare.records.store import Store
 
-RUNS_BESIDE_OTHERS = True  # the devices are namespaces of their own, and no time is looked at
-
 pytestmark = pytest.mark.machine("sshd")
 
 
@@ -84,7 +82,7 @@ def test_a_study_runs_over_three_devices_and_leaves_each_as_it_was(fleet, start)
 def test_a_worker_that_is_killed_is_replaced_and_its_trial_is_not_run_again(fleet, start):
     run = start(4, 1, "--on", "one")
     until(lambda: is_sleeping(fleet.devices["one"], run), "the trial runs", 90)
-    (worker,) = _children(run.process.pid, f"servant {run.process.pid} workers")
+    (worker,) = _children(run.process.pid, f"child {run.process.pid} workers")
     os.kill(worker, signal.SIGKILL)
     assert run.wait() == 0, run.said()
     assert "the worker that drove it died; another one takes over" in run.said()
@@ -98,13 +96,13 @@ def test_after_the_controller_is_killed_the_device_ends_its_trial_and_the_next_r
     device = fleet.devices["one"]
     run = start(4, 1, "--on", "one")
     until(lambda: is_sleeping(device, run), "the trial runs", 90)
-    ours = _children(run.process.pid, "tare.fleet.servant")
+    ours = _children(run.process.pid, "tare.fleet.child")
     assert len(ours) == 2
     run.process.kill()
     run.process.wait()
     until(lambda: not any(_runs(pid) for pid in ours), "dask is gone with it")
     assert device.knobs()["dirty_ratio"] == "5"
-    until(lambda: not device.pids("tare.cli fleet trial"), "the trial has ended", 60)
+    until(lambda: not device.pids("tare.cli device fleet trial"), "the trial has ended", 60)
     assert device.knobs() == KNOBS
     again = start(4, 1, "--on", "one")
     assert again.wait() == 0, again.said()
@@ -134,9 +132,9 @@ def test_a_device_that_vanishes_holds_up_no_other_and_its_trial_is_collected_lat
     until(lambda: is_sleeping(device, run), "the trial runs", 90)
     device.cut()
     assert run.wait() == 1
-    assert "given up" in run.said()
+    assert "skipped: " in run.said()
     assert run.attempts() == {"one": ["ok"]}
-    until(lambda: not device.pids("tare.cli fleet trial"), "the trial has ended", 60)
+    until(lambda: not device.pids("tare.cli device fleet trial"), "the trial has ended", 60)
     assert device.knobs() == KNOBS
     device.mend()
     again = start(6, 1, "--on", "one", "--on", "two")
@@ -150,7 +148,7 @@ def test_a_trial_that_is_killed_on_its_device_is_put_back_there_and_tried_once_m
     device = fleet.devices["three"]
     run = start(5, 1, "--on", "three")
     until(lambda: is_sleeping(device, run), "the trial runs", 90)
-    assert device.kill("tare.cli fleet trial") == 1
+    assert device.kill("tare.cli device fleet trial") == 1
     until(lambda: device.knobs() == KNOBS, "its own guardian has put the knobs back", 60)
     assert run.wait() == 0, run.said()
     assert sorted(run.attempts()["three"]) == ["interrupted", "ok"]
@@ -163,7 +161,7 @@ def test_a_trial_that_is_asked_to_end_with_its_device_is_not_done_and_is_tried_o
     device = fleet.devices["three"]
     run = start(5, 1, "--on", "three")
     until(lambda: is_sleeping(device, run), "the trial runs", 90)
-    (trial,) = device.pids("tare.cli fleet trial")
+    (trial,) = device.pids("tare.cli device fleet trial")
     device.inside("kill", "-TERM", str(trial))  # as a board that is shut down in order does
     assert run.wait() == 0, run.said()
     assert sorted(run.attempts()["three"]) == ["interrupted", "ok"]
@@ -214,9 +212,9 @@ def test_a_run_that_is_asked_to_end_says_who_goes_on_without_it(fleet, start):
     until(lambda: is_sleeping(device, run), "the trial runs", 90)
     run.process.terminate()
     assert run.wait() == 130, run.said()
-    assert "still at a trial: one." in run.said()
+    assert "still running a trial: one." in run.said()
     assert "as it was found" not in run.said()
-    until(lambda: not device.pids("tare.cli fleet trial"), "the trial has ended", 60)
+    until(lambda: not device.pids("tare.cli device fleet trial"), "the trial has ended", 60)
     assert device.knobs() == KNOBS
 
 
@@ -245,14 +243,14 @@ def test_the_check_says_what_each_device_is_and_what_stands_in_its_way(fleet):
         two={"host_key": fleet.devices["one"].host_key},
     )
     fleet.devices["three"].inside("sh", "-c", "mkdir -p /run/lock/tare && exec true")
-    argv = [sys.executable, "-P", "-m", "tare.cli", "fleet", "check", str(fleet.inventory), "--json"]
+    argv = [sys.executable, "-P", "-m", "tare.cli", "device", "fleet", "check", str(fleet.inventory), "--json"]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
     assert said.returncode == 1
     one, two, three = json.loads(said.stdout)["devices"]
     assert (one["reachable"], one["ready"]) == (True, False)
-    assert "does not run tare" in one["troubles"][0]
+    assert "does not run tare" in one["troubles"][0]["sentence"]
     assert (two["reachable"], two["ready"]) == (False, False)
-    assert "ssh was refused" in two["troubles"][0]
+    assert "ssh was refused" in two["troubles"][0]["sentence"]
     assert three["ready"], three["troubles"]
     assert "bare" in three["platforms"]
     assert abs(three["clock_offset_s"]) <= three["clock_within_s"] + 0.05  # it is the same clock

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-RUNS_BESIDE_OTHERS = True
-
 pytestmark = pytest.mark.machine("distributed")
 ROOT = Path(__file__).parent.parent.parent
 

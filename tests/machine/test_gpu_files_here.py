@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.host import LocalHost, Site
+from tare.base.host import LocalHost, Site
 from tare.parts import find
 
 CONTAINERS = [pytest.param(name, marks=pytest.mark.machine(name, "root")) for name in ("docker", "podman", "runc")]

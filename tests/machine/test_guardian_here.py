@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tare.host import LocalHost
+from tare.base.host import LocalHost
 from tare.trial.device import device_id
-from tare.trial.journal import Journal
+from tare.trial.undo.journal import Journal
 
-RUNS_BESIDE_OTHERS = True
 TARE = (sys.executable, str(Path(__file__).with_name("without_reruns.py")))
 
 STUDY = """\
@@ -87,6 +86,8 @@ def test_a_run_that_ends_well_leaves_no_guardian(tmp_path: Path, monkeypatch: py
     command = [*TARE, "run", "short.yaml", "-o", "store"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
 
-    said = subprocess.run(["pgrep", "-f", "tare.trial.guardian"], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run(
+        ["pgrep", "-f", "tare.trial.undo.guardian"], capture_output=True, text=True, check=False
+    ).stdout
     ours = [pid for pid in said.split() if f"{tmp_path}" in Path(f"/proc/{pid}/environ").read_text(errors="replace")]
     assert ours == []

@@ -16,18 +16,16 @@ from pathlib import Path
 import pytest
 
 import tare_inside
-from tare.host import Job, LocalHost, Site
-from tare.parts.guest_place import GuestPlace
+from tare.base.host import Job, LocalHost, Site
+from tare.drivers.guests.place import GuestPlace
 from tare.parts.platforms.qemu import Qemu
 from tare.parts.protocols import Mark
-from tare.plan.matrix import cells
-from tare.plan.order import trials
+from tare.plan.matrix import cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.study.load import loads
-from tare.trial.engine import Bench, run_trial
-from tare.trial.inside_time import in_device_time, place_facts
-from tare.trial.journal import Journal
+from tare.trial.engine import Bench, in_device_time, place_facts, run_trial
+from tare.trial.undo.journal import Journal
 from tare_inside.marks import load as load_marks
 
 pytestmark = pytest.mark.machine("root", "qemu")
@@ -65,28 +63,30 @@ for step in range(3):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GuestPlace, Path]]:
     folder = tmp_path_factory.mktemp("guest")
-    scratch, desk = folder / "scratch", folder / "desk"
+    scratch, workdir = folder / "scratch", folder / "workdir"
     scratch.mkdir()
-    desk.mkdir()
+    workdir.mkdir()
     reads = (Path(tare_inside.__file__).parents[1],)
-    site = Site(name=f"tare-test-{secrets.token_hex(4)}", scratch=scratch, reads=reads, writes=(desk,))
+    site = Site(name=f"tare-test-{secrets.token_hex(4)}", scratch=scratch, reads=reads, writes=(workdir,))
     opened = Qemu().open(LocalHost(), site)
     assert isinstance(opened, GuestPlace)
-    yield opened, desk
+    yield opened, workdir
     opened.close()
 
 
 def test_marks_made_in_a_machine_come_back_in_device_time(place):
-    guest, desk = place
+    guest, workdir = place
     clock = LocalHost().clock
     source = str(Path(tare_inside.__file__).parents[1])
-    job = Job((guest.python, "-I", "-S", "-c", MARKING, source, str(desk / "marks.bin")), env={"PATH": "/usr/bin:/bin"})
+    job = Job(
+        (guest.python, "-I", "-S", "-c", MARKING, source, str(workdir / "marks.bin")), env={"PATH": "/usr/bin:/bin"}
+    )
     before_ns = clock.now_ns()
     ended = guest.spawn(job).wait(300)
     after_ns = clock.now_ns()
 
     assert ended.code == 0, ended.err
-    marks, lost = load_marks(str(desk / "marks.bin"))
+    marks, lost = load_marks(str(workdir / "marks.bin"))
     assert (len(marks), lost) == (6, 0)
     moved = in_device_time([Mark(*mark) for mark in marks], guest)
     bound_ns = place_facts(guest)["clock"]["bound_ns"]

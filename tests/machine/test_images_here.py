@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tare.host import Job, LocalHost, Site
-from tare.parts import engine, find
-from tare.parts.inside import built_in_env
-from tare.trial.desk import make_desk, remove_folders
-
-RUNS_BESIDE_OTHERS = True
+from tare.base.host import Job, LocalHost, Site
+from tare.drivers.containers import engine
+from tare.drivers.places import built_in_env
+from tare.parts import find
+from tare.trial.workdir import prepare_workdir, remove_folders
 
 pytestmark = pytest.mark.machine("environment outside /tmp")
 
@@ -31,7 +30,7 @@ def tare(*words: str) -> subprocess.CompletedProcess[str]:
 def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter and nothing else, unpacked."""
     folder = tmp_path_factory.mktemp("image") / "root"
-    done = tare("image", "build", "--packages", "", "--engine", "folder", "-o", str(folder), "--json")
+    done = tare("device", "image", "build", "--packages", "", "--engine", "folder", "-o", str(folder), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["image"] == str(folder)
     return folder
@@ -40,7 +39,7 @@ def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small_image() -> Iterator[str]:
     name = f"tare/test-{secrets.token_hex(4)}"
-    done = tare("image", "build", "--packages", "", "--name", name, "--json")
+    done = tare("device", "image", "build", "--packages", "", "--name", name, "--json")
     assert done.returncode == 0, done.stderr
     yield json.loads(done.stdout)["image"]
     client = engine.connect(LocalHost())
@@ -77,7 +76,7 @@ def test_the_interpreter_runs_in_an_image_of_the_engine(small_image, tmp_path):
 
 @pytest.mark.machine("runc")
 def test_an_image_without_torch_is_told_apart_from_a_device_that_has_it(small_folder):
-    done = tare("image", "check", str(small_folder), "--in", "runc", "--json")
+    done = tare("device", "image", "check", str(small_folder), "--in", "runc", "--json")
 
     said = json.loads(done.stdout)
     facts = {fact["key"]: fact for fact in said["facts"]}
@@ -90,25 +89,25 @@ def test_an_image_without_torch_is_told_apart_from_a_device_that_has_it(small_fo
 def test_an_image_with_torch_carries_the_same_software_and_trains_in_it(tmp_path):
     """The whole way: build, check, and steps of LeNet-5 whose marks come back."""
     folder = tmp_path / "root"
-    built = tare("image", "build", "--engine", "folder", "-o", str(folder), "--json")
+    built = tare("device", "image", "build", "--engine", "folder", "-o", str(folder), "--json")
     assert built.returncode == 0, built.stderr
-    checked = tare("image", "check", str(folder), "--in", "runc")
+    checked = tare("device", "image", "check", str(folder), "--in", "runc")
     assert checked.returncode == 0, checked.stdout
     name, scratch = f"tare-image-{secrets.token_hex(4)}", tmp_path / "scratch"
     scratch.mkdir()
-    desk = make_desk(name, scratch)
+    workdir = prepare_workdir(name, scratch)
     workload = find.find("workloads", "torch_train").model_validate(
         {"model": "lenet5", "batch": 4, "steps_per_epoch": 3}
     )
     workload.prepare(LocalHost())
-    site = Site(name, scratch, reads=workload.inputs(), writes=(desk,))
+    site = Site(name, scratch, reads=workload.inputs(), writes=(workdir,))
     place = find.find("platforms", "runc")(image=str(folder)).open(LocalHost(), site)
     try:
-        job = workload.job(place, desk, 7)
+        job = workload.job(place, workdir, 7)
         ended = place.spawn(job).wait(120)
         assert ended.code == 0, ended.err
-        assert (desk / "marks.bin").stat().st_size > 0
-        assert built_in_env(desk, "fixed").items() <= job.env.items()
+        assert (workdir / "marks.bin").stat().st_size > 0
+        assert built_in_env(workdir, "fixed").items() <= job.env.items()
     finally:
         place.close()
         remove_folders(name, scratch)

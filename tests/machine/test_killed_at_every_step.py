@@ -2,7 +2,8 @@
 
 A study with two power modes, fixed clocks, vm.dirty_* values and a fan runs on a pretended AGX Xavier in a mount
 namespace of its own. It is killed before each fsync and each write to a knob; then `tare device restore`, or the next
-start, and every file of the board is compared with what it was.
+start, and every file of the board is compared with what it was. An eighth of the steps each day (sweeps.py), all of
+them in `make deep`; for a device of three knobs test_restore.py takes every step every time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from pretended_board import PretendedBoard
 
-RUNS_BESIDE_OTHERS = True  # the board is in a namespace of its own, and nothing is timed
+from sweeps import EIGHTHS, first_step
 
 pytestmark = [pytest.mark.machine("root", "strace")]
 DEEP = pytest.mark.deep
@@ -23,35 +24,47 @@ def board(tmp_path: Path) -> PretendedBoard:
     return PretendedBoard.laid(tmp_path)
 
 
-@pytest.mark.parametrize(("every", "deaths"), [(2, 40), pytest.param(1, 80, marks=DEEP)])
+@pytest.mark.parametrize(("every", "deaths"), [(EIGHTHS, 10), pytest.param(1, 80, marks=DEEP)])
 def test_killed_at_every_step_of_a_run_a_restore_puts_every_knob_back(board: PretendedBoard, every: int, deaths: int):
-    report = board.sweep("step", "restore", every)
+    report = board.sweep("step", "restore", every, first_step(every))
     assert report["wrong"] == []
     assert report["deaths"] > deaths
     assert board.moved() == {}
 
 
 @pytest.mark.parametrize(
-    ("fault", "every"), [("fsync", 11), pytest.param("fdatasync", 6, marks=DEEP), pytest.param("knob", 9, marks=DEEP)]
+    ("fault", "every"),
+    [
+        ("fsync", 2 * EIGHTHS),
+        *(pytest.param(fault, 2, marks=DEEP) for fault in ("fsync", "fdatasync", "knob")),
+    ],
 )
 def test_killed_in_a_system_call_it_is_the_same(board: PretendedBoard, fault: str, every: int):
-    report = board.sweep(fault, "restore", every)
+    report = board.sweep(fault, "restore", every, first_step(every))
     assert report["wrong"] == []
-    assert report["deaths"] >= 3
+    assert report["deaths"] >= 2
     assert board.moved() == {}
 
 
-def test_killed_on_the_way_the_next_start_finds_the_true_baseline_and_finishes_the_study(board: PretendedBoard):
-    report = board.sweep("step", "again", 19)
+@pytest.mark.parametrize(("every", "deaths"), [(3 * EIGHTHS, 3), pytest.param(EIGHTHS, 9, marks=DEEP)])
+def test_killed_on_the_way_the_next_start_finds_the_true_baseline_and_finishes_the_study(
+    board: PretendedBoard, every: int, deaths: int
+):
+    report = board.sweep("step", "again", every, first_step(every))
     assert report["wrong"] == []
-    assert report["deaths"] >= 4
+    assert report["deaths"] >= deaths
     assert board.moved() == {}
 
 
-@pytest.mark.parametrize(("first", "every"), [(32, 1), pytest.param(80, 2, marks=DEEP)])
-def test_a_restore_that_is_killed_too_is_finished_by_the_next(board: PretendedBoard, first: int, every: int):
-    report = board.sweep("step", str(first), every)
+@pytest.mark.parametrize(
+    ("died_at", "every", "deaths"),
+    [(32, EIGHTHS // 2, 2), *(pytest.param(step, 1, 5, marks=DEEP) for step in (32, 80))],
+)
+def test_a_restore_that_is_killed_too_is_finished_by_the_next(
+    board: PretendedBoard, died_at: int, every: int, deaths: int
+):
+    report = board.sweep("step", str(died_at), every, first_step(every))
     assert report["left"] > 5, "the run died with nothing changed"
     assert report["wrong"] == []
-    assert report["deaths"] >= 5
+    assert report["deaths"] >= deaths
     assert board.moved() == {}

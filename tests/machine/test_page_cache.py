@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-RUNS_BESIDE_OTHERS = True
-
 OVERLAY = """
 set -e
 cd "$1"
@@ -22,9 +20,9 @@ exec "$2" -c "$3" merged/data.bin lower/data.bin
 BODY = """
 import os, sys
 from pathlib import Path
-from tare.host import LocalHost
+from tare.base.host import LocalHost
 from tare.parts.controls.page_cache import PageCache
-from tare.parts.residency import cachestat, residency
+from tare.drivers.storage.residency import cachestat, residency
 
 def share(path):
     with open(path, "rb") as file:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from recorder_here import opened, recorded
 
-from tare.host import LocalHost
-from tare.parts import tracefs
+from tare.base.host import LocalHost
+from tare.drivers.tracing import tracefs
 from tare.parts.platforms.bare import Bare
 from tare.parts.platforms.docker import Docker
 from tare.parts.probes.perf import Perf
 
-pytestmark = pytest.mark.machine("perf", "root")
+pytestmark = [pytest.mark.machine("perf", "root"), pytest.mark.holds("tracing")]
 
 TOUCH = """
 import mmap, sys
@@ -79,7 +79,7 @@ def test_a_figure_is_there_for_what_was_counted(tmp_path):
 
 
 def test_a_recording_that_grows_too_large_says_so_and_stops(tmp_path):
-    from tare.host import Scope, WatchingHost
+    from tare.base.host import Scope, WatchingHost
 
     (tmp_path / "raw").mkdir()
     host = WatchingHost()
@@ -89,8 +89,8 @@ def test_a_recording_that_grows_too_large_says_so_and_stops(tmp_path):
         feed.poll()
     feed.close()
     host.close()
-    assert any("end early" in sentence for sentence in feed.lost)
-    assert any("stop early" in sentence for sentence in feed.lost)
+    assert any("end early" in sentence for sentence in map(str, feed.lost))
+    assert any("stop early" in sentence for sentence in map(str, feed.lost))
 
 
 @pytest.mark.machine("tracefs")

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,13 +20,14 @@ from typing import Any
 
 import pytest
 
-from tare.errors import TareError
-from tare.host import Job, LocalHost, Site
-from tare.parts import docker_config, engine, find, oci, strays
-from tare.parts.mounts import mounts
+from tare.base.errors import TareError
+from tare.base.host import Job, LocalHost, Site
+from tare.base.mounts import mounts
+from tare.drivers.cgroups import orphans, tree
+from tare.drivers.containers import engine, oci
+from tare.parts import find
 from tare.parts.platforms.docker import Docker
 
-RUNS_BESIDE_OTHERS = True
 TARE = (sys.executable, str(Path(__file__).with_name("without_reruns.py")))
 
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
@@ -44,7 +46,7 @@ def opened(platform: str, site: Site, **fields: object) -> Any:
 
 def left(site: Site) -> list[str]:
     found = [mount.point for mount in mounts(LocalHost()) if site.name in mount.point + mount.source]
-    found += [str(pid) for pid in strays.carrying(LocalHost(), site.name)]
+    found += [str(pid) for pid in orphans.processes_of(LocalHost(), site.name)]
     return found + [str(path) for path in site.scratch.iterdir()]
 
 
@@ -134,10 +136,10 @@ aa: false
 """
 
 
-@pytest.mark.machine("docker", "root")
+@pytest.mark.machine("docker", "root", "environment outside /tmp")
 def test_a_tag_that_moves_between_repeats_is_refused(tmp_path):
     image = f"tare/test-{secrets.token_hex(4)}"
-    built = tare("image", "build", "--packages", "", "--name", image, cwd=tmp_path)
+    built = tare("device", "image", "build", "--packages", "", "--name", image, cwd=tmp_path)
     assert built.returncode == 0, built.stderr
     (tmp_path / "study.yaml").write_text(TWO_REPEATS.format(image=image))
     _run_one_trial(tmp_path)
@@ -188,14 +190,13 @@ def test_a_tenant_that_is_killed_makes_the_trial_invalid(tmp_path):
 
     found = records(tmp_path)
     assert {record["state"] for record in found} == {"invalid"}
-    assert "tenant 1" in found[0]["reasons"][0]
+    assert "tenant 1" in found[0]["reasons"][0]["sentence"]
 
 
 @pytest.mark.parametrize("platform", CONTAINERS[:3])
 def test_a_fork_bomb_stays_within_its_container(platform, site, monkeypatch):
     monkeypatch.setattr(oci, "PIDS_LIMIT", 64)
-    monkeypatch.setattr(docker_config, "PIDS_LIMIT", 64)
-    monkeypatch.setattr("tare.parts.cgroups.PIDS_LIMIT", 64)
+    monkeypatch.setattr(tree, "PIDS_LIMIT", 64)
     place = opened(platform, site)
     try:
         ended = place.spawn(Job(("sh", "-c", "bomb() { bomb | bomb & }; bomb; sleep 987"), env=ENV)).wait(2.0)
@@ -212,7 +213,11 @@ def test_too_little_shared_memory_is_told_with_what_to_do(tmp_path):
     full = "import mmap, os; f = os.open('/dev/shm/x', os.O_RDWR | os.O_CREAT); os.ftruncate(f, 1 << 22); "
     full += "m = mmap.mmap(f, 1 << 22); m[:] = bytes(1 << 22)"
     argv = json.dumps(
-        ["sh", "-c", f'{sys.executable} -c "{full}"; code=$?; [ $code = 0 ] || echo Bus error >&2; exit $code']
+        [
+            "sh",
+            "-c",
+            f'{shlex.quote(sys.executable)} -c "{full}"; code=$?; [ $code = 0 ] || echo Bus error >&2; exit $code',
+        ]
     )
     work = f"workload: {{command: {{argv: {argv}}}}}"
     study = f"study: shm\nplatform: {{runc: {{shm: 1 MiB}}}}\n{work}\nrepeat: 1\naa: false\n"
@@ -222,4 +227,4 @@ def test_too_little_shared_memory_is_told_with_what_to_do(tmp_path):
 
     (found,) = records(tmp_path)
     assert found["state"] == "failed"
-    assert any("larger `shm:`" in reason for reason in found["reasons"])
+    assert any("larger `shm:`" in reason["sentence"] for reason in found["reasons"])

@@ -18,17 +18,17 @@ from typing import Any
 
 import pytest
 
-from tare.errors import ObstacleError, TareError
-from tare.host import Host, Job, LocalHost, Site
-from tare.parts import engine, find, strays
-from tare.parts.identity import Identity
-from tare.parts.mounts import mounts
+from tare.base.errors import ObstacleError, TareError
+from tare.base.host import Host, Job, LocalHost, Site
+from tare.base.mounts import mounts
+from tare.base.processes import Identity
+from tare.drivers.cgroups import orphans
+from tare.drivers.containers import engine
+from tare.parts import find
 from tare.parts.platforms import docker as docker_module
 from tare.parts.platforms.bare import Bare
 from tare.parts.platforms.docker import Docker
 from tare.parts.platforms.runc import Runc
-
-RUNS_BESIDE_OTHERS = True
 
 CONTAINERS = [pytest.param(name, marks=pytest.mark.machine(name)) for name in ("docker", "podman", "runc")]
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
@@ -93,9 +93,9 @@ def software_of_the_device() -> Any:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     (tmp_path / "scratch").mkdir()
-    (tmp_path / "desk").mkdir()
+    (tmp_path / "workdir").mkdir()
     name = f"tare-test-{secrets.token_hex(4)}"
-    return Site(name=name, scratch=tmp_path / "scratch", writes=(tmp_path / "desk",))
+    return Site(name=name, scratch=tmp_path / "scratch", writes=(tmp_path / "workdir",))
 
 
 def opened(name: str, site: Site, **fields: Any) -> Host:
@@ -169,7 +169,7 @@ def test_an_engines_socket_cannot_be_reached_from_inside(site, monkeypatch, can_
 RUNNER = """
 import sys
 from pathlib import Path
-from tare.host import Job, LocalHost, Site
+from tare.base.host import Job, LocalHost, Site
 from tare.parts import find
 name, site, scratch = sys.argv[1:4]
 place = find.find("platforms", name)().open(LocalHost(), Site(site, Path(scratch)))
@@ -192,12 +192,12 @@ def test_after_a_kill_of_the_runner_sweeping_leaves_nothing(name, site):
         assert runner.stdout.readline() == b"open\n"
         runner.send_signal(signal.SIGKILL)
     device = LocalHost()
-    assert strays.carrying(device, site.name), "the job died with its runner, so that there is nothing to sweep"
+    assert orphans.processes_of(device, site.name), "the job died with its runner, so that there is nothing to sweep"
 
     for _ in range(2):
         find.find("platforms", name).sweep(device, site.name)  # type: ignore[attr-defined]
 
-    assert strays.carrying(device, site.name) == set()
+    assert orphans.processes_of(device, site.name) == set()
     assert [mount for mount in mounts(device) if site.name in mount.point + mount.source] == []
     assert list(site.scratch.iterdir()) == []
     assert list(Path("/sys/fs/cgroup").glob(f"**/{site.name}*")) == []
@@ -245,11 +245,13 @@ def little_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def check_image(place: Host, desk: Path) -> None:
+def check_image(place: Host, workdir: Path) -> None:
     """What a place in the little image can do."""
     assert place.run(["cat", "/etc/hostname"]).code != 0 or "tare" in place.read("/etc/hostname")
     assert place.run([place.python, "x"]).out == "image python x\n"
-    ended = place.spawn(Job(("sh", "-c", f"echo $FROM_IMAGE $A > {desk}/made; exit 4"), env={**ENV, "A": "1"})).wait(20)
+    ended = place.spawn(Job(("sh", "-c", f"echo $FROM_IMAGE $A > {workdir}/made; exit 4"), env={**ENV, "A": "1"})).wait(
+        20
+    )
     assert ended.code == 4
     assert place.run(["sh", "-c", "echo > /opt/new"]).code != 0
 

@@ -16,16 +16,15 @@ from pathlib import Path
 import pytest
 
 from knobs import DEVICE, make_findable
-from tare.host import LocalHost
-from tare.trial.journal import Journal
-from tare.trial.restoration import restore
+from tare.base.host import LocalHost
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.restoration import restore
 
 DRIVER = Path(__file__).with_name("driver_knobs.py")
 NAMES = ("a", "b", "c")
 FOUND = {"a": b"1\n", "b": b"2\n", "c": b"0\n"}
 DEATH = 40  # as in the driver
 
-RUNS_BESIDE_OTHERS = True
 
 pytestmark = pytest.mark.machine("strace")
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from tare.errors import TrialError
-from tare.host import LocalHost, Scope
-from tare.parts import cgroups
+from tare.base.errors import TrialError
+from tare.base.host import LocalHost, Scope
+from tare.drivers.cgroups import tree
 from tare.parts.probes.cgroup import Cgroup
 from tare.records.spool import read_spool
 from tare.trial.sampler import Sampler
@@ -21,10 +21,10 @@ ENTER = 'for file do case "$file" in --) shift; break;; esac; echo $$ > "$file";
 def group():
     host = LocalHost()
     name = f"tare-test-{os.getpid()}-{time.monotonic_ns():x}"
-    folders = cgroups.make(host, name)
+    folders = tree.make(host, name)
     yield folders
     with suppress(TrialError):
-        cgroups.remove(host, folders)
+        tree.remove(host, folders)
 
 
 @pytest.mark.machine("root")
@@ -46,9 +46,9 @@ def test_what_a_process_in_the_group_used_is_counted_there(group, tmp_path):
 def test_a_group_that_is_removed_under_the_sampler_is_lost_in_words_and_the_rest_goes_on(group, tmp_path):
     with Sampler((Cgroup(),), tmp_path / "spool.db", period_s=0.05) as sampler:
         sampler.begin(Scope(cgroups=group))
-        cgroups.remove(LocalHost(), group)
+        tree.remove(LocalHost(), group)
         time.sleep(0.2)
         report = sampler.end()
-    assert any(sentence.startswith("cgroup: memory.stat vanished at ") for sentence in report.lost)
+    assert any(sentence.startswith("cgroup: memory.stat vanished at ") for sentence in map(str, report.lost))
     assert report.ticks >= 3
     assert len(read_spool(tmp_path / "spool.db")["cgroup.cpu_s"][1]) < report.ticks

@@ -33,6 +33,7 @@ def watched(classes, *, seconds=1.0, around=()):
     return json.loads(done.stdout)
 
 
+@pytest.mark.alone
 def test_every_sensor_is_read_at_its_rate_and_nothing_is_lost(classes):
     found = watched(classes)
     assert found["obstacles"] == []
@@ -57,8 +58,8 @@ def under_strace(classes, path, fault):
 @pytest.mark.machine("strace")
 def test_a_sensor_that_is_slow_is_told_and_delays_nobody(classes):
     report, series = under_strace(classes, "/sys/class/hwmon/hwmon1/in1_input", "pread64:delay_enter=700000")
-    slow = ("power_rails: took up to", "power_rails: gives no answer since")
-    assert any(sentence.startswith(slow) for sentence in report["lost"]), report["lost"]
+    slow = ("power_rails: reads took up to", "power_rails: no response since")
+    assert any(each["sentence"].startswith(slow) for each in report["lost"]), report["lost"]
     assert len(series["cpu.busy_s"]) == report["ticks"] > 3 * len(series["power_rails.total_w"])
 
 
@@ -66,7 +67,7 @@ def test_a_sensor_that_is_slow_is_told_and_delays_nobody(classes):
 def test_a_sensor_that_fails_now_and_then_is_counted_and_goes_on(classes):
     report, series = under_strace(classes, "/sys/class/hwmon/hwmon3/in2_input", "pread64:error=EIO:when=3+4")
     says = "power_rails: VDDQ_VDD2_1V8AO gave nothing usable"
-    assert any(sentence.startswith(says) for sentence in report["lost"]), report["lost"]
+    assert any(each["sentence"].startswith(says) for each in report["lost"]), report["lost"]
     assert 0 < len(series["power_rails.vddq_vdd2_1v8ao_w"]) < len(series["power_rails.total_w"])
 
 
@@ -94,5 +95,5 @@ def test_a_study_on_a_device_that_overheats_stops_each_trial_and_after_three_its
     )
     records = json.loads(shown.stdout)["trials"]
     assert [record["state"] for record in records] == ["failed"] * 3
-    assert records[0]["reasons"][0] == "the device was too hot, and the trial was stopped."
-    assert "tj_thermal was at 49.0 °C; its limit is 45 °C." in {record["reasons"][1] for record in records}
+    assert records[0]["reasons"][0]["code"] == "heat.stopped"
+    assert "tj_thermal was at 49.0 °C; its limit is 45 °C." in {record["reasons"][1]["sentence"] for record in records}

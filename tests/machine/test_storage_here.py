@@ -14,20 +14,20 @@ from pathlib import Path
 import pytest
 from driver_storage import THROUGH
 
-from tare.host import LocalHost, Site
-from tare.parts import loop_medium, placing
+from tare.base.host import LocalHost, Site
+from tare.base.mounts import mounts
+from tare.drivers.storage import placing
+from tare.drivers.storage.residency import open_files
 from tare.parts.controls.dirty import Dirty
 from tare.parts.controls.storage import Storage
-from tare.parts.data_set import open_files
 from tare.parts.find import find
-from tare.parts.mounts import mounts
 from tare.parts.platforms.bare import Bare
-from tare.parts.protocols import Platform, Room
+from tare.parts.protocols import Platform, TenantPlace
 from tare.records.store import Store
 from tare.trial.device import device_id
-from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls, settle_controls
-from tare.trial.restoration import restore
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.restoration import restore
 
 DRIVER = Path(__file__).with_name("driver_storage.py")
 PLATFORMS = [
@@ -71,7 +71,7 @@ def small():
 print(rate(stream()), rate(small()))
 """
 
-pytestmark = pytest.mark.machine("root")
+pytestmark = [pytest.mark.machine("root"), pytest.mark.holds("media")]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def standing(control: Storage, platform: Platform, data: Path, tmp_path: Path) -> Iterator[tuple[Room, dict]]:
+def standing(control: Storage, platform: Platform, data: Path, tmp_path: Path) -> Iterator[tuple[TenantPlace, dict]]:
     """The medium in force around a place on a platform, as in a trial."""
     host, scratch = LocalHost(), tmp_path / "scratch"
     scratch.mkdir(parents=True)
@@ -93,24 +93,25 @@ def standing(control: Storage, platform: Platform, data: Path, tmp_path: Path) -
         hold_controls(stack, host, [control], [data], Journal(tmp_path / "device"))
         place = platform.open(host, Site(f"tare-st-{os.getpid()}-{platform.part_name()}", scratch, (data,)))
         stack.callback(place.close)
-        room = Room(place, scratch, (data,))
-        yield room, settle_controls(host, [control], [room])["storage"]
+        tenant = TenantPlace(place, scratch, (data,))
+        yield tenant, settle_controls(host, [control], [tenant])["storage"]
 
 
 def left() -> list[str]:
     found = [mount.point for mount in mounts(LocalHost()) if placing.is_ours(mount)]
-    return found + loop_medium.pieces(LocalHost())
+    return found + placing.pieces(LocalHost())
 
 
-def read_rates(room: Room, data: Path) -> tuple[float, float]:
+def read_rates(tenant: TenantPlace, data: Path) -> tuple[float, float]:
     """Bytes a second of a stream and small files a second, with nothing of either in memory before."""
     for descriptor in open_files([data]):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    done = room.place.run([room.place.python, "-c", READER, str(data), "1.5"], limit_s=120).checked()
+    done = tenant.place.run([tenant.place.python, "-c", READER, str(data), "1.5"], limit_s=120).checked()
     stream, small = map(float, done.out.split())
     return stream, small
 
 
+@pytest.mark.alone
 def test_an_emulated_sd_card_reads_at_its_limit_within_a_tenth(tmp_path: Path, data: Path):
     with standing(Storage(emulate="sd"), Bare(), data, tmp_path) as (_, said):
         (measured,) = said["measured"]
@@ -125,10 +126,10 @@ def test_what_a_workload_reads_obeys_the_limits_on_every_platform(tmp_path: Path
     platform = find("platforms", name)()
     assert isinstance(platform, Platform)
     figures = {"read_bps": "10 MB/s", "read_iops": 150}
-    with standing(Storage.model_validate({"emulate": figures}), platform, data, tmp_path) as (room, _):
-        seen = [read_rates(room, data)]
+    with standing(Storage.model_validate({"emulate": figures}), platform, data, tmp_path) as (tenant, _):
+        seen = [read_rates(tenant, data)]
         while abs(seen[-1][0] / 10e6 - 1) > 0.1 and len(seen) < 3:  # someone else may have had the cores
-            seen.append(read_rates(room, data))
+            seen.append(read_rates(tenant, data))
     assert seen[-1][0] == pytest.approx(10e6, rel=0.1), seen
     assert all(small < 150 * 1.25 for _, small in seen), seen  # without a limit it is thousands; a pause saves some up
     assert left() == []
@@ -186,7 +187,7 @@ def test_a_run_that_was_killed_leaves_no_loop_device_no_mount_and_no_throttle(tm
         assert runner.stdout is not None
         group = runner.stdout.readline().strip()
         folders = list(Path("/sys/fs/cgroup").glob(f"*/tare/{group}"))
-        assert loop_medium.pieces(LocalHost()) == ["image", "loop", "mount"]
+        assert placing.pieces(LocalHost()) == ["image", "loop", "mount"]
         throttled = list(Path("/sys/fs/cgroup").glob(f"**/tare/{group}/*read_bps_device"))
         assert any(path.read_text() for path in throttled) or not throttled  # version 2 has another file
         assert group
@@ -194,7 +195,7 @@ def test_a_run_that_was_killed_leaves_no_loop_device_no_mount_and_no_throttle(tm
         runner.kill()
     environment = {**os.environ, "TARE_STATE": str(state)}
     done = subprocess.run(
-        [sys.executable, "-m", "tare.cli", verb], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tare.cli", "device", verb], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert left() == []
@@ -220,7 +221,7 @@ def test_a_study_on_a_slow_card_with_a_cold_cache_in_every_epoch(tmp_path: Path)
     environment = {**os.environ, "TARE_DATA": str(tmp_path / "data")}
 
     def tare(*words: str) -> str:
-        argv = [sys.executable, "-m", "tare.cli", *words]
+        argv = [sys.executable, str(Path(__file__).with_name("undisturbed.py")), *words]
         done = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
@@ -240,6 +241,7 @@ def test_a_study_on_a_slow_card_with_a_cold_cache_in_every_epoch(tmp_path: Path)
     assert left() == []
 
 
+@pytest.mark.holds("dirty")
 def test_the_dirty_values_of_this_kernel_are_set_and_put_back_byte_for_byte(tmp_path: Path):
     files = sorted(Path("/proc/sys/vm").glob("dirty*"))
     before = {path: path.read_bytes() for path in files}

@@ -15,8 +15,6 @@ import pytest
 from some_records import run_one
 from tare.records.store import Store
 
-RUNS_BESIDE_OTHERS = True
-
 TESTS = Path(__file__).parents[1]
 WRITER = """
 import sys

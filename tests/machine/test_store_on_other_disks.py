@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 
 from some_records import draft, run_one
-from tare.errors import StoreError
+from tare.base.errors import StoreError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-
-RUNS_BESIDE_OTHERS = True
 
 HERE = Path(__file__).parent
 
@@ -68,7 +66,7 @@ def test_a_disk_that_fills_up_while_sampling_keeps_every_tick_that_was_taken(tmp
 READER = """
 import subprocess, sys
 from pathlib import Path
-from tare.errors import StoreError
+from tare.base.errors import StoreError
 from tare.records.store import Store
 root = Path(sys.argv[1])
 subprocess.run(["mount", "--bind", root, root], check=True)

@@ -3,37 +3,90 @@
 Beside other tests most trials are disturbed, which would make them invalid and leave the verbs nothing to read: here it
 makes them suspect. What is looked at is that each was run to its end and sealed, and that every verb that the study
 names reads what was kept.
+
+With torch run only so many studies that together they have every platform x workload x probe that any study has:
+importing it is most of a trial. The others run with programs that do not compute (program_without_torch.py), on the
+same platforms, with the same controls, tenants and probes; `make deep` has all of them with torch.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from tare.base.errors import TareError
+from tare.base.host import LocalHost
 from tare.cli import tare as verbs
 from tare.cli.studies import built_in, load_study
-from tare.errors import TareError
+from tare.cli.study_runs import endings
+from tare.parts.find import find
+from tare.plan.matrix import cells
 from tare.records.store import Store
-
-RUNS_BESIDE_OTHERS = True
 
 TARE = Path(__file__).with_name("undisturbed.py")
 TAKES_CORES_AWAY = ("s3-power-modes",)
-NAMES = [
-    pytest.param(name, marks=[pytest.mark.alone] if name in TAKES_CORES_AWAY else [])
-    for name in built_in()
-    if name[0] == "s" and name[1].isdigit()
-]
+STUDIES = [name for name in built_in() if name[0] == "s" and name[1].isdigit()]
 CANNOT = 3
+HELD = {  # control or probe -> what no other test may use meanwhile
+    "storage": "media", "dirty": "dirty", "ftrace": "tracing", "perf": "tracing", "syscalls": "tracing"
+}  # fmt: skip
+
+
+def combinations(name: str) -> set[tuple[str, str, str]]:
+    """Platform, workload and probe, where it works here, of every cell of a study at its smallest scale."""
+    study = load_study(Path(name), scale="smoke")
+    pairs = {(str(cell.settings["platform"]), str(cell.settings["workload"])) for cell in cells(study)}
+    return {(*pair, probe.name) for pair in pairs for probe in study.probes if works_here(probe.name)}
+
+
+@cache
+def works_here(probe: str) -> bool:
+    made: Any = find("probes", probe)()
+    return not made.obstacles(LocalHost())
+
+
+def held(name: str) -> set[str]:
+    """What no other test may use while this study runs."""
+    study = load_study(Path(name), scale="smoke")
+    controls = {part.name for axis in study.controls for part in axis}
+    return {HELD[each] for each in controls | {probe.name for probe in study.probes} if each in HELD}
+
+
+@cache
+def covering() -> frozenset[str]:
+    """Studies that have every combination between them, the largest first."""
+    left = {name: combinations(name) for name in STUDIES}
+    chosen = []
+    while most := max(left, key=lambda name: len(left[name])):
+        if not (new := set(left[most])):
+            break
+        chosen.append(most)
+        left = {name: found - new for name, found in left.items()}
+    return frozenset(chosen)
+
+
+def params() -> list[Any]:
+    """Each study once, with torch or without; those that are only without it also with it in `make deep`."""
+    made = []
+    for name in STUDIES:
+        marks = [pytest.mark.holds(*held(name))]
+        if name in TAKES_CORES_AWAY:
+            marks.append(pytest.mark.alone)
+        if name in covering():
+            made.append(pytest.param(name, True, id=name, marks=marks))
+        else:
+            made.append(pytest.param(name, False, id=f"{name}-without-torch", marks=marks))
+            made.append(pytest.param(name, True, id=name, marks=[*marks, pytest.mark.deep]))
+    return made
+
 
 pytestmark = pytest.mark.machine("root", "docker")
 
@@ -44,27 +97,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
-@contextmanager
-def alone_with_the_kernels_knobs(name: str, shared: Path) -> Iterator[None]:
-    """Two studies that turn the kernel's dirty knobs cannot run side by side, and tests have locks of their own."""
-    if not name.startswith("s2-"):
-        yield
-        return
-    with (shared / "turns-dirty.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def run(name: str, store: Path, data: Path) -> subprocess.CompletedProcess[str]:
+def run(name: str, store: Path, data: Path, with_torch: bool) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(TARE), "run", name, "--scale", "smoke", "-o", str(store)]
-    env = {**os.environ, "TARE_DATA": str(data)}
+    env = {**os.environ, "TARE_DATA": str(data), "WITHOUT_TORCH": "" if with_torch else "1"}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=420, cwd=store.parent, env=env)
 
 
 def read(store: Path, ending: str) -> int:
     """What a verb says of a store: its exit code. In this process, since there are a hundred of them."""
-    verb, *options = shlex.split(ending)
-    done = CliRunner().invoke(verbs, [verb, str(store), *options])
+    (command,) = endings({"ends_in": [ending]}, store)
+    done = CliRunner().invoke(verbs, shlex.split(command)[1:])
     if isinstance(done.exception, TareError):
         return done.exception.exit_code
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -72,13 +114,15 @@ def read(store: Path, ending: str) -> int:
     return done.exit_code
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_experiment_runs_and_can_be_read(
-    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, data: Path
-) -> None:
+def test_few_studies_have_every_combination() -> None:
+    assert set().union(*map(combinations, covering())) == set().union(*map(combinations, STUDIES))
+    assert len(covering()) < len(STUDIES) / 2
+
+
+@pytest.mark.parametrize(("name", "with_torch"), params())
+def test_an_experiment_runs_and_can_be_read(name: str, with_torch: bool, tmp_path: Path, data: Path) -> None:
     place = tmp_path / "store"
-    with alone_with_the_kernels_knobs(name, tmp_path_factory.getbasetemp().parent):
-        done = run(name, place, data)
+    done = run(name, place, data, with_torch)
 
     if done.returncode == CANNOT:
         reasons = [line for line in done.stderr.splitlines() if line.startswith("  - ")]

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tare.host import LocalHost
-from tare.parts.mounts import mounts
-from tare.parts.oci_runtime import STATE
+from tare.base.host import LocalHost
+from tare.base.mounts import mounts
+from tare.drivers.containers.oci import STATE
 from tare.records.model import Record
 from tare.records.store import Store
 
@@ -101,7 +101,7 @@ def test_a_tenant_that_dies_makes_the_trial_invalid(tmp_path: Path) -> None:
     records = run(tmp_path, command(WORK, LONG), {"beside": dying})
 
     assert {record.state for record in records} == {"invalid"}
-    assert "ended early with code 1: no room" in records[0].reasons[0]
+    assert "ended early with code 1: no room" in str(records[0].reasons[0])
     assert left({record.trial for record in records}) == []
 
 
@@ -121,7 +121,7 @@ def until_let_go(folder: Path) -> str:
     end_s = time.monotonic() + 60
     while time.monotonic() < end_s:
         sites = [path.name for path in (folder / "state" / "scratch").glob("tare-*")]
-        if len(sites) == 2 and all(Path(f"/dev/shm/{site}-desk/go").exists() for site in sites):
+        if len(sites) == 2 and all(Path(f"/dev/shm/{site}-workdir/go").exists() for site in sites):
             return sites[0].split("-")[1]
         time.sleep(0.05)
     raise AssertionError("the tenants did not start")
@@ -146,9 +146,9 @@ def test_what_a_killed_runner_left_of_both_is_cleaned_up(tmp_path: Path) -> None
         os.kill(runner.pid, signal.SIGKILL)
         runner.wait(10)
 
-    restored = tare("restore", cwd=tmp_path)
+    restored = tare("device", "restore", cwd=tmp_path)
 
     assert restored.returncode == 0, restored.stderr
     assert left({trial}) == []
-    again = tare("restore", "--json", cwd=tmp_path)
+    again = tare("device", "restore", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr

@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 
+TARE = (sys.executable, str(Path(__file__).with_name("undisturbed.py")))
 SLEEPY = """\
 study: sleepy
 platform: [bare, {platform}]
-workload: {{command: [sh, -c, "sleep 1.0"]}}
+workload: {{command: [sh, -c, "sleep 1.125"]}}
 repeat: 2
 aa: false
 """
 
 
 def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tare.cli", *words]
+    command = [*TARE, *words]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
@@ -32,32 +33,17 @@ def records(store: Path) -> list[dict]:
     return json.loads(shown.stdout)["trials"]
 
 
-_before: set[str] = set()  # what an earlier, killed run of anyone's has left is not this test's doing
-
-
-@pytest.fixture(autouse=True)
-def _found_before() -> None:
-    _before.clear()
-    _before.update(_everything_of_ours())
-
-
-def left_on_the_device() -> list[str]:
-    """Everything with our name on it that was not there before."""
-    return [each for each in _everything_of_ours() if each not in _before]
-
-
-def _everything_of_ours() -> list[str]:
-    """Containers, mounts, cgroups, processes, folders."""
-    found = [
-        line for line in Path("/proc/self/mounts").read_text().splitlines() if "tare-" in line and "overlay" in line
-    ]
+def left_on_the_device(store: Path) -> list[str]:
+    """Containers, mounts, cgroups, processes, folders of these trials: everything of theirs carries their names."""
+    names = [f"tare-{record['trial'][:8]}-" for record in records(store)]
+    found = Path("/proc/self/mounts").read_text().splitlines()
     found += [str(path) for path in Path("/sys/fs/cgroup").glob("**/tare-*") if path.is_dir()]
     found += [str(path) for path in Path("/dev/shm").glob("tare-*")]
-    return found + containers() + workloads()
+    return [each for each in [*found, *containers(), *workloads()] if any(name in each for name in names)]
 
 
 def containers() -> list[str]:
-    from tare.parts import engine
+    from tare.drivers.containers import engine
 
     if engine.find() is None:
         return []
@@ -71,7 +57,7 @@ def containers() -> list[str]:
 
 
 def workloads() -> list[str]:
-    done = subprocess.run(["pgrep", "-fa", "tare-.*-desk"], check=False, capture_output=True, text=True)
+    done = subprocess.run(["pgrep", "-fa", "tare-.*-workdir"], check=False, capture_output=True, text=True)
     return [line for line in done.stdout.splitlines() if "pgrep" not in line]
 
 
@@ -97,7 +83,7 @@ def test_weigh_runs_both_sides_on_the_same_software_and_reports(tmp_path, platfo
     for record in found:
         assert record["metrics"]["step_s"] > 0
         assert record["metrics"]["cgroup_cpu_s"] > 0
-    assert left_on_the_device() == []
+    assert left_on_the_device(tmp_path / "store") == []
 
 
 @pytest.mark.parametrize("platform", [pytest.param("docker", marks=DOCKER), pytest.param("runc", marks=RUNC)])
@@ -105,9 +91,7 @@ def test_a_run_killed_in_the_middle_loses_nothing_and_the_next_one_goes_on(tmp_p
     (tmp_path / "sleepy.yaml").write_text(SLEEPY.format(platform=platform))
     store = tmp_path / "store"
     run = ("run", "sleepy.yaml", "-o", "store")
-    runner = subprocess.Popen(
-        [sys.executable, "-m", "tare.cli", *run], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    runner = subprocess.Popen([*TARE, *run], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _wait_until(lambda: len(list((store / "trials").glob("*"))) >= 1 and _is_running(store, platform), runner)
     runner.send_signal(signal.SIGKILL)
     runner.wait()
@@ -122,17 +106,17 @@ def test_a_run_killed_in_the_middle_loses_nothing_and_the_next_one_goes_on(tmp_p
     assert "interrupted" in {r["state"] for r in found}
     usable = [r for r in found if r["state"] in ("ok", "suspect", "invalid")]
     assert len({r["trial"] for r in usable}) == 4
-    assert left_on_the_device() == []
+    assert left_on_the_device(store) == []
 
 
 @pytest.mark.machine("root", "docker")
 def test_ctrl_c_twice_stops_at_once_and_leaves_the_device_as_it_was(tmp_path):
-    (tmp_path / "sleepy.yaml").write_text(SLEEPY.format(platform="docker").replace("sleep 1.0", "sleep 60"))
+    (tmp_path / "sleepy.yaml").write_text(SLEEPY.format(platform="docker").replace("sleep 1.125", "sleep 61.75"))
     runner = subprocess.Popen(
-        [sys.executable, "-m", "tare.cli", "run", "sleepy.yaml", "-o", "store"],
+        [*TARE, "run", "sleepy.yaml", "-o", "store"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    _wait_until(lambda: workloads() != [], runner)
+    _wait_until(lambda: any("sleep 61.75" in line for line in workloads()), runner)
     os.kill(runner.pid, signal.SIGINT)
     time.sleep(0.5)
     os.kill(runner.pid, signal.SIGINT)
@@ -140,7 +124,7 @@ def test_ctrl_c_twice_stops_at_once_and_leaves_the_device_as_it_was(tmp_path):
     assert runner.returncode == 130
     assert "press Ctrl-C again" in said
     assert [r["state"] for r in records(tmp_path / "store")] == ["interrupted"]
-    assert left_on_the_device() == []
+    assert left_on_the_device(tmp_path / "store") == []
 
 
 @pytest.mark.machine("root", "docker")
@@ -179,7 +163,7 @@ def _is_running(store: Path, platform: str) -> bool:
     """Whether a trial of the container is in the middle of its workload."""
     drafts = [json.loads(path.read_text()) for path in (store / "spool").glob("*/draft.json")]
     text = json.dumps(drafts)
-    return f'"platform": "{platform}"' in text and any("sleep 1.0" in line for line in workloads())
+    return f'"platform": "{platform}"' in text and any("sleep 1.125" in line for line in workloads())
 
 
 def _wait_until(happened, runner: subprocess.Popen, limit_s: float = 90) -> None:

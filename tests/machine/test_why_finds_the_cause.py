@@ -1,6 +1,7 @@
 """Causes planted in a container are found: the layer that carries them is named, and no other.
 
-Each is a study of a few stages on runc, run for real; what `tare why` itself adds is tested at the end.
+Each is a study of a few stages on runc, run for real; what `tare why` itself adds is tested at the end. Two of the
+four causes are planted each day (sweeps.py), all of them in `make deep`: a study takes half a minute.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ from typing import Any
 
 import pytest
 
+import sweeps
 from tare.analysis.why import Waterfall, waterfall
 from tare.records.store import Store
 
+pytestmark = pytest.mark.alone  # it compares times
+
 WORK = Path(__file__).parent / "steps_of_work.py"
 DEAD_RULES = 1_200  # one filter holds 4,096 instructions, and libseccomp needs seconds to write as many
+
+
+def on_days(number: int) -> pytest.MarkDecorator:
+    """Every other day; on the others it is a test of `make deep`."""
+    return pytest.mark.alone if sweeps.chosen() % 2 == number else pytest.mark.deep
 
 
 def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -45,6 +54,7 @@ def taken_apart(folder: Path, stages: list[dict[str, Any]], *work: str, attach: 
 
 
 @pytest.mark.machine("runc", "root")
+@on_days(0)
 def test_a_quota_below_what_the_workload_needs_is_the_cpu_cgroup(tmp_path: Path) -> None:
     stages = [{"quota": 0.2, "isolation": [layers]} for layers in (["uts"], ["uts", "cpu"])]
 
@@ -56,6 +66,7 @@ def test_a_quota_below_what_the_workload_needs_is_the_cpu_cgroup(tmp_path: Path)
 
 
 @pytest.mark.machine("runc", "root")
+@on_days(1)
 def test_a_filter_full_of_dead_rules_is_seccomp(tmp_path: Path) -> None:
     dead = [
         {"names": ["getpgid"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 0, "value": number, "op": "SCMP_CMP_EQ"}]}
@@ -72,6 +83,7 @@ def test_a_filter_full_of_dead_rules_is_seccomp(tmp_path: Path) -> None:
 
 
 @pytest.mark.machine("runc", "root")
+@on_days(1)
 def test_a_memory_limit_that_forces_reclaim_is_the_memory_cgroup(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -101,6 +113,7 @@ def slow_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 
 @pytest.mark.machine("runc", "root")
+@on_days(0)
 def test_a_slow_upper_layer_is_the_overlay(tmp_path: Path, slow_state: Path) -> None:
     written = Path("/var/tmp/tare-test-written")
     stages = [{"writable": True, "isolation": [layers]} for layers in ([], ["pids"])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from tare.records.store import Store
-
-RUNS_BESIDE_OTHERS = True
 
 STUDY = """\
 study: two-pythons
@@ -28,13 +27,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TARE_DATA", str(tmp_path / "data"))
     (tmp_path / "study.yaml").write_text(STUDY)
     board = tmp_path / "python"
-    board.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nexec {sys.executable} "$@"\n')
+    board.write_text(
+        f'#!/bin/sh\necho "$@" >> {shlex.quote(str(tmp_path))}/asked\nexec {shlex.quote(sys.executable)} "$@"\n'
+    )
     board.chmod(0o755)
     return tmp_path
 
 
 def tare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tare.cli", "run", "study.yaml", "-o", "store", *words]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("undisturbed.py")),
+        "run",
+        "study.yaml",
+        "-o",
+        "store",
+        *words,
+    ]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, timeout=120)
 
 
@@ -50,7 +59,7 @@ def test_the_workload_runs_with_it_and_so_it_does_when_gone_on_with(folder: Path
 
     again = tare(folder)
     assert again.returncode == 0, again.stderr
-    assert f"going on with --python {folder}/python" in again.stderr
+    assert f"resuming with --python {folder}/python" in again.stderr
     other = tare(folder, "--python", sys.executable)
     assert other.returncode == 2
     assert "the study has changed" in other.stderr

@@ -20,7 +20,7 @@ import pytest
 from tare.records.model import Record
 from tare.records.store import Store
 
-pytestmark = pytest.mark.machine("tracefs", "root")
+pytestmark = [pytest.mark.machine("tracefs", "root"), pytest.mark.alone]  # every trial has to be a valid one
 
 WRITER = str(Path(__file__).parent / "write_files.py")
 MIB = 12
@@ -109,12 +109,12 @@ def test_four_tenants_write_back_more_pages_than_one_and_nothing_is_lost(files: 
 
 @pytest.mark.machine("runc")
 def test_the_kernels_view_has_both_tables_with_as_many_plain_processes_as_the_control(files: Ran):
-    view = files.tare("kernel", "store")
+    view = files.tare("analyse", "kernel", "store")
 
     by_reason: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows_of(view, "writebacks"):
         by_reason.setdefault(row["cell"], {})[row["reason"]] = row
-    assert set(by_reason) == {f"{platform}, tenants={count}" for platform in ("bare", "runc") for count in (1, 4)}
+    assert set(by_reason) == {f"{platform}, tenants {count}" for platform in ("bare", "runc") for count in (1, 4)}
     for cell, rows in by_reason.items():
         total = rows.pop("all")
         assert rows["sync"]["count"] > 0
@@ -124,8 +124,8 @@ def test_the_kernels_view_has_both_tables_with_as_many_plain_processes_as_the_co
         assert rows["sync"]["control"] == control
     pages = {row["cell"]: row for row in rows_of(view, "writeback_pages")}
     for tenants in (1, 4):
-        row = pages[f"runc, tenants={tenants}"]
-        assert row["control"] == pages[f"bare, tenants={tenants}"]["written"]
+        row = pages[f"runc, tenants {tenants}"]
+        assert row["control"] == pages[f"bare, tenants {tenants}"]["written"]
         assert row["flusher"] >= tenants * PAGES
         assert row["written"] >= row["outside"] + tenants * PAGES
     assert not [
@@ -135,10 +135,10 @@ def test_the_kernels_view_has_both_tables_with_as_many_plain_processes_as_the_co
 
 @pytest.mark.machine("runc")
 def test_intervals_and_concentration_are_those_of_the_same_writes(files: Ran):
-    view = files.tare("kernel", "store")
+    view = files.tare("analyse", "kernel", "store")
 
     for row in rows_of(view, "writeback_intervals"):
-        platform, _, tenants = row["cell"].partition(", tenants=")
+        platform, _, tenants = row["cell"].partition(", tenants ")
         device = files.records[platform, int(tenants)].facts["device"]
         assert row["period_s"] == int(device["vm.dirty_writeback_centisecs"]) / 100
         assert row["p10_s"] > 0  # the rounds of one sync are not told apart
@@ -153,12 +153,12 @@ def test_intervals_and_concentration_are_those_of_the_same_writes(files: Ran):
 
 @pytest.mark.machine("runc")
 def test_the_flushing_layer_is_simulated_on_what_was_traced(files: Ran):
-    said = files.tare("simulate", "store", "--policy", "none,lru", "--nvm-size", "unlimited")
+    said = files.tare("trace", "simulate", "store", "--policy", "none,lru", "--nvm-size", "unlimited")
 
     traces = {trace["trace"]: trace for trace in said["traces"]}
     assert len(traces) == 4
     for (platform, tenants), record in files.records.items():
-        trace = traces[f"{platform}, tenants={tenants}"]
+        trace = traces[f"{platform}, tenants {tenants}"]
         assert trace["page_writes"] == record.metrics["written_pages"]
         assert set(trace["tenants"]) >= set(EVERYONE[:tenants])
     for run in said["runs"]:
@@ -174,7 +174,7 @@ def test_four_docker_containers_are_told_apart_and_the_missing_control_is_said(t
     pages = in_write_backs(found.pages(record))
     assert all(PAGES <= pages[role] <= PAGES * 1.1 for role in EVERYONE)
     assert record.metrics["trace_lost_events"] == 0
-    (section,) = [each for each in found.tare("kernel", "store")["sections"] if each["name"] == "writebacks"]
+    (section,) = [each for each in found.tare("analyse", "kernel", "store")["sections"] if each["name"] == "writebacks"]
     assert any("no plain processes of the host" in note for note in section["notes"])
 
 

@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tare.host import LocalHost, Scope
+from tare.base.host import LocalHost, Scope
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.power_rails import PowerRails
 from tare.parts.probes.power_rapl import PowerRapl
@@ -19,7 +19,7 @@ PROBES = (Cpu(), PowerRails(), PowerRapl(), Temperature(period=0.1), Thermal(per
 
 
 def main() -> None:
-    obstacles = [sentence for probe in PROBES for sentence in probe.obstacles(LocalHost())]
+    obstacles = [sentence for probe in PROBES for sentence in map(str, probe.obstacles(LocalHost()))]
     with tempfile.TemporaryDirectory() as folder:
         spool = Path(folder) / "spool.db"
         with Sampler(PROBES, spool, period_s=0.05) as sampler:

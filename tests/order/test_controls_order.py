@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from knobs import DEAD, FileKnob, journal_in, knob_host, make_findable, stand
-from tare.errors import ControlNotHeld, NotRestoredError
-from tare.host import Host
+from tare.base.errors import ControlNotHeld, NotRestoredError
+from tare.base.host import Host
 from tare.parts.protocols import Control, Json
 from tare.testing import FakeHost
-from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls
-from tare.trial.restoration import restore
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.restoration import restore
 
 FOUND = {"a": "old", "b": "old"}
 

@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tare.errors import TrialError
-from tare.host import Exit, Host, Job, Scope, Site
+from tare.base.errors import TrialError
+from tare.base.host import Exit, Host, Job, Scope, Site
 from tare.parts.protocols import Control, Platform, Workload
 from tare.plan.model import Cell, Trial
 from tare.records.store import Store
 from tare.testing import FakeHost, FakeProcess
 from tare.trial import engine
 from tare.trial.engine import Bench, run_trial
-from tare.trial.journal import Journal
-from tare.trial.sampler import SamplerReport
+from tare.trial.sampler_report import SamplerReport
+from tare.trial.undo.journal import Journal
 
 WHOLE = [
     "prepare",
@@ -114,7 +114,7 @@ class Work(Workload):
     def prepare(self, host: Host) -> None:
         Device.lines.append("prepare")
 
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
         Device.lines.append("job")
         return Job(("work",))
 
@@ -141,7 +141,7 @@ class QuietSampler:
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "Sampler", QuietSampler)
-    monkeypatch.setattr("tare.trial.desk.SHARED_MEMORY", tmp_path / "shm")
+    monkeypatch.setattr("tare.trial.workdir.SHARED_MEMORY", tmp_path / "shm")
     (tmp_path / "shm").mkdir()
     with Store.create(tmp_path / "store", {"study": "s"}, "study: s") as store:
         host = Device(files={"knob": "old"})
@@ -178,7 +178,7 @@ def test_a_whole_trial_opens_everything_once_and_closes_it_in_reverse(bench, tmp
 def test_a_trial_that_fails_at_any_step_leaves_the_device_as_it_was(bench, tmp_path, line):
     record = run(bench, Log(line, TrialError("it broke here")))
     assert record.state == "failed"
-    assert "it broke here" in record.reasons[0]
+    assert "it broke here" in str(record.reasons[0])
     assert left_behind(bench, tmp_path) == []
     assert bench.store.find(record.trial).state == "failed"
 
@@ -186,7 +186,7 @@ def test_a_trial_that_fails_at_any_step_leaves_the_device_as_it_was(bench, tmp_p
 def test_a_knob_that_cannot_be_put_back_stays_in_the_journal_for_the_runner_to_find(bench, tmp_path):
     record = run(bench, Log("write knob old", TrialError("it broke here")))
     assert record.state == "failed"
-    assert "NOT left as it was found" in record.reasons[0]
+    assert "NOT left as it was found" in str(record.reasons[0])
     assert len(left_behind(bench, tmp_path)) == 1
 
 
@@ -203,7 +203,7 @@ def test_a_trial_that_is_cut_off_at_any_step_is_kept_as_interrupted(bench, tmp_p
 def test_a_part_that_raises_anything_costs_one_trial_and_leaves_its_traceback(bench, tmp_path, line):
     record = run(bench, Log(line, Broken("no space left on device")))
     assert record.state == "failed"
-    assert "Broken: no space left on device" in record.reasons[0]
+    assert "Broken: no space left on device" in str(record.reasons[0])
     assert "test_trial_order.py" in record.facts["traceback"]
     assert left_behind(bench, tmp_path) == []
 
@@ -213,7 +213,7 @@ def test_an_early_end_of_the_workload_is_in_the_record_with_its_last_words(bench
     monkeypatch.setattr(Inside, "spawn", lambda self, job: FakeProcess(died))
     record = run(bench, Log())
     assert record.state == "failed"
-    assert "no such data set" in record.reasons[0]
+    assert "no such data set" in str(record.reasons[0])
     assert bench.store.output(record.trial, record.attempt)[1] == "no such data set"
 
 

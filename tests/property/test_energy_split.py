@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metered import BARE, DOCKER, Held, idle_trials, trials
-from tare.analysis.energy.baseload import with_baseload
-from tare.analysis.energy.findings import energy_findings
-from tare.analysis.energy.idle import by_mode, idle_powers
+from tare.analysis.baseload import by_mode, idle_powers, with_baseload
+from tare.analysis.energy import energy_findings
 
 WATTS, SECONDS, JOULES = st.floats(0.5, 500.0), st.floats(1e-4, 10.0), st.floats(0.0, 1000.0)
 

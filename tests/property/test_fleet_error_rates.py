@@ -14,12 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from some_records import draft
-from tare.analysis.fleet.centres import Centre, centre_of, error_variances, own_variances
-from tare.analysis.fleet.gathering import Sighting
-from tare.analysis.fleet.random_effects import pooled
-from tare.analysis.fleet.spread import spread
-from tare.analysis.fleet.unlike import set_aside, unlike
-from tare.analysis.ranks import Floats
+from tare.analysis.fleet.effects import outlying, set_aside
+from tare.analysis.fleet.random_effects import Centre, centre_of, error_variances, own_variances, pooled, spread
+from tare.analysis.statistics import Floats
+from tare.records.trials import TrialRow
 
 EFFECT, NOISE, BLOCKS = 0.02, 0.02, 6
 FLEETS = 240
@@ -58,7 +56,7 @@ def test_the_mean_and_the_next_device_lie_in_their_intervals(devices: int, tau: 
 @pytest.mark.parametrize(("devices", "spikes"), [(4, 0.0), (6, 0.0), (12, 0.0), (24, 0.0), (6, 0.15), (12, 0.15)])
 def test_a_healthy_fleet_raises_few_false_alarms(devices: int, spikes: float) -> None:
     rng = np.random.default_rng(8)
-    alarms = sum(bool(unlike(set_aside(*values_of(fleet(rng, devices, 0.01, spikes))))) for _ in range(FLEETS))
+    alarms = sum(bool(outlying(set_aside(*values_of(fleet(rng, devices, 0.01, spikes))))) for _ in range(FLEETS))
 
     assert alarms / FLEETS <= 0.05 + three_deviations(0.05)
 
@@ -70,7 +68,7 @@ def test_devices_that_are_a_fifth_slower_are_found(devices: int, odd: int, least
     for _ in range(FLEETS):
         values, errors, own = values_of(fleet(rng, devices, 0.01))
         values[:odd] += math.log(1.2)
-        places = {test.place for test in unlike(set_aside(values, errors, own))}
+        places = {test.place for test in outlying(set_aside(values, errors, own))}
         found += places >= set(range(odd))
         wrong += bool(places - set(range(odd)))
     assert found / FLEETS >= least
@@ -95,12 +93,12 @@ def test_spread_between_and_within_devices_lies_in_its_interval(devices: int) ->
         assert count / fleets >= 0.95 - three_deviations(0.95, fleets)
 
 
-def _trials(rng: np.random.Generator, devices: int) -> list[Sighting]:
+def _trials(rng: np.random.Generator, devices: int) -> list[TrialRow]:
     made = []
     for place, true in enumerate(rng.normal(0, 0.02, devices)):
         for block, noise in enumerate(rng.normal(0, 0.01, BLOCKS)):
             record = draft(f"{place}-{block}", metrics={"step_s": 0.1 * math.exp(true + noise)})
-            made.append(Sighting(record, f"d{place}", "orin", str(block)))
+            made.append(TrialRow.of(record, device=f"d{place}", device_type="orin", block_id=str(block)))
     return made
 
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flushing_reference import Write, reference
-from tare.analysis.flushing import buffer, numbering, replay, sweep
-from tare.analysis.flushing.compiled import IS_COMPILED
-from tare.analysis.flushing.model import DESTAGES, POLICIES, Layer, Run
-from tare.analysis.flushing.sweep import simulate
-from tare.analysis.flushing.traces import Trace, trace_of
+from tare.analysis.nvm import replay
+from tare.analysis.nvm import trace as numbering
+from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Run
+from tare.analysis.nvm.replay import simulate
+from tare.analysis.nvm.trace import IS_COMPILED, Trace, trace_of
 
 PAGE = 4096
 DISK_S, NVM_S = 0.002, 1e-6
@@ -70,8 +70,8 @@ def test_each_run_is_that_of_the_obvious_implementation(
 ) -> None:
     writes = made(raw)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "PIECE_WRITES", piece)  # what is kept from piece to piece is part of the promise
-        patch.setattr(buffer, "SPARE", 4)  # so that queues are tidied within a short trace
+        patch.setattr(replay, "PIECE_WRITES", piece)  # what is kept from piece to piece is part of the promise
+        patch.setattr(replay, "SPARE", 4)  # so that queues are tidied within a short trace
         found = simulate(trace(writes), asked, PAGE, divided)
     for run in found.runs:
         assert_as_reference(run, writes, divided)
@@ -86,11 +86,11 @@ def test_without_numba_the_same_comes_out(raw: Any, layer: Layer, divided: bool)
     writes = made(raw)
     fast = simulate(trace(writes), [layer], PAGE, divided)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (buffer, numbering, sweep):
+        for module in (replay, numbering, replay):
             patch.setattr(module, "IS_COMPILED", False)
         for name in ("_coldest", "_tidy", "_destage", "_short_of_room"):
             patch.setattr(replay, name, getattr(replay, name).py_func)
-        patch.setattr(buffer, "replay", replay.replay.py_func)
+        patch.setattr(replay, "replay", replay.replay.py_func)
         slow = simulate(trace(writes), [layer], PAGE, divided)
     assert slow.runs == fast.runs
 

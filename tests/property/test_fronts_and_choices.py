@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tare.analysis.fronts import could_be_on_front, dominates, on_front
+from tare.analysis.choose.front import could_be_on_front, dominates, on_front
+from tare.analysis.choose.recommend.candidates import Predicted
+from tare.analysis.choose.recommend.decide import recommend
+from tare.analysis.choose.recommend.job import Job, Limit
 from tare.analysis.model import Estimate
-from tare.analysis.observations import Observation
-from tare.analysis.recommend import Job, Limit, Predicted, recommend
+from tare.records.trials import TrialRow
 
 STUDIES = 100
 
@@ -62,7 +64,7 @@ def study(chance, modes, trials, deviation, step):
     """Modes whose true times lie around the deadline; the slower a mode, the less energy it takes."""
     centres = math.log(100) + (np.arange(modes) - modes / 2) * step
     made = [
-        Observation(
+        TrialRow.foreign(
             {"mode": float(mode)},
             {"time": float(np.exp(centres[mode] + chance.normal(0, deviation))), "energy": 1000.0 - 10 * mode},
             f"{mode}.{trial}",
@@ -103,7 +105,9 @@ figures = st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1
 def test_what_is_recommended_keeps_every_limit_at_least_as_surely_as_asked(modes, trials, at_most, confidence, seed):
     chance = np.random.default_rng(seed)
     made = [
-        Observation({"mode": float(n)}, {"time": a * float(np.exp(chance.normal(0, 0.1))), "energy": b}, f"{n}.{t}")
+        TrialRow.foreign(
+            {"mode": float(n)}, {"time": a * float(np.exp(chance.normal(0, 0.1))), "energy": b}, f"{n}.{t}"
+        )
         for n, (a, b) in enumerate(modes)
         for t in range(trials)
     ]
@@ -126,7 +130,7 @@ def test_what_is_recommended_keeps_every_limit_at_least_as_surely_as_asked(modes
 @given(figures, st.randoms(use_true_random=False))
 def test_the_recommendation_does_not_depend_on_the_order_of_rows(modes, chance):
     made = [
-        Observation({"mode": float(n)}, {"time": a * (1 + t / 100), "energy": b * (1 + t / 100)}, f"{n}.{t}")
+        TrialRow.foreign({"mode": float(n)}, {"time": a * (1 + t / 100), "energy": b * (1 + t / 100)}, f"{n}.{t}")
         for n, (a, b) in enumerate(modes)
         for t in range(3)
     ]
@@ -142,7 +146,7 @@ def test_the_recommendation_does_not_depend_on_the_order_of_rows(modes, chance):
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0.2, 5), st.floats(0.01, 1), st.floats(0.2, 5))
 def test_a_prediction_is_offered_only_where_its_interval_keeps_the_limit(value, width, at_most):
-    made = [Observation({"mode": 0.0}, {"time": 0.1, "energy": 100.0}, f"0.{n}") for n in range(6)]
+    made = [TrialRow.foreign({"mode": 0.0}, {"time": 0.1, "energy": 100.0}, f"0.{n}") for n in range(6)]
     time = Estimate(value, value * math.exp(-width), value * math.exp(width), 4, "a model")
     offered = [Predicted({"mode": 1.0}, {"time": time, "energy": Estimate(1.0, 0.9, 1.1, 4, "a model")})]
 

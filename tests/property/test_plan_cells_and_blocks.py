@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stand_in_parts import stand_ins
-from tare.errors import StudyError
-from tare.plan.matrix import baseline, cells, size
-from tare.plan.order import changes, trials
+from tare.base.errors import StudyError
+from tare.plan.matrix import baseline, cells, changes, size, trials
 from tare.study.load import from_plain
 from tare.study.model import Study
 

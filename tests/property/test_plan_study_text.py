@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stand_in_parts import stand_ins
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.study.load import from_plain, loads
 from tare.study.model import Study
 

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from made_up_modes import CLOCKS, CORES, KINDS, pipeline
-from tare.analysis.predict.evaluate import evaluate
-from tare.analysis.predict.fit import fit
-from tare.analysis.predict.law import Law, busy_share
-from tare.analysis.predict.modes import Columns, ModeTable, Workload, read_modes
-from tare.analysis.predict.predictions import Answer, predict
-from tare.analysis.predict.resources import coordinates, resources
-from tare.analysis.predict.surface import surface
+from tare.analysis.choose.predict.evaluate import evaluate
+from tare.analysis.choose.predict.fit import fit, surface
+from tare.analysis.choose.predict.law import Law, busy_share, coordinates, resources
+from tare.analysis.choose.predict.modes import Columns, ModeTable, Workload, read_modes
+from tare.analysis.choose.predict.predictions import Answer, predict
 
 FEATURES = ("gpu_mhz", "cores")
 MODES = np.array([(clock, cores) for clock in CLOCKS for cores in CORES], dtype=float)

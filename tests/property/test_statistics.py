@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tare.analysis.compare import compare
+from tare.analysis.compare import compare, detectable, mde
 from tare.analysis.model import Measurement
-from tare.analysis.power import detectable, mde
-from tare.analysis.stopping import LOOKING_ALPHA, enough
+from tare.analysis.noise import LOOKING_ALPHA, enough
 
 STUDIES = 1_000
 DRIFT = 0.08

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from some_records import MEMORY
-from tare.measures import Channel
+from tare.base.rulings import CODES, WEIGHTS, Ruling
+from tare.base.units import Channel
 from tare.records.model import Record
 from tare.records.spool import SpoolWriter, read_spool
 from tare.records.store import Store
@@ -26,7 +27,9 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
     max_leaves=8,
 )
-SENTENCES = st.lists(ANY_TEXT, max_size=3).map(tuple)
+RULINGS = st.lists(
+    st.builds(Ruling, st.sampled_from(sorted(CODES)), st.sampled_from(sorted(WEIGHTS)), ANY_TEXT, ANY_TEXT), max_size=3
+).map(tuple)
 RECORDS = st.builds(
     Record,
     trial=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True),
@@ -37,8 +40,8 @@ RECORDS = st.builds(
     twin=st.integers(0, 3),
     settings=st.dictionaries(ANY_TEXT, PLAIN, max_size=4),
     state=st.sampled_from(["ok", "suspect", "invalid", "failed", "timeout", "oom", "interrupted"]),
-    reasons=SENTENCES,
-    notes=SENTENCES,
+    reasons=RULINGS,
+    notes=RULINGS,
     metrics=st.dictionaries(TEXT, FINITE, max_size=4),
     phases=st.dictionaries(TEXT, FINITE, max_size=4),
     facts=st.dictionaries(ANY_TEXT, PLAIN, max_size=4),
@@ -97,7 +100,8 @@ def test_a_trial_comes_back_exactly(
             assert again.output(*key) == (out, err)
             assert again.lost_marks(*key) == lost
             assert again.text() == text
-            assert again.study == record.as_json() | {"reasons": list(record.reasons), "notes": list(record.notes)}
+            plain = record.as_json()
+            assert again.study == plain | {"reasons": list(plain["reasons"]), "notes": list(plain["notes"])}
 
 
 @UNHURRIED

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.testing import FakeClock
-from tare.trial.ticks import ticks
+from tare.trial.sampler_report import ticks
 
 PERIOD_NS = 100_000_000
 works_ns = st.lists(st.integers(0, 20 * PERIOD_NS), min_size=1, max_size=50)  # how long each tick's work takes

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from made_up_pages import common, discarded, event, page, stamp
-from tare.traces.decode import decode
+from tare.traces.decode import coded, cut, decode, lost, padded, walk, words_of
 from tare.traces.formats import PageLayout, parse_event
-from tare.traces.pages import lost, padded, walk
-from tare.traces.texts import coded, cut, words_of
-from tare.traces.timeline import Timeline
+from tare.traces.roles import Timeline
 
 FORMAT = parse_event(
     "name: odd\nID: 7\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n"

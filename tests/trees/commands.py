@@ -6,14 +6,17 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
-_NVPMODEL = """#!{python} -S
+_NVPMODEL = """#!/bin/sh
+'''exec' {python} -S "$0" "$@"
+' '''
 import sys, time
 sys.path.insert(0, {source!r})
 from pathlib import Path
-from tare.parts.nvpmodel import parse
+from tare.drivers.power.nvpmodel import parse
 
 ROOT, HOW = Path({root!r}), {behaviour!r}
 STATUS = ROOT / "var/lib/nvpmodel/status"
@@ -54,11 +57,13 @@ for value in model.values:
 STATUS.write_text("pmode:%04d fmode:quiet\\\\n" % model.id)
 """
 
-_JETSON_CLOCKS = """#!{python} -S
+_JETSON_CLOCKS = """#!/bin/sh
+'''exec' {python} -S "$0" "$@"
+' '''
 import sys, time
 sys.path.insert(0, {source!r})
 from pathlib import Path
-from tare.parts.nvpmodel import parse
+from tare.drivers.power.nvpmodel import parse
 
 ROOT, HOW = Path({root!r}), {behaviour!r}
 OVERRIDE = ROOT / "sys/kernel/debug/emc_override"
@@ -106,7 +111,7 @@ def jetson_clocks(folder: Path, root: Path = Path("/"), behaviour: str = "works"
 def _command(path: Path, text: str, root: Path, behaviour: str) -> Path:
     source = str(Path(__file__).parents[2] / "src")
     path.parent.mkdir(parents=True, exist_ok=True)
-    filled = text.format(python=sys.executable, source=source, root=str(root), behaviour=behaviour)
+    filled = text.format(python=shlex.quote(sys.executable), source=source, root=str(root), behaviour=behaviour)
     path.write_text(filled.replace("\\\\n", "\\n"))
     path.chmod(0o755)
     return path

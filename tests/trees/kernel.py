@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path, PurePath
 
-from tare.host import LocalHost
-from tare.parts.core_list import core_text, cores
+from tare.base.host import LocalHost
+from tare.base.units import core_text, cores
 from trees.files import CPUS
 
 Board = Callable[..., "Kernel"]  # what the fixture of that name is

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
-from tare.analysis.compare import unknown_name
-from tare.analysis.devices import DEVICE, TYPE
-from tare.errors import StudyError
+from tare.analysis.labels import Labels, Words, make_labels, place, signature, text
+from tare.base.errors import StudyError
+from tare.base.near_name import unknown_name
 from tare.records.model import Record
+from tare.records.trials import DEVICE, TYPE, grouped
 
 
 @dataclass(frozen=True)
 class Cells:
-    """How records fall into levels of one factor, within equal settings of the others."""
+    """How records fall into levels of one factor, within equal settings of the others.
+
+    Levels, surroundings and labels are texts for people, each unique among these records (labels.py).
+    """
 
     by: str
-    own: tuple[str, ...]  # settings of the factor itself, where one level comes in several (two docker images)
-    rest: tuple[str, ...]  # other factors that the records differ in
+    own: tuple[str, ...] = ()  # settings of the factor itself, where one level comes in several (two docker images)
+    rest: tuple[str, ...] = ()  # other factors that the records differ in
+    levels: Labels | None = None
+    around: Labels | None = None
+    known: Mapping[tuple[str, str], str] = field(default_factory=dict)  # level, surroundings -> label
+    words: Mapping[str, Words] = field(default_factory=dict)  # of each level and of each surroundings
 
     def level(self, record: Record) -> str:
-        """`docker`, or `docker, platform.seccomp=off` where docker was run in several ways."""
-        return ", ".join([text(record.settings[self.by]), *_assignments(record.settings, self.own)])
+        """`docker`, or `docker, seccomp off` where docker was run in several ways."""
+        return text(record.settings[self.by]) if self.levels is None else str(self.levels.words(record.settings))
 
     def surroundings(self, record: Record) -> str:
-        """`workload.batch=64`: what else tells this record's cell from others; empty where nothing does."""
-        return ", ".join(_assignments(record.settings, self.rest))
+        """`batch 64`: what else tells this record's cell from others; empty where nothing does."""
+        return "" if self.around is None else str(self.around.words(record.settings))
 
     def label(self, record: Record) -> str:
-        return join(self.level(record), self.surroundings(record))
+        return self.joined(self.level(record), self.surroundings(record))
+
+    def joined(self, level: str, surroundings: str) -> str:
+        """The label of a level within surroundings; neither need have been run."""
+        if (level, surroundings) in self.known:
+            return self.known[level, surroundings]
+        as_platform = Words(platform=level) if self.by == "platform" else Words(others=(level,))
+        return str(self.words.get(level, as_platform) + self.words.get(surroundings, Words(others=(surroundings,))))
 
 
 def join(level: str, surroundings: str) -> str:
@@ -39,11 +53,26 @@ def join(level: str, surroundings: str) -> str:
 
 def cells(records: Sequence[Record], by: str) -> Cells:
     """The levels of `by` and the other factors that vary, each told by as few settings as possible."""
-    names = sorted({name for record in records for name in record.settings}, key=lambda name: (name.count("."), name))
+    names = sorted({name for record in records for name in record.settings}, key=place)
     own = [name for name in names if name.startswith(f"{by}.")]
     rest = [name for name in names if name != by and name not in own and not (by == TYPE and name == DEVICE)]
     rest = [name for name in rest if name not in _other_names(records, by, rest)]
-    return Cells(by, _telling(records, own, (by,)), _telling(records, rest, ()))
+    return _labelled(records, Cells(by, _distinguishing(records, own, (by,)), _distinguishing(records, rest, ())))
+
+
+def _labelled(records: Sequence[Record], plain: Cells) -> Cells:
+    having = [record.settings for record in records if plain.by in record.settings]
+    ours = (plain.by, *plain.own)
+    levels, around = make_labels(having, ours, plain.rest), make_labels(having, plain.rest, ours)
+    pairs = {(levels.words(settings), around.words(settings)) for settings in having}
+    called = grouped(pairs, lambda pair: str(pair[0] + pair[1]))
+    known = {
+        (str(level), str(where)): label if len(held) == 1 else f"{level}; {where or '-'}"
+        for label, held in called.items()
+        for level, where in held
+    }
+    words = {str(each): each for pair in pairs for each in pair}
+    return replace(plain, levels=levels, around=around, known=known, words=words)
 
 
 def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> set[str]:
@@ -55,20 +84,20 @@ def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> se
     if not part.startswith("control."):
         return set()
     beside = [name for name in names if name.rpartition(".")[0] == part]
-    again = {name for name in beside if _tells(records, (by,), name)}
+    again = {name for name in beside if _determines(records, (by,), name)}
     kept = [name for name in beside if name not in again]
-    for name in sorted(kept, key=lambda each: -len({_signature(record.settings, (each,)) for record in records})):
+    for name in sorted(kept, key=lambda each: -len({signature(record.settings, (each,)) for record in records})):
         others = tuple(each for each in kept if each != name)
-        if others and _tells(records, (by, *others), name):
+        if others and _determines(records, (by, *others), name):
             kept.remove(name)
             again.add(name)
     return again
 
 
-def _tells(records: Sequence[Record], names: tuple[str, ...], name: str) -> bool:
+def _determines(records: Sequence[Record], names: tuple[str, ...], name: str) -> bool:
     """Whether whoever knows `names` of a record knows `name` of it."""
-    known = {_signature(record.settings, names) for record in records}
-    return len({_signature(record.settings, (*names, name)) for record in records}) == len(known)
+    known = {signature(record.settings, names) for record in records}
+    return len({signature(record.settings, (*names, name)) for record in records}) == len(known)
 
 
 def resolve_factor(records: Iterable[Record], name: str) -> str:
@@ -85,11 +114,14 @@ def resolve_factor(records: Iterable[Record], name: str) -> str:
 
 
 def baseline_level(records: Sequence[Record], label: Cells, against: Any) -> str:
-    """The level that `against` names: by its whole label, by its name, or with fields (`{docker: {cpus: 1}}`)."""
+    """The level that `against` names: by its label, settings or name, or with fields (`{docker: {cpus: 1}}`)."""
     name, fields = _named(against)
     levels = {label.level(record): record for record in records}
     if name in levels:
         return name
+    written = {assigned(record.settings, label.by, label.own): level for level, record in levels.items()}
+    if name in written:
+        return written[name]
     of_name = [level for level, record in levels.items() if _means(text(record.settings[label.by]), name)]
     exact = [level for level in of_name if _has(levels[level].settings, label.by, fields)]
     found = exact if fields and exact else of_name
@@ -113,7 +145,7 @@ def _named(against: Any) -> tuple[str, Mapping[str, Any]]:
         return str(name), fields if isinstance(fields, Mapping) else {}
     if isinstance(against, list) and against:
         stack = against[0] if isinstance(against[0], list) else against
-        return "+".join(_named(storey)[0] for storey in stack), {}
+        return "+".join(_named(platform)[0] for platform in stack), {}
     return text(against), {}
 
 
@@ -121,27 +153,36 @@ def _has(settings: Mapping[str, Any], by: str, fields: Mapping[str, Any]) -> boo
     return all(settings.get(f"{by}.{name}") == value for name, value in fields.items())
 
 
-def text(value: Any) -> str:
-    """A setting as a label: words as they are, several names joined (`cpu+pids`), the rest as in JSON."""
-    if isinstance(value, list) and all(isinstance(each, str) and each.isidentifier() for each in value):
-        return "+".join(value) or "none"
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-
-
-def _telling(records: Sequence[Record], names: Iterable[str], start: tuple[str, ...]) -> tuple[str, ...]:
+def _distinguishing(records: Sequence[Record], names: Iterable[str], start: tuple[str, ...]) -> tuple[str, ...]:
     """Those of `names` that tell records apart which the names before them do not."""
-    groups = {_signature(record.settings, start) for record in records}
+    groups = {signature(record.settings, start) for record in records}
     told = start
     for name in names:
-        finer = {_signature(record.settings, (*told, name)) for record in records}
+        finer = {signature(record.settings, (*told, name)) for record in records}
         if len(finer) > len(groups):
             told, groups = (*told, name), finer
+    for name in reversed(told[len(start) :]):  # one that later ones have made needless is left out
+        fewer = tuple(each for each in told if each != name)
+        if len({signature(record.settings, fewer) for record in records}) == len(groups):
+            told = fewer
     return told[len(start) :]
 
 
-def _signature(settings: Mapping[str, Any], names: Iterable[str]) -> tuple[str | None, ...]:
-    return tuple(text(settings[name]) if name in settings else None for name in names)
+def assigned(settings: Mapping[str, Any], by: str, own: Iterable[str]) -> str:
+    """A level in the words of a study: `docker, platform.seccomp=false`."""
+    return ", ".join([text(settings[by]), *(f"{name}={text(settings[name])}" for name in own if name in settings)])
 
 
-def _assignments(settings: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    return [f"{name}={text(settings[name])}" for name in names if name in settings]
+CACHE, EMULATED, WORKERS = "control.page_cache.state", "control.storage.emulate", "workload.workers"
+ALWAYS_COLD, COLD, WARM = "cold_every_epoch", "cold", "warm"
+
+When: TypeAlias = Literal["in every epoch", "in the first epoch", "never"]
+EVERY: When = "in every epoch"
+FIRST: When = "in the first epoch"  # later ones find in the page cache what it has read
+NEVER: When = "never"  # all of it was in the page cache before
+_WHEN: Mapping[object, When] = {ALWAYS_COLD: EVERY, COLD: FIRST, WARM: NEVER}
+
+
+def reads(cache: object) -> When | None:
+    """When the medium is read under this state of the page cache; None where it was left alone, and nobody knows."""
+    return _WHEN.get(cache)

@@ -2,25 +2,122 @@
 
 *equivalent* when the whole interval lies inside the margin (also when it leaves out zero), else *slower* or *faster*
 when it leaves out zero, else *cannot tell*. docs/decisions/0002-statistics.md says why the interval is what it is.
+
+The smallest effect that a run could have seen, and how many trials a verdict would take.
+
+Start from the noncentral t distribution at the level that the rank test really attains, then pay for ranks: their
+asymptotic efficiency under normal noise is 3/pi, and the few extreme orders that decide at small n cost a little
+more. `benchmarks/coverage.py` plants effects of this size and counts how many are found (80 % within 2 points).
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from scipy import special
 
 from tare.analysis import sentences
+from tare.analysis.estimators import Shift, Sides, line_up
 from tare.analysis.model import Comparison, Measurement, Word
-from tare.analysis.power import MOST, mde, t_mde, trials_for
-from tare.analysis.shift import Shift
-from tare.analysis.sides import Sides, line_up
-from tare.analysis.stats import ALPHA, FLOOR, RESAMPLES, holm_levels, median_estimate, ratio_of_medians
-from tare.errors import StudyError
+from tare.analysis.statistics import (
+    ALPHA,
+    FLOOR,
+    RESAMPLES,
+    holm_levels,
+    mann_whitney_null,
+    median_estimate,
+    ratio_of_medians,
+    signed_rank_null,
+)
+from tare.base.errors import StudyError
+from tare.base.near_name import unknown_name
+from tare.base.rulings import Ruling
+from tare.records.trials import grouped
+
+POWER = 0.8
+MOST = 10_000  # a plan for more trials than this helps nobody
+_RANK_COST = math.sqrt(math.pi / 3)
+_FEW_ORDERS_COST = 0.05  # fitted by simulation, n = 6..20, levels 0.5..5 %
+
+
+def t_detectable(n: int, alpha: float = ALPHA, *, paired: bool) -> float:
+    """Smallest shift that a t test sees with 80 % power, in standard deviations of what it is made of.
+
+    Paired: of a block's log-ratio, over n blocks. Unpaired: of a single trial, with n trials a side (the table of
+    docs/explanation/validity.md: 1.80 at n = 6).
+    """
+    return _noncentrality(n - 1 if paired else 2 * n - 2, alpha) * math.sqrt((1 if paired else 2) / n)
+
+
+def _noncentrality(freedom: float, alpha: float) -> float:
+    """The shift, in standard errors, that a two-sided t test at `alpha` sees with 80 % power."""
+    threshold = -float(special.stdtrit(freedom, alpha / 2))
+    return float(special.nctdtrinc(freedom, 1 - POWER, threshold))
+
+
+@lru_cache(maxsize=4096)
+def detectable(n: int, alpha: float = ALPHA, *, paired: bool) -> float:
+    """The same for the test that tare uses: ranks where they reach the level, t where they cannot."""
+    null = signed_rank_null(n) if paired else mann_whitney_null(n, n)
+    k = null.critical(alpha / 2)
+    if k < 0:
+        return t_detectable(n, alpha, paired=paired)
+    if paired and k == 0:  # every block must point the same way: that has a closed form
+        return float(special.ndtri(POWER ** (1 / n)))
+    cost = _RANK_COST * (1 + _FEW_ORDERS_COST / max(k, 0.5))
+    return t_detectable(n, 2 * null.at_most(k), paired=paired) * cost
+
+
+def mde(deviation: float, n: int, alpha: float = ALPHA, *, paired: bool) -> float | None:
+    """The smallest effect, as a share, that n blocks (or trials a side) see with 80 % power; None below the floor.
+
+    `deviation` is the standard deviation of block log-ratios (paired) or of a side's log values (unpaired).
+    """
+    return math.expm1(detectable(n, alpha, paired=paired) * deviation) if n >= FLOOR else None
+
+
+def t_mde(standard_error: float, freedom: float, alpha: float = ALPHA) -> float:
+    """The same for a t interval, of which the standard error is known."""
+    return math.expm1(_noncentrality(freedom, alpha) * standard_error * _unbiased(freedom))
+
+
+def expected_mde(cv: float, n: int, *, paired: bool = True, alpha: float = ALPHA) -> float | None:
+    """Before a run: what n blocks (or trials a side) would see, if trials vary by `cv` within a block."""
+    log_deviation = math.sqrt(math.log1p(cv**2))
+    return mde(log_deviation * (math.sqrt(2) if paired else 1), n, alpha, paired=paired)
+
+
+def trials_for(
+    effect: float, deviation: float, alpha: float = ALPHA, *, paired: bool, start: int = FLOOR
+) -> int | None:
+    """The smallest n, from `start` on, whose smallest detectable effect is `effect` or less; None beyond 10,000."""
+    if effect <= 0:
+        return None
+    shift = math.log1p(effect)
+
+    def seen_by(n: int) -> bool:
+        return detectable(n, alpha, paired=paired) * deviation <= shift
+
+    low, high = max(FLOOR, start), MOST
+    if seen_by(low):
+        return low
+    if not seen_by(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if seen_by(middle) else (middle, high)
+    return high
+
+
+def _unbiased(freedom: float) -> float:
+    """A sample's standard deviation is a little small on average; this makes up for it (5 % at n = 6)."""
+    return 1 + 1 / (4 * freedom)
+
 
 USUAL_BASELINE = "bare"
-LISTED, NEAREST = 20, 5  # names in an answer to one that is not known
 TIE = 1e-11  # logs are rounded to 1e-12: an interval that ends on the margin must not pass it by that
 
 
@@ -33,7 +130,7 @@ class Contest:
     ours: Sequence[Measurement]
     theirs: Sequence[Measurement]
     floor: float | None = None  # A/A: by how much two runs of the same thing differed
-    notes: tuple[str, ...] = ()
+    notes: tuple[Ruling, ...] = ()
 
 
 def compare(
@@ -74,27 +171,15 @@ def pick_baseline(levels: Sequence[str], against: str | None) -> str:
     return against
 
 
-def unknown_name(what: str, name: str, known: Sequence[str]) -> str:
-    """`There is no level 'dokcer'`, with those that there are and the nearest of them."""
-    nearest = difflib.get_close_matches(name, known, n=NEAREST)
-    is_cut = len(known) > LISTED
-    among = list(dict.fromkeys([*nearest, *known])) if is_cut else known  # the near ones must not be cut off
-    more = f", and {len(among) - LISTED} more" if is_cut else ""
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return f"There is no {what} {name!r}. There is: {', '.join(among[:LISTED])}{more}.{hint}"
-
-
 def contests(
     measurements: Sequence[Measurement],
     against: str,
-    notes: tuple[str, ...] = (),
+    notes: tuple[Ruling, ...] = (),
     levels: Sequence[str] | None = None,
 ) -> list[Contest]:
     """Each other level against `against`. Twin trials are not pooled: they only make the A/A noise floor."""
     levels = list(dict.fromkeys(m.level for m in measurements)) if levels is None else levels
-    sides: dict[tuple[str, bool], list[Measurement]] = {}
-    for m in measurements:
-        sides.setdefault((m.level, m.twin != 0), []).append(m)
+    sides = grouped(measurements, lambda m: (m.level, m.twin != 0))
     twins = [(sides.get((level, True), []), sides.get((level, False), [])) for level in levels]
     floors = [floor for twin, first in twins if (floor := noise_floor(twin, first)) is not None]
     theirs = sides.get((against, False), [])
@@ -171,7 +256,7 @@ def _without_interval(contest: Contest, side: Sides, margin: float, metric: str)
     for level, trials in ((contest.level, contest.ours), (contest.against, contest.theirs)):
         if not trials:
             notes.append(sentences.no_trial(level))
-    if side.n < FLOOR and not side.empty and sentences.NO_COMMON_BLOCK not in side.notes:
+    if 0 < side.n < FLOOR and not side.empty:  # without a common block its note has said so
         notes.append(sentences.about(contest.level, sentences.too_few(side.n, side.paired)))
     return Comparison(
         metric=metric,
@@ -194,7 +279,7 @@ def _without_interval(contest: Contest, side: Sides, margin: float, metric: str)
     )
 
 
-def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[str, ...]) -> Comparison:
+def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[Ruling, ...]) -> Comparison:
     """The effect with its interval, and the word that follows from it."""
     shift, level, (low, high) = test.shift, test.level, test.interval()
     notes = [*plain.notes, *shared]

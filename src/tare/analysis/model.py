@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from tare.base.rulings import Ruling
+
 Word: TypeAlias = Literal["slower", "faster", "equivalent", "cannot_tell"]
 
 
@@ -57,7 +59,7 @@ class Comparison:
     margin: float
     n: int  # blocks that hold both sides, or the smaller side where nothing is paired
     mde: float | None  # the smallest effect that this run had an 80 % chance to see
-    notes: tuple[str, ...] = ()
+    notes: tuple[Ruling, ...] = ()
     paired: bool = False
     method: str = ""
     p: float | None = None  # two-sided, before Holm
@@ -88,14 +90,14 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """A trial whose figures are not used, and why."""
+class FlaggedTrial:
+    """A trial that is excluded, or marked as an outlier, and why."""
 
     trial: str
     label: str
     block: int
     state: str
-    reasons: tuple[str, ...]
+    reasons: tuple[Ruling, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,8 @@ class Weighing:
     comparisons: tuple[Comparison, ...]  # headline metric, one per level
     others: tuple[Comparison, ...] = ()  # the same levels on further metrics (cpu_s, stall_s, wall_s ...), no claims
     differences: tuple[Difference, ...] = ()
-    left_out: tuple[Left, ...] = ()
-    outliers: tuple[Left, ...] = ()  # marked, and used all the same
+    left_out: tuple[FlaggedTrial, ...] = ()
+    outliers: tuple[FlaggedTrial, ...] = ()  # marked, and included
     notes: tuple[str, ...] = ()  # malloc lottery, stop rule and whether it was met, missing cells
     counts: Mapping[str, int] = field(default_factory=dict)  # {"planned": 24, "ok": 22, "invalid": 2}
     measurements: tuple[Measurement, ...] = ()  # headline metric, for figures

@@ -1,19 +1,28 @@
-"""What the noise of a run looks like: between trials, over its blocks, and from glibc's malloc."""
+"""What the noise of a run looks like: between trials, over its blocks, and from glibc's malloc.
+
+When a run may stop: a rule declared before it, and its price.
+
+Looking after each block and stopping when the interval looks tight catches it where it is too tight by luck: at 95 %
+it would cover 93 % (docs/decisions/0002-statistics.md). So a run with such a rule has all its intervals at 96.5 %.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
 
-from tare.analysis.cells import text
-from tare.analysis.model import Measurement
+from tare.analysis.compare import Contest, check_values, contests, pick_baseline, tested
+from tare.analysis.estimators import line_up
+from tare.analysis.labels import text
+from tare.analysis.model import Comparison, Measurement
 from tare.analysis.sentences import percent
-from tare.analysis.stats import variation
-from tare.records.model import USABLE, Record
+from tare.analysis.statistics import FLOOR, variation
+from tare.records.model import Record
+from tare.records.trials import grouped, is_usable
 
 DRIFT_SHARE = 0.02  # block to block, beyond what the trials' own noise explains
 DRIFT_FACTOR = 2.0
@@ -44,7 +53,7 @@ def throttled(levels: Mapping[str, Sequence[Record]]) -> list[str]:
         times = [record.metrics.get("cgroup_nr_throttled", 0.0) for record in records]
         if any(times):
             notes.append(
-                f"{level!r} was stopped by its CPU quota {median(times):.0f} times a trial, "
+                f"{level!r} was stopped by its CPU quota {median(times):.0f} times per trial, "
                 f"{median(spent):.2f} s in all: look at the whole run, the median step hides it."
             )
     return notes
@@ -52,7 +61,7 @@ def throttled(levels: Mapping[str, Sequence[Record]]) -> list[str]:
 
 def malloc_lottery(records: Sequence[Record]) -> str | None:
     """A sentence if identical trials differ in page faults as only a memory allocator's luck makes them differ."""
-    usable = [record for record in records if record.state in USABLE]
+    usable = list(filter(is_usable, records))
     for count in _COUNTS:
         with_it = [record for record in usable if count.metric in record.metrics]
         spreads = [_spread(group, count.metric) for group in _identical(with_it) if len(group) > 1]
@@ -76,10 +85,7 @@ def _lottery_sentence(count: FaultCount, least: float, most: float, records: Seq
 
 
 def _identical(records: Sequence[Record]) -> list[list[Record]]:
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(text(dict(record.settings)), []).append(record)
-    return list(groups.values())
+    return list(grouped(records, lambda record: text(dict(record.settings))).values())
 
 
 def _spread(group: Sequence[Record], metric: str) -> tuple[float, float]:
@@ -89,10 +95,8 @@ def _spread(group: Sequence[Record], metric: str) -> tuple[float, float]:
 
 def loud_levels(measurements: Sequence[Measurement]) -> list[str]:
     """A sentence for each level whose trials vary by more than a tenth."""
-    values: dict[str, list[float]] = {}
-    for m in measurements:
-        values.setdefault(m.level, []).append(m.value)
-    found = {level: variation(trials) for level, trials in values.items()}
+    levels = grouped(measurements, lambda m: m.level)
+    found = {level: variation([m.value for m in trials]) for level, trials in levels.items()}
     return [
         f"{level}: its trials vary by {percent(cv)} (standard deviation over mean): a noisy run."
         for level, cv in found.items()
@@ -121,11 +125,42 @@ def drift(measurements: Sequence[Measurement]) -> str | None:
 
 def _grid(measurements: Sequence[Measurement]) -> tuple[dict[str, dict[str, float]], list[str]]:
     """Log values of the blocks that hold every level once or more (the mean of several)."""
-    values: dict[str, dict[str, list[float]]] = {}
-    for m in measurements:
-        if m.block is not None:
-            values.setdefault(m.block, {}).setdefault(m.level, []).append(math.log(m.value))
     levels = list(dict.fromkeys(m.level for m in measurements))
-    whole = {block: found for block, found in values.items() if len(found) == len(levels)}
-    means = {block: {level: fmean(logs) for level, logs in found.items()} for block, found in whole.items()}
+    means = {}
+    for block, inside in grouped((m for m in measurements if m.block is not None), lambda m: str(m.block)).items():
+        found = grouped(inside, lambda m: m.level)
+        if len(found) == len(levels):
+            means[block] = {level: fmean(math.log(m.value) for m in trials) for level, trials in found.items()}
     return means, levels
+
+
+LOOKING_ALPHA = 0.035
+
+
+def enough(measurements: Sequence[Measurement], *, against: str, until: float, floor: int = FLOOR) -> bool:
+    """Whether every level has `floor` blocks and an interval no wider than plus or minus `until`."""
+    check_values(measurements)
+    levels = list(dict.fromkeys(m.level for m in measurements))
+    if len(levels) < 2 or against not in levels:
+        return False
+    return family_enough(contests(measurements, pick_baseline(levels, against)), until=until, floor=floor)
+
+
+def family_enough(family: Sequence[Contest], *, until: float, floor: int = FLOOR) -> bool:
+    """The same for contests that are already made."""
+    sides = [line_up(contest.ours, contest.theirs) for contest in family]
+    if not sides or any(side.n < max(floor, FLOOR) for side in sides):
+        return False
+    intervals = [test.interval() for test in tested(sides, LOOKING_ALPHA) if test is not None]
+    return all((high - low) / 2 <= until for low, high in intervals)
+
+
+def reached(comparisons: Iterable[Comparison], *, until: float, floor: int = FLOOR) -> bool:
+    """Whether these comparisons, as judged, meet the rule."""
+    widths = [half_width(found) if found.n >= floor else None for found in comparisons]
+    return bool(widths) and all(width is not None and width <= until for width in widths)
+
+
+def half_width(found: Comparison) -> float | None:
+    """Half the width of the interval, as a share; None where there is no interval."""
+    return None if found.low is None or found.high is None else (found.high - found.low) / 2

@@ -3,38 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from tare.analysis.cells import resolve_factor, text
-from tare.analysis.compare import unknown_name
-from tare.analysis.devices import device_of
-from tare.analysis.energy.baseload import records_of
-from tare.analysis.table import Table, read_table
-from tare.errors import StudyError
-from tare.records.attempts import is_usable, newest_attempts
-from tare.records.model import USABLE, Record
-from tare.records.settings import varied
+from tare.analysis.baseload import records_of
+from tare.analysis.cells import resolve_factor
+from tare.analysis.labels import text
+from tare.analysis.table import Table, label_column, read_table
+from tare.base.errors import StudyError
+from tare.base.near_name import unknown_name
+from tare.records.model import Record, varied
 from tare.records.store import Store
-from tare.records.unpacking import is_store
+from tare.records.trials import TrialRow, counted_attempts, has_most_of, is_usable, usable_trials
+from tare.records.unpack import is_store
 
 Setting = str | float
-NOTHING_USABLE = "There is no usable trial to decide from: `tare show` says how each one ended."
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One trial's settings and figures; a setting or a figure that it does not have is absent."""
-
-    settings: Mapping[str, Setting]  # as the caller names them; numbers where every row has a number
-    values: Mapping[str, float]
-    trial: str  # the trial's id, or "row 12"
-    group: str | None = None
-    block: str | None = None  # of a store: what was run together
-    device: str | None = None  # of a store: the board or processor that it ran on
-    when_s: float | None = None  # of a store: when it began, in seconds since 1970
+NOTHING_USABLE = "No usable trial to decide from. See `tare show` for how each one ended."
 
 
 def observations(
@@ -45,7 +30,7 @@ def observations(
     group: str | None = None,
     signed: Collection[str] = (),
     fixed: Collection[str] = (),
-) -> list[Observation]:
+) -> list[TrialRow]:
     """The usable trials of a store, or the rows of a table; `settings` None with a store means all that vary.
 
     `fixed` are the last words of settings that are taken as well where they do not vary (`workers`).
@@ -66,7 +51,7 @@ def columns_of(source: Path) -> list[str]:
     if not is_store(source):
         return list(read_table(source).columns)
     with Store.open(source) as store:
-        usable = [record for record in records_of(store) if record.state in USABLE]
+        usable = [record for record in records_of(store) if is_usable(record)]
     if not usable:
         raise StudyError(f"{source}: {NOTHING_USABLE}")
     return list(dict.fromkeys(name for record in usable for name in (*record.metrics, *record.settings)))
@@ -77,20 +62,17 @@ def source_notes(source: Path) -> list[str]:
     if not is_store(source):
         return []
     with Store.open(source) as store:
-        newest = newest_attempts(store.records())
+        newest = counted_attempts(store.records())
         left_out = [record for record in newest if not is_usable(record)]
         doubted = sum(record.state == "suspect" for record in newest)
         notes = list(store.problems)
     if left_out:
         notes.append(
-            f"{len(left_out)} of {len(newest)} trials did not end well and {_are(len(left_out))} left out; "
-            "`tare show` says why."
+            f"{len(left_out)} of {len(newest)} trials {_are(len(left_out))} excluded as invalid; see `tare show`."
         )
     if doubted:
         are = _are(doubted)
-        notes.append(
-            f"{doubted} of {len(newest)} trials {are} suspect and {are} used all the same; `tare show` says why."
-        )
+        notes.append(f"{doubted} of {len(newest)} trials {are} suspect and {are} included; see `tare show`.")
     return notes
 
 
@@ -103,22 +85,22 @@ def _are(count: int) -> str:
 
 def table_observations(
     table: Table, *, settings: Sequence[str] | None, values: Sequence[str], group: str | None = None
-) -> list[Observation]:
-    """One observation a row. Settings are numbers where the whole column is numeric, else text."""
+) -> list[TrialRow]:
+    """One row each. Settings are numbers where the whole column is numeric, else text."""
     if settings is None:
         others = [name for name in table.columns if name not in values and name != group]
         raise StudyError(
-            f"{table.path}: say which columns are the settings: --settings with some of {', '.join(others)}."
+            f"{table.path}: name the columns that are settings: --settings with some of {', '.join(others)}."
         )
     setting_columns = {name: setting_column(table, name) for name in settings}
     value_columns = {name: figure_column(table, name) for name in values}
     groups = label_column(table, group) if group is not None else [None] * len(table)
     return [
-        Observation(
+        TrialRow.foreign(
             {name: cell for name, column in setting_columns.items() if (cell := column[place]) is not None},
             {name: cell for name, column in value_columns.items() if (cell := column[place]) is not None},
             f"row {place + 1}",
-            groups[place],
+            group=groups[place],
         )
         for place in range(len(table))
     ]
@@ -130,16 +112,6 @@ def figure_column(table: Table, name: str) -> list[float | None]:
         None if cell is None or not cell.strip() else _figure(table, row, name, cell)
         for row, cell in enumerate(table.column(name), start=1)
     ]
-
-
-def label_column(table: Table, name: str) -> list[str]:
-    """A column that says where each row belongs, so that no cell of it may be empty."""
-    labels = []
-    for row, cell in enumerate(table.column(name), start=1):
-        if cell is None or not cell.strip():
-            raise table.error(row, name, "it is empty; every row needs one, or leave the row out.")
-        labels.append(cell.strip())
-    return labels
 
 
 def setting_column(table: Table, name: str) -> list[Setting | None]:
@@ -185,8 +157,8 @@ def record_observations(
     values: Sequence[str],
     group: str | None = None,
     fixed: Collection[str] = (),
-) -> list[Observation]:
-    """One observation a trial: its newest usable attempt that has most of the figures. A/A twins are not pooled in."""
+) -> list[TrialRow]:
+    """One row a trial: its newest usable attempt that has most of the figures. A/A repeats are not pooled in."""
     used = usable_attempts(records, values)
     if not used:
         raise StudyError(NOTHING_USABLE)
@@ -194,45 +166,26 @@ def record_observations(
     names = _setting_names(used, settings, group_name, fixed)
     numeric = {name for name, factor in names.items() if _is_numeric(used, factor)}
     return [
-        Observation(
-            {
+        replace(
+            TrialRow.of(record, group=None if group_name is None else _text_of(record, group_name)),
+            settings={
                 name: float(record.settings[factor]) if name in numeric else text(record.settings[factor])
                 for name, factor in names.items()
                 if factor in record.settings
             },
-            {name: float(record.compared[name]) for name in values if name in record.compared},
-            record.trial,
-            text(record.settings[group_name]) if group_name is not None and group_name in record.settings else None,
-            str(record.block),
-            device_of(record),
-            started_s(record),
+            metrics={name: float(record.compared[name]) for name in values if name in record.compared},
         )
         for record in used
     ]
 
 
-def usable_attempts(records: Iterable[Record], values: Sequence[str]) -> list[Record]:
-    """Of each trial one attempt: usable, with the most of these figures, the newest of such."""
-    chosen: dict[str, Record] = {}
-    for record in records:  # of a trial all attempts, the newest last
-        if record.state not in USABLE or record.twin:
-            continue
-        before = chosen.get(record.trial)
-        if before is None or _held(record, values) >= _held(before, values):
-            chosen[record.trial] = record
-    return list(chosen.values())
+def _text_of(record: Record, name: str) -> str | None:
+    return text(record.settings[name]) if name in record.settings else None
 
 
-def started_s(record: Record) -> float | None:
-    """When the trial began, in seconds since 1970; None where the record does not say."""
-    try:
-        return datetime.fromisoformat(record.started_utc.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return None
-
-
-def _held(record: Record, values: Sequence[str]) -> int:
-    return sum(name in record.compared for name in values)
+def usable_attempts(records: Iterable[Record], figures: Sequence[str]) -> list[Record]:
+    """Of each trial the attempt that counts for these figures; A/A repeats are not pooled in."""
+    return usable_trials(records, has_most_of(figures), repeats=False)
 
 
 def _setting_names(
@@ -252,15 +205,15 @@ def _is_numeric(records: Iterable[Record], factor: str) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in found)
 
 
-def _check_figures(source: Path, rows: Sequence[Observation], values: Sequence[str], signed: Collection[str]) -> None:
+def _check_figures(source: Path, rows: Sequence[TrialRow], values: Sequence[str], signed: Collection[str]) -> None:
     for name in values:
-        if not any(name in row.values for row in rows):
+        if not any(name in row.metrics for row in rows):
             known = [column for column in columns_of(source) if column != name]
             if name in columns_of(source):
                 raise StudyError(f"{source}: {name!r} has no figure in any row.")
             raise StudyError(f"{source}: {unknown_name('figure', name, known)}")
-        below = next((row for row in rows if name not in signed and row.values.get(name, 0.0) < 0), None)
+        below = next((row for row in rows if name not in signed and row.metrics.get(name, 0.0) < 0), None)
         if below is not None:
             raise StudyError(
-                f"{source}, {below.trial}: {name} is {below.values[name]:g}, and cannot be less than zero."
+                f"{source}, {below.trial}: {name} is {below.metrics[name]:g}, and cannot be less than zero."
             )

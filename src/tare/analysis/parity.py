@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from tare.analysis.cells import text
+from tare.analysis.labels import text
 from tare.analysis.model import Difference
 from tare.records.model import Record
+from tare.records.trials import collected
 
 INFERENCE = ("torch_infer", "application", "loadgen")  # workloads that train nothing
 SHOWN = 3  # values named where a side itself has several
@@ -139,13 +140,12 @@ def in_memory(found: Iterable[Difference]) -> list[str]:
 
 def inside(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     """Every key of the fingerprints with the values that it had, sorted."""
-    seen: dict[str, set[str]] = {}
+    seen: list[tuple[str, Any]] = []
     for record in records:
-        for key, value in flat(record.facts.get("inside") or {}).items():
-            seen.setdefault(key, set()).add(text(value))
+        seen += flat(record.facts.get("inside") or {}).items()
         if accel := (record.facts.get("place") or {}).get("accel"):
-            seen.setdefault(ACCEL, set()).add(text(accel))
-    return {key: tuple(sorted(values)) for key, values in seen.items()}
+            seen.append((ACCEL, accel))
+    return {key: tuple(sorted(set(map(text, values)))) for key, values in collected(seen).items()}
 
 
 def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -178,3 +178,117 @@ def _shown(values: tuple[str, ...] | None) -> str | None:
 
 def _held(value: str | None) -> str:
     return "none" if value is None else value
+
+
+# Of the device: what makes two records of one level two populations. (A boot id changes with each reboot: no matter.)
+DEVICE_KEYS = ("kernel", "machine", "cpu", "board", "os", "cpu.governor", "cores", "transparent_hugepage")
+# Of what a built-in program says of itself: what is the same wherever the same was computed.
+_SAME_WORK = {
+    "loss_digest": "ended with another loss",
+    "answers_digest": "gave other answers",
+    "steps": "did another number of steps",
+}
+NAMED = 3
+
+
+def mixed_populations(label: str, records: Sequence[Record]) -> list[str]:
+    """A sentence for each fact of the device or the software that changes within one level."""
+    values = collected((key, text(value)) for record in records for key, value in _population(record).items())
+    return [
+        f"{label}: its trials do not share one {key} ({', '.join(list(dict.fromkeys(found))[:NAMED])}); "
+        "they are pooled anyway, so read the interval with care."
+        for key, found in values.items()
+        if len(set(found)) > 1
+    ]
+
+
+def other_computation(ours: Sequence[Record], theirs: Sequence[Record], *, level: str, against: str) -> list[str]:
+    """Sentences where the two sides of a block did not compute the same: another loss, or other counts of steps."""
+    return [
+        f"Not the same computation: {level} {what} than {against} in {where}, with the same seed."
+        for what, where in _apart(ours, theirs)
+    ]
+
+
+def not_deterministic(level: str, records: Sequence[Record]) -> list[str]:
+    """Sentences where a level's A/A repeat, the very same trial run again, did not compute the same."""
+    twins, firsts = [each for each in records if each.twin], [each for each in records if not each.twin]
+    return [
+        f"{level} is not deterministic: its A/A repeat {what} than itself in {where}, with the same seed."
+        for what, where in _apart(twins, firsts)
+    ]
+
+
+def _apart(ours: Sequence[Record], theirs: Sequence[Record]) -> Iterable[tuple[str, str]]:
+    """What the outcomes of two sides do not share, and in which blocks."""
+    for key, what in _SAME_WORK.items():
+        left, right = _by_block(ours, key), _by_block(theirs, key)
+        both = left.keys() & right.keys()
+        apart = sorted(block for block in both if left[block] != right[block])
+        if apart:
+            blocks = ", ".join(str(block) for block in apart[:NAMED]) + (" ..." if len(apart) > NAMED else "")
+            yield what, f"{len(apart)} of {len(both)} blocks (block {blocks})"
+
+
+def _population(record: Record) -> dict[str, object]:
+    device = flat(record.facts.get("device") or {})
+    software = flat(record.facts.get("inside") or {})
+    return {
+        **{key: device[key] for key in DEVICE_KEYS if key in device},
+        **{f"inside {key}": value for key, value in software.items() if rule_for(key).matters},
+        **({"version of tare": record.tare_version} if record.tare_version else {}),
+    }
+
+
+def _by_block(records: Iterable[Record], key: str) -> Mapping[int, set[str]]:
+    outcomes = ((record.block, record.facts.get("outcome")) for record in records)
+    values = collected(
+        (block, text(outcome[key]))
+        for block, outcome in outcomes
+        if isinstance(outcome, Mapping) and outcome.get(key) is not None
+    )
+    return {block: set(found) for block, found in values.items()}
+
+
+# What is asked of both: without it nothing is proven.
+NEEDED = ("python.version", "libc")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One fact about the software, on both sides; None where a side does not have it."""
+
+    key: str
+    device: str | None
+    image: str | None
+    matters: bool
+    why: str
+
+    @property
+    def same(self) -> bool:
+        return self.device == self.image
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "same": self.same}
+
+
+def compared(device: Mapping[str, Any], image: Mapping[str, Any]) -> list[Line]:
+    """Every fact of either side: first those that differ and matter, then the other differences, then the rest."""
+    left, right = _texts(device), _texts(image)
+    lines = [_line(key, left.get(key), right.get(key)) for key in dict.fromkeys((*left, *right))]
+    return sorted(lines, key=lambda line: (line.same, not line.matters))
+
+
+def is_same(lines: Sequence[Line]) -> bool:
+    """Whether nothing that matters differs, and both sides have said what they must."""
+    said = {line.key for line in lines if line.device is not None and line.image is not None}
+    return said.issuperset(NEEDED) and all(line.same or not line.matters for line in lines)
+
+
+def _texts(facts: Mapping[str, Any]) -> dict[str, str]:
+    return {key: text(value) for key, value in flat(facts).items()}
+
+
+def _line(key: str, device: str | None, image: str | None) -> Line:
+    rule = rule_for(key)
+    return Line(key, device, image, rule.matters, rule.why)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.analysis.compare import unknown_name
-from tare.analysis.model import Measurement
-from tare.analysis.sides import check_span
-from tare.errors import StudyError
+from tare.analysis.estimators import check_span
+from tare.base.errors import StudyError
+from tare.base.near_name import unknown_name
+from tare.records.trials import TrialRow
 
 _FIELD_BYTES = 10_000_000  # one cell of a table: more is not a table
 _DELIMITERS = ",;\t"
@@ -49,7 +49,7 @@ def read_table(path: Path | str) -> Table:
     if reader is None:
         raise StudyError(f"{path}: a table ends in one of {', '.join(READERS)}; this does not.")
     if not path.is_file():
-        raise StudyError(f"{path}: there is no such file.")
+        raise StudyError(f"{path}: no such file.")
     try:
         table = Table(path, reader(path))
     except UnicodeDecodeError:
@@ -61,23 +61,24 @@ def read_table(path: Path | str) -> Table:
     return table
 
 
-def measurements_from_table(path: Path | str, by: str, value: str, block: str | None = None) -> list[Measurement]:
-    """One measurement a row: `by` names the levels, `value` the figure, `block` (if any) what was run together."""
+def rows_to_compare(path: Path | str, by: str, value: str, block: str | None = None) -> list[TrialRow]:
+    """One trial a row: `by` names the levels, `value` the figure, `block` (if any) what was run together."""
     table = read_table(path)
-    levels = _labels(table, by)
-    blocks = _labels(table, block) if block is not None else [None] * len(table)
+    levels = label_column(table, by)
+    blocks = label_column(table, block) if block is not None else [None] * len(table)
     values = _positive_numbers(table, value)
     return [
-        Measurement(level, number, block_label, trial=f"row {row}")
-        for row, (level, number, block_label) in enumerate(zip(levels, values, blocks, strict=True), start=1)
+        TrialRow.foreign({by: level}, {value: number}, f"row {row}", block=together)
+        for row, (level, number, together) in enumerate(zip(levels, values, blocks, strict=True), start=1)
     ]
 
 
-def _labels(table: Table, column: str) -> list[str]:
+def label_column(table: Table, name: str) -> list[str]:
+    """A column that says where each row belongs, so that no cell of it may be empty."""
     labels = []
-    for row, cell in enumerate(table.column(column), start=1):
+    for row, cell in enumerate(table.column(name), start=1):
         if cell is None or not cell.strip():
-            raise table.error(row, column, "it is empty; every row needs one, or leave the row out.")
+            raise table.error(row, name, "it is empty; every row needs one, or leave the row out.")
         labels.append(cell.strip())  # as the header is: `bare, docker` holds no level called " docker"
     return labels
 
@@ -139,7 +140,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
         raise StudyError(f"{path}: the file is empty; it needs a header line with the names of the columns.")
     for name in header:
         if header.count(name) > 1:
-            raise StudyError(f"{path}:1: there are two columns named {name!r}; which one is meant cannot be told.")
+            raise StudyError(f"{path}:1: there are two columns named {name!r}; it is unclear which one is meant.")
 
 
 def _read_json_lines(path: Path) -> dict[str, list[str | None]]:

@@ -10,10 +10,10 @@ import numpy as np
 
 from tare.analysis.compare import compare
 from tare.analysis.model import Comparison, Estimate, Measurement
-from tare.analysis.stats import median_estimate
-from tare.errors import StudyError
-from tare.records.attempts import newest_attempts
-from tare.records.model import USABLE, Record
+from tare.analysis.statistics import median_estimate
+from tare.base.errors import StudyError
+from tare.records.model import Record
+from tare.records.trials import counted_attempts, grouped, is_usable
 
 METRIC = "step_s"
 ALONE = "alone"
@@ -34,16 +34,13 @@ class Sharing:
 def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]:
     """Every level of tenants against one tenant in the same surroundings, paired by block."""
     # A twin is the same cell again, for the noise floor: it is no further measurement of its block.
-    known = [record for record in newest_attempts(records) if not record.twin]
-    usable = [record for record in known if record.state in USABLE and METRIC in record.compared]
-    levels: dict[str, dict[str, list[Record]]] = {}
-    for record in usable:
-        levels.setdefault(_surroundings(record), {}).setdefault(str(record.settings.get("tenants", 1)), []).append(
-            record
-        )
+    known = [record for record in counted_attempts(records) if not record.twin]
+    usable = [record for record in known if is_usable(record) and METRIC in record.compared]
     found = []
-    names = _shown(list(levels))
-    for where, cells in levels.items():
+    surroundings = grouped(usable, _surroundings)
+    names = _shown(list(surroundings))
+    for where, records_here in surroundings.items():
+        cells = grouped(records_here, lambda record: str(record.settings.get("tenants", 1)))
         alone = cells.get("1", [])
         for level, shared in cells.items():
             if level != "1":
@@ -57,13 +54,14 @@ def _nothing_shared(records: Sequence[Record]) -> str:
     """Why there is nothing to say: nobody asked for several tenants, or their trials cannot be used."""
     several = [record for record in records if str(record.settings.get("tenants", 1)) != "1"]
     if not several:
-        return "no trial of this store had more than one tenant; `tenants: [1, 4]` in a study asks for it."
+        return "no trial of this store had more than one tenant; `tenants: [1, 4]` in a study requests it."
     count = "1 trial" if len(several) == 1 else f"{len(several)} trials"
     first = several[0]
-    why = f"it has no {METRIC}" if first.state in USABLE else next(iter(first.reasons), f"it ended as {first.state}")
+    ended = str(next(iter(first.reasons), f"it ended as {first.state}"))
+    why = f"it has no {METRIC}" if is_usable(first) else ended
     return (
         f"none of this store's {count} with several tenants can be used. {first.trial}: {why.rstrip('.')}. "
-        "`tare show` says how each one ended."
+        "See `tare show` for how each one ended."
     )
 
 

@@ -1,37 +1,185 @@
-"""What a store says: every comparison with what supports it and what there is to doubt."""
+"""What a store, or a user's own table, says: every comparison with what supports it and what there is to doubt."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from tare.analysis import sentences
-from tare.analysis.blame import where_it_lies
-from tare.analysis.compare import judge
-from tare.analysis.devices import TYPE
-from tare.analysis.energy.baseload import records_of
-from tare.analysis.model import Comparison, Difference, Measurement, Weighing
-from tare.analysis.noise import drift, loud_levels, malloc_lottery, throttled
-from tare.analysis.parity import differences, in_memory, taints
-from tare.analysis.population import mixed_populations, not_deterministic, other_computation
-from tare.analysis.question import question
-from tare.analysis.request import request
-from tare.analysis.scene import Scene, family_of, scene_of
-from tare.analysis.stall_parts import stall_parts
-from tare.analysis.stats import FLOOR
-from tare.analysis.stopping import family_enough, reached
-from tare.analysis.trials import (
+from tare.analysis.baseload import records_of
+from tare.analysis.cells import Cells
+from tare.analysis.compare import compare, judge
+from tare.analysis.labels import text
+from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
+from tare.analysis.noise import drift, family_enough, loud_levels, malloc_lottery, reached, throttled
+from tare.analysis.parity import differences, in_memory, mixed_populations, not_deterministic, other_computation, taints
+from tare.analysis.selection import (
     BESIDE,
+    DEFAULT_MARGIN,
+    Selection,
     level_medians,
     level_phases,
     marked_outliers,
     measurements,
     pick_metric,
+    request,
+    select,
     why_not,
 )
+from tare.analysis.statistics import FLOOR, median_estimate
+from tare.analysis.table import rows_to_compare
+from tare.base.errors import StudyError
+from tare.base.rulings import read_rulings
 from tare.records.model import Record, State
+from tare.records.trials import TYPE
+
+WHOLE = "step_s"
+PARTS = {  # metric -> what people call it; compute is left out where its own parts are known
+    "stall_s": "the wait for data",
+    "copy_s": "the copy to the device",
+    "forward_s": "the forward pass",
+    "backward_s": "the backward pass",
+    "optimiser_s": "the optimiser step",
+    "pre_process_s": "pre-processing",
+    "inference_s": "inference",
+    "post_process_s": "post-processing",
+    "overhead_s": "the loop around it",
+    "compute_s": "compute",
+}
+_WITHIN_COMPUTE = ("forward_s", "backward_s", "optimiser_s", "inference_s")
+_MOST_OF_IT = 0.5
+
+
+def where_it_lies(found: Comparison, ours: Sequence[Record], theirs: Sequence[Record]) -> str | None:
+    """`96 % of what docker has more than bare is in the optimiser step`; None where no part holds most of it."""
+    if found.metric != WHOLE or found.verdict not in ("slower", "faster"):
+        return None
+    whole_s = _difference(WHOLE, ours, theirs)
+    if whole_s is None or whole_s[0] == 0:
+        return None
+    shares = {
+        part: (gap[0] / whole_s[0], gap) for part in _known(ours, theirs) if (gap := _difference(part, ours, theirs))
+    }
+    if not shares:
+        return None
+    part, (share, (_, before_s, after_s)) = max(shares.items(), key=lambda item: item[1][0])
+    if share < _MOST_OF_IT:
+        return None
+    more = "more" if whole_s[0] > 0 else "less"
+    return (
+        f"{min(share, 1.0):.0%} of what {found.level!r} takes {more} than {found.against!r} is in {PARTS[part]}: "
+        f"{before_s * 1e3:.3g} ms to {after_s * 1e3:.3g} ms."
+    )
+
+
+def _known(ours: Sequence[Record], theirs: Sequence[Record]) -> list[str]:
+    """The parts that both sides have, none of which holds another."""
+    both = [part for part in PARTS if all(any(part in r.metrics for r in side) for side in (ours, theirs))]
+    inner = [part for part in both if part in _WITHIN_COMPUTE]
+    return [part for part in both if not (part == "compute_s" and inner)]
+
+
+def _difference(metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[float, float, float] | None:
+    """The median difference within blocks, and both medians; None where too few blocks hold both."""
+    left = {record.block: record.metrics[metric] for record in ours if metric in record.metrics}
+    right = {record.block: record.metrics[metric] for record in theirs if metric in record.metrics}
+    blocks = sorted(left.keys() & right.keys())
+    if len(blocks) < FLOOR:
+        return None
+    gaps = [left[block] - right[block] for block in blocks]
+    medians = [float(np.median([side[block] for block in blocks])) for side in (right, left)]
+    return float(np.median(gaps)), medians[0], medians[1]
+
+
+METRIC = "stall_mean_s"  # a mean: what a stall costs a step, whether it comes in every step or in one of four
+_SOURCE, _CACHE = "workload.source", "control.page_cache.state"
+_KINDS = {("memory", "warm"): "synthetic", ("disk", "warm"): "cached", ("disk", "cold"): "cold"}
+
+
+def stall_parts(records: Sequence[Record]) -> str | None:
+    """Fetch = cold - cached, pre-process = cached - synthetic, paired by block; None where a kind is missing.
+
+    Trials that differ in anything else are not of one anatomy, and then nothing is said.
+    """
+    if len({_rest(record.settings) for record in records}) != 1:
+        return None
+    stalls_s: dict[str, dict[int, float]] = {}
+    for record in records:
+        kind = _KINDS.get((str(record.settings.get(_SOURCE)), str(record.settings.get(_CACHE))))
+        if kind is not None and not record.twin and METRIC in record.metrics:
+            stalls_s.setdefault(kind, {})[record.block] = record.metrics[METRIC]
+    blocks = set.intersection(*(set(stalls_s.get(kind, {})) for kind in _KINDS.values()))
+    if not blocks:
+        return None
+    synthetic, cached, cold = ([stalls_s[kind][block] for block in sorted(blocks)] for kind in _KINDS.values())
+    fetch = median_estimate([a - b for a, b in zip(cold, cached, strict=True)])
+    pre_process = median_estimate([a - b for a, b in zip(cached, synthetic, strict=True)])
+    rest = median_estimate(synthetic)
+    return (
+        f"a cold stall consists of, per step: fetch {_told(fetch)} (cold - cached), pre-process {_told(pre_process)} "
+        f"(cached - synthetic), collating and handing over {_told(rest)} (synthetic); n = {fetch.n} blocks."
+    )
+
+
+def _rest(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, str(value)) for name, value in settings.items() if name not in (_SOURCE, _CACHE)))
+
+
+def _told(estimate: Estimate) -> str:
+    spread = (
+        ""
+        if estimate.low is None or estimate.high is None
+        else f" [{estimate.low * 1e3:.2f}, {estimate.high * 1e3:.2f}]"
+    )
+    return f"{estimate.value * 1e3:.2f}{spread} ms"
+
+
+_PLATFORMS: Mapping[str, str] = {
+    "bare": "bare metal",
+    "docker": "container (docker)",
+    "podman": "container (podman)",
+    "runc": "container (runc)",
+}
+LISTED = 4
+
+
+def question(levels: Sequence[str], against: str, by: str, records: Sequence[Record]) -> str:
+    """Who against whom, and doing what."""
+    spoken = [_spoken(level, by) for level in levels[:LISTED]]
+    if len(levels) > LISTED:
+        spoken.append(f"{len(levels) - LISTED} more")
+    sides = " vs ".join(filter(None, (", ".join(spoken), _spoken(against, by))))
+    prefix = "" if by == "platform" or records else f"{by}: "  # a label of records names its factor
+    return ", ".join(part for part in (f"{prefix}{sides}", workload(records, by)) if part)
+
+
+def workload(records: Sequence[Record], by: str = "") -> str:
+    """What all records ran: the title that the trial stored, else from its settings."""
+    titles = {str(record.facts["title"]) for record in records if record.facts.get("title")}
+    if len(titles) == 1:
+        return titles.pop()
+    names = {text(record.settings.get("workload", "")) for record in records}
+    if len(names) != 1:
+        return ""
+    details = [_detail(name, records) for name in ("model", "batch", "argv") if f"workload.{name}" != by]
+    return " ".join([names.pop(), *(f"({known})" for known in [", ".join(filter(None, details))] if known)])
+
+
+def _detail(name: str, records: Sequence[Record]) -> str:
+    values = [record.settings.get(f"workload.{name}") for record in records]
+    if not values or values[0] is None or any(value != values[0] for value in values):
+        return ""
+    words = " ".join(map(str, values[0])) if isinstance(values[0], list | tuple) else text(values[0])
+    return words if name != "batch" else f"batch {words}"
+
+
+def _spoken(level: str, by: str) -> str:
+    return _PLATFORMS.get(level, level) if by == "platform" else level
 
 
 class RecordSource(Protocol):
@@ -55,137 +203,163 @@ def weigh(
     """Everything that a report says about a store; what the caller leaves open the study decides."""
     records = records_of(store)
     asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric)
-    scene = scene_of(records, asked)
-    family = family_of(scene, scene.metric, scene.trials.used)
-    judged = judge(family, margin=asked.margin, metric=scene.metric, alpha=asked.alpha)
-    found = {(each.level, each.against): _differences(scene, each) for each in judged}
-    comparisons = tuple(_tainted(scene, each, found[each.level, each.against]) for each in judged)
-    used, values = scene.trials.used, measurements(scene.trials.used, scene.label, scene.metric)
-    levels = list(dict.fromkeys(scene.label.level(record) for record in scene.records))
-    others, skipped = _beside(scene)
-    stop_note, met = _stop_rule(scene, comparisons)
+    selected = select(records, asked)
+    judged = judge(selected.family(), margin=asked.margin, metric=selected.metric, alpha=asked.alpha)
+    found = {(each.level, each.against): _differences(selected, each) for each in judged}
+    comparisons = tuple(_tainted(selected, each, found[each.level, each.against]) for each in judged)
+    used, values = selected.used, selected.measurements()
+    others, skipped = _beside(selected)
+    stop_note, met = _stop_rule(selected, comparisons)
     return Weighing(
-        study=_study_name(store.study, scene.records),
+        study=_study_name(store.study, selected.attempts),
         question=question(
-            [each for each in levels if each != scene.against], scene.against or "", scene.label.by, used
+            [each for each in selected.levels if each != selected.against],
+            selected.against or "",
+            selected.label.by,
+            used,
         ),
-        by=scene.label.by,
-        against=scene.against or "",
-        metric=scene.metric,
+        by=selected.label.by,
+        against=selected.against or "",
+        metric=selected.metric,
         comparisons=comparisons,
         others=others,
         differences=tuple(dict.fromkeys(each for several in found.values() for each in several)),
-        left_out=scene.trials.left_out,
-        outliers=tuple(marked_outliers(used, scene.label, scene.metric)),
+        left_out=selected.left_out,
+        outliers=tuple(marked_outliers(used, selected.label, selected.metric)),
         notes=(
-            *_blamed(scene, judged),
-            *_notes(scene, values),
-            *_of_scripts(scene, found.values()),
+            *_blamed(selected, judged),
+            *_notes(selected, values),
+            *_of_scripts(selected, found.values()),
             *skipped,
             *stop_note,
             *_not_measured(store.study),
         ),
         counts=_counts(store.states(), met),
         measurements=tuple(values),
-        medians=level_medians(used, scene.label),
-        phases=level_phases(used, scene.label),
-        facts=next((dict(record.facts["device"]) for record in scene.records if record.facts.get("device")), {}),
+        medians=level_medians(used, selected.label),
+        phases=level_phases(used, selected.label),
+        facts=next((dict(record.facts["device"]) for record in selected.attempts if record.facts.get("device")), {}),
+    )
+
+
+def weigh_table(
+    path: Path | str,
+    *,
+    by: str,
+    value: str,
+    block: str | None = None,
+    against: str | None = None,
+    margin: float | None = None,
+) -> Weighing:
+    """The same of a table of the user's own, which has neither facts nor other metrics."""
+    rows, label = rows_to_compare(path, by, value, block), Cells(by)
+    values = measurements(rows, label, value)
+    try:
+        found = compare(values, against=against, margin=DEFAULT_MARGIN if margin is None else margin, metric=value)
+    except StudyError as error:
+        raise StudyError(f"{path}, column {by!r}: {error}") from None
+    base = found[0].against
+    drifted = drift(values)
+    return Weighing(
+        study=Path(path).name,
+        question=question([each.level for each in found], base, by, []),
+        by=by,
+        against=base,
+        metric=value,
+        comparisons=tuple(found),
+        outliers=tuple(marked_outliers(rows, label, value)),
+        notes=(*loud_levels(values), *([drifted] if drifted else [])),
+        counts={"planned": len(values), "ok": len(values)},
+        measurements=tuple(values),
+        medians=level_medians(rows, label),
     )
 
 
 def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
     """The stop rule on a store, as the runner asks it after each block."""
     records = records_of(store)
-    scene = scene_of(records, request(store.study, records))
-    return family_enough(family_of(scene, scene.metric, scene.trials.used), until=until, floor=floor)
+    return family_enough(select(records, request(store.study, records)).family(), until=until, floor=floor)
 
 
-def _differences(scene: Scene, found: Comparison) -> list[Difference]:
-    ours, theirs = _sides(scene, found)
-    return differences(ours, theirs, level=found.level, against=found.against, by=scene.label.by)
+def _differences(selected: Selection, found: Comparison) -> list[Difference]:
+    ours, theirs = selected.sides(found.level, found.against)
+    return differences(ours, theirs, level=found.level, against=found.against, by=selected.label.by)
 
 
-def _tainted(scene: Scene, found: Comparison, differing: Sequence[Difference]) -> Comparison:
-    ours, theirs = _sides(scene, found)
+def _tainted(selected: Selection, found: Comparison, differing: Sequence[Difference]) -> Comparison:
+    ours, theirs = selected.sides(found.level, found.against)
     words = [*taints(differing), *mixed_populations(found.level, ours), *mixed_populations(found.against, theirs)]
-    if not scene.label.by.startswith("workload"):  # another workload is another computation by intent
+    if not selected.label.by.startswith("workload"):  # another workload is another computation by intent
         words += other_computation(ours, theirs, level=found.level, against=found.against)
     return replace(found, tainted=tuple(words))
 
 
-def _sides(scene: Scene, found: Comparison) -> tuple[list[Record], list[Record]]:
-    """The records behind a comparison; a twin only makes the noise floor, and speaks for neither side."""
-    labels = [(scene.label.label(record), record) for record in scene.trials.used if not record.twin]
-    ours = [record for label, record in labels if label == found.level]
-    return ours, [record for label, record in labels if label == found.against]
-
-
-def _blamed(scene: Scene, judged: Sequence[Comparison]) -> list[str]:
+def _blamed(selected: Selection, judged: Sequence[Comparison]) -> list[str]:
     """For each difference that is there, the part of a step that holds most of it."""
-    found = [where_it_lies(each, *_sides(scene, each)) for each in judged]
+    found = [where_it_lies(each, *selected.sides(each.level, each.against)) for each in judged]
     return [sentence for sentence in found if sentence is not None]
 
 
-def _beside(scene: Scene) -> tuple[tuple[Comparison, ...], list[str]]:
+def _beside(selected: Selection) -> tuple[tuple[Comparison, ...], list[str]]:
     """The other metrics, each a family of its own; one that is zero somewhere cannot be a ratio, and is said."""
     made: list[Comparison] = []
     skipped = []
     for metric in BESIDE:
-        having = [record for record in scene.trials.used if metric in record.metrics]
-        if metric == scene.metric or not having:
+        having = [record for record in selected.used if metric in record.metrics]
+        if metric == selected.metric or not having:
             continue
-        used = [record for record in having if why_not(record, metric) is None]
+        used = [record for record in having if not why_not(record, metric)]
         if len(used) < len(having):
             skipped.append(sentences.not_a_ratio(metric, len(having) - len(used)))
             continue
-        family = [each for each in family_of(scene, metric, used) if each.ours and each.theirs]
-        made += judge(family, margin=scene.asked.margin, metric=metric, alpha=scene.asked.alpha, resamples=0)
+        family = [each for each in selected.family(metric, used) if each.ours and each.theirs]
+        made += judge(family, margin=selected.request.margin, metric=metric, alpha=selected.request.alpha, resamples=0)
     return tuple(made), skipped
 
 
-def _of_scripts(scene: Scene, found: Iterable[Sequence[Difference]]) -> list[str]:
+def _of_scripts(selected: Selection, found: Iterable[Sequence[Difference]]) -> list[str]:
     """What a user's own program may trip over; of ours it is known that they do not."""
-    if not any(record.settings.get("workload") == "command" for record in scene.trials.used):
+    if not any(record.settings.get("workload") == "command" for record in selected.used):
         return []
     return list(dict.fromkeys(sentence for several in found for sentence in in_memory(several)))
 
 
 def _not_measured(study: Mapping[str, Any]) -> list[str]:
     """What the device could not run, as the study said before it began."""
-    return [f"not measured here: {sentence}" for sentence in study.get("left_out", ())]
+    return [f"not measured here: {obstacle}" for obstacle in read_rulings(study.get("left_out", ()), "obstacle")]
 
 
-def _notes(scene: Scene, values: Sequence[Measurement]) -> list[str]:
+def _notes(selected: Selection, values: Sequence[Measurement]) -> list[str]:
     """Whatever there is to know about the run as a whole."""
-    notes = [sentences.LOOKING] if scene.asked.until is not None and scene.against is not None else []
-    if scene.against is None and scene.records:
-        notes.append(sentences.one_level(scene.label.by, scene.label.level(scene.records[0])))
-    elif scene.asked.against is None and scene.against is not None:
-        notes.append(sentences.baseline_chosen(scene.against))
-    if suspects := sum(record.state == "suspect" for record in scene.trials.used):
+    notes = [sentences.LOOKING] if selected.request.until is not None and selected.against is not None else []
+    if selected.against is None and selected.attempts:
+        notes.append(sentences.one_level(selected.label.by, selected.label.level(selected.attempts[0])))
+    elif selected.request.against is None and selected.against is not None:
+        notes.append(str(sentences.baseline_chosen(selected.against)))
+    if suspects := sum(record.state == "suspect" for record in selected.used):
         notes.append(sentences.suspects_kept(suspects))
-    if scene.trials.repeated:
-        notes.append(sentences.run_again(scene.trials.repeated))
-    levels: dict[str, list[Record]] = {}
-    for record in scene.trials.used:
-        levels.setdefault(scene.label.label(record), []).append(record)
+    if selected.repeated:
+        notes.append(sentences.run_again(selected.repeated))
+    levels = selected.by_label()
     notes += throttled(levels)
     for level, records in levels.items():
         notes += not_deterministic(level, records)
-        if scene.against is None:  # else it taints the comparison itself
+        if selected.against is None:  # else it taints the comparison itself
             notes += mixed_populations(level, records)
-    found = [stall_parts(scene.trials.used), malloc_lottery(scene.records), drift(values)]
+    found = [stall_parts(selected.used), malloc_lottery(selected.attempts), drift(values)]
     return [*notes, *(note for note in found if note), *loud_levels(values)]
 
 
-def _stop_rule(scene: Scene, comparisons: Sequence[Comparison]) -> tuple[list[str], bool]:
-    asked = scene.asked
-    looked_at = asked.declared and scene.metric == (asked.its_metric or pick_metric(scene.records, None))
+def _stop_rule(selected: Selection, comparisons: Sequence[Comparison]) -> tuple[list[str], bool]:
+    asked = selected.request
+    looked_at = asked.declared and selected.metric == (asked.its_metric or pick_metric(selected.attempts, None))
     if asked.until is None or not looked_at or not comparisons:
         return [], False
     met = reached(comparisons, until=asked.until, floor=max(FLOOR, asked.least_blocks or 0))
     used = max(each.n for each in comparisons)
-    run = used if scene.label.by == TYPE else len({record.block for record in scene.records})  # n is of devices there
+    run = (
+        used if selected.label.by == TYPE else len({record.block for record in selected.attempts})
+    )  # n is of devices there
     return [sentences.stop_rule(asked.until, asked.most_blocks, used, run, met)], met
 
 

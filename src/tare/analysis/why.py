@@ -3,18 +3,86 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tare.analysis.compare import Contest, judge, noise_floor
-from tare.analysis.counters import Moved, moved
 from tare.analysis.model import Comparison, Measurement
-from tare.analysis.trials import pick_metric
-from tare.errors import StudyError, TareError
-from tare.records.attempts import newest_usable
-from tare.records.model import USABLE, Record
-from tare.records.settings import varied
+from tare.analysis.selection import pick_metric
+from tare.analysis.statistics import FLOOR, median_estimate
+from tare.base.errors import StudyError, TareError
+from tare.records.model import Record, varied
+from tare.records.trials import grouped, is_usable, usable_trials
+
+# What may say why a time changed, in the order in which people should look.
+COUNTERS = (
+    "cgroup_nr_throttled", "cgroup_throttled_s", "minor_faults_training", "major_faults_training", "minor_faults",
+    "major_faults", "system_calls", "voluntary_switches", "involuntary_switches", "migrations_training", "cpu_s",
+)  # fmt: skip
+STATES = ("process.Seccomp", "process.Speculation_Store_Bypass", "process.NoNewPrivs", "torch.threads")
+_LEAST = 0.10  # a smaller change explains no change of time
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One counter, or one word about the software, on both sides."""
+
+    name: str
+    before: float | str
+    after: float | str
+    share: float | None = None  # by how much it changed; None for words, and from nothing
+
+
+def moved(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[Moved, ...]:
+    """Counters whose change is sure and not small, and words that differ."""
+    found = [each for name in COUNTERS if (each := _counter(name, ours, theirs)) is not None]
+    return tuple(found + _words(ours, theirs))
+
+
+def _counter(name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> Moved | None:
+    after, before = _counters_values(name, ours), _counters_values(name, theirs)
+    if min(len(after), len(before)) < FLOOR:
+        return None
+    high, low = (
+        median_estimate([one.value - 1 for one in after]).value,
+        median_estimate([one.value - 1 for one in before]).value,
+    )
+    (tested,) = judge([Contest("after", "before", after, before)], margin=_LEAST, metric=name, resamples=0)
+    if tested.low is None or tested.high is None or tested.low <= 0 <= tested.high:
+        return None
+    share = high / low - 1 if low > 0 else None
+    return Moved(name, low, high, share) if share is None or abs(share) >= _LEAST else None
+
+
+def _counters_values(name: str, records: Sequence[Record]) -> list[Measurement]:
+    """One more than what was counted: a ratio needs more than nothing, and nothing is a common count."""
+    return [
+        Measurement("", record.metrics[name] + 1, str(record.block))
+        for record in records
+        if not record.twin and math.isfinite(record.metrics.get(name, math.nan))
+    ]
+
+
+def _words(ours: Sequence[Record], theirs: Sequence[Record]) -> list[Moved]:
+    found = []
+    for name in STATES:
+        after, before = _said(name, ours), _said(name, theirs)
+        if after is not None and before is not None and after != before:
+            found.append(Moved(name.rpartition(".")[2], before, after))
+    return found
+
+
+def _said(name: str, records: Sequence[Record]) -> str | None:
+    for record in records:
+        value: Any = record.facts.get("inside", {})
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value is not None:
+            return str(value)
+    return None
+
 
 BARE = "bare"
 MEAN_STEP = "step_mean_s"
@@ -69,10 +137,8 @@ class Waterfall:
 def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = None) -> Waterfall:
     """From the trials of bare metal and of every stage; layers in the order in which they were added."""
     name = metric or _whole_time(records)
-    newest = newest_usable(records, lambda record: record.state in USABLE and record.compared.get(name, 0) > 0)
-    stages: dict[Stage, list[Record]] = {}
-    for record in newest:
-        stages.setdefault(stage_of(record.settings), []).append(record)
+    newest = usable_trials(records, lambda record: is_usable(record) and record.compared.get(name, 0) > 0)
+    stages = grouped(newest, lambda record: stage_of(record.settings))
     bare = Stage(BARE)
     if bare not in stages or len(stages) < 2:
         raise TareError(f"there is nothing to compare: {_unusable(records)}")
@@ -97,7 +163,7 @@ def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = 
 
 def _whole_time(records: Sequence[Record]) -> str:
     """The mean step where there is one: a quota or a reclaim stops a few steps for long, and a median hides them."""
-    known = {name for record in records if record.state in USABLE for name in record.compared}
+    known = {name for record in records if is_usable(record) for name in record.compared}
     return MEAN_STEP if MEAN_STEP in known else pick_metric(records, None)
 
 
@@ -107,8 +173,8 @@ def _unusable(records: Sequence[Record]) -> str:
     told = []
     for name, is_bare in sides.items():
         mine = [record for record in records if (record.settings["platform"] == BARE) == is_bare]
-        if not any(record.state in USABLE for record in mine):
-            why = next((record.reasons[0] for record in mine if record.reasons), "none has run.")
+        if not any(map(is_usable, mine)):
+            why = next((str(record.reasons[0]) for record in mine if record.reasons), "none has run.")
             told.append(f"no trial of {name} could be used ({why.rstrip('.')})")
     return "; ".join(told) + "."
 
@@ -195,3 +261,50 @@ def _slower(found: Comparison | None) -> bool:
 def _cost(layer: LayerCost) -> float:
     effects = [found.effect for found in (layer.added, layer.kept) if _slower(found) and found is not None]
     return max((effect for effect in effects if effect is not None), default=0.0)
+
+
+_FIGURES = ("system_calls_step", "system_calls")  # the first that every trial has
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCalls:
+    """How many system calls the workload made without a layer and with it, in one traced trial each."""
+
+    layer: str
+    without: float
+    with_it: float
+
+    @property
+    def share(self) -> float | None:
+        """By how much they changed; None from nothing."""
+        return self.with_it / self.without - 1 if self.without > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """All layers' calls, or why there are none."""
+
+    metric: str = ""
+    layers: tuple[LayerCalls, ...] = ()
+    missing: str = ""  # a sentence
+
+    def of(self, layer: str) -> LayerCalls | None:
+        return next((each for each in self.layers if each.layer == layer), None)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def calls_by_layer(records: Iterable[Record]) -> Calls:
+    """From the traced trials of every stage; a stage whose trial could not be used is left out."""
+    usable = usable_trials(records, repeats=False)
+    metric = next((name for name in _FIGURES if usable and all(name in record.metrics for record in usable)), "")
+    if not metric:
+        return Calls(missing="system calls were not counted: no traced trial could be used.")
+    counted: dict[Stage, float] = {stage_of(record.settings): record.metrics[metric] for record in usable}
+    found = [
+        LayerCalls(new_layer(ours, theirs), counted[theirs], counted[ours])
+        for ours, theirs in steps_of(counted)
+        if ours in counted and theirs in counted
+    ]
+    return Calls(metric, tuple(found))

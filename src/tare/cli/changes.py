@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tare import __version__
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 
 if TYPE_CHECKING:
-    from tare.host import Host
+    from tare.base.host import Host
     from tare.plan.model import Trial
     from tare.records.store import Store
     from tare.study.model import Study
@@ -51,14 +51,16 @@ def trials_by_device(store: Store) -> dict[str, list[str]]:
 
 
 def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Trial], accept: bool) -> None:
-    from tare.plan.order import changes
+    from tare.plan.matrix import changes
 
     now, known = study.as_plain(), list(known)
     edited = [key for key in DECLARED if store.study.get(key) != now[key]]
     changed = changes(known, planned)
     unlike = known and (changed.new or changed.gone) and not accept
     if (edited or unlike) and (theirs := str(store.study.get("study") or study.study)) != study.study:
-        renamed = " Where it is the same one under a new name, `tare run --accept-changes` goes on (old results stay)."
+        renamed = (
+            " Where it is the same one under a new name, `tare run --accept-changes` resumes it (old results stay)."
+        )
         raise StudyError(
             f"{store.root} holds another study: {theirs!r}, and this is {study.study!r}. Give another folder with -o."
             f"{'' if edited else renamed}"
@@ -72,13 +74,13 @@ def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Tria
         raise StudyError(
             f"the study has changed since {store.root} was begun: {len(changed.new)} new trials, "
             f"{len(changed.gone)} gone, {len(changed.unchanged)} unchanged.\n"
-            "`tare run --accept-changes` goes on (old results stay); or give another folder with -o."
+            "`tare run --accept-changes` resumes (old results stay); or give another folder with -o."
         )
 
 
 def refuse_moved_images(store: Store, host: Host, planned: list[Trial]) -> None:
     """A name that stands for another image than in this store is refused, also where nothing is left to run."""
-    from tare.trial.same_image import refuse_another
+    from tare.trial.conditions import refuse_another
 
     of_platforms = {trial.cell.platforms: trial for trial in planned}
     images = {stack: stack[0].image_now(host) for stack in of_platforms if len(stack) == 1}
@@ -90,7 +92,7 @@ def refuse_moved_images(store: Store, host: Host, planned: list[Trial]) -> None:
 
 def refuse_mixing(store: Store, host: Host, planned: list[Trial], accept: bool) -> None:
     """Trials of two kernels, or of two versions of tare, are not put into one store by accident."""
-    from tare.records.mixing import changed_since
+    from tare.records.merging import changed_since
     from tare.records.model import FINISHED
     from tare.trial.facts import device_facts
 
@@ -102,6 +104,6 @@ def refuse_mixing(store: Store, host: Host, planned: list[Trial], accept: bool) 
     if said:
         raise StudyError(
             "\n".join(said) + "\nWhat was measured before cannot be told apart from what is measured now. "
-            "`tare run --accept-changes` goes on all the same, and every comparison of the two is marked as tainted; "
+            "`tare run --accept-changes` resumes, and every comparison of the two is marked as tainted; "
             "or give another folder with -o."
         )

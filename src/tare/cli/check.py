@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tare.cli.engines import needs_of_study
-from tare.cli.interpreter import python_option
-from tare.cli.options import json_option, need, print_json, width
-from tare.cli.studies import load_study, scale_option
-from tare.errors import NothingLeft, ObstacleError
+from tare.base.errors import NothingLeft, ObstacleError
+from tare.cli.needs import needs_of_study
+from tare.cli.options import json_option, need, trust_option
+from tare.cli.scaffold import Verb, print_json, width
+from tare.cli.studies import load_study, python_option, scale_option
 from tare.parts.find import KINDS, Kind, find, names
 from tare.study.model import Study
 
 
-@click.command("check")
+@click.command("check", cls=Verb)
 @click.argument("study", type=click.Path(path_type=Path), required=False)
 @scale_option
 @python_option
-@click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
+@trust_option
 @json_option
 def command(study: Path | None, scale: str | None, python: str | None, trust: bool, as_json: bool) -> None:
-    """Say what this device can and cannot do, and why; with STUDY, whether it can run that study."""
-    from tare.host import LocalHost
-    from tare.parts.advisories import advice
+    """Check what this device can do, and why not the rest; with STUDY, whether it can run that study."""
+    from tare.base.host import LocalHost
+    from tare.drivers.known_programs import advice
     from tare.trial.facts import abilities, device_facts
 
     host = LocalHost()
@@ -49,7 +50,7 @@ def command(study: Path | None, scale: str | None, python: str | None, trust: bo
         _line("yes" if ability["yes"] else "no", ability["name"], ability["why"])
     for kind in KINDS:
         for part in found[kind]:
-            why = " ".join(part["obstacles"])
+            why = " ".join(map(str, part["obstacles"]))
             _line("no" if why else "yes", f"{kind[:-1]} {part['name']}", why or _worded(part["facts"]))
     for sentence in found["advice"]:
         _line("note", "advice", sentence)
@@ -63,7 +64,7 @@ def _parts(host: Any) -> dict[str, list[dict[str, Any]]]:
 def _part(kind: Kind, name: str, host: Any) -> dict[str, Any]:
     """One that needs fields is asked with those of its example."""
     part: Any = find(kind, name).model_validate(find(kind, name).example)
-    obstacles = part.obstacles(host)
+    obstacles = [replace(each, subject=f"{kind[:-1]} {name}") for each in part.obstacles(host)]
     facts: dict[str, Any] = {}
     if kind == "platforms":
         facts = part.brought_by_run(host) if obstacles else part.here(host)
@@ -76,9 +77,8 @@ def _worded(facts: dict[str, Any]) -> str:
 
 
 def _check_study(path: Path, study: Study, as_json: bool) -> None:
-    from tare.host import LocalHost
-    from tare.plan.check import check
-    from tare.plan.leaving_out import possible
+    from tare.base.host import LocalHost
+    from tare.plan.check import check, possible
 
     with needs_of_study(study):
         try:
@@ -95,7 +95,7 @@ def _check_study(path: Path, study: Study, as_json: bool) -> None:
     if not as_json:
         click.echo(f"{path}: this device can run it{', but for:' if study.left_out else '.'}")
         for sentence in study.left_out:
-            _line("no", "not measured here", sentence)
+            _line("no", "not measured here", str(sentence))
 
 
 def _line(mark: str, name: str, why: str) -> None:

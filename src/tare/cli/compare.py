@@ -4,82 +4,57 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.options import SHARE, STORE, color, json_option, need, print_json, say, width
-from tare.errors import StudyError
+from tare.base.errors import StudyError
+from tare.cli.options import SHARE, comparing, need
+from tare.cli.scaffold import Result, Verb, color, reading, reads_either, say, weighed, width
 
 if TYPE_CHECKING:
     from tare.analysis.model import Comparison, Weighing
 
 
-@click.command("compare")
-@click.argument("source", metavar="STORE|TABLE", type=STORE)
-@click.option("--by", help="The factor, or the table's column, whose levels are compared.  [default: platform]")
-@click.option("--against", help="The level that the others are compared with.  [default: bare, or the first]")
-@click.option("--margin", type=SHARE, help="What counts as equivalent.  [default: 5%, or as in the study]")
-@click.option("--metric", help="Of a store: the figure to compare.  [default: as in the study, step_s or wall_s]")
-@click.option("--value", help="Of a table: the column with the figure; more is slower.")
-@click.option("--block", help="Of a table: the column that says which rows belong together; they are paired.")
+@click.command("compare", cls=Verb)
+@reads_either("comparing")
+@comparing
+@click.option("--block", metavar="COLUMN", help="Of a table: the column that pairs rows, such as the run.")
 @click.option("--fail-over", type=SHARE, help="Exit 1 if a level is slower by more than this, and surely slower.")
-@json_option
-def command(
-    source: Path,
-    by: str | None,
-    against: str | None,
-    margin: float | None,
-    metric: str | None,
-    value: str | None,
-    block: str | None,
-    fail_over: float | None,
-    as_json: bool,
-) -> None:
+def command(source: Path, block: str | None, fail_over: float | None, **asked: Any) -> Result:
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
-    The source is a store (a folder), or any table with one row a trial: CSV, TSV, Parquet or JSON lines.
+    The source is a store (a folder or a pack), or any table with one row per trial: CSV, TSV, Parquet or JSON lines.
+    Of a table, --metric names the column to compare; more is slower.
 
     tare compare out/weigh-1 --by platform --fail-over 5%
 
-    tare compare mine.csv --by platform --value step_s --block run
+    tare compare mine.csv --by platform --metric step_s --block run
     """
-    from tare.records.unpacking import is_store
-    from tare.report.terminal import verdict_text
+    from tare.records.unpack import is_store
+    from tare.report.text.verdict import verdict_text
 
     if is_store(source):
-        need(not (value or block), "--value and --block are for tables; of a store, --metric names the figure.")
-        weighing = _of_store(source, by, against, margin, metric)
+        need(block is None, "--block is for tables; a store knows its blocks.")
+        with reading(source) as store:
+            weighing = weighed(store, **asked)
     else:
-        need(metric is None, "--metric is for stores; of a table, --value names the column.")
-        weighing = _of_table(source, by, against, margin, value, block)
-    if as_json:
-        print_json({"comparisons": [comparison.as_json() for comparison in weighing.comparisons]})
-    else:
-        click.echo(verdict_text(weighing, width(), color()))
-    if fail_over is not None and _too_slow(weighing, fail_over):
-        raise SystemExit(1)
-
-
-def _of_store(source: Path, by: str | None, against: str | None, margin: float | None, metric: str | None) -> Weighing:
-    from tare.analysis.weighing import weigh
-    from tare.cli.damaged import counted_apart
-    from tare.records.store import Store
-
-    with Store.open(source) as store:
-        for problem in store.problems:
-            say(f"note: {problem}")
-        return counted_apart(weigh(store, by=by, against=against, margin=margin, metric=metric), store)
+        weighing = _of_table(source, block, **asked)
+    return Result(
+        lambda: {"comparisons": [comparison.as_json() for comparison in weighing.comparisons]},
+        lambda: verdict_text(weighing, width(), color()),
+        exit_code=1 if fail_over is not None and _too_slow(weighing, fail_over) else 0,
+    )
 
 
 def _of_table(
-    source: Path, by: str | None, against: str | None, margin: float | None, value: str | None, block: str | None
+    source: Path, block: str | None, by: str | None, against: str | None, margin: float | None, metric: str | None
 ) -> Weighing:
-    from tare.analysis.weighing_table import weigh_table
+    from tare.analysis.weighing import weigh_table
 
-    if value is None:
-        raise StudyError(f"{source}: --value COLUMN says which column holds the figure to compare.")
-    return weigh_table(source, by=by or "platform", value=value, block=block, against=against, margin=margin)
+    if metric is None:
+        raise StudyError(f"{source}: --metric COLUMN names the column to compare.")
+    return weigh_table(source, by=by or "platform", value=metric, block=block, against=against, margin=margin)
 
 
 def _too_slow(weighing: Weighing, limit: float) -> bool:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from tare.base.errors import NotRestoredError, ObstacleError, StudyError
+from tare.base.rulings import Ruling
 from tare.cli.changes import refuse_silent_changes_on
-from tare.cli.options import say
-from tare.cli.run import compares_power, finish, left_text, open_store, row, study_text
-from tare.errors import NotRestoredError, ObstacleError, StudyError
+from tare.cli.needs import compares_power, measures_power
+from tare.cli.scaffold import say
+from tare.cli.study_runs import finish, left_text, open_store, row, study_text
 
 if TYPE_CHECKING:
-    from tare.cli.fleet_options import Over
     from tare.fleet.inventory import Device
     from tare.fleet.local import Outcome
-    from tare.fleet.running import FleetRun
-    from tare.plan.leaving_out import Lacking
+    from tare.fleet.run import FleetRun
+    from tare.plan.check import MissingParts
     from tare.plan.matrix import OnDevice
     from tare.plan.model import Trial
     from tare.records.store import Store
@@ -28,9 +31,60 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _FIRST_STOP = (
     "no further trials; what the devices are at is waited for. Press Ctrl-C again to leave them alone with it: each "
-    "puts its knobs back itself when its trial has ended, and the next run collects."
+    "restores its settings itself when its trial has ended, and the next run collects the records."
 )
 _LATER_STOP = "dask's processes are being ended; this takes a moment."
+
+_OPTIONS = (
+    click.option("--fleet", type=click.Path(path_type=Path), help="Run on the devices of this inventory, over ssh."),
+    click.option(
+        "--on", multiple=True, metavar="NAME", help="Of the inventory only devices of this name, type or tag."
+    ),
+    click.option("--cluster", metavar="ADDRESS", help="A dask cluster whose workers are, or drive, the devices."),
+    click.option("--patience", default="2 min", show_default=True, help="How long a device may be out of reach."),
+)
+
+
+@dataclass(frozen=True)
+class Over:
+    """Which devices, as the command line named them."""
+
+    inventory: Path | None
+    cluster: str | None
+    on: tuple[str, ...]
+    patience_s: float
+    trust: bool
+
+    def words(self) -> str:
+        """The options that name the same devices again."""
+        words = [f"--fleet {self.inventory}"] if self.inventory is not None else []
+        words += [f"--cluster {self.cluster}"] if self.cluster is not None else []
+        return " ".join([*words, *(f"--on {word}" for word in self.on)])
+
+
+def fleet_options(command: Any) -> Any:
+    """A command with these options; `over_devices` reads them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def over_devices(said: Mapping[str, Any], trust: bool) -> Over | None:
+    """None for a run on this device."""
+    if said["fleet"] is None and said["on"]:
+        raise StudyError("--on names devices of an inventory: give one with --fleet.")
+    if said["fleet"] is None and said["cluster"] is None:
+        return None
+    return Over(said["fleet"], said["cluster"], said["on"], _patience_s(said["patience"]), trust)
+
+
+def _patience_s(text: str) -> float:
+    from tare.study.design import time_between
+
+    try:
+        return time_between(1, 86400, "from 1 s to 1 d", "2 min")(text)
+    except ValueError as error:
+        raise StudyError(f"--patience: {str(error).replace('{given}', repr(text))}.") from None
 
 
 @dataclass(frozen=True)
@@ -69,7 +123,7 @@ class Came:
     """What came of a run."""
 
     outcome: Outcome
-    given_up: dict[str, str]
+    given_up: dict[str, Ruling]
     at_work: Sequence[str]  # devices that are still at a trial
     not_restored: Sequence[Device]
 
@@ -79,14 +133,14 @@ def run_over(wanted: Wanted, over: Over, as_json: bool, again: str) -> None:
     try:
         came = _run(wanted, over)
     except KeyboardInterrupt:  # while dask's processes are started, or ended
-        say(f"stopped. Devices that are at a trial end it, and put their knobs back themselves; `{again}` collects it.")
+        say(f"stopped. Devices that run a trial finish it and restore their settings; `{again}` collects the records.")
         raise SystemExit(_INTERRUPTED) from None
     for sentence in came.given_up.values():
-        say(f"given up: {sentence}")
+        say(f"skipped: {sentence}")
     going_on = f"{again} --retry-failed" if wanted.retry_failed else again
     code = _tell_stopped(came, going_on) if came.outcome.interrupted else _finished(wanted, came, as_json, again)
     for device in came.not_restored:
-        how = "The next run there puts it back." if device.lean else "`tare restore` on it puts it back."
+        how = "The next run there puts it back." if device.lean else "`tare device restore` on it restores it."
         say(f"{device.name}: THIS DEVICE WAS NOT RESTORED. {how}")
         code = NotRestoredError.exit_code
     if code:
@@ -96,10 +150,10 @@ def run_over(wanted: Wanted, over: Over, as_json: bool, again: str) -> None:
 def _tell_stopped(came: Came, again: str) -> int:
     if came.at_work:
         say(
-            f"still at a trial: {', '.join(came.at_work)}. It goes on there without us, and each device puts its knobs "
-            "back itself when it has ended."
+            f"still running a trial: {', '.join(came.at_work)}. Each device finishes it without us, and restores its "
+            "settings itself."
         )
-    say(f"{left_text(came.outcome)}; `{again}` goes on, and collects what the devices have finished by then.")
+    say(f"{left_text(came.outcome)}; `{again}` resumes, and collects what the devices have finished by then.")
     return _INTERRUPTED
 
 
@@ -111,7 +165,7 @@ def _finished(wanted: Wanted, came: Came, as_json: bool, again: str) -> int:
     except SystemExit as ended:
         code = int(ended.code or 0)
     if came.given_up:
-        say(f"`{again}` goes on with them once they are there.")
+        say(f"`{again}` resumes on them once they are there.")
     return code or (1 if came.given_up else 0)
 
 
@@ -122,32 +176,32 @@ def _run(wanted: Wanted, over: Over) -> Came:
     if over.inventory is not None:
         plans(wanted.study, _devices(over))  # what is wrong with it is said before anything is started
     with _cluster(over) as (cluster, devices):
-        lacking = _lacking(wanted, devices, cluster, over.patience_s)
-        wanted = replace(wanted, study=_left(wanted.study, lacking, devices))
+        missing = _missing_parts(wanted, devices, cluster, over.patience_s)
+        wanted = replace(wanted, study=_left(wanted.study, missing, devices))
         with open_store(wanted.study, wanted.text, wanted.folder) as store:
-            return _run_into(store, wanted, lacking, devices, cluster, over.patience_s)
+            return _run_into(store, wanted, missing, devices, cluster, over.patience_s)
 
 
 def _run_into(
-    store: Store, wanted: Wanted, lacking: Lacking, devices: Sequence[Device], cluster: Any, patience_s: float
+    store: Store, wanted: Wanted, missing: MissingParts, devices: Sequence[Device], cluster: Any, patience_s: float
 ) -> Came:
+    from tare.fleet.eligibility import record_missing
     from tare.fleet.incoming import name_on_devices
-    from tare.fleet.lacking import settle
+    from tare.fleet.local import Interruption
     from tare.fleet.orders import Task, plans
-    from tare.fleet.running import FleetRun
-    from tare.fleet.signals import Interruption
+    from tare.fleet.run import FleetRun
 
-    planned = plans(wanted.study, devices, lacking)
+    planned = plans(wanted.study, devices, missing)
     for device in devices:
         if device not in planned:
             say(f"{device.name}: the study excludes it, so nothing is run there.")
     leaves_out = wanted.study.missing == "leave_out"
     if leaves_out and not store.states():
-        settle(store, lacking)
+        record_missing(store, missing)
     _note_plan(wanted, store, {device.name: its for device, its in planned.items()})
     task = Task(
         study_text(wanted.study), wanted.name, name_on_devices(store), os.urandom(4).hex(), wanted.retry_failed,
-        wanted.ignore_managers, wanted.accept_changes, leaves_out, lacking,
+        wanted.ignore_managers, wanted.accept_changes, leaves_out, missing,
     )  # fmt: skip
     lines = Lines()
     interruption = Interruption(lines.note, _FIRST_STOP, _LATER_STOP)
@@ -156,33 +210,32 @@ def _run_into(
         return Came(_until_the_end(fleet), fleet.drained, fleet.at_work, fleet.not_restored)
 
 
-def _lacking(wanted: Wanted, devices: Sequence[Device], cluster: Any, patience_s: float) -> Lacking:
+def _missing_parts(wanted: Wanted, devices: Sequence[Device], cluster: Any, patience_s: float) -> MissingParts:
     """What is left out: as it was settled when the store was begun, else as the devices say now."""
-    from tare.fleet.lacking import ask_all, settled
+    from tare.fleet.eligibility import ask_all_devices, recorded_missing
+    from tare.fleet.exchange import Questions
     from tare.fleet.orders import plans
-    from tare.fleet.questions import Questions
-    from tare.plan.leaving_out import NOTHING
+    from tare.plan.check import NOTHING
 
     if wanted.study.missing == "refuse":
         return NOTHING
-    if (known := settled(wanted.folder)) is not None:
+    if (known := recorded_missing(wanted.folder)) is not None:
         return known
     asked = list(plans(wanted.study, devices))  # and none that the study excludes
-    return ask_all(asked, study_text(wanted.study), wanted.name, Questions(cluster, patience_s), say)
+    return ask_all_devices(asked, study_text(wanted.study), wanted.name, Questions(cluster, patience_s), say)
 
 
-def _left(study: Study, lacking: Lacking, devices: Sequence[Device]) -> Study:
+def _left(study: Study, missing: MissingParts, devices: Sequence[Device]) -> Study:
     """The study as every device is asked to run it; what is left out is said. Refused where nothing is left."""
-    from tare.cli.power import tells_power
     from tare.fleet.orders import factors
-    from tare.plan.leaving_out import left_of
+    from tare.plan.check import left_of
 
     if study.missing == "refuse":
         return study
     places: list[OnDevice] = [()] if study.for_fleet is None else [factors(device) for device in devices]
-    left = left_of(study, lacking, places).study
-    if left.left_out and compares_power(left) and not tells_power(left):
-        said = f"no probe of {study.study} that tells power works on every device, and nothing was run:"
+    left = left_of(study, missing, places).study
+    if left.left_out and compares_power(left) and not measures_power(left):
+        said = f"no power probe of {study.study} works on every device, and nothing was run:"
         raise ObstacleError(said, left.left_out)
     for sentence in left.left_out:
         say(f"not measured here: {sentence}")
@@ -245,7 +298,7 @@ def _devices(over: Over) -> Sequence[Device]:
 
 def _driven(names: Sequence[str], devices: Sequence[Device], address: str) -> Sequence[Device]:
     """The inventory's devices, each by the worker of its name; without an inventory each worker is a device."""
-    from tare.fleet.driving import here
+    from tare.fleet.exchange import here
 
     if not names:
         raise ObstacleError(f"no worker at {address} says that it is a device: start it with --resources device=1.")

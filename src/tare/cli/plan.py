@@ -7,36 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.interpreter import python_option
-from tare.cli.options import json_option, print_json, say, width
-from tare.cli.run import sensitivity
-from tare.cli.studies import load_study, scale_option
-from tare.errors import NothingLeft, ObstacleError
+from tare.base.errors import NothingLeft, ObstacleError
+from tare.cli.options import json_option, trust_option
+from tare.cli.scaffold import Verb, print_json, say, width
+from tare.cli.studies import load_study, python_option, scale_option
+from tare.cli.study_runs import sensitivity
 
 if TYPE_CHECKING:
-    from tare.plan.check import Check
-    from tare.plan.leaving_out import Possible
+    from tare.plan.check import Check, Possible
     from tare.study.model import Study
 
 
-@click.command("plan")
+@click.command("plan", cls=Verb)
 @click.argument("study", type=click.Path(path_type=Path))
 @scale_option
 @python_option
-@click.option("--trust", is_flag=True, help="Accept a study file that others may write.")
+@trust_option
 @json_option
 def command(study: Path, scale: str | None, python: str | None, trust: bool, as_json: bool) -> None:
     """List the trials of STUDY in order, with the time and the disk they take. Runs nothing.
 
-    Where something keeps this device from running it, the plan is printed all the same, and the exit code is 3, as of
+    Where something keeps this device from running it, the plan is still printed, and the exit code is 3, as of
     `tare check STUDY` and `tare run STUDY`.
     """
-    from tare.host import LocalHost
+    from tare.base.host import LocalHost
+    from tare.base.text import count_text, duration_text, size_text
     from tare.plan.check import check
-    from tare.plan.order import trials
-    from tare.records.settings import varied
-    from tare.report.terminal import table
-    from tare.report.words import count_text, duration_text, size_text
+    from tare.plan.matrix import trials
+    from tare.records.model import varied
+    from tare.report.columns import table
 
     (loaded, its_cells), nothing_left = _what_there_is(load_study(study, trust, scale, python))
     checked = check(loaded, its_cells, LocalHost(), brought=True)
@@ -79,8 +78,8 @@ def command(study: Path, scale: str | None, python: str | None, trust: bool, as_
 
 def _what_there_is(study: Study) -> tuple[Possible, NothingLeft | None]:
     """What this device can run of the study; where that is nothing, the study as written, and why."""
-    from tare.host import LocalHost
-    from tare.plan.leaving_out import Possible, possible
+    from tare.base.host import LocalHost
+    from tare.plan.check import Possible, possible
     from tare.plan.matrix import cells
 
     try:
@@ -97,8 +96,8 @@ def _refuse(study: Path, checked: Check, nothing_left: NothingLeft | None) -> No
 
 
 def _cell(row: dict[str, Any], key: str) -> str:
-    from tare.records.model import TWIN
+    from tare.records.model import AA_REPEAT
 
     value = row["settings"].get(key, "")
     text = "" if value is None else str(value)
-    return f"{text} ({TWIN})" if key == "platform" and row["twin"] else text
+    return f"{text} ({AA_REPEAT})" if key == "platform" and row["twin"] else text

@@ -1,80 +1,133 @@
-"""`tare report`: a store's findings as one HTML file, or in a form for other programs and pages."""
+"""`tare report`: a store's findings as one HTML file, or in another format; one figure; the list of figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.options import SHARE, STORE, say
-from tare.cli.patience import patience
-from tare.errors import StoreError
+from tare.base.errors import StoreError, StudyError
+from tare.base.near_name import unknown_name
+from tare.cli.options import STORE, comparing, json_option, need, output_option
+from tare.cli.scaffold import Verb, print_json, reading, say, spinner, weighed, width
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tare.analysis.model import Weighing
     from tare.records.store import Store
+    from tare.report.figure import Figure
 
 FORMATS = {"html": "report.html", "md": "report.md", "csv": "trials.csv", "parquet": "trials.parquet",
            "latex": "report.tex", "json": "report.json"}  # fmt: skip
-Verb = TypeVar("Verb", bound=Callable[..., Any])
+DRAWN = ("svg", "pdf", "png")
 
 
-def comparing(verb: Verb) -> Verb:
-    """The options that say what is compared with what."""
-    options: list[Callable[[Any], Any]] = [
-        click.option("--metric", help="The headline figure; as in the study, or step_s, or wall_s."),
-        click.option("--margin", type=SHARE, help="What counts as equivalent; as in the study, or 5%."),
-        click.option("--against", help="The level to compare with; as in the study, or bare."),
-        click.option("--by", help="The factor to compare by; as in the study, or platform."),
-    ]
-    for option in options:
-        verb = option(verb)
-    return verb
-
-
-@click.command("report")
+@click.command("report", cls=Verb)
 @click.argument("store", type=STORE)
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-    help="The file, - for stdout; else STORE/report.html (of a pack: beside it), or as the format is called.",
-)  # fmt: skip
+@output_option(
+    "The file, - for stdout; else STORE/report.html (for a pack: next to it), or as the format is called.",
+    click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+)
 @click.option(
     "--format", "kind", type=click.Choice(list(FORMATS)),
     help="As the file's name ends, or html; md for a page; csv and parquet for the trials as a table; latex for the "
     "verdicts; json for all.",
 )  # fmt: skip
+@click.option("--figures", is_flag=True, help="List the figures of the report.")
+@click.option("--figure", metavar="NAME", help="Write only this figure, to the file of -o: .pdf, .svg or .png.")
+@click.option(
+    "--width", "width_mm", type=click.FloatRange(40, 400), default=162, show_default=True,
+    help="Width of the figure in millimetres.",
+)  # fmt: skip
 @comparing
+@json_option
 def command(
-    store: Path, output: Path | None, kind: str | None,
-    by: str | None, against: str | None, margin: float | None, metric: str | None,
+    store: Path, output: Path | None, kind: str | None, figures: bool, figure: str | None, width_mm: float,
+    as_json: bool, **asked: Any,
 ) -> None:  # fmt: skip
-    """Write the findings of STORE as one self-contained HTML file that opens offline, or as --format says."""
-    from tare.analysis.weighing import weigh
-    from tare.cli.damaged import counted_apart
-    from tare.records.store import Store
+    """Write the findings of STORE as one self-contained HTML file that opens offline, or as --format says.
 
-    kind = kind or _kind_of(output)
-    output = output or _beside(store, FORMATS[kind])
-    with patience("writing the report"), Store.open(store) as opened:
-        for problem in opened.problems:
-            say(f"note: {problem}")
-        if kind == "parquet":
-            _write_parquet(opened, output)
-        elif kind == "csv":
-            written(output, _csv(opened).encode())
+    --json prints what --format json writes, or the list of --figures: [{"name", "title", "reading"}].
+
+    tare report out/my-study --figures
+
+    tare report out/my-study --figure NAME -o figure.pdf
+    """
+    need(not (as_json and kind not in (None, "json")), "give either --json or --format, not both.")
+    need(figure is None or output is not None, "--figure needs -o FILE.pdf, .svg or .png.")
+    with spinner("writing the report"), reading(store) as opened:
+        if not figures and figure is None:
+            kind = "json" if as_json else kind or _kind_of(output)
+            output = output or (Path("-") if as_json else _beside(store, FORMATS[kind]))
+            _write(opened, kind, output, asked)
+            found = None
         else:
-            weighing = counted_apart(weigh(opened, by=by, against=against, margin=margin, metric=metric), opened)
-            written(output, _text(opened, weighing, kind).encode())
-    if str(output) != "-":
-        say(f"report: {output}")
+            found = _figures(opened, asked)
+    if found is None:
+        if str(output) != "-":
+            say(f"report: {output}")
+        return
+    if not found:
+        say(f"{store}: nothing to draw, since no trial has a figure yet; see `tare show {store}`.")
+    if figure is None or output is None:
+        _list(found, as_json)
+        return
+    if figure not in found:
+        raise StudyError(f"{store}: {unknown_name('figure', figure, list(found))}")
+    draw(found[figure], output, round(width_mm / 25.4 * 72))
+    say(found[figure].reading)
+
+
+def _figures(store: Store, asked: Mapping[str, Any]) -> dict[str, Figure]:
+    from tare.papers.pages.claims import claims_figure
+    from tare.report.html import page
+
+    content = page(weighed(store, **asked), store.records(), "", "", (), store, [claims_figure])
+    return {each.name: each for each in content.figures}
+
+
+def _list(figures: Mapping[str, Figure], as_json: bool) -> None:
+    from tare.report.columns import table
+
+    if as_json:
+        print_json([{"name": each.name, "title": each.title, "reading": each.reading} for each in figures.values()])
+    elif figures:
+        click.echo(table([[each.name, each.title] for each in figures.values()], ["figure", "shows"], width()))
+
+
+def need_drawable(output: Path | None) -> None:
+    """Refuse a file that we cannot draw, before anything is read."""
+    need(output is None or output.suffix[1:] in DRAWN, f"-o: a figure ends in .{', .'.join(DRAWN)}.")
+
+
+def draw(figure: Figure, output: Path, width_points: int | None = None) -> None:
+    """A figure into a file; its name says which kind."""
+    from tare.report.figure import WIDTH_POINTS, as_file
+
+    need_drawable(output)
+    written(output, as_file(figure, output.suffix[1:], width_points or WIDTH_POINTS))
+    say(f"{figure.title}: {output}")
+
+
+def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any]) -> None:
+    if kind == "parquet":
+        _write_parquet(store, output)
+    elif kind == "csv":
+        from tare.report.export import as_csv
+
+        written(output, as_csv(store.records()).encode())
+    else:
+        written(output, _text(store, weighed(store, **asked), kind).encode())
 
 
 def _beside(store: Path, name: str) -> Path:
     """In the store's folder; of a pack, beside it under its name."""
-    from tare.records.unpacking import is_pack
+    from tare.records.unpack import is_pack
 
     return store.with_name(f"{store.stem}-{name}") if is_pack(store) else store / name
 
@@ -105,37 +158,30 @@ def written(output: Path, content: bytes) -> None:
 
 
 def _text(store: Store, weighing: Weighing, kind: str) -> str:
-    from tare.report.export.latex import as_latex
-    from tare.report.export.markdown import as_markdown
-    from tare.report.html import render
-    from tare.report.page import page
+    from tare.papers.pages.claims import claims_figure
+    from tare.report.export import as_latex, as_markdown
+    from tare.report.html import page, render
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if kind == "html":
-        return render(weighing, store.records(), now, study_text=store.text(), problems=store.problems, store=store)
+        return render(
+            weighing, store.records(), now,
+            study_text=store.text(), problems=store.problems, store=store, also=[claims_figure],
+        )  # fmt: skip
     if kind == "json":
         return _json(store, weighing, now)
-    content = page(weighing, store.records(), now, store.text(), store.problems, store)
+    content = page(weighing, store.records(), now, store.text(), store.problems, store, [claims_figure])
     return as_markdown(content) if kind == "md" else as_latex(content)
 
 
 def _json(store: Store, weighing: Weighing, now: str) -> str:
-    import json
-    from dataclasses import asdict
-
     told = {"generated_utc": now, "study_text": store.text(), "problems": list(store.problems), **asdict(weighing)}
     told["records"] = [record.as_json() for record in store.records()]
     return json.dumps(told, indent=1, allow_nan=False, default=str) + "\n"
 
 
-def _csv(store: Store) -> str:
-    from tare.report.export.trial_table import as_csv
-
-    return as_csv(store.records())
-
-
 def _write_parquet(store: Store, output: Path) -> None:
-    from tare.report.export.trial_table import write_parquet
+    from tare.report.export import write_parquet
 
     if str(output) == "-":
         raise StoreError("a Parquet file cannot go to stdout; name it with -o.")

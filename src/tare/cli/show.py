@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.options import STORE, json_option, print_json, say, width
+from tare.cli.scaffold import Result, Verb, reads_store, say, width
 
 if TYPE_CHECKING:
     from tare.records.model import Record
@@ -17,44 +16,47 @@ if TYPE_CHECKING:
 SHOWN_CHARACTERS = 4000  # of what the workload printed; --json has all that was kept
 
 
-@click.command("show")
-@click.argument("store", type=STORE)
+@click.command("show", cls=Verb)
+@reads_store()
 @click.argument("trial", required=False)
-@json_option
-def command(store: Path, trial: str | None, as_json: bool) -> None:
+def command(store: Store, trial: str | None) -> Result:
     """Show the trials of STORE, or all about TRIAL (the first letters of its id are enough)."""
-    from tare.records.store import Store
-    from tare.report.terminal import records_table
-    from tare.report.words import count_text
+    if trial is not None:
+        return _one(store, store.find(trial))
+    from tare.base.text import count_text
+    from tare.report.text.trials import records_table
 
-    with Store.open(store) as opened:
-        for problem in opened.problems:
-            say(f"note: {problem}")
-        if trial is not None:
-            _show_one(opened, opened.find(trial), as_json)
-            return
-        records = opened.records()
-        states, damaged = opened.states(), opened.damaged()
-        waiting = sum(state in ("planned", "running") for trial, state in states.items() if trial not in damaged)
-    if as_json:
+    records = store.records()
+    states, damaged = store.states(), store.damaged()
+    waiting = sum(state in ("planned", "running") for trial, state in states.items() if trial not in damaged)
+
+    def data() -> dict[str, Any]:
         counts = {"waiting": waiting, "damaged": len(damaged)}
-        print_json({"store": str(store), "trials": [record.as_json() for record in records], **counts})
-        return
-    click.echo(records_table(records, width()))
-    if waiting:
-        say(f"{count_text(waiting, 'planned trial')} not run.")
-    if damaged:
-        say(f"{count_text(len(damaged), 'damaged trial')} left out; `tare store verify {store}` says what is wrong.")
+        return {"store": str(store.path), "trials": [record.as_json() for record in records], **counts}
+
+    def text() -> str:
+        if waiting:
+            say(f"{count_text(waiting, 'planned trial')} not run.")
+        if damaged:
+            say(f"{count_text(len(damaged), 'damaged trial')} left out; see `tare store check {store.path}`.")
+        return records_table(records, width())
+
+    return Result(data, text)
 
 
-def _show_one(store: Store, record: Record, as_json: bool) -> None:
+def _one(store: Store, record: Record) -> Result:
     out, err = store.output(record.trial, record.attempt)
     series = _series(store, record)
-    if as_json:
-        print_json({**record.as_json(), "series": series, "out": out, "err": err})
-        return
-    from tare.report.terminal import record_text, table
-    from tare.report.words import safe_text
+    return Result(
+        lambda: {**record.as_json(), "series": series, "out": out, "err": err},
+        lambda: _text(record, series, out, err),
+    )
+
+
+def _text(record: Record, series: list[dict[str, Any]], out: str, err: str) -> str:
+    from tare.base.text import safe_text
+    from tare.report.columns import table
+    from tare.report.text.trials import record_text
 
     lines = [record_text(record, width())]
     if series:
@@ -64,7 +66,7 @@ def _show_one(store: Store, record: Record, as_json: bool) -> None:
         if text.strip():
             kept = text.rstrip()[-SHOWN_CHARACTERS:].splitlines()
             lines += ["", f"{title}:", *(safe_text(line) for line in kept)]
-    click.echo("\n".join(lines))
+    return "\n".join(lines)
 
 
 def _series(store: Store, record: Record) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
-"""`tare studies`: the papers' experiments, ready to run; and finding the study that a verb was given."""
+"""`tare list studies`: the papers' experiments, ready to run; and loading the study that a verb was given."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 
 import click
 
-from tare.cli.interpreter import with_interpreter
-from tare.cli.options import json_option, print_json, width
-from tare.errors import StudyError
+from tare.base.errors import StudyError
+from tare.base.near_name import did_you_mean, unknown_name
+from tare.cli.options import json_option, need
+from tare.cli.scaffold import Verb, print_json, say, width
 from tare.study.load import at_every_scale, load
 from tare.study.model import Study
 
@@ -25,15 +25,29 @@ scale_option: Callable[[Any], Any] = click.option(
 )
 
 
-@click.command("studies")
+def _from_anywhere(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A trial starts in a folder of its own; a link stays one, since by it an environment is known."""
+    need(value != "", "--python is empty: name an interpreter, like /usr/bin/python3.")
+    return str(Path(value).absolute()) if value is not None and "/" in value else value
+
+
+python_option: Callable[[Any], Any] = click.option(
+    "--python",
+    metavar="PATH",
+    callback=_from_anywhere,
+    help="The interpreter that has torch, if it is not the platform's own: `python` of each workload that names none.",
+)
+
+
+@click.command("studies", cls=Verb)
 @json_option
 def command(as_json: bool) -> None:
     """List the papers' experiments: what each asks, where the paper has it, and how long it takes at each scale.
 
     `tare run NAME --scale smoke` runs one, `tare plan NAME --scale small` lists its trials. The scale cuda, where there
     is one, is small for a server with an NVIDIA GPU; clocks also sets the GPU's clocks, for which it must be
-    yours. Times are guesses for a small machine (full: for a board with a GPU), and hold for all that the study asks
-    for, whatever can be run here.
+    yours. Times are estimates for a small machine (full: for a board with a GPU) and for everything in the study,
+    whatever can be run here.
 
     --json: [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]; scales are seconds.
     """
@@ -46,7 +60,7 @@ def command(as_json: bool) -> None:
 
 def built_in() -> dict[str, Path]:
     """The studies that come with tare, by name."""
-    folder = Path(str(resources.files("tare.studies")))
+    folder = Path(str(resources.files("tare.papers.studies")))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
@@ -60,8 +74,8 @@ def described(name: str, path: Path) -> dict[str, Any]:
 
 def planned_seconds(study: Study) -> float:
     """What a study takes, as its plan guesses it."""
-    from tare.plan.estimate import planned_s
     from tare.plan.matrix import baseline, cells
+    from tare.plan.model import planned_s
 
     found = cells(study)
     return planned_s(study, found, baseline(study, found) if study.aa and len(found) > 1 else ())
@@ -74,8 +88,7 @@ def study_path(study: Path) -> Path:
     ours = built_in()
     if str(study) in ours:
         return ours[str(study)]
-    close = difflib.get_close_matches(str(study), ours, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else "`tare studies` lists those that come with tare."
+    hint = did_you_mean(str(study), ours) or "`tare list studies` lists those that come with tare."
     raise StudyError(f"{study}: there is no such study file. {hint}")
 
 
@@ -97,9 +110,28 @@ def _refuse_no_scale(name: str, path: Path, scale: str) -> None:
         return
     if not known:
         raise StudyError(f"{name} has no scales, and so no scale {scale!r}. Leave --scale out.") from None
-    close = difflib.get_close_matches(scale, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise StudyError(f"{name} has no scale {scale!r}. It has: {', '.join(known)}.{hint}") from None
+    raise StudyError(f"{name}: {unknown_name('scale', scale, known)}") from None
+
+
+def with_interpreter(study: Study, python: str | None) -> Study:
+    """The study as the option wants it."""
+    from tare.study.load import with_python
+
+    return study if python is None else with_python(study, python)
+
+
+def known_interpreter(study: Study, folder: Path) -> str | None:
+    """The one that the store there was begun with, so that who goes on need not say it again; says so."""
+    if not (folder / "store.json").exists():
+        return None
+    from tare.records.store import Store
+    from tare.study.load import begun_with
+
+    with Store.open(folder) as store:
+        python = begun_with(store.study, study)
+    if python is not None:
+        say(f"resuming with --python {python}, as {folder} was started.")
+    return python
 
 
 def folder_of(study: Study) -> Path:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.options import STORE, say, width
-from tare.errors import NoSuchInput, ObstacleError, StoreError, TareError
-from tare.extras import pip_install
+from tare.base.errors import NoSuchInput, ObstacleError, StoreError, TareError, pip_install
+from tare.cli.options import STORE
+from tare.cli.scaffold import Verb, say, width
 
 if TYPE_CHECKING:
     from tare.report.live.snapshot import Watched
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BESIDE_LINES = 14  # of a screen, for what is not a device of a fleet
 
 
-@click.command("watch")
+@click.command("watch", cls=Verb)
 @click.argument("stores", nargs=-1, required=True, type=STORE)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; else any free port.")
 @click.option("--tui", is_flag=True, help="Show it in this terminal instead of a browser.")
@@ -32,7 +32,7 @@ def command(stores: tuple[Path, ...], port: int, tui: bool, once: bool) -> None:
     The dashboard listens on this machine alone and prints its address with a token. Ending it, or a reload, does not
     disturb the run. Several stores are shown side by side. From elsewhere: ssh -L PORT:127.0.0.1:PORT.
     """
-    from tare.records.unpacking import is_store
+    from tare.records.unpack import is_store
     from tare.report.live.snapshot import Watched
 
     for store in stores:
@@ -102,11 +102,12 @@ def _listening(port: int) -> socket.socket:
 
 def _device_rows() -> list[Mapping[str, Any]]:
     """What is changed on this device now, and by whom; a device that cannot be asked has nothing to show."""
-    from tare.host import LocalHost
-    from tare.report.words import duration_text
-    from tare.trial.device import device_id, state_dir
-    from tare.trial.journal import Journal
-    from tare.trial.restoration import status
+    from tare.base.files import state_dir
+    from tare.base.host import LocalHost
+    from tare.base.text import duration_text
+    from tare.trial.device import device_id
+    from tare.trial.undo.journal import Journal
+    from tare.trial.undo.restoration import status
 
     try:
         host = LocalHost()

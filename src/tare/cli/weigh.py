@@ -10,30 +10,33 @@ from typing import Any
 
 import click
 
-from tare.cli.engines import needs_of, platform
-from tare.cli.interpreter import python_option, with_interpreter
-from tare.cli.options import SHARE, json_option, need, say
-from tare.cli.run import finish, run_into, study_text
-from tare.errors import ObstacleError, StudyError
+from tare.base.errors import ObstacleError, StudyError
+from tare.base.near_name import unknown_name
+from tare.base.rulings import Ruling
+from tare.cli.needs import needs_of, platform
+from tare.cli.options import FOLDER, json_option, margin_option, need, output_option
+from tare.cli.scaffold import Verb, say
+from tare.cli.studies import python_option, with_interpreter
+from tare.cli.study_runs import finish, run_into, study_text
 
 
-@click.command("weigh")
+@click.command("weigh", cls=Verb)
 @click.option("--in", "inside", metavar="PLATFORM", help="The platform to weigh.  [default: the first that works]")
-@click.option("--workload", metavar="NAME", help="A built-in workload: see `tare workloads`.  [default: lenet5]")
+@click.option("--workload", metavar="NAME", help="A built-in workload: see `tare list workloads`.  [default: lenet5]")
 @python_option
 @click.option(
     "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 6 to 20, by the noise]"
 )
-@click.option("--margin", type=SHARE, default="5%", show_default=True, help="What counts as equivalent.")
+@margin_option("5%")
 @click.option("--image", help="The container's image; else the host's own root file system, read-only.")
 @click.option(
     "--seconds",
     type=click.IntRange(1),
     default=140,
     show_default=True,
-    help="After the sixth block, begin none that would end later.",
+    help="After the sixth block, start no block that would exceed this.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The store's folder; else out/weigh-TIME.")
+@output_option("The store's folder; else out/weigh-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -85,21 +88,21 @@ def own_command(words: tuple[str, ...]) -> dict[str, Any]:
 
 def built_in_workload(name: str) -> dict[str, Any]:
     """A workload of the papers, in a size for a few seconds a trial, or any workload part that needs no fields."""
+    from tare.drivers.workloads.presets import PRESETS
     from tare.parts.find import find, names
-    from tare.parts.presets import PRESETS, unknown
 
     presets = {preset.name: preset.workload(quick=True) for preset in PRESETS}
     plain = [part for part in names("workloads") if not find("workloads", part).example]
     known = {**{part: {part: {}} for part in plain}, **presets}
     if name in known:
         return known[name]
-    raise StudyError(unknown(name, [*presets, *plain]))
+    raise StudyError(unknown_name("built-in workload", name, [*presets, *plain]))
 
 
 def choose_platform(asked: str | None, stack: ExitStack) -> str:
     """The platform that was asked for, or the first container that works here; says what it passed over."""
     need(asked != "bare", "bare metal is what the others are weighed against; name a container platform.")
-    refused: list[str] = []
+    refused: list[Ruling] = []
     names = [asked] if asked else tried()
     for name in names:
         obstacles = _obstacles(name, stack)
@@ -114,8 +117,8 @@ def choose_platform(asked: str | None, stack: ExitStack) -> str:
     raise ObstacleError(f"{what} be used here, and nothing was run:", refused)
 
 
-def _obstacles(name: str, stack: ExitStack) -> list[str]:
-    from tare.host import LocalHost
+def _obstacles(name: str, stack: ExitStack) -> list[Ruling]:
+    from tare.base.host import LocalHost
 
     stack.enter_context(needs_of([name]))
     return platform(name)().obstacles(LocalHost())

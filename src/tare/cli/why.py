@@ -10,36 +10,43 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.engines import needs_of
-from tare.cli.interpreter import python_option, with_interpreter
-from tare.cli.options import SHARE, json_option, need, print_json, say, width
-from tare.cli.run import run_into, study_text
+from tare.base.errors import ObstacleError
+from tare.cli.needs import needs_of
+from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, need, output_option
+from tare.cli.report import write_report
+from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
+from tare.cli.studies import python_option, with_interpreter
+from tare.cli.study_runs import run_into, study_text
 from tare.cli.weigh import built_in_workload, own_command
-from tare.errors import ObstacleError
-from tare.parts.isolation import NEEDED_BY_USER, USUAL
+from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 
 if TYPE_CHECKING:
-    from tare.analysis.layer_calls import Calls
     from tare.analysis.model import Comparison
-    from tare.analysis.why import Waterfall
+    from tare.analysis.why import Calls, Waterfall
     from tare.records.model import Record
 
 
-@click.command("why")
-@click.option("--workload", metavar="NAME", help="A built-in workload (see `tare workloads`).  [default: lenet5]")
+ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are measured whatever --only names
+
+
+@click.command("why", cls=Verb)
+@click.option("--workload", metavar="NAME", help="A built-in workload (see `tare list workloads`).  [default: lenet5]")
 @python_option
 @click.option("--quota", type=float, help="The container's CPU quota, in cores.")
 @click.option("--cpuset", help="The container's cores, like 0-1.")
 @click.option("--memory", help="The container's memory limit, like 2GiB.")
 @click.option("--seccomp-profile", type=click.Path(path_type=Path, exists=True), help="The container's own filter.")
 @click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
-@click.option("--margin", type=SHARE, default="5%", show_default=True, help="What counts as no cost.")
+@margin_option("5%")
 @click.option("--layers", is_flag=True, help="Take it apart even if the whole costs nothing.")
-@click.option("--only", metavar="LAYERS", help="Only these layers, like cpu,seccomp.  [default: all of them]")
+@click.option(
+    "--only", metavar="LAYERS", type=NamesOption("layer", (ROOT, *LAYERS, ENGINE)),
+    help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]",
+)  # fmt: skip
 @click.option("--writable", is_flag=True, help="The workload may write to the container's root.")
 @click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
 @click.option("--no-calls", is_flag=True, help="Do not count system calls (one more trial a layer, traced, untimed).")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The folder of all stores; else out/why-TIME.")
+@output_option("The folder of all stores; else out/why-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -52,7 +59,7 @@ def command(
     repeat: int,
     margin: float,
     layers: bool,
-    only: str | None,
+    only: tuple[str, ...] | None,
     writable: bool,
     cumulative: bool,
     no_calls: bool,
@@ -60,7 +67,7 @@ def command(
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> None:
-    """Say which layer of a container costs what: namespaces, cgroups, seccomp, capabilities, the engine.
+    """Show which layer of a container costs what: namespaces, cgroups, seccomp, capabilities, the engine.
 
     First the whole container against bare metal. If that costs something, a runc container is built up layer by layer,
     and the whole is run with each layer taken off, all in interleaved blocks. Then each make of container runs once
@@ -79,7 +86,7 @@ def command(
     folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with ExitStack() as stack:
         stack.enter_context(needs_of(["docker"]))
-        skipped = _skipped(fields, _chosen(only))
+        skipped = _skipped(fields, only)
         stages = _stages({**fields, **profile}, fields, skipped)
         run = _Run(folder, work, python, repeat, margin)
         total = run.waterfall("total", [stages.whole, *stages.engines])
@@ -101,7 +108,7 @@ def _refuse_wrong(fields: dict[str, Any], work: dict[str, Any], python: str | No
 
 
 def _not_asked_for() -> Calls:
-    from tare.analysis.layer_calls import Calls
+    from tare.analysis.why import Calls
 
     return Calls(missing="system calls were not counted (--no-calls).")
 
@@ -123,26 +130,25 @@ class _Run:
 
     def calls(self, platforms: list[Any]) -> Calls:
         """Each make of container once, traced; where that cannot be done, why not."""
-        from tare.analysis.layer_calls import Calls, calls_by_layer
-        from tare.host import LocalHost
+        from tare.analysis.why import Calls, calls_by_layer
+        from tare.base.host import LocalHost
         from tare.parts.find import find
 
         if why := find("probes", "syscalls")().obstacles(LocalHost()):  # type: ignore[attr-defined]
-            return Calls(missing=f"system calls were not counted: {' '.join(why)}")
+            return Calls(missing=f"system calls were not counted: {' '.join(map(str, why))}")
         return calls_by_layer(self._records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"]}))
 
     def _records(self, stage: str, platforms: list[Any], fields: dict[str, Any]) -> list[Record]:
         """Run a study of bare metal and these platforms; what it left."""
-        from tare.records.store import Store
         from tare.study.load import from_plain
 
         plain = {"study": f"why-{stage}", "platform": ["bare", *platforms], "workload": self._work, **fields}
         study = with_interpreter(from_plain(plain, "tare why"), self._python)
         outcome = run_into(study, study_text(study), self._folder / stage)
         if outcome.interrupted:
-            say(f"{outcome.why}. `tare why -o {self._folder}` with the same options goes on.")
+            say(f"{outcome.why}. `tare why -o {self._folder}` with the same options resumes.")
             raise SystemExit(130)
-        with Store.open(self._folder / stage) as store:
+        with reading(self._folder / stage) as store:
             return store.records()
 
 
@@ -164,7 +170,7 @@ class _Stages:
 
 
 def _stages(runc: dict[str, Any], shared: dict[str, Any], skipped: dict[str, str]) -> _Stages:
-    from tare.host import LocalHost
+    from tare.base.host import LocalHost
     from tare.parts.find import find
 
     host = LocalHost()
@@ -173,38 +179,29 @@ def _stages(runc: dict[str, Any], shared: dict[str, Any], skipped: dict[str, str
         raise ObstacleError("a container cannot be taken apart here, and nothing was run:", obstacles)
     engines = []
     if why := find("platforms", "docker").model_validate(shared).obstacles(host):  # type: ignore[attr-defined]
-        skipped["docker"] = " ".join(why)
+        skipped["docker"] = " ".join(map(str, why))
     elif "seccomp_profile" not in runc:
         engines.append({"docker": shared} if shared else "docker")
     return _Stages(runc, tuple(layer for layer in USUAL if layer not in skipped), engines)
 
 
-def _chosen(only: str | None) -> list[str]:
-    """The layers that were asked for; all where none was named."""
-    if only is None:
-        return list(USUAL)
-    named = [name.strip() for name in only.split(",")]
-    unknown = [name for name in named if name not in USUAL]
-    need(not unknown, f"there is no layer {', '.join(map(repr, unknown))}. There is: {', '.join(USUAL)}.")
-    return named
-
-
-def _skipped(limits: dict[str, Any], chosen: list[str]) -> dict[str, str]:
-    """Layers that have nothing to switch here, and why."""
-    asked = {"cpu": "quota", "cpuset": "cpuset", "memory": "memory"}
+def _skipped(limits: dict[str, Any], only: tuple[str, ...] | None) -> dict[str, str]:
+    """Layers that are not measured here, and why."""
+    options = {"cpu": "quota", "cpuset": "cpuset", "memory": "memory"}
     skipped = {
         layer: f"the container has no limit of that kind (--{option} gives it one)."
-        for layer, option in asked.items()
+        for layer, option in options.items()
         if option not in limits
     }
-    skipped |= {layer: "it was not asked for (--only)." for layer in USUAL if layer not in chosen}
+    skipped |= {layer: "not selected (--only)." for layer in USUAL if only is not None and layer not in only}
     if needed := sorted(NEEDED_BY_USER & skipped.keys()):
-        skipped["user"] = f"it cannot be without the layers {', '.join(needed)}."
+        need(only is None or "user" not in only, f"--only: the layer user needs {', '.join(needed)}; name them too.")
+        skipped["user"] = f"it needs the layers {', '.join(needed)}."
     return skipped
 
 
 def _tell_nothing(total: Comparison, folder: Path, as_json: bool) -> None:
-    from tare.report.why import nothing_text
+    from tare.report.text.why import nothing_text
 
     if as_json:
         print_json({"store": str(folder), "total": total.as_json(), "layers": [], "guilty": []})
@@ -213,14 +210,11 @@ def _tell_nothing(total: Comparison, folder: Path, as_json: bool) -> None:
 
 
 def _tell(found: Waterfall, calls: Calls, skipped: dict[str, str], folder: Path, as_json: bool) -> None:
-    from tare.analysis.weighing import weigh
-    from tare.cli.report import write_report
-    from tare.records.store import Store
-    from tare.report.why import waterfall_text
+    from tare.report.text.why import waterfall_text
 
     report = folder / "report.html"
-    with Store.open(folder / "layers") as store:
-        write_report(store, weigh(store), report)
+    with reading(folder / "layers") as store:
+        write_report(store, weighed(store), report)
     if as_json:
         said = {**found.as_json(), "system_calls": calls.as_json(), "skipped": skipped}
         print_json({"store": str(folder), "report": str(report), **said})

@@ -13,14 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tare.errors import ObstacleError, TareError
-from tare.extras import pip_install
+from tare.base.errors import ObstacleError, TareError, pip_install
+from tare.fleet.child import allow_many_files
 from tare.fleet.dask_processes import Host, Processes, groups
-from tare.fleet.servant import allow_many_files
 
 GONE = (
     "dask's scheduler is gone, so the run over the fleet has ended. The devices finish the trials that they are at and "
-    "keep the records; the same command collects them and goes on."
+    "keep the records; the same command collects them and resumes."
 )
 _SCHEDULER_ANSWERS_WITHIN_S = 15.0
 _AT_ONCE = 100  # answers that are on their way, or here and not asked for yet: so many records are held in memory
@@ -42,7 +41,7 @@ class SchedulerGone(TareError):
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class PendingQuestion:
     """A question on its way to a device."""
 
     name: str  # the device's, and its worker's
@@ -55,8 +54,8 @@ class Cluster(Protocol):
 
     def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any: ...
     def over(self, within_s: float) -> Sequence[Any]: ...  # those that have ended since it was called last
-    def result(self, asked: Any) -> Any: ...  # of one that is over; raises `WorkerLost`, or what the question raised
-    def replace(self, asked: Any) -> None: ...  # another worker in the place of the one that was lost with this
+    def result(self, pending: Any) -> Any: ...  # of one that is over; raises `WorkerLost`, or what the question raised
+    def replace(self, pending: Any) -> None: ...  # another worker in the place of the one that was lost with this
     def check(self) -> None: ...  # raises `SchedulerGone`
     def close(self) -> None: ...
 
@@ -67,13 +66,15 @@ class _Dask:
     _client: Any = None
 
     def __init__(self) -> None:
-        self._news: queue.SimpleQueue[Asked] = queue.SimpleQueue()  # those that have ended, and those that were fetched
-        self._open: dict[Asked, None] = {}
-        self._ended: deque[Asked] = deque()  # whose answers are still where they were made
-        self._fetches: dict[Asked, Future[Any]] = {}
-        self._outcomes: dict[Asked, Any] = {}
+        self._news: queue.SimpleQueue[PendingQuestion] = (
+            queue.SimpleQueue()
+        )  # those that have ended, and those that were fetched
+        self._open: dict[PendingQuestion, None] = {}
+        self._ended: deque[PendingQuestion] = deque()  # whose answers are still where they were made
+        self._fetches: dict[PendingQuestion, Future[Any]] = {}
+        self._outcomes: dict[PendingQuestion, Any] = {}
 
-    def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> Asked:
+    def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> PendingQuestion:
         """On this worker and no other, one at a time, and once: what failed is ours to look at."""
         future = self._client.submit(
             function,
@@ -85,45 +86,45 @@ class _Dask:
             resources={"device": 1},
             pure=False,
         )
-        asked = Asked(name, future, self._host_of(name))
-        self._open[asked] = None
-        future.add_done_callback(lambda _: self._news.put(asked))
-        return asked
+        pending = PendingQuestion(name, future, self._host_of(name))
+        self._open[pending] = None
+        future.add_done_callback(lambda _: self._news.put(pending))
+        return pending
 
-    def over(self, within_s: float) -> list[Asked]:
+    def over(self, within_s: float) -> list[PendingQuestion]:
         """Waits for the first news. Asking dask about all of them each time would cost as much as there are devices."""
-        outcomes: dict[Asked, Any] = {}
-        for asked in self._take_news(within_s):
-            if asked not in self._open:
+        outcomes: dict[PendingQuestion, Any] = {}
+        for pending in self._take_news(within_s):
+            if pending not in self._open:
                 continue  # it was lost meanwhile
-            if (fetch := self._fetches.get(asked)) is None:
-                self._ended.append(asked)
+            if (fetch := self._fetches.get(pending)) is None:
+                self._ended.append(pending)
             elif fetch.done():
-                outcomes[asked] = CancelledError() if fetch.cancelled() else fetch.result()
+                outcomes[pending] = CancelledError() if fetch.cancelled() else fetch.result()
         if dead := self._dead_hosts():
-            outcomes |= {asked: _LOST for asked in self._open if asked.host in dead and asked not in outcomes}
-        for asked, outcome in outcomes.items():
-            del self._open[asked]
-            self._fetches.pop(asked, None)
-            self._outcomes[asked] = outcome
+            outcomes |= {pending: _LOST for pending in self._open if pending.host in dead and pending not in outcomes}
+        for pending, outcome in outcomes.items():
+            del self._open[pending]
+            self._fetches.pop(pending, None)
+            self._outcomes[pending] = outcome
         self._fetch_more()
         return list(outcomes)
 
     def _fetch_more(self) -> None:
         """Each answer is fetched once, for as long as it takes: what is large on a slow line holds up no other."""
         while self._ended and len(self._fetches) < _AT_ONCE:
-            if (asked := self._ended.popleft()) in self._open:
-                fetch = asyncio.run_coroutine_threadsafe(_fetched(asked), self._client.loop.asyncio_loop)
-                self._fetches[asked] = fetch
-                fetch.add_done_callback(lambda _, asked=asked: self._news.put(asked))  # type: ignore[misc]
+            if (pending := self._ended.popleft()) in self._open:
+                fetch = asyncio.run_coroutine_threadsafe(_fetched(pending), self._client.loop.asyncio_loop)
+                self._fetches[pending] = fetch
+                fetch.add_done_callback(lambda _, pending=pending: self._news.put(pending))  # type: ignore[misc]
 
-    def result(self, asked: Asked) -> Any:
+    def result(self, pending: PendingQuestion) -> Any:
         from distributed.scheduler import KilledWorker
 
-        outcome = self._outcomes.pop(asked)
+        outcome = self._outcomes.pop(pending)
         if outcome is _LOST:
-            asked.future.cancel()
-            raise WorkerLost(f"{asked.name}: the process of its worker has ended.")
+            pending.future.cancel()
+            raise WorkerLost(f"{pending.name}: the process of its worker has ended.")
         if isinstance(outcome, KilledWorker):
             raise WorkerLost(str(outcome)) from outcome
         if isinstance(outcome, CancelledError | asyncio.CancelledError):
@@ -142,8 +143,8 @@ class _Dask:
     def _dead_hosts(self) -> set[Host | str | None]:
         return set()
 
-    def _take_news(self, within_s: float) -> list[Asked]:
-        found: list[Asked] = []
+    def _take_news(self, within_s: float) -> list[PendingQuestion]:
+        found: list[PendingQuestion] = []
         with suppress(queue.Empty):
             found.append(self._news.get(timeout=within_s))
             while len(found) < _AT_ONCE:
@@ -192,10 +193,10 @@ class OwnCluster(_Dask):
         if self._processes.scheduler.poll() is not None:
             raise SchedulerGone
 
-    def replace(self, asked: Asked) -> None:
+    def replace(self, pending: PendingQuestion) -> None:
         """The process again with all of its workers, unless the loss of another one has led to that already."""
-        host = self._hosts[asked.name]
-        if host is not asked.host:
+        host = self._hosts[pending.name]
+        if host is not pending.host:
             return
         host.end()
         self._replaced.add(host)
@@ -230,7 +231,7 @@ class ThereCluster(_Dask):
             self._client = Client(address, timeout=15)
         except (OSError, ValueError, TypeError) as error:
             raise ObstacleError(
-                f"there is no dask cluster at {address} that takes us: {error}\n"
+                f"no dask cluster at {address} that takes us: {error}\n"
                 "Its keys come from dask's own settings (DASK_DISTRIBUTED__COMM__TLS__...)."
             ) from error
 
@@ -238,8 +239,8 @@ class ThereCluster(_Dask):
         """The workers that may be used: those that say `--resources device=1`."""
         return sorted(name for name, worker in workers_of(self._client).items() if worker["resources"].get("device"))
 
-    def replace(self, asked: Asked) -> None:
-        raise TareError(f"the worker {asked.name} is gone, and is not ours to start again.")
+    def replace(self, pending: PendingQuestion) -> None:
+        raise TareError(f"the worker {pending.name} is gone, and is not ours to start again.")
 
     def close(self) -> None:
         self._client.close(timeout=2)
@@ -249,7 +250,7 @@ class ThereCluster(_Dask):
 
     def _dead_hosts(self) -> set[Host | str | None]:
         """A question stays with its worker's address; a scheduler that is not ours may have it wait there for ever."""
-        return {asked.host for asked in self._open} - set(self._now().values())
+        return {pending.host for pending in self._open} - set(self._now().values())
 
     def _now(self) -> Mapping[str, str]:
         """Where the workers are; looked up every few seconds. That the scheduler is gone is said by `check`."""
@@ -260,9 +261,9 @@ class ThereCluster(_Dask):
         return self._addresses
 
 
-async def _fetched(asked: Asked) -> Any:
+async def _fetched(pending: PendingQuestion) -> Any:
     """The answer, from the worker that has it; an exception where one has come of the question."""
-    answers: Sequence[Any] = await asyncio.gather(asked.future.result(), return_exceptions=True)
+    answers: Sequence[Any] = await asyncio.gather(pending.future.result(), return_exceptions=True)
     return answers[0]
 
 

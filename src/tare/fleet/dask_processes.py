@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.errors import TareError
-from tare.fleet.servant import SHARED, TUNED
-from tare.records.own_folder import new_folder
+from tare.base.errors import TareError
+from tare.base.files import new_folder
+from tare.fleet.child import SHARED, TUNED
 
 LOOPBACK = "127.0.0.1"
 PER_HOST = 125  # workers in one process; what its death costs is that so many devices are asked again
@@ -99,8 +99,8 @@ class Processes:
         self._hosts += 1
         stem = self.folder / f"workers-{self._hosts}"
         order, up, log = (stem.with_suffix(suffix) for suffix in (".json", ".up", ".log"))
-        told = {"scheduler": self.address, "names": list(names), "tls": self._tls, "host": LOOPBACK}
-        order.write_text(json.dumps({**told, "up": str(up), "scratch": str(self.folder / "scratch")}))
+        described = {"scheduler": self.address, "names": list(names), "tls": self._tls, "host": LOOPBACK}
+        order.write_text(json.dumps({**described, "up": str(up), "scratch": str(self.folder / "scratch")}))
         return Host(tuple(names), self._start(log, SHARED, "workers", str(order)), up, log)
 
     def await_host(self, host: Host) -> None:
@@ -129,7 +129,7 @@ class Processes:
         return self.folder / "scheduler.log"
 
     def _start(self, log: Path, beside: dict[str, str], *words: str) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-P", "-m", "tare.fleet.servant", str(os.getpid()), *words]
+        argv = [sys.executable, "-P", "-m", "tare.fleet.child", str(os.getpid()), *words]
         with log.open("ab") as out:
             child = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=os.environ | TUNED | beside,

@@ -1,25 +1,154 @@
-"""The talk with the devices of one run: questions on their way, answers to whoever asked, and whom nobody waits for."""
+"""The talk with the devices of one run: questions on their way, answers to whoever asked, and whom nobody waits for.
+
+What a dask worker does for its device: asks it one thing, and asks again while the line to it is broken.
+
+A question can be asked twice without harm: a device begins each claim once, and whoever comes again finds it begun.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from tare.base.errors import TareError
+from tare.base.rulings import Ruling, obstacle
+from tare.fleet.cluster import Cluster, SchedulerGone, WorkerLost
 from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
-from tare.fleet.questions import Questions
-from tare.fleet.signals import Interruption
+from tare.fleet.local import Interruption
+from tare.fleet.ssh import HERE, Refused, Unreachable, ask
 from tare.plan.model import Trial
+
+PATIENCE_S = 120.0
+_PAUSE_S = 5.0
+_MOST_BREAKS = 1000  # over a line that never holds for as long as an answer takes, no answer comes
+_LOOK_WITHIN_S = 60.0  # an agent waits for two minutes until a short command of the engine has answered
+
+
+def here(name: str) -> Device:
+    """The device that a worker itself runs on, with the worker's own interpreter."""
+    return Device.model_construct(name=name, address=HERE, python="")
+
+
+def drive(fields: Mapping[str, Any], question: Mapping[str, Any], patience_s: float = PATIENCE_S) -> dict[str, Any]:
+    """Ask the device; returns how that ended: `answered`, `unreachable` for longer than our patience, or `refused`."""
+    device = here(fields["name"]) if fields["address"] == HERE else Device.model_validate(dict(fields))
+    if device.lean:
+        return _drive_from_here(device, question, patience_s)
+    requested = dict(question) | {"engine": question.get("engine") or sys.executable}
+    broken: list[str] = []
+    pause_s = min(_PAUSE_S, patience_s / 4)
+    lost_s: float | None = None
+    while True:
+        try:
+            answer = ask(device, requested, alive_s=min(10.0, patience_s / 4))
+        except Refused as error:
+            return {"ended": "refused", "text": error.what, "broken": broken}
+        except Unreachable as error:
+            broken.append(error.what)
+            now_s = time.monotonic()
+            if lost_s is None or error.heard:  # it was there until now
+                lost_s = now_s
+            if now_s - lost_s + pause_s > patience_s or len(broken) >= _MOST_BREAKS:
+                return {"ended": "unreachable", "text": broken[-1], "broken": broken}
+            time.sleep(pause_s)
+        else:
+            return {"ended": "answered", "said": dict(answer.said), "records": answer.records, "broken": broken}
+
+
+def _drive_from_here(device: Device, question: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
+    """The same question to this machine, which has the device do it: the trial is a process here, with a claim here."""
+    patient_s = patience_s if "claim" in question else min(patience_s, _LOOK_WITHIN_S)
+    lean = {"lean": device.model_dump(mode="json"), "patience_s": patient_s}
+    requested = {**question, **lean, "engine": sys.executable}
+    if "store" in requested:  # each device has a store of its own here: trials on two of them run side by side
+        requested["store"] = f"{requested['store']}.{device.name}"
+    if "stdin" in requested:
+        requested["stdin"] = json.dumps(json.loads(requested["stdin"]) | lean) + "\n"
+    try:
+        answer = ask(here(device.name), requested)
+    except (Refused, Unreachable) as error:
+        return {"ended": "refused", "text": error.what, "broken": []}
+    reported = dict(answer.said)
+    text = str(reported.get("text") or reported.get("err") or "").strip()
+    if (ended := _ENDED.get(reported.get("code"))) is not None:
+        return {"ended": ended, "text": text, "broken": [text]}
+    return {"ended": "answered", "said": reported, "records": answer.records, "broken": []}
+
+
+_ENDED: dict[object, str] = {Unreachable.exit_code: "unreachable", Refused.exit_code: "refused"}
+
+
+_LOOK_EVERY_S = 1.0
+
+
+class Questions:
+    """Asks and hears. An answer says how it `ended`: as `driving.drive` does, or `worker lost`, or `no worker`.
+
+    The `text` of one that did not come says why, without the device's name.
+    """
+
+    def __init__(self, cluster: Cluster, patience_s: float, driving: Callable[..., dict[str, Any]] = drive) -> None:
+        self._cluster = cluster
+        self._patience_s = patience_s
+        self._drive = driving
+        self._asked = 0
+        self._word = os.urandom(4).hex()  # a cluster that others use too has keys of theirs
+
+    def ask(self, device: Device, question: Mapping[str, Any], word: str) -> Any:
+        """What is asked, to be known again by; the device's worker asks as soon as it has nothing else to ask."""
+        self._asked += 1
+        fields = device.model_dump(mode="json")
+        key = f"{device.name}-{word}-{self._word}-{self._asked}"  # never used twice: dask must not think that it knows
+        return self._cluster.submit(device.name, key, self._drive, fields, dict(question), self._patience_s)
+
+    def over(self) -> Sequence[Any]:
+        """Those that there is an answer to now, or nobody left to give one; waits a while for the first."""
+        self._cluster.check()
+        return self._cluster.over(_LOOK_EVERY_S)
+
+    def answer(self, device: Device, pending: Any) -> dict[str, Any]:
+        """What came of a question that is over. Whatever went wrong with it is this device's, and no other's."""
+        try:
+            found: dict[str, Any] = self._cluster.result(pending)
+        except SchedulerGone:
+            raise
+        except WorkerLost:
+            return self._replaced(device, pending)
+        except Exception as error:  # no ssh where the worker is, no memory for one, no tare there, ...
+            why = f"it could not be asked ({type(error).__name__}): {error}"
+            return {"ended": "refused", "text": why, "broken": []}
+        return found
+
+    def _replaced(self, device: Device, pending: Any) -> dict[str, Any]:
+        """A worker that died is replaced, and that is said."""
+        try:
+            self._cluster.replace(pending)
+        except (TareError, OSError) as error:
+            return {"ended": "no worker", "text": str(error), "broken": []}
+        return {"ended": "worker lost", "text": "the worker that drove it died.", "broken": []}
+
+
+_UNANSWERED = {"unreachable": "fleet.unreachable", "refused": "fleet.refused"}
+
+
+def unanswered(answer: Mapping[str, Any]) -> Ruling:
+    """Why a question has no answer."""
+    return obstacle(_UNANSWERED.get(answer["ended"], "fleet.worker"), str(answer["text"]))
+
 
 _MINDED_EVERY_S = 1.0
 _TOLD_EVERY_S = 60.0
 
 
-class Teller(Protocol):
+class ProgressReporter(Protocol):
     """Whoever wants to know how far it is."""
 
     def started(self, trials: int, devices: int) -> None: ...
@@ -39,9 +168,9 @@ class Post:
     trial: Trial | None = None
     tries: int = 0  # claims that were begun for this trial
     workers_lost: int = 0  # while it was asked one thing
-    drained: str = ""
+    drained: Ruling | None = None
     not_restored: bool = False
-    same_failure: list[str] = field(default_factory=list)
+    same_failure: list[Ruling | str] = field(default_factory=list)
     asked_s: float = math.inf
     then: Callable[[Post, dict[str, Any]], None] | None = None
 
@@ -63,16 +192,17 @@ Then: TypeAlias = Callable[[Post, dict[str, Any]], None]
 
 
 class Exchange:
-    """Asks devices, and hears them; a device that does not come to an end within `limit_s` is given up."""
+    """Asks devices, and hears them; a device that does not come to an end within `limit_s` is skipped."""
 
     def __init__(
-        self, questions: Questions, incoming: Incoming, ledger: Ledger, teller: Teller, interruption: Interruption,
+        self, questions: Questions, incoming: Incoming, ledger: Ledger, reporter: ProgressReporter,
+        interruption: Interruption,
         limit_s: float,
     ) -> None:  # fmt: skip
         self._questions = questions
         self._incoming = incoming
         self.ledger = ledger
-        self.teller = teller
+        self.reporter = reporter
         self._interruption = interruption
         self._limit_s = limit_s
         self._waiting_for: dict[Any, Post] = {}  # the questions that are on their way
@@ -91,9 +221,9 @@ class Exchange:
                 is_wanted(post) and (post.here or not self._interruption.asked) for post in self._waiting_for.values()
             ):
                 answered = []
-                for asked in self._questions.over():
-                    if (post := self._waiting_for.pop(asked, None)) is not None:
-                        answered.append((post, self._questions.answer(post.device, asked)))
+                for requested in self._questions.over():
+                    if (post := self._waiting_for.pop(requested, None)) is not None:
+                        answered.append((post, self._questions.answer(post.device, requested)))
                 self._take(answered)
                 for post, found in answered:
                     assert post.then is not None
@@ -103,11 +233,11 @@ class Exchange:
         finally:
             self.ledger.settle()
 
-    def drain(self, post: Post, why: str) -> None:
+    def drain(self, post: Post, why: Ruling) -> None:
         """No more trials on this device; the others go on, and the next run comes back to it."""
-        post.drained = why if why.startswith(f"{post.name}:") else f"{post.name}: {why}"
-        self.ledger.write(post.name, "given up", text=why)
-        self.teller.note(f"given up for this run: {post.drained}")
+        post.drained = why.about(post.name)
+        self.ledger.write(post.name, "skipped", code=why.code, text=str(why))
+        self.reporter.note(f"skipped for this run: {post.drained}")
 
     def _take(self, answered: Sequence[tuple[Post, dict[str, Any]]]) -> None:
         """The records that came with these answers, all at once."""
@@ -116,7 +246,7 @@ class Exchange:
             found |= {"brought": {record.trial for record in merged.records}, "refused": merged.refused}
             for sentence in merged.refused:
                 self.ledger.write(post.name, "refused", text=sentence)
-                self.teller.note(f"{post.name}: {sentence}")
+                self.reporter.note(f"{post.name}: {sentence}")
 
     def _mind_the_time(self) -> None:
         """Not for each answer: a thousand devices are looked at."""
@@ -128,23 +258,25 @@ class Exchange:
 
     def _give_up_overdue(self, now_s: float) -> None:
         """A trial that was stopped, or hangs where its own limit does not reach, would be waited for without end."""
-        for asked, post in list(self._waiting_for.items()):
+        for requested, post in list(self._waiting_for.items()):
             if now_s - post.asked_s > self._limit_s:
-                del self._waiting_for[asked]
+                del self._waiting_for[requested]
                 waited_h = (now_s - post.asked_s) / 3600
-                self.drain(
-                    post,
+                sentence = (
                     f"nothing was heard of it for {waited_h:.1f} h, longer than its trial may take: the trial hangs, "
-                    "or was stopped. Look at it there; the next run collects what comes of it.",
+                    "or was stopped. Look at it there; the next run collects what comes of it."
                 )
+                self.drain(post, obstacle("fleet.overdue", sentence))
 
     def _tell_who_is_late(self, now_s: float) -> None:
         if now_s - self._told_s < _TOLD_EVERY_S:
             return
         self._told_s = now_s
         late = [(post.name, now_s - post.asked_s) for post in self._waiting_for.values() if not post.here]
-        if told := ", ".join(f"{name} ({since_s / 60:.0f} min)" for name, since_s in late if since_s >= _TOLD_EVERY_S):
-            self.teller.note(
-                f"still waited for: {told}. What an earlier run began there goes on, or there is no answer; "
+        if reported := ", ".join(
+            f"{name} ({since_s / 60:.0f} min)" for name, since_s in late if since_s >= _TOLD_EVERY_S
+        ):
+            self.reporter.note(
+                f"still waited for: {reported}. What an earlier run began there goes on, or there is no answer; "
                 "it takes part as soon as that has ended."
             )

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tare.errors import StoreError
-from tare.records.durable import remove_folder, replace_file
+from tare.base.errors import StoreError
+from tare.base.files import HALF_MADE, remove_folder, replace_file
 from tare.records.merging import Intake, Merged
 from tare.records.model import Record
-from tare.records.schema import HALF_MADE, LEDGER_FILE
+from tare.records.schema import LEDGER_FILE
 from tare.records.sealed import Damaged, folder_name, keys_in, open_sealed
 from tare.records.store import Store
 
@@ -86,13 +86,13 @@ class Incoming:
         for key in sorted(keys_in(folder)):
             name = folder_name(*key)
             try:
-                said = open_sealed(folder / name).record.settings.get("device")
+                reported = open_sealed(folder / name).record.settings.get("device")
             except Damaged:
                 continue  # which is said when it is taken in
-            is_strange = said != device or self._owners.get(key[0], device) != device
+            is_strange = reported != device or self._owners.get(key[0], device) != device
             if is_strange and name not in self._records.get(key[0], ()):  # what is here already keeps nothing out
                 remove_folder(folder / name)
-                owner = self._owners.get(key[0], said)
+                owner = self._owners.get(key[0], reported)
                 refused.append(f"{name}: not merged: it is a trial of {owner}, not of {device}.")
         return refused
 
@@ -146,8 +146,8 @@ class Ledger:
         with suppress(FileNotFoundError), self._path.open("rb") as file:
             for line in file:
                 with suppress(ValueError, KeyError, TypeError):  # a line that is not ours
-                    said = json.loads(line)
-                    open_[said["device"]] = _OPEN.get(said["what"], open_.get(said["device"], False))
+                    reported = json.loads(line)
+                    open_[reported["device"]] = _OPEN.get(reported["what"], open_.get(reported["device"], False))
         return {device for device, is_open in open_.items() if is_open}
 
     def settle(self) -> None:

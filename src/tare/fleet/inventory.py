@@ -9,12 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from tare.errors import StudyError
-from tare.study.file import decoded, read
+from tare.base.errors import StudyError
+from tare.study.fields import explain
+from tare.study.load import decoded, read
 from tare.study.model import ID_FORM
-from tare.study.source import Complaint, Fatal, Loc, Problem, Source, listed, suggestion
-from tare.study.wording import explain
-from tare.study.yaml import parse
+from tare.study.yaml import Complaint, Fatal, Loc, Problem, Source, listed, parse, suggestion
 
 OF = "inventory"
 MOST_DEVICES = 2_000
@@ -85,7 +84,7 @@ class Device(BaseModel):
     port: Annotated[int, Field(ge=1, le=_LAST_PORT, strict=True)] | None = None
 
     type: Name | None = None
-    """Devices of one type are twins: the factor `device.type`."""
+    """Devices of one type are identical: the factor `device.type`."""
 
     tags: tuple[Name, ...] = ()
     python: Command = "python3"
@@ -137,7 +136,7 @@ class Inventory(BaseModel):
         for word in words:
             if not any(device.is_called(word) for device in self.devices):
                 known = [device.name for device in self.devices]
-                raise StudyError(f"no device is called {word!r}. There are: {listed(known)}.{suggestion(word, known)}")
+                raise StudyError(f"no device is called {word!r}. Available: {listed(known)}.{suggestion(word, known)}")
         return tuple(one for one in self.devices if not words or any(one.is_called(word) for word in words))
 
 
@@ -172,8 +171,8 @@ def _complaints(error: ValidationError, data: Any) -> list[Complaint]:
     if any(len(detail["loc"]) > 1 for detail in errors):  # a list without its wrong entries is not too short
         errors = [detail for detail in errors if detail["type"] != "too_short"]
     missing = {detail["loc"] for detail in errors if detail["type"] == "missing" and len(detail["loc"]) > 1}
-    said = explain(errors, data, of=OF, known=_known())
-    return [Complaint(one.loc[:-1], one.text) if one.loc in missing else one for one in said]
+    reported = explain(errors, data, of=OF, known=_known())
+    return [Complaint(one.loc[:-1], one.text) if one.loc in missing else one for one in reported]
 
 
 def _known() -> dict[Loc, Sequence[str]]:
@@ -190,8 +189,8 @@ def _twice(inventory: Inventory) -> list[Complaint]:
         if device.name in names:
             found.append(Complaint(("devices", index, "name"), "the name {given} is given twice."))
         elif (place := (device.address, device.port, device.jump)) in places:
-            said = f"{{given}} is the address of {places[place]!r} too: one device has one entry."
-            found.append(Complaint(("devices", index, "address"), said))
+            reported = f"{{given}} is the address of {places[place]!r} too: one device has one entry."
+            found.append(Complaint(("devices", index, "address"), reported))
         names[device.name] = places[device.address, device.port, device.jump] = device.name
     return found
 

@@ -1,7 +1,7 @@
 """Probes on a device without tare: the device keeps the texts of the files, and the probes read them afterwards, here.
 
 The same probes as everywhere find out over the line which files they want; from then on nothing of it crosses the
-network until the trial has ended (`tare_inside.lean_sampler`). Then each probe is shown what it would have read.
+network until the trial has ended (`tare_inside.agents.lean_sampler`). Then each probe is shown what it would have read.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tare.errors import TrialError
+from tare.base.errors import TrialError
+from tare.base.host import Completed, Job, Process, Scope
+from tare.base.rulings import Ruling
 from tare.fleet.lean_host import LeanHost
-from tare.host import Completed, Job, Process, Scope
 from tare.parts.probes.cgroup import Cgroup
-from tare.parts.protocols import Feed, Probe
+from tare.parts.protocols import Feed, Periodic, Probe
 from tare.records.spool import SpoolWriter
-from tare.trial.sampler import SamplerReport
 from tare.trial.sampler_loop import Watch
-from tare.trial.ticks import Tick
+from tare.trial.sampler_report import SamplerReport, Tick
 
 READABLE = (
     "cgroup", "cpu", "disk", "frequency", "memory", "power_rails", "power_rapl", "temperature", "thermal",
@@ -35,11 +35,18 @@ READABLE = (
 _PIECE_BYTES = 1 << 16
 _SLOW_S = 1.0  # how often a file is read that a probe does not read at each tick, unless the probe says
 _NEVER_SLOW_NS = 1 << 62  # texts are shown in no time; what the device took to read them is in its lateness
-_NO_SWITCHES = "cgroup: the switches of single threads are not counted on a lean device."
-_ENDED_EARLY = "sampler: it ended early on the device (no memory left there?); what it had kept by then is here."
+_NO_SWITCHES = Ruling(
+    "probe.limited", "note", "cgroup", "cgroup: the switches of single threads are not counted on a lean device."
+)
+_ENDED_EARLY = Ruling(
+    "sampler.ended",
+    "note",
+    "sampler",
+    "sampler: it ended early on the device (no memory left there?); what it had kept by then is here.",
+)
 
 
-class Asked(NamedTuple):
+class RequestedFile(NamedTuple):
     """A file as the probes asked for it."""
 
     path: str
@@ -56,7 +63,7 @@ class LeanSampler:
         self._spool = spool
         self._period_ns = round(period_s * 1e9)
         self._learnt = Learning(host)
-        self._asked: list[Asked] = []
+        self._asked: list[RequestedFile] = []
         self._scope = Scope()
 
     def __enter__(self) -> Self:
@@ -101,7 +108,7 @@ class Learning:
         self._host = host
         self._read: list[str] = []
 
-    def files(self, probes: Iterable[Probe], scope: Scope) -> list[Asked]:
+    def files(self, probes: Iterable[Probe], scope: Scope) -> list[RequestedFile]:
         """What these probes read: some files at each tick, others now and then."""
         found: dict[str, int] = {}
         for probe in probes:
@@ -114,7 +121,7 @@ class Learning:
             for path in once:
                 found[path] = min(found.get(path, slow_ns), 0 if path in again else slow_ns)
             self._heard(feed.close)
-        return [Asked(path, period_ns) for path, period_ns in found.items()]
+        return [RequestedFile(path, period_ns) for path, period_ns in found.items()]
 
     def _heard(self, step: Callable[[], Iterable[Any]]) -> list[str]:
         self._read = []
@@ -148,7 +155,9 @@ class Learning:
 
 
 def _slow_s(probe: Probe) -> float:
-    return float(getattr(probe, "period", None) or getattr(probe, "slow_period_s", None) or _SLOW_S)
+    if isinstance(probe, Cgroup):
+        return probe.slow_period_s
+    return probe.period if isinstance(probe, Periodic) else _SLOW_S
 
 
 class Replayed(Learning):

@@ -8,21 +8,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tare.errors import BusyError, LineLost, NotPermittedError, TareError
+from tare.base.errors import BusyError, LineLost, NotPermittedError, TareError
+from tare.base.files import state_dir
+from tare.base.host import Host
+from tare.base.rulings import Ruling, obstacle
 from tare.fleet.inventory import Device
-from tare.fleet.lean_host import LeanHost
-from tare.fleet.lean_line import BEATS_UNHEARD, opened
+from tare.fleet.lean_host import BEATS_UNHEARD, LeanHost, opened
 from tare.fleet.lean_sampling import READABLE, LeanSampler
 from tare.fleet.local import Sampled, Watcher, put_back_all
 from tare.fleet.ssh import Unreachable
-from tare.host import Host
 from tare.parts.protocols import Part, Probe
-from tare.plan.check import Asking, Obstacle, check
+from tare.plan.check import ObstacleCheck, check
 from tare.plan.model import Cell
 from tare.study.model import Study
-from tare.trial.device import device_id, private_folder, state_dir
-from tare.trial.journal import Journal
-from tare_inside.users_variables import may_pass
+from tare.trial.device import device_id, private_folder
+from tare.trial.undo.journal import Journal
+from tare_inside.variables import may_pass
 
 LEAST_FREE_BYTES = 32 << 20
 _ENDS_WITHIN_S = 30.0  # an agent whose line broke: to notice it, and to clean up
@@ -30,7 +31,7 @@ _NEEDS_TARE = "needs tare on the device ({why}): put it there, and name its Pyth
 # By kind: what a lean device can be asked for, and why nothing else.
 _LEAN: Mapping[str, tuple[Collection[str], str]] = {
     "platform": (("bare",), "a lean device runs `bare` only"),
-    "control": ((), "nobody would put it back if the line broke"),
+    "control": ((), "nothing would restore it if the connection broke"),
     "probe": (READABLE, "it is more than files to read"),
 }
 
@@ -61,29 +62,28 @@ def _jobs_get(there: Mapping[str, str], data: str) -> Iterator[None]:
         os.environ.update(ours)
 
 
-class LeanAsking(Asking):
+class LeanObstacleCheck(ObstacleCheck):
     """Asks parts what keeps them from working on a lean device; for what only tare there can do, it need not."""
 
     def __init__(self, host: LeanHost) -> None:
         super().__init__(host)
         self._there = host
 
-    def look(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
-        name = part.part_name()
-        if why := _why_not_lean(kind, name):
-            return (Obstacle(kind, name, (why,)),)
+    def look(self, kind: str, part: Part) -> tuple[Ruling, ...]:
+        if why := _why_not_lean(kind, part.part_name()):
+            return (obstacle("needs.full-device", why),)
         found = super().look(kind, part)
         if self._there.gone:  # or a broken line would pass for all that the device lacks
-            raise Unreachable(f"{self._there.name}: the line to the device broke while it was asked what it lacks.")
+            raise Unreachable(self._there.name, "the line to the device broke while it was asked what it lacks.")
         return found
 
 
-def obstacles_there(study: Study, cells: Sequence[Cell], host: LeanHost) -> list[str]:
-    """Why the study cannot be driven on this device, in sentences."""
+def obstacles_there(study: Study, cells: Sequence[Cell], host: LeanHost) -> Sequence[Ruling]:
+    """Why the study cannot be driven on this device."""
     return _not_lean(cells) or check(study, cells, host, ignore_managers=True).blocked
 
 
-def _not_lean(cells: Sequence[Cell]) -> list[str]:
+def _not_lean(cells: Sequence[Cell]) -> list[Ruling]:
     """What only tare on the device itself can do."""
     named = {
         "platform": {part.part_name() for cell in cells for tenant in cell.everyone() for part in tenant.platforms},
@@ -91,10 +91,15 @@ def _not_lean(cells: Sequence[Cell]) -> list[str]:
         "probe": {part.part_name() for cell in cells for part in cell.probes},
     }
     wanted = [(kind, name) for kind, names in named.items() for name in sorted(names)]
-    said = [f"{kind} {name} {why}" for kind, name in wanted if (why := _why_not_lean(kind, name))]
+    reported = [
+        Ruling("needs.full-device", "obstacle", f"{kind} {name}", f"{kind} {name} {why}")
+        for kind, name in wanted
+        if (why := _why_not_lean(kind, name))
+    ]
     if any(len(cell.everyone()) > 1 for cell in cells):
-        said.append(f"tenants {_NEEDS_TARE.format(why='a lean device runs one workload at a time')}")
-    return said
+        sentence = f"tenants {_NEEDS_TARE.format(why='a lean device runs one workload at a time')}"
+        reported.append(Ruling("needs.full-device", "obstacle", "tenants", sentence))
+    return reported
 
 
 def _why_not_lean(kind: str, name: str) -> str:
@@ -103,12 +108,13 @@ def _why_not_lean(kind: str, name: str) -> str:
     return "" if name in can else _NEEDS_TARE.format(why=why)
 
 
-def no_room_there(host: LeanHost) -> list[str]:
+def no_room_there(host: LeanHost) -> list[Ruling]:
     """That the device is full, which is no fault of the study's."""
     free = int(host.line.said["free_bytes"])
     if free >= LEAST_FREE_BYTES:
         return []
-    return [f"no space left on this device: {free >> 20} MiB free in its memory, {LEAST_FREE_BYTES >> 20} MiB needed."]
+    needed = f"{LEAST_FREE_BYTES >> 20} MiB needed."
+    return [obstacle("fleet.full", f"no space left on this device: {free >> 20} MiB free in its memory, {needed}")]
 
 
 @contextmanager
@@ -136,12 +142,12 @@ def _take(host: LeanHost, device: str, run: str) -> None:
     try:
         with host.answering("be locked") as link:
             number = link.begin("lock", device=device, run=f"{os.uname().nodename}: {run}", within_s=within_s)
-            asked = link.answer(number, within_s + _ENDS_WITHIN_S)
+            requested = link.answer(number, within_s + _ENDS_WITHIN_S)
     except OSError as error:
         raise TareError(f"{host.name}: its lock cannot be taken: {error.strerror}.") from error
-    if (why := asked.header.get("refused")) is not None:
+    if (why := requested.header.get("refused")) is not None:
         raise NotPermittedError(f"{host.name}: {why}")
-    if (holder := asked.header.get("busy")) is not None:
+    if (holder := requested.header.get("busy")) is not None:
         who = f"pid {holder.get('pid')} there, run {holder.get('run')!r}" if holder else "it has not said which it is"
         raise BusyError(f"{host.name}: another run owns this device: {who}.")
 

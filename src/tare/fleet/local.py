@@ -2,33 +2,70 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from types import FrameType
 from typing import Protocol, TypeAlias
 
 from tare.analysis.weighing import is_enough
-from tare.errors import NotRestoredError, TareError
-from tare.fleet.signals import Interruption
-from tare.host import Host
-from tare.parts import tracefs
+from tare.base.errors import NotRestoredError, TareError
+from tare.base.files import state_dir
+from tare.base.host import Host
+from tare.base.rulings import Ruling
+from tare.drivers.tracing import tracefs
+from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Probe
 from tare.plan.model import Trial
-from tare.records.model import FINISHED, TWIN, Record, State
-from tare.records.settings import varied
+from tare.records.model import AA_REPEAT, FINISHED, Record, State, varied
 from tare.records.store import Store
 from tare.study.model import Study
-from tare.trial.device import DeviceLock, device_id, private_folder, state_dir
+from tare.trial.device import DeviceLock, device_id, private_folder
 from tare.trial.engine import Bench, run_trial
-from tare.trial.gpu_rules import is_lost
-from tare.trial.guardian import Guardian
-from tare.trial.journal import Journal
-from tare.trial.restoration import restore
+from tare.trial.rules import is_lost
 from tare.trial.sampler import Sampler, Sampling
-from tare.trial.thresholds import THRESHOLDS
+from tare.trial.undo.guardian import Guardian
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.restoration import restore
+
+FINISHING = "finishing this trial; press Ctrl-C again to stop it now."
+PUTTING_BACK = "the device is being put back; this takes a moment."
+
+
+class Interruption:
+    """Ctrl-C once is heeded between trials; twice, or a request to end, raises `KeyboardInterrupt`: once, not again."""
+
+    def __init__(self, say: Callable[[str], None], first: str = FINISHING, later: str = PUTTING_BACK) -> None:
+        self.asked = 0
+        self._say = say
+        self._first, self._later = first, later
+        self._raised = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.asked += 1
+        if self._raised:
+            self._say(self._later)
+            return  # the restore that the first one began must not be broken off
+        if self.asked == 1 and number == signal.SIGINT:
+            self._say(self._first)
+            return
+        self._raised = True
+        raise KeyboardInterrupt
+
+    @contextmanager
+    def watching(self) -> Iterator[Interruption]:
+        """SIGINT, SIGTERM and a closed terminal are requests to stop while this is open."""
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, self) for number in numbers}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 class Watcher(Protocol):
@@ -112,7 +149,7 @@ class _Runner:
         self._interruption = interruption
         self._done = 0
         self._label: Callable[[Trial], str] = labels([])
-        self._same_failure: list[str] = []
+        self._same_failure: list[Ruling | str] = []
         self._invalid: Counter[str] = Counter()  # attempts at each trial that could not be used
         self._start_ns = bench.host.clock.now_ns()
 
@@ -214,11 +251,11 @@ class _Runner:
 
 def labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:
     """A few words for each trial: its block, its platform, and whatever else sets it apart in this plan."""
-    told = [name for name in varied([trial.settings for trial in trials]) if name != "platform"]
+    described = [name for name in varied([trial.settings for trial in trials]) if name != "platform"]
 
     def label(trial: Trial) -> str:
-        rest = [f"{name.rpartition('.')[2]} {trial.settings[name]}" for name in told if name in trial.settings]
-        twin = f" ({TWIN})" if trial.twin else ""
+        rest = [f"{name.rpartition('.')[2]} {trial.settings[name]}" for name in described if name in trial.settings]
+        twin = f" ({AA_REPEAT})" if trial.twin else ""
         return f"block {trial.block}: {', '.join([str(trial.settings['platform']), *rest])}{twin}"
 
     return label

@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from tare import __version__
-from tare.errors import StoreError, TareError
-from tare.fleet.lean_trial import LeanAsking, driven, no_room_there, obstacles_there, owned_there, sampler_for
+from tare.base.errors import StoreError, TareError
+from tare.base.files import free_bytes, make_folders, replace_file, state_dir
+from tare.base.host import Host, LocalHost
+from tare.base.rulings import Ruling, obstacle
+from tare.fleet.eligibility import Eligibility
+from tare.fleet.lean_trial import LeanObstacleCheck, driven, no_room_there, obstacles_there, owned_there, sampler_for
 from tare.fleet.local import Outcome, run_study
 from tare.fleet.orders import planned_on
-from tare.fleet.standing import Standing
-from tare.host import Host, LocalHost
-from tare.plan.check import Asking, check, parts_of
-from tare.plan.leaving_out import Lacking
+from tare.plan.check import MissingParts, ObstacleCheck, check, parts_of
 from tare.plan.matrix import cells
 from tare.plan.model import Cell, Trial
-from tare.records.durable import free_bytes, make_folders, replace_file
 from tare.records.store import Store
 from tare.study.load import loads
 from tare.study.model import Study
-from tare.trial.device import state_dir
 from tare.trial.facts import device_facts
 
 RESULT = "result.json"
@@ -63,28 +62,28 @@ def study_of(request: Mapping[str, Any]) -> Study:
     return loads(str(request["study"]), str(request["name"]))
 
 
-def standing_here(request: Mapping[str, Any]) -> Standing:
+def eligibility_here(request: Mapping[str, Any]) -> Eligibility:
     """Whether this device can run the study, and what is known of it now; or what it lacks, if that is asked."""
     if (theirs := request.get("tare", __version__)) != __version__:
         why = f"tare {__version__} is here, and {theirs} on the controller: their records are not to be mixed."
-        return Standing(obstacles=(why,))
+        return Eligibility(obstacles=(obstacle("fleet.other-version", why),))
     study, asks_what_is_missing = study_of(request), bool(request.get("leave_out"))
     here = cells_here(request, study)
     if lean := request.get("lean"):
         with driven(lean, float(request["patience_s"])) as there:
             if asks_what_is_missing:
-                return _lacks(here, LeanAsking(there))
-            return _standing(obstacles_there(study, here, there), [*no_room_there(there), *_no_room()], there)
+                return _missing_here(here, LeanObstacleCheck(there))
+            return _eligibility(obstacles_there(study, here, there), [*no_room_there(there), *_no_room()], there)
     host = LocalHost(python=_interpreter(request))
     if asks_what_is_missing:
-        return _lacks(here, Asking(host), _no_interpreter(request))
+        return _missing_here(here, ObstacleCheck(host), _no_interpreter(request))
     found = check(study, here, host, ignore_managers=bool(request.get("ignore_managers"))).blocked
-    return _standing([*found, *_no_interpreter(request)], _no_room(), host)
+    return _eligibility([*found, *_no_interpreter(request)], _no_room(), host)
 
 
 def cells_here(request: Mapping[str, Any], study: Study) -> list[Cell]:
     """What this device is asked to run; the controller has settled what is left out of it."""
-    return _lacking(request).kept(cells(study, device=_device(request)))
+    return _missing_parts(request).kept(cells(study, device=_device(request)))
 
 
 def platforms_here(request: Mapping[str, Any], study: Study) -> list[str]:
@@ -93,22 +92,22 @@ def platforms_here(request: Mapping[str, Any], study: Study) -> list[str]:
     return [part.part_name() for cell in here for kind, part in parts_of(cell) if kind == "platform"]
 
 
-def _standing(obstacles: Sequence[str], own: Sequence[str], host: Host) -> Standing:
-    return Standing(tuple(obstacles), tuple(own), kernel=device_facts(host).get("kernel"), tare=__version__)
+def _eligibility(obstacles: Sequence[Ruling], own: Sequence[Ruling], host: Host) -> Eligibility:
+    return Eligibility(tuple(obstacles), tuple(own), kernel=device_facts(host).get("kernel"), tare=__version__)
 
 
-def _lacks(here: Sequence[Cell], asking: Asking, obstacles: Sequence[str] = ()) -> Standing:
+def _missing_here(here: Sequence[Cell], checks: ObstacleCheck, obstacles: Sequence[Ruling] = ()) -> Eligibility:
     """Which parts of these cells do not work; unless something stands in the way of all of them."""
     for kind, part in () if obstacles else [each for cell in here for each in parts_of(cell)]:
-        asking.ask(kind, part)
-    return Standing(tuple(obstacles), tare=__version__, lacking=Lacking(asking.stopped))
+        checks.ask(kind, part)
+    return Eligibility(tuple(obstacles), tare=__version__, missing=MissingParts(checks.stopped))
 
 
 def run_here(request: Mapping[str, Any], study: Study) -> tuple[Outcome, list[str]]:
     """Run the one trial that the request names, unless it is done; how that ended, and what there was to say."""
     trial = _the_trial(request, study)
     if full := _no_room():
-        raise StoreError(full[0])
+        raise StoreError(str(full[0]))
     lines, again = Lines(), bool(request.get("retry_failed"))
     with _store(request, study) as store:
         # When it is enough is for the controller to say, which sees all devices.
@@ -136,17 +135,17 @@ def hold(descriptor: int) -> None:
 
 
 def _the_trial(request: Mapping[str, Any], study: Study) -> Trial:
-    for trial in planned_on(study, _device(request), _lacking(request)):
+    for trial in planned_on(study, _device(request), _missing_parts(request)):
         if trial.id == request["trial"]:
             return trial
     raise TareError(
         f"the study makes another plan on this device: trial {request['trial']} is not in it.\n"
-        "The device has another version of tare, or of a part: `tare fleet check` shows both."
+        "The device has another version of tare, or of a part: `tare device fleet check` shows both."
     )
 
 
-def _lacking(request: Mapping[str, Any]) -> Lacking:
-    return Lacking.from_json(request.get("lacking", ()))
+def _missing_parts(request: Mapping[str, Any]) -> MissingParts:
+    return MissingParts.from_json(request.get("lacking", ()))
 
 
 def _device(request: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -162,12 +161,13 @@ def _store(request: Mapping[str, Any], study: Study) -> Store:
     return Store.create(folder, study.as_plain(), json.dumps(study.as_plain(), indent=1))
 
 
-def _no_room() -> list[str]:
+def _no_room() -> list[Ruling]:
     state = state_dir()
     make_folders(state)
     if (free := free_bytes(state)) >= LEAST_FREE_BYTES:
         return []
-    return [f"no space left on this device: {free >> 20} MiB free in {state}, {LEAST_FREE_BYTES >> 20} MiB needed."]
+    needed = f"{LEAST_FREE_BYTES >> 20} MiB needed."
+    return [obstacle("fleet.full", f"no space left on this device: {free >> 20} MiB free in {state}, {needed}")]
 
 
 def _interpreter(request: Mapping[str, Any]) -> str | None:
@@ -175,7 +175,8 @@ def _interpreter(request: Mapping[str, Any]) -> str | None:
     return shutil.which(str(request["python"])) if request["python"] else sys.executable
 
 
-def _no_interpreter(request: Mapping[str, Any]) -> list[str]:
+def _no_interpreter(request: Mapping[str, Any]) -> list[Ruling]:
     if _interpreter(request) is not None:
         return []
-    return [f"there is no {request['python']} on this device, which the inventory names for workloads."]
+    sentence = f"no {request['python']} on this device, which the inventory names for workloads."
+    return [obstacle("needs.program", sentence)]

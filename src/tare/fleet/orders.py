@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.fleet.inventory import Device
-from tare.plan.leaving_out import NOTHING, Lacking
-from tare.plan.matrix import cells
+from tare.plan.check import NOTHING, MissingParts
+from tare.plan.matrix import cells, trials
 from tare.plan.model import Trial
-from tare.plan.order import trials
-from tare.study.factors import DEVICE_KEYS
 from tare.study.model import Study
-from tare.study.select import Selector
-from tare.study.source import Loc, listed, suggestion
+from tare.study.select import DEVICE_KEYS, Selector
+from tare.study.yaml import Loc, listed, suggestion
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Task:
     ignore_managers: bool = False
     accept_changes: bool = False
     leaves_out: bool = False  # the study says that what is missing may be
-    lacking: Lacking = NOTHING  # what is left out on every device
+    missing: MissingParts = NOTHING  # what is left out on every device
 
 
 def factors(device: Device) -> tuple[tuple[str, str], ...]:
@@ -43,18 +41,18 @@ def on_device(planned: Sequence[Trial], device: tuple[tuple[str, str], ...]) -> 
     return [replace(trial, cell=replace(trial.cell, device=device)) for trial in planned]
 
 
-def planned_on(study: Study, device: tuple[tuple[str, str], ...], lacking: Lacking = NOTHING) -> list[Trial]:
+def planned_on(study: Study, device: tuple[tuple[str, str], ...], missing: MissingParts = NOTHING) -> list[Trial]:
     """The study's whole plan, for one device; empty where the study excludes it."""
-    return trials(study, lacking.kept(cells(study, device=device)))
+    return trials(study, missing.kept(cells(study, device=device)))
 
 
-def plans(study: Study, devices: Sequence[Device], lacking: Lacking = NOTHING) -> dict[Device, list[Trial]]:
+def plans(study: Study, devices: Sequence[Device], missing: MissingParts = NOTHING) -> dict[Device, list[Trial]]:
     """What each device has to run, without cells of what is lacking; one that the study excludes is not among them."""
     if study.for_fleet is None:  # then one plan does for all
-        planned = trials(study, lacking.kept(cells(study)))
+        planned = trials(study, missing.kept(cells(study)))
         return {device: on_device(planned, factors(device)) for device in devices}
     refuse_unknown(study, devices)
-    found = {device: planned_on(study, factors(device), lacking) for device in devices}
+    found = {device: planned_on(study, factors(device), missing) for device in devices}
     kept = {device: planned for device, planned in found.items() if planned}
     if not kept:
         raise StudyError(f"{study.source.at('exclude')}the exclusions leave no cell to run on any device.")
@@ -70,7 +68,7 @@ def refuse_unknown(study: Study, devices: Sequence[Device]) -> None:
             known = list(dict.fromkeys(level for device in devices if (level := dict(factors(device)).get(key))))
             for level in wanted:
                 if level not in known:
-                    there = f"There are: {listed(known)}." if known else "No device of this run has one."
+                    there = f"Available: {listed(known)}." if known else "No device of this run has one."
                     where = study.source.at(*loc, key)
                     raise StudyError(
                         f"{where}no {key} of this run is called {level!r}.\n  {there}{suggestion(level, known)}"
@@ -101,5 +99,5 @@ def question(trial: Trial, device: Device, task: Task, number: int, have: Sequen
         "device": [list(pair) for pair in factors(device)],
         "retry_failed": task.retry_failed,
         "ignore_managers": task.ignore_managers,
-        "lacking": task.lacking.as_json(),
+        "lacking": task.missing.as_json(),
     }

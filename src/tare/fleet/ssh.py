@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import shlex
@@ -16,14 +17,89 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tare.errors import ObstacleError, TareError
-from tare.fleet import packing
+from tare.base.errors import ObstacleError, TareError
+from tare.drivers.places import SOURCE
 from tare.fleet.inventory import Device, jump_of
+
+_WHEN = (1980, 1, 1, 0, 0, 0)
+_MAIN = {"__main__.py": b"from tare_inside.agents.device import main\n\nmain()\n"}
+
+# What either kind of agent begins with on a device, before anything of ours is there: not a byte too much may be read
+# from standard input, since the talk itself follows, and a copy appears under its name only when it is whole. One that
+# is used is touched: those that nobody has touched for a day go (`tare_inside.agents.device_trials`).
+ARRIVING = """\
+import os, sys
+cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare")
+def kept(path):
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        os.utime(path)
+        return data
+    except OSError:
+        return b""
+def arrived(size):
+    data = b""
+    while len(data) < size:
+        piece = os.read(0, size - len(data))
+        if not piece:
+            sys.exit(3)
+        data += piece
+    return data
+def keep(path, data):
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    draft = path + "." + str(os.getpid())
+    try:
+        with open(draft, "wb") as file:
+            file.write(data)
+        os.rename(draft, path)
+    except OSError:
+        os.path.exists(draft) and os.remove(draft)
+        raise
+"""
+
+# Reads the agent from standard input, keeps it beside the user's other caches, and becomes it.
+BOOT = f"""{ARRIVING}
+data, path = arrived(int(sys.argv[1])), os.path.join(cache, sys.argv[2])
+if kept(path) != data:
+    keep(path, data)
+os.execv(sys.executable, [sys.executable, "-I", "-B", path])
+"""
+
+
+def whole() -> bytes:
+    """All of it: what a device without tare runs on."""
+    return packed(SOURCE.rglob("*.py"))
+
+
+def device_agent() -> bytes:
+    """The agent that looks at a device, begins trials and hands records over, as a file that Python runs."""
+    return packed(
+        [
+            SOURCE / "__init__.py",
+            *(SOURCE / "agents" / name for name in ("__init__.py", "device.py", "device_trials.py")),
+        ],
+        _MAIN,
+    )
+
+
+def packed(paths: Iterable[Path], others: Mapping[str, bytes] | None = None) -> bytes:
+    """These files of `tare_inside`, and others with their content."""
+    files = {str(Path("tare_inside") / path.relative_to(SOURCE)): path.read_bytes() for path in paths}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in sorted({**files, **(others or {})}.items()):
+            info = zipfile.ZipInfo(name, _WHEN)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, data)
+    return out.getvalue()
+
 
 HERE = ""  # the address of a device that is this machine: a worker of a cluster runs its own trials
 CONNECT_WITHIN_S = 15.0
@@ -38,20 +114,30 @@ _ENDS_WITHIN_S = 5.0  # an ssh whose pipes are closed
 _MOST_NOISE_LINES = 1000  # what a login script printed before the agent spoke
 
 
-class Unreachable(TareError):
+class DeviceError(TareError):
+    """Something is wrong with one device of a fleet, or with the line to it."""
+
+    def __init__(self, device: str, what: str) -> None:
+        super().__init__(f"{device}: {what}")
+        self.what = what  # for whoever names the device anyway
+
+
+class Unreachable(DeviceError):
     """The device did not answer, or the line to it broke; asking again may help."""
 
     exit_code = 69
+    code = "fleet.unreachable"
 
-    def __init__(self, text: str, *, heard: bool = False) -> None:
-        super().__init__(text)
+    def __init__(self, device: str, what: str, *, heard: bool = False) -> None:
+        super().__init__(device, what)
         self.heard = heard  # the agent had spoken over this line before it broke
 
 
-class Refused(TareError):
+class Refused(DeviceError):
     """The device, or its host key, said no; asking again does not help."""
 
     exit_code = 68
+    code = "fleet.refused"
 
 
 @dataclass(frozen=True)
@@ -73,7 +159,7 @@ def ask(device: Device, question: Mapping[str, Any], *, alive_s: float = 10.0) -
         if answer is None or line.child.wait() != 0:
             raise line.trouble(heard=heard)
     if "error" in answer.said:
-        raise Refused(f"{device.name}: {answer.said['error']}")
+        raise Refused(device.name, str(answer.said["error"]))
     return answer
 
 
@@ -99,7 +185,7 @@ def _seconds(device: Device, said: bytes) -> float:
     try:
         return float(said)
     except ValueError:
-        raise Refused(f"{device.name}: asked for the time it said {said[:80]!r}.") from None
+        raise Refused(device.name, f"asked for the time it said {said[:80]!r}.") from None
 
 
 class _Line:
@@ -129,10 +215,10 @@ class _Line:
 @contextlib.contextmanager
 def _line(device: Device, question: Mapping[str, Any], alive_s: float) -> Iterator[_Line]:
     """The agent, started there and told the question; however the caller leaves, no ssh of ours stays behind."""
-    agent = packing.device_agent()
+    agent = device_agent()
     name = f"device_agent-{hashlib.sha256(agent).hexdigest()[:12]}.zip"
     # -I: what lies in the home folder there, or in PYTHONPATH, is not ours to run.
-    boot = [device.python, "-I", "-c", packing.BOOT, str(len(agent)), name]
+    boot = [device.python, "-I", "-c", BOOT, str(len(agent)), name]
     with tempfile.TemporaryDirectory(prefix="tare-ssh-") as folder, tempfile.TemporaryFile() as err:
         argv = [sys.executable, *boot[1:]] if device.address == HERE else command_line(device, boot, alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
@@ -219,7 +305,7 @@ def _read(device: Device, pipe: IO[bytes]) -> Answer | None:
     """The answer; None where the line ended before it."""
     line = pipe.readline(_MOST_LINE_BYTES)
     if len(line) == _MOST_LINE_BYTES:
-        raise Refused(f"{device.name}: its answer is longer than {_MOST_LINE_BYTES >> 20} MiB, and is not taken.")
+        raise Refused(device.name, f"its answer is longer than {_MOST_LINE_BYTES >> 20} MiB, and is not taken.")
     try:
         said = json.loads(line)
     except ValueError:
@@ -234,9 +320,10 @@ def _records(device: Device, pipe: IO[bytes]) -> bytes:
         kept += piece
         if len(kept) > MOST_RECORD_BYTES:
             raise Refused(
-                f"{device.name}: it sends more than {MOST_RECORD_BYTES >> 20} MiB of records at once, and they are not "
+                device.name,
+                f"it sends more than {MOST_RECORD_BYTES >> 20} MiB of records at once, and they are not "
                 "taken.\nIts own copy lies there under fleet/stores in tare's state folder (/var/lib/tare for root): "
-                "bring that store here, put it in by `tare store merge`, and run again."
+                "bring that store here, put it in by `tare store merge`, and run again.",
             )
     return bytes(kept)
 
@@ -251,12 +338,13 @@ def why_silent(device: Device, code: int, words: str, *, heard: bool = False) ->
     """What an ssh that has ended says of the device, from which we had `heard` or not."""
     last = " ".join(words.splitlines()[-3:]) or "it said nothing"
     if code == _SSH_FAILED and any(text in words for text in _REFUSED):
-        return Refused(f"{device.name}: ssh was refused: {last}")
+        return Refused(device.name, f"ssh was refused: {last}")
     if code == _SSH_FAILED or code < 0:
-        return Unreachable(f"{device.name}: no line to {device.address}: {last}", heard=heard)
+        return Unreachable(device.name, f"no line to {device.address}: {last}", heard=heard)
     return Refused(
-        f"{device.name}: {device.python} there did not run what was sent (code {code}): {last}\n"
-        "It has to be Python 3.6 or newer; 'python' in the inventory names it."
+        device.name,
+        f"{device.python} there did not run what was sent (code {code}): {last}\n"
+        "It has to be Python 3.6 or newer; 'python' in the inventory names it.",
     )
 
 

@@ -7,8 +7,8 @@ import importlib.metadata
 import pkgutil
 from typing import Literal, TypeAlias
 
-from tare.errors import StudyError
-from tare.parts.near_name import hint
+from tare.base.errors import StudyError
+from tare.base.near_name import did_you_mean
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
 
 Kind: TypeAlias = Literal["controls", "platforms", "probes", "workloads"]
@@ -56,8 +56,8 @@ def _called(name: str, part: type[Part]) -> type[Part]:
 def unknown(kind: Kind, name: str) -> str:
     """What to say to someone who named a part that does not exist."""
     here = names(kind)
-    lines = [f"there is no {kind[:-1]} {name!r}.", f"{kind.capitalize()} here: {', '.join(here)}."]
-    if meant := hint(name, here):
+    lines = [f"no {kind[:-1]} {name!r}.", f"{kind.capitalize()} here: {', '.join(here)}."]
+    if meant := did_you_mean(name, here):
         lines.append(meant)
     return "\n".join(lines)
 

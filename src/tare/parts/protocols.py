@@ -1,7 +1,7 @@
 """What a part is. Adding one is one file: `parts/<kind>/<name>.py` with one class that has these methods.
 
 A part is a value: frozen, comparable, hashable; its fields are the keys of the study file. What runs is what
-`open()` returns. `obstacles()` says in sentences why a part cannot work on a host; empty means that it can:
+`open()` returns. `obstacles()` says why a part cannot work on a host, as rulings; empty means that it can:
 `tare check` prints it, `tare run` refuses on it, machine tests skip with it.
 """
 
@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
-from tare.errors import TareError
-from tare.host import Host, Job, Scope, Site
-from tare.measures import Channel
+from tare.base.errors import TareError
+from tare.base.host import Host, Job, Scope, Site
+from tare.base.rulings import Ruling
+from tare.base.units import Channel
 
 Json: TypeAlias = Any  # None, bool, int, float, str, or lists and dicts of them
 
@@ -48,8 +50,8 @@ class Part(BaseModel):
     def masked(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
         """Some fields as plain data, without what must not be written down; a part with secrets says what that is.
 
-        Controls and probes are made again from their `fields()` (by `tare restore`, in the sampler), so that none
-        of theirs can be hidden.
+        Controls and probes are made again from their `fields()` (by `tare device restore`, in the sampler), so that
+        none of theirs can be hidden.
         """
         return dict(fields)
 
@@ -116,7 +118,7 @@ class Platform(Part):
         return []
 
     @abstractmethod
-    def obstacles(self, host: Host) -> list[str]: ...
+    def obstacles(self, host: Host) -> list[Ruling]: ...
 
     def here(self, host: Host) -> dict[str, Json]:
         """What is worth knowing about it on this host, where it works: versions, how it is set up."""
@@ -140,11 +142,11 @@ class Platform(Part):
         """Remove whatever a dead run made under this site name; nothing there is no error."""
 
 
-class Room(NamedTuple):
+class TenantPlace(NamedTuple):
     """Where a tenant's workload is about to run, and what it reads there."""
 
     place: Host
-    desk: Path
+    workdir: Path
     reads: tuple[Path, ...]
 
 
@@ -180,7 +182,7 @@ class Control(Part):
         return f"{self.part_name()} {json.dumps(self.fields(), sort_keys=True)}"
 
     @abstractmethod
-    def obstacles(self, host: Host) -> list[str]: ...
+    def obstacles(self, host: Host) -> list[Ruling]: ...
 
     @abstractmethod
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:
@@ -194,7 +196,7 @@ class Control(Part):
     def write(self, host: Host, state: Json) -> None:
         """Put the device into `state`; raises `ControlNotHeld` where it can tell that it did not work."""
 
-    def settle(self, host: Host, rooms: Sequence[Room]) -> Json | None:
+    def settle(self, host: Host, tenants: Sequence[TenantPlace]) -> Json | None:
         """What can be done and checked only once the places stand, before anything runs in them: a fact, if any.
 
         What it makes must go with the places: it is not journaled.
@@ -211,6 +213,29 @@ class Feed(Protocol):
     def close(self) -> Iterable[Reading]: ...
 
 
+@runtime_checkable
+class CountsErrors(Protocol):
+    """A feed that counts reads that gave nothing usable, by what was read."""
+
+    errors: Counter[str]
+
+
+@runtime_checkable
+class ReportsLost(Protocol):
+    """A feed that says what it could not watch to the end."""
+
+    @property
+    def lost(self) -> Sequence[Ruling]: ...
+
+
+@runtime_checkable
+class Paced(Feed, Protocol):
+    """A feed with a period of its own, which is not woken before it is due."""
+
+    @property
+    def due_ns(self) -> int: ...
+
+
 class Probe(Part):
     """Watches one aspect of the device. Its feed runs in the sampler's process."""
 
@@ -220,7 +245,7 @@ class Probe(Part):
     """Whether a read can take long or hang, as hardware may: then it is read in a thread of its own."""
 
     @abstractmethod
-    def obstacles(self, host: Host) -> list[str]: ...
+    def obstacles(self, host: Host) -> list[Ruling]: ...
 
     def aimed(self, inputs: tuple[Path, ...]) -> Self:
         """The same probe, told which files the workloads read; most do not care."""
@@ -228,6 +253,14 @@ class Probe(Part):
 
     @abstractmethod
     def open(self, host: Host, scope: Scope) -> Feed: ...
+
+
+@runtime_checkable
+class Periodic(Protocol):
+    """A probe with a period of its own, in seconds."""
+
+    @property
+    def period(self) -> float: ...
 
 
 class Table(NamedTuple):
@@ -268,7 +301,7 @@ class Workload(Part):
     """Where it waits for others that run beside it: by itself once it is ready, or before it is started."""
 
     @abstractmethod
-    def obstacles(self, host: Host) -> list[str]: ...
+    def obstacles(self, host: Host) -> list[Ruling]: ...
 
     @abstractmethod
     def title(self) -> str:
@@ -290,5 +323,5 @@ class Workload(Part):
         return None
 
     @abstractmethod
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
-        """The job as it runs at `place`. `desk` is the trial's own folder, writable there under the same path."""
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
+        """The job as it runs at `place`. `workdir` is the trial's own folder, writable there under the same path."""

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from tare.errors import TareError
-from tare.host import Host
-from tare.parts.managers import conflicts
-from tare.parts.protocols import Part, Platform
-from tare.plan.estimate import disk_bytes, guessed_cell_s
-from tare.plan.model import Cell, Trial
-from tare.plan.order import trials
+from tare.base.errors import NothingLeft, TareError
+from tare.base.host import Host
+from tare.base.rulings import Ruling, obstacle, read_rulings
+from tare.drivers.known_programs import conflicts
+from tare.parts.protocols import Part, Platform, Recorder
+from tare.plan.matrix import OnDevice, place, trials
+from tare.plan.matrix import cells as cells_of
+from tare.plan.model import Cell, Trial, disk_bytes, guessed_cell_s
+from tare.study.choice import PartChoice
 from tare.study.design import ENOUGH_REPEATS
 from tare.study.model import Study
-
-
-@dataclass(frozen=True)
-class Obstacle:
-    """Why one part cannot work on this device."""
-
-    kind: str  # "platform", "workload", "control", "probe"
-    part: str
-    sentences: tuple[str, ...]
-
-    def worded(self) -> list[str]:
-        """Each sentence with the part that it is about."""
-        return [
-            f"{self.kind} {text}" if text.startswith(f"{self.part}:") else f"{self.kind} {self.part}: {text}"
-            for text in self.sentences
-        ]
 
 
 @dataclass(frozen=True)
@@ -44,9 +30,9 @@ class Check:
     trial_s: tuple[float, ...] = field(repr=False)  # what each of them is thought to take
     measured: bool  # from trials that have run, not from our guess
     disk_bytes: int
-    obstacles: tuple[Obstacle, ...] = ()
-    unasked: tuple[str, ...] = ()  # what could not be looked at before the run, in sentences
-    notes: tuple[str, ...] = ()
+    blocked: tuple[Ruling, ...] = ()  # every reason not to run; empty means that it can
+    unasked: tuple[Ruling, ...] = ()  # what could not be looked at before the run
+    notes: tuple[Ruling, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -56,11 +42,6 @@ class Check:
     @property
     def least_seconds(self) -> float:
         return sum(self.trial_s[: self.least_trials])  # blocks come in order
-
-    @property
-    def blocked(self) -> list[str]:
-        """Every reason not to run, in sentences; empty means that it can."""
-        return [sentence for one in self.obstacles for sentence in one.worded()]
 
 
 def check(
@@ -80,7 +61,7 @@ def check(
         trial_s=seconds,
         measured=trial_s is not None,
         disk_bytes=disk_bytes(study, zip(planned, seconds, strict=True)),
-        obstacles=(*obstacles_of(cells, host, brought), *(() if ignore_managers else _managed(cells, host))),
+        blocked=(*obstacles_of(cells, host, brought), *(() if ignore_managers else _managed(cells, host))),
         unasked=tuple(_unasked(cells)),
         notes=tuple(_notes(study, cells)),
     )
@@ -95,12 +76,12 @@ def _seconds(study: Study, planned: Sequence[Trial], trial_s: float | None) -> t
     return tuple(guesses[id(trial.cell)] for trial in planned)
 
 
-def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> Iterator[Obstacle]:
+def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> Iterator[Ruling]:
     """Each distinct part once. Of a stack only the outermost platform stands on this host."""
-    asking = Asking(host, brought)
+    checks = ObstacleCheck(host, brought)
     for cell in cells:
         for kind, part in parts_of(cell):
-            yield from asking.first_time(kind, part)
+            yield from checks.first_time(kind, part)
 
 
 def parts_of(cell: Cell) -> list[tuple[str, Part]]:
@@ -123,74 +104,183 @@ class PartKey(NamedTuple):
     def of(cls, kind: str, part: Part) -> PartKey:
         return cls(kind, part.part_name(), json.dumps(part.fields(), sort_keys=True))
 
+    def subject_of(self, rulings: Iterable[Ruling]) -> tuple[Ruling, ...]:
+        """The same, with this part as what they are about: `platform docker`."""
+        return tuple(ruling.about(f"{self.kind} {self.name}") for ruling in rulings)
 
-class Asking:
+
+class ObstacleCheck:
     """Asks parts what keeps them from working on a host, each distinct one once."""
 
     def __init__(self, host: Host, brought: bool = False) -> None:
         self._host = host
         self._brought = brought  # what a run brings with it is not missing
-        self._answers: dict[PartKey, tuple[Obstacle, ...]] = {}
+        self._answers: dict[PartKey, tuple[Ruling, ...]] = {}
 
     @property
-    def stopped(self) -> dict[PartKey, tuple[str, ...]]:
-        """Of what was asked, the parts that cannot work, and why in sentences."""
-        answers = self._answers.items()
-        found = {key: tuple(text for each in stopped for text in each.sentences) for key, stopped in answers}
-        return {key: sentences for key, sentences in found.items() if sentences}
+    def stopped(self) -> dict[PartKey, tuple[Ruling, ...]]:
+        """Of what was asked, the parts that cannot work, and why, in the parts' own words."""
+        return {key: found for key, found in self._answers.items() if found}
 
-    def ask(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
+    def ask(self, kind: str, part: Part) -> tuple[Ruling, ...]:
+        """What keeps it from working; the part is the subject."""
         key = PartKey.of(kind, part)
         if key not in self._answers:
             self._answers[key] = self.look(kind, part)
-        return self._answers[key]
+        return key.subject_of(self._answers[key])
 
-    def look(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
-        """What keeps it from working, found out on the host itself."""
-        stopped = tuple(_ask(kind, part, self._host))
+    def look(self, kind: str, part: Part) -> tuple[Ruling, ...]:
+        """What keeps it from working, found out on the host itself, in its own words."""
+        try:
+            stopped = part.obstacles(self._host)  # type: ignore[attr-defined]
+        except TareError as error:
+            stopped = [obstacle("part.error", str(error))]
         comes = self._brought and isinstance(part, Platform) and part.brought_by_run(self._host)
-        return () if comes else stopped
+        return () if comes else tuple(stopped)
 
-    def first_time(self, kind: str, part: Part) -> tuple[Obstacle, ...]:
+    def first_time(self, kind: str, part: Part) -> tuple[Ruling, ...]:
         """The same, but nothing about a part that was asked before."""
         known = len(self._answers)
         found = self.ask(kind, part)
         return found if len(self._answers) > known else ()
 
 
-def _managed(cells: Sequence[Cell], host: Host) -> Iterator[Obstacle]:
+def _managed(cells: Sequence[Cell], host: Host) -> Iterator[Ruling]:
     """Controls that something else on this device turns too."""
     turned: dict[str, set[str]] = {}
     for control in (control for cell in cells for control in cell.controls):
         turned.setdefault(control.part_name(), set()).update(control.turns())
     for name, turns in turned.items():
-        if sentences := conflicts(host, turns):
-            yield Obstacle("control", name, tuple(sentences))
+        yield from (conflict.about(f"control {name}") for conflict in conflicts(host, turns))
 
 
-def _ask(kind: str, part: Part, host: Host) -> Iterator[Obstacle]:
-    try:
-        sentences = part.obstacles(host)  # type: ignore[attr-defined]
-    except TareError as error:
-        sentences = [str(error)]
-    if sentences:
-        yield Obstacle(kind, part.part_name(), tuple(sentences))
-
-
-def _unasked(cells: Sequence[Cell]) -> Iterator[str]:
+def _unasked(cells: Sequence[Cell]) -> Iterator[Ruling]:
     everyone = [tenant for cell in cells for tenant in cell.everyone()]
     stacks = dict.fromkeys(tuple(part.part_name() for part in tenant.platforms) for tenant in everyone)
     for outer, *inner in stacks:
         if inner:
-            yield f"Whether {' in '.join(reversed(inner))} works inside {outer} shows only once {outer} is open."
+            sentence = f"Whether {' in '.join(reversed(inner))} works inside {outer} shows only once {outer} is open."
+            yield Ruling("plan.inner-platform", "note", f"platform {'+'.join((outer, *inner))}", sentence)
 
 
-def _notes(study: Study, cells: Sequence[Cell]) -> Iterator[str]:
+def _notes(study: Study, cells: Sequence[Cell]) -> Iterator[Ruling]:
     if study.repeat.max < ENOUGH_REPEATS:
         blocks = "1 block is" if study.repeat.max == 1 else f"{study.repeat.max} blocks are"
-        yield (
+        sentence = (
             f"{blocks} too few for a 95 % interval ({ENOUGH_REPEATS} are enough): "
             f"the range is shown, and nothing is called equivalent."
         )
+        yield Ruling("plan.few-blocks", "note", "repeat", sentence)
     if len(cells) == 1:
-        yield "There is one cell only: it is measured, and compared with nothing."
+        sentence = "There is one cell only: it is measured, and compared with nothing."
+        yield Ruling("plan.one-cell", "note", "", sentence)
+
+
+class Possible(NamedTuple):
+    """The study as it is run here, which says what it leaves out, and its cells."""
+
+    study: Study
+    cells: tuple[Cell, ...]
+
+
+class ObstacleSource(Protocol):
+    """Whoever says what keeps a part from working: a device, or what is known of several."""
+
+    def ask(self, kind: str, part: Part) -> Sequence[Ruling]: ...
+
+
+@dataclass(frozen=True)
+class MissingParts:
+    """The parts that are left out, and why; it answers as a device would that has none of them."""
+
+    parts: Mapping[PartKey, tuple[Ruling, ...]] = field(default_factory=dict)
+
+    def ask(self, kind: str, part: Part) -> tuple[Ruling, ...]:
+        key = PartKey.of(kind, part)
+        return key.subject_of(self.parts.get(key, ()))
+
+    def kept(self, cells: Sequence[Cell]) -> list[Cell]:
+        """The cells that take none of these parts."""
+        if not self.parts:
+            return list(cells)
+        return [cell for cell in cells if not any(self.ask(kind, part) for kind, part in parts_of(cell))]
+
+    def as_json(self) -> list[Any]:
+        return [[*key, [ruling.as_json() for ruling in rulings]] for key, rulings in self.parts.items()]
+
+    @classmethod
+    def from_json(cls, found: Any) -> MissingParts:
+        """What `as_json` made; raises `ValueError` or `TypeError` for anything else."""
+        rows = [(PartKey(str(kind), str(name), str(fields)), said) for kind, name, fields, said in found]
+        return cls({key: read_rulings(said, "obstacle") for key, said in rows})
+
+
+NOTHING = MissingParts()
+
+
+def possible(study: Study, host: Host, brought: bool = False) -> Possible:
+    """All of the study, unless it says that what cannot be run may be left out; `brought` as in `check`."""
+    if study.missing == "refuse":
+        return Possible(study, tuple(cells_of(study)))
+    return left_of(study, ObstacleCheck(host, brought))
+
+
+def left_of(study: Study, source: ObstacleSource, devices: Sequence[OnDevice] = ((),)) -> Possible:
+    """The study without what whoever is asked lacks; refused where what is left asks no question.
+
+    `devices` are those of a fleet that the cells are for, where the study names any.
+    """
+    fewer, gaps = _without_beside(study, source)
+    every = [cell for device in devices for cell in cells_of(fewer, device=device)]
+    kept: list[Cell] = []
+    stopping: list[Ruling] = []
+    for cell in every:
+        stopped = [ruling for kind, part in parts_of(cell) for ruling in source.ask(kind, part)]
+        stopping += stopped
+        kept += [] if stopped else [cell]
+    for what, why in _why_nothing(fewer, every, kept):
+        only_gaps = [gap for gap in dict.fromkeys(gaps) if gap not in stopping]
+        raise NothingLeft(what, why, list(dict.fromkeys(stopping)), only_gaps)
+    return Possible(fewer.model_copy(update={"left_out": tuple(dict.fromkeys(gaps + stopping))}), tuple(kept))
+
+
+def _without_beside(study: Study, source: ObstacleSource) -> tuple[Study, list[Ruling]]:
+    """The study without probes that do not work here, and without conditions (controls of one level) that it lacks.
+
+    A recorder stays: what it records is what the study is about, and without it nothing would be measured.
+    """
+    said: list[Ruling] = []
+    probes = [choice for choice in study.probes if _works("probe", choice, source, said)]
+    fixed = [levels for levels in study.controls if len(levels) == 1 and levels[0].count() == 1]
+    gone = [levels for levels in fixed if not _works("control", levels[0], source, said)]
+    controls = tuple(levels for levels in study.controls if levels not in gone)
+    return study.model_copy(update={"probes": tuple(probes), "controls": controls}), said
+
+
+def _works(kind: str, choice: PartChoice, source: ObstacleSource, said: list[Ruling]) -> bool:
+    (part,) = choice.parts()
+    stopped: Sequence[Ruling] = () if isinstance(part, Recorder) else source.ask(kind, part)
+    said += stopped
+    return not stopped
+
+
+def _why_nothing(study: Study, every: Sequence[Cell], kept: Sequence[Cell]) -> Iterator[tuple[str, str]]:
+    """What is said, and why, of a study that has nothing left to measure, or nothing left to compare."""
+    if not kept:
+        yield f"nothing of {study.study} can be measured here", ""
+    for why in _why_incomparable(study, every, kept) if kept else ():
+        yield f"{study.study} is not measured here", f" {why}."
+
+
+def _why_incomparable(study: Study, every: Sequence[Cell], kept: Sequence[Cell]) -> Iterator[str]:
+    by = study.compare.by or "platform"
+    before, after = _levels(by, every), _levels(by, kept)
+    if len(before) > 1 and len(after) < 2:
+        yield f"of {by} only {after[0]} is left, and there is nothing to compare it with"
+    if len(every) > 1 and not any(study.compare.baseline.picks(place(cell)) for cell in kept):
+        wanted = ", ".join(f"{key} {value}" for key, value in study.compare.against.items())
+        yield f"what the others are compared with ({wanted}) cannot be run"
+
+
+def _levels(by: str, cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(str(cell.settings.get(by)) for cell in cells))

@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
-from tare.plan.estimate import guessed_trial_s
-from tare.plan.model import Cell, Tenant
+from tare.plan.model import Cell, PlannedTenant, Trial, guessed_trial_s
 from tare.study.choice import PartChoice
 from tare.study.model import Study
+from tare.study.reader import Tenancy
 from tare.study.select import Place
-from tare.study.source import Loc
-from tare.study.tenancy import Tenancy
+from tare.study.yaml import Loc
 
 OnDevice: TypeAlias = tuple[tuple[str, str], ...]  # what is said of a fleet's device: (("device", "orin-1"), ...)
 MOST_TRIALS = 10_000
@@ -61,11 +61,11 @@ def cells(study: Study, *, device: OnDevice = (), most_trials: int = MOST_TRIALS
     found = [cell for cell, _ in kept.values()]
     if not found and not any(selector.devices for selector in study.exclude):
         raise StudyError(f"{study.source.at('exclude')}the exclusions leave no cell to run.")
-    _refuse_huge(study, len(found), most_trials, twins=len(twins(study, found)))
+    _refuse_huge(study, len(found), most_trials, repeats=len(aa_repeats(study, found)))
     return found
 
 
-def twins(study: Study, among: Sequence[Cell]) -> list[Cell]:
+def aa_repeats(study: Study, among: Sequence[Cell]) -> list[Cell]:
     """The cells that each block holds twice: how far two runs of the same thing lie apart, in this very study.
 
     A cell alone is compared with nothing, unless it is with the same cell on other devices.
@@ -132,12 +132,12 @@ def _cell(study: Study, levels: Sequence[_Level]) -> Cell:
 
 def _shared(cell: Cell, tenancy: Tenancy) -> Cell:
     """The cell with those who run beside it: as many of itself, or others."""
-    own = Tenant(cell.platforms, cell.workload)
+    own = PlannedTenant(cell.platforms, cell.workload)
     neighbours = (own,) * (tenancy.count - 1)
     if tenancy.beside:
         stack = tenancy.stack
         platforms = cell.platforms if stack is None else tuple(cast(Platform, _only(choice)) for choice in stack)
-        neighbours = tuple(Tenant(platforms, cast(Workload, _only(choice))) for choice in tenancy.beside)
+        neighbours = tuple(PlannedTenant(platforms, cast(Workload, _only(choice))) for choice in tenancy.beside)
     return replace(cell, neighbours=neighbours, tenants=tenancy.label)
 
 
@@ -186,7 +186,7 @@ def describe(cell: Cell) -> str:
 def _refuse_without_fleet(study: Study, device: OnDevice) -> None:
     if not device and study.for_fleet is not None:
         raise StudyError(
-            f"{study.source.at(*study.for_fleet)}this names a device of a fleet, and there is no fleet here.\n"
+            f"{study.source.at(*study.for_fleet)}this names a device of a fleet, but no fleet is given.\n"
             "  `tare run STUDY --fleet devices.yaml` runs it; or name no device, to run it on this one alone."
         )
 
@@ -198,14 +198,14 @@ def _refuse_idle_exclusions(study: Study, hits: Sequence[int]) -> None:
             raise StudyError(f"{study.source.at('exclude', index)}no cell has all of {wanted}: this excludes nothing.")
 
 
-def _refuse_huge(study: Study, count: int, most: int, twins: int = 0) -> None:
-    runs = (count + twins) * study.repeat.max
+def _refuse_huge(study: Study, count: int, most: int, repeats: int = 0) -> None:
+    runs = (count + repeats) * study.repeat.max
     if runs <= most:
         return
     days = runs * guessed_trial_s(study) / 86400
     largest = sorted(study.factors.varied().items(), key=lambda item: -item[1])[:5]
     where = study.source.at(largest[0][0].partition(".")[0] if largest else "repeat")
-    cells_text = f"{count:,} {'cell' if count == 1 else 'cells'}" + (f" and {twins:,} A/A twins" if twins else "")
+    cells_text = f"{count:,} {'cell' if count == 1 else 'cells'}" + (f" and {repeats:,} A/A repeats" if repeats else "")
     factors = " x ".join(f"{number:,} {key}" for key, number in largest)
     raise StudyError(
         f"{where}{cells_text}{f' ({factors})' if factors else ''} in {study.repeat.max:,} blocks are {runs:,} trials, "
@@ -216,3 +216,42 @@ def _refuse_huge(study: Study, count: int, most: int, twins: int = 0) -> None:
 
 def _worded(wanted: dict[str, Any]) -> str:
     return ", ".join(f"{key}: {value}" for key, value in wanted.items())
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How a plan differs from what a store was begun with."""
+
+    new: tuple[Trial, ...]
+    gone: tuple[str, ...]  # ids
+    unchanged: tuple[Trial, ...]
+
+
+def trials(study: Study, cells: Sequence[Cell]) -> list[Trial]:
+    """Every block up to the last that the stop rule allows, in the order in which they would run."""
+    members = [(cell, 0) for cell in cells] + [(cell, 1) for cell in aa_repeats(study, cells)]
+    return [trial for block in range(study.repeat.max) for trial in _block(study, members, block)]
+
+
+def changes(old_ids: Iterable[str], new_trials: Sequence[Trial]) -> Changes:
+    """What a changed study adds and drops; what it keeps has kept its id."""
+    old = list(dict.fromkeys(old_ids))
+    known, wanted = set(old), {trial.id for trial in new_trials}
+    return Changes(
+        new=tuple(trial for trial in new_trials if trial.id not in known),
+        gone=tuple(each for each in old if each not in wanted),
+        unchanged=tuple(trial for trial in new_trials if trial.id in known),
+    )
+
+
+def _block(study: Study, members: Sequence[tuple[Cell, int]], block: int) -> list[Trial]:
+    """Every member once, shuffled; the same seed for all of them, another for each block."""
+    order = list(members)
+    if study.order.shuffle:
+        random.Random(f"{study.order.seed}:{block}").shuffle(order)
+    # Consecutive from a random start: never the same in two blocks, which independent draws could be.
+    seed = random.Random(f"{study.order.seed}").randrange(2**30) + block
+    return [
+        Trial(study=study.study, cell=cell, block=block, position=position, seed=seed, limit_s=study.limit_s, twin=twin)
+        for position, (cell, twin) in enumerate(order)
+    ]

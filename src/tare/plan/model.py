@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tare.drivers.cgroups.limits import Limits
+from tare.drivers.workloads.torch import USUAL_CORES
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
+from tare.study.model import Study
 
 
 @dataclass(frozen=True)
-class Tenant:
+class PlannedTenant:
     """A workload on its own platforms, beside others on the same device."""
 
     platforms: tuple[Platform, ...]
@@ -28,17 +31,17 @@ class Cell:
     workload: Workload
     controls: tuple[Control, ...] = ()
     probes: tuple[Probe, ...] = ()
-    neighbours: tuple[Tenant, ...] = ()  # who runs beside it, in the same trial
+    neighbours: tuple[PlannedTenant, ...] = ()  # who runs beside it, in the same trial
     tenants: Any = 1  # the level, as records have it: 4, or `beside torch_infer`
     device: tuple[tuple[str, str], ...] = ()  # in a fleet: what is said of the device it is for, name first
 
-    def everyone(self) -> tuple[Tenant, ...]:
+    def everyone(self) -> tuple[PlannedTenant, ...]:
         """The workload that is measured, and those beside it."""
-        return Tenant(self.platforms, self.workload), *self.neighbours
+        return PlannedTenant(self.platforms, self.workload), *self.neighbours
 
     def beside(self) -> list[dict[str, Any]]:
         """Others than itself that run beside it, each as flat, plain data; the level's name says too little of them."""
-        own = Tenant(self.platforms, self.workload)
+        own = PlannedTenant(self.platforms, self.workload)
         return [_described(each.platforms, each.workload) for each in self.neighbours if each != own]
 
     @cached_property
@@ -88,3 +91,56 @@ def _described(platforms: tuple[Platform, ...], workload: Workload) -> dict[str,
 
 def _flat(prefix: str, part: Part) -> dict[str, Any]:
     return {f"{prefix}.{key}": value for key, value in part.fields().items()}
+
+
+GUESSED_TRIAL_S = 15.0
+"""What a trial takes where its workload does not know: start, import torch (2 to 5 s), three short epochs, stop."""
+
+TRIAL_S = 1.0
+"""A trial beyond its workload: the sampler starts, the software is asked for, the record is sealed."""
+
+_CHANNELS_A_PROBE = 15
+_BYTES_A_READING = 4  # sealed and compressed; a counter that grows steadily takes little
+_BYTES_A_MARK = 6
+_MARKS_A_STEP = 8  # begin and end of fetch, copy, compute and the step itself
+_BYTES_A_TRIAL = 48 * 1024  # the record, its facts, the output and what a file system rounds up
+
+
+def guessed_trial_s(study: Study) -> float:
+    """What a trial takes where nothing is known of its cell; no trial outlives its limit."""
+    return min(GUESSED_TRIAL_S, study.limit_s)
+
+
+def guessed_cell_s(study: Study, cell: Cell) -> float:
+    """What a trial of this cell takes where nobody has measured one yet: its parts guess, and are added up."""
+    everyone = cell.everyone()
+    guesses = [tenant.workload.guessed_s(_cores(tenant)) for tenant in everyone]
+    if None in guesses:
+        return guessed_trial_s(study)
+    # Tenants share the cores, so that their work adds up; their platforms are made side by side.
+    total = sum(guess for guess in guesses if guess is not None)
+    for platform in reversed(cell.platforms):
+        total = total * platform.slowness() + platform.extra_s
+    total += TRIAL_S + sum(part.extra_s for part in (*cell.controls, *cell.probes))
+    return min(total, study.limit_s)
+
+
+def _cores(tenant: PlannedTenant) -> int:
+    """The cores that a tenant asks for; of a machine that is not known yet, a small one's."""
+    platform = tenant.platforms[0]
+    return (platform.cores if isinstance(platform, Limits) else None) or USUAL_CORES
+
+
+def disk_bytes(study: Study, trials: Iterable[tuple[Trial, float]]) -> int:
+    """What the sealed records of these trials take, each with its seconds."""
+    total = 0.0
+    for trial, seconds in trials:
+        series = seconds / study.period_s * len(study.probes) * _CHANNELS_A_PROBE * _BYTES_A_READING
+        steps = trial.cell.workload.units() or 0
+        total += _BYTES_A_TRIAL + series + steps * _MARKS_A_STEP * _BYTES_A_MARK
+    return round(total)
+
+
+def planned_s(study: Study, cells: Sequence[Cell], repeats: Sequence[Cell] = ()) -> float:
+    """What all blocks of these cells take; `repeats` are those that run twice in each."""
+    return study.repeat.max * sum(guessed_cell_s(study, cell) for cell in (*cells, *repeats))

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tare.errors import StoreError
-from tare.records import strict
-from tare.records.database import open_to_read, open_to_write
-from tare.records.durable import sync_folder
+from tare.base import strict_json
+from tare.base.errors import StoreError
+from tare.base.files import sync_folder
 from tare.records.model import Json, Record, State
 from tare.records.schema import CATALOGUE_FILE, CATALOGUE_SQL, VERSION
+from tare.records.spool import open_to_read, open_to_write
 
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR)
 _SIDE_FILES = ("-wal", "-shm")
@@ -90,7 +90,8 @@ class Catalogue:
     def plan(self, rows: Iterable[Mapping[str, Json]]) -> None:
         """These are the planned trials now, in this order; attempts at others stay."""
         plans = [
-            (row["trial"], strict.dump({key: row[key] for key in _PLAN_KEYS if key in row}).decode()) for row in rows
+            (row["trial"], strict_json.dump({key: row[key] for key in _PLAN_KEYS if key in row}).decode())
+            for row in rows
         ]
         with self._transaction():
             self._db.execute("DELETE FROM planned")
@@ -99,7 +100,7 @@ class Catalogue:
     def planned(self) -> list[dict[str, Json]]:
         """The planned trials in order, each as `plan` was given it."""
         found = self._db.execute("SELECT trial, plan FROM planned ORDER BY seq")
-        return [{"trial": trial, **strict.load(plan.encode())} for trial, plan in found]
+        return [{"trial": trial, **strict_json.load(plan.encode())} for trial, plan in found]
 
     def attempts(self) -> list[Attempt]:
         """Every attempt that was begun, in order."""
@@ -108,7 +109,7 @@ class Catalogue:
 
     def note(self, records: Iterable[Record], *, sealed: bool) -> None:
         """These attempts are there now, in these states."""
-        rows = [(r.trial, r.attempt, r.state, sealed, strict.dump(r.as_json()).decode()) for r in records]
+        rows = [(r.trial, r.attempt, r.state, sealed, strict_json.dump(r.as_json()).decode()) for r in records]
         with self._transaction():
             self._db.executemany(_UPSERT, rows)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.errors import StoreError
-from tare.records.durable import explained, give_to_user, make_folder, publish_all, remove_folder, settle_file
+from tare.base.errors import StoreError
+from tare.base.files import HALF_MADE, explained, give_to_user, make_folder, publish_all, remove_folder, settle_file
 from tare.records.model import Record
-from tare.records.schema import HALF_MADE, MANIFEST_FILE, TRIALS_FOLDER
+from tare.records.schema import MANIFEST_FILE, TRIALS_FOLDER
 from tare.records.sealed import folder_name, keys_in, open_sealed, verify_sealed
 from tare.records.store import Store
+from tare.records.trials import usable_trials
 
 _STAGING = f"{HALF_MADE}merge"
 _AT_ONCE = 16  # files that the disk is asked for
@@ -122,8 +123,8 @@ def _staged(source: Path, final: Path, copy: Path, move: bool) -> Merged:
         if other.exists():
             if _manifest(other) == _manifest(source):
                 return Merged(there=(source.name,))
-            told = f"{source}: not merged: {other} has the same trial and attempt, and says otherwise."
-            return Merged(refused=(told,))
+            reported = f"{source}: not merged: {other} has the same trial and attempt, and says otherwise."
+            return Merged(refused=(reported,))
     sealed = open_sealed(source)
     if move:
         source.rename(copy)
@@ -160,3 +161,16 @@ def _manifest(folder: Path) -> bytes:
 
 def _size_bytes(sealed: Path) -> int:
     return sum(path.stat().st_size for path in sealed.iterdir() if path.is_file())
+
+
+def changed_since(records: Iterable[Record], begun: str, now: Mapping[str, str | None]) -> list[str]:
+    """A sentence for each of `kernel` and `tare` that was another in these records; what is unknown has not changed."""
+    before = usable_trials(records)
+    kernels = {str(found["kernel"]) for each in before if "kernel" in (found := each.facts.get("device") or {})}
+    versions = {each.tare_version for each in before if each.tare_version}
+    pairs = (("the kernel", kernels, now.get("kernel")), ("tare", versions, now.get("tare")))
+    return [
+        f"{what} has changed since {begun} was begun: {', '.join(sorted(then))} then, {today} now."
+        for what, then, today in pairs
+        if today is not None and then - {today}
+    ]

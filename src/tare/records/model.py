@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from tare.base.rulings import Ruling, Weight, read_rulings
+
 Json: TypeAlias = Any
 State: TypeAlias = Literal["planned", "running", "ok", "suspect", "invalid", "failed", "timeout", "oom", "interrupted"]
-TWIN = "A/A twin"  # what people call the baseline that is run a second time
+AA_REPEAT = "A/A repeat"  # the baseline, run a second time in the same block
 USABLE: tuple[State, ...] = ("ok", "suspect")  # their times may be compared; a suspect one is marked
 # What a resume does not run again, but for an invalid one that has reruns left.
 FINISHED: tuple[State, ...] = ("ok", "suspect", "invalid", "failed", "timeout", "oom")
@@ -18,6 +20,7 @@ _KINDS: dict[str, type] = {
     "trial": str, "attempt": int, "study": str, "block": int, "position": int, "twin": int, "settings": dict,
     "state": str, "metrics": dict, "phases": dict, "facts": dict, "start_ns": int, "end_ns": int,
 }  # fmt: skip
+_WEIGHTS: dict[str, Weight] = {"invalid": "invalid", "suspect": "suspect"}  # of reasons from before there were codes
 _COUNTED_IN_SECONDS = ("writeback_", "flush_", "syscall_")  # times that a tracer itself has taken
 
 
@@ -38,8 +41,8 @@ class Record:
     twin: int  # 1: the baseline run a second time under another name, for the A/A noise floor
     settings: Mapping[str, Json]  # flat: {"platform": "docker", "workload": "torch_train", "workload.batch": 16}
     state: State
-    reasons: tuple[str, ...] = ()  # why it is not plainly ok, in sentences
-    notes: tuple[str, ...] = ()  # worth knowing, without doubt on the numbers
+    reasons: tuple[Ruling, ...] = ()  # why it is not plainly ok
+    notes: tuple[Ruling, ...] = ()  # worth knowing, without doubt on the numbers
     metrics: Mapping[str, float] = field(default_factory=dict)  # base units: {"step_s": 0.00184, "cpu_s": 3.1}
     phases: Mapping[str, float] = field(default_factory=dict)  # seconds: {"open": 0.31, "run": 4.2, "close": 0.2}
     facts: Mapping[str, Json] = field(default_factory=dict)  # {"device": {...}, "inside": {...software...}}
@@ -67,9 +70,30 @@ class Record:
     def from_json(cls, data: Mapping[str, Json]) -> Record:
         """The reverse of `as_json`; keys that a newer tare added are ignored."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        for name in ("reasons", "notes"):
-            known[name] = tuple(known.get(name, ()))
+        known["reasons"] = read_rulings(known.get("reasons", ()), _WEIGHTS.get(known.get("state", ""), "failed"))
+        known["notes"] = read_rulings(known.get("notes", ()), "note")
         for name, kind in _KINDS.items():
             if not isinstance(known.get(name, kind()), kind):
                 raise ValueError(f"its {name} is a {type(known[name]).__name__}")
         return cls(**known)
+
+
+_NO_FACTORS = ("probes",)
+
+
+def varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The platform, and what tells these settings apart beyond it.
+
+    `platform.image` of a container is no factor because bare metal has none: it is one if it differs between
+    containers of the same platform. The same goes for the fields of a workload.
+    """
+    seen: dict[str, dict[str, set[str]]] = {"platform": {}}
+    for each in settings:
+        for name, value in each.items():
+            of = str(each.get(name.partition(".")[0], "")) if "." in name else ""
+            seen.setdefault(name, {}).setdefault(of, set()).add(str(value))
+    return [
+        name
+        for name, values in seen.items()
+        if name == "platform" or (name not in _NO_FACTORS and any(len(of_one) > 1 for of_one in values.values()))
+    ]

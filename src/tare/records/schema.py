@@ -8,7 +8,8 @@
       catalogue.db          an index: planned trials, attempts, states; can be rebuilt from trials/
       spool/TRIAL.ATTEMPT/  a trial that runs: draft.json, spool.db; raw/PROBE/ while a recorder writes, then tables/
       trials/TRIAL.ATTEMPT/ a sealed trial, never changed again:
-        manifest.json         name, size and SHA-256 of each file below; lost_marks; a CRC of itself
+        manifest.json         name, size and SHA-256 of each file below; lost_marks; a CRC of itself; of a thinned
+                              trial also `thinned`: resolution_ns, and the same list of the files as they were sealed
         record.json           the record (`records.model.Record`)
         channels.json         name, unit, kind and about of each channel; count and quantiles (0, 1/40 .. 1) of its
                               values, of a counter: of how fast it rose in a second; to six digits
@@ -21,20 +22,34 @@ A name that begins with `.tmp-` is half made, and is removed by the next writer.
 was a spool that could not be read in full; it is kept for a closer look.
 
 A pack (`tare store pack`) is store.json, study.yaml and trials/ of a store in one tar.xz, and plan.json in place of the
-catalogue: the planned trials in order.
+catalogue: the planned trials in order. A thinned pack (`tare store pack --thin`) has thinned.bin in place of trials/,
+from which they are made when it is opened (thin_pack.py).
 
 History
     1   tare 0.1.0: the first
         tare 0.2.0 adds trace-*.parquet, which readers of 1 do not look at: not a new version
+        tare 0.2.0 adds thinned packs, which readers of before refuse, and `thinned` in manifests, which they ignore
 """
 
 from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tare import __version__
+from tare.base import strict_json
+from tare.base.errors import NoSuchInput, StoreError
+from tare.base.files import replace_file
+from tare.records.model import Json
 
 VERSION = 1
 
 STORE_FILE = "store.json"
 STUDY_FILE = "study.yaml"
 PLAN_FILE = "plan.json"
+THINNED_FILE = "thinned.bin"
 LOCK_FILE = "store.lock"
 LEDGER_FILE = "fleet.jsonl"
 CATALOGUE_FILE = "catalogue.db"
@@ -51,7 +66,6 @@ OUT_FILE = "out.txt"
 ERR_FILE = "err.txt"
 RAW_FOLDER = "raw"
 TABLES_FOLDER = "tables"
-HALF_MADE = ".tmp-"
 SET_ASIDE = ".damaged-"
 PACK_SUFFIX = ".tare"
 
@@ -92,3 +106,87 @@ CREATE TABLE IF NOT EXISTS tick (
     readings BLOB NOT NULL
 );
 """
+
+
+_ADVICE = "Give the folder that `tare run` wrote, the one that holds store.json."
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """store.json, as a value."""
+
+    schema_version: int
+    tare_version: str
+    created_utc: str
+    study: Json
+
+
+def write_header(root: Path, study: Json) -> None:
+    """Written last of all when a store is made: a folder that has it is a whole store."""
+    data = {
+        "schema_version": VERSION,
+        "tare_version": __version__,
+        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "study": study,
+    }
+    replace_file(root / STORE_FILE, strict_json.dump(data))
+
+
+def read_header(root: Path) -> Header:
+    """The header of the store at `root`, or a sentence about what is there instead. Nothing is touched."""
+    path = root / STORE_FILE
+    try:
+        data = path.read_bytes()
+    except PermissionError:
+        raise StoreError(f"{root}: no permission to read this store. Run as its owner.") from None
+    except (FileNotFoundError, NotADirectoryError):
+        if not root.exists():
+            raise NoSuchInput(f"{root}: no such folder. {_ADVICE}") from None
+        raise StoreError(what_is_there(root)) from None
+    except OSError as error:
+        raise StoreError(f"{path}: it cannot be read: {error.strerror}.") from error
+    return _parsed(root, path, data)
+
+
+def what_is_there(root: Path) -> str:
+    """What lies where a store was looked for, and what to do: one sentence or two."""
+    if root.suffix == PACK_SUFFIX and root.is_file():
+        return _what_is_no_pack(root)
+    if not root.is_dir():
+        return f"{root}: this is a file, and a store is a folder, or a pack that `tare store pack` made. {_ADVICE}"
+    try:
+        empty = not any(root.iterdir())
+    except PermissionError:
+        return f"{root}: no permission to look into this folder. Run as its owner."
+    return f"{root}: this folder is {'empty' if empty else 'not a store (it has no store.json)'}. {_ADVICE}"
+
+
+def _what_is_no_pack(file: Path) -> str:
+    """Called like a pack, and does not begin like one."""
+    if not os.access(file, os.R_OK):
+        return f"{file}: no permission to read this file. Run as its owner."
+    what = "it is empty" if not file.stat().st_size else "it does not begin as packs do"
+    return (
+        f"{file}: this file is called like a pack, and is none: {what}. Copy it again from where it came, or make it "
+        "again with `tare store pack STORE -o FILE`; where it was never a pack, give it another name."
+    )
+
+
+def _parsed(root: Path, path: Path, data: bytes) -> Header:
+    try:
+        found = strict_json.load(data)
+        version = found["schema_version"]
+        if type(version) is not int or version < 1:
+            raise ValueError(f"schema_version is {version!r}")
+        if version > VERSION:
+            raise StoreError(
+                f"{root}: written by tare {found.get('tare_version', '?')} (schema {version}); "
+                f"this is tare {__version__} (schema {VERSION}): upgrade tare. Nothing was touched."
+            )
+        if not isinstance(found["study"], dict):
+            raise ValueError("its study is no mapping")
+        return Header(version, str(found["tare_version"]), str(found["created_utc"]), found["study"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{path}: damaged ({error}). Put this file back from a copy; the trials beside it were not touched."
+        ) from error

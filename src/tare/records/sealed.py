@@ -6,12 +6,14 @@ import hashlib
 import os
 import re
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from tare.errors import StoreError
-from tare.records import strict
+from tare.base import strict_json
+from tare.base.errors import StoreError
 from tare.records.model import Json, Record
 from tare.records.schema import MANIFEST_FILE, RECORD_FILE, TRIALS_FOLDER, VERSION
 
@@ -24,12 +26,63 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a manifest may come f
 class Damaged(StoreError):
     """Something of a sealed trial is not what was sealed; the text names the file."""
 
+    def __init__(self, folder: Path, name: str, what: str) -> None:
+        self.fault = f"{TRIALS_FOLDER}/{folder.name}/{name}: {what}"  # for whoever refuses more than this trial
+        super().__init__(f"{self.fault}; this trial is left out.")
+
 
 class Entry(NamedTuple):
     """One file of a sealed trial, as the manifest has it."""
 
     size_bytes: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """What a trial of a thinned pack (thin_pack.py) was before."""
+
+    resolution_ns: int  # to which its times were rounded down
+    sealed: dict[str, Entry]  # the files as they were sealed: what is not there in full rests on these hashes
+
+    def as_json(self) -> Json:
+        return {
+            "resolution_ns": self.resolution_ns,
+            "sealed": {name: list(entry) for name, entry in self.sealed.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Thinned:
+        return cls(int(data["resolution_ns"]), {name: Entry(*entry) for name, entry in data["sealed"].items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a manifest says."""
+
+    files: dict[str, Entry]
+    lost_marks: int
+    thinned: Thinned | None = None
+
+    def as_json(self) -> bytes:
+        files = {name: list(entry) for name, entry in self.files.items()}
+        body: dict[str, Json] = {"schema_version": VERSION, "files": files, "lost_marks": self.lost_marks}
+        if self.thinned is not None:
+            body["thinned"] = self.thinned.as_json()
+        return strict_json.dump({**body, "crc32": _crc(body)})
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Manifest:
+        """The reverse; ValueError and its kin where it is none."""
+        found: Json = strict_json.load(data)
+        crc32 = found.pop("crc32")
+        if _crc(found) != crc32:
+            raise ValueError("the checksum differs")
+        if strange := [name for name in found["files"] if not _FILE.fullmatch(name)]:
+            raise ValueError(f"{strange[0]!r} is no name of a file of a trial")
+        files = {name: Entry(*entry) for name, entry in found["files"].items()}
+        thinned = found.get("thinned")
+        return cls(files, found["lost_marks"], None if thinned is None else Thinned.from_json(thinned))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +93,7 @@ class Sealed:
     record: Record
     files: dict[str, Entry]
     lost_marks: int
+    thinned: Thinned | None = None
 
     def data(self, name: str) -> bytes:
         """A file's content, after a look at its checksum."""
@@ -53,7 +107,7 @@ class Sealed:
         try:
             found = _digest(path)
         except OSError as error:
-            raise Damaged(damage(self.folder, name, _cannot_read(error))) from None
+            raise Damaged(self.folder, name, _cannot_read(error)) from None
         _compare(self.folder, name, self.files, found)
         return path
 
@@ -65,6 +119,11 @@ def folder_name(trial: str, attempt: int) -> str:
     return f"{trial}.{attempt}"
 
 
+def is_trial_folder(name: str) -> bool:
+    """Whether this is TRIAL.ATTEMPT."""
+    return _NAME.fullmatch(name) is not None
+
+
 def keys_in(folder: Path) -> set[Key]:
     """The trials that have a folder here; other names are none of ours."""
     with os.scandir(folder) as entries:
@@ -72,11 +131,10 @@ def keys_in(folder: Path) -> set[Key]:
     return {(match[1], int(match[2])) for match in matches if match}
 
 
-def manifest_for(folder: Path, lost_marks: int) -> bytes:
+def manifest_for(folder: Path, lost_marks: int, thinned: Thinned | None = None) -> bytes:
     """The manifest of what lies in this folder now."""
-    files = {path.name: [path.stat().st_size, _digest(path)] for path in sorted(folder.iterdir())}
-    body = {"schema_version": VERSION, "files": files, "lost_marks": lost_marks}
-    return strict.dump({**body, "crc32": _crc(body)})
+    files = {path.name: Entry(path.stat().st_size, _digest(path)) for path in sorted(folder.iterdir())}
+    return Manifest(files, lost_marks, thinned).as_json()
 
 
 def open_sealed(folder: Path) -> Sealed:
@@ -84,66 +142,60 @@ def open_sealed(folder: Path) -> Sealed:
 
     The checksums of the series are looked at when they are read, and by `verify`: a big store still opens fast.
     """
-    files, lost_marks = _manifest(folder)
-    for name, entry in files.items():
+    manifest = _manifest(folder)
+    for name, entry in manifest.files.items():
         _check_size(folder, name, entry)
     data = _read(folder / RECORD_FILE)
-    _compare(folder, RECORD_FILE, files, hashlib.sha256(data).hexdigest())
+    _compare(folder, RECORD_FILE, manifest.files, hashlib.sha256(data).hexdigest())
     try:
-        record = Record.from_json(strict.load(data))
+        record = Record.from_json(strict_json.load(data))
     except (ValueError, TypeError) as error:
-        raise Damaged(damage(folder, RECORD_FILE, f"it is not a record ({error})")) from None
+        raise Damaged(folder, RECORD_FILE, f"it is not a record ({error})") from None
     if folder_name(record.trial, record.attempt) != folder.name:
-        raise Damaged(damage(folder, RECORD_FILE, f"it is the record of {record.trial}.{record.attempt}"))
-    return Sealed(folder, record, files, lost_marks)
+        raise Damaged(folder, RECORD_FILE, f"it is the record of {record.trial}.{record.attempt}")
+    return Sealed(folder, record, manifest.files, manifest.lost_marks, manifest.thinned)
 
 
 def verify_sealed(folder: Path) -> list[str]:
-    """Everything that is wrong with this trial, every byte looked at; empty means whole."""
+    """Everything that is wrong with this trial, in sentences, every byte looked at; empty means whole."""
+    return [str(error) for error in damage_of(folder)]
+
+
+def damage_of(folder: Path) -> list[Damaged]:
     try:
         sealed = open_sealed(folder)
     except Damaged as error:
-        return [str(error)]
+        return [error]
     found = []
     for name in sealed.files:
         try:
             sealed.checked(name)
         except Damaged as error:
-            found.append(str(error))
+            found.append(error)
     return found
 
 
-def damage(folder: Path, name: str, what: str) -> str:
-    return f"{TRIALS_FOLDER}/{folder.name}/{name}: {what}; this trial is left out."
-
-
-def _manifest(folder: Path) -> tuple[dict[str, Entry], int]:
+def _manifest(folder: Path) -> Manifest:
     try:
-        found: Json = strict.load(_read(folder / MANIFEST_FILE))
-        crc32 = found.pop("crc32")
-        if _crc(found) != crc32:
-            raise ValueError("the checksum differs")
-        if strange := [name for name in found["files"] if not _FILE.fullmatch(name)]:
-            raise ValueError(f"{strange[0]!r} is no name of a file of a trial")
-        return {name: Entry(*entry) for name, entry in found["files"].items()}, found["lost_marks"]
+        return Manifest.from_json(_read(folder / MANIFEST_FILE))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(damage(folder, MANIFEST_FILE, f"it is damaged ({error})")) from None
+        raise Damaged(folder, MANIFEST_FILE, f"it is damaged ({error})") from None
 
 
 def _check_size(folder: Path, name: str, entry: Entry) -> None:
     try:
         size_bytes = (folder / name).lstat().st_size
     except OSError as error:
-        raise Damaged(damage(folder, name, _cannot_read(error))) from None
+        raise Damaged(folder, name, _cannot_read(error)) from None
     if size_bytes != entry.size_bytes:
-        raise Damaged(damage(folder, name, f"it has {size_bytes} bytes, {entry.size_bytes} were sealed"))
+        raise Damaged(folder, name, f"it has {size_bytes} bytes, {entry.size_bytes} were sealed")
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise Damaged(damage(path.parent, path.name, _cannot_read(error))) from None
+        raise Damaged(path.parent, path.name, _cannot_read(error)) from None
 
 
 def _digest(path: Path) -> str:
@@ -153,7 +205,7 @@ def _digest(path: Path) -> str:
 
 def _compare(folder: Path, name: str, files: dict[str, Entry], sha256: str) -> None:
     if name not in files or files[name].sha256 != sha256:
-        raise Damaged(damage(folder, name, "its content is not what was sealed (the checksum differs)"))
+        raise Damaged(folder, name, "its content is not what was sealed (the checksum differs)")
 
 
 def _cannot_read(error: OSError) -> str:
@@ -161,4 +213,64 @@ def _cannot_read(error: OSError) -> str:
 
 
 def _crc(body: Json) -> int:
-    return zlib.crc32(strict.dump(body))
+    return zlib.crc32(strict_json.dump(body))
+
+
+class Shelf:
+    """Grows while a writer beside us seals more. A damaged trial is named in `problems`, once, and left out."""
+
+    def __init__(self, folder: Path, problems: list[str]) -> None:
+        self._folder = folder
+        self._problems = problems
+        self._sealed: dict[Key, Sealed] = {}
+        self._seen: set[Key] = set()
+
+    def look(self) -> dict[Key, Sealed]:
+        """Every whole trial that is there now."""
+        for key in sorted(self.seen() - self._seen):
+            self._seen.add(key)
+            try:
+                self._sealed[key] = open_sealed(self._folder / folder_name(*key))
+            except Damaged as error:
+                self._problems.append(str(error))
+        return self._sealed
+
+    def seen(self) -> set[Key]:
+        """Every attempt that has a folder, whole or not."""
+        try:
+            return keys_in(self._folder)
+        except OSError as error:
+            raise StoreError(f"{self._folder}: the sealed trials cannot be listed: {error.strerror}.") from error
+
+    def holds(self, key: Key) -> bool:
+        """Whether this trial is there and whole; one that is known already is not looked for again."""
+        return key in self._sealed or key in self.look()
+
+    def get(self, key: Key) -> Sealed:
+        """One whole trial."""
+        if not self.holds(key):
+            raise StoreError(f"{self._folder.parent}: no whole trial {folder_name(*key)} here.")
+        return self._sealed[key]
+
+    def file(self, key: Key, name: str) -> Path:
+        """The path of a trial's file, its checksum looked at; a trial with a damaged one is left out from now on."""
+        with self._left_out_if_damaged(key):
+            return self.get(key).checked(name)
+
+    def data(self, key: Key, name: str) -> bytes:
+        """The same, as its content."""
+        with self._left_out_if_damaged(key):
+            return self.get(key).data(name)
+
+    @contextmanager
+    def _left_out_if_damaged(self, key: Key) -> Iterator[None]:
+        try:
+            yield
+        except Damaged as error:
+            self.leave_out(key, str(error))
+            raise
+
+    def leave_out(self, key: Key, why: str) -> None:
+        """Damage that came to light later: from now on the trial is left out."""
+        self._sealed.pop(key, None)
+        self._problems.append(why)

@@ -12,15 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tare.errors import StoreError, StudyError
-from tare.records import recovery, strict
+from tare.base import strict_json
+from tare.base.errors import StoreError, StudyError
+from tare.base.files import explained
+from tare.records import seal
 from tare.records.catalogue import Catalogue, CatalogueDamaged
-from tare.records.creation import lay_out
-from tare.records.durable import explained
-from tare.records.header import Header, read_header
-from tare.records.local_disk import identity, refuse_network_disk
-from tare.records.lock import WriteLock
+from tare.records.creation import WriteLock, identity, lay_out, refuse_network_disk
 from tare.records.model import Json, Record, State
+from tare.records.parquet import TableName
 from tare.records.schema import (
     CATALOGUE_FILE,
     CHANNELS_FILE,
@@ -32,20 +31,20 @@ from tare.records.schema import (
     SPOOL_FOLDER,
     STUDY_FILE,
     TRIALS_FOLDER,
+    Header,
+    read_header,
 )
-from tare.records.seal import plain
-from tare.records.sealed import Key, folder_name, keys_in, verify_sealed
-from tare.records.shelf import Shelf
+from tare.records.seal import Writer, plain, start
+from tare.records.sealed import Key, Shelf, Thinned, folder_name, keys_in, verify_sealed
 from tare.records.spool import read_channels, read_spool
-from tare.records.tables import TableName
-from tare.records.unpacking import is_pack, unpacked
-from tare.records.writer import Writer, start
+from tare.records.trials import grouped
+from tare.records.unpack import is_pack, unpacked
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tare.records.spool import Times, Values
-    from tare.records.unpacking import Lent, Unpacked
+    from tare.records.unpack import CachedFolder, Unpacked
 
 
 class Store:
@@ -59,13 +58,13 @@ class Store:
         self.problems: list[str] = []
         self._write = write
         self._lock: WriteLock | None = None
-        self._unpacked: Unpacked | Lent | None = None
+        self._unpacked: Unpacked | CachedFolder | None = None
         self._identity = identity(root)
-        self._catalogue = recovery.readable_catalogue(root, self.problems)
+        self._catalogue = seal.readable_catalogue(root, self.problems)
         self._shelf = Shelf(root / TRIALS_FOLDER, self.problems)
         self._shelf.look()
-        self.problems += recovery.missing_folders(self._shelf, self._catalogue)
-        self.problems += recovery.set_aside_earlier(root)
+        self.problems += seal.missing_folders(self._shelf, self._catalogue)
+        self.problems += seal.set_aside_earlier(root)
 
     @classmethod
     def create(cls, root: Path, study: Json, text: str) -> Self:
@@ -89,9 +88,8 @@ class Store:
 
     def records(self) -> list[Record]:
         """Every whole sealed record, in the order of the plan; of a trial all attempts, the newest last."""
-        attempts: dict[str, list[Record]] = {}
-        for _, sealed in sorted(self._shelf.look().items()):
-            attempts.setdefault(sealed.record.trial, []).append(sealed.record)
+        sealed = (found.record for _, found in sorted(self._shelf.look().items()))
+        attempts = grouped(sealed, lambda record: record.trial)
         return [record for of_one in sorted(attempts.values(), key=_place) for record in of_one]
 
     def states(self) -> dict[str, State]:
@@ -140,12 +138,35 @@ class Store:
             return read_spool(self._spool_file((trial, attempt)))
         return read_readings(self._shelf.file((trial, attempt), READINGS_FILE))
 
-    def channels(self, trial: str, attempt: int) -> list[dict[str, Any]]:
-        """Name, unit, kind and about of each channel; of a sealed trial also `count` and `quantiles` (schema.py)."""
+    def channels(self, trial: str, attempt: int, *, quantiles: bool = True) -> list[dict[str, Any]]:
+        """Name, unit, kind and about of each channel; of a sealed trial also `count` and `quantiles` (schema.py).
+
+        A thinned trial has none of the latter: they are made from its readings, unless nobody wants them.
+        """
         if self._runs((trial, attempt)):
             return [dict(channel) for channel in read_channels(self._spool_file((trial, attempt)))]
-        channels: list[dict[str, Any]] = strict.load(self._shelf.data((trial, attempt), CHANNELS_FILE))
-        return channels
+        channels: list[dict[str, Any]] = strict_json.load(self._shelf.data((trial, attempt), CHANNELS_FILE))
+        if not quantiles or self.thinned(trial, attempt) is None:
+            return channels
+        again = self.distributions(trial, attempt, channels)
+        return [
+            channel | {"count": again[place][0], "quantiles": again[place][1]} if place in again else channel
+            for place, channel in enumerate(channels)
+        ]
+
+    def distributions(
+        self, trial: str, attempt: int, channels: Sequence[Mapping[str, Any]]
+    ) -> dict[int, tuple[int, list[float]]]:
+        """Count and quantiles of these channels, by their places, from the readings of a sealed trial."""
+        from tare.records.parquet import read_distributions
+
+        counters = [place for place, channel in enumerate(channels) if channel["kind"] == "counter"]
+        path = self._shelf.file((trial, attempt), READINGS_FILE)
+        return read_distributions(path, [channel["name"] for channel in channels], counters)
+
+    def thinned(self, trial: str, attempt: int) -> Thinned | None:
+        """What a trial of a thinned pack was before; None for one that is as it was sealed."""
+        return self._shelf.get((trial, attempt)).thinned
 
     def marks(self, trial: str, attempt: int) -> dict[str, npt.NDArray[Any]]:
         """The marks as columns: t_ns, name, edge, step."""
@@ -185,7 +206,7 @@ class Store:
         found = [f"{CATALOGUE_FILE}: {damage}." for damage in [self._catalogue.damage()] if damage]
         for key in sorted(self._shelf.seen()):
             found += verify_sealed(self.root / TRIALS_FOLDER / folder_name(*key))
-        found += recovery.missing_folders(self._shelf, self._catalogue)
+        found += seal.missing_folders(self._shelf, self._catalogue)
         return found
 
     # What is being seen
@@ -212,10 +233,10 @@ class Store:
         """Put the store in order after a crash; returns what was sealed as interrupted."""
         catalogue = self._writing()
         with explained(self.root, "recovering what an earlier run left", need_bytes=1024 * 1024):
-            recovery.remove_half_made(self.root)
-            self.problems += recovery.note_lost(self.root, self._shelf, catalogue)
-            recovery.adopt(self.root, self._shelf, catalogue)
-            return recovery.seal_left_over(self.root, self._shelf, self._note_sealed, self.problems)
+            seal.remove_half_made(self.root)
+            self.problems += seal.note_lost(self.root, self._shelf, catalogue)
+            seal.adopt(self.root, self._shelf, catalogue)
+            return seal.seal_left_over(self.root, self._shelf, self._note_sealed, self.problems)
 
     def adopt(self, records: Sequence[Record]) -> None:
         """Note trials that the writer of this store has put into it sealed, every byte looked at."""
@@ -264,7 +285,7 @@ class Store:
             return Catalogue.to_write(self.root)
         except CatalogueDamaged:
             catalogue = Catalogue.create(self.root)
-            recovery.adopt(self.root, self._shelf, catalogue)
+            seal.adopt(self.root, self._shelf, catalogue)
             return catalogue
 
     def _refuse_if_moved(self) -> None:

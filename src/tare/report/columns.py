@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tare.report.words import NUMBER_AND_UNIT, safe_text
+from tare.base.text import NUMBER_AND_UNIT, safe_text
+from tare.records.trials import grouped
 
 Paint = Callable[[str], str]  # puts colour around a text that is already cut and padded
 
@@ -37,6 +38,22 @@ def cut(text: str, width: int) -> str:
     if display_width(text) <= width:
         return text
     return _head(text, width - 1) + "…" if width > 0 else ""
+
+
+def cut_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Each text in at most `width` cells; where that makes two equal, their common start is cut away."""
+    shown = [cut(text, width) for text in texts]
+    for _ in range(len(set(texts))):
+        same = grouped(dict.fromkeys(zip(texts, shown, strict=True)), lambda pair: pair[1])
+        alike = [[text for text, _ in held] for held in same.values() if len(held) > 1]
+        if not alike:
+            break
+        for held in alike:
+            start = next(n for n in range(len(min(held, key=len)) + 1) if len({text[: n + 1] for text in held}) > 1)
+            shown = [
+                cut(f"…{text[start:]}", width) if text in held else one for text, one in zip(texts, shown, strict=True)
+            ]
+    return shown
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
@@ -102,13 +119,16 @@ def table(
     if widths is None:
         return "\n".join(_cards(texts, headers, width, indent))
     lines = [_line(headers, widths, right)] if headers else []
+    if not whole:
+        columns = [cut_apart([row[column] for row in texts], widths[column]) for column in range(count)]
+        texts = [list(row) for row in zip(*columns, strict=True)]
     for number, row in enumerate(texts):
         painters = [paint(number, column) if paint else None for column in range(count)]
-        lines += [_line(cells, widths, right, painters) for cells in (_storeys(row, widths) if whole else [row])]
+        lines += [_line(cells, widths, right, painters) for cells in (_wrapped_lines(row, widths) if whole else [row])]
     return "\n".join(indent + line for line in lines)
 
 
-def _storeys(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+def _wrapped_lines(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
     """The lines that a row takes where no cell is cut."""
     wrapped = [wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
     return [

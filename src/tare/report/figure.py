@@ -1,14 +1,29 @@
 """A figure as a value: a Vega-Lite chart, what to read in it, and its numbers as a table.
 
 The chart names its colours by what they mean (`@ink`, `@level-0`); `theme` puts in those of the page, of the dark
-page, or of paper. One chart serves the interactive page and the files of `tare figure`.
+page, or of paper. One chart serves the interactive page and the files of `tare report --figure`.
+
+The door to the chart library: Vega-Lite, as vl-convert carries it (docs/decisions/0013-charts.md).
+
+Without it (the extra `report`) a report has its tables alone, and says so.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import json
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import Any
+
+from tare.base.errors import ObstacleError, pip_install
 
 Spec = Mapping[str, Any]  # Vega-Lite
 
@@ -38,3 +53,180 @@ def in_words(items: Sequence[str]) -> str:
     """`a, b and c`."""
     *first, last = items
     return f"{', '.join(first)} and {last}" if first else last
+
+
+LEVELS = 7  # level-0 is the baseline's; after the last one the others come again
+PARTS = 7
+SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross", "triangle-right")
+
+PAPER: Mapping[str, str] = {
+    "paper": "#ffffff", "ink": "#1b1c1e", "quiet": "#5d6066", "rule": "#dcdcd6", "shade": "#f3f3ee",
+    "level-0": "#4a4d52", "level-1": "#0072b2", "level-2": "#d55e00", "level-3": "#00805c", "level-4": "#a5487f",
+    "level-5": "#9a6b00", "level-6": "#3a7fa8",
+    "part-0": "#e69f00", "part-1": "#0072b2", "part-2": "#9da1a6", "part-3": "#009e73", "part-4": "#cc79a7",
+    "part-5": "#56b4e9", "part-6": "#8a6d4f",
+    "band": "#e4eef4", "band-edge": "#8fb2c6", "floor": "#c9d3d8", "slower": "#b34700",
+}  # fmt: skip
+
+IN_PAGE: Mapping[str, str] = {name: f"var(--{name})" for name in PAPER}  # so dark, light and print need one drawing
+
+_FONT = 'system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu Sans", sans-serif'
+_WIDE: Spec = {"width": "container", "autosize": {"contains": "padding"}}
+_PAPER_FONT = "Liberation Sans, DejaVu Sans, Arial, sans-serif"
+
+
+def level_colour(number: int) -> str:
+    """The colour of the n-th level; only the first is the baseline's."""
+    return f"@level-{0 if number == 0 else 1 + (number - 1) % (LEVELS - 1)}"
+
+
+def part_colour(number: int) -> str:
+    return f"@part-{number % PARTS}"
+
+
+def shape_of(number: int) -> str:
+    """The sign of the n-th level: its shape tells it apart where its colour does not."""
+    return SHAPES[number % len(SHAPES)]
+
+
+def for_page(chart: Spec) -> dict[str, Any]:
+    """The chart as the page draws it: as wide as its place, in the page's own colours."""
+    dressed: dict[str, Any] = _coloured({**_WIDE, **chart, "config": _config(_FONT)}, IN_PAGE)
+    return dressed
+
+
+def for_paper(chart: Spec, width: int) -> dict[str, Any]:
+    """The chart as a file: a fixed width in points, on white."""
+    fixed = {"width": width, **chart, "background": "@paper", "padding": 8}
+    dressed: dict[str, Any] = _coloured({**fixed, "config": _config(_PAPER_FONT)}, PAPER)
+    return dressed
+
+
+def _config(font: str) -> dict[str, Any]:
+    words = {"labelColor": "@quiet", "titleColor": "@quiet", "labelFontSize": 12, "titleFontSize": 12}
+    return {
+        "font": font,
+        "background": "transparent",
+        "view": {"stroke": None},
+        "axis": {
+            **words, "titleFontWeight": "normal", "gridColor": "@rule", "domainColor": "@quiet", "tickColor": "@quiet",
+            "labelLimit": 160, "labelSeparation": 8,
+        },
+        "axisX": {"grid": False},
+        "legend": {
+            **words, "orient": "top", "direction": "horizontal", "columns": 3, "title": None, "labelLimit": 220,
+            "symbolStrokeWidth": 1.5, "offset": 4,
+        },
+        "header": words,
+        "text": {"color": "@ink", "fontSize": 13},
+        "rule": {"color": "@ink"},
+        "line": {"strokeWidth": 1.5},
+        "point": {"filled": True, "size": 60},
+        "range": {
+            "category": [level_colour(number) for number in range(LEVELS)],
+            "symbol": list(SHAPES),
+        },
+    }  # fmt: skip
+
+
+def _coloured(piece: Any, colours: Mapping[str, str]) -> Any:
+    """`@name` becomes a colour; a text of the user's that begins with @ does not, for no colour has its name."""
+    if isinstance(piece, str):
+        return colours.get(piece[1:], piece) if piece.startswith("@") else piece
+    if isinstance(piece, Mapping):
+        # What is drawn is data, and data is never a colour.
+        return {key: value if key == "values" else _coloured(value, colours) for key, value in piece.items()}
+    if isinstance(piece, list | tuple):
+        return [_coloured(value, colours) for value in piece]
+    return piece
+
+
+_NEEDED = "charts need the library vl-convert"
+ABSENT = f"{_NEEDED}, which tare's extra `report` brings."  # in a page that others read: no path of this machine
+WIDTH_POINTS = 460  # a column and a half of a paper
+_SCALE = 3  # of a PNG: 216 dots an inch
+
+
+def available() -> bool:
+    """Whether charts can be drawn here."""
+    return importlib.util.find_spec("vl_convert") is not None
+
+
+@cache
+def script(ours_named: str = "figures.js") -> str:
+    """The library with our few lines, as one script that asks for nothing.
+
+    It is the same for every report, and making it takes seconds, most of the time of a report: it is kept in the
+    user's cache.
+    """
+    ours = resources.files("tare.report").joinpath("templates", ours_named).read_text("utf-8")
+    library = _library()
+    digest = hashlib.sha256(f"{library.__version__}\n{ours}".encode()).hexdigest()
+    name = f"charts-{digest}.js"
+    with suppress(OSError, RuntimeError):  # nothing kept, or no home: it is made
+        kept = _cache_folder() / name
+        if kept.stat().st_uid == os.geteuid():
+            return kept.read_text("utf-8")
+    made: str = library.javascript_bundle(ours)
+    with suppress(OSError, RuntimeError):
+        _keep(_cache_folder() / name, made)
+    return made
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare" / "charts"
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write it whole or not at all: other reports may be made at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).replace(path)
+
+
+def charts_json(figures: Sequence[Figure]) -> str:
+    """All charts of a page, as text that no label can break out of.
+
+    They are compiled here, to Vega: a chart that is wrong is found when the report is made, not when it is read.
+    """
+    library = _library()
+    return safe_json(
+        {figure.name: library.vegalite_to_vega(for_page(without_empty(figure.chart))) for figure in figures}
+    )
+
+
+def without_empty(chart: Mapping[str, Any]) -> dict[str, Any]:
+    """The chart without layers that have nothing to draw: a scale over nothing has no end."""
+    layers = chart.get("layer")
+    if layers is None:
+        return dict(chart)
+    return {**chart, "layer": [layer for layer in layers if layer.get("data", {}).get("values", True)]}
+
+
+def safe_json(value: Any) -> str:
+    """JSON that may stand in a script element: nothing in it ends the element or begins another."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def as_file(figure: Figure, kind: str, width_points: int = WIDTH_POINTS) -> bytes:
+    """The figure as svg, pdf or png."""
+    library, chart = _library(), for_paper(without_empty(figure.chart), width_points)
+    if kind == "svg":
+        return str(library.vegalite_to_svg(chart)).encode()
+    drawn: bytes = library.vegalite_to_pdf(chart) if kind == "pdf" else library.vegalite_to_png(chart, scale=_SCALE)
+    return drawn
+
+
+def _library() -> Any:
+    try:
+        import vl_convert
+    except ImportError:
+        raise ObstacleError(f"{_NEEDED}: `{pip_install('report')}` brings it.") from None
+    return vl_convert
+
+
+def rows(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Data of a chart; what is missing is absent."""
+    return {"values": [{key: value for key, value in row.items() if value is not None} for row in values]}

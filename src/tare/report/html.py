@@ -5,19 +5,327 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
 import jinja2
 from markupsafe import Markup
 
-from tare.analysis.model import Weighing
+from tare import __version__
+from tare.analysis.model import Comparison, FlaggedTrial, Weighing
+from tare.analysis.sentences import note_text
+from tare.base.rulings import Ruling
+from tare.base.text import NUMBER_AND_UNIT, count_text, metric_name, quantity_texts, safe_text
 from tare.records.model import Record
 from tare.records.store import Store
-from tare.report.drawing import ABSENT, available, charts_json, script
-from tare.report.page import page
-from tare.report.words import NUMBER_AND_UNIT, safe_text
+from tare.records.trials import grouped
+from tare.report.charts.every import FigureMaker, figures
+from tare.report.charts.evidence import ReportData
+from tare.report.figure import ABSENT, Cell, Figure, available, charts_json, script
+from tare.report.naming import level_names, some_of
+from tare.report.sections import (
+    DevicesSection,
+    ReportRow,
+    SoftwareLine,
+    devices_section,
+    level_order,
+    parity_sentence,
+    shown_trials,
+    software_lines,
+)
+from tare.report.text.trials import SHORT_ID, flat_pairs
+from tare.report.text.verdict import (
+    NO_TRIAL,
+    answer_sentence,
+    baseline_of,
+    baselines,
+    counts_text,
+    coverage_text,
+    difference_text,
+    effect_of,
+    floor_of,
+    interval_of,
+    is_complete,
+    left_text,
+    median_text,
+    medians_disagree,
+    medians_of,
+    sensitivity_of,
+    taints,
+    verdict_doubts,
+    verdict_phrase,
+    verdict_reading,
+    verdict_word,
+)
+
+MOST_ANSWERS = 6  # that fit a first screen, each by itself
+MOST_ALIKE = 3  # notes of the same words
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One verdict, large."""
+
+    level: str
+    word: str  # slower, faster, equivalent, cannot_tell: the colour goes by it, the phrase says it
+    phrase: str
+    doubts: str
+    sentence: str
+    reading: str
+
+
+def answers_of(weighing: Weighing) -> list[Answer]:
+    """One for each comparison; where there are many, one for each verdict."""
+    if len(weighing.comparisons) <= MOST_ANSWERS:
+        return [_answer(each) for each in weighing.comparisons]
+    names = level_names([each.level for each in weighing.comparisons], weighing.by)
+    groups = grouped(weighing.comparisons, lambda each: (each.verdict, verdict_word(each)))
+    return [
+        Answer(
+            level=f"{len(held)} of {count_text(len(weighing.comparisons), 'level')}:",
+            word=word,
+            phrase=phrase,
+            doubts="",
+            sentence=some_of([f"{names[each.level]} {effect_of(each)}".strip() for each in held]) + ".",
+            reading="",
+        )
+        for (word, phrase), held in groups.items()
+    ]
+
+
+def _answer(comparison: Comparison) -> Answer:
+    return Answer(
+        level=comparison.level,
+        word=comparison.verdict,
+        phrase=verdict_word(comparison),
+        doubts=verdict_doubts(comparison),
+        sentence=answer_sentence(comparison),
+        reading=verdict_reading(comparison),
+    )
+
+
+def notes_of(weighing: Weighing) -> list[str]:
+    """All notes; where many levels have the same one, it is told once, with some of their names."""
+    medians = [sentence for each in weighing.comparisons if (sentence := medians_disagree(each))]
+    notes = _together([note for each in weighing.comparisons for note in each.notes], weighing)
+    return list(dict.fromkeys([*medians, *notes, *map(safe_text, weighing.notes)]))
+
+
+def _together(notes: Sequence[Ruling], weighing: Weighing) -> list[str]:
+    names = level_names([each.level for each in weighing.comparisons], weighing.by)
+    alike: dict[str, dict[str, Ruling]] = {}  # the sentence -> the note of each level that has it
+    for note in notes:
+        alike.setdefault(note.sentence, {})[note.subject] = note
+    found: list[str] = []
+    for held in alike.values():
+        if len(held) <= MOST_ALIKE:
+            found += [safe_text(note_text(note)) for note in held.values()]
+        else:
+            first = next(iter(held.values()))
+            found.append(safe_text(note_text(replace(first, subject=some_of([names[level] for level in held])))))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRow:
+    """One line of the verdict table."""
+
+    level: str
+    href: str
+    median: str
+    spread: str
+    effect: str = ""
+    interval: str = ""
+    phrase: str = "baseline"
+    word: str = ""
+    sensitivity: str = ""
+    floor: str = ""
+    n: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """One line of the table of all trials."""
+
+    shown: ReportRow
+    short: str
+    figures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialGroup:
+    """The trials of one level."""
+
+    anchor: str
+    level: str
+    rows: tuple[TrialRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Everything that the template needs."""
+
+    weighing: Weighing
+    question: str
+    generated_utc: str
+    metric: str
+    counts: str
+    complete: bool
+    coverage: str
+    answers: tuple[Answer, ...]
+    verdicts: tuple[VerdictRow, ...]
+    other_headers: tuple[str, ...]
+    others: tuple[tuple[Cell, ...], ...]
+    left_out: tuple[Cell, ...]
+    outliers: tuple[Cell, ...]
+    taints: tuple[str, ...]
+    differences: tuple[str, ...]
+    parity: str
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+    devices: DevicesSection | None
+    figures: tuple[Figure, ...]
+    trial_metrics: tuple[str, ...]
+    groups: tuple[TrialGroup, ...]
+    methods: tuple[str, ...]
+    device: tuple[tuple[str, str], ...]
+    software: tuple[SoftwareLine, ...]
+    study_lines: tuple[str, ...]
+    versions: tuple[tuple[str, str], ...]
+
+
+def page(
+    weighing: Weighing,
+    records: Sequence[Record],
+    generated_utc: str,
+    study_text: str,
+    problems: Sequence[str],
+    store: Store | None = None,
+    also: Sequence[FigureMaker] = (),
+) -> Page:
+    """The page of one weighing; with its store also figures of the series."""
+    shown = shown_trials(weighing, records)
+    levels = level_order(weighing, shown)
+    hrefs = {level: f"#level-{place}" for place, level in enumerate(levels)}
+    anchors = {each.trial: f"#{each.anchor}" for each in shown}
+    metrics = _trial_metrics(weighing, shown)
+    evidence = ReportData(weighing, shown, hrefs, records, store)
+    return Page(
+        weighing=weighing,
+        question=weighing.question or weighing.study,
+        generated_utc=generated_utc,
+        metric=metric_name(weighing.metric),
+        counts=counts_text(weighing.counts),
+        complete=is_complete(weighing.counts),
+        coverage=coverage_text(weighing.comparisons),
+        answers=tuple(answers_of(weighing)),
+        verdicts=tuple(_verdict_rows(weighing, hrefs)),
+        other_headers=_other_headers(weighing),
+        others=tuple(_other_rows(weighing, hrefs)),
+        left_out=tuple(_listed(left, anchors) for left in weighing.left_out),
+        outliers=tuple(_listed(left, anchors) for left in weighing.outliers),
+        taints=tuple(taints(weighing)),
+        differences=tuple(difference_text(each) for each in weighing.differences if not each.matters),
+        parity=parity_sentence(weighing, shown, records),
+        notes=tuple(notes_of(weighing)),
+        problems=tuple(problems),
+        devices=None if evidence.fleet is None else devices_section(evidence.fleet),
+        figures=tuple(figures(evidence, also)),
+        trial_metrics=tuple(metric_name(metric) for metric in metrics),
+        groups=tuple(_group(level, hrefs, shown, metrics) for level in levels),
+        methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),
+        device=tuple(flat_pairs(weighing.facts.get("device", weighing.facts))),
+        software=tuple(software_lines(shown, records)),
+        study_lines=tuple(study_text.splitlines()),
+        versions=tuple(_versions(records)),
+    )
+
+
+def _verdict_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[VerdictRow]:
+    rows = []
+    for against, held in baselines(weighing.comparisons).items():
+        theirs = baseline_of(held)
+        median, spread = median_text(weighing.metric, theirs) if theirs is not None else (NO_TRIAL, "")
+        n = str(theirs.n) if theirs is not None else "0"
+        rows.append(VerdictRow(against, hrefs.get(against, ""), median, spread, n=n))
+        rows += [_verdict_row(each, hrefs.get(each.level, "")) for each in held]
+    return rows
+
+
+def _verdict_row(each: Comparison, href: str) -> VerdictRow:
+    median, spread = median_text(each.metric, each.ours) if each.ours is not None else (NO_TRIAL, "")
+    return VerdictRow(
+        level=each.level,
+        href=href,
+        median=median,
+        spread=spread,
+        effect=effect_of(each),
+        interval=interval_of(each),
+        phrase=verdict_phrase(each),
+        word=each.verdict,
+        sensitivity=sensitivity_of(each),
+        floor=floor_of(each),
+        n=str(each.n),
+    )
+
+
+def _other_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cell, ...]]:
+    rows = []
+    for each in weighing.others:
+        theirs, ours = medians_of(each)
+        who = (Cell(each.level, hrefs.get(each.level, "")),) if len(weighing.comparisons) > 1 else ()
+        figures = (
+            Cell(metric_name(each.metric)),
+            Cell(theirs, hrefs.get(each.against, ""), numeric=True),
+            Cell(ours, hrefs.get(each.level, ""), numeric=True),
+            Cell(effect_of(each), "#trials", numeric=True),
+            Cell(interval_of(each), numeric=True),
+        )
+        rows.append((*who, *figures))
+    return rows
+
+
+def _other_headers(weighing: Weighing) -> tuple[str, ...]:
+    if len(weighing.comparisons) > 1:
+        return "level", "metric", weighing.against, "level", "effect", "interval"
+    level = weighing.comparisons[0].level if weighing.comparisons else "level"
+    return "metric", weighing.against, level, "effect", "interval"
+
+
+def _listed(left: FlaggedTrial, anchors: Mapping[str, str]) -> Cell:
+    return Cell(left_text(left), anchors.get(left.trial, ""))
+
+
+def _trial_metrics(weighing: Weighing, shown: Sequence[ReportRow]) -> list[str]:
+    """The metrics that the report speaks of, where any trial has them."""
+    wanted = dict.fromkeys([weighing.metric, *(each.metric for each in weighing.others)])
+    return [metric for metric in wanted if any(metric in each.metrics for each in shown)]
+
+
+def _group(level: str, hrefs: Mapping[str, str], shown: Sequence[ReportRow], metrics: Sequence[str]) -> TrialGroup:
+    held = [each for each in shown if each.level == level]
+    columns = [_figures_of(metric, held) for metric in metrics]
+    rows = (
+        TrialRow(each, safe_text(each.trial)[:SHORT_ID], tuple(column[place] for column in columns))
+        for place, each in enumerate(held)
+    )
+    return TrialGroup(hrefs[level].removeprefix("#"), level, tuple(rows))
+
+
+def _figures_of(metric: str, shown: Sequence[ReportRow]) -> list[str]:
+    texts = iter(quantity_texts(metric, [each.metrics[metric] for each in shown if metric in each.metrics]))
+    return [next(texts) if metric in each.metrics else "" for each in shown]
+
+
+def _versions(records: Sequence[Record]) -> list[tuple[str, str]]:
+    measured = sorted({record.tare_version for record in records if record.tare_version})
+    started = [record.started_utc for record in records if record.started_utc]
+    told = [("this report made by", f"tare {__version__}")]
+    told += [("trials run by", f"tare {', '.join(measured)}")] if measured else []
+    told += [("first trial started", min(started)), ("last trial started", max(started))] if started else []
+    return told
 
 
 def render(
@@ -28,10 +336,11 @@ def render(
     study_text: str = "",
     problems: Sequence[str] = (),
     store: Store | None = None,
+    also: Sequence[FigureMaker] = (),
 ) -> str:
     """The whole report of one weighing; `problems` are the store's sentences about what it could not read."""
     style = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
-    content = page(weighing, records, generated_utc, study_text, problems, store)
+    content = page(weighing, records, generated_utc, study_text, problems, store, also)
     drawn = bool(content.figures) and available()
     library = script() if drawn else ""
     return (

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
-from tare.report.words import count_text, duration_text, safe_text, time_text
+from tare.base.text import count_text, duration_text, safe_text, time_text
 
 REFRESH_HZ = 1  # the bar is drawn on the device that is being measured: rarely, so that it does not show in the times
 NARROWEST_BAR = 50  # columns; a bar in less says nothing

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.parts import find as parts
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
-from tare.study.making import in_records, make
+from tare.study.fields import in_records, make
 
 
 @dataclass(frozen=True)

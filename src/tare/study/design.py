@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, TypeAdapter, model_validator
 
-from tare.measures import parse_share
+from tare.base.units import Seconds, parse_share
 from tare.parts.protocols import Json
-from tare.study.factors import DEVICE_KEYS, Factors, label
-from tare.study.select import Selector
-from tare.study.source import Complaint
-from tare.study.times import time_between, written
+from tare.study.select import DEVICE_KEYS, Factors, Selector, label
+from tare.study.yaml import Complaint
+
+_TIME = TypeAdapter(Seconds)
+
+
+def time_between(low_s: float, high_s: float, span: str, example: str) -> Callable[[Json], float]:
+    """A validator; a number without a unit is refused, because seconds and minutes are equally likely."""
+
+    def convert(value: Json) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            wrong = "has no unit" if math.isfinite(value) else "is not a finite time"
+            raise ValueError(f"{{given}} {wrong}; write it like '{example}'")
+        negative = isinstance(value, str) and value.lstrip().startswith("-")
+        try:
+            seconds: float = _TIME.validate_python(value.lstrip()[1:] if negative else value)
+        except ValueError:
+            raise ValueError(f"{{given}} is not a time; write it like '{example}'") from None
+        if negative or not low_s <= seconds <= high_s:
+            raise ValueError(f"must be {span}, not {{given}}")
+        return seconds
+
+    return convert
+
+
+def written(seconds: float) -> str:
+    """A time as a study file has it, to the last digit."""
+    return f"{seconds!r} s"
+
 
 ENOUGH_REPEATS = 6  # the fewest that have a 95 % interval of the median (docs/explanation/validity.md)
 MOST_REPEATS = 20  # with a stop rule that names no cap
@@ -138,8 +165,10 @@ def resolved(compare: Compare, factors: Factors) -> tuple[Compare, list[Complain
     if unknown := factors.unknown(by):
         return compare, [Complaint(("by",) if compare.by else ("against", by), unknown, of_key=not compare.by)]
     if against is None and by in DEVICE_KEYS:
-        said = f"compare.against must say which {by} the others are compared with: only a run over a fleet knows them."
-        return compare, [Complaint(("by",), said)]
+        reported = (
+            f"compare.against must say which {by} the others are compared with: only a run over a fleet knows them."
+        )
+        return compare, [Complaint(("by",), reported)]
     if against is None:
         against = {by: _first_level(by, factors)}
     elif not isinstance(against, dict):

@@ -2,20 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tare.base.errors import StudyError
+from tare.base.near_name import near_names
+from tare.parts.protocols import Json
+from tare.study.choice import PartChoice
 from tare.study.design import Compare, Order, Repeat
-from tare.study.file import decoded, read
-from tare.study.making import complaint_text
+from tare.study.fields import complaint_text, explain
 from tare.study.model import Study
 from tare.study.scales import names, scaled
-from tare.study.source import Complaint, Fatal, Loc, Node, Problem, Source, show
-from tare.study.wording import explain
-from tare.study.yaml import HOW_TO_BEGIN, parse
+from tare.study.yaml import HOW_TO_BEGIN, Complaint, Fatal, Loc, Node, Problem, Source, parse, show
+
+MAX_BYTES = 128 * 1024  # the scanner needs 5 s for the worst MiB, and no study that people read is longer
+
+_CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_WIDE = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"), (b"\x00\x00\xfe\xff", "UTF-32"))
+
+
+def read(path: Path, *, trust: bool, most_bytes: int = MAX_BYTES) -> bytes:
+    """The bytes of the file, checked and read through one descriptor so that nobody can swap it in between."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{path}: this file cannot be read: {_reason(error)}.{_near(path)}") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise StudyError(f"{path}: this is not a file. Give the path of a study, such as study.yaml.")
+        if not trust:
+            _refuse_foreign(path, status)
+        found = bytearray()
+        while len(found) <= most_bytes and (chunk := os.read(descriptor, most_bytes + 1)):
+            found += chunk
+        return bytes(found)
+    except OSError as error:
+        raise StudyError(f"{path}: this file cannot be read: {_reason(error)}.") from None
+    finally:
+        os.close(descriptor)
+
+
+def decoded(text: str | bytes, most_bytes: int = MAX_BYTES) -> str:
+    """The text, if it is text: UTF-8 with or without a byte order mark, any line ends."""
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    if len(raw) > most_bytes:
+        raise Fatal(Problem(1, 1, f"the file is too large: it may have at most {most_bytes:,} bytes."))
+    for mark, encoding in _WIDE:
+        if raw.startswith(mark):
+            raise Fatal(Problem(1, 1, f"the file is in {encoding}. Save it as UTF-8."))
+    try:
+        found = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        reported = f"byte {raw[error.start]:#04x} is not UTF-8. Save the file as UTF-8."
+        raise Fatal(Problem(line, 1, reported)) from None
+    if control := _CONTROL.search(found):
+        raise Fatal(_control_character(found, control.start()))
+    return found
+
+
+def _control_character(text: str, at: int) -> Problem:
+    line = text.count("\n", 0, at) + 1
+    column = at - text.rfind("\n", 0, at)
+    name = "a NUL byte" if text[at] == "\0" else f"the control character U+{ord(text[at]):04X}"
+    return Problem(line, column, f"there is {name} in column {column}. Is this a text file, in UTF-8?")
+
+
+def _refuse_foreign(path: Path, status: os.stat_result) -> None:
+    """Root does what the file says, so nobody else may have a hand in it (as for sudoers)."""
+    if os.geteuid() != 0:
+        return
+    sudo_user = os.environ.get("SUDO_UID", "")
+    ours = {0, int(sudo_user) if sudo_user.isdecimal() else 0}
+    if status.st_uid not in ours:
+        who = f"it belongs to user {status.st_uid}"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        who = "others can write to it"
+    else:
+        return
+    raise StudyError(
+        f"{path}:1: tare runs as root and does what this file says, but {who}.\n"
+        f"  Read it, then `chown root {path}` and `chmod go-w {path}`; or pass --trust."
+    )
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _near(path: Path) -> str:
+    """The file in the same folder that was probably meant."""
+    try:
+        here = [entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml")]
+    except (OSError, ValueError):
+        return ""
+    near = near_names(path.name, here)
+    return f"\n  Did you mean {str(path.with_name(near[0]))!r}?" if near else ""
+
 
 _NESTED: dict[str, type[BaseModel]] = {"repeat": Repeat, "order": Order, "compare": Compare}
 
@@ -46,8 +137,8 @@ def _tree(text: str | bytes, name: str) -> tuple[Node, list[Problem]]:
         raise Source(name).error([fatal.problem]) from None
     if not isinstance(root.value, dict):
         what = "a list" if isinstance(root.value, list) else "a single value"
-        said = f"a study is made of 'key: value' lines, and this is {what}. {HOW_TO_BEGIN}"
-        raise Source(name, root).error([Problem(root.line, root.column, said)])
+        reported = f"a study is made of 'key: value' lines, and this is {what}. {HOW_TO_BEGIN}"
+        raise Source(name, root).error([Problem(root.line, root.column, reported)])
     return root, problems
 
 
@@ -109,3 +200,63 @@ def _blanks(root: Node) -> list[Problem]:
             blank = [item for item in node.value if item.value is None and not item.text]
             found += [Problem(item.line, item.column, "this item of the list is empty.") for item in blank]
     return found
+
+
+_FIELD = "python"
+
+
+def with_python(study: Study, path: str) -> Study:
+    """The same study, in which every workload that can have an interpreter of its own, and names none, has this one.
+
+    Neighbours are workloads too. The choices are changed, and not the plain data, which have lost their secrets.
+    """
+    workloads = tuple(_with(choice, path) for choice in study.workloads)
+    tenancies = tuple(
+        replace(level, beside=tuple(_with(choice, path) for choice in level.beside)) for level in study.tenancies
+    )
+    every = (*workloads, *(choice for level in tenancies for choice in level.beside))
+    if not any((_FIELD, (path,)) in choice.levels for choice in every):
+        raise StudyError(
+            f"--python changes nothing: each workload of {study.study} names its interpreter itself, or cannot have "
+            "one of its own (of a command it is the first word)."
+        )
+    made = study.model_copy(update={"workloads": workloads, "tenancies": tenancies})
+    vars(made).pop("factors", None)  # those of the study before, if someone has asked for them
+    return made
+
+
+def begun_with(stored: Mapping[str, Json], study: Study) -> str | None:
+    """The interpreter that a store was begun with, where it is all that tells its workloads from the study's."""
+    if _workloads(study.as_plain()) == _workloads(stored):
+        return None
+    candidates = dict.fromkeys(_named(_workloads(stored)))
+    return next((path for path in candidates if _made_with(study, path) == _workloads(stored)), None)
+
+
+def _with(choice: PartChoice, path: str) -> PartChoice:
+    reported = any(key == _FIELD for key, _ in choice.levels)
+    if reported or _FIELD not in choice.part.model_fields:
+        return choice
+    return replace(choice, levels=(*choice.levels, (_FIELD, (path,))))
+
+
+def _made_with(study: Study, path: str) -> list[Json]:
+    try:
+        return _workloads(with_python(study, path).as_plain())
+    except StudyError:  # no workload of it takes one
+        return []
+
+
+def _workloads(plain: Mapping[str, Json]) -> list[Json]:
+    """What of a study says which programs run."""
+    return [plain.get("workload"), plain.get("tenants")]
+
+
+def _named(plain: Json) -> Iterator[str]:
+    """Every interpreter that is named somewhere in plain data."""
+    if isinstance(plain, list):
+        for item in plain:
+            yield from _named(item)
+    elif isinstance(plain, dict):
+        for key, value in plain.items():
+            yield from [value] if key == _FIELD and isinstance(value, str) else _named(value)

@@ -20,16 +20,14 @@ from pydantic import (
     model_validator,
 )
 
+from tare.base.rulings import Ruling, read_rulings
 from tare.parts.protocols import Json
 from tare.study.choice import PartChoice
-from tare.study.design import Compare, Order, Repeat, resolved
-from tare.study.factors import Factors
-from tare.study.reader import PartReader, Stack
-from tare.study.select import Selector
-from tare.study.source import Complaint, Loc, Source
-from tare.study.tenancy import ALONE, Tenancy, read_tenancies
-from tare.study.times import time_between, written
-from tare.study.wording import as_validation_error
+from tare.study.design import Compare, Order, Repeat, resolved, time_between, written
+from tare.study.fields import as_validation_error
+from tare.study.reader import ALONE, PartReader, Stack, Tenancy, read_tenancies
+from tare.study.select import Factors, Selector
+from tare.study.yaml import Complaint, Loc, Source
 
 DEFAULT_PROBES = ("cpu", "memory", "disk", "cgroup")
 MAX_ABOUT = 2_000
@@ -65,18 +63,22 @@ def _line(value: Json) -> str:
 
 
 def _endings(value: Json) -> tuple[str, ...]:
-    """Verbs of tare that read a store, each with its options: `claims --paper s0`."""
+    """Verbs of tare that read a store, each with its options: `papers claims --paper s0`."""
     items = value if isinstance(value, list) else [value]
     for item in items:
         if not isinstance(item, str) or not re.fullmatch(ENDING_FORM, item):
-            raise ValueError("must be a list of verbs that read a store, like [energy, claims --paper s0], not {given}")
+            raise ValueError(
+                "must be a list of verbs that read a store, like [compare, papers claims --paper s0], not {given}"
+            )
     return tuple(items)
 
 
-def _sentences(value: Json) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValueError("must be a list of sentences, not {given}")
-    return tuple(value)
+def _left_out(value: Json) -> tuple[Ruling, ...]:
+    """Written by tare; in a store from before there were codes these are sentences."""
+    try:
+        return read_rulings(value if isinstance(value, list | tuple) else [value], "obstacle")
+    except ValueError:
+        raise ValueError("must be a list of obstacles as tare writes them, not {given}") from None
 
 
 def _platforms(value: Json) -> tuple[Stack, ...]:
@@ -173,7 +175,7 @@ class Study(BaseModel):
     compare: Compare = Field(Compare(), validate_default=True)
     exclude: Annotated[tuple[Selector, ...], PlainValidator(_exclusions)] = ()
     missing: Literal["refuse", "leave_out"] = "refuse"
-    left_out: Annotated[tuple[str, ...], BeforeValidator(_sentences)] = ()
+    left_out: Annotated[tuple[Ruling, ...], PlainValidator(_left_out)] = ()
     ends_in: Annotated[tuple[str, ...], BeforeValidator(_endings)] = ()
     aa: StrictBool = True
     limit_s: Annotated[float, BeforeValidator(time_between(0.1, 30 * 86400, "from 100 ms to 30 d", "10 min"))] = Field(
@@ -240,7 +242,8 @@ class Study(BaseModel):
             "compare": self.compare.model_dump(exclude_none=True),
             "exclude": [selector.plain() for selector in self.exclude],
             **({} if self.missing == "refuse" else {"missing": self.missing}),
-            **self._written_if_set("left_out", "ends_in"),
+            **({"left_out": [ruling.as_json() for ruling in self.left_out]} if self.left_out else {}),
+            **self._written_if_set("ends_in"),
             "aa": self.aa,
             "limit": written(self.limit_s),
             "period": written(self.period_s),

@@ -6,16 +6,15 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
-from tare.study.annotations import levels_of, list_depth, unit_example
 from tare.study.choice import PartChoice, part_class, part_names
-from tare.study.making import tried
-from tare.study.source import Complaint, Loc, listed, show, suggestion
-from tare.study.wording import explain, unknown_field
+from tare.study.fields import explain, levels_of, list_depth, tried, unit_example, unknown_field
+from tare.study.yaml import Complaint, Loc, listed, show, suggestion
 
 Stack = tuple[PartChoice, ...]
 
@@ -87,21 +86,21 @@ class PartReader:
         if not value:
             self._complain(loc, f"a stack names at least one {self._word}, outermost first.")
             return
-        storeys = []
+        levels = []
         for index, item in enumerate(value):
             if isinstance(item, list):
                 self._complain((*loc, index), f"a stack holds {self.kind}, not another stack.")
             else:
-                storeys.append(self.level(item, (*loc, index)))
-        if math.prod(map(len, storeys)) > MAX_STACKS:
+                levels.append(self.level(item, (*loc, index)))
+        if math.prod(map(len, levels)) > MAX_STACKS:
             self._complain(loc, f"this stack stands for more than {MAX_STACKS:,} platforms. Take out levels.")
         else:
-            yield from itertools.product(*storeys)
+            yield from itertools.product(*levels)
 
     def _class(self, name: str, loc: Loc) -> type[Part] | None:
         here = part_names(self.kind)
         if name not in here:
-            text = f"there is no {self._word} {show(name)}.{self._here()}{suggestion(name, here)}"
+            text = f"no {self._word} {show(name)}.{self._here()}{suggestion(name, here)}"
             self._complain(loc, text, of_key=bool(loc) and loc[-1] == name)
             return None
         try:
@@ -151,7 +150,7 @@ class PartReader:
             whole = not self._pattern and len(self.complaints) == before
             self._validate(part, choice, places, factors, loc, whole=whole)
         if len(self.complaints) == before and not self._pattern:
-            self._refuse_twins(choice, places, factors)
+            self._refuse_duplicates(choice, places, factors)
         return choice if len(self.complaints) == before else None
 
     def _validate(
@@ -169,7 +168,7 @@ class PartReader:
                     seen.add((where, complaint.text))
                     self._complain(where, complaint.text, of_key=complaint.of_key)
 
-    def _refuse_twins(self, choice: PartChoice, places: dict[str, Loc], factors: set[str]) -> None:
+    def _refuse_duplicates(self, choice: PartChoice, places: dict[str, Loc], factors: set[str]) -> None:
         """Two levels of one field that mean the same would be one cell, measured twice under one name."""
         seen: dict[tuple[str, str], Json] = {}
         samples = [part.fields() for part in choice.samples] if factors else []
@@ -204,8 +203,8 @@ def _wrong(part: type[Part], name: str, fields: dict[str, Json], *, whole: bool)
     kept = {field: value for field, value in fields.items() if (field,) not in refused}
     _, errors = tried(part, kept)
     missing = {detail["loc"] for detail in errors if detail["type"] == "missing"}
-    said = explain(errors, kept, of=name, known={(): list(part.model_fields)})
-    return found + [one for one in said if one.loc not in missing or (whole and one.loc not in refused)]
+    reported = explain(errors, kept, of=name, known={(): list(part.model_fields)})
+    return found + [one for one in reported if one.loc not in missing or (whole and one.loc not in refused)]
 
 
 def _unwritable(part: type[Part], name: str, fields: dict[str, Json]) -> Iterator[Complaint]:
@@ -233,3 +232,99 @@ def _finite(value: Any) -> bool:
         return math.isfinite(value)
     inside = value.values() if isinstance(value, dict) else value if list_depth(value) else ()
     return all(_finite(item) for item in inside)
+
+
+MOST_TENANTS = 64
+_KEYS = ("beside", "platform")
+_HOW = "a level of tenants is a number, or {beside: WORKLOAD} with a `platform` of its own if it has one, not {given}."
+
+
+@dataclass(frozen=True)
+class Tenancy:
+    """One level: so many of the same, or the workload with these beside it (on their own platform, if one is named)."""
+
+    count: int = 1
+    beside: tuple[PartChoice, ...] = ()
+    stack: Stack | None = None
+    in_full: bool = False  # another level has the same short name
+
+    @property
+    def label(self) -> Json:
+        """The level as records have it: 4, or `beside torch_infer`."""
+        if not self.beside:
+            return self.count
+        worded = _worded if self.in_full else _named
+        where = "" if self.stack is None else f" in {'+'.join(map(worded, self.stack))}"
+        return f"beside {', '.join(map(worded, self.beside))}{where}"
+
+    def plain(self) -> Json:
+        """As a study file has it."""
+        if not self.beside:
+            return self.count
+        body: dict[str, Json] = {"beside": [choice.plain() for choice in self.beside]}
+        if self.stack is not None:
+            body["platform"] = [choice.plain() for choice in self.stack]
+        return body
+
+
+ALONE = Tenancy()
+
+
+def read_tenancies(value: Json) -> tuple[tuple[Tenancy, ...], list[Complaint]]:
+    """Every level, and what is wrong with them."""
+    items = value if isinstance(value, list) else [value]
+    found: list[Tenancy] = []
+    complaints: list[Complaint] = []
+    if not items:
+        complaints.append(Complaint((), "the list of tenants is empty; leave it away for one."))
+    for index, item in enumerate(items):
+        loc: Loc = (index,) if isinstance(value, list) else ()
+        level, wrong = _level(item, loc)
+        complaints += wrong
+        if level is not None and level in found:
+            complaints.append(Complaint(loc, "{given} is given twice as a level of tenants."))
+        found += [] if level is None else [level]
+    short = [level.label for level in found]
+    return tuple(replace(level, in_full=short.count(level.label) > 1) for level in found), complaints
+
+
+def _level(value: Json, loc: Loc) -> tuple[Tenancy | None, list[Complaint]]:
+    if type(value) is int:
+        if 1 <= value <= MOST_TENANTS:
+            return Tenancy(count=value), []
+        return None, [Complaint(loc, f"tenants must be a whole number from 1 to {MOST_TENANTS}, not {{given}}.")]
+    if not isinstance(value, dict) or "beside" not in value or set(value) - set(_KEYS):
+        return None, [Complaint(loc, _HOW)]
+    complaints: list[Complaint] = []
+    workloads = PartReader("workloads")
+    beside = workloads.choices(value["beside"], (*loc, "beside"))
+    complaints += workloads.complaints
+    stack, wrong = _stack(value.get("platform"), (*loc, "platform"))
+    complaints += wrong + [Complaint(loc, text) for text in _several([*beside, *(stack or ())])]
+    if len(beside) >= MOST_TENANTS:
+        complaints.append(Complaint(loc, f"at most {MOST_TENANTS - 1} workloads fit beside another."))
+    return (None if complaints else Tenancy(len(beside) + 1, beside, stack)), complaints
+
+
+def _stack(value: Json, loc: Loc) -> tuple[Stack | None, list[Complaint]]:
+    if value is None:
+        return None, []
+    reader = PartReader("platforms")
+    # Here a list is one stack: the platforms of a neighbour are no factor.
+    stacks = reader.stacks([value] if isinstance(value, list) else value, loc)
+    return (stacks[0] if len(stacks) == 1 else None), reader.complaints
+
+
+def _several(choices: list[PartChoice]) -> Iterator[str]:
+    for choice in choices:
+        if choice.count() > 1:
+            yield f"{choice.name} beside the workload is no factor: give each of its fields one value."
+
+
+def _named(choice: PartChoice) -> str:
+    return choice.name
+
+
+def _worded(choice: PartChoice) -> str:
+    fields = ", ".join(f"{key}={value}" for key, value in itertools.islice(choice.body().items(), 6))
+    return f"{choice.name}({fields})" if fields else choice.name

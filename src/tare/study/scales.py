@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.parts.find import Kind
 from tare.study.choice import part_class, part_names
-from tare.study.source import Fatal, Node, Problem, listed, show, suggestion
+from tare.study.yaml import Fatal, Node, Problem, listed, show, suggestion
 
 FULL = "full"  # the file as it is written
 _NOT_CHANGED = ("study", "scales", "scale")  # a scale is a size of the study, not another one
@@ -37,17 +37,17 @@ def scaled(root: Node, scale: str | None) -> Node:
         text = f"this study has no scales, so that it cannot be run at the scale {show(scale)}. Leave --scale out."
         raise Fatal(Problem(root.line, root.column, text))
     _refuse_bad_scales(scales)
-    known, asked = names(root), scale or FULL
-    if asked not in known:
-        text = f"there is no scale {show(asked)} here.\nScales: {listed(known)}.{suggestion(asked, known)}"
+    known, requested = names(root), scale or FULL
+    if requested not in known:
+        text = f"no scale {show(requested)} here.\nScales: {listed(known)}.{suggestion(requested, known)}"
         raise Fatal(Problem(*root.keys["scales"], text))
     whole = _without(root, "scales")
-    if asked == FULL:
+    if requested == FULL:
         return _put(whole, "scale", Node(FULL, *root.keys["scales"], text=FULL), root.keys["scales"])
-    chosen = scales.value[asked]
+    chosen = scales.value[requested]
     for key, node in chosen.value.items():
         whole = _changed(whole, key, node, chosen.keys[key])
-    return _put(whole, "scale", Node(asked, *scales.keys[asked], text=asked), scales.keys[asked])
+    return _put(whole, "scale", Node(requested, *scales.keys[requested], text=requested), scales.keys[requested])
 
 
 def _scales(root: Node) -> Node | None:

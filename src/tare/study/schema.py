@@ -6,14 +6,14 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.parts.find import Kind
 from tare.parts.protocols import Json
-from tare.study.annotations import unit_example
 from tare.study.choice import part_class, part_names
 from tare.study.design import MAX_SEED
+from tare.study.fields import unit_example
 from tare.study.model import DEFAULT_PROBES, ENDING_FORM, ID_FORM, MAX_ABOUT, MAX_LINE
-from tare.study.tenancy import MOST_TENANTS
+from tare.study.reader import MOST_TENANTS
 
 Schema = dict[str, Any]
 
@@ -58,7 +58,8 @@ def _origin() -> Schema:
     """Where the question comes from, in which sizes it is asked, and what its answer is read with."""
     line: Schema = {"type": "string", "maxLength": MAX_LINE}
     ending: Schema = {"type": "string", "pattern": f"^{ENDING_FORM}$"}
-    sentences: Schema = {"type": "array", "items": {"type": "string"}}
+    ruling = _object({name: {"type": "string"} for name in ("code", "weight", "subject", "sentence")})
+    left_out: Schema = {"type": "array", "items": {"anyOf": [ruling, {"type": "string"}]}}
     return {
         "paper": {**line, "description": "The paper that asked first: S0 to S4."},
         "section": {**line, "description": "And where in it."},
@@ -74,7 +75,7 @@ def _origin() -> Schema:
             "default": "refuse",
             "description": "What to do about levels that this device cannot run.",
         },
-        "left_out": {**sentences, "description": "Written by tare: what this device could not run."},
+        "left_out": {**left_out, "description": "Written by tare: what this device could not run."},
         "ends_in": {**_or_list(ending, ending, least=0), "description": "Verbs that read what came of it."},
     }
 

@@ -6,16 +6,203 @@ file can name a Python object, grow without bound, or change its meaning behind 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from ruamel.yaml import YAML
 from ruamel.yaml import events as ev
 from ruamel.yaml.error import MarkedYAMLError, StringMark
 
-from tare.study.source import Fatal, Node, Problem, show
-from tare.study.syntax import plain_words
+from tare.base.errors import StudyError
+from tare.base.near_name import did_you_mean
+
+Loc: TypeAlias = tuple[str | int, ...]  # the way to a value: ("workload", "torch_train", "batch", 1)
+
+MAX_SHOWN = 60
+MAX_PROBLEMS = 20
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong, and where."""
+
+    line: int
+    column: int
+    text: str
+
+
+class Complaint(NamedTuple):
+    """One thing that is wrong with a value; `{given}` in the text stands for the value as it was written."""
+
+    loc: Loc
+    text: str
+    of_key: bool = False  # the key is wrong, not what it holds
+
+
+class Fatal(Exception):
+    """A problem that makes reading on pointless."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of the file: a scalar, a list of nodes, or a dict of them."""
+
+    value: Any
+    line: int
+    column: int
+    text: str = ""  # a scalar as it was written
+    keys: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # where each key of a dict stands
+    children: tuple[Node, ...] = ()
+    size: int = 1  # nodes below and including this one, aliases written out
+    height: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + len(self.keys) + sum(child.size for child in self.children))
+        object.__setattr__(self, "height", 1 + max((child.height for child in self.children), default=0))
+
+    def plain(self) -> Any:
+        """The value as plain data."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a study came from. It is no part of what the study says: all sources are equal."""
+
+    name: str = field(default="", compare=False)
+    root: Node | None = field(default=None, compare=False)
+
+    def at(self, *loc: str | int) -> str:
+        """`study.yaml:5: `, for the start of a message; the name alone, or nothing, where there are no lines."""
+        if self.root is None:
+            return f"{self.name}: " if self.name else ""
+        return f"{self.name}:{self.line(*loc)}: "
+
+    def line(self, *loc: str | int) -> int | None:
+        """The line of the value at `loc`; None for a study that was not read from text."""
+        return None if self.root is None else _nearest(self.root, loc).line
+
+    def problem(self, complaint: Complaint) -> Problem:
+        """The complaint at its line, with the value as it was written."""
+        if self.root is None:
+            return Problem(0, 0, complaint.text)
+        node = _nearest(self.root, complaint.loc)
+        line, column = _key_place(self.root, complaint.loc) if complaint.of_key else (node.line, node.column)
+        return Problem(line, column, complaint.text.replace("{given}", _as_written(node)))
+
+    def error(self, problems: Iterable[Problem]) -> StudyError:
+        """Everything that is wrong, by line, as one error."""
+        found = sorted(dict.fromkeys(problems), key=lambda problem: (problem.line, problem.column))
+        lines = [self._line(problem) for problem in found[:MAX_PROBLEMS]]
+        if len(found) > MAX_PROBLEMS:
+            lines.append(f"{self.name}: and {len(found) - MAX_PROBLEMS} more like these.")
+        return StudyError("\n".join(lines))
+
+    def _line(self, problem: Problem) -> str:
+        where = f"{self.name}:{problem.line}: " if problem.line else self.at()
+        return where + problem.text.replace("\n", "\n  ")
+
+
+def show(value: Any, *, quote: bool = True) -> str:
+    """A value in a message: on one line, short, and without characters that a terminal acts on."""
+    if not isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    short = value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}..."
+    return repr(short) if quote else repr(short)[1:-1]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`Did you mean 'batch'?` on a line of its own, or nothing."""
+    hint = did_you_mean(name, known) if len(name) <= MAX_SHOWN else ""
+    return f"\n{hint}" if hint else ""
+
+
+def listed(things: Sequence[Any], worded: Callable[[Any], str] = str, most: int = 30) -> str:
+    """`a, b, c`, cut short where there are too many to read."""
+    more = len(things) - most
+    return ", ".join(worded(thing) for thing in things[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _nearest(root: Node, loc: Loc) -> Node:
+    """The node at `loc`, or the deepest one on the way to it."""
+    node = root
+    for step in loc:
+        try:
+            node = node.value[step]
+        except (KeyError, IndexError, TypeError):
+            break
+    return node
+
+
+def _key_place(root: Node, loc: Loc) -> tuple[int, int]:
+    """Where the last key of `loc` stands; a key that is not there stands where its mapping does."""
+    place, node = (1, 1), root
+    for step in loc:
+        place = node.keys.get(str(step), place)
+        try:
+            node = node.value[step]
+        except (KeyError, IndexError, TypeError):
+            break
+    return place
+
+
+def _as_written(node: Node) -> str:
+    scalar = not isinstance(node.value, str | list | dict)
+    return (show(node.text, quote=False) or "nothing") if scalar else show(node.plain())
+
+
+class _Words(NamedTuple):
+    """The scanner's words, and ours; `at_start` where the mistake is at the beginning of what it could not finish."""
+
+    pattern: str
+    text: str
+    at_start: bool = False
+
+
+_WORDS = (
+    _Words(r"'\\t' that cannot start", "there is a tab here; YAML is indented with spaces only"),
+    _Words(
+        r"mapping values are not allowed",
+        "a ':' is not allowed here; indent this line like its neighbours, or put a text that holds ': ' in quotes",
+    ),
+    _Words(r"while scanning a (quoted|double-quoted|single-quoted) scalar", "this quote is never closed", True),
+    _Words(r"while parsing a flow sequence", "this '[' is not closed, or a comma is missing inside", True),
+    _Words(r"while parsing a flow mapping", "this '{' is not closed, or a comma is missing inside", True),
+    _Words(r"while parsing a flow node", "a value is missing here, or a bracket is not closed"),
+    _Words(r"could not find expected ':'", "this has no ':' after it; a line of a study is 'key: value'", True),
+    _Words(r"expected <block end>", "this does not line up with the lines above; check the spaces before it"),
+    _Words(r"while scanning (an alias|an anchor)", "'*' and '&' have a meaning in YAML; put this text in quotes"),
+    _Words(r"'(@|`|%)' that cannot start", "a text cannot start with this character; put it in quotes"),
+    _Words(r"(parsing|scanning) a(n)? .*tag|tag handle", "a text that starts with '!' must be in quotes"),
+    _Words(r"while scanning a directive", "a line that starts with '%' is not part of a study"),
+    _Words(r"block sequence entries are not allowed", "a '-' is not allowed here; a list starts on its own line"),
+    _Words(r"unknown escape character", "a backslash in double quotes starts an escape; use single quotes"),
+)
+
+
+def plain_words(error: MarkedYAMLError) -> Problem:
+    """The scanner's error as a problem with a line."""
+    reported = " ".join(str(part) for part in (error.context, error.problem) if part)
+    words = next(
+        (one for one in _WORDS if re.search(one.pattern, reported)), _Words("", f"this is not YAML: {reported}")
+    )
+    mark = error.problem_mark or error.context_mark
+    if words.at_start and error.context_mark is not None:
+        mark = error.context_mark
+    line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
+    return Problem(line, column, f"{words.text} (column {column}).")
+
 
 MAX_DEPTH = 32
 MAX_NODES = 5_000  # keys and values, with aliases written out: half a second of reading on a small machine
@@ -115,8 +302,8 @@ class _Composer:
     def _count(self, nodes: int, line: int) -> None:
         self._nodes += nodes
         if self._nodes > self._most_values:
-            told = f"there are more than {self._most_values:,} values up to here; nothing of this kind needs that."
-            raise Fatal(Problem(line, 1, told))
+            reported = f"there are more than {self._most_values:,} values up to here; nothing of this kind needs that."
+            raise Fatal(Problem(line, 1, reported))
 
     def _scalar(self, event: Event, depth: int) -> Node:
         line, column = _place(event.start_mark)
@@ -137,8 +324,10 @@ class _Composer:
             # 10 to YAML 1.1, 12 to YAML 1.2: whichever we took, someone would be wrong.
             sign, digits = text.rstrip("0123456789"), text.lstrip("+-")
             number = f"{sign}{digits.lstrip('0') or '0'}"
-            told = f"{show(text, quote=False)} starts with a zero: write {show(number, quote=False)} for the number,"
-            self.problems.append(Problem(line, column, f"{told} or {show(text)} for the text (column {column})."))
+            reported = (
+                f"{show(text, quote=False)} starts with a zero: write {show(number, quote=False)} for the number,"
+            )
+            self.problems.append(Problem(line, column, f"{reported} or {show(text)} for the text (column {column})."))
             return text
         for pattern, number_of in _NUMBERS:
             if pattern.fullmatch(text):
@@ -154,18 +343,18 @@ class _Composer:
     def _alias(self, event: Event, depth: int) -> Node:
         self._aliases += 1
         node = self._anchors.get(event.anchor)
-        told = None
+        reported = None
         if self._aliases > MAX_ALIASES:
-            told = f"there are more than {MAX_ALIASES} aliases ('*name') up to here; write the values out."
+            reported = f"there are more than {MAX_ALIASES} aliases ('*name') up to here; write the values out."
         elif event.anchor not in self._anchors:
-            told = f"'*{event.anchor}' refers to nothing above. Put a text that starts with '*' in quotes."
+            reported = f"'*{event.anchor}' refers to nothing above. Put a text that starts with '*' in quotes."
         elif node is None:
-            told = f"'*{event.anchor}' stands inside what it refers to."
+            reported = f"'*{event.anchor}' stands inside what it refers to."
         elif depth + node.height > MAX_DEPTH + 1:
-            told = f"this is nested more than {MAX_DEPTH} levels deep."
+            reported = f"this is nested more than {MAX_DEPTH} levels deep."
         line, column = _place(event.start_mark)
-        if told is not None or node is None:
-            raise Fatal(Problem(line, column, told or ""))
+        if reported is not None or node is None:
+            raise Fatal(Problem(line, column, reported or ""))
         self._count(node.size, line)
         return node
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from tare.errors import TareError
+from tare.base.errors import TareError
 
 _FIELD = re.compile(r"^\s*field\s*:\s*(.+?)\s*;\s*offset:(\d+);\s*size:(\d+);(?:\s*signed:(\d+);)?", re.MULTILINE)
 _ARRAY = re.compile(r"^(.*?)\s*(\w+)\s*\[([^\]]*)\]$")  # `char comm[16]`, `char comm[TASK_COMM_LEN]`

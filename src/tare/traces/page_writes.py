@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.traces.decode import Columns
-from tare.traces.timeline import Ints, Timeline
+from tare.traces.roles import Ints, Timeline
 
 SECTOR_BYTES = 512
 OUTSIDE = "outside"  # of the flusher

@@ -47,7 +47,7 @@ class Task(NamedTuple):
     word: str = ""  # its new name, or the group that it joined
 
 
-class Told(NamedTuple):
+class WholeEvents(NamedTuple):
     """A tracepoint whose events lie whole in the rings: `cgroup_attach_task`, which says who joins which group."""
 
     ids: frozenset[int]
@@ -68,8 +68,8 @@ class Slices(NamedTuple):
 class Ring:
     """The records of one CPU. It is walked in pieces, so that its length does not matter."""
 
-    def __init__(self, path: Path, groups: Sequence[Group], told: Told | None = None) -> None:
-        self._path, self._groups, self._told = path, groups, told
+    def __init__(self, path: Path, groups: Sequence[Group], reported: WholeEvents | None = None) -> None:
+        self._path, self._groups, self._told = path, groups, reported
         self.lost = 0  # known once all slices were taken
 
     def tasks(self) -> Iterator[Task]:

@@ -2,17 +2,50 @@
 
 A call is counted when it is entered, in the bin of that moment. Its time is known once it has returned: exit_group
 never does, and a call that still waits when the trace ends has none either.
+
+Names of system calls by their number, which differs between architectures.
+
+`syscall_numbers/<machine>.txt` was made from asm/unistd.h of linux-libc-dev 6.1 (arm64, amd64, armhf; `gcc -E -dM`);
+calls from 451 on came later and have one number everywhere. A file is called as `uname -m` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tare.traces.syscall_names import name
+from tare.traces.decode import pieces
+from tare.traces.recording import Recording
+from tare.traces.roles import Roles
+
+_SAME = {"arm64": "aarch64", "amd64": "x86_64", "armv8l": "armv7l", "armv6l": "armv7l"}
+
+
+@cache
+def names(machine: str) -> dict[int, str]:
+    """Number to name on this architecture; empty for one that has no list here."""
+    try:
+        text = (files("tare.traces") / "syscall_numbers" / f"{_SAME.get(machine, machine)}.txt").read_text()
+    except FileNotFoundError:
+        return {}
+    pairs = (line.split() for line in text.splitlines())
+    return {int(number): name for number, name in pairs}
+
+
+def name(machine: str, number: int) -> str:
+    """What the call is named; a number that is not in the list is shown as a number."""
+    return names(machine).get(number, f"#{number}")
+
+
+def number(machine: str, called: str) -> int | None:
+    """The reverse of `name`; None where the list does not have it."""
+    return next((known for known, name in names(machine).items() if name == called), None)
+
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 RoleOf: TypeAlias = Callable[[Ints, Ints], npt.NDArray[Any]]  # tids and times -> roles
@@ -130,3 +163,19 @@ class Tally:
             "max_s": np.array([sums[2] for _, sums in ordered], np.float64),
             "errors": np.array([sums[3] for _, sums in ordered], np.int64),
         }
+
+
+_KEPT_NS = 10_000_000_000  # a task's past is kept this long, for calls that take long to return
+
+
+def syscall_columns(recording: Recording, machine: str, bin_ns: int) -> dict[str, Any]:
+    """Calls by bin, role and name; memory is bounded by a piece of the trace and by the size of the table."""
+    roles, pairing, tally = Roles(recording.roles), Pairing(), Tally(bin_ns)
+    for piece in pieces(recording.sources, recording.layout, recording.formats):
+        events = {one.format.name: one.columns for one in piece}
+        roles.learn(events)
+        tally.add(pairing.add(events.get("sys_enter"), events.get("sys_exit")), roles.of)
+        last_ns = max((int(columns["t_ns"][-1]) for columns in events.values()), default=0)
+        roles.forget_before(last_ns - _KEPT_NS)
+    tally.add(pairing.rest(), roles.of)
+    return tally.columns(machine)

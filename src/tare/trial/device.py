@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from tare.errors import BusyError, NotPermittedError, TareError
-from tare.host import Host
-from tare.parts.owner import Owner
-from tare.parts.state import ROOT_STATE, state_dir
-from tare.trial import guardian, shared_lock
+from tare.base import locks as shared_lock
+from tare.base.errors import BusyError, NotPermittedError, TareError
+from tare.base.files import ROOT_STATE, state_dir
+from tare.base.host import Host
+from tare.base.processes import Owner
 
 __all__ = [
     "DeviceLock", "device_id", "in_use", "lock_dir", "out_of_sight", "private_folder", "restore_command", "state_dir",
@@ -35,9 +35,9 @@ _SOURCES = (
     ("machine", "/etc/machine-id"),
     ("dmi", "/sys/class/dmi/id/product_uuid"),
 )
-
-
-GUARDIAN_NEEDS_S = 60.0  # so long a command waits for the guardian of a dead run to be done
+GUARDIAN = "guardian"  # the run that holds the lock while what a dead run left is put back
+GUARDIAN_MODULE = "tare.trial.undo.guardian"  # and its process
+GUARDIAN_NEEDS_S = 60.0  # so long a command waits for it
 
 
 def lock_dir(state: Path) -> Path:
@@ -58,7 +58,7 @@ def restore_command(force: bool = False, *, as_root: bool = False) -> str:
     settings = [f"TARE_STATE={state_dir()}"] if state or through_sudo else []
     settings += [f"TARE_LOCK_DIR={Path(locks).absolute()}"] if locks else []
     words = ["env", *settings] if settings else []
-    words += ["tare", "restore", *(["--force"] if force else [])]
+    words += ["tare", "device", "restore", *(["--force"] if force else [])]
     return shlex.join(["sudo", *words] if through_sudo else words)
 
 
@@ -66,7 +66,7 @@ def out_of_sight() -> str | None:
     """What to tell an ordinary user for whom there is nothing to restore: root's journal may say otherwise."""
     if os.geteuid() == 0 or os.environ.get("TARE_STATE") or not ROOT_STATE.exists():
         return None
-    return f"what root's runs left is noted in {ROOT_STATE}, which only root can read: `sudo tare restore` looks there."
+    return f"what root's runs left is noted in {ROOT_STATE}, readable only by root: see `sudo tare device restore`."
 
 
 def device_id(host: Host, state: Path | None = None) -> str:
@@ -122,9 +122,9 @@ class DeviceLock:
         until_s = time.monotonic() + GUARDIAN_NEEDS_S
         try:
             while not _locked(descriptor):
-                said = os.pread(descriptor, 4096, 0)
-                if not _is_guardians(said) or time.monotonic() > until_s:
-                    raise BusyError(_busy(self.path, said))
+                reported = os.pread(descriptor, 4096, 0)
+                if not _is_guardians(reported) or time.monotonic() > until_s:
+                    raise BusyError(_busy(self.path, reported))
                 time.sleep(0.1)  # it puts back what a dead run left, and is gone then
             self._shared = self._shared_with_others(until_s)
         except BaseException:
@@ -148,9 +148,9 @@ class DeviceLock:
         place = shared_lock.folder()
         if place is None:
             return None
-        while (descriptor := shared_lock.taken(place)) is None and self._run != guardian.NAME:
+        while (descriptor := shared_lock.taken(place)) is None and self._run != GUARDIAN:
             pid = shared_lock.holder(place)
-            if pid is None or guardian.MODULE not in shared_lock.words_of(pid) or time.monotonic() > until_s:
+            if pid is None or GUARDIAN_MODULE not in shared_lock.words_of(pid) or time.monotonic() > until_s:
                 raise BusyError(shared_lock.busy(place))
             time.sleep(0.1)
         return descriptor
@@ -177,12 +177,12 @@ def in_use(state: Path, device: str) -> str | None:
     """Who has the device now, in a sentence; None where nobody has. Takes nothing."""
     path, place = lock_dir(state) / f"{device}.lock", shared_lock.folder()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        said = json.loads(path.read_bytes())
-        if Owner(int(said["pid"]), int(said["started"])).is_alive():
-            run = f", run {str(said['run'])[:200]!r}" if said.get("run") else ""
-            return f"pid {said['pid']}{run}, owns this device since {_clock(said['since'])}."
+        reported = json.loads(path.read_bytes())
+        if Owner(int(reported["pid"]), int(reported["started"])).is_alive():
+            run = f", run {str(reported['run'])[:200]!r}" if reported.get("run") else ""
+            return f"pid {reported['pid']}{run}, owns this device since {_clock(reported['since'])}."
     if place is not None and shared_lock.holder(place) is not None:
-        return shared_lock.busy(place).partition("\n")[0]
+        return shared_lock.owner(place)
     return None
 
 
@@ -194,18 +194,18 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _is_guardians(said: bytes) -> bool:
+def _is_guardians(reported: bytes) -> bool:
     """Whether the holder is the guardian of a run that died."""
     try:
-        return bool(json.loads(said)["run"] == guardian.NAME)
+        return bool(json.loads(reported)["run"] == GUARDIAN)
     except (ValueError, KeyError, TypeError):
         return False
 
 
-def _busy(path: Path, said: bytes) -> str:
+def _busy(path: Path, reported: bytes) -> str:
     """Who has the device, as far as the holder has said."""
     try:
-        content = json.loads(said)
+        content = json.loads(reported)
         holder = Owner(int(content["pid"]), int(content["started"]))
         since = _clock(content["since"])
         run = f", run {str(content['run'])[:200]!r}" if content.get("run") else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -11,32 +11,52 @@ from pathlib import Path
 from typing import Any
 
 from tare import __version__
-from tare.errors import TareError, TrialError
-from tare.host import Host, Job, Site
-from tare.parts.protocols import Mark, Platform, Probe, Room
-from tare.plan.model import Tenant, Trial
+from tare.base.errors import TareError, TrialError
+from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of
+from tare.figures.energy import energy_of_trial
+from tare.figures.rederive import figures
+from tare.figures.steps import steps_from
+from tare.figures.thresholds import THRESHOLDS
+from tare.parts.protocols import Mark, Platform, Probe, TenantPlace
+from tare.plan.model import PlannedTenant, Trial
 from tare.records.model import Record
+from tare.records.seal import Writer
 from tare.records.spool import read_channels, read_spool
 from tare.records.store import Store
-from tare.records.writer import Writer
-from tare.trial.desk import make_desk, read_json, read_json_file, remove_folders
-from tare.trial.energy import energy_of_trial
+from tare.trial.conditions import cooled, guarded_from_heat, refuse_another
 from tare.trial.facts import device_facts
-from tare.trial.figures import figures
-from tare.trial.inside_time import in_device_time, place_facts, result_in_device_time
-from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls, settle_controls
-from tare.trial.same_image import refuse_another
 from tare.trial.sampler import Sampler, Sampling
-from tare.trial.seen import Seen
-from tare.trial.summary import steps_from
-from tare.trial.tenants import Lodger, renamed, run_together
-from tare.trial.thresholds import THRESHOLDS
-from tare.trial.tracing import NOT_COMPARED, make_tables, recorders_of
+from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
+from tare.trial.tenants import Tenant, renamed, run_together
+from tare.trial.undo.journal import Journal
 from tare.trial.verdict import judge
-from tare.trial.warmth import cooled, guarded_from_heat
-from tare_inside.cold_epochs import SAID as COLD_EPOCHS
+from tare.trial.workdir import prepare_workdir, read_json, read_json_file, remove_folders
 from tare_inside.marks import load as load_marks
+from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
+
+_MOMENTS = ("start_ns", "end_ns")
+
+
+def in_device_time(marks: Iterable[Mark], place: Host) -> list[Mark]:
+    """The marks in device time; where the place has the device's own clock, as they are."""
+    clock = clock_inside(place)
+    if clock is None:
+        return list(marks)
+    return [mark._replace(t_ns=clock.to_device_ns(mark.t_ns)) for mark in marks]
+
+
+def result_in_device_time(result: Mapping[str, Any], place: Host) -> dict[str, Any]:
+    """What the launcher counted, with its begin and end in device time."""
+    clock = clock_inside(place)
+    moved = {} if clock is None else {key: clock.to_device_ns(result[key]) for key in _MOMENTS if key in result}
+    return {**result, **moved}
+
+
+def place_facts(place: Host) -> dict[str, Any]:
+    """What a place says of itself, with its clock's offset, drift and bound where it has one of its own."""
+    clock = clock_inside(place)
+    return {**facts_of(place), **({} if clock is None else {"clock": clock.facts()})}
 
 
 @dataclass(frozen=True)
@@ -57,96 +77,106 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     Whether the device really is as it was found is not for this function to say: what could not be put back is
     pending in the journal, and whoever runs trials looks there (`fleet.local`).
     """
-    seen = Seen(bench.host.clock)
-    draft = _draft(trial, seen)
+    state = TrialState(bench.host.clock)
+    draft = _draft(trial, state)
     writer = bench.store.begin(draft)
-    name = f"tare-{trial.id[:8]}-{writer.attempt}-{seen.start_ns:x}"
+    name = f"tare-{trial.id[:8]}-{writer.attempt}-{state.start_ns:x}"
     try:
         with ExitStack() as stack:
-            _observe(trial, bench, name, writer, stack, seen)
-        _decode(trial, writer, seen)
+            _observe(trial, bench, name, writer, stack, state)
+        _decode(trial, writer, state)
     except TareError as error:
-        seen.error = error
+        state.error = error
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
-        seen.error = TrialError(f"{type(error).__name__}: {error}")
-        seen.facts["traceback"] = traceback.format_exc(limit=-8)
+        state.error = TrialError(f"{type(error).__name__}: {error}")
+        state.facts["traceback"] = traceback.format_exc(limit=-8)
     except BaseException:
-        seen.interrupted = True
+        state.interrupted = True
         raise
     finally:
-        record = replace(_conclude(trial, seen, draft), attempt=writer.attempt)
-        out, err = (seen.exit.out, seen.exit.err) if seen.exit else ("", "")
-        beside = [mark for index, lodger in enumerate(seen.neighbours, 1) for mark in renamed(lodger.marks, index)]
-        writer.seal(record, [*seen.marks, *beside], out, err, lost_marks=seen.lost_marks)
+        record = replace(_conclude(trial, state, draft), attempt=writer.attempt)
+        out, err = (state.exit.out, state.exit.err) if state.exit else ("", "")
+        beside = [mark for index, tenant in enumerate(state.neighbours, 1) for mark in renamed(tenant.marks, index)]
+        writer.seal(record, [*state.marks, *beside], out, err, lost_marks=state.lost_marks)
     return record
 
 
-def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitStack, seen: Seen) -> None:
+def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitStack, state: TrialState) -> None:
     """The trial itself, as a list of what is opened; the stack closes it in reverse, also after a failure."""
     host, everyone = bench.host, trial.cell.everyone()
-    with seen.timed("prepare"):
-        seen.facts["device"] = device_facts(host)
-        seen.facts |= {"beside": beside} if (beside := trial.cell.beside()) else {}
-        for tenant in everyone:
-            tenant.workload.prepare(host)
-        homes = [_make_site(tenant, bench, home(name, index), stack, seen) for index, tenant in enumerate(everyone)]
-        desk = str(homes[0][0])  # where its marks can be read while it runs
-        writer.keep(replace(_draft(trial, seen), facts={**seen.facts, "desk": desk}))  # for whoever finds it cut off
-        inputs = tuple(path for tenant in everyone for path in tenant.workload.inputs())
+    with state.timed("prepare"):
+        state.facts["device"] = device_facts(host)
+        state.facts |= {"beside": beside} if (beside := trial.cell.beside()) else {}
+        for planned in everyone:
+            planned.workload.prepare(host)
+        homes = [_make_site(planned, bench, home(name, index), stack, state) for index, planned in enumerate(everyone)]
+        workdir = str(homes[0][0])  # where its marks can be read while it runs
+        writer.keep(
+            replace(_draft(trial, state), facts={**state.facts, "desk": workdir})
+        )  # for whoever finds it cut off
+        inputs = tuple(path for planned in everyone for path in planned.workload.inputs())
         probes = [probe.aimed(inputs) for probe in trial.cell.probes]
         sampler = stack.enter_context((bench.sampler or Sampler)(probes, writer.spool, bench.period_s))
-        seen.facts["controls"] = hold_controls(stack, host, trial.cell.controls, inputs, bench.journal)
-    lodgers = [
-        _lodge(tenant, desk, _open_platforms(stack, host, tenant.platforms, site, seen), trial.seed + index)
-        for index, (tenant, (desk, site)) in enumerate(zip(everyone, homes, strict=True))
+        state.facts["controls"] = hold_controls(stack, host, trial.cell.controls, inputs, bench.journal)
+    tenants = [
+        _place_tenant(
+            planned, workdir, _open_platforms(stack, host, planned.platforms, site, state), trial.seed + index
+        )
+        for index, (planned, (workdir, site)) in enumerate(zip(everyone, homes, strict=True))
     ]
-    measured, *seen.neighbours = lodgers
-    refuse_another(trial.settings, getattr(measured.place, "facts", {}), bench.store.records())
-    with seen.timed("settle"):
-        rooms = [Room(lodger.place, lodger.desk, lodger.workload.inputs()) for lodger in lodgers]
-        seen.facts["settled"] = settle_controls(host, trial.cell.controls, rooms)
-    with seen.timed("cool"):
-        seen.facts |= cooled(host, trial.cell.probes, bench.store.records())
-    with seen.timed("sampler"):
-        sampler.begin(measured.place.scope(), [lodger.place.scope() for lodger in seen.neighbours])
-    with seen.timed("run"), guarded_from_heat(host, trial.cell.probes, seen.facts) as guard:
-        run_together(lodgers, trial.limit_s, host.clock, guard)
-    with seen.timed("sampler"):
-        seen.sampler = sampler.end()
-    _collect(lodgers, writer.spool, seen)
-    with seen.timed("fingerprint"):
-        seen.facts["inside"] = _fingerprint(measured.place, measured.desk, measured.job)
+    measured, *state.neighbours = tenants
+    refuse_another(trial.settings, facts_of(measured.place), bench.store.records())
+    with state.timed("settle"):
+        places = [TenantPlace(tenant.place, tenant.workdir, tenant.workload.inputs()) for tenant in tenants]
+        state.facts["settled"] = settle_controls(host, trial.cell.controls, places)
+    with state.timed("cool"):
+        state.facts |= cooled(host, trial.cell.probes, bench.store.records())
+    with state.timed("sampler"):
+        sampler.begin(measured.place.scope(), [tenant.place.scope() for tenant in state.neighbours])
+    with state.timed("run"), guarded_from_heat(host, trial.cell.probes, state.facts) as guard:
+        run_together(tenants, trial.limit_s, host.clock, guard)
+    with state.timed("sampler"):
+        state.sampler = sampler.end()
+    _collect(tenants, writer.spool, state)
+    with state.timed("fingerprint"):
+        state.facts["inside"] = _fingerprint(measured.place, measured.workdir, measured.job)
 
 
-def _decode(trial: Trial, writer: Writer, seen: Seen) -> None:
+def _decode(trial: Trial, writer: Writer, state: TrialState) -> None:
     """What recorders wrote becomes tables and figures; the device is as it was found by now."""
     if recorders := recorders_of(trial.cell.probes):
-        steps = steps_from(seen.marks)
-        with seen.timed("decode"):
+        steps = steps_from(state.marks)
+        with state.timed("decode"):
             traced = make_tables(recorders, writer.raw, writer.tables, None if steps is None else len(steps.numbers))
-        seen.facts["traced"] = {"probes": traced.probes, "rows": traced.rows, "trouble": traced.trouble}
-        seen.traced = traced.figures
-        seen.notes += [NOT_COMPARED, *traced.trouble]
+        state.facts["traced"] = {
+            "probes": traced.probes,
+            "rows": traced.rows,
+            "trouble": [each.as_json() for each in traced.trouble],
+        }
+        state.traced = traced.figures
+        state.notes += [NOT_COMPARED, *traced.trouble]
 
 
-def _lodge(tenant: Tenant, desk: Path, place: Host, seed: int) -> Lodger:
-    return Lodger(tenant.workload, place, desk, tenant.workload.job(place, desk, seed))
+def _place_tenant(planned: PlannedTenant, workdir: Path, place: Host, seed: int) -> Tenant:
+    return Tenant(planned.workload, place, workdir, planned.workload.job(place, workdir, seed))
 
 
-def _make_site(tenant: Tenant, bench: Bench, name: str, stack: ExitStack, seen: Seen) -> tuple[Path, Site]:
+def _make_site(
+    planned: PlannedTenant, bench: Bench, name: str, stack: ExitStack, state: TrialState
+) -> tuple[Path, Site]:
     """Folders of the trial's own, noted in the journal before anything exists under this name."""
     noted = [
-        bench.journal.note_site(platform.part_name(), storey(name, depth))
-        for depth, platform in enumerate(tenant.platforms)
+        bench.journal.note_site(platform.part_name(), site_name_at(name, depth))
+        for depth, platform in enumerate(planned.platforms)
     ]
-    stack.callback(_leave_site, name, noted, bench, seen)
+    stack.callback(_leave_site, name, noted, bench, state)
     scratch = bench.scratch / name
     scratch.mkdir(mode=0o700, parents=True)
-    desk = make_desk(name, scratch)
-    site = Site(name=name, scratch=scratch, reads=tenant.workload.inputs(), writes=(desk,))
-    if (furnish := getattr(bench.host, "furnish", None)) is not None:
-        furnish(site)  # a device that is not the machine that this runs on has a desk of its own
-    return desk, site
+    workdir = prepare_workdir(name, scratch)
+    site = Site(name=name, scratch=scratch, reads=planned.workload.inputs(), writes=(workdir,))
+    if isinstance(bench.host, RemoteDevice):
+        bench.host.prepare_workdir(site)
+    return workdir, site
 
 
 def home(name: str, tenant: int) -> str:
@@ -154,69 +184,72 @@ def home(name: str, tenant: int) -> str:
     return name if tenant == 0 else f"{name}-t{tenant}"
 
 
-def _leave_site(name: str, noted: list[int], bench: Bench, seen: Seen) -> None:
-    """Remove the folders and forget the name; what could not be closed stays in the journal, for `tare restore`."""
-    if seen.unclosed:
+def _leave_site(name: str, noted: list[int], bench: Bench, state: TrialState) -> None:
+    """Remove the folders and forget the name; what is not closed stays in the journal for `tare device restore`."""
+    if state.unclosed:
         return
     remove_folders(name, bench.scratch)
     for seq in noted:
         bench.journal.retire(seq, "removed")
 
 
-def _open_platforms(stack: ExitStack, host: Host, platforms: tuple[Platform, ...], site: Site, seen: Seen) -> Host:
+def _open_platforms(
+    stack: ExitStack, host: Host, platforms: tuple[Platform, ...], site: Site, state: TrialState
+) -> Host:
     """Each platform turns the host into the one inside it; the last one is where the workload runs."""
     place = host
     for depth, platform in enumerate(platforms):
-        with seen.timed("open"):
-            place = platform.open(place, replace(site, name=storey(site.name, depth)))
-        stack.callback(_close, place, seen)
+        with state.timed("open"):
+            place = platform.open(place, replace(site, name=site_name_at(site.name, depth)))
+        stack.callback(_close, place, state)
     return place
 
 
-def storey(name: str, depth: int) -> str:
+def site_name_at(name: str, depth: int) -> str:
     """The site name of a platform in a stack: what two of them make must not meet under one name."""
     return name if depth == 0 else f"{name}-{depth}"
 
 
-def _close(place: Host, seen: Seen) -> None:
-    seen.unclosed += 1
-    with seen.timed("close"):
+def _close(place: Host, state: TrialState) -> None:
+    state.unclosed += 1
+    with state.timed("close"):
         place.close()
-    seen.unclosed -= 1
-    seen.add_phases(getattr(place, "phases", {}))
+    state.unclosed -= 1
+    if isinstance(place, InnerHost):
+        state.add_phases(place.phases)
 
 
-def _fingerprint(place: Host, desk: Path, job: Job) -> dict[str, Any]:
+def _fingerprint(place: Host, workdir: Path, job: Job) -> dict[str, Any]:
     """The software that the job ran with: as the job itself said, when torch was in it; else asked for in its stead."""
-    if said := read_json_file(desk / "fingerprint.json"):
-        return said
-    script = desk / "inside" / "tare_inside" / "fingerprint.py"
+    if reported := read_json_file(workdir / "fingerprint.json"):
+        return reported
+    script = workdir / "inside" / "tare_inside" / "fingerprint.py"
     return read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
 
 
-def _collect(lodgers: list[Lodger], spool: Path, seen: Seen) -> None:
-    """Read what the workloads left on their desks, before the desks go."""
-    for lodger in lodgers:
-        lodger.result = result_in_device_time(read_json_file(lodger.desk / "result.json"), lodger.place)
-        lodger.outcome = read_json_file(lodger.desk / "outcome.json")
-        if (marks_file := lodger.desk / "marks.bin").exists():
+def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
+    """Read what the workloads left in their workdirs, before the workdirs go."""
+    for tenant in tenants:
+        tenant.result = result_in_device_time(read_json_file(tenant.workdir / "result.json"), tenant.place)
+        tenant.outcome = read_json_file(tenant.workdir / "outcome.json")
+        if (marks_file := tenant.workdir / "marks.bin").exists():
             rows, lost = load_marks(str(marks_file))
-            seen.lost_marks += lost
-            lodger.marks = in_device_time([Mark(*row) for row in rows], lodger.place)
-    measured, *beside = lodgers
-    seen.exit, seen.died = measured.exit, measured.died
-    seen.facts["place"] = place_facts(measured.place)
-    if said := read_json_file(measured.desk / "attach.json"):
-        seen.facts["attach"] = said
-    if said := read_json_file(measured.desk / COLD_EPOCHS):
-        seen.facts["cold_epochs"] = said
-    seen.result, seen.outcome, seen.marks = measured.result, measured.outcome, measured.marks
-    seen.series, seen.channels = read_spool(spool), read_channels(spool)
-    seen.readings = {channel: list(values) for channel, (_, values) in seen.series.items()}
-    seen.facts |= {"counted": seen.result} | ({"counted_beside": [each.result for each in beside]} if beside else {})
+            state.lost_marks += lost
+            tenant.marks = in_device_time([Mark(*row) for row in rows], tenant.place)
+    measured, *beside = tenants
+    state.exit, state.died = measured.exit, measured.died
+    state.facts["place"] = place_facts(measured.place)
+    if reported := read_json_file(measured.workdir / "attach.json"):
+        state.facts["attach"] = reported
+    if reported := read_json_file(measured.workdir / COLD_EPOCHS):
+        state.facts["cold_epochs"] = reported
+    state.result, state.outcome, state.marks = measured.result, measured.outcome, measured.marks
+    state.series, state.channels = read_spool(spool), read_channels(spool)
+    state.readings = {channel: list(values) for channel, (_, values) in state.series.items()}
+    state.facts |= {"counted": state.result} | ({"counted_beside": [each.result for each in beside]} if beside else {})
 
 
-def _draft(trial: Trial, seen: Seen) -> Record:
+def _draft(trial: Trial, state: TrialState) -> Record:
     return Record(
         trial=trial.id,
         attempt=0,
@@ -227,30 +260,30 @@ def _draft(trial: Trial, seen: Seen) -> Record:
         settings=dict(trial.settings),
         state="running",
         started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        start_ns=seen.start_ns,
+        start_ns=state.start_ns,
         tare_version=__version__,
     )
 
 
-def _conclude(trial: Trial, seen: Seen, draft: Record) -> Record:
+def _conclude(trial: Trial, state: TrialState, draft: Record) -> Record:
     """What was asked and what was seen, judged and put together."""
-    steps = steps_from(seen.marks)
-    if (energy := energy_of_trial(trial.settings, seen, steps)) is not None:
-        seen.facts |= {"energy": energy.facts} if energy.facts else {}  # before the verdict, whose rules read it
-    verdict = judge(trial, seen, steps)
+    steps = steps_from(state.marks)
+    if (energy := energy_of_trial(trial.settings, state, steps)) is not None:
+        state.facts |= {"energy": energy.facts} if energy.facts else {}  # before the verdict, whose rules read it
+    verdict = judge(trial, state, steps)
     title = trial.cell.workload.title()
-    facts = {**seen.facts, "title": title, "outcome": seen.outcome, "thresholds": THRESHOLDS.as_json()}
-    if seen.sampler is not None:
-        facts["sampler"] = seen.sampler.as_json()
-    if (slept_s := seen.slept_s) > THRESHOLDS.sleep_s:
+    facts = {**state.facts, "title": title, "outcome": state.outcome, "thresholds": THRESHOLDS.as_json()}
+    if state.sampler is not None:
+        facts["sampler"] = state.sampler.as_json()
+    if (slept_s := state.slept_s) > THRESHOLDS.sleep_s:
         facts["slept_s"] = slept_s
     return replace(
         draft,
         state=verdict.state,
         reasons=verdict.reasons,
-        notes=(*verdict.notes, *seen.notes),
-        metrics=figures(seen, steps, energy),
-        phases=seen.phases,
+        notes=(*verdict.notes, *state.notes),
+        metrics=figures(state, steps, energy),
+        phases=state.phases,
         facts=facts,
-        end_ns=seen.clock.now_ns(),
+        end_ns=state.clock.now_ns(),
     )

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tare.host import Host
-from tare.parts.cgroups import hierarchies
-from tare.parts.managers import running
+from tare.base.errors import TrialError
+from tare.base.host import Host, Job, RemoteDevice, Site
+from tare.drivers.cgroups.tree import hierarchies
+from tare.drivers.known_programs import running
+from tare.drivers.places import built_in_env
+from tare.parts.protocols import Platform
+from tare.trial.undo.journal import Journal
+from tare.trial.workdir import prepare_workdir, read_json, remove_folders
 
 _SYSCTLS = {
     "vm.dirty_ratio": "/proc/sys/vm/dirty_ratio",
@@ -41,7 +48,8 @@ def device_facts(host: Host) -> dict[str, Any]:
     for name, path in _SYSCTLS.items():
         if (value := _line(host, path)) is not None:
             facts[name] = value.strip("\0")
-    facts |= getattr(host, "machine_facts", {})  # of a device that is not the machine that this runs on
+    if isinstance(host, RemoteDevice):
+        facts |= host.machine_facts
     # Whoever else turns the device's knobs: where a study turns them too, it ran with --ignore-managers.
     facts["managers"] = ", ".join(one.name for one in running(host)) or None
     return {name: value for name, value in facts.items() if value is not None}
@@ -168,3 +176,49 @@ def _os_name(host: Host) -> str | None:
         if line.startswith("PRETTY_NAME="):
             return line.partition("=")[2].strip().strip('"')
     return None
+
+
+_ANSWER_WITHIN_S = 120.0
+# torch is imported first, so that its libraries are there to be compared.
+_ASK = """
+import json
+try:
+    import torch, numpy
+except ImportError:
+    pass
+from tare_inside import fingerprint
+print(json.dumps(fingerprint.gather()))
+"""
+
+
+def software_of(platform: Platform, host: Host, journal: Journal, scratch_root: Path) -> dict[str, Any]:
+    """The fingerprint from inside this platform; it is opened for that, and noted in the journal before."""
+    name = f"tare-software-{secrets.token_hex(4)}"
+    noted = journal.note_site(platform.part_name(), name)
+    scratch = scratch_root / name
+    scratch.mkdir(mode=0o700, parents=True)
+    workdir = prepare_workdir(name, scratch)
+
+    def leave() -> None:
+        remove_folders(name, scratch_root)
+        journal.retire(noted, "removed")
+
+    try:
+        place = platform.open(host, Site(name=name, scratch=scratch, writes=(workdir,)))
+    except BaseException:
+        leave()  # it has cleaned up after itself
+        raise
+    try:
+        return _asked(place, workdir)
+    finally:
+        place.close()  # if that fails the note stays, and `tare device restore` takes over
+        leave()
+
+
+def _asked(place: Host, workdir: Path) -> dict[str, Any]:
+    job = Job((place.python, "-c", _ASK), env=built_in_env(workdir, "fixed"), cwd="/")
+    ended = place.spawn(job).wait(_ANSWER_WITHIN_S)
+    reported = read_json(ended.out)
+    if not reported:
+        raise TrialError(f"{place.python} in {place.name} did not say what it is: {ended.err.strip()[-800:]}")
+    return reported

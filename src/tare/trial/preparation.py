@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from tare.errors import ControlNotHeld, NotRestoredError, TareError, TrialError
-from tare.host import Host
-from tare.parts.protocols import Control, Json, Room
+from tare.base.errors import ControlNotHeld, NotRestoredError, TareError, TrialError
+from tare.base.host import Host
+from tare.parts.protocols import Control, Json, TenantPlace
 from tare.trial.device import restore_command
-from tare.trial.journal import Journal
-from tare.trial.knob import Knob, in_restore_order, plain, put_back, why
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import Knob, in_restore_order, plain, put_back, why
 
 
 def hold_controls(
@@ -27,11 +27,11 @@ def hold_controls(
     return {control.part_name(): holding.hold(control, plain(control.target(host, files))) for control in ordered}
 
 
-def settle_controls(host: Host, controls: Iterable[Control], rooms: Sequence[Room]) -> dict[str, Json]:
+def settle_controls(host: Host, controls: Iterable[Control], tenants: Sequence[TenantPlace]) -> dict[str, Json]:
     """Let each control finish its work in the places that now stand; what it saw there, by its name."""
     ordered = sorted(controls, key=lambda control: control.hold_rank)
-    said = {control.part_name(): plain(control.settle(host, rooms)) for control in ordered}
-    return {name: fact for name, fact in said.items() if fact is not None}
+    reported = {control.part_name(): plain(control.settle(host, tenants)) for control in ordered}
+    return {name: fact for name, fact in reported.items() if fact is not None}
 
 
 class _Holding:
@@ -115,7 +115,7 @@ class _Holding:
 
 def _report(failed: list[str], notes: list[str], force: bool) -> None:
     if failed:
-        again = f"`{restore_command(force=force)}` {'puts back what tare found' if force else 'tries again'}"
+        again = f"`{restore_command(force=force)}` {'restores what tare found' if force else 'tries again'}"
         last = f"{again}; `{restore_command()} --plan` shows how each knob stands."
         raise NotRestoredError("\n".join(["the device was NOT left as it was found.", *failed, last]), force=force)
     if notes:

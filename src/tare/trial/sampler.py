@@ -20,11 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
-from tare.clock import MonotonicClock
-from tare.errors import TrialError
-from tare.host import Scope
+from tare.base.errors import TrialError
+from tare.base.host import MonotonicClock, Scope
+from tare.base.rulings import Ruling
 from tare.parts.protocols import Probe
-from tare.trial.sampler_messages import Line, SamplerReport, SamplerSpec
+from tare.trial.sampler_report import Line, SamplerReport, SamplerSpec
 
 __all__ = ["Sampler", "SamplerReport", "Sampling", "spare_core"]
 
@@ -97,7 +97,7 @@ class Sampler:
         line = self._started()
         line.say({"state": "end"})
         try:
-            report = SamplerReport(**self._expect("ended", END_LIMIT_S)["report"])
+            report = SamplerReport.from_json(self._expect("ended", END_LIMIT_S)["report"])
         except TrialError as error:
             report = self._report_from_spool(str(error))
         self.close()
@@ -127,16 +127,16 @@ class Sampler:
 
     def _expect(self, state: str, limit_s: float) -> dict[str, Any]:
         try:
-            said = self._started().hear(limit_s)
+            reported = self._started().hear(limit_s)
         except TimeoutError:
             raise TrialError(f"the sampler gave no answer within {limit_s:g} s.") from None
         except ValueError as error:
             raise TrialError(f"the sampler's answer cannot be understood: {error}.") from None
-        if said is None:
+        if reported is None:
             raise TrialError(f"the sampler ended by itself{self._complaint()}.")
-        if said.get("state") != state:
-            raise TrialError(f"the sampler could not go on: {said.get('why', said)}.")
-        return said
+        if reported.get("state") != state:
+            raise TrialError(f"the sampler could not go on: {reported.get('why', reported)}.")
+        return reported
 
     def _complaint(self) -> str:
         if self._complaints is None:
@@ -155,13 +155,14 @@ class Sampler:
             list(series[name][1]) if name in series else [] for name in ("sampler.late_s", "sampler.cpu_s")
         )
         planned = round(seconds * 1e9 / self._spec.period_ns)
+        end_s = len(late_s) * self._spec.period_ns / 1e9
         return SamplerReport(
             ticks=len(late_s),
             missed=max(0, planned - len(late_s)),
             late_p99_s=max(late_s, default=0.0),
             cpu_s=cpu_s[-1] - cpu_s[0] if cpu_s else 0.0,
             seconds=seconds,
-            lost=[f"{why} The series end {len(late_s) * self._spec.period_ns / 1e9:.1f} s after their start."],
+            lost=[Ruling("sampler.ended", "note", "sampler", f"{why} The series end {end_s:.1f} s after their start.")],
             core=self._spec.core,
         )
 

@@ -14,19 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, cast
 
-from tare.clock import MonotonicClock
-from tare.host import Host, Scope, WatchingHost
-from tare.measures import Channel
+from tare.base.host import Host, MonotonicClock, Scope, WatchingHost
+from tare.base.units import Channel
 from tare.parts.find import find
 from tare.parts.protocols import Feed, Probe, Reading, Recorder
 from tare.records.schema import RAW_FOLDER
 from tare.records.spool import SpoolWriter
-from tare.trial.apart import Apart
-from tare.trial.renamed_feed import Renamed
-from tare.trial.sampler_messages import Line, SamplerReport, SamplerSpec
-from tare.trial.sampler_tally import Tally
-from tare.trial.ticks import Tick, ticks
+from tare.trial.feeds import PrefixedFeed, ThreadedFeed
+from tare.trial.sampler_report import Line, SamplerReport, SamplerSpec, Tally, Tick, ticks
 
+NOT_STARTED, NOT_READ, NOT_CLOSED = "probe.not-started", "probe.not-read", "probe.not-closed"
 FLUSH_PERIOD_NS = 1_000_000_000
 OPEN_LIMIT_S = 20.0  # a recorder that switches hundreds of events on takes long
 ANSWER_LIMIT_S = 2.0  # for the first readings and for the last
@@ -64,7 +61,7 @@ class Watch:
         self.tally = Tally(host.clock, spent_s)
         self._spool, self._host, self._period_ns = spool, host, period_ns
         self._feeds: list[tuple[str, Feed]] = []
-        self._apart: list[tuple[str, Apart]] = []  # those of them that are read in threads of their own
+        self._threaded: list[tuple[str, ThreadedFeed]] = []  # those of them that are read in threads of their own
         self._pending: list[Reading] = []
         self._flush_due_ns = 0
         spool.channels(Tally.channels)
@@ -92,13 +89,13 @@ class Watch:
 
     def _add(self, name: str, opened: Callable[[], Feed], may_block: bool) -> None:
         if may_block:
-            self._apart.append((name, Apart(name, opened, self._host.clock)))
+            self._threaded.append((name, ThreadedFeed(name, opened, self._host.clock)))
             return
         try:
             feed = opened()
             self._spool.channels(feed.channels)
         except Exception as error:
-            self.tally.fail(name, "could not start", error)
+            self.tally.fail(NOT_STARTED, name, "could not start", error)
         else:
             self._feeds.append((name, feed))
 
@@ -108,35 +105,35 @@ class Watch:
         One that does not open within the limit is left out.
         """
         deadline_s = time.monotonic() + OPEN_LIMIT_S
-        opening, self._apart = self._apart, []
-        for name, apart in opening:
-            if not apart.settle(deadline_s - time.monotonic()):
-                self.tally.lose(name, "could not start", f"gave no answer within {OPEN_LIMIT_S:g} s, and is left out")
+        opening, self._threaded = self._threaded, []
+        for name, feed in opening:
+            if not feed.settle(deadline_s - time.monotonic()):
+                self.tally.lose(NOT_STARTED, name, f"gave no answer within {OPEN_LIMIT_S:g} s, and is left out")
                 continue
             try:
-                apart.answer(0)  # raises what kept it from opening
-                self._spool.channels(apart.channels)
+                feed.answer(0)  # raises what kept it from opening
+                self._spool.channels(feed.channels)
             except Exception as error:
-                self.tally.fail(name, "could not start", error)
+                self.tally.fail(NOT_STARTED, name, "could not start", error)
             else:
-                self._apart.append((name, apart))
-        self._feeds += self._apart
-        for _, apart in self._apart:
-            apart.poll()
+                self._threaded.append((name, feed))
+        self._feeds += self._threaded
+        for _, feed in self._threaded:
+            feed.poll()
         self.await_answers()
 
     def await_answers(self) -> None:
         """Until all have answered what they were asked, or the limit is over: before the first tick, after the last."""
         deadline_s = time.monotonic() + ANSWER_LIMIT_S
-        for name, apart in self._apart:
-            self._hear(name, apart, deadline_s, "could not be read")
+        for name, feed in self._threaded:
+            self._hear(name, feed, deadline_s, NOT_READ, "could not be read")
         self._flush()
 
-    def _hear(self, name: str, apart: Apart, deadline_s: float, what: str) -> None:
+    def _hear(self, name: str, feed: ThreadedFeed, deadline_s: float, code: str, what: str) -> None:
         try:
-            self._pending += apart.answer(deadline_s - time.monotonic())
+            self._pending += feed.answer(deadline_s - time.monotonic())
         except Exception as error:
-            self.tally.fail(name, what, error)
+            self.tally.fail(code, name, what, error)
 
     def take(self, tick: Tick) -> None:
         """Poll every feed once."""
@@ -147,10 +144,10 @@ class Watch:
             try:
                 self._pending += feed.poll()
             except Exception as error:
-                self.tally.fail(name, "could not be read", error)
+                self.tally.fail(NOT_READ, name, "could not be read", error)
             end_ns = now_ns()
             if end_ns - begin_ns > self._period_ns:
-                self.tally.lose(name, "slow", f"took {(end_ns - begin_ns) / 1e9:.1f} s to read")
+                self.tally.lose("probe.slow", name, f"took {(end_ns - begin_ns) / 1e9:.1f} s to read")
             begin_ns = end_ns
         if begin_ns >= self._flush_due_ns:
             self._flush_due_ns = begin_ns + FLUSH_PERIOD_NS
@@ -162,15 +159,15 @@ class Watch:
             try:
                 self._pending += feed.close()
             except Exception as error:
-                self.tally.fail(name, "could not be closed", error)
+                self.tally.fail(NOT_CLOSED, name, "could not be closed", error)
         deadline_s = time.monotonic() + CLOSE_LIMIT_S
-        for name, apart in self._apart:
-            self._hear(name, apart, deadline_s, "could not be closed")
+        for name, feed in self._threaded:
+            self._hear(name, feed, deadline_s, NOT_CLOSED, "could not be closed")
         self._flush()
         try:
             self._spool.close()
         except Exception as error:
-            self.tally.fail("spool", "could not be closed", error)
+            self.tally.fail("sampler.spool", "spool", "could not be closed", error)
         return self.tally.report(self._feeds, core)
 
     def _flush(self) -> None:
@@ -179,7 +176,7 @@ class Watch:
         try:
             self._spool.tick(self.tally.last_ns, readings)
         except Exception as error:  # a full disk, or a value that is no number: neither may cost the rest
-            self.tally.fail("spool", "could not be written", error)
+            self.tally.fail("sampler.spool", "spool", "could not be written", error)
             self._write_what_is_sound(readings)
 
     def _write_what_is_sound(self, readings: list[Reading]) -> None:
@@ -192,7 +189,7 @@ class Watch:
 
 def _open(probe: Probe, host: Host, scope: Scope, prefix: str) -> Feed:
     feed = probe.open(host, scope)
-    return Renamed(feed, prefix) if prefix else feed
+    return PrefixedFeed(feed, prefix) if prefix else feed
 
 
 def _record(recorder: Recorder, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
@@ -212,13 +209,13 @@ def watch(line: Line, spec: SamplerSpec, probes: Sequence[Probe]) -> None:
     line.say({"state": "ready"})
     while not clock.called:
         clock.sleep_until(clock.now_ns() + 1_000_000_000)
-    told = line.hear() if line.waiting(0) else None
-    if told is None:  # the runner is gone, or had no use for us
+    reported = line.hear() if line.waiting(0) else None
+    if reported is None:  # the runner is gone, or had no use for us
         spool.close()
         return
     watching = Watch(spool, host, spec.period_ns)
     core = pinned(spec.core, watching.tally)
-    scopes = [Scope(one["pid"], one["cgroups"]) for one in told["scopes"]]
+    scopes = [Scope(one["pid"], one["cgroups"]) for one in reported["scopes"]]
     watching.open_all(probes, scopes, Path(spec.spool).parent / RAW_FOLDER)
     grid = ticks(clock, spec.period_ns)
     watching.take(next(grid))
@@ -242,7 +239,7 @@ def pinned(core: int | None, tally: Tally) -> int | None:
         try:
             os.sched_setaffinity(0, {core})
         except OSError as error:
-            tally.fail("sampler", f"could not keep to core {core}", error)
+            tally.fail("sampler.core", "sampler", f"could not keep to core {core}", error)
             return None
     return core
 
@@ -251,11 +248,11 @@ def main() -> int:
     # What a probe prints must not be taken for a message.
     line = Line(hears=os.dup(0), says=os.dup(1))
     os.dup2(2, 1)
-    told = line.hear()
-    if told is None:
+    reported = line.hear()
+    if reported is None:
         return 0
     try:
-        spec = SamplerSpec(**told)
+        spec = SamplerSpec(**reported)
         probes = [cast(Probe, find("probes", name).model_validate(fields)) for name, fields in spec.probes]
         watch(line, spec, probes)
     except Exception as error:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tare.clock import Clock
-from tare.errors import TrialError
-from tare.host import Exit, Host, Job, Process
+from tare.base.errors import TrialError
+from tare.base.host import Clock, Exit, Host, Job, Process, shares_workdir
 from tare.parts.protocols import Mark, Workload
 
 _LOOK_EVERY_NS = 20_000_000
@@ -20,12 +19,12 @@ _PATIENCE_S = 60.0  # for one that was killed
 
 
 @dataclass
-class Lodger:
+class Tenant:
     """One tenant of a trial: where it runs, and what came of it."""
 
     workload: Workload
     place: Host
-    desk: Path
+    workdir: Path
     job: Job
     exit: Exit | None = None
     result: dict[str, Any] = field(default_factory=dict)
@@ -35,25 +34,25 @@ class Lodger:
 
     def waiting_job(self) -> Job:
         """The job, held at the barrier."""
-        env = {**self.job.env, "TARE_BARRIER": str(self.desk), "TARE_BARRIER_AT": self.workload.meets}
+        env = {**self.job.env, "TARE_BARRIER": str(self.workdir), "TARE_BARRIER_AT": self.workload.meets}
         return replace(self.job, env=env)
 
 
 Watched: TypeAlias = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
-def run_together(lodgers: Sequence[Lodger], limit_s: float, clock: Clock, watched: Watched | None = None) -> None:
+def run_together(tenants: Sequence[Tenant], limit_s: float, clock: Clock, watched: Watched | None = None) -> None:
     """Start all, let them go at one moment, and wait; whoever dies takes the others with it.
 
     `watched` is entered while they run, with what ends all of them.
     """
     watched = watched or (lambda _stop: nullcontext())
-    if len(lodgers) == 1:
-        process = lodgers[0].place.spawn(lodgers[0].job)
+    if len(tenants) == 1:
+        process = tenants[0].place.spawn(tenants[0].job)
         with watched(process.kill):
-            lodgers[0].exit = process.wait(limit_s)
+            tenants[0].exit = process.wait(limit_s)
         return
-    runs = [_Run(lodger, limit_s) for lodger in lodgers]
+    runs = [_Run(tenant, limit_s) for tenant in tenants]
     try:
         for run in runs:
             run.start()
@@ -88,21 +87,21 @@ def _end_all(runs: Sequence[_Run]) -> None:
 class _Run:
     """One tenant's process, waited for in a thread of its own."""
 
-    def __init__(self, lodger: Lodger, limit_s: float) -> None:
-        self.lodger = lodger
+    def __init__(self, tenant: Tenant, limit_s: float) -> None:
+        self.tenant = tenant
         self._limit_s = limit_s
         self._process: Process | None = None
         self._thread = threading.Thread(target=self._wait, daemon=True)
         self.error: BaseException | None = None
 
     def start(self) -> None:
-        self._process = self.lodger.place.spawn(self.lodger.waiting_job())
+        self._process = self.tenant.place.spawn(self.tenant.waiting_job())
         self._thread.start()
 
     def _wait(self) -> None:
         assert self._process is not None
         try:
-            self.lodger.exit = self._process.wait(self._limit_s)
+            self.tenant.exit = self._process.wait(self._limit_s)
         except BaseException as error:  # it is raised again where the trial is run
             self.error = error
 
@@ -112,14 +111,14 @@ class _Run:
 
     @property
     def failed(self) -> bool:
-        found = self.lodger.exit
+        found = self.tenant.exit
         return self.ended and (found is None or found.code != 0 or found.timed_out)
 
     def is_ready(self) -> bool:
-        return _is_there(self.lodger.place, self.lodger.desk / "ready")
+        return _is_there(self.tenant.place, self.tenant.workdir / "ready")
 
     def let_go(self) -> None:
-        _make(self.lodger.place, self.lodger.desk / "go")
+        _make(self.tenant.place, self.tenant.workdir / "go")
 
     def kill(self) -> None:
         if self._thread.is_alive() and self._process is not None:
@@ -155,19 +154,19 @@ def _until_ended(runs: Sequence[_Run], clock: Clock) -> None:
 
 def _blame(runs: Iterable[_Run]) -> None:
     for run in runs:
-        run.lodger.died = run.failed or (run.ended and not (run.lodger.desk / "go").exists())
+        run.tenant.died = run.failed or (run.ended and not (run.tenant.workdir / "go").exists())
 
 
 def _is_there(place: Host, path: Path) -> bool:
-    """Whether the file is there: on the device, where the desk is one with it, otherwise asked for inside."""
-    if getattr(place, "desk_is_the_devices", True):
+    """Whether the file is there: on the device, where the workdir is one with it, otherwise asked for inside."""
+    if shares_workdir(place):
         return path.exists()
     return place.run(["test", "-e", str(path)]).code == 0
 
 
 def _make(place: Host, path: Path) -> None:
     path.touch()
-    if not getattr(place, "desk_is_the_devices", True):
+    if not shares_workdir(place):
         place.run(["touch", str(path)]).checked()
 
 

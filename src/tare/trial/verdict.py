@@ -1,87 +1,176 @@
-"""May this trial's numbers be believed? Each rule is a function of its own: it returns a sentence, or nothing."""
+"""May this trial's numbers be believed? Each rule is a function of its own: it returns rulings, or nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from tare.base.errors import LineLost
+from tare.base.host import Exit
+from tare.base.rulings import Ruling, Weight
+from tare.figures.evidence import overlap_ns, run_ns, within
+from tare.figures.steps import PARTS, Steps, steps_from
+from tare.figures.thresholds import THRESHOLDS, Thresholds
 from tare.plan.model import Trial
 from tare.records.model import State
-from tare.trial.cache_rules import cold_epochs_trouble
-from tare.trial.endings import Verdict, grew, how_it_ended, stopped_for_heat, who_died
 from tare.trial.facts import clocks
-from tare.trial.gpu_rules import gpu_trouble, lost_gpu
-from tare.trial.seen import Seen
-from tare.trial.sensor_rules import sensor_trouble
-from tare.trial.summary import PARTS, Steps, steps_from
-from tare.trial.tenant_metrics import overlap_ns, run_ns, within
-from tare.trial.thresholds import THRESHOLDS, Thresholds
-from tare.trial.tracing import recorders_of
-
-Weight: TypeAlias = Literal["invalid", "suspect", "note"]
+from tare.trial.rules import cold_epochs_trouble, gpu_trouble, lost_gpu, overheated, sensor_trouble
+from tare.trial.state import TrialState, recorders_of
 
 
 @dataclass(frozen=True)
-class Ruling:
-    """What one rule says."""
+class Verdict:
+    """How a trial ended, and why."""
 
-    weight: Weight
-    sentence: str
+    state: State
+    reasons: tuple[Ruling, ...] = ()
+    notes: tuple[Ruling, ...] = ()
 
 
-def judge(trial: Trial, seen: Seen, steps: Steps | None) -> Verdict:
+def stopped_for_heat(state: TrialState) -> Verdict | None:
+    """C17: the trial was ended so that the device does not harm itself."""
+    reasons = overheated(state.facts)
+    return None if reasons is None or state.interrupted else Verdict("failed", reasons)
+
+
+def who_died(state: TrialState) -> Verdict | None:
+    """A tenant that dies takes the pressure off the others: their figures are not those of the full house."""
+    dead = [
+        Ruling(
+            "tenant.died",
+            "invalid",
+            f"tenant{number}",
+            f"tenant {number} ({tenant.workload.title()}) ended early{_last_words(tenant.exit)}; "
+            "the others were stopped.",
+        )
+        for number, tenant in enumerate(state.neighbours, start=1)
+        if tenant.died
+    ]
+    if not dead or state.interrupted or state.error is not None or state.died:
+        return None
+    return Verdict("invalid", tuple(dead))
+
+
+def _last_words(found: Exit | None) -> str:
+    if found is None:
+        return ""
+    if found.timed_out:
+        return " at the limit"
+    last = [line for line in found.err.strip().splitlines() if line.strip()][-1:]
+    return f" with code {found.code}" + (f": {last[0].strip()[:300]}" if last else "")
+
+
+def how_it_ended(trial: Trial, state: TrialState) -> Verdict | None:
+    """None where the workload came to its end, with code 0."""
+    if state.interrupted:
+        return _ended("interrupted", "run.stopped", "", "the run was stopped during this trial.")
+    if state.error is not None:
+        ending: State = "interrupted" if isinstance(state.error, LineLost) else "failed"
+        return Verdict(ending, (state.error.ruling(),))
+    if state.exit is None:
+        return _ended("failed", "workload.not-started", "workload", "the workload was never started.")
+    if state.exit.timed_out:
+        sentence = f"time limit reached; stopped after {state.exit.seconds:.0f} s."
+        return _ended("timeout", "workload.timeout", "workload", sentence)
+    if state.exit.oom_killed or grew(state, "cgroup.oom_kills"):
+        sentence = f"the kernel killed the workload: out of memory{_limit(trial)}."
+        return _ended("oom", "workload.oom", "workload", sentence)
+    if state.exit.code != 0:
+        last = [line for line in state.exit.err.strip().splitlines() if line.strip()][-1:]
+        reported = f": {last[0].strip()[:300]}" if last else ""
+        hints = [hint for words, hint in _HINTS.items() if words in state.exit.err and not _is_bare(trial)]
+        ended = Ruling(
+            "workload.exit", "failed", "workload", f"the workload ended with code {state.exit.code}{reported}"
+        )
+        return Verdict("failed", (ended, *(Ruling("workload.hint", "failed", "workload", hint) for hint in hints)))
+    return None
+
+
+def _ended(state: State, code: str, subject: str, sentence: str) -> Verdict:
+    return Verdict(state, (Ruling(code, "failed", subject, sentence),))
+
+
+_HINTS = {  # what a container does to a program that runs on bare metal
+    "Read-only file system": "Inside a container everything is read-only but /tmp, which is memory: write there, or "
+    "set `writable: true` of the platform.",
+    "No such file or directory": "Inside a container of the device's files only those in the program's folder and on "
+    "its command line are there, and of /tmp only files that the command line names: a program in /tmp does not see "
+    "what lies beside it. Move it to a folder of its own, or name what it needs in `reads:` of a study.",
+    "Bus error": "Data loader workers pass batches through /dev/shm: give the platform a larger `shm:`.",
+}
+
+
+def _is_bare(trial: Trial) -> bool:
+    return [platform.part_name() for platform in trial.cell.platforms] == ["bare"]
+
+
+def _limit(trial: Trial) -> str:
+    limits = [platform.fields().get("memory") for platform in trial.cell.platforms]
+    return "".join(f" (its limit is {limit / 2**20:.0f} MiB)" for limit in limits if limit)
+
+
+def grew(state: TrialState, channel: str) -> float:
+    """How much a counter grew from its first reading to its last; 0 where there are not two."""
+    values = state.readings.get(channel, [])
+    return values[-1] - values[0] if len(values) >= 2 else 0.0
+
+
+def judge(trial: Trial, state: TrialState, steps: Steps | None) -> Verdict:
     """First how it ended, then whether the conditions were such that its numbers mean something."""
-    if (gone := lost_gpu(seen)) is not None and not seen.interrupted:
+    if (gone := lost_gpu(state)) is not None and not state.interrupted:
         return Verdict("invalid", (gone,))
-    if (hot := stopped_for_heat(seen)) is not None:
+    if (hot := stopped_for_heat(state)) is not None:
         return hot
-    if (dead := who_died(seen)) is not None:
+    if (dead := who_died(state)) is not None:
         return dead
-    if (ended := how_it_ended(trial, seen)) is not None:
+    if (ended := how_it_ended(trial, state)) is not None:
         return ended
-    rulings = [ruling for rule in RULES for ruling in rule(trial, seen, steps, THRESHOLDS)]
+    rulings = [ruling for rule in RULES for ruling in rule(trial, state, steps, THRESHOLDS)]
     if recorders_of(trial.cell.probes):  # beside a tracer times are not compared: what disturbs them is worth a note
-        rulings += [replace(each, weight="note") for rule in OF_TIMES for each in rule(trial, seen, steps, THRESHOLDS)]
+        rulings += [replace(each, weight="note") for rule in OF_TIMES for each in rule(trial, state, steps, THRESHOLDS)]
     else:
-        rulings += [ruling for rule in OF_TIMES for ruling in rule(trial, seen, steps, THRESHOLDS)]
-    notes = tuple(r.sentence for r in rulings if r.weight == "note")
-    for weight, state in _STATES.items():
-        if reasons := tuple(r.sentence for r in rulings if r.weight == weight):
-            also = tuple(r.sentence for r in rulings if r.weight == "suspect") if weight == "invalid" else ()
-            return Verdict(state, reasons + also, notes)
+        rulings += [ruling for rule in OF_TIMES for ruling in rule(trial, state, steps, THRESHOLDS)]
+    notes = tuple(r for r in rulings if r.weight == "note")
+    for weight, ending in _STATES.items():
+        if reasons := tuple(r for r in rulings if r.weight == weight):
+            also = tuple(r for r in rulings if r.weight == "suspect") if weight == "invalid" else ()
+            return Verdict(ending, reasons + also, notes)
     return Verdict("ok", (), notes)
 
 
 _STATES: dict[Weight, State] = {"invalid": "invalid", "suspect": "suspect"}
-Rule: TypeAlias = Callable[[Trial, Seen, Steps | None, Thresholds], Iterable[Ruling]]
+Rule: TypeAlias = Callable[[Trial, TrialState, Steps | None, Thresholds], Iterable[Ruling]]
 
 
-def work_is_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def work_is_complete(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """G1: a program that exits 0 after half of the work is not faster."""
     planned = trial.cell.workload.units()
     done = 0 if steps is None else len(steps.numbers)
     if planned is not None and done != planned:
-        yield Ruling("invalid", f"{done} of {planned} steps were done.")
+        yield Ruling("work.incomplete", "invalid", "workload", f"{done} of {planned} steps were done.")
 
 
-def tenants_met(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def tenants_met(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """Only the time in which all tenants worked counts, and there must be some of it."""
-    if not seen.neighbours:
+    if not state.neighbours:
         return
-    if seen.died:
-        yield Ruling("invalid", "the workload ended before all tenants were ready, so that they never ran together.")
-    elif (window_ns := overlap_ns(seen.marks, seen.neighbours, seen.result)) is None:
-        yield Ruling("invalid", "the tenants never worked at the same time: give the shorter ones more to do.")
+    if state.died:
+        sentence = "the workload ended before all tenants were ready, so that they never ran together."
+        yield Ruling("tenants.never-ready", "invalid", "workload", sentence)
+    elif (window_ns := overlap_ns(state.marks, state.neighbours, state.result)) is None:
+        sentence = "the tenants never worked at the same time: give the shorter ones more to do."
+        yield Ruling("tenants.never-together", "invalid", "", sentence)
     elif steps is None:
-        yield from _was_never_alone(window_ns, run_ns(seen.result), limits)
+        yield from _was_never_alone(window_ns, run_ns(state.result), limits)
     else:
-        inside = steps_from(within(seen.marks, window_ns))
+        inside = steps_from(within(state.marks, window_ns))
         count = 0 if inside is None else len(inside.numbers)
         if count < limits.overlap_steps:
-            yield Ruling("invalid", f"only {count} steps lie in the time in which all tenants worked.")
+            sentence = f"only {count} steps lie in the time in which all tenants worked."
+            yield Ruling("tenants.few-steps", "invalid", "workload", sentence)
 
 
 def _was_never_alone(
@@ -93,126 +182,135 @@ def _was_never_alone(
     share = (window_ns[1] - window_ns[0]) / (whole_ns[1] - whole_ns[0])
     if share < limits.coverage_share:
         sentence = f"the workload marks no steps, and the others worked for only {share:.0%} of its time"
-        yield Ruling("invalid", f"{sentence}: give them more to do.")
+        yield Ruling("tenants.alone", "invalid", "workload", f"{sentence}: give them more to do.")
 
 
-def marks_are_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
-    if seen.lost_marks:
-        yield Ruling("suspect", f"the mark buffer was full: {seen.lost_marks} marks are missing.")
+def marks_are_complete(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    if state.lost_marks:
+        sentence = f"the mark buffer was full: {state.lost_marks} marks are missing."
+        yield Ruling("marks.lost", "suspect", "workload", sentence)
 
 
-def marks_add_up(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def marks_add_up(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """Stall, copy and compute lie in the step and do not overlap: together they are no longer than it is."""
     if steps is None:
         return
     parts_s = sum(float(np.nansum(steps.seconds[name])) for name in PARTS if name in steps.seconds)
     whole_s = float(np.nansum(steps.seconds["step"]))
     if parts_s > whole_s * (1 + limits.marks_share):
-        yield Ruling("suspect", f"the marks do not add up: {parts_s:.3f} s of parts in {whole_s:.3f} s of steps.")
+        sentence = f"the marks do not add up: {parts_s:.3f} s of parts in {whole_s:.3f} s of steps."
+        yield Ruling("marks.sum", "suspect", "workload", sentence)
 
 
-def script_was_marked(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def script_was_marked(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """What `tare_inside.attach` says of itself; nothing, where the command imported no torch."""
-    said = seen.facts.get("attach", {})
-    if said.get("state") == "gave up":
+    reported = state.facts.get("attach", {})
+    if reported.get("state") == "gave up":
         upto = "no step of the script is marked" if steps is None else "the script is marked only in its first part"
-        yield Ruling("note", f"{upto}: a fault of tare's own ({said.get('why')}); the script ran on untouched by it.")
-    elif said and steps is None:
-        yield Ruling("note", "the script imports torch, but no training or inference loop was seen: it is timed whole.")
+        sentence = f"{upto}: a fault of tare's own ({reported.get('why')}); the script ran on untouched by it."
+        yield Ruling("script.marking-failed", "note", "workload", sentence)
+    elif reported and steps is None:
+        sentence = "the script imports torch, but no training or inference loop was seen: it is timed whole."
+        yield Ruling("script.no-loop", "note", "workload", sentence)
 
 
-def nothing_was_swapped(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def nothing_was_swapped(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M23."""
-    pages = grew(seen, "memory.pswpin") + grew(seen, "memory.pswpout")
+    pages = grew(state, "memory.pswpin") + grew(state, "memory.pswpout")
     if pages:
-        yield Ruling("invalid", f"the device swapped {pages:.0f} pages during the trial.")
+        yield Ruling("memory.swapped", "invalid", "memory", f"the device swapped {pages:.0f} pages during the trial.")
 
 
-def nothing_was_stolen(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def nothing_was_stolen(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M25: a hypervisor that took the cores away."""
-    share = grew(seen, "cpu.steal_s") / _capacity_s(seen)
+    share = grew(state, "cpu.steal_s") / _capacity_s(state)
     if share > limits.steal_suspect_share:
         weight: Weight = "invalid" if share > limits.steal_invalid_share else "suspect"
-        yield Ruling(weight, f"the hypervisor took {share:.1%} of the CPU time away (steal).")
+        yield Ruling("cpu.steal", weight, "cpu", f"the hypervisor took {share:.1%} of the CPU time away (steal).")
 
 
-def nobody_else_worked(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def nobody_else_worked(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M25: CPU time of neither the workload's cgroup nor the sampler."""
-    if "cgroup.cpu_s" not in seen.readings or seen.sampler is None:
+    if "cgroup.cpu_s" not in state.readings or state.sampler is None:
         return
-    tenants = ["cgroup.cpu_s", *(f"tenant{number}.cgroup.cpu_s" for number in range(1, len(seen.neighbours) + 1))]
-    ours_s = sum(grew(seen, channel) for channel in tenants) + seen.sampler.cpu_s
-    foreign_s = grew(seen, "cpu.busy_s") - ours_s
-    share = foreign_s / _capacity_s(seen)
+    tenants = ["cgroup.cpu_s", *(f"tenant{number}.cgroup.cpu_s" for number in range(1, len(state.neighbours) + 1))]
+    ours_s = sum(grew(state, channel) for channel in tenants) + state.sampler.cpu_s
+    foreign_s = grew(state, "cpu.busy_s") - ours_s
+    share = foreign_s / _capacity_s(state)
     if share > limits.foreign_suspect_share:
         weight: Weight = "invalid" if share > limits.foreign_invalid_share else "suspect"
-        yield Ruling(weight, f"other processes used {share:.1%} of the device's CPU time.")
+        yield Ruling("cpu.foreign", weight, "cpu", f"other processes used {share:.1%} of the device's CPU time.")
 
 
-def sampling_was_complete(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def sampling_was_complete(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M27, M32."""
-    if (report := seen.sampler) is None:
+    if (report := state.sampler) is None:
         return
     planned = report.ticks + report.missed
     if planned and report.ticks / planned < limits.coverage_share:
-        yield Ruling("note", f"the series are partial: {report.ticks} of {planned} samples were taken.")
+        sentence = f"the series are partial: {report.ticks} of {planned} samples were taken."
+        yield Ruling("sampler.partial", "note", "sampler", sentence)
     if planned and report.longest_gap_s > limits.gap_periods * report.seconds / planned:
-        yield Ruling("note", f"the series have a gap of {report.longest_gap_s:.1f} s.")
+        yield Ruling("sampler.gap", "note", "sampler", f"the series have a gap of {report.longest_gap_s:.1f} s.")
     if report.seconds >= 1 and report.cpu_s / report.seconds > limits.observer_share:
-        yield Ruling("suspect", f"the sampler itself used {report.cpu_s / report.seconds:.1%} of a core.")
-    yield from (Ruling("note", sentence) for sentence in report.lost)
+        sentence = f"the sampler itself used {report.cpu_s / report.seconds:.1%} of a core."
+        yield Ruling("sampler.cost", "suspect", "sampler", sentence)
+    yield from report.lost
 
 
-def clocks_kept_step(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def clocks_kept_step(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M26."""
-    before, after = seen.clocks_before, clocks()
+    before, after = state.clocks_before, clocks()
     moved = {name: after[name] - before[name] for name in before}
     slept_s = moved["boottime_s"] - moved["monotonic_s"]
-    slept_s += seen.facts.get("place", {}).get("clock", {}).get("slept_s", 0.0)  # of a device with clocks of its own
+    slept_s += state.facts.get("place", {}).get("clock", {}).get("slept_s", 0.0)  # of a device with clocks of its own
     if slept_s > limits.sleep_s:
-        yield Ruling("invalid", f"the machine slept {slept_s:.0f} s.")
+        yield Ruling("clock.slept", "invalid", "clock", f"the machine slept {slept_s:.0f} s.")
     stepped_s = moved["realtime_s"] - moved["boottime_s"]
     if abs(stepped_s) > limits.wall_step_s:
-        yield Ruling("note", f"the wall clock was set by {stepped_s:+.1f} s; durations are not touched by it.")
+        sentence = f"the wall clock was set by {stepped_s:+.1f} s; durations are not touched by it."
+        yield Ruling("clock.set", "note", "clock", sentence)
 
 
-def steps_are_steady(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def steps_are_steady(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M13: steady state is tested, not assumed."""
     if steps is None or (values := steps.measured("step")).size < 20:
         return
     first, second = (float(np.median(half)) for half in np.array_split(values, 2))
     change = second / first - 1 if first > 0 else 0.0
     if abs(change) > limits.steady_share:
-        yield Ruling("note", f"no steady state: the second half of the steps took {change:+.0%} against the first.")
+        sentence = f"no steady state: the second half of the steps took {change:+.0%} against the first."
+        yield Ruling("steps.unsteady", "note", "workload", sentence)
 
 
-def throttling_is_seen(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def throttling_is_seen(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """CFS throttling next to every time: with a quota it is the finding, without one it would be a surprise."""
-    times = grew(seen, "cgroup.nr_throttled")
+    times = grew(state, "cgroup.nr_throttled")
     if times:
-        spent_s = grew(seen, "cgroup.throttled_s")
-        yield Ruling("note", f"throttled by the CPU quota {times:.0f} times, {spent_s:.2f} s in all.")
+        spent_s = grew(state, "cgroup.throttled_s")
+        sentence = f"throttled by the CPU quota {times:.0f} times, {spent_s:.2f} s in all."
+        yield Ruling("cpu.quota", "note", "workload", sentence)
 
 
-def gpus_were_as_asked(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def gpus_were_as_asked(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M19-M21 and M25, of GPUs."""
-    yield from (Ruling(weight, sentence) for weight, sentence in gpu_trouble(seen, limits))
+    yield from gpu_trouble(state, limits)
 
 
-def sensors_were_sound(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def sensors_were_sound(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M17, M19, M21, M27-M29, E4: heat, clocks and power."""
-    yield from (Ruling(weight, sentence) for weight, sentence in sensor_trouble(seen, limits))
+    yield from sensor_trouble(state, limits)
 
 
-def every_epoch_was_cold(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def every_epoch_was_cold(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """What was asked of the page cache holds in every epoch, or the epochs are not what the study says."""
-    yield from (Ruling("invalid", sentence) for sentence in cold_epochs_trouble(seen.facts))
+    yield from cold_epochs_trouble(state.facts)
 
 
-def emulation_is_told(trial: Trial, seen: Seen, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+def emulation_is_told(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """Nobody is to mistake emulation for virtualisation."""
-    if note := seen.facts.get("place", {}).get("accel_note"):
-        yield Ruling("note", str(note))
+    if note := state.facts.get("place", {}).get("accel_note"):
+        yield Ruling("platform.emulated", "note", "platform", str(note))
 
 
 RULES: tuple[Rule, ...] = (
@@ -232,6 +330,6 @@ RULES: tuple[Rule, ...] = (
 OF_TIMES: tuple[Rule, ...] = (nothing_was_stolen, nobody_else_worked, sampling_was_complete, steps_are_steady)
 
 
-def _capacity_s(seen: Seen) -> float:
+def _capacity_s(state: TrialState) -> float:
     kinds = ("busy", "idle", "iowait", "steal")
-    return sum(grew(seen, f"cpu.{kind}_s") for kind in kinds) or float("inf")
+    return sum(grew(state, f"cpu.{kind}_s") for kind in kinds) or float("inf")

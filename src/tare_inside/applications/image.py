@@ -29,9 +29,10 @@ class Task(object):
 
 def prepare(folder, options):
     """The task, and where its tensors are wanted."""
-    from tare_inside import tasks, weights
     from tare_inside.data import imagenet
     from tare_inside.models import resnet50
+    from tare_inside.programs import tasks
+    from tare_inside.programs import tasks as weights
 
     side = options.get("pixels") or resnet50.INPUT[-1]
     pictures = imagenet.Dataset(folder, pixels=side)

@@ -15,39 +15,40 @@ class Task(object):
         self.items = len(questions)
 
     def pre(self, items):
-        from tare_inside import answer_span
+        from tare_inside.formats import tokens
 
         rows, known = [], []
         for item in items:
-            asked = self._questions[item]
-            own = answer_span.windows(self._tokeniser, asked["question"], asked["context"], self._length)
+            requested = self._questions[item]
+            own = tokens.windows(self._tokeniser, requested["question"], requested["context"], self._length)
             rows += own
-            known.append((asked["context"], own))
-        return answer_span.padded(rows, self._length, self._tokeniser.number("[PAD]")), known
+            known.append((requested["context"], own))
+        return tokens.padded(rows, self._length, self._tokeniser.number("[PAD]")), known
 
     def post(self, outputs, known):
-        from tare_inside import answer_span
+        from tare_inside.formats import tokens
 
         starts, ends = (scores.float().cpu() for scores in outputs)
         answers, place = [], 0
         for text, rows in known:
             after = place + len(rows)
-            answers.append(answer_span.answer(text, rows, starts[place:after], ends[place:after]))
+            answers.append(tokens.answer(text, rows, starts[place:after], ends[place:after]))
             place = after
         return answers
 
 
 def prepare(folder, options):
     """The task, and where its tensors are wanted."""
-    from tare_inside import tasks, weights
     from tare_inside.data import questions
     from tare_inside.models import bert_large
+    from tare_inside.programs import tasks
+    from tare_inside.programs import tasks as weights
 
-    asked, length = questions.Dataset(folder), options.get("length") or bert_large.INPUT[0]
-    tokeniser = asked.tokeniser(bert_large.VOCABULARY)
+    requested, length = questions.Dataset(folder), options.get("length") or bert_large.INPUT[0]
+    tokeniser = requested.tokeniser(bert_large.VOCABULARY)
     network = weights.seeded(MODEL, options["seed"], (), options["scale"])
-    task = Task(asked, tokeniser, length, None)
-    example, _ = task.pre(range(min(options["batch"], len(asked))))
+    task = Task(requested, tokeniser, length, None)
+    example, _ = task.pre(range(min(options["batch"], len(requested))))
     # A long text takes several rows, so that batches differ in size.
     task.infer, tensors_on = tasks.open_backend(network, example, dict(options, any_batch=True))
     return task, tensors_on

@@ -33,9 +33,10 @@ class Task(object):
 
 def prepare(folder, options):
     """The task, and where its tensors are wanted."""
-    from tare_inside import tasks, weights
     from tare_inside.data import criteo
     from tare_inside.models import dlrm
+    from tare_inside.programs import tasks
+    from tare_inside.programs import tasks as weights
 
     log = criteo.Dataset(folder, rows=dlrm.table_rows(options["scale"]))
     network = weights.seeded(MODEL, options["seed"], (), options["scale"])

@@ -23,7 +23,7 @@ class Task(object):
     def infer(self, features, lengths):
         import torch
 
-        from tare_inside import transducer_decoding
+        from tare_inside.formats import speech as transducer_decoding
 
         encoded = self._encode(features)
         lengths = torch.div(lengths + REDUCED - 1, REDUCED, rounding_mode="floor")
@@ -53,9 +53,11 @@ def prepare(folder, options):
     """The task, and where its tensors are wanted."""
     import torch
 
-    from tare_inside import tasks, transducer_decoding, weights
     from tare_inside.data import speech
-    from tare_inside.log_mel import HOP, RATE_HZ, SPLICED, LogMel
+    from tare_inside.formats import speech as transducer_decoding
+    from tare_inside.formats.speech import HOP, RATE_HZ, SPLICED, LogMel
+    from tare_inside.programs import tasks
+    from tare_inside.programs import tasks as weights
 
     clips, hear = speech.Dataset(folder), LogMel()
     features, _ = padded([hear(clips[0][0])])

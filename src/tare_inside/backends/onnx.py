@@ -67,12 +67,12 @@ def _has_two_exporters(torch):
 def _session(path, options):
     import onnxruntime
 
-    asked = onnxruntime.SessionOptions()
+    requested = onnxruntime.SessionOptions()
     if options.get("threads") is not None:
-        asked.intra_op_num_threads = options["threads"]
-    asked.log_severity_level = 3  # errors; a warning for each initialiser that nobody uses helps no one
+        requested.intra_op_num_threads = options["threads"]
+    requested.log_severity_level = 3  # errors; a warning for each initialiser that nobody uses helps no one
     try:
-        return onnxruntime.InferenceSession(path, asked, providers=[_PROVIDERS[options["device"]]])
+        return onnxruntime.InferenceSession(path, requested, providers=[_PROVIDERS[options["device"]]])
     except Exception as problem:  # its classes come from C++ and differ between versions
         raise ValueError("ONNX Runtime cannot open the exported network: {}".format(str(problem)[:300]))
 

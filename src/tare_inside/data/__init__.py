@@ -7,6 +7,6 @@ CLASSES where there are some, NEEDS (modules that making and reading need beside
     make(folder, count, seed, processes, report)      makes a synthetic one unless it is there (see making.py)
     maker(count, seed)                                from a unit to its files, as pairs of name and bytes
     obstacle(folder, items)                           why it cannot be used, as a sentence; None if it can
-    recognise(folder), describe(folder)               for `tare data check`: looks at the files, not at a manifest
+    recognise(folder), describe(folder)               for `tare device data check`: by the files, not by a manifest
     Dataset(folder, ...)                              items, each read and decoded at each read; len(), .classes
 """

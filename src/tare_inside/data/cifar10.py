@@ -8,7 +8,8 @@ The real one has 50,000 items to train on and 10,000 to test. The pickles are re
 
 import os
 
-from tare_inside import making, pictures, plain_pickle
+from tare_inside.formats import files, pictures
+from tare_inside.making import make as making
 
 TITLE = "CIFAR-10"
 KIND = "image"
@@ -49,7 +50,7 @@ def maker(count, seed):
             return [(os.path.join(PYTHON, _TRAIN[unit]), _batch(seed, patterns, items, about))]
         test = _batch(seed, patterns, range(count, count + count // _BATCHES), "testing batch 1 of 1")
         meta = {"num_cases_per_batch": count // _BATCHES, "label_names": list(NAMES), "num_vis": _ITEM_BYTES}
-        return [(os.path.join(PYTHON, _TEST), test), (os.path.join(PYTHON, _META), plain_pickle.write(meta))]
+        return [(os.path.join(PYTHON, _TEST), test), (os.path.join(PYTHON, _META), files.write(meta))]
 
     return files_of
 
@@ -65,8 +66,8 @@ def _batch(seed, patterns, items, about):
         images.append(mixed.to_bytes(_ITEM_BYTES, "big"))
         labels.append(label)
         names.append("{}_s_{:06d}.png".format(NAMES[label], index))
-    rows = plain_pickle.array(len(labels), _ITEM_BYTES, b"".join(images))
-    return plain_pickle.write({"batch_label": about, "labels": labels, "data": rows, "filenames": names})
+    rows = files.array(len(labels), _ITEM_BYTES, b"".join(images))
+    return files.write({"batch_label": about, "labels": labels, "data": rows, "filenames": names})
 
 
 def obstacle(folder, items):
@@ -88,7 +89,7 @@ def recognise(folder):
 
 
 def describe(folder):
-    """What is there, for `tare data check`."""
+    """What is there, for `tare device data check`."""
     problems, items, size, labels = [], 0, 0, set()
     paths, opened = _version(folder)
     for path in paths:
@@ -164,9 +165,9 @@ def _version(folder):
 
 def _open_pickle(path):
     content = pictures.read(path)
-    held = plain_pickle.read(content, path)
+    held = files.read(content, path)
     rows, labels = (held.get(key) for key in (b"data", b"labels")) if isinstance(held, dict) else (None, None)
-    fits = isinstance(rows, plain_pickle.Array) and isinstance(labels, list)
+    fits = isinstance(rows, files.Array) and isinstance(labels, list)
     if not fits or rows.shape != (len(labels), _ITEM_BYTES):
         raise ValueError(
             "{}: this is not a batch of CIFAR-10 (a label and {} bytes an item).".format(path, _ITEM_BYTES)

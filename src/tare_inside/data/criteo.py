@@ -10,7 +10,8 @@ import math
 import os
 import re
 
-from tare_inside import lines, making
+from tare_inside.formats import files
+from tare_inside.making import make as making
 
 TITLE = "Criteo Kaggle click log"
 KIND = "clicks"
@@ -71,7 +72,7 @@ def obstacle(folder, items):
     try:
         paths, there = _files(folder), 0
         for path in paths:
-            there += lines.count(path, items - there)
+            there += files.count(path, items - there)
         with open(paths[0], "rb") as file:
             fields(file.readline().rstrip(b"\n"), paths[0] + ":1")
     except (OSError, ValueError) as problem:
@@ -91,7 +92,7 @@ def recognise(folder):
 
 
 def describe(folder):
-    """What is there, for `tare data check`."""
+    """What is there, for `tare device data check`."""
     problems, items, size, clicked = [], 0, 0, 0
     for path in _files(folder):
         with open(path, "rb") as file:
@@ -131,7 +132,7 @@ class Dataset(object):
 
         self._view = (folder, tuple(rows))
         self._tensor, self._floats, self._rows = torch.tensor, torch.float32, tuple(rows)
-        self._log = lines.Lines(_files(folder))
+        self._log = files.Lines(_files(folder))
         self.classes = 2
 
     def __len__(self):
@@ -153,9 +154,9 @@ class Dataset(object):
 
 def _files(folder):
     if not os.path.isdir(folder):
-        raise FileNotFoundError("{}: there is no such folder.".format(folder))
+        raise FileNotFoundError("{}: no such folder.".format(folder))
     names = sorted(name for name in os.listdir(folder) if name.startswith("train") and name.endswith(".txt"))
     names = [name for name in names if os.path.getsize(os.path.join(folder, name))]
     if not names:
-        raise ValueError("{}: there is no train.txt in it that is not empty.".format(folder))
+        raise ValueError("{}: no train.txt in it that is not empty.".format(folder))
     return [os.path.join(folder, name) for name in names]

@@ -11,7 +11,9 @@ import csv
 import math
 import os
 
-from tare_inside import making, pictures, scenes
+from tare_inside.formats import pictures
+from tare_inside.making import make as making
+from tare_inside.making import synthetic
 
 TITLE = "GLD-23k"
 KIND = "image"
@@ -55,7 +57,7 @@ def maker(count, seed):
             lines = [",".join(_COLUMNS)] + ["{},{},{}".format(*row) for row in rows]
             return [(TABLE, "\n".join(lines).encode() + b"\n")]
         if not made:
-            made.append(scenes.Scenes(seed, _WIDTH, _HEIGHT, _QUALITY))
+            made.append(synthetic.Scenes(seed, _WIDTH, _HEIGHT, _QUALITY))
         return _pictures(made[0], seed, range((unit - 1) * _UNIT, min(count, unit * _UNIT)))
 
     return files_of
@@ -90,7 +92,7 @@ def obstacle(folder, items):
 
 
 def describe(folder):
-    """What is there, for `tare data check`."""
+    """What is there, for `tare device data check`."""
     return pictures.described(*_table(folder))
 
 

@@ -9,7 +9,9 @@ and shapes of the real ones.
 import math
 import os
 
-from tare_inside import making, pictures, scenes
+from tare_inside.formats import pictures
+from tare_inside.making import make as making
+from tare_inside.making import synthetic
 
 TITLE = "ImageNet subset"
 KIND = "image"
@@ -48,7 +50,7 @@ def make(folder, count=ITEMS, seed=0, processes=None, report=None):
 
 def maker(count, seed):
     """From a unit to its files."""
-    artist = scenes.Scenes(seed, _MOST, _MOST, _QUALITY)
+    artist = synthetic.Scenes(seed, _MOST, _MOST, _QUALITY)
     classes = min(CLASSES, count)
 
     def files_of(unit):
@@ -87,7 +89,7 @@ def obstacle(folder, items):
 
 
 def describe(folder):
-    """What is there, for `tare data check`."""
+    """What is there, for `tare device data check`."""
     return pictures.described(*_listed(folder))
 
 
@@ -107,15 +109,13 @@ class Dataset(pictures.Pictures):
 def _listed(folder):
     """Paths, labels and the number of classes: each folder with pictures in it is a class, in the order of names."""
     if not os.path.isdir(folder):
-        raise FileNotFoundError("{}: there is no such folder.".format(folder))
+        raise FileNotFoundError("{}: no such folder.".format(folder))
     top, names = _class_folders(folder)
     paths, labels = [], []
     for label, name in enumerate(names):
         found = pictures.listed_folder(os.path.join(top, name))
         if not found:
-            raise ValueError(
-                "{}: there is no picture in it, and each folder is a class.".format(os.path.join(top, name))
-            )
+            raise ValueError("{}: no picture in it, and each folder is a class.".format(os.path.join(top, name)))
         paths += found
         labels += [label] * len(found)
     if not paths:

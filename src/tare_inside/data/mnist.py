@@ -10,7 +10,8 @@ import os
 import random
 import struct
 
-from tare_inside import making, pictures
+from tare_inside.formats import pictures
+from tare_inside.making import make as making
 
 TITLE = "MNIST"
 ITEMS = 60000
@@ -76,17 +77,17 @@ def recognise(folder):
 
 
 def describe(folder):
-    """What is there, for `tare data check`."""
-    said = {"classes": CLASSES, "problems": [problem for problem in [obstacle(folder, 0)] if problem]}
-    if not said["problems"]:
+    """What is there, for `tare device data check`."""
+    reported = {"classes": CLASSES, "problems": [problem for problem in [obstacle(folder, 0)] if problem]}
+    if not reported["problems"]:
         images, labels = _files(folder)
-        said["items"] = _count(images, _IMAGE_HEADER, _IMAGE_MAGIC, _IMAGE_BYTES)
-        said["bytes"] = os.path.getsize(images) + os.path.getsize(labels)
+        reported["items"] = _count(images, _IMAGE_HEADER, _IMAGE_MAGIC, _IMAGE_BYTES)
+        reported["bytes"] = os.path.getsize(images) + os.path.getsize(labels)
         found = set(pictures.read(labels)[_LABEL_HEADER.size :])
-        said["classes"] = len(found)
+        reported["classes"] = len(found)
         if max(found) >= CLASSES:
-            said["problems"].append("{}: it has labels above {}.".format(labels, CLASSES - 1))
-    return said
+            reported["problems"].append("{}: it has labels above {}.".format(labels, CLASSES - 1))
+    return reported
 
 
 class Dataset(object):
@@ -126,8 +127,9 @@ def _files(folder):
         if os.path.exists(images) and os.path.exists(labels):
             return images, labels
     raise FileNotFoundError(
-        "{}: there is no {} with its {}. Unpack the .gz files of MNIST there, or leave data_path out "
-        "for synthetic data.".format(folder, IMAGES, LABELS)
+        "{}: no {} with its {}. Unpack the .gz files of MNIST there, or leave data_path out for synthetic data.".format(
+            folder, IMAGES, LABELS
+        )
     )
 
 

@@ -8,7 +8,9 @@ The real development set has 10,570 questions on 2,067 paragraphs of 48 articles
 import json
 import os
 
-from tare_inside import making, pictures, prose, words
+from tare_inside.formats import pictures, tokens
+from tare_inside.making import make as making
+from tare_inside.making import synthetic
 
 TITLE = "SQuAD v1.1"
 KIND = "questions"
@@ -36,13 +38,13 @@ def maker(count, seed):
     """From the one unit there is to its two files."""
 
     def files_of(unit):
-        writer = prose.Prose(seed)
+        writer = synthetic.Prose(seed)
         articles = [
             _article(writer, seed, range(first, min(count, first + _AN_ARTICLE)))
             for first in range(0, count, _AN_ARTICLE)
         ]
         yield FILES[0], json.dumps({"data": articles, "version": "1.1"}).encode()
-        yield words.FILE, words.as_file(words.vocabulary(writer.words))
+        yield tokens.FILE, tokens.as_file(tokens.vocabulary(writer.words))
 
     return files_of
 
@@ -54,8 +56,8 @@ def _article(writer, seed, indices):
         here = making.chance("questions", seed, first)
         sentences = [writer.sentence(here) for _ in range(here.randrange(4, 9))]
         context = _text([word for sentence in sentences for word in sentence])
-        asked = range(first, min(indices[-1] + 1, first + _A_PARAGRAPH))
-        paragraphs.append({"context": context, "qas": [_question(writer, here, context, index) for index in asked]})
+        requested = range(first, min(indices[-1] + 1, first + _A_PARAGRAPH))
+        paragraphs.append({"context": context, "qas": [_question(writer, here, context, index) for index in requested]})
     return {"title": "_".join(writer.phrase(luck, 2)).title(), "paragraphs": paragraphs}
 
 
@@ -64,13 +66,13 @@ def _question(writer, luck, context, index):
     pieces = context.split(" ")
     begin = luck.randrange(len(pieces) - 3)
     around = [word.strip(",.").lower() for word in pieces[max(0, begin - 4) : begin]]
-    asked = [luck.choice(_STARTS)] + around + [word.lower() for word in writer.phrase(luck, luck.randrange(3, 8))]
+    requested = [luck.choice(_STARTS)] + around + [word.lower() for word in writer.phrase(luck, luck.randrange(3, 8))]
     start = len(" ".join(pieces[:begin])) + (1 if begin else 0)
     answers = []
     for length in (luck.randrange(1, 4), luck.randrange(1, 4), luck.randrange(1, 3)):
         text = " ".join(pieces[begin : begin + length]).rstrip(",.")
         answers.append({"answer_start": start, "text": text})
-    return {"answers": answers, "question": " ".join(asked) + "?", "id": "{:024x}".format(index + (1 << 90))}
+    return {"answers": answers, "question": " ".join(requested) + "?", "id": "{:024x}".format(index + (1 << 90))}
 
 
 def _text(pieces):
@@ -94,19 +96,19 @@ def recognise(folder):
 
 
 def describe(folder):
-    """What is there, for `tare data check`."""
+    """What is there, for `tare device data check`."""
     path = _path(folder)
-    said = {"bytes": os.path.getsize(path), "problems": []}
+    reported = {"bytes": os.path.getsize(path), "problems": []}
     try:
-        asked = _asked(folder)
+        requested = _asked(folder)
     except ValueError as problem:
-        return dict(said, problems=[str(problem)])
-    for item in asked:
+        return dict(reported, problems=[str(problem)])
+    for item in requested:
         for answer in item["answers"]:
             begin = answer["answer_start"]
             if item["context"][begin : begin + len(answer["text"])] != answer["text"]:
-                said["problems"].append("{}: the answer to {} is not where it says.".format(path, item["id"]))
-    return dict(said, items=len(asked), vocabulary=os.path.exists(os.path.join(folder, words.FILE)))
+                reported["problems"].append("{}: the answer to {} is not where it says.".format(path, item["id"]))
+    return dict(reported, items=len(requested), vocabulary=os.path.exists(os.path.join(folder, tokens.FILE)))
 
 
 class Dataset(object):
@@ -124,7 +126,7 @@ class Dataset(object):
 
     def tokeniser(self, size=None):
         """WordPiece by the folder's vocab.txt, else by a vocabulary made from the texts."""
-        return words.opened(self._folder, [_path(self._folder)], size)
+        return tokens.opened(self._folder, [_path(self._folder)], size)
 
     def __reduce__(self):
         return Dataset, (self._folder,)
@@ -146,10 +148,15 @@ def _asked(folder):
     try:
         articles = json.loads(pictures.read(path).decode("utf-8"))["data"]
         found = [
-            {"id": asked["id"], "question": asked["question"], "context": part["context"], "answers": asked["answers"]}
+            {
+                "id": requested["id"],
+                "question": requested["question"],
+                "context": part["context"],
+                "answers": requested["answers"],
+            }
             for article in articles
             for part in article["paragraphs"]
-            for asked in part["qas"]
+            for requested in part["qas"]
         ]
     except (ValueError, KeyError, TypeError) as problem:
         raise ValueError("{}: this is not SQuAD v1.1: {!r}".format(path, problem))

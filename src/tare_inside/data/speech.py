@@ -10,13 +10,15 @@ import io
 import os
 import wave
 
-from tare_inside import making, pictures, prose, voices
+from tare_inside.formats import pictures
+from tare_inside.making import make as making
+from tare_inside.making import synthetic
 
 TITLE = "speech clips (LibriSpeech)"
 KIND = "speech"
 FORMAT = "LibriSpeech folders with WAV"
 ITEMS = 1200
-BYTES = ITEMS * (44 + 2 * 15 * voices.RATE_HZ)
+BYTES = ITEMS * (44 + 2 * 15 * synthetic.RATE_HZ)
 
 CLIP_S = 15
 
@@ -39,7 +41,7 @@ def make(folder, count=ITEMS, seed=0, processes=None, report=None):
 
 def maker(count, seed):
     """From a unit to its files: the clips of a chapter, and what is said in them."""
-    speaker, writer = voices.Voices(seed), prose.Prose(seed)
+    speaker, writer = synthetic.Voices(seed), synthetic.Prose(seed)
 
     def files_of(unit):
         name = "{}-{}".format(1000 + unit // 3, 100000 + unit)
@@ -58,7 +60,7 @@ def maker(count, seed):
 def _as_wav(samples):
     into = io.BytesIO()
     file = wave.open(into, "wb")
-    file.setparams((1, 2, voices.RATE_HZ, len(samples) // 2, "NONE", "not compressed"))
+    file.setparams((1, 2, synthetic.RATE_HZ, len(samples) // 2, "NONE", "not compressed"))
     file.writeframes(samples)
     file.close()
     return into.getvalue()
@@ -81,18 +83,18 @@ def recognise(folder):
 
 
 def describe(folder):
-    """What is there, for `tare data check`."""
+    """What is there, for `tare device data check`."""
     problems, sizes, seconds = [], [], 0.0
     paths, _ = _transcribed(folder)
     for path in paths:
         try:
             content = pictures.read(path)
-            seconds += len(_samples(content, path)) / (2.0 * voices.RATE_HZ)
+            seconds += len(_samples(content, path)) / (2.0 * synthetic.RATE_HZ)
             sizes.append(len(content))
         except ValueError as problem:
             problems.append(str(problem))
-    said = {"items": len(paths), "problems": problems, "seconds": round(seconds, 3)}
-    return dict(said, **pictures.sizes_said(sizes)) if sizes else said
+    reported = {"items": len(paths), "problems": problems, "seconds": round(seconds, 3)}
+    return dict(reported, **pictures.size_statistics(sizes)) if sizes else reported
 
 
 class Dataset(object):
@@ -130,7 +132,7 @@ def _samples(content, path):
             samples = file.readframes(frames)
     except (wave.Error, EOFError) as problem:
         raise ValueError("{}: this is not a WAV file: {}".format(path, problem or "it ends too early"))
-    if form != (voices.RATE_HZ, 1, 2):
+    if form != (synthetic.RATE_HZ, 1, 2):
         raise ValueError(
             "{}: it has {} Hz, {} channel(s) and {} bit; 16000 Hz, one channel and 16 bit are wanted.".format(
                 path, form[0], form[1], 8 * form[2]
@@ -150,9 +152,7 @@ def _transcribed(folder):
             if name.endswith(_TRANSCRIPT):
                 found += _read_transcript(top, name)
     if not found:
-        raise FileNotFoundError(
-            "{}: there is no clip in it: WAV files with a NAME{} beside them.".format(folder, _TRANSCRIPT)
-        )
+        raise FileNotFoundError("{}: no clip in it: WAV files with a NAME{} beside them.".format(folder, _TRANSCRIPT))
     return [path for path, _ in found], [text for _, text in found]
 
 

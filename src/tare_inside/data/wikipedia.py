@@ -8,7 +8,9 @@ The count is that of articles: WikiText-103 has 28,475, 103 million words, 540 M
 
 import os
 
-from tare_inside import making, prose, words
+from tare_inside.formats import tokens as words
+from tare_inside.making import make as making
+from tare_inside.making import synthetic
 
 TITLE = "Wikipedia"
 KIND = "text"
@@ -36,7 +38,7 @@ def make(folder, count=ITEMS, seed=0, processes=None, report=None):
 
 def maker(count, seed):
     """From a unit to its files: the vocabulary first, then files of some articles each."""
-    writer = prose.Prose(seed)
+    writer = synthetic.Prose(seed)
 
     def files_of(unit):
         if unit == 0:
@@ -86,7 +88,7 @@ def recognise(folder):
 
 
 def describe(folder):
-    """What is there, for `tare data check`."""
+    """What is there, for `tare device data check`."""
     problems, size, articles = [], 0, 0
     for path in _texts(folder):
         try:
@@ -97,8 +99,8 @@ def describe(folder):
                     articles += line.startswith(b" = ") and not line.startswith(b" = = ")
         except (OSError, UnicodeDecodeError) as problem:
             problems.append("{}: {}".format(path, getattr(problem, "strerror", None) or "it is not UTF-8 text."))
-    said = {"bytes": size, "problems": problems, "vocabulary": os.path.exists(os.path.join(folder, words.FILE))}
-    return dict(said, items=articles) if articles else said
+    reported = {"bytes": size, "problems": problems, "vocabulary": os.path.exists(os.path.join(folder, words.FILE))}
+    return dict(reported, items=articles) if articles else reported
 
 
 class Dataset(object):
@@ -170,12 +172,10 @@ def _whole_words(content, cut_before):
 def _texts(folder):
     """The files of the text, sorted; the vocabulary is none of them."""
     if not os.path.isdir(folder):
-        raise FileNotFoundError("{}: there is no such folder.".format(folder))
+        raise FileNotFoundError("{}: no such folder.".format(folder))
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(_ENDINGS) and name != words.FILE]
     train = [name for name in names if name.startswith("wiki.train.")]
     paths = [os.path.join(folder, name) for name in train or names]
     if not any(os.path.getsize(path) for path in paths):
-        raise ValueError(
-            "{}: there is no text in it: no {} file that is not empty.".format(folder, " or ".join(_ENDINGS))
-        )
+        raise ValueError("{}: no text in it: no {} file that is not empty.".format(folder, " or ".join(_ENDINGS)))
     return [path for path in paths if os.path.getsize(path)]

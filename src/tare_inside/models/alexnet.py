@@ -12,7 +12,7 @@ def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width. Images: from 63 pixels."""
     from torch import nn
 
-    from tare_inside.layers.width import scaled
+    from tare_inside.layers import scaled
 
     c1, c2, c3, c4, hidden = (scaled(width, scale) for width in (64, 192, 384, 256, 4096))
     return nn.Sequential(

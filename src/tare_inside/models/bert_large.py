@@ -14,8 +14,7 @@ _HEADS, _HEAD_WIDTH, _LAYERS = 16, 64, 24
 
 def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its depth and of its heads."""
-    from tare_inside.layers.bert import QuestionAnswering
-    from tare_inside.layers.width import repeated
+    from tare_inside.layers import QuestionAnswering, repeated
 
     if classes != CLASSES:
         raise ValueError("BERT-large here scores where an answer starts and ends: 2 classes, not {}.".format(classes))

@@ -17,7 +17,7 @@ _BOTTOM, _TOP = (512, 256, 64, 16), (512, 256, 1)
 
 def table_rows(scale=1.0):
     """The rows of each table, in the order of the categories; a scale leaves the smallest ones as they are."""
-    from tare_inside.layers.width import checked
+    from tare_inside.layers import checked
 
     checked(scale)
     return tuple(min(rows, max(4, int(rows * scale + 0.5))) for rows in _ROWS)
@@ -25,7 +25,7 @@ def table_rows(scale=1.0):
 
 def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of the tables' rows."""
-    from tare_inside.layers.recommender import Recommender
+    from tare_inside.layers import Recommender
 
     if classes != CLASSES:
         raise ValueError("DLRM gives one score, how likely a click is: 1 class, not {}.".format(classes))

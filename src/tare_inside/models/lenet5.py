@@ -13,7 +13,7 @@ def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width."""
     from torch import nn
 
-    from tare_inside.layers.width import scaled
+    from tare_inside.layers import scaled
 
     c1, c2, h1, h2 = (scaled(width, scale, by=2) for width in (6, 16, 120, 84))
     return nn.Sequential(

@@ -10,7 +10,6 @@ FLOPS = 3409948416
 
 def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width, `classes` the vocabulary."""
-    from tare_inside.layers.width import scaled
-    from tare_inside.layers.word_lstm import WordLstm
+    from tare_inside.layers import WordLstm, scaled
 
     return WordLstm(classes, scaled(650, scale), layers=2)

@@ -11,8 +11,7 @@ LONGEST = 512
 
 def build(classes=CLASSES, scale=1.0):
     """The network, with the article's initialisation; `scale` is the share of its depth and of its width."""
-    from tare_inside.layers.mobilebert import MaskedLanguage
-    from tare_inside.layers.width import repeated, scaled
+    from tare_inside.layers import MaskedLanguage, repeated, scaled
 
     narrow = scaled(128, scale)  # the width of an embedded token, too
     return MaskedLanguage(classes, LONGEST, narrow, 4 * narrow, narrow, repeated(24, scale))

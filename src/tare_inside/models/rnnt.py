@@ -11,8 +11,7 @@ FEATURES = 240
 
 def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width."""
-    from tare_inside.layers.transducer import Transducer
-    from tare_inside.layers.width import scaled
+    from tare_inside.layers import Transducer, scaled
 
     encoded, predicted, joint = (scaled(width, scale) for width in (1024, 320, 512))
     return Transducer(FEATURES, encoded, predicted, joint, classes)

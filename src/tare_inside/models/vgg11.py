@@ -14,7 +14,7 @@ def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width."""
     from torch import nn
 
-    from tare_inside.layers.width import scaled
+    from tare_inside.layers import scaled
 
     channels, layers = 3, []
     for stage in _STAGES:

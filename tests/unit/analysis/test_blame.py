@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from figures import FakeStore, record
 
+from analysis_figures import FakeStore, record
 from tare.analysis.weighing import weigh
 from tare.records.model import Record
 

@@ -1,10 +1,10 @@
 """Levels, and what else tells cells apart."""
 
 import pytest
-from figures import record
 
+from analysis_figures import record
 from tare.analysis.cells import baseline_level, cells, resolve_factor
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 
 
 def labels(records, by):
@@ -27,8 +27,8 @@ def test_a_platform_that_was_run_in_two_ways_is_two_levels():
 
     assert labels([record("bare"), on, off], "platform") == [
         "bare",
-        "docker, platform.seccomp=true",
-        "docker, platform.seccomp=false",
+        "docker, seccomp on",
+        "docker, seccomp off",
     ]
 
 
@@ -37,8 +37,8 @@ def test_another_factor_that_varies_is_carried_by_the_label():
         record(platform, settings={"workload.batch": batch}) for platform in ("bare", "docker") for batch in (16, 64)
     ]
 
-    assert labels(made, "platform")[-1] == "docker, workload.batch=64"
-    assert labels(made, "workload.batch")[-1] == "64, platform=docker"
+    assert labels(made, "platform")[-1] == "docker, batch 64"
+    assert labels(made, "workload.batch")[-1] == "docker, batch 64"
 
 
 def test_settings_that_only_follow_another_are_not_repeated():
@@ -48,19 +48,19 @@ def test_settings_that_only_follow_another_are_not_repeated():
         for batch in (16, 64)
     ]
 
-    assert labels(made, "workload.batch")[-1] == "64, platform=docker"
+    assert labels(made, "workload.batch")[-1] == "docker, batch 64"
 
 
 def test_values_that_are_lists_can_be_told_apart():
     made = [record("bare", settings={"workload.argv": argv}) for argv in (["./a"], ["./a", "b"], ["./a+b"])]
 
-    assert labels(made, "workload.argv") == ['["./a"]', '["./a", "b"]', '["./a+b"]']
+    assert labels(made, "workload.argv") == ["a", "a b", "a+b"]
 
 
 def test_a_list_of_names_is_read_as_a_person_would_write_it():
     made = [record("runc", settings={"platform.isolation": layers}) for layers in ([], ["cpu"], ["cpu", "pids"])]
 
-    assert labels(made, "platform.isolation") == ["none", "cpu", "cpu+pids"]
+    assert labels(made, "platform.isolation") == ["isolation none", "isolation cpu", "isolation cpu+pids"]
 
 
 def test_a_factor_may_be_named_by_its_last_word():
@@ -74,7 +74,7 @@ def test_a_last_word_of_two_settings_is_refused_with_both():
 
 
 def test_a_factor_that_no_trial_has_is_named_with_the_nearest():
-    with pytest.raises(StudyError, match=r"no factor 'platfrom'.*Did you mean 'platform'\?"):
+    with pytest.raises(StudyError, match=r"No factor 'platfrom'.*Did you mean 'platform'\?"):
         resolve_factor([record()], "platfrom")
 
 
@@ -89,13 +89,13 @@ def test_a_mode_s_name_and_its_clock_are_one_factor_and_not_two():
     made = modes({"mode": "GPU 990 MHz", "gpu_mhz": 990}, {"mode": "GPU 1980 MHz", "gpu_mhz": 1980})
 
     assert labels(made, "control.power_mode.mode") == ["GPU 990 MHz", "GPU 1980 MHz"]
-    assert labels(made, "control.power_mode.gpu_mhz") == ["990", "1980"]
+    assert labels(made, "control.power_mode.gpu_mhz") == ["GPU 990 MHz", "GPU 1980 MHz"]
 
 
 def test_what_a_mode_sets_besides_is_another_factor_and_the_name_of_both_is_none():
     made = modes(*({"mode": f"{c} cores, {g}", "cores": c, "gpu_mhz": g} for c in (2, 4) for g in (990, 1980)))
 
-    assert labels(made, "control.power_mode.gpu_mhz")[0] == "990, control.power_mode.cores=2"
+    assert labels(made, "control.power_mode.gpu_mhz")[0] == "GPU 990 MHz, 2 cores"
 
 
 def test_data_that_go_with_a_model_are_still_said():
@@ -104,7 +104,10 @@ def test_data_that_go_with_a_model_are_still_said():
         for model, data in (("lenet5", "mnist"), ("resnet18", "cifar10"))
     ]
 
-    assert labels(made, "workload.model") == ["lenet5, workload.data=mnist", "resnet18, workload.data=cifar10"]
+    assert labels(made, "workload.model") == [
+        "LeNet-5 training, MNIST data",
+        "ResNet-18 training, CIFAR-10 data",
+    ]
 
 
 def test_a_baseline_may_be_written_without_the_fraction_that_the_setting_takes():

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from figures import noisy, side
 
+from analysis_figures import noisy, side
 from tare.analysis.compare import compare, word
+from tare.analysis.estimators import mann_whitney, welch_t
 from tare.analysis.model import Measurement
-from tare.analysis.shift import mann_whitney, welch_t
-from tare.errors import StudyError
+from tare.analysis.sentences import note_text
+from tare.base.errors import StudyError
 
 STEADY = [1.00, 1.01, 0.99, 1.02, 0.98, 1.00, 1.01, 0.99]
 
@@ -103,7 +104,7 @@ def test_fewer_than_six_get_no_interval_and_no_claim(blocks):
     assert found.verdict == "cannot_tell"
     assert found.more_trials == 1
     assert found.effect == pytest.approx(1.0)
-    assert any("no 95 % interval" in note and "1 more" in note for note in found.notes)
+    assert any("no 95 % interval" in note and "1 more" in note for note in map(note_text, found.notes))
 
 
 def test_identical_values_below_six_are_not_called_equivalent():
@@ -131,7 +132,7 @@ def test_blocks_that_miss_a_side_are_left_out_and_counted():
     found = only(side("bare", STEADY) + side("docker", times(1.2))[:6] + [Measurement("docker", 1.0, "other")])
 
     assert found.n == 6
-    assert "docker: 3 blocks left out: one of the two sides is missing there." in found.notes
+    assert "docker: 3 blocks left out: one of the two sides is missing there." in [*map(note_text, found.notes)]
 
 
 def test_several_trials_in_a_block_count_once_by_their_median():
@@ -141,21 +142,21 @@ def test_several_trials_in_a_block_count_once_by_their_median():
 
     assert found.n == 8
     assert found.effect == pytest.approx(0.2)
-    assert any("median stands for it" in note for note in found.notes)
+    assert any("their median is used" in note for note in map(note_text, found.notes))
 
 
 def test_sides_without_a_common_block_get_no_claim():
     found = only(side("bare", STEADY) + [Measurement("docker", 2.0, f"later {n}") for n in range(8)])
 
     assert (found.n, found.low, found.verdict) == (0, None, "cannot_tell")
-    assert any("No block holds both sides" in note or "no block holds both sides" in note for note in found.notes)
+    assert "compare.no-common-block" in [note.code for note in found.notes]
 
 
 def test_trials_of_which_some_have_no_block_are_not_paired():
     found = only(side("bare", STEADY) + side("docker", times(1.2), blocks=False))
 
     assert not found.paired
-    assert any("not block by block" in note for note in found.notes)
+    assert any("not block by block" in note for note in map(note_text, found.notes))
 
 
 def test_the_noise_floor_is_the_effect_of_the_baseline_on_itself():
@@ -174,7 +175,7 @@ def test_a_difference_no_larger_than_the_noise_floor_is_not_claimed():
     assert found.low > 0 and found.high > 0.05
     assert found.verdict == "cannot_tell"
     assert found.more_trials >= 1
-    assert any("does not exceed the A/A noise floor (8.0 %)" in note for note in found.notes)
+    assert any("does not exceed the A/A noise floor (8.0 %)" in note for note in map(note_text, found.notes))
 
 
 def test_the_noise_floor_does_not_undo_an_equivalence():
@@ -199,14 +200,14 @@ def test_a_family_is_corrected_by_holm_and_says_so():
     assert [each.level for each in found] == ["level 0", "level 1", "level 2"]
     assert found[0].confidence == pytest.approx(1 - 0.05 / 3)
     assert found[1].confidence == found[2].confidence == pytest.approx(1 - 0.05 / 2)
-    assert all(any(note.startswith("Holm over 3 comparisons") for note in each.notes) for each in found)
+    assert all(any(note.startswith("Holm over 3 comparisons") for note in map(note_text, each.notes)) for each in found)
 
 
 def test_where_six_blocks_cannot_reach_what_holm_asks_the_interval_is_students_and_says_so():
     found = compare(three_levels(6), against="bare", margin=0.05)
 
     assert all("t interval" in each.method for each in found)
-    assert all(any("cannot reach" in note for note in each.notes) for each in found)
+    assert all(any("cannot reach" in note for note in map(note_text, each.notes)) for each in found)
     assert found[0].verdict == "slower"
 
 
@@ -239,7 +240,7 @@ def test_of_a_rate_more_is_faster_and_it_is_said():
     found = only(noisy(8, effect=0.2), metric="items_per_s")
 
     assert found.verdict == "faster"
-    assert any("is a rate" in note for note in found.notes)
+    assert any("is a rate" in note for note in map(note_text, found.notes))
 
 
 def test_the_baseline_is_bare_where_none_is_named_else_the_first_and_it_is_said():
@@ -247,7 +248,7 @@ def test_the_baseline_is_bare_where_none_is_named_else_the_first_and_it_is_said(
     (other,) = compare([Measurement(m.level.replace("bare", "host"), m.value, m.block) for m in noisy(8)], margin=0.05)
 
     assert (found.against, other.against) == ("bare", "host")
-    assert any("'host'" in note for note in other.notes)
+    assert any("'host'" in note for note in map(note_text, other.notes))
 
 
 def test_the_noise_of_the_run_sets_the_smallest_effect_it_could_see():
@@ -297,7 +298,10 @@ def test_two_samples_unlike_in_size_or_spread_get_the_wider_interval_and_it_is_s
     assert found.low == pytest.approx(math.expm1(min(low for low, _ in each)))
     assert found.high == pytest.approx(math.expm1(max(high for _, high in each)))
     assert "the wider of the Mann-Whitney and the Welch t interval" in found.method
-    assert any(note.startswith("docker: the two samples differ much in size or in spread") for note in found.notes)
+    assert any(
+        note.startswith("docker: the two samples differ much in size or in spread")
+        for note in map(note_text, found.notes)
+    )
 
 
 def test_unlike_samples_whose_ranks_cannot_reach_the_confidence_are_compared_by_t_alone_and_that_is_said():
@@ -305,15 +309,15 @@ def test_unlike_samples_whose_ranks_cannot_reach_the_confidence_are_compared_by_
     found = only(side("bare", bare, blocks=False) + side("docker", docker, blocks=False), alpha=0.0005)
 
     assert found.method.startswith("difference of mean logs, Welch t interval")
-    assert any("cannot reach" in note for note in found.notes)
-    assert not any("differ much" in note for note in found.notes)
+    assert any("cannot reach" in note for note in map(note_text, found.notes))
+    assert not any("differ much" in note for note in map(note_text, found.notes))
 
 
 def test_two_samples_that_are_alike_are_compared_by_ranks_alone():
     found = only(side("bare", STEADY, blocks=False) + side("docker", times(1.3), blocks=False))
 
     assert "Welch" not in found.method
-    assert not any("differ much" in note for note in found.notes)
+    assert not any("differ much" in note for note in map(note_text, found.notes))
 
 
 @pytest.mark.parametrize("blocks", [True, False])
@@ -354,8 +358,8 @@ def test_an_effect_far_below_the_noise_floor_does_not_ask_for_millions_of_trials
     found = only(base + side("bare", [m.value * 1.5 for m in base[:8]], twin=1), margin=0.0)
 
     assert (found.verdict, found.more_trials) == ("cannot_tell", None)
-    assert any("does not exceed the A/A noise floor" in note for note in found.notes)
-    assert any("more than 10,000 trials" in note for note in found.notes)
+    assert any("does not exceed the A/A noise floor" in note for note in map(note_text, found.notes))
+    assert any("more than 10,000 trials" in note for note in map(note_text, found.notes))
 
 
 def test_values_too_far_apart_for_any_ratio_are_refused():
@@ -367,14 +371,14 @@ def test_an_unreachable_verdict_is_said_to_be_out_of_reach():
     found = only(noisy(8, cv=0.05), margin=0.0)
 
     if found.more_trials is None:
-        assert any("more than 10,000 trials" in note for note in found.notes)
+        assert any("more than 10,000 trials" in note for note in map(note_text, found.notes))
     none = only(side("bare", [1, 2, 1, 2, 1, 2]) + side("docker", [2, 1, 2, 1, 2, 1]), margin=0.0)
     assert none.verdict == "cannot_tell"
-    assert any("more than 10,000 trials" in note for note in none.notes)
+    assert any("more than 10,000 trials" in note for note in map(note_text, none.notes))
 
 
 def test_a_level_that_does_not_exist_is_named_with_the_nearest():
-    with pytest.raises(StudyError, match=r"no level 'baer'.*bare, docker.*Did you mean 'bare'\?"):
+    with pytest.raises(StudyError, match=r"No level 'baer'.*bare, docker.*Did you mean 'bare'\?"):
         compare(noisy(8), against="baer", margin=0.05)
 
 

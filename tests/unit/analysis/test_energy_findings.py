@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 
 from metered import BARE, DOCKER, STEPS, Held, Place, idle_trials, idled, kept, trials, worked
-from tare.analysis.energy.baseload import baseload_folder, records_of, with_baseload
-from tare.analysis.energy.cells import SHARE
-from tare.analysis.energy.findings import energy_findings
-from tare.analysis.energy.idle import by_mode, idle_powers
+from tare.analysis.baseload import baseload_folder, by_mode, idle_powers, records_of, with_baseload
+from tare.analysis.energy import SHARE, energy_findings
 from tare.analysis.observations import columns_of, observations
 from tare.analysis.weighing import weigh
-from tare.errors import StudyError
+from tare.base.errors import StudyError
+from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.records.store import Store
-from tare.report.energy import difference_sentence, energy_text
+from tare.report.text.energy import difference_sentence, energy_text
 
 EXACT = {"noise": 0.0}
 
@@ -48,7 +47,7 @@ def test_without_a_baseload_nothing_is_split_and_it_is_said():
     (difference,) = answer.differences
     assert difference.longer is difference.idle is difference.work is None
     assert difference.total.value == pytest.approx(0.42, rel=0.1)
-    assert any("`tare baseload`" in note for note in answer.notes)
+    assert any("`tare device baseload`" in note for note in answer.notes)
 
 
 def test_a_difference_is_split_into_its_true_parts():
@@ -129,13 +128,16 @@ def test_an_idle_trial_with_logging_is_no_baseload_but_a_state():
     assert "a logging script adds +500 mW to 10.0 W (+5.0 %)" in energy_text(answer).replace("\n  ", " ")
 
 
+GONE = probe_note("probe.not-started", "gpu", "the driver is gone (first at 0.1 s).").as_json()
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"settings": {"platform": "bare", "probes": "cpu,memory"}, "facts": {}}, "`external` (a wall meter)"),
         ({"settings": {"platform": "bare", "probes": "gpu"},
-          "facts": {"sampler": {"lost": ["gpu: the driver is gone (first at 0.1 s)."]}}}, "the driver is gone"),
-        ({"settings": {"platform": "bare", "probes": "power_rapl"}, "facts": {}}, "power_rapl told no power"),
+          "facts": {"sampler": {"lost": [GONE]}}}, "the driver is gone"),
+        ({"settings": {"platform": "bare", "probes": "power_rapl"}, "facts": {}}, "power_rapl reported no power"),
         ({"facts": {"energy": {"doubts": ["gpu: too short: 12 samples in 1.2 s, and it takes 60."]}}}, "too short"),
     ],
 )  # fmt: skip
@@ -151,7 +153,7 @@ def test_traced_trials_have_no_energy_to_compare():
     traced = [replace(each, facts={**each.facts, "traced": ["ftrace"]}) for each in trials(BARE, n=2)]
     (cell,) = found(*traced).cells
     assert cell.n == 0
-    assert "tracer" in cell.doubts[0]
+    assert [doubt.code for doubt in cell.doubts] == ["energy.traced"]
 
 
 def test_a_shared_device_says_whose_energy_it_is():
@@ -160,7 +162,7 @@ def test_a_shared_device_says_whose_energy_it_is():
 
 
 def test_trials_that_ended_badly_are_no_evidence():
-    with pytest.raises(StudyError, match="no usable trial"):
+    with pytest.raises(StudyError, match="No usable trial"):
         found(*[replace(each, state="invalid") for each in trials(BARE)])
 
 
@@ -175,7 +177,7 @@ def test_without_marked_steps_the_run_is_compared():
 def test_the_sentence_tells_all_three_parts():
     (difference,) = found(*trials(BARE, DOCKER, **EXACT), *idle_trials(BARE, DOCKER, **EXACT)).differences
     told = difference_sentence(difference)
-    assert "docker takes 420 mJ a step more than bare (+14.0 %" in told
+    assert "docker takes 420 mJ per step more than bare (+14.0 %" in told
     assert "+200 mJ because it ran longer" in told
     assert "+120 mJ because idle power differs" in told
     assert "+100 mJ because it did more work" in told
@@ -214,7 +216,7 @@ def test_whoever_decides_from_a_store_gets_the_split(tmp_path):
     kept(baseload_folder(root), idle_trials(BARE, DOCKER))
     assert {"energy_step_j", "energy_baseload_j", "energy_incremental_j"} <= set(columns_of(root))
     rows = observations(root, settings=["platform"], values=["energy_baseload_j", "power_mean_w"])
-    assert all({"energy_baseload_j", "power_mean_w"} <= row.values.keys() for row in rows)
+    assert all({"energy_baseload_j", "power_mean_w"} <= row.metrics.keys() for row in rows)
     with Store.open(root) as store:
         (compared,) = weigh(store, metric="energy_baseload_j").comparisons
         assert compared.effect == pytest.approx(1.32 - 1, abs=0.02)
@@ -233,23 +235,35 @@ def without_power(*records):
     ]
 
 
-LEFT_OUT = ["probe frequency: no clocks.", "probe gpu: libnvidia-ml.so.1 is not installed.", "probe power_rails: none."]
+LEFT_OUT = [
+    obstacle("needs.hardware", sentence).about(f"probe {probe}").as_json()
+    for probe, sentence in {
+        "frequency": "no clocks.", "gpu": "libnvidia-ml.so.1 is not installed.", "power_rails": "none.",
+    }.items()
+]  # fmt: skip
 
 
 def test_probes_that_the_study_left_out_here_are_named_with_why_and_none_is_called_unasked():
     answer = energy_findings(Held(without_power(*trials(BARE)), {"left_out": LEFT_OUT}))
     (cell,) = answer.cells
-    assert cell.doubts == ("what tells power was left out on this device (power_rails, gpu).",)
+    assert cell.doubts == (
+        Ruling(
+            "energy.left-out",
+            "note",
+            "power_rails,gpu",
+            "the power probes are not available on this device (power_rails, gpu).",
+        ),
+    )
     assert answer.notes == (
         "left out: probe power_rails: none.",
         "left out: probe gpu: libnvidia-ml.so.1 is not installed.",
     )
-    assert "no probe that tells power was asked for" not in energy_text(answer)
+    assert "no power probe is enabled" not in energy_text(answer)
 
 
 def test_where_nothing_was_left_out_it_is_said_that_no_such_probe_was_asked_for():
     (cell,) = found(*without_power(*trials(BARE))).cells
-    assert cell.doubts[0].startswith("no probe that tells power was asked for")
+    assert [doubt.code for doubt in cell.doubts] == ["energy.no-probe"]
 
 
 def test_of_energy_that_was_measured_it_is_not_said_what_was_left_out():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.analysis.weighing_table import weigh_table
+from tare.analysis.weighing import weigh_table
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "analysis"
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from some_layers import container
-from tare.analysis.layer_calls import calls_by_layer
-from tare.analysis.why import waterfall
-from tare.report.why import waterfall_text
+from tare.analysis.why import calls_by_layer, waterfall
+from tare.report.text.why import waterfall_text
 
 COUNTS = {0: 100.0, 1: 101.0, 2: 101.0, 3: 150.0, 4: 150.0}
 
@@ -52,7 +51,7 @@ def test_without_counts_there_is_a_sentence():
 def test_the_text_shows_calls_beside_each_layer_and_says_where_they_are_from():
     found = waterfall(container({"cpu": 0.2}), margin=0.05)
     text = waterfall_text(found, {}, 160, calls_by_layer(traced()))
-    assert "system calls a step" in text
+    assert "system calls per step" in text
     assert "150 (+48.5 %)" in text
     assert "whose times are not compared" in text
 

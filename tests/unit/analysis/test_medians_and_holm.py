@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from tare.analysis.stats import (
+from tare.analysis.statistics import (
     floats,
     holm_levels,
     median_estimate,

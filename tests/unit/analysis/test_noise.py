@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from figures import noisy, record, side
 
+from analysis_figures import noisy, record, side
 from tare.analysis.noise import drift, loud_levels, malloc_lottery, throttled
 from tare.records.model import Record
 
@@ -84,4 +84,4 @@ def test_a_level_that_its_quota_stopped_is_named_because_a_median_step_hides_it(
         return Record("t", 1, "s", 0, 0, 0, {}, "ok", metrics=metrics)
 
     (note,) = throttled({"bare": [trial(0)], "docker": [trial(12), trial(14), trial(16)]})
-    assert "'docker' was stopped by its CPU quota 14 times a trial, 1.40 s in all" in note
+    assert "'docker' was stopped by its CPU quota 14 times per trial, 1.40 s in all" in note

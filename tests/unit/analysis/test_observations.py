@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from some_records import MARKS, draft
+from tare.analysis.choose.configurations import base_factor
 from tare.analysis.observations import columns_of, observations, source_notes, usable_attempts
-from tare.analysis.quantities import base_factor
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
+from tare.records.trials import started_s
 
 
 def table(folder: Path, text: str, name: str = "modes.csv") -> Path:
@@ -41,7 +42,7 @@ def test_settings_are_numbers_where_the_whole_column_is_numeric_and_text_elsewhe
 
     assert first.settings == {"mhz": 345.0, "mode": "15W"}
     assert second.settings == {"mhz": 345.0, "mode": "20"}
-    assert (first.group, first.trial, first.values) == ("lenet", "row 1", {"ms": 5.1})
+    assert (first.group, first.trial, first.metrics) == ("lenet", "row 1", {"ms": 5.1})
 
 
 def test_a_figure_that_a_row_does_not_have_is_absent(tmp_path):
@@ -49,8 +50,8 @@ def test_a_figure_that_a_row_does_not_have_is_absent(tmp_path):
 
     first, second = observations(path, settings=["mhz"], values=["ms", "joules"])
 
-    assert first.values == {"ms": 5.1}
-    assert second.values == {"ms": 4.0, "joules": 2.0}
+    assert first.metrics == {"ms": 5.1}
+    assert second.metrics == {"ms": 4.0, "joules": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_a_figure_that_a_row_does_not_have_is_absent(tmp_path):
         ("mhz,ms\n345,-1\n", ["mhz"], "row 1: ms is -1, and cannot be less than zero"),
         ("mhz,ms\n", ["mhz"], "the table has no rows"),
         ("mhz,ms\n345,\n", ["mhz"], "'ms' has no figure in any row"),
-        ("mhz,seconds\n345,1\n", ["mhz"], "There is no column 'ms'"),
+        ("mhz,seconds\n345,1\n", ["mhz"], "No column 'ms'"),
         ("mhz,ms\n345,1\n", ["mzh"], "Did you mean 'mhz'?"),
         ("mhz,ms\n345,1\ninf,2\n", ["mhz"], "row 2, column 'mhz': 'inf' is not a finite number"),
         ("mhz,ms\n345,1_0\n", ["mhz"], "'1_0' is not a number"),
@@ -96,7 +97,7 @@ def test_a_signed_figure_may_lie_below_zero(tmp_path):
 
     (row,) = observations(path, settings=["mhz"], values=["overhead_s"], signed=["overhead_s"])
 
-    assert row.values == {"overhead_s": -0.1}
+    assert row.metrics == {"overhead_s": -0.1}
 
 
 def test_of_a_store_every_setting_that_varies_is_taken_and_short_names_are_found(store):
@@ -112,7 +113,7 @@ def test_of_a_store_every_setting_that_varies_is_taken_and_short_names_are_found
         {"platform": "bare", "workload.batch": 64.0},
     ]
     assert [(row.settings, row.group) for row in asked] == [({"batch": 16.0}, "bare"), ({"batch": 64.0}, "bare")]
-    assert asked[0].block == "0"
+    assert asked[0].block_id == "0"
 
 
 def test_of_a_store_only_the_newest_usable_attempt_counts_and_twins_are_not_pooled(store):
@@ -124,8 +125,8 @@ def test_of_a_store_only_the_newest_usable_attempt_counts_and_twins_are_not_pool
 
     rows = observations(store.root, settings=["platform"], values=["step_s"])
 
-    assert [(row.trial, row.values["step_s"]) for row in rows] == [("aa", 2.0)]
-    assert source_notes(store.root) == ["1 of 3 trials did not end well and is left out; `tare show` says why."]
+    assert [(row.trial, row.metrics["step_s"]) for row in rows] == [("aa", 2.0)]
+    assert source_notes(store.root) == ["1 of 3 trials is excluded as invalid; see `tare show`."]
 
 
 def test_an_attempt_with_all_figures_is_preferred_to_a_newer_one_without(store):
@@ -134,20 +135,20 @@ def test_an_attempt_with_all_figures_is_preferred_to_a_newer_one_without(store):
 
     (row,) = observations(store.root, settings=["platform"], values=["step_s", "energy_j"])
 
-    assert row.values == {"step_s": 1.0, "energy_j": 5.0}
+    assert row.metrics == {"step_s": 1.0, "energy_j": 5.0}
 
 
 def test_a_store_without_a_usable_trial_says_so(store):
     seal(store, "aa", state="failed")
 
-    with pytest.raises(StudyError, match="no usable trial"):
+    with pytest.raises(StudyError, match="No usable trial"):
         observations(store.root, settings=None, values=["step_s"])
 
 
 def test_the_columns_of_a_store_without_a_usable_trial_are_not_an_empty_list(store):
     seal(store, "aa", state="failed")
 
-    with pytest.raises(StudyError, match="no usable trial"):
+    with pytest.raises(StudyError, match="No usable trial"):
         columns_of(store.root)
 
 
@@ -159,7 +160,7 @@ def test_mega_is_not_milli(name, factor):
 def test_a_figure_that_a_store_does_not_have_is_answered_with_those_it_has(store):
     seal(store, "aa", metrics={"step_s": 1.0})
 
-    with pytest.raises(StudyError, match=r"There is no figure 'stpe_s'.*Did you mean 'step_s'"):
+    with pytest.raises(StudyError, match=r"No figure 'stpe_s'.*Did you mean 'step_s'"):
         observations(store.root, settings=["platform"], values=["stpe_s"])
     assert "step_s" in columns_of(store.root)
 
@@ -170,7 +171,7 @@ def test_when_and_where_a_trial_ran_come_from_its_record(store):
 
     (row,) = observations(store.root, settings=["platform"], values=["step_s"])
 
-    assert (row.device, row.when_s) == ("Neoverse-N1", 86400.0)
+    assert (row.device, started_s(row)) == ("Neoverse-N1", 86400.0)
 
 
 def test_attempts_are_chosen_without_a_store():

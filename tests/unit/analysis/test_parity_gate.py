@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from figures import record
 
+from analysis_figures import record
 from tare.analysis.parity import differences, rule_for, taints
 from tare.records.model import Record
 

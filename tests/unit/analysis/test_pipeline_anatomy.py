@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from paper_results import write_store
-from tare.analysis.anatomy import anatomy, pipeline_rows
-from tare.analysis.anatomy.hiding import predicted_stall, predicted_workers
-from tare.analysis.observations import Observation
-from tare.errors import StudyError
+from tare.analysis.pipeline import anatomy, pipeline_rows, predicted_stall, predicted_workers
+from tare.base.errors import StudyError
+from tare.records.trials import TrialRow
 
 
 def loader(fetch_s, rest_s=0.025, workers=(0, 1, 2, 4), trials=8, noise=0.01, seed=1, **settings):
@@ -20,7 +19,7 @@ def loader(fetch_s, rest_s=0.025, workers=(0, 1, 2, 4), trials=8, noise=0.01, se
             stall = max(predicted_stall(fetch, rest, count), 0.0002)
             values = {"step": rest + stall, "stall": stall, "compute": rest * 0.9}
             label = ".".join(str(each) for each in (count, trial, *settings.values()))
-            made.append(Observation({"workers": float(count), **settings}, values, label))
+            made.append(TrialRow.foreign({"workers": float(count), **settings}, values, label))
     return made
 
 
@@ -131,7 +130,7 @@ def test_rows_are_read_in_seconds_whatever_their_columns_are_called(tmp_path):
     )
 
     assert row.settings == {"workers": 2.0, "storage": "ssd", "net": "lenet"}
-    assert row.values == pytest.approx({"step": 0.1, "stall": 0.01, "overhead": -0.001})
+    assert row.metrics == pytest.approx({"step": 0.1, "stall": 0.01, "overhead": -0.001})
 
 
 def test_the_number_of_workers_is_read_also_where_all_trials_have_the_same(tmp_path):
@@ -153,7 +152,7 @@ def test_the_number_of_workers_is_read_also_where_all_trials_have_the_same(tmp_p
 )
 def test_what_is_no_pipeline_is_refused(settings, values, said):
     with pytest.raises(StudyError, match=said):
-        anatomy([Observation(settings, values, "row 1")])
+        anatomy([TrialRow.foreign(settings, values, "row 1")])
 
 
 def test_the_papers_own_figures_without_workers_predict_those_with_one():
@@ -165,7 +164,9 @@ def test_the_papers_own_figures_without_workers_predict_those_with_one():
         ("sd", 1): (599.0, 18.4),
     }
     rows = [
-        Observation({"workers": float(workers), "storage": disk}, {"step": step, "stall": stall}, f"{disk} {workers}")
+        TrialRow.foreign(
+            {"workers": float(workers), "storage": disk}, {"step": step, "stall": stall}, f"{disk} {workers}"
+        )
         for (disk, workers), (step, stall) in epochs.items()
     ]
 

@@ -1,8 +1,7 @@
 """Trials that do not belong together."""
 
-from figures import record
-
-from tare.analysis.population import mixed_populations, not_deterministic, other_computation
+from analysis_figures import record
+from tare.analysis.parity import mixed_populations, not_deterministic, other_computation
 
 
 def with_outcome(platform, block, **outcome):
@@ -66,5 +65,7 @@ def test_a_twin_that_ended_with_another_loss_shows_that_the_level_is_not_determi
 
     (sentence,) = not_deterministic("bare", [*firsts, *twins])
 
-    assert sentence.startswith("bare is not deterministic: its A/A twin ended with another loss than itself in 2 of 2")
+    assert sentence.startswith(
+        "bare is not deterministic: its A/A repeat ended with another loss than itself in 2 of 2"
+    )
     assert not_deterministic("bare", [*firsts, *same]) == []

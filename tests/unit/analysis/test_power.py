@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tare.analysis.power import detectable, expected_mde, mde, t_detectable, trials_for
+from tare.analysis.compare import detectable, expected_mde, mde, t_detectable, trials_for
 
 # validity.md M6: two samples, two-sided 5 %, power 80 %, in units of the variation between trials.
 M6 = {3: 3.07, 5: 2.02, 6: 1.80, 8: 1.51, 10: 1.32, 15: 1.06, 20: 0.91, 30: 0.74}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tare.analysis.same_software import compared, is_same
+from tare.analysis.parity import compared, is_same
 
 SIDE = {
     "python": {"version": "3.11.7", "executable": "/usr/bin/python3"},

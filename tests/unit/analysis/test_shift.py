@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from tare.analysis.shift import mann_whitney, paired_t, signed_rank, welch_t, wider
+from tare.analysis.estimators import mann_whitney, paired_t, signed_rank, welch_t, wider
 
 RNG = np.random.default_rng(5)
 D = RNG.normal(0.05, 0.04, 9)

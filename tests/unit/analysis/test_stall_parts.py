@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tare.analysis.stall_parts import stall_parts
+from tare.analysis.weighing import stall_parts
 from tare.records.model import Record
 
 SYNTHETIC, CACHED, COLD = ("memory", "warm"), ("disk", "warm"), ("disk", "cold")

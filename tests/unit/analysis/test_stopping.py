@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from figures import noisy, side
 
+from analysis_figures import noisy, side
 from tare.analysis.compare import compare
-from tare.analysis.stopping import LOOKING_ALPHA, enough, half_width, reached
+from tare.analysis.noise import LOOKING_ALPHA, enough, half_width, reached
 
 
 def test_a_tight_interval_is_enough_and_a_wide_one_is_not():

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from figures import record
 
+from analysis_figures import record
+from some_records import because
 from tare.analysis.tenants import jain, sharing
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.records.model import Record
-from tare.report.tenants import sharing_text
+from tare.report.text.analyse import sharing_text
 
 
 def blocks(tenants: object, factors: tuple[float, ...], n: int = 8, platform: str = "bare") -> list[Record]:
@@ -90,7 +91,8 @@ def test_a_twin_is_no_second_measurement_of_its_block() -> None:
 
 def test_trials_with_several_tenants_that_all_failed_are_counted_with_the_first_reason() -> None:
     failed = [
-        replace(each, state="failed", reasons=("tenant 1 ran out of memory.",)) for each in blocks(2, (1, 1), n=3)
+        replace(each, state="failed", reasons=(because("tenant 1 ran out of memory."),))
+        for each in blocks(2, (1, 1), n=3)
     ]
 
     with pytest.raises(

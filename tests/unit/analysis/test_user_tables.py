@@ -8,8 +8,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from tare.analysis.table import measurements_from_table, read_table
-from tare.errors import StudyError
+from tare.analysis.table import read_table, rows_to_compare
+from tare.base.errors import StudyError
 
 ROWS = [("bare", "1.5", "1"), ("docker", "1.75", "1"), ("bare", "1.25", "2")]
 
@@ -25,7 +25,10 @@ def written(folder, name, text, encoding="utf-8"):
 
 
 def plain(path, block="block"):
-    return [(m.level, m.value, m.block) for m in measurements_from_table(path, "platform", "step_s", block)]
+    return [
+        (row.settings["platform"], row.metrics["step_s"], row.block_id)
+        for row in rows_to_compare(path, "platform", "step_s", block)
+    ]
 
 
 EXPECTED = [("bare", 1.5, "1"), ("docker", 1.75, "1"), ("bare", 1.25, "2")]
@@ -63,7 +66,7 @@ def test_a_parquet_file_reads_the_same(tmp_path):
     assert plain(path) == EXPECTED
 
 
-def test_without_a_block_column_measurements_have_no_block(tmp_path):
+def test_without_a_block_column_rows_have_no_block(tmp_path):
     assert plain(written(tmp_path, "t.csv", csv_text()), block=None)[0] == ("bare", 1.5, None)
 
 
@@ -71,30 +74,30 @@ def test_labels_are_text_as_written(tmp_path):
     labels = ["1", "1.50", "true", "007", "a, b", 'say "x"', "naïve", "None"]
     rows = ["level,v", *('"' + label.replace('"', '""') + '",1' for label in labels)]
 
-    found = measurements_from_table(written(tmp_path, "t.csv", "\n".join(rows)), "level", "v")
+    found = rows_to_compare(written(tmp_path, "t.csv", "\n".join(rows)), "level", "v")
 
-    assert [m.level for m in found] == labels
+    assert [row.settings["level"] for row in found] == labels
 
 
 def test_labels_of_json_are_as_they_are_written_there(tmp_path):
     path = written(tmp_path, "t.ndjson", "".join(f'{{"l": {label}, "v": 1}}\n' for label in ('"1"', "1.50", "true")))
 
-    assert [m.level for m in measurements_from_table(path, "l", "v")] == ["1", "1.50", "true"]
+    assert [row.settings["l"] for row in rows_to_compare(path, "l", "v")] == ["1", "1.50", "true"]
 
 
 def test_labels_of_parquet_keep_their_type_as_text(tmp_path):
     duckdb.sql("SELECT true AS l, 2.5 AS v, 7 AS b").write_parquet(str(tmp_path / "t.parquet"))
 
-    (found,) = measurements_from_table(tmp_path / "t.parquet", "l", "v", "b")
+    (found,) = rows_to_compare(tmp_path / "t.parquet", "l", "v", "b")
 
-    assert (found.level, found.value, found.block) == ("true", 2.5, "7")
+    assert (found.settings, found.metrics, found.block_id) == ({"l": "true"}, {"v": 2.5}, "7")
 
 
 def test_a_field_may_hold_a_line_break_and_rows_are_still_counted_right(tmp_path):
     path = written(tmp_path, "t.csv", 'platform,step_s,note\nbare,1,"two\nlines"\nbare,x,\n')
 
     with pytest.raises(StudyError, match="row 2, column 'step_s'"):
-        measurements_from_table(path, "platform", "step_s")
+        rows_to_compare(path, "platform", "step_s")
 
 
 BAD_VALUES = {
@@ -154,9 +157,9 @@ def test_a_missing_column_is_named_with_the_nearest(tmp_path):
     path = written(tmp_path, "t.csv", csv_text())
 
     with pytest.raises(StudyError) as refused:
-        measurements_from_table(path, "platfrom", "step_s")
+        rows_to_compare(path, "platfrom", "step_s")
 
-    expected = "There is no column 'platfrom'. There is: platform, step_s, block. Did you mean 'platform'?"
+    expected = "No column 'platfrom'. Available: platform, step_s, block. Did you mean 'platform'?"
     assert str(refused.value) == f"{path}: {expected}"
     assert refused.value.exit_code == 2
 
@@ -181,7 +184,7 @@ BAD_FILES = {
 @pytest.mark.parametrize(("name", "text", "said"), BAD_FILES.values(), ids=BAD_FILES.keys())
 def test_a_file_that_is_no_table_is_refused_in_words(tmp_path, name, text, said):
     with pytest.raises(StudyError, match=said):
-        measurements_from_table(written(tmp_path, name, text), "platform", "step_s")
+        rows_to_compare(written(tmp_path, name, text), "platform", "step_s")
 
 
 def test_a_table_in_another_encoding_is_refused_in_words(tmp_path):
@@ -193,7 +196,7 @@ def test_a_missing_file_and_a_folder_are_refused_in_words(tmp_path):
     (tmp_path / "folder.csv").mkdir()
 
     for name in ("none.csv", "folder.csv"):
-        with pytest.raises(StudyError, match="there is no such file"):
+        with pytest.raises(StudyError, match="no such file"):
             read_table(tmp_path / name)
 
 

@@ -7,11 +7,18 @@ import numpy as np
 import pytest
 
 from some_records import draft
-from tare.analysis.variability import Sample, store_samples, table_samples, variability
-from tare.analysis.variability.components import nested, variances
-from tare.analysis.variability.enough import cheapest, half_width, plans
-from tare.analysis.variability.samples import epoch_medians
-from tare.errors import StudyError
+from tare.analysis.statistics import nested, variances
+from tare.analysis.variability import (
+    NestedValue,
+    cheapest,
+    epoch_medians,
+    half_width,
+    plans,
+    store_samples,
+    table_samples,
+    variability,
+)
+from tare.base.errors import StudyError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 
@@ -28,7 +35,7 @@ def fleet(devices, trials, epochs, deviations, seed=1, first=1.0, cells=("",)):
                 for epoch in range(epochs(chance) if callable(epochs) else epochs):
                     log = cell_number + of_device + of_trial + chance.normal(0, deviations[2])
                     value = math.exp(log) * (first if epoch == 0 else 1.0)
-                    made.append(Sample(value, cell, f"d{device}", None, f"{device}.{trial}", float(epoch)))
+                    made.append(NestedValue(value, cell, f"d{device}", None, f"{device}.{trial}", float(epoch)))
     return made
 
 
@@ -116,7 +123,7 @@ def test_a_drift_within_trials_is_seen_and_a_steady_trial_has_none():
 def test_a_drift_over_the_hours_of_a_study_is_seen():
     chance = np.random.default_rng(2)
     samples = [
-        Sample(math.exp(0.001 * hour + chance.normal(0, 0.005)), "", trial=str(hour), when_s=3600.0 * hour)
+        NestedValue(math.exp(0.001 * hour + chance.normal(0, 0.005)), "", trial=str(hour), when_s=3600.0 * hour)
         for hour in range(40)
     ]
     found = variability(samples, "x").drift_in_study
@@ -127,7 +134,7 @@ def test_a_drift_over_the_hours_of_a_study_is_seen():
 
 def test_rows_that_stand_alone_are_trials():
     chance = np.random.default_rng(2)
-    found = variability([Sample(math.exp(chance.normal(0, 0.02)), "") for _ in range(200)], "x")
+    found = variability([NestedValue(math.exp(chance.normal(0, 0.02)), "") for _ in range(200)], "x")
 
     assert list(deviations(found)) == ["between trials"]
     assert deviations(found)["between trials"].value == pytest.approx(0.02, rel=0.12)
@@ -153,7 +160,7 @@ def test_the_farthest_device_and_value_are_named():
 
 
 def test_equal_values_have_no_variance_to_share():
-    found = variability([Sample(1.0, "", trial=str(n)) for n in range(6)], "x")
+    found = variability([NestedValue(1.0, "", trial=str(n)) for n in range(6)], "x")
 
     assert found.components[0].share is None
     assert found.cheapest.trials == 2
@@ -161,7 +168,7 @@ def test_equal_values_have_no_variance_to_share():
 
 def test_too_few_values_are_refused():
     with pytest.raises(StudyError, match="too few"):
-        variability([Sample(1.0, ""), Sample(1.1, "")], "x")
+        variability([NestedValue(1.0, ""), NestedValue(1.1, "")], "x")
 
 
 @pytest.mark.parametrize(("target", "trials"), [(0.02, 7), (0.05, 3)])
@@ -191,7 +198,7 @@ def test_a_table_becomes_samples_by_the_columns_that_are_named(tmp_path):
 
     first, second = table_samples(path, "s", settings=["model"], epoch="epoch", trial="run", device="board")
 
-    assert first == Sample(5.0, "a", "nx", None, "1", 0.0)
+    assert first == NestedValue(5.0, "a", "nx", None, "1", 0.0)
     assert second.epoch == 1.0
 
 
@@ -235,7 +242,7 @@ def test_epochs_come_from_the_marks_of_a_stores_trials(tmp_path):
     ]  # fmt: skip
     assert samples[0].day == "2026-11-15"
     assert [s.value for s in store_samples(tmp_path / "store", "wall_s")] == [1.0, 1.0]
-    with pytest.raises(StudyError, match=r"There is no figure 'nope'. There is: step_s, wall_s"):
+    with pytest.raises(StudyError, match=r"No figure 'nope'. Available: step_s, wall_s"):
         store_samples(tmp_path / "store", "nope")
 
 
@@ -249,7 +256,7 @@ def test_marks_without_epochs_have_no_epoch_medians():
 def test_values_within_a_trial_that_are_no_epochs_count_in_what_is_enough():
     chance = np.random.default_rng(4)
     samples = [
-        Sample(math.exp(trial + chance.normal(0, 0.1)), "", None, None, f"{place}")
+        NestedValue(math.exp(trial + chance.normal(0, 0.1)), "", None, None, f"{place}")
         for place, trial in enumerate(chance.normal(0, 0.01, 40))
         for _ in range(5)
     ]
@@ -261,15 +268,17 @@ def test_values_within_a_trial_that_are_no_epochs_count_in_what_is_enough():
 
 
 def test_configurations_with_one_value_each_are_refused_with_a_sentence():
-    samples = [Sample(1.0 + place, f"mode={place}") for place in range(5)]
+    samples = [NestedValue(1.0 + place, f"mode={place}") for place in range(5)]
 
     with pytest.raises(StudyError, match="each of 5 configurations has one value"):
         variability(samples, "ms")
 
 
 def test_copied_rows_are_not_taken_for_repeats_in_silence():
-    copied = variability([Sample(1.1 + cell, f"mode={cell}") for cell in range(6) for _ in range(3)], "ms")
-    real = variability([Sample(1.1 + cell + 0.01 * k, f"mode={cell}") for cell in range(6) for k in range(3)], "ms")
+    copied = variability([NestedValue(1.1 + cell, f"mode={cell}") for cell in range(6) for _ in range(3)], "ms")
+    real = variability(
+        [NestedValue(1.1 + cell + 0.01 * k, f"mode={cell}") for cell in range(6) for k in range(3)], "ms"
+    )
 
     assert any("Were rows copied" in note for note in copied.notes)
     assert not any("Were rows copied" in note for note in real.notes)

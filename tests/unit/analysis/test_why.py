@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from figures import record
 
+from analysis_figures import record
 from some_layers import ORDER, container, stage
-from tare.analysis.counters import moved
-from tare.analysis.why import waterfall
-from tare.errors import StudyError, TareError
-from tare.report.why import nothing_text, waterfall_text
+from tare.analysis.why import moved, waterfall
+from tare.base.errors import StudyError, TareError
+from tare.report.text.why import nothing_text, waterfall_text
 
 
 @pytest.mark.parametrize("guilty", ["mounts", "pid", "cpu", "seccomp"])
@@ -49,7 +48,7 @@ def test_a_container_that_costs_nothing_accuses_nobody() -> None:
 
     assert found.total.verdict == "equivalent"
     assert found.guilty == ()
-    assert "no cost to take apart" in nothing_text(found.total, 80).replace("\n", " ")
+    assert "no cost to break down" in nothing_text(found.total, 80).replace("\n", " ")
 
 
 def test_the_user_namespace_is_put_on_beside_the_engine() -> None:

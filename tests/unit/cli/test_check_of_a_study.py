@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tare.base.errors import ObstacleError
 from tare.cli import tare
-from tare.errors import ObstacleError
 
 STUDY = """
 study: nothing
@@ -34,4 +34,4 @@ def test_what_keeps_it_from_running_is_said_and_that_nothing_was_run_is_not(tmp_
     assert "nothing was run" not in said
     if form:
         told = json.loads(done.stdout)
-        assert any("/no/such/program" in each for each in told["obstacles"])
+        assert any("/no/such/program" in each["sentence"] for each in told["obstacles"])

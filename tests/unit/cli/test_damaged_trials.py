@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+import recorded_stores
 from tare.cli import tare as verbs
 
-STORE = Path(__file__).parents[2] / "recordings" / "h200" / "energy-store"
 BY = ("--by", "control.power_mode.mode", "--against", "GPU 1980 MHz")
 
 
@@ -22,7 +21,7 @@ def tare(*words: str) -> Result:
 @pytest.fixture
 def damaged(tmp_path) -> Path:
     """A real store with one trial that is not as it was sealed."""
-    root = shutil.copytree(STORE, tmp_path / "store")
+    root = recorded_stores.unpacked(recorded_stores.ENERGY, tmp_path / "store")
     record = min((root / "trials").iterdir()) / "record.json"
     record.write_bytes(record.read_bytes()[:-9])
     return root
@@ -30,16 +29,16 @@ def damaged(tmp_path) -> Path:
 
 def test_show_counts_a_damaged_trial_apart(damaged):
     said = tare("show", str(damaged)).stderr
-    assert "1 damaged trial left out; `tare store verify " in said
+    assert "1 damaged trial left out; see `tare store check " in said
     assert "not run" not in said
     told = json.loads(tare("show", str(damaged), "--json").stdout)
     assert (len(told["trials"]), told["waiting"], told["damaged"]) == (9, 0, 1)
 
 
 def test_show_says_nothing_of_damage_where_there_is_none():
-    done = tare("show", str(STORE))
+    done = tare("show", str(recorded_stores.ENERGY))
     assert "damaged" not in done.output
-    assert json.loads(tare("show", str(STORE), "--json").stdout)["damaged"] == 0
+    assert json.loads(tare("show", str(recorded_stores.ENERGY), "--json").stdout)["damaged"] == 0
 
 
 @pytest.mark.parametrize("words", [("compare",), ("report", "--format", "md", "-o", "-")])

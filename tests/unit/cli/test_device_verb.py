@@ -8,15 +8,16 @@ import pytest
 from click.testing import CliRunner
 
 from knobs import DEAD
-from tare import host as hosts
+from tare.base import host as hosts
+from tare.base.errors import NotPermittedError
+from tare.base.files import state_dir
+from tare.base.host import LocalHost
 from tare.cli.device import command, supported
-from tare.errors import NotPermittedError
-from tare.host import LocalHost
+from tare.drivers.power import everything
 from tare.parts.controls.power_mode import PowerMode
-from tare.parts.power import everything
 from tare.testing import FakeHost
-from tare.trial.device import DeviceLock, device_id, state_dir
-from tare.trial.journal import Journal
+from tare.trial.device import DeviceLock, device_id
+from tare.trial.undo.journal import Journal
 from trees.jetson import agx_xavier, nano
 from trees.kernel import Kernel
 from trees.server import x86

@@ -10,14 +10,13 @@ import pytest
 
 from pretended_fleet import PretendCluster, Scene
 from stand_in_parts import stand_ins
+from tare.base.errors import ObstacleError
+from tare.base.rulings import obstacle
 from tare.cli import fleet_run
-from tare.cli.fleet_options import Over
-from tare.cli.fleet_run import Came, Wanted
-from tare.errors import ObstacleError
+from tare.cli.fleet_run import Came, Over, Wanted
 from tare.fleet.inventory import Device
 from tare.fleet.on_device import _the_trial, study_of
-from tare.plan.check import PartKey, parts_of
-from tare.plan.leaving_out import Lacking
+from tare.plan.check import MissingParts, PartKey, parts_of
 from tare.plan.matrix import cells
 from tare.records.store import Store
 from tare.study.load import loads
@@ -58,8 +57,8 @@ class Fleet(Scene):
     def lacks(self, device: str, *names: str, text: str = STUDY) -> None:
         """These parts do not work there, as the device says when it is asked."""
         every = {part.part_name(): (kind, part) for cell in cells(loads(text)) for kind, part in parts_of(cell)}
-        rows = [[*PartKey.of(*every[name]), [f"{name}: not here."]] for name in names]
-        self.devices[device].standing = {"obstacles": [], "lacking": rows}
+        rows = [[*PartKey.of(*every[name]), ["not here."]] for name in names]
+        self.devices[device].eligibility = {"obstacles": [], "lacking": rows}
 
     def go(self, text: str = STUDY) -> Came:
         self.heard.questions.clear()
@@ -77,7 +76,7 @@ class Fleet(Scene):
 
 @pytest.fixture
 def fleet(tmp_path, monkeypatch):
-    monkeypatch.setattr("tare.fleet.mustering._GRACE_S", 0.0)
+    monkeypatch.setattr("tare.fleet.readiness._GRACE_S", 0.0)
     with stand_ins():
         yield Fleet(tmp_path, monkeypatch)
 
@@ -96,7 +95,7 @@ def test_what_one_device_lacks_is_asked_of_none_and_said_with_whose_it_is(fleet,
         f"not measured here: {sentence}" for sentence in said
     ]
     with Store.open(fleet.root / "store") as store:
-        assert store.study["left_out"] == said
+        assert [kept["sentence"] for kept in store.study["left_out"]] == said
 
 
 def test_a_device_makes_the_plan_that_the_controller_made_and_leaves_out_nothing_else(fleet):
@@ -111,19 +110,19 @@ def test_a_device_makes_the_plan_that_the_controller_made_and_leaves_out_nothing
         row = planned[trial.id]
         assert (row["position"], row["block"], row["settings"]) == (trial.position, trial.block, dict(trial.settings))
     ready = [question["stdin"] for question in fleet.heard.questions if question["do"] == "engine"]
-    left_out = [key.name for key in Lacking.from_json(json.loads(ready[-1])["lacking"]).parts]
+    left_out = [key.name for key in MissingParts.from_json(json.loads(ready[-1])["lacking"]).parts]
     assert left_out == ["memory", "qemu"]
 
 
 def test_a_second_run_asks_for_the_same_although_the_device_that_lacks_something_is_away(fleet):
     fleet.lacks("one", "memory", "qemu")
-    fleet.devices["one"].mishaps = {1: {"ended": "unreachable", "text": "one: no line", "broken": []}}
+    fleet.devices["one"].mishaps = {1: {"ended": "unreachable", "text": "no line", "broken": []}}
     assert fleet.go().outcome.done == 4
     assert fleet.asked_what_they_lack() == ["one", "two"]
     first = fleet.planned()
 
     fleet.devices["one"].says = AWAY
-    fleet.devices["one"].standing = fleet.devices["two"].standing
+    fleet.devices["one"].eligibility = fleet.devices["two"].eligibility
     came = fleet.go()
     assert (came.outcome.done, list(came.given_up)) == (0, ["one"])
     assert fleet.planned() == first
@@ -138,8 +137,8 @@ def test_a_device_that_lacks_more_when_the_store_is_begun_is_an_obstacle_and_cha
     fleet.lacks("one", "memory")
     fleet.go()
     first = fleet.planned()
-    fleet.devices["two"].standing = {"obstacles": ["platform docker: not here."]}
-    with pytest.raises(ObstacleError, match=r"(?s)two: platform docker: not here.*settled when the store was begun"):
+    fleet.devices["two"].eligibility = {"obstacles": ["platform docker: not here."]}
+    with pytest.raises(ObstacleError, match=r"(?s)two: platform docker: not here.*decided when the store was created"):
         fleet.go()
     assert fleet.planned() == first
 
@@ -149,7 +148,10 @@ def test_where_too_little_is_left_nothing_is_begun(fleet):
     fleet.lacks("two", "docker")
     with pytest.raises(ObstacleError, match="of platform only bare is left") as refusal:
         fleet.go()
-    assert refusal.value.obstacles == ("platform docker: two: not here.", "platform qemu: one: not here.")
+    assert tuple(map(str, refusal.value.obstacles)) == (
+        "platform docker: two: not here.",
+        "platform qemu: one: not here.",
+    )
     assert not (fleet.root / "store").exists()
 
 
@@ -162,10 +164,10 @@ def test_where_nothing_is_left_nothing_is_begun(fleet):
 
 def test_a_study_that_leaves_nothing_out_asks_nobody_and_is_refused_as_before(fleet):
     text = STUDY.replace("leave_out", "refuse")
-    fleet.devices["two"].standing = {"obstacles": ["probe memory: not here."]}
+    fleet.devices["two"].eligibility = {"obstacles": ["probe memory: not here."]}
     with pytest.raises(ObstacleError, match="two: probe memory: not here") as refusal:
         fleet.go(text)
-    assert "settled" not in str(refusal.value)
+    assert "decided" not in str(refusal.value)
     assert fleet.asked_what_they_lack() == []
 
 
@@ -185,8 +187,10 @@ def test_a_study_of_power_is_not_begun_where_no_probe_of_power_works_on_every_de
     )
     study = loads(text, "s.yaml")
     (rapl,) = (part for kind, part in parts_of(cells(study)[0]) if part.part_name() == "power_rapl")
-    lacking = Lacking({PartKey.of("probe", rapl): ("one: there are no zones.",)})
-    with pytest.raises(ObstacleError, match=r"tells power works on every device.*\n.*power_rapl: one: there are no"):
-        fleet_run._left(study, lacking, INVENTORY)
+    missing = MissingParts({PartKey.of("probe", rapl): (obstacle("needs.hardware", "one: there are no zones."),)})
+    with pytest.raises(
+        ObstacleError, match=r"no power probe of .* works on every device.*\n.*power_rapl: one: there are no"
+    ):
+        fleet_run._left(study, missing, INVENTORY)
     time = loads(text.replace("power_mean_w", "wall_s"), "s.yaml")
-    assert [choice.name for choice in fleet_run._left(time, lacking, INVENTORY).probes] == ["cpu"]
+    assert [choice.name for choice in fleet_run._left(time, missing, INVENTORY).probes] == ["cpu"]

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from stand_in_parts import stand_ins
+from tare.base.errors import StudyError
 from tare.cli import fleet_run
 from tare.cli.changes import refuse_silent_changes_on
-from tare.cli.fleet_options import Over
-from tare.cli.fleet_run import Came, Wanted, run_over
-from tare.errors import StudyError
+from tare.cli.fleet_run import Came, Over, Wanted, run_over
 from tare.fleet.inventory import Device
 from tare.fleet.local import Outcome
 from tare.fleet.orders import factors, planned_on
@@ -65,27 +64,27 @@ def test_a_device_that_was_not_restored_is_named_and_the_exit_code_is_70_whateve
     for came, verdict in ((DONE, 0), (DONE, 1), (STOPPED, 0)):
         code, said = ends(Came(came, {"one": "one: gone"}, [], [ONE]), verdict)
         assert code == 70
-        assert "one: THIS DEVICE WAS NOT RESTORED. `tare restore` on it puts it back." in said
+        assert "one: THIS DEVICE WAS NOT RESTORED. `tare device restore` on it restores it." in said
     assert "The next run there puts it back" in ends(Came(DONE, {}, [], [LEAN]))[1]
 
 
 def test_who_stops_a_run_is_told_what_goes_on_without_it(ends):
     code, said = ends(Came(STOPPED, {}, ["one", "two"], []))
     assert code == 130
-    assert "still at a trial: one, two." in said
-    assert "puts its knobs" in said
+    assert "still running a trial: one, two." in said
+    assert "restores its settings itself" in said
     assert "as it was found" not in said
-    assert "`tare run s.yaml` goes on" in said
+    assert "`tare run s.yaml` resumes" in said
 
 
 def test_who_stops_a_run_that_tries_again_what_failed_is_told_how_to_go_on_with_that(ends):
-    assert "`tare run s.yaml --retry-failed` goes on" in ends(Came(STOPPED, {}, [], []), retried=True)[1]
+    assert "`tare run s.yaml --retry-failed` resumes" in ends(Came(STOPPED, {}, [], []), retried=True)[1]
 
 
 def test_who_stops_it_before_or_after_the_trials_is_not_told_that_the_device_is_as_it_was(ends):
     code, said = ends(KeyboardInterrupt())
     assert code == 130
-    assert "put their knobs back themselves" in said
+    assert "restore their settings" in said
 
 
 def test_a_second_ctrl_c_ends_the_run_with_an_outcome():

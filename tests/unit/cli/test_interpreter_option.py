@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tare.cli import run, tare, weigh, why
-from tare.errors import StudyError
+from tare.base.errors import StudyError
+from tare.cli import run, study_runs, tare, weigh, why
 from tare.study.model import Study
 
 BOARD = "/usr/bin/python3"
@@ -44,7 +44,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Study]:
 
     def begin(study: Study, text: str, folder: Path, *options: Any) -> None:
         studies.append(study)
-        run.open_store(study, text, folder).close()
+        study_runs.open_store(study, text, folder).close()
         raise Stop
 
     for verb in (run, weigh, why):
@@ -88,7 +88,7 @@ def test_who_goes_on_need_not_say_it_again_and_is_told(file: str, ran: list[Stud
     said = answer("run", file, "-o", "store").stderr
 
     assert [interpreters(study) for study in ran] == [[BOARD], [BOARD]]
-    assert f"going on with --python {BOARD}, with which store was begun." in said
+    assert f"resuming with --python {BOARD}, as store was started." in said
 
 
 def test_another_store_has_none_of_it(file: str, ran: list[Study]) -> None:
@@ -120,7 +120,7 @@ def test_a_path_holds_wherever_the_trial_starts_and_a_link_stays_a_link(file: st
 def test_an_empty_one_and_one_for_other_devices_are_refused(file: str, ran: list[Study]) -> None:
     with pytest.raises(StudyError, match="--python is empty"):
         answer("run", file, "--python", "")
-    with pytest.raises(StudyError, match=r"--python is for this device: of others the inventory names it"):
+    with pytest.raises(StudyError, match=r"--python is for this device: for others set `python` in the inventory"):
         answer("run", file, "--python", BOARD, "--fleet", "devices.yaml")
     with pytest.raises(StudyError, match="--python is for the workloads of a study"):
         answer("check", "--python", BOARD)

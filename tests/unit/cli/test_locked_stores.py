@@ -16,14 +16,15 @@ import pytest
 from click.testing import CliRunner
 
 from some_records import run_one
+from tare.base.errors import StoreError, StudyError
 from tare.cli import tare
-from tare.errors import StoreError, StudyError
-from tare.records.packing import pack
+from tare.records.pack import pack
 from tare.records.store import Store
 
 VERBS = (
-    "anatomy", "baseload", "claims", "compare", "devices", "energy", "figure", "kernel", "pareto", "recommend",
-    "report", "show", "store pack", "store verify", "tenants", "variability", "verify",
+    "analyse devices", "analyse energy", "analyse kernel", "analyse pipeline", "analyse tenants", "analyse variability",
+    "choose front", "choose recommend", "compare", "device baseload", "papers claims", "report", "show", "store check",
+    "store pack", "store verify",
 )  # fmt: skip
 # Run by another process, since a user that was given up is not had back. What verbs import is loaded before: it may
 # lie where only the first user can read.
@@ -79,12 +80,12 @@ def test_every_verb_says_that_the_store_may_not_be_read(place: Path):
 def test_a_trace_that_may_not_be_read_is_a_wrong_command_line_of_simulate(tmp_path: Path, monkeypatch):
     (tmp_path / "trace.csv").write_text("t_s,page\n")
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
-    done = CliRunner().invoke(tare, ["simulate", str(tmp_path / "trace.csv")], standalone_mode=False)
+    done = CliRunner().invoke(tare, ["trace", "simulate", str(tmp_path / "trace.csv")], standalone_mode=False)
     assert isinstance(done.exception, StudyError)
     assert "trace.csv: no permission to read it" in str(done.exception)
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "paper", "predict", "simulate", "watch", "store merge"])
+@pytest.mark.parametrize("verb", [*VERBS, "papers tables", "choose predict", "trace simulate", "watch", "store merge"])
 def test_whether_a_store_may_be_read_is_not_for_the_command_line_to_say(verb: str, tmp_path: Path, monkeypatch):
     """As click looks: it would end with its own words, and 2."""
     monkeypatch.setattr(os, "access", lambda *_, **__: False)

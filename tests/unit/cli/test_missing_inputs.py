@@ -8,20 +8,21 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tare.base.errors import StoreError
 from tare.cli import tare
-from tare.errors import StoreError
 
 # Every verb with an input, and what else it has to be told before it looks.
 VERBS = {
-    "check": (), "plan": (), "run": (), "fleet check": (), "devices": (), "show": (), "baseload": (), "energy": (),
-    "compare": ("--value", "x"), "pareto": (), "predict": ("--features", "a", "--time", "t", "--energy", "e"),
-    "recommend": (),
-    "variability": ("--value", "x"), "anatomy": (), "kernel": (), "tenants": (), "simulate": (), "claims": (),
-    "watch": (), "report": (), "verify": (), "figure": (), "store verify": (), "store pack": (), "data check": (),
-    "trace import": (), "replay tegrastats": (),
+    "check": (), "plan": (), "run": (), "show": (), "compare": ("--metric", "x"), "report": (), "watch": (),
+    "analyse energy": (), "analyse variability": ("--metric", "x"), "analyse pipeline": (), "analyse kernel": (),
+    "analyse tenants": (), "analyse devices": (), "choose front": (), "choose recommend": (),
+    "choose predict": ("--features", "a", "--time", "t", "--energy", "e"), "papers claims": (),
+    "device baseload": (), "device fleet check": (), "device data check": (),
+    "store check": (), "store pack": (), "store verify": (),
+    "trace import": (), "trace simulate": (), "trace tegrastats": (),
 }  # fmt: skip
 # These make what they name, or name something that is no path of an input.
-OTHERS = {"paper", "store merge", "data make", "fleet trial"}
+OTHERS = {"papers tables", "store merge", "device data make", "device fleet trial"}
 
 
 def run(verb: str, path: Path) -> tuple[int, str]:
@@ -38,7 +39,10 @@ def test_an_input_that_is_not_there_is_a_wrong_command_line(verb: str, name: str
     assert "gone" in said
 
 
-@pytest.mark.parametrize("verb", ["show", "energy", "kernel", "tenants", "claims", "report", "figure"])
+@pytest.mark.parametrize(
+    "verb",
+    ["show", "analyse energy", "analyse kernel", "analyse tenants", "analyse devices", "papers claims", "report"],
+)
 def test_a_folder_that_is_there_and_no_store_is_a_store_that_cannot_be_read(verb: str, tmp_path: Path):
     assert run(verb, tmp_path)[0] == StoreError.exit_code == 4
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tare.analysis.energy.baseload import idle_of
+import recorded_stores
+from tare.analysis.baseload import idle_of
 from tare.cli import tare as verbs
 from tare.records.store import Store
-
-RECORDINGS = Path(__file__).parents[2] / "recordings" / "h200"
 
 
 def tare(*words: str) -> str:
@@ -27,8 +26,8 @@ def tare(*words: str) -> str:
 def folder(tmp_path_factory) -> Path:
     """A store with its baseload beside it, and the packs of both."""
     root = tmp_path_factory.mktemp("packs")
-    for name, source in (("modes", "energy-store"), ("modes-baseload", "idle-store")):
-        shutil.copytree(RECORDINGS / source, root / name)
+    for name, source in (("modes", recorded_stores.ENERGY), ("modes-baseload", recorded_stores.IDLE)):
+        recorded_stores.unpacked(source, root / name)
         tare("store", "pack", str(root / name))
     return root
 
@@ -43,14 +42,14 @@ def test_packing_says_where_the_pack_is(folder, tmp_path):
 
 VERBS = {
     "show": (),
-    "claims": ("--paper", "s3"),
+    "papers claims": ("--paper", "s3"),
     "compare": ("--by", "control.power_mode.mode", "--against", "GPU 1980 MHz"),
-    "energy": (),
-    "figure": (),
-    "pareto": ("--json",),
-    "variability": (),
-    "recommend": ("--steps", "100"),
-    "store verify": (),
+    "analyse energy": (),
+    "report": ("--figures",),
+    "choose front": ("--json",),
+    "analyse variability": (),
+    "choose recommend": ("--steps", "100"),
+    "store check": (),
 }
 
 

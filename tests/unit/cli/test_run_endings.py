@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from metered import BARE, kept, trials
-from tare.cli.run import finish
-from tare.errors import StudyError
+from some_records import because
+from tare.base.errors import StudyError
+from tare.cli.study_runs import finish
 from tare.fleet.local import Outcome
 from tare.plan.matrix import cells
 from tare.records.model import Record
@@ -29,9 +30,9 @@ def ended(root: Path, records: list[Record]) -> int:
 
 
 def test_a_study_of_one_level_that_has_only_invalid_trials_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture):
-    invalid = [replace(each, state="invalid", reasons=["throttled."]) for each in trials(BARE, n=2)]
+    invalid = [replace(each, state="invalid", reasons=[because("throttled.")]) for each in trials(BARE, n=2)]
     assert ended(tmp_path / "store", invalid) == 1
-    assert "of 1 cell no trial could be used" in capsys.readouterr().err
+    assert "1 cell without a usable trial" in capsys.readouterr().err
 
 
 def test_one_trial_that_may_be_believed_is_enough_for_its_cell_and_the_last_line_counts_the_others(
@@ -40,17 +41,17 @@ def test_one_trial_that_may_be_believed_is_enough_for_its_cell_and_the_last_line
     first, *others = trials(BARE, n=3)
     assert ended(tmp_path / "store", [first, *(replace(each, state="invalid") for each in others)]) == 0
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("2 of 3 trials could not be used (invalid): `tare show ")
-    assert last.endswith("`tare run one-level.yaml --retry-failed` runs them again.")
+    assert last.startswith("2 of 3 trials excluded as invalid: see `tare show ")
+    assert last.endswith("`tare run one-level.yaml --retry-failed` repeats them.")
 
 
 def test_where_every_trial_could_be_used_nothing_is_said_of_it(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert ended(tmp_path / "store", list(trials(BARE, n=3))) == 0
-    assert "could not be used" not in capsys.readouterr().err
+    assert "excluded" not in capsys.readouterr().err
 
 
 def test_energy_is_offered_next_only_where_a_trial_has_some(tmp_path: Path, capsys: pytest.CaptureFixture):
-    study = {**STUDY, "ends_in": ["energy", "claims"]}
+    study = {**STUDY, "ends_in": ["analyse energy", "papers claims"]}
     metered = list(trials(BARE, n=2))
     bare = [replace(each, metrics={"step_s": 0.1}, facts={}) for each in metered]
     for name, records, offered in (("with", metered, 2), ("without", bare, 1)):
@@ -61,8 +62,8 @@ def test_energy_is_offered_next_only_where_a_trial_has_some(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("outcome", "retried", "says"),
     [
-        (Outcome(1, 2, "stopped by you", True), False, "2 trials left; `tare run s.yaml` goes on."),
-        (Outcome(1, 2, "stopped by you", True), True, "2 trials left; `tare run s.yaml --retry-failed` goes on."),
+        (Outcome(1, 2, "stopped by you", True), False, "2 trials left; `tare run s.yaml` resumes."),
+        (Outcome(1, 2, "stopped by you", True), True, "2 trials left; `tare run s.yaml --retry-failed` resumes."),
         (Outcome(1, 1, "stopped by you", True, 6), False, "1 trial left, and at most 6 more by the stop rule; `tare"),
     ],
 )

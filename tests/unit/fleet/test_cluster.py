@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tare.fleet import cluster as cluster_module
-from tare.fleet.cluster import Asked, _Dask
+from tare.fleet.cluster import PendingQuestion, _Dask
 
 pytestmark = pytest.mark.machine("distributed")
 
@@ -62,11 +62,11 @@ def dask():
     made._client.close()
 
 
-def ask(dask: _Dask, name: str, future: PretendFuture) -> Asked:
+def ask(dask: _Dask, name: str, future: PretendFuture) -> PendingQuestion:
     return dask.submit(name, name, lambda: future)
 
 
-def heard(dask: _Dask, wanted: set[Asked]) -> None:
+def heard(dask: _Dask, wanted: set[PendingQuestion]) -> None:
     end_s = time.monotonic() + 20
     while wanted:
         assert time.monotonic() < end_s

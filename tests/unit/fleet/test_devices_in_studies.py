@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from stand_in_parts import stand_ins
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.fleet.inventory import Device
-from tare.fleet.on_device import standing_here
+from tare.fleet.on_device import eligibility_here
 from tare.fleet.orders import factors, planned_on, plans
 from tare.plan.matrix import cells
 from tare.study.load import loads
@@ -125,14 +125,14 @@ def test_without_a_fleet_it_is_refused_with_its_line(more: str, where: str) -> N
     with stand_ins(), pytest.raises(StudyError) as caught:
         cells(one)
 
-    assert str(caught.value).startswith(f"{where}this names a device of a fleet, and there is no fleet here.")
+    assert str(caught.value).startswith(f"{where}this names a device of a fleet, but no fleet is given.")
     assert "--fleet devices.yaml" in str(caught.value)
 
 
 def test_a_device_that_the_run_has_not_is_refused_with_those_that_it_has() -> None:
     said = refused(study("compare: {by: device, against: orin-1}\n"), *fleet("orin1", "orin2"))
 
-    assert said.startswith("study.yaml:5: no device of this run is called 'orin-1'.\n  There are: orin1, orin2.")
+    assert said.startswith("study.yaml:5: no device of this run is called 'orin-1'.\n  Available: orin1, orin2.")
     assert "Did you mean 'orin1'?" in said
 
 
@@ -169,6 +169,6 @@ def test_a_device_is_asked_about_its_own_cells_alone() -> None:
     one = study("exclude: {device: b, platform: docker}\n")
     request = {"study": json.dumps(one.as_plain()), "name": "study.yaml", "python": None, "ignore_managers": True}
     with stand_ins():
-        assert standing_here({**request, "device": [["device", "b"]]}).obstacles == ()
-        with pytest.raises(StudyError, match="there is no fleet here"):
-            standing_here(request)
+        assert eligibility_here({**request, "device": [["device", "b"]]}).obstacles == ()
+        with pytest.raises(StudyError, match="no fleet is given"):
+            eligibility_here(request)

@@ -14,7 +14,7 @@ import pytest
 from tare.fleet.incoming import Incoming, Ledger, name_on_devices, unpack
 from tare.records.model import Record
 from tare.records.store import Store
-from tare_inside.device_agent import plain
+from tare_inside.agents.device_trials import plain
 
 
 def record(trial: str, attempt: int, device: str) -> Record:
@@ -128,12 +128,12 @@ def test_a_store_that_is_opened_again_knows_what_it_has(store, tmp_path):
 def test_lines_of_the_ledger_are_on_the_disk_once_it_is_settled(tmp_path):
     ledger = Ledger(tmp_path)
     ledger.write("one", "try", trial="a1")
-    ledger.write("two", "given up", text="gone")
+    ledger.write("two", "skipped", text="gone")
     assert not (tmp_path / "fleet.jsonl").exists()
     ledger.settle()
     ledger.settle()
     lines = [json.loads(line) for line in (tmp_path / "fleet.jsonl").read_text().splitlines()]
-    assert [(line["device"], line["what"]) for line in lines] == [("one", "try"), ("two", "given up")]
+    assert [(line["device"], line["what"]) for line in lines] == [("one", "try"), ("two", "skipped")]
 
 
 @pytest.mark.parametrize("study", ["lenet", "_hidden", "x" * 64, "_"])

@@ -13,12 +13,12 @@ import pytest
 
 from lean_devices import RUN_IT, a_host, with_words
 from sshd_devices import until
-from tare.errors import NotPermittedError
+from tare.base.errors import NotPermittedError
+from tare.base.host import Job
+from tare.drivers.guests.channel import GuestGone
 from tare.fleet.lean_trial import owned_there
 from tare.fleet.on_device import Lines
-from tare.host import Job
-from tare.parts.guest_channel import GuestGone
-from tare_inside import lean_lock
+from tare_inside.agents import lean
 
 
 @pytest.fixture(autouse=True)
@@ -61,14 +61,14 @@ def test_a_lock_in_a_folder_that_others_can_change_is_not_trusted(makes, tmp_pat
 
 
 def test_a_lock_folder_is_trusted_where_it_is_roots_or_ours_and_not_where_it_is_another_users(tmp_path, monkeypatch):
-    found = os.lstat(lean_lock.private_folder(str(tmp_path / "locks")))
+    found = os.lstat(lean.private_folder(str(tmp_path / "locks")))
     assert stat.S_IMODE(found.st_mode) == 0o700
     for owner in (0, os.geteuid()):
         monkeypatch.setattr(os, "lstat", lambda path, uid=owner: SimpleNamespace(st_mode=found.st_mode, st_uid=uid))
-        assert lean_lock.private_folder(str(tmp_path / "locks"))
+        assert lean.private_folder(str(tmp_path / "locks"))
     monkeypatch.setattr(os, "lstat", lambda path: SimpleNamespace(st_mode=found.st_mode, st_uid=4321))
-    with pytest.raises(lean_lock.Untrusted):
-        lean_lock.private_folder(str(tmp_path / "locks"))
+    with pytest.raises(lean.Untrusted):
+        lean.private_folder(str(tmp_path / "locks"))
 
 
 def test_what_lies_in_the_home_folder_there_is_not_run(tmp_path, pretended_ssh):

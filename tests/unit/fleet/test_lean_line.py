@@ -15,24 +15,23 @@ import pytest
 
 from lean_devices import RUN_IT, a_device, a_host, is_alive, is_below, with_words
 from sshd_devices import until
-from tare.errors import BusyError, LineLost
-from tare.fleet import lean_line, ssh
-from tare.fleet.driving import drive
+from tare.base.errors import BusyError, LineLost
+from tare.base.files import state_dir
+from tare.base.host import Job, Scope, Site
+from tare.drivers.places import SOURCE
+from tare.fleet import lean_host, ssh
+from tare.fleet.exchange import drive
 from tare.fleet.inventory import parse_inventory
 from tare.fleet.lean_sampling import LeanSampler
 from tare.fleet.lean_trial import _not_lean, driven, owned_there
 from tare.fleet.on_device import Lines
-from tare.fleet.packing import whole
-from tare.fleet.ssh import Refused, Unreachable
-from tare.host import Job, Scope, Site
-from tare.parts.inside import SOURCE
+from tare.fleet.ssh import Refused, Unreachable, whole
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory
-from tare.parts.state import state_dir
 from tare.plan.matrix import cells
 from tare.records.spool import read_spool
 from tare.study.load import loads
-from tare_inside import lean_leaving
+from tare_inside.agents import lean
 
 PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3")) or [Path(sys.executable)]
 
@@ -105,7 +104,7 @@ def test_an_agent_that_hears_nothing_for_too_long_ends_its_job():
     with pytest.raises(LineLost, match="the line to the device"), a_host(patience_s=1) as host:
         process = host.spawn(Job(("sleep", "4322"), {"PATH": os.environ["PATH"]}))
         until(lambda: with_words("sleep 4322"), "it runs")
-        (ours,) = [pid for pid in with_words("tare_inside.lean_agent") if is_below(pid, os.getpid())][:1]
+        (ours,) = [pid for pid in with_words("tare_inside.agents.lean") if is_below(pid, os.getpid())][:1]
         host._link._wire.sendall = lambda data: None  # as a cable that was pulled
         until(lambda: not with_words("sleep 4322"), "it has ended", 10)
         until(lambda: not is_alive(ours), "the agent is gone", 5)
@@ -183,7 +182,7 @@ def test_a_device_that_slept_between_two_looks_at_its_clock_is_found_out(monkeyp
 
 @pytest.mark.parametrize("says", ["true", "echo 'tare-agent has'; echo tare-agent"])
 def test_a_line_over_which_nothing_comes_is_given_up(says, pretended_ssh, monkeypatch):
-    monkeypatch.setattr(lean_line, "UP_WITHIN_S", 0.5)
+    monkeypatch.setattr(lean_host, "UP_WITHIN_S", 0.5)
     monkeypatch.setattr(ssh, "_ENDS_WITHIN_S", 0.2)
     pretended_ssh(f"{says}; exec sleep 4326")
     start_s = time.monotonic()
@@ -205,12 +204,12 @@ def test_an_agent_that_nobody_reads_from_ends_its_job_too(monkeypatch):
         over.set()
 
 
-def test_folders_that_were_made_for_a_desk_go_with_it_and_those_of_others_stay(tmp_path):
+def test_folders_that_were_made_for_a_workdir_go_with_it_and_those_of_others_stay(tmp_path):
     (tmp_path / "theirs").mkdir()
-    desk = tmp_path / "theirs" / "state" / "scratch" / "tare-x-desk"
+    workdir = tmp_path / "theirs" / "state" / "scratch" / "tare-x-workdir"
     with a_host() as host:
-        host._link.ask("desk", path=str(desk), mode=0o700)
-        assert desk.is_dir()
+        host._link.ask("workdir", path=str(workdir), mode=0o700)
+        assert workdir.is_dir()
     assert list(tmp_path.glob("theirs/*")) == []
     assert (tmp_path / "theirs").is_dir()
 
@@ -238,7 +237,7 @@ def test_a_child_that_is_another_users_does_not_keep_the_agent_from_leaving(monk
 
     with subprocess.Popen(["sleep", "0.3"]):
         monkeypatch.setattr(os, "kill", refuse)
-        lean_leaving.end_all_children(within_s=0.1)
+        lean.end_all_children(within_s=0.1)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +253,7 @@ def test_a_device_that_cannot_be_driven_says_why(pretended_ssh, script, error, e
     with pytest.raises(error), a_host(patience_s=1):
         pass
     monkeypatch.setenv("TARE_STATE", str(tmp_path / "state"))
-    question = {"do": "engine", "engine": "none", "arguments": ["fleet", "obstacles"]}
+    question = {"do": "engine", "engine": "none", "arguments": ["device", "fleet", "obstacles"]}
     stdin = '{"study": "study: s\\nplatform: bare\\nworkload: \'null\'\\n", "name": "s", "python": "x"}'
     found = drive(a_device().model_dump(mode="json"), {**question, "stdin": stdin}, 1)
     assert found["ended"] == ended, found
@@ -267,7 +266,7 @@ def test_what_needs_tare_on_the_device_is_said_part_by_part():
         "s",
     )
     said = _not_lean(cells(study))
-    assert [sentence.split(" needs")[0] for sentence in said] == ["platform docker", "control dirty", "probe perf"]
+    assert [str(each).split(" needs")[0] for each in said] == ["platform docker", "control dirty", "probe perf"]
 
 
 def test_the_inventory_says_which_devices_are_lean():
@@ -275,10 +274,10 @@ def test_the_inventory_says_which_devices_are_lean():
     assert [device.lean for device in parse_inventory(text).devices] == [True, False]
 
 
-def test_a_folder_that_is_there_already_is_not_taken_for_a_desk_and_not_emptied(tmp_path):
-    desk = tmp_path / "tare-x-desk"
-    desk.mkdir()
-    (desk / "of someone else").touch()
+def test_a_folder_that_is_there_already_is_not_taken_for_a_workdir_and_not_emptied(tmp_path):
+    workdir = tmp_path / "tare-x-workdir"
+    workdir.mkdir()
+    (workdir / "of someone else").touch()
     with a_host() as host, pytest.raises(OSError, match="exists"):
-        host.furnish(Site("tare-x", tmp_path, writes=(desk,)))
-    assert (desk / "of someone else").exists()
+        host.prepare_workdir(Site("tare-x", tmp_path, writes=(workdir,)))
+    assert (workdir / "of someone else").exists()

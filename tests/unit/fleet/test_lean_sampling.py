@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tare.base.host import LocalHost, Scope
+from tare.drivers.places import SOURCE
 from tare.fleet.lean_sampling import Learning, Replayed, _replayed
-from tare.host import LocalHost, Scope
-from tare.parts.inside import SOURCE
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory
 from tare.parts.probes.temperature import Temperature
@@ -58,7 +58,7 @@ def test_a_file_that_vanished_there_is_lost_from_then_on_and_said(tmp_path):
     ]
     report, series = shown(tmp_path, ticks)
     assert len(series["cpu.busy_s"][1]) == 1
-    assert any("stat vanished" in sentence for sentence in report.lost)
+    assert any("stat vanished" in sentence for sentence in map(str, report.lost))
     assert report.missed == 1
 
 
@@ -87,7 +87,7 @@ def test_what_the_sampler_keeps_is_what_the_probes_would_have_read(tmp_path):
     learning = Learning(Named())
     files = learning.files([Cpu(), Memory()], Scope())
     out = tmp_path / "samples"
-    script = "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside.lean_sampler import main; main()"
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside.agents.lean_sampler import main; main()"
     argv = [sys.executable, "-I", "-B", "-c", script, str(Path(SOURCE).parent), str(out)]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     before_ns = time.monotonic_ns()
@@ -120,14 +120,14 @@ def test_a_sampler_that_was_ended_costs_what_it_had_not_kept_and_no_more(cut, tm
     replayed = Replayed(["/proc/stat"], {"/proc/stat": STAT.format(0)}, lambda t_ns: t_ns)
     report = _replayed(replayed, data[:-cut], [Cpu()], Scope(), SpoolWriter(tmp_path / "spool"))
     assert report.ticks == {1: 40, 12: 39, 10_000: 0}[cut]
-    assert any("ended early" in sentence for sentence in report.lost)
+    assert any("ended early" in sentence for sentence in map(str, report.lost))
     times, _ = read_spool(tmp_path / "spool").get("cpu.busy_s", ((), ()))
     assert len(times) == report.ticks
 
 
 def test_what_the_sampler_has_kept_is_in_its_file_also_where_it_is_killed(tmp_path):
     out = tmp_path / "samples"
-    script = "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside.lean_sampler import main; main()"
+    script = "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside.agents.lean_sampler import main; main()"
     argv = [sys.executable, "-I", "-B", "-c", script, str(Path(SOURCE).parent), str(out)]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     child.stdin.write(json.dumps({"period_ns": 20_000_000, "files": [["/proc/stat", 0]]}).encode() + b"\n")

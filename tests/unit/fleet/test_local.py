@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
+from some_records import because
 from stand_in_parts import PARTS, stand_ins
-from tare.errors import BusyError, NotRestoredError, TareError
+from tare.base.errors import BusyError, NotRestoredError, TareError
+from tare.base.files import state_dir
+from tare.base.rulings import Ruling
 from tare.fleet import local
-from tare.fleet.local import run_study
-from tare.fleet.signals import Interruption
-from tare.plan.matrix import cells
-from tare.plan.order import trials
+from tare.fleet.local import Interruption, run_study
+from tare.plan.matrix import cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.study.model import Study
 from tare.testing import FakeHost
-from tare.trial.device import DeviceLock, device_id, state_dir
+from tare.trial.device import DeviceLock, device_id
 
 
 @dataclass
@@ -68,7 +69,7 @@ class Scene:
         self.told = Told()
         self.ran: list[Any] = []
         self.endings: dict[int, str] = {}  # the nth trial to be run -> its state
-        self.reasons: dict[int, tuple[str, ...]] = {}  # and why, where that matters
+        self.reasons: dict[int, tuple[Ruling, ...]] = {}  # and why, where that matters
         self.spread = 0.001
         monkeypatch.setattr(local, "run_trial", self._run_trial)
 
@@ -108,7 +109,7 @@ class Scene:
         writer = bench.store.begin(draft)
         slow = 1.02 if trial.settings["platform"] == "docker" else 1.0
         metrics = {"step_s": slow + self.spread * (trial.block % 3)}
-        reasons = self.reasons.get(number, () if state == "ok" else (f"it {state}.",))
+        reasons = self.reasons.get(number, () if state == "ok" else (because(f"it {state}."),))
         record = replace(draft, attempt=writer.attempt, state=state, reasons=reasons, metrics=metrics)
         writer.seal(record, [], "", "")
         self.host.clock.advance(10)
@@ -186,11 +187,11 @@ def test_the_same_failure_three_times_in_a_row_stops_the_study(scene):
 
 
 def test_a_lost_gpu_stops_the_study_after_one_trial_and_the_results_so_far_are_kept(scene):
-    lost = "GPU 0 is lost: it no longer answers its driver."
+    lost = because("GPU 0 is lost: it no longer answers its driver.", code="gpu.lost")
     scene.endings, scene.reasons = {1: "invalid"}, {1: (lost,)}
     with pytest.raises(TareError, match="no further trial can be run on this device") as told:
         scene.run()
-    assert lost in str(told.value)
+    assert str(lost) in str(told.value)
     assert len(scene.ran) == 2
     with Store.open(scene.root) as store:
         assert [record.state for record in store.records()] == ["ok", "invalid"]

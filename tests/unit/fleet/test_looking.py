@@ -1,4 +1,4 @@
-"""`tare fleet check`: what each device answers, and what cannot be understood of it. No network is used."""
+"""`tare device fleet check`: what each device answers, and what cannot be understood of it. No network is used."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import json
 import pytest
 
 from tare import __version__
-from tare.errors import TareError
-from tare.fleet import looking
+from tare.base.errors import TareError
+from tare.base.rulings import obstacle
+from tare.fleet import inspect
+from tare.fleet.inspect import inspect_all_devices, inspect_device
 from tare.fleet.inventory import Device
-from tare.fleet.looking import look_at, look_at_all
 from tare.fleet.ssh import Answer, Refused, Unreachable
 
-GOOD = {kind: [{"name": f"a {kind}", "ok": True}, {"name": "b", "ok": False}] for kind in looking._KINDS}
+GOOD = {kind: [{"name": f"a {kind}", "ok": True}, {"name": "b", "ok": False}] for kind in inspect._KINDS}
 
 
 def said(out: str = json.dumps(GOOD), version: str = __version__, owner: object = None) -> dict[str, object]:
@@ -34,8 +35,8 @@ def answers(monkeypatch):
             raise found[device.name]
         return Answer(found[device.name])
 
-    monkeypatch.setattr(looking, "ask", ask)
-    monkeypatch.setattr(looking, "clock", lambda device: (0.0, 0.001))
+    monkeypatch.setattr(inspect, "ask", ask)
+    monkeypatch.setattr(inspect, "clock", lambda device: (0.0, 0.001))
     return found
 
 
@@ -45,25 +46,25 @@ def devices(*names: str, **fields: str) -> list[Device]:
 
 @pytest.mark.parametrize("out", ["", "no json", "[]", "{}", '{"platforms": 7, "controls": [], "probes": []}'])
 def test_another_tare_whose_words_are_not_understood_is_that_devices_trouble_alone(answers, out):
-    answers |= {"a": said(), "b": said(out, version="9.9"), "c": Unreachable("c: no line")}
-    a, b, c = look_at_all(devices("a", "b", "c"))
+    answers |= {"a": said(), "b": said(out, version="9.9"), "c": Unreachable("c", "no line")}
+    a, b, c = inspect_all_devices(devices("a", "b", "c"))
     assert a.ready
     assert (a.platforms, a.probes) == (("a platforms",), ("a probes",))
     assert (b.reachable, b.ready, b.platforms) == (True, False, None)
-    assert any("9.9 is there" in sentence for sentence in b.troubles)
-    assert any("`tare check --json` says there cannot be read here" in sentence for sentence in b.troubles)
-    assert (c.reachable, c.troubles) == (False, ("c: no line",))
+    assert any("9.9 is there" in sentence for sentence in map(str, b.troubles))
+    assert any("`tare check --json` says there cannot be read here" in sentence for sentence in map(str, b.troubles))
+    assert (c.reachable, c.troubles) == (False, (obstacle("fleet.unreachable", "no line"),))
 
 
 def test_an_engine_that_says_nothing_of_its_version_is_not_tare(answers):
     answers["a"] = {**said(), "engine": {"code": 0, "out": " \n", "err": "odd"}}
-    (a,) = look_at_all(devices("a"))
+    (a,) = inspect_all_devices(devices("a"))
     assert (a.tare, a.ready) == (None, False)
 
 
 def test_a_lean_device_has_no_probes_that_nobody_looked_for(answers):
     answers["a"] = said()
-    (a,) = look_at_all(devices("a", tare="none"))
+    (a,) = inspect_all_devices(devices("a", tare="none"))
     assert (a.driven, a.platforms, a.controls, a.probes) == ("lean", ("bare",), (), None)
 
 
@@ -77,14 +78,14 @@ def test_a_lean_device_has_no_probes_that_nobody_looked_for(answers):
 )
 def test_who_owns_a_device_is_said_as_far_as_it_is_known(answers, owner, says):
     answers["a"] = said(owner=owner)
-    found = look_at(devices("a")[0])
-    assert (found.ready, found.troubles) == (False, (says,))
+    found = inspect_device(devices("a")[0])
+    assert (found.ready, [*map(str, found.troubles)]) == (False, [says])
 
 
 def test_a_clock_that_tells_no_time_is_that_devices_trouble(answers, monkeypatch):
     def clock(device):
-        raise Refused(f"{device.name}: asked for the time it said b'x'.")
+        raise Refused(device.name, "asked for the time it said b'x'.")
 
     answers["a"] = said()
-    monkeypatch.setattr(looking, "clock", clock)
-    assert look_at(devices("a")[0]).troubles == ("a: asked for the time it said b'x'.",)
+    monkeypatch.setattr(inspect, "clock", clock)
+    assert inspect_device(devices("a")[0]).troubles == (obstacle("fleet.refused", "asked for the time it said b'x'."),)

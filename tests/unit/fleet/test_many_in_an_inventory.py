@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.fleet.inventory import MOST_DEVICES, parse_inventory
 
 

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 
 from stand_in_parts import stand_ins
 from tare import __version__
-from tare.cli.fleet import command
-from tare.errors import NotRestoredError, TareError
+from tare.base.errors import NotRestoredError, TareError
+from tare.cli.device.fleet import command
 from tare.fleet import on_device
+from tare.fleet.eligibility import read_eligibility
 from tare.fleet.local import Outcome
-from tare.fleet.on_device import keep_result, platforms_here, standing_here, study_of
-from tare.fleet.standing import read_standing
+from tare.fleet.on_device import eligibility_here, keep_result, platforms_here, study_of
 from tare.testing import FakeHost
 
 STUDY = "study: s\nplatform: bare\nworkload: torch_train\nrepeat: 2\n"
@@ -75,28 +75,29 @@ def test_the_result_is_on_the_disk_and_so_is_its_name(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
-def standing(**changes: Any) -> on_device.Standing:
+def eligibility(**changes: Any) -> on_device.Eligibility:
     request = {"study": STUDY, "name": "s.yaml", "python": None, "ignore_managers": True} | changes
     with stand_ins():
-        return standing_here(request)
+        return eligibility_here(request)
 
 
 def test_a_full_disk_is_the_devices_own_trouble_and_no_obstacle_of_the_study(monkeypatch):
-    assert standing().own == ()
+    assert eligibility().own == ()
     monkeypatch.setattr(on_device, "free_bytes", lambda path: 3 << 20)
-    found = standing()
+    found = eligibility()
     assert found.obstacles == ()
-    assert found.own[0].startswith("no space left on this device: 3 MiB free")
+    assert found.own[0].code == "fleet.full"
+    assert str(found.own[0]).startswith("no space left on this device: 3 MiB free")
 
 
 def test_a_device_says_which_kernel_and_which_tare_it_has():
-    found = standing()
+    found = eligibility()
     assert (found.kernel, found.tare) == (os.uname().release, __version__)
 
 
 def test_another_version_of_tare_is_an_obstacle():
-    assert standing().obstacles == ()
-    assert "and 9.9 on the controller" in standing(tare="9.9").obstacles[0]
+    assert eligibility().obstacles == ()
+    assert "and 9.9 on the controller" in str(eligibility(tare="9.9").obstacles[0])
 
 
 # Asked what it lacks
@@ -107,36 +108,36 @@ BOTH = "study: s\nplatform: [bare, docker]\nworkload: torch_train\nrepeat: 2\nmi
 @pytest.fixture
 def without_docker(monkeypatch):
     """This device has no docker, and no memory to look at."""
-    files = {"/obstacles/docker": "docker: no engine answers.", "/obstacles/memory": "there is none."}
+    files = {"/obstacles/docker": "no engine answers.", "/obstacles/memory": "there is none."}
     monkeypatch.setattr(on_device, "LocalHost", lambda python: FakeHost(files=files))
     monkeypatch.setattr(on_device, "device_facts", lambda host: {"kernel": "5.10"})
 
 
 def test_a_device_says_which_parts_it_lacks_and_that_is_no_obstacle(without_docker):
-    found = standing(study=BOTH, leave_out=True)
+    found = eligibility(study=BOTH, leave_out=True)
     assert found.obstacles == ()
-    lacks = {(key.kind, key.name): said for key, said in found.lacking.parts.items()}
-    assert lacks == {("platform", "docker"): ("docker: no engine answers.",), ("probe", "memory"): ("there is none.",)}
-    assert read_standing({"code": 0, "out": json.dumps(found.as_json()), "err": ""}) == found
+    lacks = {(key.kind, key.name): [*map(str, said)] for key, said in found.missing.parts.items()}
+    assert lacks == {("platform", "docker"): ["no engine answers."], ("probe", "memory"): ["there is none."]}
+    assert read_eligibility({"code": 0, "out": json.dumps(found.as_json()), "err": ""}) == found
 
 
 def test_what_is_left_out_is_no_obstacle_and_what_is_not_is_one_whatever_the_study_says(without_docker):
-    lacking = standing(study=BOTH, leave_out=True).lacking.as_json()
+    lacking = eligibility(study=BOTH, leave_out=True).missing.as_json()
     every = {"platform docker: no engine answers.", "probe memory: there is none."}
-    assert set(standing(study=BOTH).obstacles) == every
+    assert set(map(str, eligibility(study=BOTH).obstacles)) == every
     reduced = BOTH + "probes: [cpu]\n"  # as the controller sends it
-    assert standing(study=reduced, lacking=lacking).obstacles == ()
-    assert standing(study=reduced).obstacles == ("platform docker: no engine answers.",)
+    assert eligibility(study=reduced, lacking=lacking).obstacles == ()
+    assert [*map(str, eligibility(study=reduced).obstacles)] == ["platform docker: no engine answers."]
 
 
 def test_without_the_interpreter_for_workloads_a_device_lacks_nothing_else(without_docker):
-    found = standing(study=BOTH, leave_out=True, python="/no/such/python")
-    assert "there is no /no/such/python on this device" in found.obstacles[0]
-    assert found.lacking.parts == {}
+    found = eligibility(study=BOTH, leave_out=True, python="/no/such/python")
+    assert "no /no/such/python on this device" in str(found.obstacles[0])
+    assert found.missing.parts == {}
 
 
 def test_a_platform_that_is_left_out_or_on_a_lean_device_is_not_made_ready_here(without_docker):
-    lacking = standing(study=BOTH, leave_out=True).lacking.as_json()
+    lacking = eligibility(study=BOTH, leave_out=True).missing.as_json()
     request = {"study": BOTH, "name": "s.yaml"}
     with stand_ins():
         study = study_of(request)

@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 from click.testing import CliRunner
 
-from tare.cli.fleet import command
-from tare.errors import StudyError
-from tare.fleet.worker import worker_command, worker_environment
+from tare.base.errors import StudyError
+from tare.cli.device.fleet import command
+from tare.fleet.child import worker_command, worker_environment
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_what_is_no_address_of_a_scheduler_is_refused(address):
 
 
 def test_a_key_that_is_not_there_is_said_before_anything_starts(tmp_path):
-    with pytest.raises(StudyError, match=r"there is no file .*missing\.pem"):
+    with pytest.raises(StudyError, match=r"no file .*missing\.pem"):
         worker_command("tls://127.0.0.1:8786", "board", {"--tls-key": tmp_path / "missing.pem"})
 
 

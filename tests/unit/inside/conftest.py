@@ -1,4 +1,4 @@
-"""A desk: a folder with a copy of `tare_inside`, as every trial has one."""
+"""A workdir: a folder with a copy of `tare_inside`, as every trial has one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tare_inside import marks
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
+def workdir(tmp_path: Path) -> Path:
     source = Path(tare_inside.__file__).parent
-    desk = tmp_path / "desk"
-    shutil.copytree(source, desk / "inside" / "tare_inside", ignore=shutil.ignore_patterns("__pycache__"))
-    return desk
+    workdir = tmp_path / "workdir"
+    shutil.copytree(source, workdir / "inside" / "tare_inside", ignore=shutil.ignore_patterns("__pycache__"))
+    return workdir
 
 
 @pytest.fixture

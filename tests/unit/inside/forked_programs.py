@@ -1,7 +1,7 @@
-"""Runs built-in programs one after another: `python forked_programs.py [[MODULE, ORDER, DESK], ...] as JSON`.
+"""Runs built-in programs one after another: `python forked_programs.py [[MODULE, ORDER, WORKDIR], ...] as JSON`.
 
 torch is imported once, which takes far longer than a few steps of any network, and each program is a fork of that. Its
-desk then holds `out`, `err` and `code` beside what the program itself left there.
+workdir then holds `out`, `err` and `code` beside what the program itself left there.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from pathlib import Path
 from forked_runs import end_after  # which imports torch
 
 
-def become(module: str, order: str, desk: str) -> None:
+def become(module: str, order: str, workdir: str) -> None:
     """Turn this process into the program."""
     for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(f"{desk}/{name}", os.O_WRONLY | os.O_CREAT, 0o644), number)
-    sys.path.insert(0, f"{desk}/inside")
-    os.environ["TARE_MARKS"] = f"{desk}/marks.bin"
-    os.chdir(desk)
+        os.dup2(os.open(f"{workdir}/{name}", os.O_WRONLY | os.O_CREAT, 0o644), number)
+    sys.path.insert(0, f"{workdir}/inside")
+    os.environ["TARE_MARKS"] = f"{workdir}/marks.bin"
+    os.chdir(workdir)
     sys.argv = [module, order]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def main() -> None:
-    for module, order, desk in json.loads(sys.argv[1]):
+    for module, order, workdir in json.loads(sys.argv[1]):
         child = os.fork()
         if child == 0:
-            end_after(lambda: become(module, order, desk))  # noqa: B023  (called at once)
+            end_after(lambda: become(module, order, workdir))  # noqa: B023  (called at once)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        Path(desk, "code").write_text(str(code))
+        Path(workdir, "code").write_text(str(code))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runs scripts with tare and without: `python forked_runs.py INTO < [[NAME, ARGUMENT...], ...] as JSON`.
 
 torch is imported once, and each script runs in a fork of its own, once as it is and once attached to as Python's start
-does when torch comes. INTO/<NAME ARGUMENT>/{plain,attached} then hold `out`, `err`, `code`, and what lay on the desk.
+does when torch comes. INTO/<NAME ARGUMENT>/{plain,attached} then hold `out`, `err`, `code`, the files of the workdir.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ import torch._dynamo  # every optimiser imports it, which takes seconds: so that
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-def become(line: list[str], desk: Path, attached: bool) -> None:
+def become(line: list[str], workdir: Path, attached: bool) -> None:
     """Turn this process into the script."""
     for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(desk / name, os.O_WRONLY | os.O_CREAT, 0o644), number)
+        os.dup2(os.open(workdir / name, os.O_WRONLY | os.O_CREAT, 0o644), number)
     sys.argv = line
     sys.path.insert(0, str(SCRIPTS))
     if attached:
-        os.environ["TARE_MARKS"] = str(desk / "marks.bin")
+        os.environ["TARE_MARKS"] = str(workdir / "marks.bin")
         from tare_inside import attach
 
         attach.attach(torch, os.environ["TARE_MARKS"])
     runpy.run_path(str(SCRIPTS / line[0]), run_name="__main__")
 
 
-def run(line: list[str], desk: Path, attached: bool) -> None:
-    desk.mkdir(parents=True)
+def run(line: list[str], workdir: Path, attached: bool) -> None:
+    workdir.mkdir(parents=True)
     child = os.fork()
     if child == 0:
-        end_after(lambda: become(line, desk, attached))
+        end_after(lambda: become(line, workdir, attached))
     status = os.waitpid(child, 0)[1]
     code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    (desk / "code").write_text(str(code))
+    (workdir / "code").write_text(str(code))
 
 
 def end_after(do: Callable[[], None]) -> None:

@@ -12,9 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tare_inside.layers.attention import Attend
-from tare_inside.layers.mobilebert import Affine, Vocabulary
-from tare_inside.layers.recommender import Products
+from tare_inside.layers import Affine, Attend, Products, Vocabulary
 
 
 def _convolution(layer: Any, inputs: Any, output: Any) -> int:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from inference_jobs import SMALL, answered, application_job, make_data, spans_ns
-from tare_inside import infer, named
+from tare_inside import named
+from tare_inside.programs import infer
 
 APPLICATIONS = sorted(SMALL)
 PHASES = ("fetch", "pre_process", "copy", "inference", "post_process")
@@ -80,7 +81,7 @@ def test_a_corrupt_file_is_named(
     make_data(tmp_path)
     (tmp_path / name / victim).write_bytes(b"no such thing\n" * 1000)
 
-    code = infer.main([json.dumps(application_job(tmp_path / "desk", tmp_path, name))])
+    code = infer.main([json.dumps(application_job(tmp_path / "workdir", tmp_path, name))])
     infer.marks.close_marks()
 
     error = capsys.readouterr().err
@@ -96,7 +97,7 @@ def test_an_empty_folder_and_one_that_is_not_there_are_named(
 ) -> None:
     if there:
         (tmp_path / name).mkdir()
-    code = infer.main([json.dumps(application_job(tmp_path / "desk", tmp_path, name))])
+    code = infer.main([json.dumps(application_job(tmp_path / "workdir", tmp_path, name))])
     infer.marks.close_marks()
 
     assert code == 1

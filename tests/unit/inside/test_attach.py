@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tare.host import Exit, LocalHost
+from tare.base.host import Exit, LocalHost
 from tare.parts.workloads.command import Command
-from tare_inside import attach, cold_epochs, marks
+from tare_inside import attach, marks
+from tare_inside.programs import cold_epochs
 
 Run = Callable[..., Exit]
 Plainly = Callable[..., str]
@@ -59,8 +60,8 @@ main()
 
 
 @pytest.fixture
-def run(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a script through the `command` workload, in a folder of its own; what it left is on the desk."""
+def run(workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a script through the `command` workload, in a folder of its own; what it left is in the workdir."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     folder = tmp_path / "work"
     folder.mkdir()
@@ -69,7 +70,7 @@ def run(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (folder / "script.py").write_text(text)
         argv = (sys.executable, "script.py", *arguments)
         command = Command.model_validate({"argv": argv, "cwd": folder, **fields})
-        return LocalHost().spawn(command.job(LocalHost(), desk, seed=1)).wait(120)
+        return LocalHost().spawn(command.job(LocalHost(), workdir, seed=1)).wait(120)
 
     return go
 
@@ -89,8 +90,8 @@ def plainly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return go
 
 
-def intervals(desk: Path) -> Counter[str]:
-    loaded, lost = marks.load(str(desk / "marks.bin"))
+def intervals(workdir: Path) -> Counter[str]:
+    loaded, lost = marks.load(str(workdir / "marks.bin"))
     assert lost == 0
     begun, ended = (Counter(name for _, name, edge, _ in loaded if edge == wanted) for wanted in ("begin", "end"))
     assert begun == ended
@@ -99,18 +100,20 @@ def intervals(desk: Path) -> Counter[str]:
 
 @pytest.mark.parametrize(("workers", "optimiser"), [("0", "SGD"), ("2", "AdamW")])
 def test_a_training_script_is_marked_and_prints_what_it_always_did(
-    run: Run, plainly: Plainly, desk: Path, workers: str, optimiser: str
+    run: Run, plainly: Plainly, workdir: Path, workers: str, optimiser: str
 ) -> None:
     ended = run(COMMON + USUAL, workers, optimiser)
 
     assert (ended.code, ended.err) == (0, "")
     assert ended.out == plainly(COMMON + USUAL, workers, optimiser)
     each = dict.fromkeys(("fetch", "compute", "step", "forward", "backward", "optimiser"), 8)
-    assert intervals(desk) == {**each, "epoch": 2, "evaluate": 2}
-    steps = [step for _, name, edge, step in marks.load(str(desk / "marks.bin"))[0] if (name, edge) == ("step", "end")]
+    assert intervals(workdir) == {**each, "epoch": 2, "evaluate": 2}
+    steps = [
+        step for _, name, edge, step in marks.load(str(workdir / "marks.bin"))[0] if (name, edge) == ("step", "end")
+    ]
     assert steps == list(range(8))
-    assert json.loads((desk / "result.json").read_text())["exit"] == 0
-    assert "torch" in json.loads((desk / "fingerprint.json").read_text())
+    assert json.loads((workdir / "result.json").read_text())["exit"] == 0
+    assert "torch" in json.loads((workdir / "fingerprint.json").read_text())
 
 
 ODD = (
@@ -162,12 +165,12 @@ print(last.item(), type(iter(loader)).__name__, torch.optim.SGD.step.__name__, t
 )
 
 
-def test_closures_schedulers_and_loops_by_hand_work_as_before(run: Run, plainly: Plainly, desk: Path) -> None:
+def test_closures_schedulers_and_loops_by_hand_work_as_before(run: Run, plainly: Plainly, workdir: Path) -> None:
     ended = run(ODD)
 
     assert (ended.code, ended.err) == (0, "")
     assert ended.out == plainly(ODD)
-    found = intervals(desk)
+    found = intervals(workdir)
     assert (found["step"], found["optimiser"], found["epoch"]) == (10, 10, 3)
     assert found["fetch"] == 12
 
@@ -181,11 +184,11 @@ sys.exit(4)
 """
 
 
-def test_a_script_without_torch_is_left_alone(run: Run, desk: Path) -> None:
+def test_a_script_without_torch_is_left_alone(run: Run, workdir: Path) -> None:
     ended = run(LEAVING)
 
     assert (ended.code, ended.out, ended.err) == (4, "False [1]\n", "its own words\n")
-    assert not (desk / "marks.bin").exists()
+    assert not (workdir / "marks.bin").exists()
 
 
 def test_the_users_own_sitecustomize_still_runs_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,13 +203,13 @@ def test_the_users_own_sitecustomize_still_runs_once(run: Run, tmp_path: Path, m
     assert ended.out == f"mine\n{('sitecustomize', path)} {path}\n"
 
 
-def test_a_script_that_fails_fails_as_it_did_and_keeps_its_marks(run: Run, desk: Path) -> None:
+def test_a_script_that_fails_fails_as_it_did_and_keeps_its_marks(run: Run, workdir: Path) -> None:
     ended = run(COMMON + USUAL.replace("schedule.step()", "raise RuntimeError('mine')"), "0", "SGD")
 
     assert ended.code == 1
     assert ended.err.rstrip().endswith("RuntimeError: mine")
-    assert "tare" not in ended.err.replace(str(desk.parent), "")
-    assert intervals(desk)["step"] == 4
+    assert "tare" not in ended.err.replace(str(workdir.parent), "")
+    assert intervals(workdir)["step"] == 4
 
 
 def test_where_marks_cannot_be_written_the_script_runs_on_and_it_is_said_once(run: Run, plainly: Plainly) -> None:
@@ -242,11 +245,11 @@ print("done")
 )
 
 
-def test_a_forked_child_that_trains_too_does_not_mark(run: Run, desk: Path) -> None:
+def test_a_forked_child_that_trains_too_does_not_mark(run: Run, workdir: Path) -> None:
     ended = run(FORKING)
 
     assert (ended.code, ended.out, ended.err) == (0, "done\n", "")
-    assert intervals(desk)["step"] == 2
+    assert intervals(workdir)["step"] == 2
 
 
 def test_a_second_process_leaves_the_marks_of_the_first_alone(
@@ -275,14 +278,14 @@ def test_only_the_first_of_distributed_processes_marks(
 
 
 def test_a_script_whose_epochs_are_to_begin_cold_has_its_data_dropped_before_each_pass(
-    run: Run, desk: Path, tmp_path: Path
+    run: Run, workdir: Path, tmp_path: Path
 ) -> None:
     data = tmp_path / "data.bin"
     data.write_bytes(b"x" * 100_000)
-    (desk / cold_epochs.ORDER).write_text(json.dumps({"paths": [str(data)]}))
+    (workdir / cold_epochs.ORDER).write_text(json.dumps({"paths": [str(data)]}))
 
     ended = run(COMMON + USUAL, "0", "SGD")
 
     assert (ended.code, ended.err) == (0, "")
-    shares = json.loads((desk / cold_epochs.SAID).read_text())["shares"]
+    shares = json.loads((workdir / cold_epochs.SAID).read_text())["shares"]
     assert shares == [0.0] * 4  # two passes to train, two to test

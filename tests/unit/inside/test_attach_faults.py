@@ -37,20 +37,20 @@ TRAINING = (
     "attach.watch_backward",
     "attach.watch_optimisers",
     "attach.watch_models",
-    "attach_hooks._watch_steps_of",
+    "attach._watch_steps_of",
 )
 INFERENCE = (
-    "inference_steps.InferenceSteps.iterated",
-    "inference_steps.InferenceSteps.fetched",
-    "inference_steps.InferenceSteps.exhausted",
-    "inference_steps.InferenceSteps.is_model",
-    "inference_steps.InferenceSteps.called",
-    "inference_steps.InferenceSteps.finish",
-    "inference_steps.InferenceSteps.close",
-    "inference_steps.InferenceSteps._may_write",
+    "steps.InferenceSteps.iterated",
+    "steps.InferenceSteps.fetched",
+    "steps.InferenceSteps.exhausted",
+    "steps.InferenceSteps.is_model",
+    "steps.InferenceSteps.called",
+    "steps.InferenceSteps.finish",
+    "steps.InferenceSteps.close",
+    "steps.InferenceSteps._may_write",
     "marks.group",
 )
-EVALUATION = ("inference_steps.InferenceSteps.take_back", "steps.Steps._prove")
+EVALUATION = ("steps.InferenceSteps.take_back", "steps.Steps._prove")
 CASES = [
     *(("validation.py", broken) for broken in TRAINING),
     *(("inference.py", broken) for broken in INFERENCE),
@@ -74,10 +74,10 @@ def break_one(place):
     setattr(owner, path[-1], broken)
 
 become = forked_runs.become
-def become_broken(line, desk, attached):
+def become_broken(line, workdir, attached):
     if attached:
         break_one(line[1])
-    become(line[:1], desk, attached)
+    become(line[:1], workdir, attached)
 forked_runs.become = become_broken
 for line in json.load(sys.stdin):
     for side in ("plain", "attached"):

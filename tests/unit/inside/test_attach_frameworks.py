@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from forked_runs import SCRIPTS
 
-from tare.host import LocalHost
+from tare.base.host import LocalHost
 from tare.parts.workloads.command import Command
 from tare_inside import marks
 
@@ -25,18 +25,18 @@ EVALUATED = {"with_lightning.py": 3, "with_hugging_face.py": 2}  # Lightning tri
 
 
 @pytest.mark.parametrize("script", EVALUATED)
-def test_a_framework_is_marked_as_a_loop_by_hand_would_be(script: str, desk: Path, tmp_path: Path) -> None:
+def test_a_framework_is_marked_as_a_loop_by_hand_would_be(script: str, workdir: Path, tmp_path: Path) -> None:
     argv = (sys.executable, script, str(tmp_path / "out"))
     command = Command.model_validate({"argv": argv, "cwd": SCRIPTS})
-    ended = LocalHost().spawn(command.job(LocalHost(), desk, seed=1)).wait(600)
+    ended = LocalHost().spawn(command.job(LocalHost(), workdir, seed=1)).wait(600)
 
     assert ended.code == 0, ended.err
     env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     plain = subprocess.run(argv, cwd=SCRIPTS, env=env, check=True, capture_output=True, text=True)
     losses = [line for line in ended.out.splitlines() if "0x" in line]
     assert losses == [line for line in plain.stdout.splitlines() if "0x" in line] != []
-    found, lost = marks.load(str(desk / "marks.bin"))
+    found, lost = marks.load(str(workdir / "marks.bin"))
     assert lost == 0
     seen = Counter(name for _, name, edge, _ in found if edge == "end")
     assert seen == {**TRAINED, "evaluate": EVALUATED[script]}
-    assert json.loads((desk / "attach.json").read_text())["state"] == "marked"
+    assert json.loads((workdir / "attach.json").read_text())["state"] == "marked"

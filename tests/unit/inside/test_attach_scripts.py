@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from forked_runs import SCRIPTS
 
-from tare.host import Exit, LocalHost
+from tare.base.host import Exit, LocalHost
 from tare.parts.workloads.command import Command
 from tare_inside import marks
 
@@ -54,10 +55,10 @@ ABRUPT = {"exit": 7, "signal": 137, "exception": 1}
 class Ran:
     """What one run of a script left."""
 
-    desk: Path
+    workdir: Path
 
     def said(self, name: str) -> str:
-        return (self.desk / name).read_text()
+        return (self.workdir / name).read_text()
 
     def ended(self) -> tuple[int, str]:
         return int(self.said("code")), self.said("out")
@@ -77,14 +78,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ran]:
     return lambda side, *line: Ran(folder / " ".join(line) / side)
 
 
-def loaded(desk: Path) -> list[tuple[int, str, str, int]]:
-    found, lost = marks.load(str(desk / "marks.bin"))
+def loaded(workdir: Path) -> list[tuple[int, str, str, int]]:
+    found, lost = marks.load(str(workdir / "marks.bin"))
     assert lost == 0
     return found
 
 
-def intervals(desk: Path) -> Counter[str]:
-    found = loaded(desk)
+def intervals(workdir: Path) -> Counter[str]:
+    found = loaded(workdir)
     begun, ended = (Counter(name for _, name, edge, _ in found if edge == wanted) for wanted in ("begin", "end"))
     assert begun == ended
     return begun
@@ -97,9 +98,9 @@ def test_each_script_is_marked_and_computes_what_it_did(ran: Callable[..., Ran],
     assert attached.said("err") == plain.said("err") == ""
     assert attached.ended() == plain.ended()
     assert attached.said("out")
-    assert intervals(attached.desk) == MARKED[script]
+    assert intervals(attached.workdir) == MARKED[script]
     assert attached.state() == "marked"
-    numbers = [step for _, name, edge, step in loaded(attached.desk) if (name, edge) == ("step", "end")]
+    numbers = [step for _, name, edge, step in loaded(attached.workdir) if (name, edge) == ("step", "end")]
     assert numbers == list(range(MARKED[script]["step"]))
 
 
@@ -109,7 +110,7 @@ def test_a_script_with_no_steps_that_could_be_told_stays_unmarked(ran: Callable[
 
     assert attached.ended() == ran("plain", script).ended()
     assert attached.said("err") == ""
-    assert "step" not in intervals(attached.desk)
+    assert "step" not in intervals(attached.workdir)
 
 
 @pytest.mark.parametrize(("how", "code"), ABRUPT.items())
@@ -121,13 +122,13 @@ def test_marks_up_to_an_abrupt_end_are_kept_and_so_is_the_exit_code(
     assert attached.ended() == ran("plain", "abrupt.py", how).ended()
     assert int(attached.said("code")) == code
     assert "tare:" not in attached.said("err")
-    assert len([1 for _, name, edge, _ in loaded(attached.desk) if (name, edge) == ("step", "end")]) == 5
+    assert len([1 for _, name, edge, _ in loaded(attached.workdir) if (name, edge) == ("step", "end")]) == 5
 
 
 def test_validation_lies_outside_of_every_training_step(ran: Callable[..., Ran]) -> None:
     begun: dict[tuple[str, int], int] = {}
     spans: dict[str, list[tuple[int, int]]] = {"step": [], "evaluate": []}
-    for t_ns, name, edge, step in loaded(ran("attached", "validation.py").desk):
+    for t_ns, name, edge, step in loaded(ran("attached", "validation.py").workdir):
         if edge == "begin":
             begun[name, step] = t_ns
         elif name in spans:
@@ -142,44 +143,46 @@ Commanded = Callable[..., Exit]
 
 
 @pytest.fixture
-def commanded(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Commanded:
-    """Run a command through the `command` workload, where the scripts lie; what it left is on the desk."""
+def commanded(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Commanded:
+    """Run a command through the `command` workload, where the scripts lie; what it left is in the workdir."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
     def go(*argv: str) -> Exit:
         command = Command.model_validate({"argv": argv, "cwd": SCRIPTS, "attach": "torch"})
-        return LocalHost().spawn(command.job(LocalHost(), desk, seed=1)).wait(240)
+        return LocalHost().spawn(command.job(LocalHost(), workdir, seed=1)).wait(240)
 
     return go
 
 
-def test_of_two_distributed_processes_the_first_rank_marks(commanded: Commanded, desk: Path, tmp_path: Path) -> None:
+def test_of_two_distributed_processes_the_first_rank_marks(commanded: Commanded, workdir: Path, tmp_path: Path) -> None:
     ended = commanded(sys.executable, "distributed.py", str(tmp_path))
 
     assert ended.code == 0, ended.err
     assert "tare" not in ended.err
-    assert intervals(desk) == usual(4)
-    assert json.loads((desk / "attach.json").read_text())["pid"] == int((tmp_path / "rank0.pid").read_text())
+    assert intervals(workdir) == usual(4)
+    assert json.loads((workdir / "attach.json").read_text())["pid"] == int((tmp_path / "rank0.pid").read_text())
     assert len(set(ended.out.split())) == 4
 
 
-def test_workers_that_import_the_script_again_do_not_mark(commanded: Commanded, desk: Path) -> None:
-    ended = commanded("bash", "-c", f"exec {sys.executable} spawned_workers.py")
+def test_workers_that_import_the_script_again_do_not_mark(commanded: Commanded, workdir: Path) -> None:
+    ended = commanded("bash", "-c", f"exec {shlex.quote(sys.executable)} spawned_workers.py")
 
     assert (ended.code, ended.err) == (0, "")
-    assert intervals(desk) == usual(4)
+    assert intervals(workdir) == usual(4)
 
 
-def test_a_package_behind_a_shell_is_marked_too(commanded: Commanded, desk: Path) -> None:
-    ended = commanded("bash", "-c", f"{sys.executable} -m trainer_package; exit 3")
+def test_a_package_behind_a_shell_is_marked_too(commanded: Commanded, workdir: Path) -> None:
+    ended = commanded("bash", "-c", f"{shlex.quote(sys.executable)} -m trainer_package; exit 3")
 
     assert (ended.code, ended.err, len(ended.out.splitlines())) == (3, "", 6)
-    assert intervals(desk) == MARKED["plain_loop.py"]
+    assert intervals(workdir) == MARKED["plain_loop.py"]
 
 
-def test_a_compiled_model_that_only_infers_is_marked_and_has_no_more_graphs(commanded: Commanded, desk: Path) -> None:
+def test_a_compiled_model_that_only_infers_is_marked_and_has_no_more_graphs(
+    commanded: Commanded, workdir: Path
+) -> None:
     ended = commanded(sys.executable, "compiled_inference.py")
 
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[-1] == "2 {}"
-    assert intervals(desk) == inference(4, 1)
+    assert intervals(workdir) == inference(4, 1)

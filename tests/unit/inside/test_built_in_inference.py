@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from inference_jobs import answered, network_job, spans_ns
-from tare.host import LocalHost
+from tare.base.host import LocalHost
 from tare.parts.workloads.torch_infer import TorchInfer
-from tare_inside import infer, named, tasks, weights
+from tare_inside import named
 from tare_inside.backends import compile as compile_backend
 from tare_inside.backends import onnx as onnx_backend
+from tare_inside.programs import infer, tasks
 
 
 def test_every_request_is_marked_and_its_parts_fill_it(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_requests_in_flight_overlap_and_keep_their_own_numbers(tmp_path: Path, m
 def test_a_request_that_waits_for_a_thread_is_waiting_from_its_arrival(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(infer.serving, "poisson_ns", lambda requests, rate_per_s, seed: [0] * requests)
+    monkeypatch.setattr(infer, "poisson_ns", lambda requests, rate_per_s, seed: [0] * requests)
     _, loaded = answered(network_job(tmp_path, requests=5, rate_per_s=50.0))
     spans = spans_ns(loaded)
 
@@ -79,8 +80,8 @@ def test_a_request_that_waits_for_a_thread_is_waiting_from_its_arrival(
 
 
 def test_a_network_with_batch_normalisation_tells_inputs_apart() -> None:
-    images = weights.noise((4, 3, 48, 48), 1)
-    network = weights.seeded("resnet18", 3, (images,), scale=0.25)
+    images = tasks.noise((4, 3, 48, 48), 1)
+    network = tasks.seeded("resnet18", 3, (images,), scale=0.25)
     with torch.no_grad():
         outputs = network(images)
 
@@ -92,8 +93,8 @@ def test_a_network_with_batch_normalisation_tells_inputs_apart() -> None:
 @pytest.mark.parametrize("model", ["lenet5", "mobilenet_v3_large"])
 def test_onnx_runtime_computes_what_pytorch_does(tmp_path: Path, model: str) -> None:
     shape = named.find("models", model).INPUT
-    images = weights.noise((3, *(shape if shape[0] == 1 else (3, 64, 64))), 1)
-    network = weights.seeded(model, 3, (images,))
+    images = tasks.noise((3, *(shape if shape[0] == 1 else (3, 64, 64))), 1)
+    network = tasks.seeded(model, 3, (images,))
     options = {"device": "cpu", "folder": str(tmp_path), "threads": 1}
     run, tensors_on = onnx_backend.opened(network, (images[:2],), options)
     with torch.no_grad():
@@ -158,7 +159,7 @@ def test_torch_compile_is_used_as_opened_and_its_cache_is_the_trials_own(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"backend": "tensorrt"}, "there is no 'tensorrt' in backends; there is compile, eager, onnx"),
+        ({"backend": "tensorrt"}, "no 'tensorrt' in backends. Available: compile, eager, onnx"),
         ({"model": "bert_large"}, "bert_large takes questions: only networks for images run on data in memory."),
     ],
 )
@@ -186,13 +187,13 @@ def test_a_batch_larger_than_memory_ends_with_a_sentence_that_names_it(
     assert "there is not enough memory for a batch of 1099511627776: lower `batch`, or give the platform more." in said
 
 
-def test_a_job_runs_as_a_trial_runs_it(desk: Path) -> None:
+def test_a_job_runs_as_a_trial_runs_it(workdir: Path) -> None:
     workload = TorchInfer(batch=4, requests=5, warm_up=1, threads=1)
-    ended = LocalHost().spawn(workload.job(LocalHost(), desk, seed=3)).wait(120)
+    ended = LocalHost().spawn(workload.job(LocalHost(), workdir, seed=3)).wait(120)
 
     assert (ended.code, ended.err) == (0, "")
-    outcome = json.loads((desk / "outcome.json").read_text())
+    outcome = json.loads((workdir / "outcome.json").read_text())
     assert json.loads(ended.out) == {name: outcome[name] for name in ("steps", "answers_digest", "answer")}
     assert outcome["steps"] == workload.units() == 5
     assert outcome["threads"] == 1
-    assert json.loads((desk / "fingerprint.json").read_text())["torch"]["threads"] == 1
+    assert json.loads((workdir / "fingerprint.json").read_text())["torch"]["threads"] == 1

@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tare.host import LocalHost
+from tare.base.host import LocalHost
 from tare.parts.workloads.torch_train import TorchTrain
-from tare_inside import loading, marks, named, spent, train, training_loop
+from tare_inside import marks, named
 from tare_inside.data import mnist
 from tare_inside.models import lenet5
+from tare_inside.programs import running, train, training_loop
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +139,10 @@ def test_the_cpu_time_of_workers_is_counted(tmp_path: Path, data: Path, monkeypa
 
     monkeypatch.setattr(mnist.Dataset, "__getitem__", laborious)
     asked = {"workers": 1, "epochs": 1, "steps_per_epoch": 20}
-    before_s = spent.workers_cpu_s()
+    before_s = running.workers_cpu_s()
     outcome, _ = trained(tmp_path, data, **asked)
 
-    assert 0.01 < spent.workers_cpu_s() - before_s <= outcome["cpu_train_s"]
+    assert 0.01 < running.workers_cpu_s() - before_s <= outcome["cpu_train_s"]
 
 
 def test_without_marks_there_are_none_and_the_work_is_the_same(tmp_path: Path, data: Path) -> None:
@@ -166,9 +167,9 @@ def test_what_marking_costs_is_measured_and_phases_cost_more(tmp_path: Path, dat
 def test_items_in_memory_are_the_first_ones_of_the_data_again_and_again(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MOST_KEPT_ITEMS", 24)
+    monkeypatch.setattr(train, "MOST_KEPT_ITEMS", 24)
     stored = mnist.Dataset(str(data))
-    kept = loading.Kept(stored)
+    kept = train.Kept(stored)
 
     assert len(kept) == 400
     assert torch.equal(kept[25][0], stored[1][0])
@@ -178,8 +179,8 @@ def test_items_in_memory_are_the_first_ones_of_the_data_again_and_again(
 
 
 def test_memory_is_kept_within_bounds_but_holds_an_item_at_least(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "MOST_KEPT_BYTES", 1)
-    kept, stored = loading.Kept(mnist.Dataset(str(data))), mnist.Dataset(str(data))
+    monkeypatch.setattr(train, "MOST_KEPT_BYTES", 1)
+    kept, stored = train.Kept(mnist.Dataset(str(data))), mnist.Dataset(str(data))
 
     assert torch.equal(kept[7][0], stored[0][0])
 
@@ -213,7 +214,7 @@ def test_images_of_another_number_of_colours_are_refused(tmp_path: Path, data: P
 
 
 def test_a_loss_that_is_no_number_is_left_out() -> None:
-    said = train.losses_said([torch.tensor(1.0), torch.tensor(float("nan"))])
+    said = train.loss_digest([torch.tensor(1.0), torch.tensor(float("nan"))])
 
     assert said["steps"] == 2
     assert "loss" not in said
@@ -228,34 +229,34 @@ def test_lenet5_has_its_five_layers_and_61706_parameters() -> None:
 
 def test_a_name_finds_a_file_and_a_wrong_one_is_told_what_there_is() -> None:
     assert named.find("models", "lenet5") is lenet5
-    with pytest.raises(ValueError, match=r"there is no 'lenet' in models; there is alexnet, .*lenet5"):
+    with pytest.raises(ValueError, match=r"no 'lenet' in models\. Available: alexnet, .*lenet5"):
         named.find("models", "lenet")
 
 
-def test_a_job_runs_as_a_trial_runs_it(desk: Path, data: Path) -> None:
+def test_a_job_runs_as_a_trial_runs_it(workdir: Path, data: Path) -> None:
     workload = TorchTrain(data_path=data, batch=8, workers=0, epochs=2, steps_per_epoch=5, threads=1)
-    ended = LocalHost().spawn(workload.job(LocalHost(), desk, seed=3)).wait(120)
+    ended = LocalHost().spawn(workload.job(LocalHost(), workdir, seed=3)).wait(120)
 
     assert (ended.code, ended.err) == (0, "")
-    outcome = json.loads((desk / "outcome.json").read_text())
+    outcome = json.loads((workdir / "outcome.json").read_text())
     assert json.loads(ended.out) == {name: outcome[name] for name in ("steps", "loss", "loss_digest")}
     assert outcome["steps"] == workload.units()
     assert outcome["threads"] == 1
-    assert len([mark for mark in marks.load(str(desk / "marks.bin"))[0] if mark[1:3] == ("step", "end")]) == 10
-    fingerprint = json.loads((desk / "fingerprint.json").read_text())
+    assert len([mark for mark in marks.load(str(workdir / "marks.bin"))[0] if mark[1:3] == ("step", "end")]) == 10
+    fingerprint = json.loads((workdir / "fingerprint.json").read_text())
     assert fingerprint["torch"]["threads"] == 1
     assert fingerprint["env"]["MALLOC_TOP_PAD_"] == "67108864"
-    assert sorted(path.name for path in desk.iterdir()) == [
+    assert sorted(path.name for path in workdir.iterdir()) == [
         "fingerprint.json", "inside", "marks.bin", "outcome.json", "result.json",
     ]  # fmt: skip
 
 
-def test_a_job_without_marks_leaves_no_file_of_them(desk: Path, data: Path) -> None:
+def test_a_job_without_marks_leaves_no_file_of_them(workdir: Path, data: Path) -> None:
     workload = TorchTrain(data_path=data, batch=8, workers=0, epochs=1, steps_per_epoch=2, threads=1, marks=False)
-    ended = LocalHost().spawn(workload.job(LocalHost(), desk, seed=3)).wait(120)
+    ended = LocalHost().spawn(workload.job(LocalHost(), workdir, seed=3)).wait(120)
 
     assert (ended.code, ended.err) == (0, "")
-    assert not list(desk.glob("marks*"))
+    assert not list(workdir.glob("marks*"))
     assert workload.units() == 0
 
 
@@ -274,7 +275,7 @@ def test_data_that_are_too_few_end_the_program_with_a_sentence(
 def test_an_epoch_that_is_to_begin_cold_does_and_its_cooling_is_in_no_time(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tare_inside import cold_epochs
+    from tare_inside.programs import cold_epochs
 
     def slow(paths: list[str]) -> float:
         time.sleep(0.1)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tare_inside import checkpoints, marks, train
+from tare_inside import marks
 from tare_inside.data import mnist
+from tare_inside.programs import checkpoints, train
 
 
 @pytest.fixture(scope="module")

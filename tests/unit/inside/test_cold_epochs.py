@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.parts.residency import residency
-from tare_inside import cold_epochs
+from tare.drivers.storage.residency import residency
+from tare_inside.programs import cold_epochs
 
 
 @pytest.fixture
@@ -34,20 +34,20 @@ def resident(folder: Path) -> int:
     return total
 
 
-def ordered(desk: Path, *paths: Path) -> None:
-    desk.mkdir(exist_ok=True)
-    (desk / cold_epochs.ORDER).write_text(json.dumps({"paths": [str(path) for path in paths]}))
+def ordered(workdir: Path, *paths: Path) -> None:
+    workdir.mkdir(exist_ok=True)
+    (workdir / cold_epochs.ORDER).write_text(json.dumps({"paths": [str(path) for path in paths]}))
 
 
 def test_each_pass_begins_cold_and_the_shares_are_written_down(tmp_path: Path, data: Path):
-    ordered(tmp_path / "desk", data)
-    cool = cold_epochs.before_each_pass(str(tmp_path / "desk"))
+    ordered(tmp_path / "workdir", data)
+    cool = cold_epochs.before_each_pass(str(tmp_path / "workdir"))
     for _ in range(3):
         assert sum(len(path.read_bytes()) for path in data.rglob("*.bin")) == 900_000
         assert resident(data) > 200
         cool()
         assert resident(data) == 0
-    said = json.loads((tmp_path / "desk" / cold_epochs.SAID).read_text())
+    said = json.loads((tmp_path / "workdir" / cold_epochs.SAID).read_text())
     assert said["shares"] == [0.0, 0.0, 0.0]
     assert all(seconds >= 0 for seconds in said["seconds"])
 
@@ -56,11 +56,11 @@ def test_a_file_that_stays_in_memory_is_counted(tmp_path: Path, data: Path):
     import mmap
 
     path = data / "deeper" / "0.bin"
-    ordered(tmp_path / "desk", data)
+    ordered(tmp_path / "workdir", data)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         assert sum(mapped[:: mmap.PAGESIZE]) >= 0  # every page of it is mapped, and a mapped page does not go
-        cold_epochs.before_each_pass(str(tmp_path / "desk"))()
-    (share,) = json.loads((tmp_path / "desk" / cold_epochs.SAID).read_text())["shares"]
+        cold_epochs.before_each_pass(str(tmp_path / "workdir"))()
+    (share,) = json.loads((tmp_path / "workdir" / cold_epochs.SAID).read_text())["shares"]
     assert 0.3 < share < 0.4
 
 
@@ -83,8 +83,8 @@ def test_without_an_order_nothing_is_done(tmp_path: Path, monkeypatch):
 
 
 def test_what_is_done_between_passes_is_timed_apart(tmp_path: Path, data: Path):
-    ordered(tmp_path / "desk", data)
-    between = cold_epochs.Between(str(tmp_path / "desk"))
+    ordered(tmp_path / "workdir", data)
+    between = cold_epochs.Between(str(tmp_path / "workdir"))
     between()
     first_ns = between.first_ns
     between()

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import pytest
 
 import tare_inside
-from tare_inside import failures, marks, train
+from tare_inside import marks
 from tare_inside.data import imagenet, mnist
+from tare_inside.programs import running, train
 
 Ended: TypeAlias = Callable[..., tuple[int, str]]
 JOB = {"model": "resnet18", "batch": 64, "workers": 4, "prefetch": 2, "pixels": 224}
@@ -61,7 +62,7 @@ def ended(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Callabl
 def ended_with(memory_bytes: int, folder: Path, **changes: Any) -> tuple[int, str]:
     """As `ended`, in a process of its own that has no more memory than this."""
     done = subprocess.run(
-        [sys.executable, "-m", "tare_inside.train", job(folder, **changes)],
+        [sys.executable, "-m", "tare_inside.programs.train", job(folder, **changes)],
         check=False, capture_output=True, text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes)),
         env={"PYTHONPATH": str(Path(tare_inside.__file__).parent.parent), "PATH": "/usr/bin:/bin"},
@@ -113,7 +114,7 @@ def test_images_that_are_too_small_for_the_network_are_said_to_be(ended: Ended, 
     code, said = ended(model="alexnet", data="imagenet", data_path=str(pictures), pixels=16)
 
     assert code == 1
-    assert "alexnet cannot be run on items of this size" in said
+    assert "alexnet cannot run on items of this size" in said
     assert "set `pixels` or `length` higher" in said
     assert len(said.splitlines()) == 1
 
@@ -136,7 +137,7 @@ def test_what_nobody_foresaw_keeps_its_traceback(ended: Ended, digits: Path) -> 
     ],
 )
 def test_other_ends_name_the_field_to_change(problem: Exception, says: str) -> None:
-    sentence = failures.explained(problem, JOB)
+    sentence = running.explained(problem, JOB)
 
     assert sentence is not None
     assert says in sentence
@@ -144,5 +145,5 @@ def test_other_ends_name_the_field_to_change(problem: Exception, says: str) -> N
 
 
 def test_a_mistake_of_ours_is_not_explained_away() -> None:
-    assert failures.explained(KeyError("batch"), JOB) is None
-    assert failures.explained(RuntimeError("one of the variables needed for gradient computation"), JOB) is None
+    assert running.explained(KeyError("batch"), JOB) is None
+    assert running.explained(RuntimeError("one of the variables needed for gradient computation"), JOB) is None

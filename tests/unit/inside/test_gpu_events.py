@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tare_inside import gpu_events, marks
+from tare_inside import gpu as gpu_events
+from tare_inside import marks
 from tare_inside.steps import Steps
 
 US = 1_000

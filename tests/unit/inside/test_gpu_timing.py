@@ -9,11 +9,14 @@ import pytest
 import torch
 
 from pretend_gpu import MS, US, Loader, PretendGpu
+from tare.figures.steps import Steps, step_metrics, steps_from
 from tare.parts.protocols import Mark
-from tare.trial.summary import Steps, step_metrics, steps_from
-from tare_inside import gpu_clock, gpu_marks, marks, train
-from tare_inside.checkpoints import Checkpoints
-from tare_inside.cold_epochs import Between
+from tare_inside import gpu as gpu_clock
+from tare_inside import gpu as gpu_marks
+from tare_inside import marks
+from tare_inside.programs import train
+from tare_inside.programs.checkpoints import Checkpoints
+from tare_inside.programs.cold_epochs import Between
 
 STEPS, EPOCHS = 20, 3
 FORWARD, BACKWARD, OPTIMISER = 2 * MS, 5 * MS, 1 * MS

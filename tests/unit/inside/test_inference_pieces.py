@@ -8,24 +8,27 @@ from typing import Any
 import pytest
 import torch
 
-from tare_inside import answer_span, log_mel, serving, transducer_decoding, weights, words
+from tare_inside.formats import speech
+from tare_inside.formats import tokens as answer_span
+from tare_inside.formats import tokens as words
+from tare_inside.programs import infer, tasks
 
 
 def test_a_tone_is_loudest_in_the_channel_of_its_pitch() -> None:
-    edges_hz = [log_mel.hz(log_mel.mel(8000) / 81 * number) for number in range(82)]
+    edges_hz = [speech.hz(speech.mel(8000) / 81 * number) for number in range(82)]
     for tone_hz in (300.0, 1000.0, 4000.0):
         samples = torch.sin(2 * math.pi * tone_hz * torch.arange(16000) / 16000)
         spectrum = torch.stft(samples, 512, 160, 320, torch.hann_window(320), return_complex=True).abs() ** 2
-        loudest = int((log_mel.filters() @ spectrum).mean(1).argmax())
+        loudest = int((speech.filters() @ spectrum).mean(1).argmax())
 
         assert edges_hz[loudest] <= tone_hz <= edges_hz[loudest + 2]
 
 
 def test_fifteen_seconds_are_some_five_hundred_frames_of_three_times_eighty_channels() -> None:
-    frames = log_mel.LogMel()(torch.randn(15 * 16000))
+    frames = speech.LogMel()(torch.randn(15 * 16000))
 
     assert frames.shape == (501, 240)
-    assert torch.isfinite(log_mel.LogMel()(torch.zeros(16000))).all()
+    assert torch.isfinite(speech.LogMel()(torch.zeros(16000))).all()
     channels = frames.reshape(-1, 80)[:1501]
     assert float(channels.mean(0).abs().max()) < 1e-3
     assert float((channels.std(0) - 1).abs().max()) < 1e-2
@@ -33,25 +36,25 @@ def test_fifteen_seconds_are_some_five_hundred_frames_of_three_times_eighty_chan
 
 @pytest.mark.parametrize("frequency_hz", [0.0, 440.0, 1000.0, 7999.0])
 def test_mel_has_an_inverse(frequency_hz: float) -> None:
-    assert log_mel.hz(log_mel.mel(frequency_hz)) == pytest.approx(frequency_hz)
+    assert speech.hz(speech.mel(frequency_hz)) == pytest.approx(frequency_hz)
 
 
 def small_transducer() -> tuple[Any, torch.Tensor]:
-    transducer = weights.seeded("rnnt", 3, (), scale=0.05)
+    transducer = tasks.seeded("rnnt", 3, (), scale=0.05)
     with torch.no_grad():
         encoded = transducer.encode(torch.randn(2, 40, 240, generator=torch.Generator().manual_seed(1)))
-        transducer_decoding.settle(transducer, encoded, 0.06)
+        speech.settle(transducer, encoded, 0.06)
     return transducer, encoded
 
 
 def test_greedy_decoding_of_a_batch_is_that_of_each_clip() -> None:
     transducer, encoded = small_transducer()
     with torch.no_grad():
-        together = transducer_decoding.greedy(transducer, encoded, torch.tensor([20, 11]))
+        together = speech.greedy(transducer, encoded, torch.tensor([20, 11]))
         alone = [one_by_one(transducer, encoded[:1, :20]), one_by_one(transducer, encoded[1:, :11])]
 
     assert together == alone
-    assert 0 < len(together[0]) < 20 * transducer_decoding.MOST_LETTERS
+    assert 0 < len(together[0]) < 20 * speech.MOST_LETTERS
     assert len(set(together[0])) > 1
 
 
@@ -60,7 +63,7 @@ def one_by_one(transducer: Any, encoded: torch.Tensor) -> list[int]:
     letters: list[int] = []
     said, state = transducer.start(1)
     for frame in range(encoded.shape[1]):
-        for _ in range(transducer_decoding.MOST_LETTERS):
+        for _ in range(speech.MOST_LETTERS):
             best = int(transducer.join(encoded[:, frame : frame + 1], said).argmax())
             if best == transducer.blank:
                 break
@@ -130,19 +133,19 @@ def test_an_empty_text_has_an_empty_answer() -> None:
 
 
 def test_arrivals_come_as_often_as_asked_and_at_random() -> None:
-    arrivals = serving.poisson_ns(4000, 50.0, seed=1)
+    arrivals = infer.poisson_ns(4000, 50.0, seed=1)
     gaps_s = [(after - before) / 1e9 for before, after in zip([0, *arrivals], arrivals, strict=False)]
 
     assert sum(gaps_s) / 4000 == pytest.approx(1 / 50, rel=0.1)
     spread_s = math.sqrt(sum((gap - 1 / 50) ** 2 for gap in gaps_s) / 4000)
     assert spread_s == pytest.approx(1 / 50, rel=0.15)  # as large as the mean, unlike a clock's
-    assert arrivals == serving.poisson_ns(4000, 50.0, seed=1) != serving.poisson_ns(4000, 50.0, seed=2)
+    assert arrivals == infer.poisson_ns(4000, 50.0, seed=1) != infer.poisson_ns(4000, 50.0, seed=2)
 
 
 def test_requests_go_round_where_there_are_more_of_them_than_items() -> None:
-    assert serving.batches(3, 2, 5) == [range(0, 2), range(2, 4), range(0, 2)]
+    assert infer.batches(3, 2, 5) == [range(0, 2), range(2, 4), range(0, 2)]
     with pytest.raises(ValueError, match="a batch of 6 needs 6 items and there are 5: lower `batch`"):
-        serving.batches(1, 6, 5)
+        infer.batches(1, 6, 5)
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
@@ -155,5 +158,5 @@ def test_the_first_problem_ends_all_requests(concurrency: int) -> None:
             raise ValueError("clip.wav: this is not a WAV file")
 
     with pytest.raises(ValueError, match=r"clip\.wav"):
-        serving.serve(handle, serving.batches(100, 1, 4), concurrency)
+        infer.serve(handle, infer.batches(100, 1, 4), concurrency)
     assert len(handled) < 100

@@ -12,8 +12,9 @@ import pytest
 
 from inference_jobs import application_job, make_data, network_job, spans_ns
 from pretend_loadgen import SCENARIOS, PretendLoadGen
-from tare.parts.inside import SOURCE
-from tare_inside import infer, loadgen, loadgen_log, marks
+from tare.drivers.places import SOURCE
+from tare_inside import marks
+from tare_inside.programs import infer, loadgen
 
 RECORDED = Path(__file__).parents[2] / "recordings" / "loadgen"
 FIELDS = {
@@ -143,7 +144,7 @@ def test_fields_become_loadgens_settings(scenario: str, expected: dict[str, floa
 
 
 def test_what_loadgen_wrote_is_read() -> None:
-    valid, invalid = loadgen_log.read(str(RECORDED / "single_stream")), loadgen_log.read(str(RECORDED / "offline"))
+    valid, invalid = loadgen.read(str(RECORDED / "single_stream")), loadgen.read(str(RECORDED / "offline"))
 
     assert (valid["result"], valid["scenario"], valid["reasons"]) == ("VALID", "SingleStream", [])
     assert valid["results"]["mean_latency_ns"] == 2233668
@@ -155,18 +156,18 @@ def test_what_loadgen_wrote_is_read() -> None:
 
 def test_a_log_without_a_result_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"LoadGen wrote no mlperf_log_summary\.txt"):
-        loadgen_log.read(str(tmp_path))
+        loadgen.read(str(tmp_path))
     (tmp_path / "mlperf_log_summary.txt").write_text("")
     (tmp_path / "mlperf_log_detail.txt").write_text(':::MLLOG {"key": "loadgen_version", "value": "6"}\n:::MLLOG {"ke')
     with pytest.raises(ValueError, match="LoadGen left no result in"):
-        loadgen_log.read(str(tmp_path))
+        loadgen.read(str(tmp_path))
 
 
 @pytest.mark.machine("loadgen")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_real_loadgen_drives_it(tmp_path: Path, scenario: str) -> None:
     asked = network_job(tmp_path, **{**FIELDS, "scenario": scenario, "threads": 1})
-    command = [sys.executable, "-m", "tare_inside.loadgen", json.dumps(asked)]
+    command = [sys.executable, "-m", "tare_inside.programs.loadgen", json.dumps(asked)]
     ended = subprocess.run(
         command, env={"PYTHONPATH": str(SOURCE.parent)}, capture_output=True, text=True, timeout=120, check=False
     )

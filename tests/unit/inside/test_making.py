@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tare_inside import making, manifest
 from tare_inside.data import cifar10, gld23k, wikipedia
+from tare_inside.making import make, manifest
 
-MAKE = [sys.executable, str(making.__file__)]
+MAKE = [sys.executable, str(make.__file__)]
 
 
 def digest(folder: Path) -> str:
@@ -138,17 +138,17 @@ def test_a_worker_that_dies_is_an_error_and_not_a_hole(tmp_path: Path, monkeypat
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"the real one")
     with pytest.raises(ValueError, match="tare did not make what is in it"):
-        making.make_named("mnist", str(tmp_path), 10, 0)
+        make.make_named("mnist", str(tmp_path), 10, 0)
 
     assert names(tmp_path) == {"train-images-idx3-ubyte"}
 
 
 @pytest.mark.parametrize(("name", "count", "seed"), [("mnist", 25, 3), ("cifar10", 26, 3), ("cifar10", 25, 4)])
 def test_another_data_set_is_not_made_over_one_that_is_there(tmp_path: Path, name: str, count: int, seed: int) -> None:
-    making.make_named("cifar10", str(tmp_path), 25, 3, processes=1)
+    make.make_named("cifar10", str(tmp_path), 25, 3, processes=1)
     before = digest(tmp_path)
     with pytest.raises(ValueError, match="holds another data set"):
-        making.make_named(name, str(tmp_path), count, seed)
+        make.make_named(name, str(tmp_path), count, seed)
 
     assert digest(tmp_path) == before
 
@@ -160,8 +160,8 @@ def test_one_that_was_begun_is_not_gone_on_with_as_another(tmp_path: Path) -> No
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(making.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(make.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"making GLD-23k needs PIL: .* -m pip install pillow"):
-        making.make_named("gld23k", str(tmp_path / "data"), 10, 0)
+        make.make_named("gld23k", str(tmp_path / "data"), 10, 0)
 
     assert not (tmp_path / "data").exists()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tare_inside import making, manifest
 from tare_inside.data import mnist
+from tare_inside.making import make, manifest
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_files_that_are_not_what_they_should_be_are_refused(
 def test_as_a_program_it_says_where_it_could_not_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     done = subprocess.run(
-        [sys.executable, str(making.__file__), "mnist", str(tmp_path / "file" / "data"), "10", "0"],
+        [sys.executable, str(make.__file__), "mnist", str(tmp_path / "file" / "data"), "10", "0"],
         check=False,
         capture_output=True,
         text=True,

@@ -67,8 +67,8 @@ def test_this_python_is_among_those_that_are_tried() -> None:
 
 
 @every_python
-def test_marks_are_written_and_forks_stay_silent(python: str, desk: Path) -> None:
-    inside, path = desk / "inside", desk / "marks.bin"
+def test_marks_are_written_and_forks_stay_silent(python: str, workdir: Path) -> None:
+    inside, path = workdir / "inside", workdir / "marks.bin"
     ran(python, "-c", MARKING, str(path), inside=inside)
     load = "import json, sys; from tare_inside import marks; print(json.dumps(marks.load(sys.argv[1])))"
     loaded, lost = json.loads(ran(python, "-c", load, str(path), inside=inside).stdout)
@@ -87,10 +87,10 @@ def test_marks_are_written_and_forks_stay_silent(python: str, desk: Path) -> Non
 
 
 @every_python
-def test_a_command_is_launched_and_counted(python: str, desk: Path) -> None:
-    result = desk / "result.json"
-    launch = desk / "inside" / "tare_inside" / "launch.py"
-    ran(python, "-I", "-S", str(launch), str(result), "--", "true", inside=desk / "inside")
+def test_a_command_is_launched_and_counted(python: str, workdir: Path) -> None:
+    result = workdir / "result.json"
+    launch = workdir / "inside" / "tare_inside" / "launch.py"
+    ran(python, "-I", "-S", str(launch), str(result), "--", "true", inside=workdir / "inside")
     said = json.loads(result.read_text())
 
     assert said["exit"] == 0
@@ -98,9 +98,9 @@ def test_a_command_is_launched_and_counted(python: str, desk: Path) -> None:
 
 
 @every_python
-def test_the_software_is_named(python: str, desk: Path) -> None:
-    script = desk / "inside" / "tare_inside" / "fingerprint.py"
-    said = json.loads(ran(python, "-S", str(script), inside=desk / "inside").stdout)
+def test_the_software_is_named(python: str, workdir: Path) -> None:
+    script = workdir / "inside" / "tare_inside" / "fingerprint.py"
+    said = json.loads(ran(python, "-S", str(script), inside=workdir / "inside").stdout)
 
     assert said["python"]["version"].split(".")[0] == "3"
     assert "torch" not in said  # -S leaves installed packages out
@@ -108,13 +108,13 @@ def test_the_software_is_named(python: str, desk: Path) -> None:
 
 
 @every_python
-def test_the_sitecustomize_leaves_a_script_without_torch_alone(python: str, desk: Path) -> None:
-    site = desk / "inside" / "tare_inside" / "inside_site"
-    env = {"PYTHONPATH": f"{site}:{desk / 'inside'}", "TARE_MARKS": str(desk / "marks.bin"), "PATH": os.defpath}
+def test_the_sitecustomize_leaves_a_script_without_torch_alone(python: str, workdir: Path) -> None:
+    site = workdir / "inside" / "tare_inside" / "inside_site"
+    env = {"PYTHONPATH": f"{site}:{workdir / 'inside'}", "TARE_MARKS": str(workdir / "marks.bin"), "PATH": os.defpath}
     done = subprocess.run([python, "-c", "print('as ever')"], env=env, check=False, capture_output=True, text=True)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "as ever\n", "")
-    assert not (desk / "marks.bin").exists()
+    assert not (workdir / "marks.bin").exists()
 
 
 @every_python
@@ -123,10 +123,10 @@ def test_the_sitecustomize_leaves_a_script_without_torch_alone(python: str, desk
     [("mnist", 10, "57c62a"), ("cifar10", 10, "90dcf3")],
 )
 def test_the_data_set_is_the_same_whichever_python_makes_it(
-    python: str, desk: Path, name: str, count: int, digest: str
+    python: str, workdir: Path, name: str, count: int, digest: str
 ) -> None:
-    maker = desk / "inside" / "tare_inside" / "making.py"
-    ran(python, "-S", str(maker), name, str(desk / "data"), str(count), "4", inside=desk / "inside")
-    manifest = json.loads((desk / "data" / "manifest.json").read_text())
+    maker = workdir / "inside" / "tare_inside" / "making" / "make.py"
+    ran(python, "-S", str(maker), name, str(workdir / "data"), str(count), "4", inside=workdir / "inside")
+    manifest = json.loads((workdir / "data" / "manifest.json").read_text())
 
     assert manifest["sha256"].startswith(digest)

@@ -15,9 +15,10 @@ import torch
 from PIL import Image
 from torchvision_shim import import_torchvision
 
-from tare_inside import pictures, plain_pickle, scenes
 from tare_inside.data import cifar10, gld23k, imagenet, mnist
-from tare_inside.making import chance
+from tare_inside.formats import files, pictures
+from tare_inside.making import synthetic
+from tare_inside.making.make import chance
 
 COLOUR = {"mean": pictures.MEAN, "std": pictures.DEVIATION}
 
@@ -112,7 +113,7 @@ def test_landmarks_have_the_real_ones_size_and_weight(landmarks: Path) -> None:
 
 
 def test_a_scene_has_about_the_size_that_was_asked_for() -> None:
-    artist = scenes.Scenes(0, 400, 300, 90)
+    artist = synthetic.Scenes(0, 400, 300, 90)
     for wanted in (20_000, 40_000, 60_000):
         made = [len(artist.jpeg(chance(wanted, number), number, 400, 300, wanted)) for number in range(6)]
 
@@ -121,7 +122,7 @@ def test_a_scene_has_about_the_size_that_was_asked_for() -> None:
 
 def test_classes_can_be_told_apart() -> None:
     """Scenes of one class look more alike, made small, than those of two."""
-    artist = scenes.Scenes(0, 400, 300, 90)
+    artist = synthetic.Scenes(0, 400, 300, 90)
 
     def small(label: int, number: int) -> Any:
         picture = Image.open(io.BytesIO(artist.jpeg(chance("told", number), label, 400, 300, 40_000)))
@@ -278,9 +279,9 @@ class Harmful:
         (pickle.dumps({b"data": Harmful(), b"labels": []}), "it asks for posix.mkdir"),
         (pickle.dumps({b"labels": [1]}), "not a batch of CIFAR-10"),
         (pickle.dumps([1, 2]), "not a batch of CIFAR-10"),
-        (plain_pickle.write({"data": plain_pickle.array(1, 3072, bytes(3072)), "labels": [10]}), "not 0 to 9"),
-        (plain_pickle.write({"data": plain_pickle.array(2, 3072, bytes(6144)), "labels": [1]}), "not a batch"),
-        (plain_pickle.write({"data": plain_pickle.array(1, 3072, bytes(3072)), "labels": [1]})[:2000], "plain data"),
+        (files.write({"data": files.array(1, 3072, bytes(3072)), "labels": [10]}), "not 0 to 9"),
+        (files.write({"data": files.array(2, 3072, bytes(6144)), "labels": [1]}), "not a batch"),
+        (files.write({"data": files.array(1, 3072, bytes(3072)), "labels": [1]})[:2000], "plain data"),
         (b"", "plain data"),
     ],
 )

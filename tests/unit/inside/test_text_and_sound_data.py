@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchvision_shim import import_torchvision
 
-from tare_inside import lines, words
 from tare_inside.data import criteo, questions, speech, wikipedia
+from tare_inside.formats import files
+from tare_inside.formats import tokens as words
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,7 @@ def test_a_folder_without_text_says_so(tmp_path: Path, content: str | None) -> N
     if content is not None:
         (tmp_path / "empty.txt").write_text(content)
 
-    assert f"{tmp_path}: there is no text in it" in (wikipedia.obstacle(str(tmp_path), 1) or "")
+    assert f"{tmp_path}: no text in it" in (wikipedia.obstacle(str(tmp_path), 1) or "")
 
 
 # --- speech ---------------------------------------------------------------------------------------------------------
@@ -333,9 +334,9 @@ def test_any_line_can_be_read_by_its_number(
         paths.append(str(folder / str(number)))
         Path(paths[-1]).write_bytes(b"\n".join(numbered) + (b"\n" if ended else b""))
         wanted += numbered
-    read: Any = lines.Lines(paths)
+    read: Any = files.Lines(paths)
 
     assert [read[index] for index in range(len(read))] == wanted
-    assert sum(lines.count(path, 1 << 40) for path in paths) == len(wanted)
+    assert sum(files.count(path, 1 << 40) for path in paths) == len(wanted)
     with pytest.raises(IndexError):
         read[len(read)]

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import StudyError
-from tare.host import Scope
+from tare.base.errors import StudyError
+from tare.base.host import Scope
+from tare.base.processes import Owner
 from tare.parts.find import KINDS, find, names
-from tare.parts.owner import Owner
 from tare.parts.protocols import Control, Probe
 from tare.testing import FakeHost
-from tare.trial.journal import Journal
-from tare.trial.restoration import restore
 from tare.trial.sampler import Sampler
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.restoration import restore
 
 
 def test_every_file_is_a_part_of_its_kind_under_the_name_of_the_file():
@@ -28,7 +28,7 @@ def test_every_file_is_a_part_of_its_kind_under_the_name_of_the_file():
 def test_an_unknown_name_is_answered_with_the_nearest_right_one():
     with pytest.raises(StudyError) as caught:
         find("platforms", "dokcer")
-    assert "there is no platform 'dokcer'." in str(caught.value)
+    assert "no platform 'dokcer'." in str(caught.value)
     assert "Did you mean 'docker'?" in str(caught.value)
     assert "bare" in str(caught.value)
 
@@ -37,7 +37,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_right_one():
 
 
 PACKAGE = """
-from tare.measures import Channel
+from tare.base.units import Channel
 from tare.parts.protocols import Control, Probe
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from stand_in_parts import Docker, stand_ins
-from tare.errors import TareError
+from tare.base.errors import TareError
+from tare.base.rulings import Ruling
 from tare.plan.check import Check, check
-from tare.plan.estimate import GUESSED_TRIAL_S
 from tare.plan.matrix import cells
+from tare.plan.model import GUESSED_TRIAL_S
 from tare.study.load import from_plain
 from tare.testing import FakeHost
 
@@ -32,7 +33,7 @@ def obstructed(**sentences: str) -> FakeHost:
 
 
 def test_a_device_that_can_do_it_has_no_obstacles() -> None:
-    assert checked().blocked == []
+    assert checked().blocked == ()
 
 
 def test_each_part_says_in_its_own_words_why_it_cannot_work() -> None:
@@ -40,7 +41,7 @@ def test_each_part_says_in_its_own_words_why_it_cannot_work() -> None:
         docker="the engine does not answer.\nstart it.", page_cache="this needs root.", cgroup="no cgroups."
     )
 
-    assert checked(host, control={"page_cache": "cold"}).blocked == [
+    assert [*map(str, checked(host, control={"page_cache": "cold"}).blocked)] == [
         "control page_cache: this needs root.",
         "probe cgroup: no cgroups.",
         "platform docker: the engine does not answer.",
@@ -49,8 +50,8 @@ def test_each_part_says_in_its_own_words_why_it_cannot_work() -> None:
 
 
 def test_a_workload_is_asked_too() -> None:
-    assert checked(obstructed(torch_train="there is no torch here.")).blocked == [
-        "workload torch_train: there is no torch here."
+    assert [*map(str, checked(obstructed(torch_train="no torch here.")).blocked)] == [
+        "workload torch_train: no torch here."
     ]
 
 
@@ -64,10 +65,12 @@ def test_each_distinct_part_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_only_the_outermost_platform_of_a_stack_is_asked_and_that_is_said() -> None:
-    found = checked(obstructed(docker="there is no engine."), platform=["bare", ["qemu", "docker"]])
+    found = checked(obstructed(docker="no engine."), platform=["bare", ["qemu", "docker"]])
 
-    assert found.blocked == []
-    assert found.unasked == ("Whether docker works inside qemu shows only once qemu is open.",)
+    assert found.blocked == ()
+    (unasked,) = found.unasked
+    assert (unasked.code, unasked.subject) == ("plan.inner-platform", "platform qemu+docker")
+    assert str(unasked) == "Whether docker works inside qemu shows only once qemu is open."
 
 
 def test_a_part_that_fails_while_it_looks_is_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +79,9 @@ def test_a_part_that_fails_while_it_looks_is_an_obstacle(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Docker, "obstacles", fails)
 
-    assert checked().blocked == ["platform docker: `docker info` failed with code 1"]
+    assert checked().blocked == (
+        Ruling("part.error", "obstacle", "platform docker", "platform docker: `docker info` failed with code 1"),
+    )
 
 
 def test_time_is_a_guess_until_someone_has_measured() -> None:
@@ -106,8 +111,8 @@ def test_disk_grows_with_trials_probes_and_rate() -> None:
 
 def test_too_few_repeats_and_a_lone_cell_are_noted() -> None:
     assert checked(repeat=6).notes == ()
-    assert "too few for a 95 % interval" in checked(repeat=5).notes[0]
-    assert "one cell only" in checked(platform="bare").notes[0]
+    assert [note.code for note in checked(repeat=5).notes] == ["plan.few-blocks"]
+    assert [note.code for note in checked(repeat=6, platform="bare").notes] == ["plan.one-cell"]
 
 
 def test_the_trials_come_in_the_order_in_which_they_would_run() -> None:

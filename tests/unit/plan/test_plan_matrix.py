@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from stand_in_parts import TorchTrain, stand_ins
-from tare.errors import StudyError
-from tare.plan.matrix import baseline, cells, size
+from tare.base.errors import StudyError
+from tare.plan.matrix import baseline, cells, size, trials
 from tare.plan.model import Cell
-from tare.plan.order import trials
 from tare.study.load import from_plain, loads
 from tare.study.model import Study
 
@@ -165,7 +164,7 @@ def test_twins_count_as_trials() -> None:
     made = {"workload": {"torch_train": {"batch": list(range(1, 1001))}}, "repeat": 4}
 
     assert len(cells(study(**made, aa=False))) == 2000
-    with pytest.raises(StudyError, match=r"2,000 cells and 1,000 A/A twins .* 12,000 trials"):
+    with pytest.raises(StudyError, match=r"2,000 cells and 1,000 A/A repeats .* 12,000 trials"):
         cells(study(**made))
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from stand_in_parts import stand_ins
-from tare.plan.matrix import cells
+from tare.plan.matrix import cells, changes, trials
 from tare.plan.model import Trial
-from tare.plan.order import changes, trials
 from tare.study.load import from_plain
 
 
@@ -97,7 +96,7 @@ def test_ids_are_the_same_in_another_process() -> None:
         "from stand_in_parts import stand_ins\n"
         "from tare.study.load import from_plain\n"
         "from tare.plan.matrix import cells\n"
-        "from tare.plan.order import trials\n"
+        "from tare.plan.matrix import trials\n"
         "with stand_ins():\n"
         "    s = from_plain({'study': 's', 'platform': ['bare', 'docker', 'qemu'], 'workload': 'torch_train'})\n"
         "    print([t.id for t in trials(s, cells(s))])\n"

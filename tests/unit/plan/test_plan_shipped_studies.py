@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import tare.studies
-from tare.plan.matrix import baseline, cells
-from tare.plan.order import trials
+import tare.papers.studies
+from tare.plan.matrix import baseline, cells, trials
 from tare.study.design import ENOUGH_REPEATS
 from tare.study.load import load
 from tare.study.model import Study
 
-STUDIES = sorted(Path(tare.studies.__file__).parent.glob("*.yaml"))
+STUDIES = sorted(Path(tare.papers.studies.__file__).parent.glob("*.yaml"))
 
 
 def test_there_are_studies() -> None:

@@ -4,22 +4,22 @@ from pathlib import Path
 
 import pytest
 
+import recorded_stores
 from mode_figures import idle_table, modes, table
 from tare.records.store import Store
 
-RECORDINGS = Path(__file__).parents[2] / "recordings" / "h200"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "gpu-power.md"
 CLOCKS = [345, 540, 780, 990, 1200, 1455, 1740, 1980]
 
 
 @pytest.fixture(scope="module")
 def trained():
-    return modes(RECORDINGS / "modes-store")
+    return modes(recorded_stores.MODES)
 
 
 @pytest.fixture(scope="module")
 def idle():
-    return sorted(modes(RECORDINGS / "idle-store"), key=lambda mode: mode.clock_mhz)
+    return sorted(modes(recorded_stores.IDLE), key=lambda mode: mode.clock_mhz)
 
 
 def one(found, network, clock, cores):
@@ -44,7 +44,7 @@ def test_the_energy_of_the_records_is_the_one_of_their_readings(trained, idle):
 
 
 def test_a_trial_whose_runner_was_killed_is_kept_as_interrupted():
-    with Store.open(RECORDINGS / "modes-store") as store:
+    with Store.open(recorded_stores.MODES) as store:
         cut_off = [record for record in store.records() if record.state == "interrupted"]
         assert len(cut_off) == 2
         assert {record.state for record in store.records()} == {"interrupted", "suspect"}
@@ -80,7 +80,7 @@ def test_a_network_that_waits_for_its_host_draws_what_the_idle_gpu_draws(trained
 
 
 def test_the_documentation_shows_the_figures_of_the_store(trained, idle):
-    """`python tests/mode_figures.py tests/recordings/h200/modes-store tests/recordings/h200/idle-store` makes them."""
+    """`python tests/mode_figures.py modes-store.tare idle-store.tare` (in tests/recordings/h200) makes them."""
     text = DOCUMENT.read_text()
 
     assert "\n".join(table(trained)) in text

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.records.own_folder import new_folder
+from tare.base.files import new_folder
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def killed(kind: str) -> Path:
     """The folder of a process that was killed."""
-    code = "import os, signal, sys; from tare.records.own_folder import new_folder\n"
+    code = "import os, signal, sys; from tare.base.files import new_folder\n"
     code += f"print(new_folder({kind!r}), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr

@@ -17,16 +17,17 @@ from pathlib import Path
 
 import pytest
 
+import recorded_stores
 from some_records import draft, run_one
-from tare.errors import StoreError
-from tare.records import strict, unpacking
+from tare.base import strict_json
+from tare.base.errors import StoreError
+from tare.records import unpack
 from tare.records.merging import merge
-from tare.records.packing import pack
+from tare.records.pack import pack
 from tare.records.sealed import manifest_for
 from tare.records.store import Store
-from tare.records.unpacking import each_pack_once, is_pack, is_store
+from tare.records.unpack import each_pack_once, is_pack, is_store
 
-RECORDINGS = Path(__file__).parents[2] / "recordings" / "h200"
 Members = list[tuple[tarfile.TarInfo, bytes]]
 
 
@@ -83,8 +84,9 @@ def test_a_pack_is_read_as_its_folder_is(store, packed):
 
 
 def test_a_real_store_is_packed_to_half_of_its_size(tmp_path):
-    found = packed_as(RECORDINGS / "energy-store", tmp_path / "energy.tare")
-    files = [path for path in (RECORDINGS / "energy-store").rglob("*") if path.is_file()]
+    folder = recorded_stores.unpacked(recorded_stores.ENERGY, tmp_path / "energy")
+    found = packed_as(folder, tmp_path / "energy.tare")
+    files = [path for path in folder.rglob("*") if path.is_file()]
     assert found.stat().st_size < 0.6 * sum(path.stat().st_size for path in files)
     with Store.open(found) as opened:
         assert len(opened.records()) == 10
@@ -261,8 +263,8 @@ HOSTILE: dict[str, tuple[Callable[[Members], Members], str]] = {
     "a hidden name": (lambda m: [*m, (entry("trials/.tmp-aaaa.1/x"), b"x")], "no part of a store"),
     "an index": (lambda m: [*m, (entry("catalogue.db"), b"x")], "no part of a store"),
     "twice": (lambda m: [*m, m[-1]], "is in it twice"),
-    "no store": (lambda m: [each for each in m if each[0].name != "store.json"], "there is no store in it"),
-    "empty": (lambda m: [], "there is no store in it"),
+    "no store": (lambda m: [each for each in m if each[0].name != "store.json"], "no store in it"),
+    "empty": (lambda m: [], "no store in it"),
     "a header of nonsense": (lambda m: replaced(m, "store.json", b"[]"), "store.json: damaged"),
     "an edited file": (lambda m: replaced(m, "aaaa.1/out.txt", b"loss 0.2\r\n"), "not what was sealed"),
     "a lost file": (lambda m: [each for each in m if each[0].name != "trials/aaaa.1/err.txt"], "it is missing"),
@@ -291,11 +293,11 @@ def test_headers_that_others_make_are_refused(packed, tmp_path):
 
 
 def test_too_many_and_too_large_files_are_refused_before_they_are_written(packed, tmp_path, temporary, monkeypatch):
-    monkeypatch.setattr(unpacking, "MOST_MEMBERS", 5)
+    monkeypatch.setattr(unpack, "MOST_MEMBERS", 5)
     with pytest.raises(StoreError, match="more than 5 files"):
         Store.open(packed)
-    monkeypatch.setattr(unpacking, "MOST_MEMBERS", 500)
-    monkeypatch.setattr(unpacking, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(unpack, "MOST_MEMBERS", 500)
+    monkeypatch.setattr(unpack, "MOST_BYTES", 2**20)
     bomb = write(tmp_path / "bomb.tare", [*members_of(packed), (entry("trials/aaaa.1/zeros"), bytes(2**21))])
     assert bomb.stat().st_size < 20_000
     with pytest.raises(StoreError, match="files or 1 MiB"):
@@ -369,7 +371,7 @@ def test_a_byte_that_changed_in_a_packs_first_bytes_is_damage_and_says_what_to_d
 
 def test_a_plan_of_nonsense_does_not_cost_the_records(packed, tmp_path):
     row = {"trial": "aaaa", "settings": {}}
-    made = write(tmp_path / "p.tare", replaced(members_of(packed), "plan.json", strict.dump([row, row])))
+    made = write(tmp_path / "p.tare", replaced(members_of(packed), "plan.json", strict_json.dump([row, row])))
     with Store.open(made) as opened:
         assert len(opened.records()) == 2
         assert "the index could not be used" in opened.problems[0]
@@ -384,7 +386,7 @@ def test_a_pack_that_was_unpacked_by_hand_is_a_store(packed, tmp_path):
 
 
 def test_a_manifest_that_was_made_anew_is_whole_to_the_store(store, tmp_path):
-    """Bytes prove that nothing broke, not that nobody edited: `tare verify` makes the figures again."""
+    """Bytes prove that nothing broke, not that nobody edited: `tare store verify` makes the figures again."""
     folder = store / "trials" / "aaaa.1"
     (folder / "out.txt").write_text("edited")
     (folder / "manifest.json").unlink()

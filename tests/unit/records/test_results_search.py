@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from some_records import run_one
-from tare.errors import NoSuchInput, StoreError
-from tare.records.packing import pack
-from tare.records.search import stores_in
+from tare.base.errors import NoSuchInput, StoreError
+from tare.records.pack import pack, stores_in
 from tare.records.store import Store
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import StoreError
-from tare.measures import Channel
+from tare.base.errors import StoreError
+from tare.base.units import Channel
 from tare.records.spool import SpoolReader, SpoolWriter, read_spool
 
 

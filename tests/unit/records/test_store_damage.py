@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from some_records import draft, run_one
-from tare.errors import StoreError
+from tare.base.errors import StoreError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 
@@ -285,7 +285,7 @@ def test_what_can_be_read_of_a_damaged_spool_is_sealed_and_the_spool_is_kept(roo
     with Store.open(root, write=True) as store:
         (record,) = store.recover()
         assert record.state == "interrupted"
-        assert "some of its readings could not be read back" in record.notes[0]
+        assert "some of its readings could not be read back" in str(record.notes[0])
         times, _ = store.readings("cccc", 1)["channel.3"]
         assert 100 < len(times) < 400
     with Store.open(root) as again:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from some_records import MARKS, draft, ended, run_one
-from tare.errors import StoreError, StudyError
+from tare.base.errors import StoreError, StudyError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 
@@ -136,7 +136,7 @@ def test_a_figure_that_is_no_number_is_left_out_and_noted(store: Store) -> None:
 
     assert record.metrics == {"cpu_s": 1.0}
     assert record.facts == {"outcome": {"steps": 3, "curve": [1.0, None]}}
-    assert record.notes == (
+    assert (*map(str, record.notes),) == (
         "left out, because it is not a finite number: metrics.wall_s, facts.outcome.loss, facts.outcome.curve.1.",
     )
     assert Store.open(store.root).records() == [record]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tare.errors import StoreError
+from tare.base.errors import StoreError
 from tare.records.merging import merge, take_in
 from tare.records.model import Record
 from tare.records.store import Store

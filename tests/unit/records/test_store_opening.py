@@ -14,9 +14,9 @@ import pytest
 
 from some_records import run_one
 from tare import __version__
-from tare.errors import StoreError
-from tare.records.durable import make_folders
-from tare.records.local_disk import file_system, refuse_network_disk
+from tare.base.errors import StoreError
+from tare.base.files import make_folders
+from tare.records.creation import file_system, refuse_network_disk
 from tare.records.store import Store
 
 
@@ -25,7 +25,7 @@ def tree(root: Path) -> dict[str, bytes | None]:
 
 
 def test_a_missing_folder_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"nowhere: there is no such folder\. Give the folder that `tare run` wrote"):
+    with pytest.raises(StoreError, match=r"nowhere: no such folder\. Give the folder that `tare run` wrote"):
         Store.open(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 

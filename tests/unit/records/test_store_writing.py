@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from some_records import MARKS, draft, ended, run_one
-from tare.errors import StoreError
+from tare.base.errors import StoreError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 
@@ -97,7 +97,7 @@ def test_a_trial_that_was_cut_off_is_sealed_with_what_was_seen(store: Store) -> 
         assert again.states() == {"aaaa": "running"}
         (record,) = again.recover()
         assert (record.trial, record.attempt, record.state) == ("aaaa", 1, "interrupted")
-        assert record.reasons == ("the run ended while this trial ran; what was seen until then is kept.",)
+        assert (*map(str, record.reasons),) == ("the run ended during this trial; the data until then is kept.",)
         assert record.facts == {"device": {"cores": 2}}
         assert again.readings("aaaa", 1)["cpu.busy_s"][1].tolist() == [1.5]
         assert again.output("aaaa", 1) == ("", "")
@@ -221,7 +221,7 @@ def test_a_file_size_limit_is_an_error_and_costs_no_finished_trial(store: Store)
     store.close()
     code = (
         "import resource, sys; from pathlib import Path; from some_records import *\n"
-        "from tare.errors import StoreError\n"
+        "from tare.base.errors import StoreError\n"
         "store = Store.open(Path(sys.argv[1]), write=True); run_one(store, 'bbbb'); writer = store.begin(draft())\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
         "try: writer.seal(ended(draft()), [], 'x' * 300_000, '')\n"

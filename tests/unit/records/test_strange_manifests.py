@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from some_records import draft, run_one
-from tare.errors import StoreError
-from tare.records import strict
+from tare.base import strict_json
+from tare.base.errors import StoreError
 from tare.records.merging import merge
 from tare.records.schema import MANIFEST_FILE, RECORD_FILE, STORE_FILE, TRIALS_FOLDER
 from tare.records.sealed import open_sealed, verify_sealed
@@ -31,12 +31,12 @@ def folder_of(root: Path, trial: str) -> Path:
 
 def resealed(folder: Path, **files: bytes) -> None:
     """The manifest, made anew over what is there, with whatever else it shall name."""
-    body = strict.load((folder / MANIFEST_FILE).read_bytes())
+    body = strict_json.load((folder / MANIFEST_FILE).read_bytes())
     body.pop("crc32")
     record = (folder / RECORD_FILE).read_bytes()
     body["files"][RECORD_FILE] = [len(record), hashlib.sha256(record).hexdigest()]
     body["files"] |= {name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in files.items()}
-    (folder / MANIFEST_FILE).write_bytes(strict.dump({**body, "crc32": zlib.crc32(strict.dump(body))}))
+    (folder / MANIFEST_FILE).write_bytes(strict_json.dump({**body, "crc32": zlib.crc32(strict_json.dump(body))}))
 
 
 @pytest.mark.parametrize("name", ["../../store.json", "../bbbb.1/record.json", "/dev/zero", "a/b", ".hidden", ""])
@@ -69,8 +69,8 @@ def test_merging_such_a_trial_changes_nothing_of_the_store(tmp_path: Path) -> No
 )
 def test_a_record_of_other_kinds_of_values_is_damaged(tmp_path: Path, change: dict[str, object]) -> None:
     folder = folder_of(made(tmp_path / "store", "aaaa"), "aaaa")
-    record = strict.load((folder / RECORD_FILE).read_bytes())
-    (folder / RECORD_FILE).write_bytes(strict.dump({**record, **change}))
+    record = strict_json.load((folder / RECORD_FILE).read_bytes())
+    (folder / RECORD_FILE).write_bytes(strict_json.dump({**record, **change}))
     resealed(folder)
 
     with pytest.raises(StoreError, match="it is not a record"):
@@ -87,8 +87,8 @@ def test_json_that_is_nested_without_end_is_damage_and_not_the_end_of_us(tmp_pat
 
 def test_a_study_that_is_no_mapping_is_damage(tmp_path: Path) -> None:
     root = made(tmp_path / "store", "aaaa")
-    header = strict.load((root / STORE_FILE).read_bytes())
-    (root / STORE_FILE).write_bytes(strict.dump({**header, "study": ["s"]}))
+    header = strict_json.load((root / STORE_FILE).read_bytes())
+    (root / STORE_FILE).write_bytes(strict_json.dump({**header, "study": ["s"]}))
 
     with pytest.raises(StoreError, match="no mapping"):
         Store.open(root)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from some_records import draft, ended, run_one
-from tare.errors import StoreError
+from tare.base.errors import StoreError
+from tare.records.parquet import TableFiles, TableName, TablesIn
 from tare.records.store import Store
-from tare.records.tables import TableFiles, TableName, TablesIn
 
 STARTS = TableName("ftrace", "writeback_start")
 

@@ -3,24 +3,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import some_weighings as some
-from tare.report.answers import answers_of, notes_of
+from tare.analysis.sentences import NO_COMMON_BLOCK, about
 from tare.report.charts.bars import step_figure
-from tare.report.charts.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
+from tare.report.html import answers_of, notes_of
+from tare.report.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
 
 
-def test_a_level_is_called_by_its_values_and_the_last_part_of_its_factors() -> None:
-    levels = ["resnet18, workload.data=cifar10", "vgg11, workload.data=mnist"]
-    assert list(level_names(levels, "workload.model").values()) == ["resnet18, data cifar10", "vgg11, data mnist"]
+def test_a_label_is_taken_as_it_is_and_a_number_of_a_table_is_named_with_its_column() -> None:
+    names = level_names(["4", "LeNet-5 training in docker", "none"], "workload.workers")
+    assert list(names.values()) == ["4 workers", "LeNet-5 training in docker", "workers none"]
 
 
-def test_a_number_is_told_with_its_factor() -> None:
-    names = level_names(["4", "0.5, control.power_mode.gpu_mhz=540.0", "none"], "workload.workers")
-    assert list(names.values()) == ["workers 4", "workers 0.5, gpu_mhz 540", "workers none"]
-
-
-def test_levels_that_would_be_called_the_same_keep_their_whole_names() -> None:
-    names = level_names(["bare, workload.pin=true", "bare, platform.pin=true"], "platform")
-    assert list(names.values()) == ["bare, workload.pin=true", "bare, platform.pin=true"]
+def test_long_names_are_shortened_and_still_told_apart() -> None:
+    levels = [f"{'a' * 60}{number}{'b' * 60}" for number in range(3)]
+    names = level_names(levels, "platform")
+    assert len(set(names.values())) == 3
+    assert level_names(["x" * 100], "platform") == {"x" * 100: f"{'x' * 24}…{'x' * 23}"}
 
 
 def test_a_legend_has_as_many_columns_as_a_telephone_holds_and_none_where_it_would_be_a_list() -> None:
@@ -53,7 +51,7 @@ def test_many_answers_of_the_same_word_are_one() -> None:
 
 
 def test_a_note_that_many_levels_share_is_told_once() -> None:
-    many = tuple(some.comparison(f"l{n}", notes=(f"l{n}: no block holds both sides.",)) for n in range(10))
+    many = tuple(some.comparison(f"l{n}", notes=(about(f"l{n}", NO_COMMON_BLOCK),)) for n in range(10))
     told = notes_of(replace(some.weighing(), comparisons=many, notes=("another",)))
-    assert "l0, l1, l2 and 7 more: no block holds both sides." in told
+    assert any(note.startswith("l0, l1, l2 and 7 more: no block has both sides") for note in told)
     assert "another" in told

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.report.columns import Chunk, cut, display_width, flow, table, wrap
+from tare.report.columns import Chunk, cut, cut_apart, display_width, flow, table, wrap
 
 
 def test_wide_signs_take_two_cells_and_combining_ones_none() -> None:
@@ -86,3 +86,19 @@ def test_a_table_without_rows_is_its_headers() -> None:
 @pytest.mark.parametrize("width", [20, 40, 80])
 def test_a_hostile_cell_cannot_steer_the_terminal(width: int) -> None:
     assert "\x1b" not in table([["\x1b]0;owned\x07", 1]], ["label", "n"], width)
+
+
+def test_what_is_cut_stays_different() -> None:
+    long = ["resnet18 training with 2 workers", "resnet18 training with 4 workers", "lenet5"]
+    shown = cut_apart(long, 12)
+
+    assert shown == ["…2 workers", "…4 workers", "lenet5"]
+    assert cut_apart(["alpha beta gamma", "delta epsilon zeta"], 8) == ["alpha b…", "delta e…"]
+    assert cut_apart(long[:1] * 2, 12) == ["resnet18 tr…"] * 2  # the same may look the same
+
+
+def test_a_table_never_shows_two_settings_as_one() -> None:
+    rows = [[f"a very long name of a setting with the value {number}", "x" * 40] for number in (1, 2)]
+    first, second = table(rows, width=40).splitlines()
+
+    assert first.split()[0] != second.split()[0]

@@ -3,27 +3,25 @@
 import numpy as np
 import pytest
 
-from tare.analysis.anatomy import anatomy
-from tare.analysis.observations import Observation
-from tare.analysis.pareto import pareto
-from tare.analysis.recommend import Job, Limit, recommend
-from tare.analysis.variability import Sample, variability
-from tare.report.anatomy import anatomy_text
+from tare.analysis.choose.front import pareto
+from tare.analysis.choose.recommend.decide import recommend
+from tare.analysis.choose.recommend.job import Job, Limit
+from tare.analysis.pipeline import anatomy
+from tare.analysis.variability import NestedValue, variability
+from tare.records.trials import TrialRow
 from tare.report.columns import display_width
-from tare.report.deciding import chance_text
-from tare.report.pareto import fronts_text
-from tare.report.recommend import recommendations_text
-from tare.report.variability import variability_text
+from tare.report.text.analyse import anatomy_text, variability_text
+from tare.report.text.choose import chance_text, fronts_text, recommendations_text
 
 
 def modes(trials=6, name="mode"):
     chance = np.random.default_rng(1)
     return [
-        Observation(
+        TrialRow.foreign(
             {name: float(mode), "platform": "docker"},
             {"time": time * f, "energy": energy * f, "power": energy / time},
             f"{mode}.{trial}",
-            "resnet18",
+            group="resnet18",
         )
         for mode, (time, energy) in enumerate([(10.0, 500.0), (20.0, 300.0), (25.0, 400.0)])
         for trial in range(trials)
@@ -43,7 +41,7 @@ def choice(trials=6, name="mode", deadline=22.0):
 def pipelines():
     return anatomy(
         [
-            Observation(
+            TrialRow.foreign(
                 {"workers": float(workers), "storage": disk},
                 {"step": 0.1 + stall * (1 + trial / 1000), "stall": stall * (1 + trial / 1000)},
                 f"{workers}.{disk}.{trial}",
@@ -59,7 +57,7 @@ def varied():
     chance = np.random.default_rng(1)
     return variability(
         [
-            Sample(float(np.exp(chance.normal(0, 0.01))), "", f"board {d}", None, f"{d}.{t}", float(e))
+            NestedValue(float(np.exp(chance.normal(0, 0.01))), "", f"board {d}", None, f"{d}.{t}", float(e))
             for d in range(6)
             for t in range(3)
             for e in range(4)
@@ -148,9 +146,9 @@ def test_an_anatomy_says_what_binds_and_what_hides_the_stall():
 
 
 def test_a_long_note_about_modes_wraps_without_blank_lines_in_it(tmp_path):
-    from tare.analysis.predict.modes import Columns, read_modes
-    from tare.analysis.predict.predictions import predict
-    from tare.report.predictions import answers_text
+    from tare.analysis.choose.predict.modes import Columns, read_modes
+    from tare.analysis.choose.predict.predictions import predict
+    from tare.report.text.choose import answers_text
 
     path = tmp_path / "modes.csv"
     path.write_text("mhz,ms,joules\n500,9,1\n500,27,1\n700,7,1.5\n900,6,\n1100,5,2.5\n")

@@ -12,15 +12,14 @@ from golden_files import assert_as_in_file
 from hostile import PAYLOADS
 from html_reading import read_page
 from some_fleets import STUDY, Board, boards, trials
-from tare.analysis.fleet import fleet_of_records
+from tare.analysis.fleet.findings import fleet_of_records
 from tare.analysis.weighing import weigh
 from tare.records.model import Record
-from tare.report.devices import fleet_text
-from tare.report.drawing import charts_json
-from tare.report.export.markdown import as_markdown
-from tare.report.figure import Figure
-from tare.report.html import render
-from tare.report.page import Page, page
+from tare.records.trials import StoreTrials
+from tare.report.export import as_markdown
+from tare.report.figure import Figure, charts_json
+from tare.report.html import Page, page, render
+from tare.report.text.devices import fleet_text
 
 ODD = Board("orin-6", slower=0.2, facts={"kernel": "4.9.1", "cpu.governor": "powersave"})
 NANO = [Board(f"nano-{n}", type="nano", base_s=0.3, slower=n / 100) for n in range(1, 4)]
@@ -50,14 +49,14 @@ def figure_of(records: list[Record]) -> Figure | None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_fleet_is_told_in_these_words(width: int) -> None:
-    text = fleet_text(fleet_of_records([("store", trials(FLEET))], STUDY), width)
+    text = fleet_text(fleet_of_records([StoreTrials("store", trials(FLEET))], STUDY), width)
 
     assert max(map(len, text.splitlines())) <= width
     assert_as_in_file(text, f"report/devices-{width}.txt")
 
 
 def test_one_device_is_told_in_a_sentence() -> None:
-    text = fleet_text(fleet_of_records([("store", trials(boards(1)))], STUDY), 80)
+    text = fleet_text(fleet_of_records([StoreTrials("store", trials(boards(1)))], STUDY), 80)
 
     assert text.splitlines()[0] == "fleet: 1 device (1 orin)"
     assert text.splitlines()[1].startswith("note: There is one device here")
@@ -68,10 +67,10 @@ def test_the_page_has_a_section_with_its_tables() -> None:
 
     assert section is not None
     assert section.sentences[1].startswith("The effect of docker against bare: all devices (9): equivalent; the effect")
-    assert section.sentences[0].startswith("orin-6 is unlike its twins")
+    assert section.sentences[0].startswith("orin-6 is an outlier among identical devices")
     assert [sheet.title for sheet in section.sheets] == [
         "Step time: the effect of docker against bare",
-        "Step time: each device among its twins",
+        "Step time: each device among identical devices",
         "Step time: spread of bare, 54 trials",
         "Step time: spread of docker, 54 trials",
     ]
@@ -108,15 +107,15 @@ def test_a_device_with_another_effect_is_drawn_as_unlike() -> None:
 
     assert figure is not None
     kinds = {lane["lane"]: lane["kind"] for lane in figure.chart["layer"][-1]["data"]["values"]}
-    assert [lane for lane, kind in kinds.items() if kind == "unlike its twins"] == ["odd"]
+    assert [lane for lane, kind in kinds.items() if kind == "outlier among identical devices"] == ["odd"]
 
 
 def test_where_nothing_is_compared_the_figure_shows_each_from_its_twins() -> None:
     figure = figure_of(trials([*boards(5), ODD], platforms=("bare",)))
 
     assert figure is not None
-    assert figure.title == "Step time, each device from its twins"
-    assert figure.reading == "Unlike its twins: orin-6."
+    assert figure.title == "Step time, each device in its type"
+    assert figure.reading == "Outliers among identical devices: orin-6."
     assert "devices" in charts_json([figure])
 
 
@@ -133,7 +132,7 @@ def test_markdown_has_the_section() -> None:
     text = as_markdown(page_of(trials(FLEET)))
 
     assert "## Devices" in text
-    assert "### Step time: each device among its twins" in text
+    assert "### Step time: each device among identical devices" in text
     assert "| orin-6 | orin | 12 |" in text
 
 
@@ -156,6 +155,6 @@ def test_no_element_comes_out_of_a_devices_name(payload: str) -> None:
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_devices_name_does_not_steer_a_terminal(payload: str) -> None:
     devices = [*boards(4), replace(ODD, name=payload, type=payload, facts={"kernel": payload})]
-    text = fleet_text(fleet_of_records([("store", trials(devices, blocks=2))], STUDY), 80)
+    text = fleet_text(fleet_of_records([StoreTrials("store", trials(devices, blocks=2))], STUDY), 80)
 
     assert text.replace("\n", "").isprintable()

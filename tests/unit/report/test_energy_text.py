@@ -1,4 +1,4 @@
-"""What `tare energy` prints, kept in files."""
+"""What `tare analyse energy` prints, kept in files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from golden_files import assert_as_in_file
 from metered import BARE, DOCKER, Held, idle_trials, idled, trials
-from tare.analysis.energy.findings import energy_findings
+from tare.analysis.energy import energy_findings
 from tare.report.columns import display_width
-from tare.report.energy import energy_text
+from tare.report.text.energy import energy_text
 
 HOSTILE = replace(DOCKER, settings={"platform": "docker\x1b[31m</script>"})
 

@@ -16,10 +16,8 @@ import some_weighings as some
 from hostile import PAYLOADS, hostile_sample
 from pretended_run import new_store, run
 from tare.cli import tare
-from tare.report.export.latex import as_latex
-from tare.report.export.markdown import as_markdown
-from tare.report.export.trial_table import as_csv, write_parquet
-from tare.report.page import Page, page
+from tare.report.export import as_csv, as_latex, as_markdown, write_parquet
+from tare.report.html import Page, page
 
 
 def page_of(sample: some.Sample) -> Page:
@@ -97,19 +95,19 @@ def test_json_goes_to_stdout_and_holds_everything(store: Path) -> None:
 
 
 def test_a_figure_is_listed_by_name_and_written_by_name(store: Path, tmp_path: Path) -> None:
-    listed = json.loads(CliRunner().invoke(tare, ["figure", str(store), "--json"]).stdout)
+    listed = json.loads(CliRunner().invoke(tare, ["report", str(store), "--figures", "--json"]).stdout)
     assert {"effects", "trials-by-block", "step-parts"} <= {each["name"] for each in listed}
-    done = CliRunner().invoke(tare, ["figure", "effects", str(store), "-o", str(tmp_path / "effects.pdf")])
+    done = CliRunner().invoke(tare, ["report", str(store), "--figure", "effects", "-o", str(tmp_path / "effects.pdf")])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "effects.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["nope", "-o", "x.pdf"], "it has no figure 'nope'"), (["effects", "-o", "x.doc"], ".svg, .pdf, .png")],
+    [(["nope", "-o", "x.pdf"], "No figure 'nope'"), (["effects", "-o", "x.doc"], ".svg, .pdf, .png")],
 )
 def test_a_wrong_name_or_ending_is_said(arguments: list[str], says: str, store: Path, tmp_path: Path) -> None:
     name, *rest = arguments
-    done = CliRunner().invoke(tare, ["figure", name, str(store), *rest])
+    done = CliRunner().invoke(tare, ["report", str(store), "--figure", name, *rest])
     assert says in str(done.exception)
     assert not Path("x.pdf").exists()

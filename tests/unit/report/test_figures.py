@@ -11,13 +11,20 @@ import some_weighings as some
 from some_layers import container
 from tare.analysis.model import Weighing
 from tare.report.charts.bars import phases_figure, step_figure
-from tare.report.charts.effects import effects_figure
+from tare.report.charts.effects import effects_figure, why_figure
 from tare.report.charts.trials import trials_figure
-from tare.report.charts.waterfall import why_figure
-from tare.report.drawing import as_file, charts_json, safe_json
-from tare.report.figure import Figure
-from tare.report.shown import level_order, shown_trials
-from tare.report.theme import IN_PAGE, PAPER, for_page, for_paper, level_colour
+from tare.report.figure import (
+    IN_PAGE,
+    PAPER,
+    Figure,
+    as_file,
+    charts_json,
+    for_page,
+    for_paper,
+    level_colour,
+    safe_json,
+)
+from tare.report.sections import level_order, shown_trials
 
 HREFS = {"bare": "#level-0", "docker": "#level-1"}
 
@@ -127,7 +134,7 @@ def test_no_effect_no_figure() -> None:
     [
         ("normal", "The whole interval of docker lies inside the margin of ±5 %."),
         ("slower", "docker is slower: +28.0 %."),
-        ("cannot_tell", "docker cannot be told: the interval holds zero and leaves the margin."),
+        ("cannot_tell", "docker cannot be told: the interval contains zero and exceeds the margin."),
         ("too_few", "docker cannot be told: no interval is drawn, n = 3 is too small for one."),
         (
             "several",
@@ -164,8 +171,8 @@ def test_a_lost_trial_has_no_value_an_outlier_a_ring_and_a_doubtful_one_too() ->
 
 
 def test_signs_that_belong_to_no_level_are_told_where_there_are_any() -> None:
-    assert "A × below the plot is a trial that could not be used." in trials(some.tainted()).reading
-    assert "A ring is around what is doubtful" in trials(some.tainted()).reading
+    assert "A × below the plot is an excluded trial." in trials(some.tainted()).reading
+    assert "A ring marks suspect trials" in trials(some.tainted()).reading
     assert "×" not in trials(some.normal()).reading
 
 

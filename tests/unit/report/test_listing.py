@@ -3,18 +3,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import some_weighings as some
-from tare.report.listing import flat_pairs, record_text, records_table, varied_settings
+from some_records import because
+from tare.report.text.trials import flat_pairs, record_text, records_table, varied_settings
 
 
 def test_a_table_of_records_shows_what_sets_them_apart_and_their_first_figures() -> None:
     first, second, third = some.records()[:3]
     other_batch = replace(third, settings={**third.settings, "workload.batch": 64})
     failed = replace(second, state="failed", metrics={})
-    assert records_table([first, failed, other_batch]).splitlines() == [
-        "trial     block  platform      batch  state   step time  whole run  CPU time",
-        "5feceb66      0  bare (again)     16  ok        1.83 ms     4.19 s    3.09 s",
-        "6b86b273      0  bare             16  failed",
-        "d4735e3a      0  docker           64  ok        1.86 ms     4.25 s    3.13 s",
+    assert records_table([first, failed, other_batch], width=100).splitlines() == [
+        "trial     block  platform           batch  state   step time  whole run  CPU time",
+        "5feceb66      0  bare (A/A repeat)     16  ok        1.83 ms     4.19 s    3.09 s",
+        "6b86b273      0  bare                  16  failed",
+        "d4735e3a      0  docker                64  ok        1.86 ms     4.25 s    3.13 s",
     ]
 
 
@@ -29,7 +30,7 @@ def test_probes_are_not_a_factor() -> None:
 
 def test_one_record_is_told_in_full_and_an_empty_section_is_left_out() -> None:
     suspect = next(record for record in some.records() if record.state == "suspect")
-    text = record_text(replace(suspect, notes=("a note",)), 60)
+    text = record_text(replace(suspect, notes=(because("a note", "note"),)), 60)
     assert text.splitlines()[0] == f"trial {suspect.trial}, attempt 0: suspect"
     assert "because: Something else used 3 % of the CPU." in text
     assert "note: a note" in text

@@ -28,10 +28,10 @@ def shown(seen: dict, width: int = 80, devices: int | None = None) -> str:
 def test_each_device_has_a_row_and_those_in_trouble_come_first(tmp_path: Path) -> None:
     with fleet_store(tmp_path / "store", 4):
         fleet = look(tmp_path / "store")["fleet"]
-    assert fleet["words"] == "4 devices: 1 vanished, 1 given up, 1 at a trial, 1 done"
+    assert fleet["words"] == "4 devices: 1 vanished, 1 skipped, 1 at a trial, 1 done"
     assert [(row["name"], row["state"], row["done"], row["left"], row["last"]) for row in fleet["rows"]] == [
         ("dev-0", "vanished", 0, 2, ""),
-        ("dev-1", "given up", 0, 2, ""),
+        ("dev-1", "skipped", 0, 2, ""),
         ("dev-3", "running", 0, 2, ""),
         ("dev-2", "done", 2, 0, "ok"),
     ]
@@ -53,7 +53,7 @@ def test_a_new_run_forgets_why_the_last_one_gave_a_device_up(tmp_path: Path) -> 
     root = tmp_path / "store"
     eye = Watched(root, list, NOW.timestamp)
     with fleet_store(root, 4):
-        assert eye.look()["fleet"]["counts"]["given up"] == 1
+        assert eye.look()["fleet"]["counts"]["skipped"] == 1
         write_line(root, "", "begun", 5, run="y", devices=["dev-0", "dev-1", "dev-2", "dev-3"])
         write_line(root, "dev-1", "try", 2, trial=trial("dev-1", 0).trial, claim="c")
         seen = eye.look()
@@ -69,8 +69,8 @@ def test_half_a_line_is_read_once_it_is_whole_and_what_is_no_line_is_passed_over
             file.write('not json\n[]\n{"device": "dev-3"}\n{"utc": "2026-11-15T12:00:00+00:00", "device": "dev-3", ')
         assert eye.look()["fleet"]["counts"]["running"] == 1
         with (root / "fleet.jsonl").open("a") as file:
-            file.write('"what": "given up", "text": "it burns."}\n')
-        assert eye.look()["fleet"]["counts"]["given up"] == 2
+            file.write('"what": "skipped", "text": "it burns."}\n')
+        assert eye.look()["fleet"]["counts"]["skipped"] == 2
     eye.close()
 
 
@@ -100,7 +100,7 @@ def test_a_store_of_one_device_has_no_fleet(tmp_path: Path) -> None:
 def test_what_a_device_says_comes_out_as_text_that_a_terminal_survives(tmp_path: Path, payload: str) -> None:
     root = tmp_path / "store"
     with fleet_store(root, 4):
-        write_line(root, payload, "given up", 1, text=payload)
+        write_line(root, payload, "skipped", 1, text=payload)
         seen = look(root)
     assert not set("\x00\x07\x1b\u202e\ud800") & set(shown(seen) + json.dumps(seen, ensure_ascii=False))
 

@@ -25,9 +25,10 @@ def ask(path: str = "/", *, method: str = "GET", query: str = "", **headers: str
         sent.append(message)
 
     said = {"host": "127.0.0.1:8000", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    twice = said.pop("twice", "")  # a header that is sent once more
     scope = {
         "type": "http", "method": method, "path": path, "query_string": query.encode(),
-        "headers": [(name.encode(), value.encode()) for name, value in said.items()],
+        "headers": [(name.encode(), said[name].encode()) for name in (*said, *twice.split())],
     }  # fmt: skip
     asyncio.run(Guard(_app, TOKEN)(scope, None, send))  # type: ignore[arg-type]
     return sent[0]["status"], dict(sent[0]["headers"])
@@ -60,6 +61,11 @@ def test_with_the_cookie_one_is_let_in_and_the_answer_is_sealed() -> None:
     assert headers[b"x-content-type-options"] == b"nosniff"
     assert headers[b"referrer-policy"] == b"no-referrer"
     assert headers[b"cache-control"] == b"no-store"
+
+
+@pytest.mark.parametrize(("twice", "status"), [("host", 421), ("cookie", 403)])
+def test_a_header_that_is_sent_twice_is_not_believed(twice: str, status: int) -> None:
+    assert ask(cookie=GOOD, twice=twice)[0] == status
 
 
 @pytest.mark.parametrize(

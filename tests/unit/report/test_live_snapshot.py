@@ -16,10 +16,10 @@ from rich.console import Console
 import some_weighings as some
 from hostile import PAYLOADS
 from pretended_run import new_store, run
+from some_records import because
+from tare.report.charts.layout import thinned
 from tare.report.live.screen import screen, spark
-from tare.report.live.series import live_series, step_series
-from tare.report.live.snapshot import Watched, told
-from tare.report.thinning import thinned
+from tare.report.live.snapshot import Watched, live_series, step_series, summary_line
 
 
 def nothing_changed() -> list[Any]:
@@ -45,7 +45,7 @@ def test_a_store_that_fills_is_told_as_it_is(tmp_path: Path) -> None:
     assert look["progress"]["state"] == "running"
     assert look["progress"]["done"] == 24
     assert look["progress"]["left"].startswith("about ")
-    assert look["running"]["label"] in ("platform bare", "platform docker")
+    assert look["running"]["label"] in ("bare", "docker")
     assert [verdict["level"] for verdict in look["verdicts"]] == ["docker"]
     assert len(look["newest"]) == 8
     json.dumps(look, allow_nan=False)
@@ -63,7 +63,9 @@ def test_whoever_comes_late_sees_how_the_verdicts_tightened(tmp_path: Path) -> N
 
 
 def test_invalid_trials_are_there_with_their_reasons(tmp_path: Path) -> None:
-    trials = [replace(record, state="invalid", reasons=("the machine swapped.",)) for record in some.records()[:2]]
+    trials = [
+        replace(record, state="invalid", reasons=(because("the machine swapped."),)) for record in some.records()[:2]
+    ]
     with new_store(tmp_path / "store", trials) as store:
         list(run(store, trials, seconds=0))
     look = watched(tmp_path / "store").look()
@@ -74,7 +76,7 @@ def test_a_folder_that_is_no_store_is_an_answer_too(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     look = watched(tmp_path / "folder").look()
     assert "trouble" in look
-    assert told(look).startswith("folder: ")
+    assert summary_line(look).startswith("folder: ")
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)

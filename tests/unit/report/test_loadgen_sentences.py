@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from some_records import draft
-from tare.report.listing import record_text
-from tare.report.loadgen import loadgen_sentences
+from tare.report.text.trials import loadgen_sentences, record_text
 
 SAID = {"result": "INVALID", "scenario": "Server", "reasons": ["* Only processed 25 queries."]}
 FIGURES = {"end_to_end_s": 0.2868, "loadgen_mean_s": 0.2464, "loadgen_gap_s": 0.0404}
@@ -18,11 +17,11 @@ def test_the_word_the_reasons_and_the_gap_are_told() -> None:
     record = draft(facts={"outcome": {"loadgen": SAID}}, metrics=FIGURES)
 
     assert loadgen_sentences(record) == [
-        "LoadGen says INVALID (Server): * Only processed 25 queries.",
+        "LoadGen reports INVALID (Server): * Only processed 25 queries.",
         "On LoadGen's clock a sample takes 246 ms on average, from its file to its answer 287 ms: "
         "LoadGen sees 40.4 ms less.",
     ]
-    assert "LoadGen says INVALID (Server)" in record_text(record, 200)
+    assert "LoadGen reports INVALID (Server)" in record_text(record, 200)
 
 
 def test_a_clock_that_started_earlier_sees_more() -> None:
@@ -30,7 +29,7 @@ def test_a_clock_that_started_earlier_sees_more() -> None:
     said = {"result": "VALID", "scenario": "SingleStream", "reasons": []}
     verdict, gap = loadgen_sentences(draft(facts={"outcome": {"loadgen": said}}, metrics=figures))
 
-    assert verdict == "LoadGen says VALID (SingleStream)."
+    assert verdict == "LoadGen reports VALID (SingleStream)."
     assert gap.endswith("LoadGen sees 40.0 µs more.")
 
 

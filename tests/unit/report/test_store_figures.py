@@ -14,14 +14,11 @@ from figure_stores import evidence_of, figures_of, mode_store, phased_store, tra
 from hostile import PAYLOADS
 from metered import BARE, DOCKER, idle_trials, kept, trials
 from some_records import MEMORY
+from tare.papers.pages.claims import claims_figure
 from tare.records.store import Store
-from tare.report.charts.energy import energy_figure
-from tare.report.charts.predicted import predicted_figures
-from tare.report.charts.take_aways import claims_figure
-from tare.report.charts.time_energy import time_energy_figure
-from tare.report.charts.traced import traced_figures
-from tare.report.drawing import as_file, charts_json
-from tare.report.figure import Figure
+from tare.report.charts.energy import energy_figure, predicted_figures, time_energy_figure
+from tare.report.charts.every import traced_figures
+from tare.report.figure import Figure, as_file, charts_json
 
 MAKERS = {"phased": phased_store, "modes": mode_store, "traced": traced_store}
 
@@ -66,7 +63,7 @@ def test_phases_are_stacked_in_their_order_with_what_they_took(made: Any) -> Non
 
 
 def test_without_marks_of_the_phases_there_is_no_figure_of_them() -> None:
-    from tare.report.charts.compute_parts import compute_figures
+    from tare.report.charts.bars import compute_figures
 
     assert compute_figures(some.weighing(), {"bare": "#level-0", "docker": "#level-1"}) == []
 
@@ -90,7 +87,7 @@ def test_energy_without_a_baseload_is_shown_whole_and_says_what_is_missing(tmp_p
 
     assert figure is not None
     assert {bar["part"] for bar in values(figure)} == {"not split: no baseload is known"}
-    assert "tare baseload" in figure.reading
+    assert "tare device baseload" in figure.reading
 
 
 def test_the_front_has_what_no_other_beats_in_both(made: Any) -> None:
@@ -143,7 +140,7 @@ def test_counters_are_ratios_to_bare_metal_with_the_daemons_in_the_table(made: A
 
 
 def test_counters_without_bare_metal_are_shares_of_the_roles() -> None:
-    from tare.report.charts.event_counters import counters_figure
+    from tare.report.charts.kernel import counters_figure
     from traced_trials import traced
 
     counts = {
@@ -154,7 +151,7 @@ def test_counters_without_bare_metal_are_shares_of_the_roles() -> None:
 
     assert figure is not None
     assert {piece["role"]: piece["value"] for piece in values(figure, 1)} == {"process": 300, "daemons": 100}
-    assert "no bare metal" in figure.reading
+    assert "No bare metal" in figure.reading
     as_file(figure, "svg")
 
 

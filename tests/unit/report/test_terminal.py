@@ -9,7 +9,7 @@ import some_weighings as some
 from golden_files import assert_as_in_file
 from hostile import PAYLOADS, hostile_sample
 from tare.report.columns import display_width
-from tare.report.terminal import verdict_text
+from tare.report.text.verdict import verdict_text
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")
 

@@ -3,14 +3,7 @@ from __future__ import annotations
 import pytest
 
 import some_weighings as some
-from tare.report.verdicts import (
-    answer_sentence,
-    counts_text,
-    is_complete,
-    taints,
-    verdict_phrase,
-    verdict_reading,
-)
+from tare.report.text.verdict import answer_sentence, counts_text, is_complete, taints, verdict_phrase, verdict_reading
 
 
 @pytest.mark.parametrize(
@@ -21,7 +14,7 @@ from tare.report.verdicts import (
         ({"verdict": "faster"}, "faster"),
         ({"verdict": "cannot_tell", "more_trials": 9}, "cannot tell (about 9 more blocks)"),
         ({"verdict": "cannot_tell", "more_trials": 1}, "cannot tell (about 1 more block)"),
-        ({"verdict": "cannot_tell", "more_trials": 9, "paired": False}, "cannot tell (about 9 more trials a side)"),
+        ({"verdict": "cannot_tell", "more_trials": 9, "paired": False}, "cannot tell (about 9 more trials per side)"),
         ({"verdict": "cannot_tell"}, "cannot tell"),
         ({"tainted": ("another torch",)}, "equivalent within 5 % (tainted)"),
         (
@@ -37,14 +30,14 @@ def test_a_verdict_is_one_of_four_words_and_what_to_doubt(changes: dict[str, obj
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({}, "too small to matter by that margin"),
+        ({}, "smaller than the margin"),
         ({"low": -0.01}, "The whole interval lies within ±5 %, the declared margin."),
         ({"verdict": "slower", "low": 0.02, "high": 0.09}, "lies above zero"),
         ({"verdict": "slower", "low": -0.09, "high": -0.02}, "lies below zero"),  # a rate: less of it is slower
-        ({"verdict": "cannot_tell", "low": -0.02, "high": 0.09}, "holds zero and reaches beyond"),
+        ({"verdict": "cannot_tell", "low": -0.02, "high": 0.09}, "contains zero and exceeds"),
         ({"verdict": "cannot_tell", "low": 0.02, "high": 0.09}, "does not exceed the A/A noise floor (0.9 %)"),
         ({"verdict": "cannot_tell", "low": None, "high": None, "n": 3}, "needs at least six on each side; here n = 3"),
-        ({"verdict": "cannot_tell", "effect": None, "low": None, "high": None}, "a side that has no figure"),
+        ({"verdict": "cannot_tell", "effect": None, "low": None, "high": None}, "One side has no value"),
     ],
 )
 def test_the_reading_says_what_the_interval_does(changes: dict[str, object], part: str) -> None:

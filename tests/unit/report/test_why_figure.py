@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from some_layers import container
-from tare.report.charts.waterfall import why_figure
+from tare.report.charts.effects import why_figure
 
 
 def test_every_layer_has_a_bar_and_the_guilty_are_told() -> None:

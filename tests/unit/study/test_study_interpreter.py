@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
+from tare.base.errors import StudyError
 from tare.cli.studies import built_in
-from tare.errors import StudyError
-from tare.parts.torch_workload import TorchWorkload
-from tare.plan.matrix import cells
-from tare.plan.order import trials
-from tare.study.interpreter import begun_with, with_python
-from tare.study.load import at_every_scale, from_plain
+from tare.drivers.workloads.torch import TorchWorkload
+from tare.plan.matrix import cells, trials
+from tare.study.load import at_every_scale, begun_with, from_plain, with_python
 from tare.study.model import Study
 
 BOARD = "/usr/bin/python3"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stand_in_parts import instead_of_find, stand_ins
-from tare.errors import StudyError
-from tare.study import file
+from tare.base.errors import StudyError
+from tare.study import load as file
 from tare.study.load import from_plain, load, loads
 from tare.study.model import Study
 
@@ -176,7 +176,7 @@ def test_a_program_gets_the_same_words_without_lines() -> None:
         from_plain({"study": "s", "platform": "dokcer", "workload": {"torch_train": {"batch": 0}}}, "weigh")
 
     assert str(caught.value).splitlines() == [
-        "weigh: there is no platform 'dokcer'.",
+        "weigh: no platform 'dokcer'.",
         "  Platforms here: bare, docker, qemu.",
         "  Did you mean 'docker'?",
         "weigh: torch_train.batch must be more than 0, not 0.",

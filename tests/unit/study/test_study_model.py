@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from stand_in_parts import Command, CpuControl, Docker, TorchTrain, stand_ins
-from tare.study.annotations import levels_of, unit_example
 from tare.study.design import Repeat
+from tare.study.fields import levels_of, unit_example
 from tare.study.model import Study
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tare.study.source import Fatal
-from tare.study.yaml import MAX_ALIASES, MAX_DEPTH, MAX_NODES, parse
+from tare.study.yaml import MAX_ALIASES, MAX_DEPTH, MAX_DIGITS, MAX_NODES, Fatal, parse
 
 
 def plain(text: str) -> Any:
@@ -70,6 +69,12 @@ def test_so_many_aliases_and_no_more() -> None:
     assert len(plain(few)["b"]) == MAX_ALIASES
     with pytest.raises(Fatal, match="aliases"):
         parse(few.replace("]", "*x]"))
+
+
+def test_so_many_digits_and_no_more() -> None:
+    assert plain(f"a: {'9' * MAX_DIGITS}")["a"] == int("9" * MAX_DIGITS)
+    [problem] = parse(f"a: {'9' * (MAX_DIGITS + 1)}").problems
+    assert "this number has 301 digits" in str(problem)
 
 
 def test_so_deep_and_no_deeper() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tare.errors import StudyError
+from tare.base.errors import StudyError
 from tare.plan.matrix import cells
 from tare.study.load import from_plain
 from tare.study.model import Study
@@ -78,9 +78,9 @@ def test_a_level_can_be_excluded() -> None:
         ("four", "a level of tenants is a number"),
         ([], "list of tenants is empty"),
         ([2, 2], "given twice"),
-        ({"beside": "nul"}, "there is no workload"),
+        ({"beside": "nul"}, "no workload"),
         ({"beside": {"torch_train": {"batch": [1, 2]}}}, "no factor"),
-        ({"beside": "null", "platform": "dokcer"}, "there is no platform"),
+        ({"beside": "null", "platform": "dokcer"}, "no platform"),
         ({"besides": "null"}, "a level of tenants is a number"),
     ],
 )

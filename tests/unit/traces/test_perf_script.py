@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tare.traces.faults import by_cause, cause_of, places, top_share
-from tare.traces.perf_script import Frame, Lost, Sample, event_name, samples
+from tare.traces.perf import Frame, Lost, Sample, event_name, samples
 
 TEXT = Path(__file__).parents[2] / "recordings" / "perf" / "script.txt"
 

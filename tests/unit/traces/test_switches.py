@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tare.traces.formats import parse_event
+from tare.traces.perf import roles_of
 from tare.traces.roles import Snapshot
-from tare.traces.switches import Group, Ring, Told, binned
-from tare.traces.task_history import roles_of
+from tare.traces.switches import Group, Ring, WholeEvents, binned
 
 GROUP = Group((1, 2), ("context-switches", "page-faults"))
 FORMAT = """name: cgroup_attach_task
@@ -60,7 +60,7 @@ def attached(t_ns: int, pid: int, path: bytes) -> bytes:
 def ring(tmp_path: Path):
     def made(*records: bytes) -> Ring:
         (tmp_path / "cpu0.ring").write_bytes(b"".join(records))
-        return Ring(tmp_path / "cpu0.ring", [GROUP], Told(frozenset({5}), parse_event(FORMAT)))
+        return Ring(tmp_path / "cpu0.ring", [GROUP], WholeEvents(frozenset({5}), parse_event(FORMAT)))
 
     return made
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.traces import text_fields
-from tare.traces.text_fields import columns_of
+from tare.traces import importing
+from tare.traces.importing import columns_of
 
 TEXTS = st.sampled_from(
     [
@@ -23,7 +23,7 @@ TEXTS = st.sampled_from(
 
 def one_by_one(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, list[object]]:
     with monkeypatch.context() as patched:
-        patched.setattr(text_fields, "_at_once", lambda texts: None)
+        patched.setattr(importing, "_at_once", lambda texts: None)
         return {key: column.tolist() for key, column in columns_of(texts).items()}
 
 
@@ -38,7 +38,7 @@ def test_at_once_is_as_one_by_one(texts: list[str]):
     "text", ["bdi 254:0: ino=77 index=3", "254,0 W 800 + 16 [x]", "NR 64 = -11", "a b:7 [120] R ==> c:8 [120]", "a=1"]
 )
 def test_rows_of_one_form_are_read_at_once(text: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(text_fields, "_fields", lambda text: pytest.fail("a row was read by itself"))
+    monkeypatch.setattr(importing, "_fields", lambda text: pytest.fail("a row was read by itself"))
     assert columns_of([text] * 100)
 
 

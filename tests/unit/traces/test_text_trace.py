@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tare.errors import TareError
-from tare.traces.recording import open_folder
-from tare.traces.tables import tables
-from tare.traces.text_trace import is_text_trace, text_tables
+from tare.base.errors import TareError
+from tare.traces.importing import is_text_trace, text_tables
+from tare.traces.recording import open_folder, tables
 
 RECORDING = Path(__file__).parents[2] / "recordings" / "trace-6.18"
 _WORK = "sb_dev 0:0 nr_pages={} sync_mode=0 kupdate=1 range_cyclic=1 background=0 reason=periodic cgroup_ino=1"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from made_up_trace_dat import version_6, version_7
-from tare.errors import TareError
+from tare.base.errors import TareError
 from tare.traces.decode import pieces
 from tare.traces.recording import Recording, open_folder
 from tare.traces.trace_dat import is_trace_dat, open_trace_dat

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tare.traces import writeback
-from tare.traces.episodes import APART_S, started
+from tare.traces.writeback import APART_S, started
 
 FLUSHER = 7
 

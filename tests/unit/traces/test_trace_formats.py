@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import TareError
+from tare.base.errors import TareError
 from tare.traces.formats import EventFormat, parse_event, parse_header_page
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from made_up_pages import common, discarded, end_of_page, event, extend, page, stamp
-from tare.errors import TareError
+from tare.base.errors import TareError
+from tare.traces.decode import lost, padded, walk
 from tare.traces.formats import PageLayout
-from tare.traces.pages import lost, padded, walk
 
 LAYOUT = PageLayout()
 DATA = common(25, 77) + b"abcdefgh"

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tare.traces.roles import Roles, Snapshot, is_daemon, tenant_role
-from tare.traces.timeline import Timeline
+from tare.traces.roles import Roles, Snapshot, Timeline, is_daemon, tenant_role
 
 
 def forks(*rows: tuple[int, int, int, bytes]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import pytest
 
 from tare.traces import writeback
 from tare.traces.page_writes import PageWrites, is_page_write
-from tare.traces.recording import open_folder
-from tare.traces.tables import tables
+from tare.traces.recording import open_folder, tables
 
 RECORDING = Path(__file__).parents[2] / "recordings" / "trace-6.18"
 DEV = 254 << 20

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.trial.busy import Glance, advice, glance
+from tare.trial.conditions import Glance, advice, glance
 
 ME, OTHER, THIRD = (os.getpid(), "tare"), (4_000_001, "cc1plus"), (4_000_002, "cc1plus")
 BEFORE = Glance(1000, 500, 50, {ME: 50, OTHER: 100})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tare.trial.cache_rules import cold_epochs_trouble
+from tare.trial.rules import cold_epochs_trouble
 
 ASKED = {"controls": {"page_cache": {"state": "cold_every_epoch", "paths": ["/data"]}}}
 
@@ -18,17 +18,18 @@ def test_epochs_that_began_cold_are_no_trouble():
 
 
 @pytest.mark.parametrize(
-    ("shares", "said"),
+    ("shares", "code", "said"),
     [
-        (None, "no pass over the data was seen"),
-        ([], "no pass over the data was seen"),
-        ([0.0, None], "did not tell"),
-        ([0.0, 0.02, 0.0], "2.0% of the data set was still in memory when epoch 1 began"),
+        (None, "cache.no-epoch", "no pass over the data was detected"),
+        ([], "cache.no-epoch", "no pass over the data was detected"),
+        ([0.0, None], "cache.unknown", "did not report"),
+        ([0.0, 0.02, 0.0], "cache.warm", "2.0% of the data set was still in memory when epoch 1 began"),
     ],
 )
-def test_one_epoch_that_was_not_cold_is_enough(shares, said):
-    (sentence,) = cold_epochs_trouble(facts(shares))
-    assert said in sentence
+def test_one_epoch_that_was_not_cold_is_enough(shares, code, said):
+    (ruling,) = cold_epochs_trouble(facts(shares))
+    assert (ruling.code, ruling.weight) == (code, "invalid")
+    assert said in ruling.sentence
 
 
 @pytest.mark.parametrize("state", ["cold", "warm"])

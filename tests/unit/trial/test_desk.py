@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import TareError
-from tare.host import LocalHost
-from tare.parts import checkpoint_folder
-from tare.parts.mounts import mounts
+from tare.base.errors import TareError
+from tare.base.host import LocalHost
+from tare.base.mounts import mounts
+from tare.drivers.storage import folders
 from tare.testing import FakeHost
-from tare.trial import desk
-from tare.trial.desk import remove_folders
+from tare.trial import workdir
+from tare.trial.workdir import remove_folders
 
 # How the kernel writes each of these folder names in its table.
 WRITTEN = {
@@ -26,7 +26,7 @@ WRITTEN = {
 
 def seen(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     host = FakeHost(files={"/proc/self/mountinfo": table})
-    monkeypatch.setattr(desk, "mounts", lambda _: mounts(host))
+    monkeypatch.setattr(workdir, "mounts", lambda _: mounts(host))
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -61,7 +61,7 @@ def test_this_machine_says_what_is_mounted():
 def test_checkpoints_that_a_killed_workload_left_go_with_the_trials_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr(checkpoint_folder, "FOLDER", tmp_path / "disk")
+    monkeypatch.setattr(folders, "FOLDER", tmp_path / "disk")
     left, others = (tmp_path / "disk" / f"{name}-checkpoints" / "0.pt" for name in ("tare-1", "tare-12"))
     for file in (left, others):
         file.parent.mkdir(parents=True)

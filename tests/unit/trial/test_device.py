@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import BusyError, TareError
-from tare.parts import engine
+from tare.base.errors import BusyError, TareError
+from tare.base.files import state_dir
+from tare.drivers.containers import engine
 from tare.testing import FakeHost
 from tare.trial import device
-from tare.trial.device import DeviceLock, device_id, lock_dir, out_of_sight, private_folder, restore_command, state_dir
-from tare.trial.journal import Journal
+from tare.trial.device import DeviceLock, device_id, lock_dir, out_of_sight, private_folder, restore_command
+from tare.trial.undo.journal import Journal
 
 
 @pytest.fixture(autouse=True)
@@ -64,10 +65,10 @@ def test_the_command_that_restores_can_be_pasted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/ada")
     as_user(monkeypatch, 0)
-    assert restore_command() == restore_command(as_root=True) == "tare restore"
+    assert restore_command() == restore_command(as_root=True) == "tare device restore"
     as_user(monkeypatch)
-    assert restore_command(force=True) == "tare restore --force"  # what they could change they can put back
-    assert restore_command(as_root=True) == "sudo env TARE_STATE=/home/ada/.local/state/tare tare restore"
+    assert restore_command(force=True) == "tare device restore --force"  # what they could change they can put back
+    assert restore_command(as_root=True) == "sudo env TARE_STATE=/home/ada/.local/state/tare tare device restore"
 
 
 def test_the_command_that_restores_works_from_another_folder_and_with_the_same_lock(
@@ -78,10 +79,10 @@ def test_the_command_that_restores_works_from_another_folder_and_with_the_same_l
     monkeypatch.setenv("TARE_LOCK_DIR", "locks")
     settings = f"env 'TARE_STATE={tmp_path}/my state' TARE_LOCK_DIR={tmp_path}/locks"
     as_user(monkeypatch)
-    assert restore_command() == f"{settings} tare restore"
-    assert restore_command(as_root=True) == f"sudo {settings} tare restore"
+    assert restore_command() == f"{settings} tare device restore"
+    assert restore_command(as_root=True) == f"sudo {settings} tare device restore"
     as_user(monkeypatch, 0)
-    assert restore_command(as_root=True) == f"{settings} tare restore"
+    assert restore_command(as_root=True) == f"{settings} tare device restore"
 
 
 def test_the_engine_lies_in_the_state_folder_whoever_runs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -120,7 +121,7 @@ def test_a_user_is_told_that_roots_journal_is_out_of_sight(monkeypatch: pytest.M
     as_user(monkeypatch, 0)
     assert out_of_sight() is None
     as_user(monkeypatch)
-    assert "sudo tare restore" in str(out_of_sight())
+    assert "sudo tare device restore" in str(out_of_sight())
     monkeypatch.setattr(device, "ROOT_STATE", tmp_path / "missing")
     assert out_of_sight() is None
 

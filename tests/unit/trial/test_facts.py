@@ -26,6 +26,7 @@ def test_every_ability_is_answered_in_a_sentence():
 
 def test_a_device_that_is_driven_from_elsewhere_has_its_own_facts_and_not_ours():
     there = FakeHost()
+    there.prepare_workdir = lambda site: None
     there.machine_facts = {"kernel": "4.9.253-tegra", "machine": "aarch64", "cores": 6, "driven": "lean"}
     facts = device_facts(there)
     assert (facts["kernel"], facts["cores"], facts["driven"]) == ("4.9.253-tegra", 6, "lean")

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from knobs import DEAD, EarlyKnob, FileKnob, journal_in, knob_host, make_findable, stand
-from tare.errors import ControlNotHeld, NotRestoredError, TareError, TrialError
-from tare.host import Host
-from tare.parts.protocols import Control, Json, Room
+from tare.base.errors import ControlNotHeld, NotRestoredError, TareError, TrialError
+from tare.base.host import Host
+from tare.parts.protocols import Control, Json, TenantPlace
 from tare.testing import FakeHost
-from tare.trial.journal import Journal
-from tare.trial.knob import is_between
 from tare.trial.preparation import hold_controls, settle_controls
-from tare.trial.restoration import restore
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import is_between
+from tare.trial.undo.restoration import restore
 
 KNOBS = tuple(FileKnob(file=name) for name in "abc")
 FOUND = {"a": "old", "b": "old", "c": "old"}
@@ -162,7 +162,7 @@ def test_one_knob_that_does_not_go_back_keeps_no_other_from_it(tmp_path: Path):
     assert stand(host) == {"a": "old", "b": "new", "c": "old"}
     assert caught.value.exit_code == 70
     assert "file_knob: NOT put back to old: Device or resource busy." in str(caught.value)
-    assert "tare restore" in str(caught.value).splitlines()[-1]
+    assert "tare device restore" in str(caught.value).splitlines()[-1]
     assert [entry.seq for entry in journal.pending()] == [2]
 
 
@@ -272,8 +272,8 @@ class Medium(FileKnob):
 class Cache(FileKnob):
     hold_rank = 90
 
-    def settle(self, host: Host, rooms: Sequence[Room]) -> Json | None:
-        return {"rooms": len(rooms)}
+    def settle(self, host: Host, tenants: Sequence[TenantPlace]) -> Json | None:
+        return {"rooms": len(tenants)}
 
 
 def test_what_others_build_upon_is_held_first_whatever_the_study_names_first(tmp_path: Path):
@@ -284,7 +284,7 @@ def test_what_others_build_upon_is_held_first_whatever_the_study_names_first(tmp
 
 
 def test_only_controls_that_have_something_to_say_of_the_places_are_in_the_record(tmp_path: Path):
-    rooms = [Room(FakeHost(), tmp_path, ())] * 2
+    tenants = [TenantPlace(FakeHost(), tmp_path, ())] * 2
     controls = [Cache(file="a"), FileKnob(file="b")]
-    assert settle_controls(FakeHost(), controls, rooms) == {Cache.part_name(): {"rooms": 2}}
-    assert settle_controls(FakeHost(), [FileKnob(file="b")], rooms) == {}
+    assert settle_controls(FakeHost(), controls, tenants) == {Cache.part_name(): {"rooms": 2}}
+    assert settle_controls(FakeHost(), [FileKnob(file="b")], tenants) == {}

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tare.errors import TrialError
+from tare.base.errors import TrialError
 from tare.records.model import Record
-from tare.trial.same_image import refuse_another
+from tare.trial.conditions import refuse_another
 
 SETTINGS = {"platform": "docker", "platform.image": "pt:1", "workload": "null"}
 

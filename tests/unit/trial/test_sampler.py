@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import TrialError
-from tare.host import Scope
+from tare.base.errors import TrialError
+from tare.base.host import Scope
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.disk import Disk
 from tare.parts.probes.memory import Memory
@@ -76,7 +76,7 @@ def test_a_sampler_that_is_killed_costs_its_series_and_not_the_trial(tmp_path):
         sampler._child.wait()
         report = sampler.end()
     assert report.ticks >= 1
-    assert "ended by itself" in report.lost[0]
+    assert "ended by itself" in str(report.lost[0])
     assert read_spool(tmp_path / "spool.db").keys() >= {"cpu.user_s"}
 
 
@@ -109,7 +109,7 @@ def test_a_file_in_the_working_folder_is_not_taken_for_a_module(tmp_path, monkey
 RUNNER = """
 import json, os, sys, time
 from pathlib import Path
-from tare.host import Scope
+from tare.base.host import Scope
 from tare.parts.probes.cpu import Cpu
 from tare.trial.sampler import Sampler
 

@@ -1,14 +1,13 @@
 import os
 
 from recorded import recorded_host
-from tare.measures import Channel
+from tare.base.units import Channel
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory
 from tare.parts.protocols import Probe, Reading
 from tare.trial.sampler import spare_core
 from tare.trial.sampler_loop import Watch, pinned
-from tare.trial.sampler_tally import Tally
-from tare.trial.ticks import Tick
+from tare.trial.sampler_report import Tally, Tick
 
 PERIOD_NS = 100_000_000
 
@@ -125,7 +124,7 @@ def test_a_feed_that_fails_is_counted_and_stops_no_other(monkeypatch):
     report = watch.close(core=None)
     assert len(spool.series("cpu.user_s")) == 3
     assert report.errors == {"test_sampler_loop": 3}
-    assert report.lost == ["test_sampler_loop: could not be read: the sensor is on fire (first at 0.0 s)."]
+    assert [*map(str, report.lost)] == ["test_sampler_loop: could not be read: the sensor is on fire (first at 0.0 s)."]
 
 
 def test_a_probe_that_cannot_start_is_said_and_stops_no_other(monkeypatch):
@@ -135,7 +134,7 @@ def test_a_probe_that_cannot_start_is_said_and_stops_no_other(monkeypatch):
     monkeypatch.setattr(StandIn, "open", broken)
     watch, spool, host = started([StandIn(), Cpu()])
     run(watch, host, 1)
-    (sentence,) = watch.close(core=None).lost
+    (sentence,) = map(str, watch.close(core=None).lost)
     assert sentence.startswith("test_sampler_loop: could not start: ")
     assert spool.series("cpu.user_s")
 
@@ -144,7 +143,7 @@ def test_a_feed_that_takes_longer_than_the_period_is_named(monkeypatch):
     monkeypatch.setattr(StandInFeed, "answer", staticmethod(lambda host: host.clock.advance(0.7) or []))
     watch, _, host = started([Cpu(), StandIn()])
     run(watch, host, 2)
-    (sentence,) = watch.close(core=None).lost
+    (sentence,) = map(str, watch.close(core=None).lost)
     assert sentence == "test_sampler_loop: took 0.7 s to read (first at 0.7 s)."
 
 
@@ -168,7 +167,7 @@ def test_a_full_disk_is_waited_for_and_what_was_seen_is_kept():
     spool.full = False
     report = watch.close(core=None)
     assert len(spool.series("cpu.user_s")) == 15
-    assert "No space left" in report.lost[0]
+    assert "No space left" in str(report.lost[0])
 
 
 def test_errors_of_files_are_counted_by_probe():
@@ -177,7 +176,7 @@ def test_errors_of_files_are_counted_by_probe():
     run(watch, host, 4)
     report = watch.close(core=None)
     assert report.errors == {"memory": 4}
-    assert report.lost == ["memory: meminfo gave nothing usable 4 times; those readings are left out."]
+    assert [*map(str, report.lost)] == ["memory: meminfo gave nothing usable 4 times; those readings are left out."]
 
 
 def test_two_cores_or_fewer_have_none_to_spare():
@@ -191,7 +190,7 @@ def test_a_core_that_is_refused_is_said_and_not_reported_as_held():
     assert pinned(None, tally) is None
     assert pinned(100_000, tally) is None
     report = tally.report([], None)
-    assert report.lost[0].startswith("sampler: could not keep to core 100000")
+    assert str(report.lost[0]).startswith("sampler: could not keep to core 100000")
 
 
 def test_a_core_that_is_allowed_is_held():

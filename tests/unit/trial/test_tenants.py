@@ -12,21 +12,20 @@ from typing import Any
 import pytest
 
 import tare_inside
-from tare.clock import MonotonicClock
-from tare.host import Exit, Job, LocalHost
+from tare.base.host import Exit, Job, LocalHost, MonotonicClock
+from tare.figures.evidence import overlap_ns, shared_metrics, within
 from tare.parts.protocols import Mark
 from tare.parts.workloads.null import Null
-from tare.trial.tenant_metrics import overlap_ns, shared_metrics, within
-from tare.trial.tenants import Lodger, renamed, run_together
+from tare.trial.tenants import Tenant, renamed, run_together
 
 LAUNCH = Path(tare_inside.__file__).parent / "launch.py"
 
 
-def lodger(desk: Path, *argv: str) -> Lodger:
+def tenant(workdir: Path, *argv: str) -> Tenant:
     """A tenant whose command waits at the launcher, as a user's own does."""
-    desk.mkdir()
-    line = (sys.executable, "-I", "-S", str(LAUNCH), str(desk / "result.json"), "--", *argv)
-    return Lodger(Null(), LocalHost(), desk, Job(line, {"PATH": "/usr/bin:/bin"}, str(desk)))
+    workdir.mkdir()
+    line = (sys.executable, "-I", "-S", str(LAUNCH), str(workdir / "result.json"), "--", *argv)
+    return Tenant(Null(), LocalHost(), workdir, Job(line, {"PATH": "/usr/bin:/bin"}, str(workdir)))
 
 
 def steps(begin_ms: int, count: int, length_ms: int = 10) -> list[Mark]:
@@ -37,22 +36,22 @@ def steps(begin_ms: int, count: int, length_ms: int = 10) -> list[Mark]:
     return made
 
 
-def beside(marks: list[Mark], **result: Any) -> Lodger:
-    return Lodger(Null(), LocalHost(), Path("/nowhere"), Job(("true",)), marks=marks, result=result)
+def beside(marks: list[Mark], **result: Any) -> Tenant:
+    return Tenant(Null(), LocalHost(), Path("/nowhere"), Job(("true",)), marks=marks, result=result)
 
 
 def test_nobody_starts_before_all_are_ready(tmp_path: Path) -> None:
-    both = [lodger(tmp_path / name, "true") for name in "ab"]
+    both = [tenant(tmp_path / name, "true") for name in "ab"]
 
     run_together(both, 30, MonotonicClock())
 
     assert [one.exit.code for one in both if one.exit is not None] == [0, 0]
     assert not any(one.died for one in both)
-    assert all((one.desk / "go").exists() for one in both)
+    assert all((one.workdir / "go").exists() for one in both)
 
 
 def test_one_that_dies_ends_the_others_and_is_named(tmp_path: Path) -> None:
-    patient, dying = lodger(tmp_path / "a", "sleep", "30"), lodger(tmp_path / "b", "false")
+    patient, dying = tenant(tmp_path / "a", "sleep", "30"), tenant(tmp_path / "b", "false")
 
     run_together([patient, dying], 60, MonotonicClock())
 
@@ -63,9 +62,9 @@ def test_one_that_dies_ends_the_others_and_is_named(tmp_path: Path) -> None:
 
 
 def test_one_that_ends_before_the_start_is_blamed_even_if_it_says_that_all_is_well(tmp_path: Path) -> None:
-    waiting = lodger(tmp_path / "a", "true")
+    waiting = tenant(tmp_path / "a", "true")
     (tmp_path / "b").mkdir()
-    gone = Lodger(Null(), LocalHost(), tmp_path / "b", Job(("/bin/true",), {}, "/"))
+    gone = Tenant(Null(), LocalHost(), tmp_path / "b", Job(("/bin/true",), {}, "/"))
 
     run_together([waiting, gone], 30, MonotonicClock())
 
@@ -75,7 +74,7 @@ def test_one_that_ends_before_the_start_is_blamed_even_if_it_says_that_all_is_we
 def test_tenants_that_never_get_ready_are_ended_at_the_limit(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    deaf = [Lodger(Null(), LocalHost(), tmp_path / name, Job(("/bin/sleep", "60"), {}, "/")) for name in "ab"]
+    deaf = [Tenant(Null(), LocalHost(), tmp_path / name, Job(("/bin/sleep", "60"), {}, "/")) for name in "ab"]
 
     run_together(deaf, 0.2, MonotonicClock())
 
@@ -84,13 +83,13 @@ def test_tenants_that_never_get_ready_are_ended_at_the_limit(tmp_path: Path) -> 
 
 
 def test_a_single_tenant_waits_for_nobody(tmp_path: Path) -> None:
-    alone = lodger(tmp_path / "a", "true")
+    alone = tenant(tmp_path / "a", "true")
 
     run_together([alone], 30, MonotonicClock())
 
     assert alone.exit is not None
     assert alone.exit.code == 0
-    assert not (alone.desk / "ready").exists()
+    assert not (alone.workdir / "ready").exists()
 
 
 def test_the_barrier_leaves_no_trace_in_the_commands_environment(tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ def test_a_neighbour_that_marks_nothing_worked_as_long_as_it_ran() -> None:
 
 
 @pytest.mark.parametrize("neighbour", [beside(steps(200, 5)), beside([])])
-def test_tenants_that_never_met_have_no_figures(neighbour: Lodger) -> None:
+def test_tenants_that_never_met_have_no_figures(neighbour: Tenant) -> None:
     assert overlap_ns(steps(0, 10), [neighbour]) is None
     assert shared_metrics(steps(0, 10), [neighbour]) == {}
 
@@ -140,7 +139,7 @@ def test_a_neighbours_marks_carry_its_number() -> None:
 
 
 def test_an_exit_is_kept_for_each(tmp_path: Path) -> None:
-    both = [lodger(tmp_path / "a", "true"), lodger(tmp_path / "b", "sh", "-c", "echo here")]
+    both = [tenant(tmp_path / "a", "true"), tenant(tmp_path / "b", "sh", "-c", "echo here")]
 
     run_together(both, 30, MonotonicClock())
 
@@ -176,8 +175,8 @@ class SlowUnrulyHost(UnrulyHost):
 
 
 def test_the_others_are_ended_though_one_cannot_be_waited_for(tmp_path: Path) -> None:
-    patient = [lodger(tmp_path / name, "sleep", "30") for name in "ac"]
-    unruly = replace(lodger(tmp_path / "b", "true"), place=UnrulyHost())
+    patient = [tenant(tmp_path / name, "sleep", "30") for name in "ac"]
+    unruly = replace(tenant(tmp_path / "b", "true"), place=UnrulyHost())
 
     with pytest.raises(RuntimeError, match="the engine went away"):
         run_together([unruly, *patient], 60, MonotonicClock())
@@ -194,8 +193,8 @@ class StoppedByHand(MonotonicClock):
 
 
 def test_an_interruption_ends_all_and_is_not_hidden_by_what_goes_wrong_then(tmp_path: Path) -> None:
-    patient = lodger(tmp_path / "a", "sleep", "30")
-    unruly = replace(lodger(tmp_path / "b", "true"), place=SlowUnrulyHost())
+    patient = tenant(tmp_path / "a", "sleep", "30")
+    unruly = replace(tenant(tmp_path / "b", "true"), place=SlowUnrulyHost())
 
     with pytest.raises(KeyboardInterrupt):
         run_together([patient, unruly], 60, StoppedByHand())
@@ -205,8 +204,8 @@ def test_an_interruption_ends_all_and_is_not_hidden_by_what_goes_wrong_then(tmp_
 
 
 def test_one_that_cannot_be_spawned_ends_those_before_it(tmp_path: Path) -> None:
-    patient = lodger(tmp_path / "a", "sleep", "30")
-    absent = Lodger(Null(), LocalHost(), tmp_path / "b", Job(("/no/such/program",), {}, "/"))
+    patient = tenant(tmp_path / "a", "sleep", "30")
+    absent = Tenant(Null(), LocalHost(), tmp_path / "b", Job(("/no/such/program",), {}, "/"))
 
     with pytest.raises(FileNotFoundError):
         run_together([patient, absent], 60, MonotonicClock())

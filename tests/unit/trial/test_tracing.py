@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tare.errors import TareError
+from tare.base.errors import TareError
 from tare.parts.protocols import Recorder, Table
 from tare.records.model import Record, depends_on_speed
-from tare.records.tables import TablesIn
-from tare.trial.tracing import make_tables
+from tare.records.parquet import TablesIn
+from tare.trial.state import make_tables
 
 
 class Counts(Recorder):
@@ -63,7 +63,7 @@ def test_raw_files_become_tables_and_figures_and_go(tmp_path: Path) -> None:
 def test_one_that_cannot_be_decoded_costs_only_its_own(tmp_path: Path) -> None:
     raw = recorded(tmp_path / "raw", "broken", "counts")
     traced = make_tables([Broken(), Counts()], raw, tmp_path / "tables", steps=None)
-    assert traced.trouble == ["broken: what it recorded could not be decoded: page 3 has no commit word."]
+    assert [*map(str, traced.trouble)] == ["broken: what it recorded could not be decoded: page 3 has no commit word."]
     assert traced.figures == {"counted": 6.0}
     assert traced.probes == ["broken", "counts"]
 

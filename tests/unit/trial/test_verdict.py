@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
-from tare.errors import LineLost, TareError
-from tare.host import Exit, Job, LocalHost
+from tare.base.errors import LineLost, TareError
+from tare.base.host import Exit, Job, LocalHost
+from tare.base.rulings import Ruling, probe_note
+from tare.figures.steps import steps_from
 from tare.parts.probes.ftrace import Ftrace
 from tare.parts.protocols import Mark
 from tare.parts.workloads.null import Null
 from tare.testing import FakeClock
-from tare.trial.sampler import SamplerReport
-from tare.trial.seen import Seen
-from tare.trial.summary import steps_from
-from tare.trial.tenants import Lodger
-from tare.trial.verdict import judge
+from tare.trial.sampler_report import SamplerReport
+from tare.trial.state import TrialState
+from tare.trial.tenants import Tenant
+from tare.trial.verdict import Verdict, judge
+
+GONE = probe_note("probe.file-gone", "cgroup", "gone at 3 s")
 
 
 @dataclass
@@ -42,14 +45,14 @@ class Planned:
         return self.planned_units
 
 
-def seen(**changes):
+def trial_state(**changes):
     quiet = {
         "cpu.busy_s": [0.0, 1.02],
         "cpu.idle_s": [0.0, 0.98],
         "cpu.steal_s": [0.0, 0.0],
         "cgroup.cpu_s": [0.0, 1.0],
     }
-    base = Seen(FakeClock())
+    base = TrialState(FakeClock())
     base.exit = Exit(code=0, seconds=1.0)
     base.sampler = SamplerReport(ticks=100, missed=0, late_p99_s=0.0, cpu_s=0.01, seconds=10.0)
     base.readings = quiet | changes.pop("readings", {})
@@ -71,7 +74,7 @@ def verdict_of(found, *, units=None, steps=None, probes=()):
 
 
 def test_a_quiet_trial_is_ok():
-    verdict = verdict_of(seen(), units=40, steps=marks([1.0] * 40))
+    verdict = verdict_of(trial_state(), units=40, steps=marks([1.0] * 40))
     assert (verdict.state, verdict.reasons) == ("ok", ())
 
 
@@ -91,27 +94,29 @@ def test_a_quiet_trial_is_ok():
     ],
 )
 def test_how_a_trial_ended_comes_first(changes, state, says):
-    verdict = verdict_of(seen(**changes))
+    verdict = verdict_of(trial_state(**changes))
     assert verdict.state == state
-    assert says in verdict.reasons[0]
+    assert says in str(verdict.reasons[0])
 
 
 def test_an_end_for_want_of_memory_is_told_from_a_plain_failure():
     readings = {"cgroup.oom_kills": [0.0, 1.0]}
-    verdict = verdict_of(seen(exit=Exit(code=137, seconds=1.0), readings=readings))
+    verdict = verdict_of(trial_state(exit=Exit(code=137, seconds=1.0), readings=readings))
     assert verdict.state == "oom"
-    assert "its limit is 64 MiB" in verdict.reasons[0]
+    assert "its limit is 64 MiB" in str(verdict.reasons[0])
 
 
 def test_a_program_that_wrote_where_a_container_lets_it_not_is_told_where_it_may():
-    verdict = verdict_of(seen(exit=Exit(code=1, seconds=1.0, err="OSError: [Errno 30] Read-only file system: 'x'")))
-    assert "/tmp, which is memory: write there" in verdict.reasons[1]
+    verdict = verdict_of(
+        trial_state(exit=Exit(code=1, seconds=1.0, err="OSError: [Errno 30] Read-only file system: 'x'"))
+    )
+    assert "/tmp, which is memory: write there" in str(verdict.reasons[1])
 
 
 def test_half_of_the_work_is_not_faster_but_invalid():
-    verdict = verdict_of(seen(), units=100, steps=marks([1.0] * 50))
+    verdict = verdict_of(trial_state(), units=100, steps=marks([1.0] * 50))
     assert verdict.state == "invalid"
-    assert "50 of 100 steps" in verdict.reasons[0]
+    assert "50 of 100 steps" in str(verdict.reasons[0])
 
 
 @pytest.mark.parametrize(
@@ -125,68 +130,73 @@ def test_half_of_the_work_is_not_faster_but_invalid():
     ],
 )
 def test_a_disturbed_trial_says_by_what(readings, state, says):
-    verdict = verdict_of(seen(readings=readings))
+    verdict = verdict_of(trial_state(readings=readings))
     assert verdict.state == state
-    assert says in " ".join(verdict.reasons)
+    assert says in " ".join(map(str, verdict.reasons))
 
 
 def test_beside_a_tracer_what_only_disturbs_times_is_a_note():
-    disturbed = seen(readings={"cpu.busy_s": [0.0, 2.0], "cpu.idle_s": [0.0, 0.1]})
+    disturbed = trial_state(readings={"cpu.busy_s": [0.0, 2.0], "cpu.idle_s": [0.0, 0.1]})
     verdict = verdict_of(disturbed, probes=(Ftrace(),))
     assert verdict.state == "ok"
-    assert any("other processes used" in note for note in verdict.notes)
-    swapped = verdict_of(seen(readings={"memory.pswpin": [5.0, 9.0]}), probes=(Ftrace(),))
+    assert any("other processes used" in note for note in map(str, verdict.notes))
+    swapped = verdict_of(trial_state(readings={"memory.pswpin": [5.0, 9.0]}), probes=(Ftrace(),))
     assert swapped.state == "invalid"
 
 
 def test_lost_marks_make_a_trial_suspect():
-    assert verdict_of(seen(lost_marks=7)).state == "suspect"
+    assert verdict_of(trial_state(lost_marks=7)).state == "suspect"
 
 
 def test_a_sampler_that_costs_too_much_makes_its_trial_suspect():
     report = SamplerReport(ticks=100, missed=0, late_p99_s=0.0, cpu_s=0.5, seconds=10.0)
-    verdict = verdict_of(seen(sampler=report))
+    verdict = verdict_of(trial_state(sampler=report))
     assert verdict.state == "suspect"
-    assert "5.0%" in verdict.reasons[0]
+    assert "5.0%" in str(verdict.reasons[0])
 
 
 def test_a_gap_in_the_series_is_a_note_and_no_doubt_on_the_times():
-    report = SamplerReport(ticks=80, missed=20, late_p99_s=0.0, cpu_s=0.0, seconds=10.0, lost=["cgroup: gone at 3 s"])
-    verdict = verdict_of(seen(sampler=report))
+    report = SamplerReport(ticks=80, missed=20, late_p99_s=0.0, cpu_s=0.0, seconds=10.0, lost=[GONE])
+    verdict = verdict_of(trial_state(sampler=report))
     assert verdict.state == "ok"
-    assert "80 of 100" in verdict.notes[0]
-    assert "cgroup: gone at 3 s" in verdict.notes
+    assert "80 of 100" in str(verdict.notes[0])
+    assert GONE in verdict.notes
 
 
 def test_a_pause_of_the_sampler_is_a_note():
     report = SamplerReport(ticks=99, missed=1, late_p99_s=0.0, cpu_s=0.0, seconds=10.0, longest_gap_s=1.2)
-    assert "a gap of 1.2 s" in verdict_of(seen(sampler=report)).notes[0]
+    assert verdict_of(trial_state(sampler=report)).notes == (
+        Ruling("sampler.gap", "note", "sampler", "the series have a gap of 1.2 s."),
+    )
 
 
 def test_a_machine_that_slept_makes_the_trial_invalid():
-    found = seen()
+    found = trial_state()
     found.clocks_before["boottime_s"] -= 300
     verdict = verdict_of(found)
     assert verdict.state == "invalid"
-    assert "slept 300 s" in verdict.reasons[0]
+    assert "slept 300 s" in str(verdict.reasons[0])
 
 
 def test_a_wall_clock_that_was_set_is_a_note():
-    found = seen()
+    found = trial_state()
     found.clocks_before["realtime_s"] += 3600
     verdict = verdict_of(found)
     assert verdict.state == "ok"
-    assert "-3600" in verdict.notes[0]
+    assert "-3600" in str(verdict.notes[0])
 
 
 def test_steps_that_drift_are_noted():
-    assert "no steady state" in verdict_of(seen(), steps=marks([1.0] * 30 + [1.5] * 30)).notes[0]
-    assert not verdict_of(seen(), steps=marks([1.0] * 60)).notes
+    (note,) = verdict_of(trial_state(), steps=marks([1.0] * 30 + [1.5] * 30)).notes
+    assert (note.code, note.weight) == ("steps.unsteady", "note")
+    assert not verdict_of(trial_state(), steps=marks([1.0] * 60)).notes
 
 
 def test_throttling_stands_next_to_every_time():
     readings = {"cgroup.nr_throttled": [0.0, 12.0], "cgroup.throttled_s": [0.0, 0.8]}
-    assert "12 times, 0.80 s" in verdict_of(seen(readings=readings)).notes[0]
+    (note,) = verdict_of(trial_state(readings=readings)).notes
+    assert note.code == "cpu.quota"
+    assert "12 times, 0.80 s" in note.sentence
 
 
 @pytest.mark.parametrize(
@@ -200,21 +210,21 @@ def test_throttling_stands_next_to_every_time():
     ],
 )
 def test_what_attaching_to_a_script_said_of_itself_is_a_note(said, steps, notes):
-    found = seen(facts={} if said is None else {"attach": said})
+    found = trial_state(facts={} if said is None else {"attach": said})
     verdict = verdict_of(found, steps=marks(steps) if steps else None)
 
     assert verdict.state == "ok"
     assert len(verdict.notes) == bool(notes)
-    assert all(words in verdict.notes[0] for words in notes)
+    assert all(words in str(verdict.notes[0]) for words in notes)
 
 
 def test_emulation_is_told_with_every_trial():
-    note = "there is no /dev/kvm: every instruction is emulated (TCG)."
-    verdict = judge(Planned(), seen(facts={"place": {"accel": "tcg", "accel_note": note}}), None)
+    note = "no /dev/kvm: every instruction is emulated (TCG)."
+    verdict = judge(Planned(), trial_state(facts={"place": {"accel": "tcg", "accel_note": note}}), None)
 
     assert verdict.state == "ok"
-    assert note in verdict.notes
-    assert note not in judge(Planned(), seen(facts={"place": {"accel": "kvm"}}), None).notes
+    assert note in [*map(str, verdict.notes)]
+    assert not judge(Planned(), trial_state(facts={"place": {"accel": "kvm"}}), None).notes
 
 
 def parts_and_step(compute_ms):
@@ -229,16 +239,16 @@ def parts_and_step(compute_ms):
 
 
 def test_parts_that_are_longer_than_their_steps_are_suspect():
-    assert verdict_of(seen(), steps=parts_and_step(6)).state == "ok"
-    assert verdict_of(seen(), steps=parts_and_step(6.05)).state == "ok"
-    verdict = verdict_of(seen(), steps=parts_and_step(7))
+    assert verdict_of(trial_state(), steps=parts_and_step(6)).state == "ok"
+    assert verdict_of(trial_state(), steps=parts_and_step(6.05)).state == "ok"
+    verdict = verdict_of(trial_state(), steps=parts_and_step(7))
     assert verdict.state == "suspect"
-    assert verdict.reasons == ("the marks do not add up: 0.220 s of parts in 0.200 s of steps.",)
+    assert (*map(str, verdict.reasons),) == ("the marks do not add up: 0.220 s of parts in 0.200 s of steps.",)
 
 
 def neighbour(begin_s, end_s, died=False):
     result = {"start_ns": round(begin_s * 1e9), "end_ns": round(end_s * 1e9)}
-    return Lodger(
+    return Tenant(
         Null(), LocalHost(), Path("/nowhere"), Job(("true",)), Exit(1, 1.0, err="no room\n"), result, died=died
     )
 
@@ -256,22 +266,23 @@ WHOLE = {"start_ns": 0, "end_ns": 10_000_000_000}
     ],
 )
 def test_a_house_that_was_not_full_is_invalid(changes, says):
-    verdict = verdict_of(seen(result=WHOLE, **changes))
+    verdict = verdict_of(trial_state(result=WHOLE, **changes))
     assert verdict.state == "invalid"
-    assert says in verdict.reasons[0]
+    assert says in str(verdict.reasons[0])
 
 
 def test_a_whole_run_among_others_is_ok():
     readings = {"tenant1.cgroup.cpu_s": [0.0, 0.0]}
-    assert verdict_of(seen(result=WHOLE, neighbours=[neighbour(0, 11)], readings=readings)).state == "ok"
+    assert verdict_of(trial_state(result=WHOLE, neighbours=[neighbour(0, 11)], readings=readings)).state == "ok"
 
 
 def test_a_trial_whose_line_to_the_device_broke_is_interrupted_and_not_failed():
-    verdict = verdict_of(seen(error=LineLost("orin-1: the line to the device broke.")))
-    assert (verdict.state, verdict.reasons) == ("interrupted", ("orin-1: the line to the device broke.",))
+    verdict = verdict_of(trial_state(error=LineLost("orin-1: the line to the device broke.")))
+    lost = Ruling("line.lost", "failed", "", "orin-1: the line to the device broke.")
+    assert verdict == Verdict("interrupted", (lost,))
 
 
 @pytest.mark.parametrize(("slept_s", "state"), [(30.0, "invalid"), (0.1, "ok")])
 def test_a_device_that_slept_is_noticed_by_its_own_clocks_where_it_is_driven_from_elsewhere(slept_s, state):
-    verdict = verdict_of(seen(facts={"place": {"clock": {"slept_s": slept_s}}}))
+    verdict = verdict_of(trial_state(facts={"place": {"clock": {"slept_s": slept_s}}}))
     assert verdict.state == state

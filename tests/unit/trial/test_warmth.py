@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from some_records import draft as a_record
-from tare.host import Exit, Job, LocalHost
+from tare.base.host import Exit, Job, LocalHost
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.temperature import Temperature
 from tare.testing import FakeClock
-from tare.trial import warmth
-from tare.trial.tenants import Lodger, run_together
-from tare.trial.warmth import HeatGuard, cooled, guarded_from_heat
+from tare.trial import conditions
+from tare.trial.conditions import HeatGuard, cooled, guarded_from_heat
+from tare.trial.tenants import Tenant, run_together
 from trees import sensors
 
 
@@ -71,7 +71,7 @@ def test_a_study_without_the_probe_is_left_alone(tmp_path):
 
 @pytest.fixture
 def quick_looks(monkeypatch):
-    monkeypatch.setattr(warmth, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(conditions, "LOOK_EVERY_S", 0.01)
 
 
 @pytest.mark.usefixtures("quick_looks")
@@ -90,23 +90,23 @@ def test_the_guard_stops_at_the_declared_limit_or_below_the_devices_own(tmp_path
 
 
 @pytest.mark.usefixtures("quick_looks")
-@pytest.mark.parametrize("tenants", [1, 2])
-def test_an_overheating_device_ends_every_workload(tmp_path, tenants):
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_overheating_device_ends_every_workload(tmp_path, count):
     root = sensors.nano(tmp_path / "root")
     (root / "sys/class/thermal/thermal_zone1/temp").write_text("98000\n")
     facts: dict = {}
-    lodgers = []
-    for number in range(tenants):
-        desk = tmp_path / f"desk{number}"
-        desk.mkdir()
-        (desk / "ready").touch()
+    tenants = []
+    for number in range(count):
+        workdir = tmp_path / f"workdir{number}"
+        workdir.mkdir()
+        (workdir / "ready").touch()
         job = Job(("sleep", "60"), {"PATH": "/usr/bin:/bin"})
-        lodgers.append(Lodger(Waits(), LocalHost(), desk, job))
+        tenants.append(Tenant(Waits(), LocalHost(), workdir, job))
     begin = time.monotonic()
     with guarded_from_heat(LocalHost(root=root), [Temperature(limit_c=97.0)], facts) as guard:
-        run_together(lodgers, 30.0, LocalHost().clock, guard)
+        run_together(tenants, 30.0, LocalHost().clock, guard)
     assert time.monotonic() - begin < 10
-    assert all(isinstance(lodger.exit, Exit) and lodger.exit.code != 0 for lodger in lodgers)
+    assert all(isinstance(tenant.exit, Exit) and tenant.exit.code != 0 for tenant in tenants)
     assert facts["warmth"]["stopped_by"]["degrees_c"] == 98.0
 
 
@@ -120,9 +120,9 @@ class Waits:
 @pytest.mark.usefixtures("quick_looks")
 def test_a_cool_device_disturbs_nobody(tmp_path):
     facts: dict = {}
-    lodger = Lodger(Waits(), LocalHost(), tmp_path, Job(("true",), {"PATH": "/usr/bin:/bin"}))
+    tenant = Tenant(Waits(), LocalHost(), tmp_path, Job(("true",), {"PATH": "/usr/bin:/bin"}))
     host = LocalHost(root=sensors.nano(tmp_path / "root"))
     with guarded_from_heat(host, [Temperature(limit_c=97.0)], facts) as guard:
-        run_together([lodger], 30.0, host.clock, guard)
-    assert lodger.exit.code == 0
+        run_together([tenant], 30.0, host.clock, guard)
+    assert tenant.exit.code == 0
     assert facts == {}

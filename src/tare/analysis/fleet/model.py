@@ -66,13 +66,13 @@ class Candidate:
     here: str
     twins: str
 
-    def told(self) -> str:
-        return f"{self.what} {self.here} (its twins: {self.twins})"
+    def text(self) -> str:
+        return f"{self.what} {self.here} (the others: {self.twins})"
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One device among its twins, those of its type."""
+    """One device among identical devices, those of its type."""
 
     device: str
     type: str
@@ -87,16 +87,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """A device that is unlike its twins, in what, and what might be why."""
+    """A device that is an outlier among identical devices, in what, and what might be why."""
 
     device: str
     type: str
     twins: int
     what: str  # "" for the figure itself, else the effect: "docker against bare"
-    deviation: float  # from its twins, as a share; of an effect, the difference
+    deviation: float  # from identical devices, as a share; of an effect, the difference
     p: float
     candidates: tuple[Candidate, ...]
     sentence: str
+    effect: tuple[str, str] | None = None  # level and against, where it is an effect
 
 
 @dataclass(frozen=True, slots=True)

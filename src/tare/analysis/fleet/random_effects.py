@@ -12,12 +12,17 @@ there are devices. The interval of tau is the Q-profile's (Viechtbauer). Why: do
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
-from tare.analysis.ranks import Floats
+from tare.analysis.estimators import Shift, paired_t, signed_rank
+from tare.analysis.fleet.model import Component, Spread
+from tare.analysis.model import Estimate
+from tare.analysis.statistics import FLOOR, Floats, nested, possible_variances, variances
+from tare.records.trials import TrialRow
 
 FEWEST = 3  # devices: two have a difference, and no spread that one could know
 LEVEL = 0.95
@@ -26,7 +31,6 @@ LEVEL = 0.95
 _TINY = 1e-12
 _STEPS = 200
 _ALLOWED = 49  # values of tau that stand for all that the data allow
-_HALVINGS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Pooled:
 def pooled(values: Floats, variances: Floats) -> Pooled:
     """The mean over devices, and how they scatter about it; `variances` are of the values' errors."""
     if len(values) < FEWEST:
-        raise ValueError(f"{len(values)} devices are too few to tell how devices scatter; {FEWEST} are enough")
+        raise ValueError(f"{len(values)} devices are too few to estimate how devices vary; {FEWEST} are enough")
     known = np.maximum(variances, _TINY)
     freedom = len(values) - 1
     mean, tau2, error = scatter(values, variances)
@@ -87,12 +91,12 @@ def _next(values: Floats, known: Floats) -> tuple[float, float]:
 def _mixture(means: Floats, scales: Floats, at: float) -> float:
     """The quantile of normal distributions that are mixed in equal parts."""
     ends = means + scales * float(special.ndtri(at))
-    low, high = float(ends.min()), float(ends.max())
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        below = float(special.ndtr((middle - means) / scales).mean()) < at
-        low, high = (middle, high) if below else (low, middle)
-    return (low + high) / 2
+    margin = 1e-6 * float(scales.max())  # at the ends themselves rounding could decide on the sign
+
+    def beyond(x: float) -> float:
+        return float(special.ndtr((x - means) / scales).mean()) - at
+
+    return float(optimize.brentq(beyond, ends.min() - margin, ends.max() + margin, xtol=1e-9 * margin))
 
 
 def scatter(values: Floats, variances: Floats) -> tuple[float, float, float]:
@@ -120,7 +124,8 @@ def _betweens(values: Floats, variances: Floats, squares: Floats) -> Floats:
     """The same for several sums.
 
     A sum falls with the variance and is convex, so Newton's steps from below never pass the place. They begin where
-    it would be if every error were as large as the largest, which is below it.
+    it would be if every error were as large as the largest, which is below it. All at once: one search of
+    `scipy.optimize` for each takes three times as long.
     """
     tau2 = np.maximum(0.0, ((values - values.mean()) ** 2).sum() / squares - variances.max())
     for _ in range(_STEPS):
@@ -145,3 +150,117 @@ def shrunk(values: Floats, variances: Floats, found: Pooled) -> Floats:
 
 def _t(freedom: float, level: float) -> float:
     return -float(special.stdtrit(freedom, (1 - level) / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Centre:
+    """A centre on the log scale; `n` is what it is made of, and `unit_variance` of one of these (None: not known)."""
+
+    value: float
+    n: int
+    unit_variance: float | None
+    low: float | None = None
+    high: float | None = None
+    method: str = ""
+
+
+def centre_of(logs: Floats) -> Centre:
+    """The centre of one sample."""
+    if len(logs) == 1:
+        return Centre(float(logs[0]), 1, None, method="one trial")
+    shift = signed_rank(logs)
+    return from_shift(shift if shift.can_reach(LEVEL) else paired_t(logs), len(logs))
+
+
+def from_shift(shift: Shift, n: int) -> Centre:
+    """A centre with the interval of its own test; no interval with fewer than six, though its variance is used."""
+    unit = shift.standard_error(LEVEL) ** 2 * n if n > 1 else None
+    if n < FLOOR:
+        return Centre(shift.centre, n, unit, method=f"{n} are too few for an interval")
+    low, high = shift.interval(LEVEL)
+    return Centre(shift.centre, n, unit, low, high, shift.method)
+
+
+def error_variances(centres: Sequence[Centre]) -> Floats:
+    """The variance of each centre's error. The noise of one trial is pooled over the devices: of six it is a guess."""
+    unit, _ = pooled_unit(centres)
+    return np.array([unit / each.n for each in centres])
+
+
+def own_variances(centres: Sequence[Centre]) -> Floats:
+    """The same from each device's own noise; 0 where that is not known."""
+    return np.array([(each.unit_variance or 0.0) / each.n for each in centres])
+
+
+def pooled_unit(centres: Sequence[Centre]) -> tuple[float, int]:
+    """The variance of one trial within a device, and its degrees of freedom; nothing known is no variance at all."""
+    known = [(each.unit_variance, each.n - 1) for each in centres if each.unit_variance is not None]
+    freedom = sum(weight for _, weight in known)
+    if not freedom:
+        return 0.0, 0
+    return sum(variance * weight for variance, weight in known) / freedom, freedom
+
+
+def reach(variance: float, freedom: int) -> float | None:
+    """Half a centre's interval, from the pooled noise; None where nothing is known of it."""
+    if freedom < 1:
+        return None
+    return -float(special.stdtrit(freedom, (1 - LEVEL) / 2)) * math.sqrt(variance)
+
+
+DRAWS = 4_999
+FEWEST_GROUPS = 3  # of the level: with two, an interval would reach over a factor of seventy
+WITHIN = "trials of a device"
+METHOD = "nested analysis of variance of logs, method of moments"
+
+
+def spread(used: Sequence[TrialRow], metric: str, where: str) -> Spread | None:
+    """One configuration's; None where there is one device, or no device has two trials and none could be told apart."""
+    names, labels = _levels(used)
+    if not names:
+        return None
+    values = np.log(np.array([each.metrics[metric] for each in used]))
+    sums = nested(values, [""] * len(used), labels)
+    found = variances(sums)
+    if math.isnan(found[-1]) or math.isnan(found[-2]):
+        return None  # one trial a device: what is within and what is between cannot be told apart
+    drawn = possible_variances(sums, DRAWS)
+    kept = [place for place in range(len(found)) if not math.isnan(found[place])]
+    made = [
+        _component(name, place, found, drawn, int(sums.groups[place]), int(sums.freedom[place]))
+        for place, name in enumerate([*names, WITHIN])
+        if place in kept
+    ]
+    return Spread(where, len(used), tuple(made))
+
+
+def _levels(used: Sequence[TrialRow]) -> tuple[list[str], list[list[str]]]:
+    """Types where there are several, then devices, with a label for each trial."""
+    types, devices = [each.device_type for each in used], [str(each.device) for each in used]
+    if len(set(devices)) < 2:
+        return [], []
+    if len(set(types)) > 1 and len(set(devices)) > len(set(types)):
+        return ["types", "devices of a type"], [types, devices]
+    return ["devices"], [devices]
+
+
+def _component(name: str, place: int, found: Floats, drawn: Floats, groups: int, freedom: int) -> Component:
+    total = float(np.nansum(found))
+    share = float(found[place]) / total if total > 0 else 0.0
+    ends: tuple[float | None, float | None] = (None, None)
+    shares = ends
+    if freedom >= FEWEST_GROUPS - 1:
+        ends = _quantiles(np.sqrt(drawn[:, place]))
+        sums = np.nansum(drawn, axis=1)
+        shares = _quantiles(np.divide(drawn[:, place], sums, out=np.zeros_like(sums), where=sums > 0))
+    method = METHOD if ends[0] is None else f"{METHOD}, generalised pivots ({DRAWS} draws)"
+    return Component(
+        f"between {name}",
+        Estimate(math.sqrt(float(found[place])), *ends, groups, method),
+        Estimate(share, *shares, groups, method),
+    )
+
+
+def _quantiles(values: Floats) -> tuple[float | None, float | None]:
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(low), float(high)

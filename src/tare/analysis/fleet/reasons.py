@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from tare.analysis.cells import text
-from tare.analysis.fleet.gathering import Sighting
-from tare.analysis.fleet.model import Candidate
+from tare.analysis.fleet.effects import Twins
+from tare.analysis.fleet.model import Candidate, Spread
+from tare.analysis.labels import text
 from tare.analysis.parity import flat, rule_for
-from tare.records.model import USABLE, Record
+from tare.analysis.sentences import percent
+from tare.records.model import Record
+from tare.records.trials import TrialRow, collected, is_usable
 
 MOST = 5  # candidates that a sentence can hold
 FEWEST_C, FEWEST_SHARE = 5.0, 0.05  # how far outside its twins' range a reading must lie
@@ -20,7 +23,9 @@ STEADY = 2  # values of one fact on one device: what has more changes by itself
 LOOKED_AT = 3  # trials of a device whose series are asked
 _PASSING = re.compile(r"(^|[._])(boot_id|name|id|serial|hostname|address|title)$")  # differ from device to device
 _READINGS = re.compile(r"temperature|_mhz$|_hz$|throttle|cooling|alarm", re.IGNORECASE)
-_SLOWED = re.compile(r"throttl|too hot|hot start|clock|governor|swap|no space|power cap", re.IGNORECASE)
+_SLOWED = frozenset({"heat.throttled", "heat.stopped", "heat.hot-start", "heat.alarm", "clock.below", "clock.above",
+                     "clock.slept", "gpu.clock", "gpu.slowed", "gpu.power-limit", "cpu.quota", "memory.swapped",
+                     "control.not-held"})  # fmt: skip
 _SECTIONS = ("device", "controls", "settled", "place")
 # Most telling first: what is known to change speed, then what the kernel was told, then the rest.
 _ORDER = (
@@ -37,15 +42,14 @@ _ORDER = (
     "cuda",
 )
 
-Channels = Callable[[Sighting], Sequence[Mapping[str, Any]]]  # of a trial: name, quantiles
+Channels = Callable[[TrialRow], Sequence[Mapping[str, Any]]]  # of a trial: name, quantiles
 
 
-def candidates(device: str, twins: Sequence[str], seen: Sequence[Sighting], channels: Channels) -> list[Candidate]:
+def candidates(device: str, twins: Sequence[str], seen: Sequence[TrialRow], channels: Channels) -> list[Candidate]:
     """The likeliest first: how often it was throttled, how warm and how fast it ran, what it is and what it runs."""
     mine = [each for each in seen if each.device == device]
     theirs = [[each for each in seen if each.device == name] for name in twins]
-    records, others = [each.record for each in mine], [[each.record for each in its] for its in theirs]
-    found = [*_troubles(records, others), *_readings(mine, theirs, channels), *_facts(records, others)]
+    found = [*_troubles(mine, theirs), *_readings(mine, theirs, channels), *_facts(mine, theirs)]
     once = list({each.what: each for each in reversed(found)}.values())[::-1]
     return sorted(once, key=lambda each: _rank(each.what))[:MOST]
 
@@ -66,13 +70,13 @@ def _troubles(mine: Sequence[Record], theirs: Sequence[Sequence[Record]]) -> Ite
 
 
 def _troubled(records: Sequence[Record]) -> tuple[float, str]:
-    said = [next((reason for reason in record.reasons if _SLOWED.search(reason)), None) for record in records]
-    words = [reason for reason in said if reason is not None]
-    return (len(words) / len(records) if records else 0.0), (words[0].rstrip(".") if words else "")
+    said = [next((reason for reason in record.reasons if reason.code in _SLOWED), None) for record in records]
+    found = [str(reason) for reason in said if reason is not None]
+    return (len(found) / len(records) if records else 0.0), (found[0].rstrip(".") if found else "")
 
 
 def _readings(
-    mine: Sequence[Sighting], theirs: Sequence[Sequence[Sighting]], channels: Channels
+    mine: Sequence[TrialRow], theirs: Sequence[Sequence[TrialRow]], channels: Channels
 ) -> Iterable[Candidate]:
     """Temperatures, clocks and throttle counts that lie outside the range of its twins."""
     ours = _typical(mine, channels)
@@ -86,17 +90,17 @@ def _readings(
             yield Candidate(_spoken(name), f"{value:.4g}", f"{min(known):.4g} to {max(known):.4g}")
 
 
-def _typical(trials: Sequence[Sighting], channels: Channels) -> dict[str, float]:
+def _typical(trials: Sequence[TrialRow], channels: Channels) -> dict[str, float]:
     """Channel -> the median over a few trials of its median in each."""
-    values: dict[str, list[float]] = {}
-    for each in [trial for trial in trials if trial.record.state in USABLE][:LOOKED_AT]:
+    values: list[tuple[str, float]] = []
+    for each in [trial for trial in trials if is_usable(trial)][:LOOKED_AT]:
         for channel in channels(each):
             name, quantiles = str(channel["name"]), channel.get("quantiles")
             if _READINGS.search(name) and quantiles:
-                values.setdefault(name, []).append(float(quantiles[len(quantiles) // 2]))
-        for zone, degrees in ((each.record.facts.get("warmth") or {}).get("start_c") or {}).items():
-            values.setdefault(f"temperature.{zone}_c", []).append(float(degrees))
-    return {name: median(found) for name, found in values.items()}
+                values.append((name, float(quantiles[len(quantiles) // 2])))
+        for zone, degrees in ((each.facts.get("warmth") or {}).get("start_c") or {}).items():
+            values.append((f"temperature.{zone}_c", float(degrees)))
+    return {name: median(found) for name, found in collected(values).items()}
 
 
 def _facts(mine: Sequence[Record], theirs: Sequence[Sequence[Record]]) -> Iterable[Candidate]:
@@ -111,17 +115,16 @@ def _facts(mine: Sequence[Record], theirs: Sequence[Sequence[Record]]) -> Iterab
 
 def _known(records: Sequence[Record]) -> dict[str, str]:
     """What is known of a device and of its software; what changes from trial to trial is left out."""
-    values: dict[str, dict[str, None]] = {}
+    values: list[tuple[str, str]] = []
     for record in records:
         facts = {"tare": record.tare_version} if record.tare_version else {}
         for section in _SECTIONS:
             facts |= flat(record.facts.get(section) or {}, "" if section == "device" else f"{section}.")
         inside = flat(record.facts.get("inside") or {})
         facts |= {key: value for key, value in inside.items() if key not in facts and rule_for(key).matters}
-        for key, value in facts.items():
-            if not _PASSING.search(key):
-                values.setdefault(key, {})[text(value)] = None
-    return {key: " | ".join(found) for key, found in values.items() if len(found) <= STEADY}
+        values += ((key, text(value)) for key, value in facts.items() if not _PASSING.search(key))
+    known = {key: dict.fromkeys(found) for key, found in collected(values).items()}
+    return {key: " | ".join(found) for key, found in known.items() if len(found) <= STEADY}
 
 
 def _spoken(name: str) -> str:
@@ -129,3 +132,55 @@ def _spoken(name: str) -> str:
     base, _, unit = name.rpartition("_")
     units = {"c": "°C", "mhz": "MHz", "hz": "Hz", "s": "s"}
     return f"{base.replace('.', ' ')} ({units[unit]})" if unit in units else name.replace(".", " ")
+
+
+NAMED = 4
+
+
+def odd_sentence(
+    metric: str, what: str, name: str, twins: Sequence[str], away: float, why: Sequence[Candidate], margin: float
+) -> str:
+    """`orin-3 is an outlier among identical devices (orin-1, orin-2): its step_s is 20.1 % more.`"""
+    more = "more" if away > 0 else "less"
+    figure = (
+        f"{what} on {metric} differs by {percent(abs(away))}"
+        if what
+        else f"its {metric} is {percent(abs(away))} {more}"
+    )
+    small = "" if abs(away) > margin else f", within the margin of {percent(margin)}"
+    start = f"{name} is an outlier among identical devices ({_some(twins)}): {figure}{small}."
+    if not why:
+        return f"{start} Nothing recorded distinguishes it from them: check cooling, power supply and storage."
+    told = "; ".join(candidate.text() for candidate in why)
+    return f"{start} What it does not share with them, any of which may be why: {told}."
+
+
+def pair_note(twins: Twins) -> str:
+    """Two of a kind differ; nobody can say which of them is odd."""
+    first, second = twins.names
+    apart = abs(math.expm1(float(twins.values[0] - twins.values[1])))
+    return (
+        f"{first} and {second} are the only devices of the type {twins.type!r} and differ by {percent(apart)}: which "
+        "of them is the outlier takes a third device to see."
+    )
+
+
+def spread_without(names: Sequence[str], spreads: Sequence[Spread], rest: Sequence[Spread]) -> list[str]:
+    """What the odd devices do to the spread between devices."""
+    fewer = {each.where: _between(each) for each in rest}
+    told = [
+        f"{percent(whole)} becomes {percent(left)}{f' ({each.where})' if each.where else ''}"
+        for each in spreads
+        if (whole := _between(each)) is not None and (left := fewer.get(each.where)) is not None
+    ]
+    return [f"Without {_some(names)} the spread between devices of {told[0]}."] if told else []
+
+
+def _between(found: Spread) -> float | None:
+    """Of devices within their type."""
+    return next((each.deviation.value for each in found.components if "devices" in each.level), None)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

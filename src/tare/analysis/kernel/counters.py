@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tare.analysis.compare import Contest, judge
-from tare.analysis.kernel.model import Cell, Column, Columns, Section, Traced, at_least, baseline_of, by_label
+from tare.analysis.kernel.model import Cell, Column, Columns, Section, TrialTraces, at_least, baseline_of, by_label
 from tare.analysis.model import Comparison, Measurement
-from tare.analysis.stats import FLOOR
+from tare.analysis.statistics import FLOOR
 
 PROBE, TABLE = "perf", "counters"
 WORKLOAD, DAEMON = "workload", "daemon"
@@ -29,7 +30,7 @@ COLUMNS = (
 )
 
 
-def section(trials: Sequence[Traced]) -> Section | None:
+def section(trials: Sequence[TrialTraces]) -> Section | None:
     """Medians over trials, per mini-batch where steps were marked; the ratio is the process against bare metal's."""
     counted = [trial for trial in trials if trial.table(PROBE, TABLE) is not None]
     if not counted:
@@ -60,8 +61,8 @@ def scaled_counts(table: Columns) -> dict[tuple[str, str], float]:
 def _row(
     label: str,
     event: str,
-    group: Sequence[Traced],
-    theirs: Sequence[Traced],
+    group: Sequence[TrialTraces],
+    theirs: Sequence[TrialTraces],
     figures: dict[str, dict[tuple[str, str], float]],
 ) -> tuple[Cell, ...]:
     ours, daemon = _values(group, figures, WORKLOAD, event), _values(group, figures, DAEMON, event)
@@ -84,7 +85,7 @@ def _row(
 
 
 def _values(
-    group: Iterable[Traced], figures: dict[str, dict[tuple[str, str], float]], role: str, event: str
+    group: Iterable[TrialTraces], figures: dict[str, dict[tuple[str, str], float]], role: str, event: str
 ) -> list[Measurement]:
     return [
         Measurement(trial.label, value / (trial.steps or 1), str(trial.record.block), trial=trial.record.trial)
@@ -105,12 +106,12 @@ def _compared(event: str, ours: Sequence[Measurement], theirs: Sequence[Measurem
     return found
 
 
-def _title(trials: Sequence[Traced]) -> str:
+def _title(trials: Sequence[TrialTraces]) -> str:
     per = "per mini-batch" if all(trial.steps for trial in trials) else "of the whole run"
     return f"Counters {per}: the process in its platform, the engine's daemons, the same process on bare metal"
 
 
-def _notes(trials: Sequence[Traced]) -> list[str]:
+def _notes(trials: Sequence[TrialTraces]) -> list[str]:
     notes = at_least(trials, PROBE)
     shared = sorted({event for trial in trials for event in _took_turns(trial.table(PROBE, TABLE) or {})})
     if shared:
@@ -127,6 +128,63 @@ def _took_turns(table: Columns) -> set[str]:
     return set(np.asarray(table["event"], dtype=str)[partial].tolist())
 
 
-def _events(trial: Traced) -> str:
+def _events(trial: TrialTraces) -> str:
     table = trial.table(PROBE, TABLE) or {}
     return " ".join(dict.fromkeys(np.asarray(table["event"], dtype=str).tolist())) if table else ""
+
+
+CALLGRAPH_PROBE, CALLGRAPH_TABLE = "perf", "callgraphs"
+MOST = 5
+
+CALLGRAPH_COLUMNS = (
+    Column("cell", "where"),
+    Column("event", "event"),
+    Column("role", "role"),
+    Column("comm", "task"),
+    Column("share", "share", "share"),
+    Column("count", "count", "count"),
+    Column("stack", "call graph", "stack"),
+)
+
+
+def callgraphs(trials: Sequence[TrialTraces], most: int = MOST) -> Section | None:
+    """Of each cell the `most` call graphs with the most events, outermost function first."""
+    recorded = [trial for trial in trials if trial.table(CALLGRAPH_PROBE, CALLGRAPH_TABLE) is not None]
+    if not recorded:
+        return None
+    rows: list[tuple[Cell, ...]] = []
+    for label, group in by_label(recorded).items():
+        counts = _counted(group)
+        totals = Counter[str]()
+        for (event, *_), count in counts.items():
+            totals[event] += count
+        for event in totals:
+            ranked = sorted(((key, n) for key, n in counts.items() if key[0] == event), key=lambda item: -item[1])
+            rows += [_callgraphs_row(label, key, count, totals[event]) for key, count in ranked[:most]]
+    return Section(
+        "callgraphs",
+        "Call graphs of block events",
+        CALLGRAPH_COLUMNS,
+        tuple(rows),
+        tuple(at_least(recorded, CALLGRAPH_PROBE)),
+    )
+
+
+def _counted(group: Sequence[TrialTraces]) -> Counter[tuple[str, str, str, str]]:
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for trial in group:
+        table = trial.table(CALLGRAPH_PROBE, CALLGRAPH_TABLE) or {}
+        names = [table[name].tolist() for name in ("event", "role", "comm", "stack", "count")]
+        for event, role, comm, stack, count in zip(*names, strict=True):
+            found[event, role, task_name(comm), stack] += int(count)
+    return found
+
+
+def task_name(comm: str) -> str:
+    """A task for a table: the kernel's workers, of which there are many, by their kind."""
+    return comm.partition("/")[0] if comm.startswith(("kworker/", "ksoftirqd/", "migration/")) else comm
+
+
+def _callgraphs_row(label: str, key: tuple[str, str, str, str], count: int, total: int) -> tuple[Cell, ...]:
+    event, role, comm, stack = key
+    return label, event, role, comm, count / total, count, stack

@@ -7,8 +7,17 @@ from dataclasses import astuple
 
 import numpy as np
 
-from tare.analysis.kernel.model import Cell, Column, Columns, Section, Traced, at_least, by_label
-from tare.analysis.kernel.stages import STAGES, stages_of
+from tare.analysis.kernel.model import (
+    STAGES,
+    Cell,
+    Column,
+    Columns,
+    Section,
+    TrialTraces,
+    at_least,
+    by_label,
+    stages_of,
+)
 from tare.traces.faults import CAUSES, Place, places
 
 PROBE, TABLE = "perf", "faults"
@@ -34,7 +43,7 @@ CAUSE_COLUMNS = (
 )
 
 
-def section(trials: Sequence[Traced], most: int = MOST) -> Section | None:
+def section(trials: Sequence[TrialTraces], most: int = MOST) -> Section | None:
     """Of each cell the `most` places with most faults; shares of all faults but those of tare's own."""
     recorded = _recorded(trials)
     if not recorded:
@@ -48,7 +57,7 @@ def section(trials: Sequence[Traced], most: int = MOST) -> Section | None:
     return Section("faults", "Page faults by task, file, location and cause", COLUMNS, tuple(rows), notes)
 
 
-def causes(trials: Sequence[Traced]) -> Section | None:
+def causes(trials: Sequence[TrialTraces]) -> Section | None:
     """Faults by role, stage and cause: medians over trials."""
     recorded = _recorded(trials)
     if not recorded:
@@ -64,11 +73,11 @@ def causes(trials: Sequence[Traced]) -> Section | None:
     return Section("fault_causes", "Page faults by cause", CAUSE_COLUMNS, tuple(rows), tuple(at_least(recorded, PROBE)))
 
 
-def _recorded(trials: Sequence[Traced]) -> list[Traced]:
+def _recorded(trials: Sequence[TrialTraces]) -> list[TrialTraces]:
     return [trial for trial in trials if trial.table(PROBE, TABLE) is not None]
 
 
-def _joined(group: Sequence[Traced]) -> list[list[str]]:
+def _joined(group: Sequence[TrialTraces]) -> list[list[str]]:
     """The columns that tell places apart, over the trials of one cell."""
     tables = [_not_ours(trial.table(PROBE, TABLE) or {}) for trial in group]
     return [[str(value) for table in tables for value in table[key].tolist()] for key in KEYS]
@@ -83,7 +92,7 @@ def _sum(found: Sequence[Place]) -> tuple[int, float]:
     return sum(place.count for place in found), sum(place.share for place in found)
 
 
-def _by_stage(trial: Traced) -> dict[tuple[str, str], dict[str, int]]:
+def _by_stage(trial: TrialTraces) -> dict[tuple[str, str], dict[str, int]]:
     table = _not_ours(trial.table(PROBE, TABLE) or {})
     stage = stages_of(trial.marks, trial.record.start_ns).at(table["t_ns"])
     found: dict[tuple[str, str], dict[str, int]] = {}

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tare.analysis.kernel.model import Cell, Column, Columns, Section, Traced, at_least, by_label
-from tare.analysis.kernel.stages import STAGES, stages_of
+from tare.analysis.kernel.model import (
+    STAGES,
+    Cell,
+    Column,
+    Columns,
+    Section,
+    TrialTraces,
+    at_least,
+    by_label,
+    stages_of,
+)
 
 PROBE, TABLE = "syscalls", "syscalls"
 MOST = 10
@@ -31,7 +40,7 @@ STAGE_COLUMNS = (
 )
 
 
-def section(trials: Sequence[Traced], most: int = MOST) -> Section | None:
+def section(trials: Sequence[TrialTraces], most: int = MOST) -> Section | None:
     """Of each cell and role the `most` commonest calls: medians over trials."""
     recorded = [trial for trial in trials if trial.table(PROBE, TABLE) is not None]
     if not recorded:
@@ -46,7 +55,7 @@ def section(trials: Sequence[Traced], most: int = MOST) -> Section | None:
     return Section("syscalls", "System calls", COLUMNS, tuple(rows), tuple(at_least(recorded, PROBE)))
 
 
-def stages(trials: Sequence[Traced]) -> Section | None:
+def stages(trials: Sequence[TrialTraces]) -> Section | None:
     """Calls by stage; within a tenth of a second they are taken to come evenly."""
     recorded = [trial for trial in trials if trial.table(PROBE, TABLE) is not None]
     if not recorded:
@@ -89,7 +98,7 @@ def _of_role(
     return sorted(rows, key=lambda row: -float(row[3] or 0))[:most]
 
 
-def _by_stage(trial: Traced) -> dict[str, dict[str, float]]:
+def _by_stage(trial: TrialTraces) -> dict[str, dict[str, float]]:
     table = trial.table(PROBE, TABLE) or {}
     shares = stages_of(trial.marks, trial.record.start_ns).shares(table["t_ns"], BIN_NS)
     roles = np.asarray(table["role"], dtype=str)

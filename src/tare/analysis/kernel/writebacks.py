@@ -3,26 +3,47 @@
 The paper compares one container with four. Four of anything dirty more pages than one, so each cell has a control that
 the paper lacks: as many plain processes of the host, under the same settings otherwise. What tare itself wrote is left
 out.
+
+Times between write-backs (S2, Fig. 3): host, one container, four, against how often the kernel is told to look.
+
+From the beginning of one errand of the flusher to that of the next: the rounds that it makes on one are not told apart.
+
+Which pages are written again and again, and whether that grows (S2, Fig. 4): page by time, Gini, the hottest 1 %.
+
+What tare itself wrote is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from tare.analysis.kernel.model import Cell, Column, Section, Traced, at_least, baseline_of, by_label
-from tare.analysis.kernel.starts import PROBE, starts_of
+from tare.analysis.kernel.model import Cell, Column, Columns, Section, TrialTraces, at_least, baseline_of, by_label
 from tare.traces.writeback import (
+    TABLES,
     by_reason,
+    concentration,
     episode_count,
     flusher_pages,
+    intervals_s,
     our_flusher_pages,
+    page_keys,
     pages_outside,
+    started,
     without_ours,
 )
+
+PROBE = "ftrace"
+
+
+def starts_of(trial: TrialTraces) -> Columns | None:
+    """One row a write-back, in order of time; None where the trial has no such event."""
+    return started({name: table for name in TABLES if (table := trial.table(PROBE, name)) is not None})
+
 
 PAGE_WRITES = "page_writes"
 _FLUSHER_TABLES = ("writeback_pages_written", "writeback_single_inode")
@@ -52,7 +73,7 @@ _NO_CONTROL = (
 )
 
 
-def section(trials: Sequence[Traced]) -> Section | None:
+def section(trials: Sequence[TrialTraces]) -> Section | None:
     """Medians over trials; a reason that a trial did not have is zero there."""
     recorded = [trial for trial in trials if starts_of(trial) is not None or _saw_none(trial)]
     if not recorded:
@@ -70,7 +91,7 @@ def section(trials: Sequence[Traced]) -> Section | None:
     return Section("writebacks", "Write-backs by reason", COLUMNS, tuple(rows), notes)
 
 
-def pages(trials: Sequence[Traced]) -> Section | None:
+def pages(trials: Sequence[TrialTraces]) -> Section | None:
     """Pages that the flusher wrote, all that reached the disk, and those past the flusher: fsync, the journal."""
     recorded = [trial for trial in trials if _pages(trial)]
     if not recorded:
@@ -87,12 +108,12 @@ def pages(trials: Sequence[Traced]) -> Section | None:
     return Section("writeback_pages", "Pages written back", PAGE_COLUMNS, tuple(rows), notes)
 
 
-def _saw_none(trial: Traced) -> bool:
+def _saw_none(trial: TrialTraces) -> bool:
     """Whether the write-back events were on, and there was none."""
     return trial.record.metrics.get("writeback_count") == 0
 
 
-def _median_reasons(group: Sequence[Traced]) -> dict[str, float]:
+def _median_reasons(group: Sequence[TrialTraces]) -> dict[str, float]:
     counted: list[Mapping[str, float]] = []
     for trial in group:
         start = starts_of(trial)
@@ -102,7 +123,7 @@ def _median_reasons(group: Sequence[Traced]) -> dict[str, float]:
     return {name: float(median(one.get(name, 0) for one in counted)) for name in (*names, ALL)}
 
 
-def _median_episodes(group: Sequence[Traced]) -> dict[str, float]:
+def _median_episodes(group: Sequence[TrialTraces]) -> dict[str, float]:
     """How many errands of the flusher its write-backs were, by reason."""
     starts = [{} if (start := starts_of(trial)) is None else start for trial in group]
     names = dict.fromkeys(name for start in starts if start for name in (*by_reason(start), ALL))
@@ -116,7 +137,7 @@ def _episodes(start: Mapping[str, Any], reason: str) -> int:
     return episode_count({"episode": start["episode"][chosen]})
 
 
-def _pages(trial: Traced) -> dict[str, float]:
+def _pages(trial: TrialTraces) -> dict[str, float]:
     tables = {name: table for name in _FLUSHER_TABLES if (table := trial.table(PROBE, name)) is not None}
     flusher, written = flusher_pages(tables), trial.table(PROBE, PAGE_WRITES)
     ours = 0 if written is None else our_flusher_pages(written)
@@ -134,7 +155,7 @@ def _median_of(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _control(
-    trial: Traced, trials: Sequence[Traced], found: Mapping[str, Mapping[str, float]]
+    trial: TrialTraces, trials: Sequence[TrialTraces], found: Mapping[str, Mapping[str, float]]
 ) -> Mapping[str, float] | None:
     """What as many plain processes did; None for those themselves, and where there are none."""
     label = None if trial.is_bare else baseline_of(trial, trials)
@@ -145,6 +166,151 @@ def _ratio(count: float | None, control: float | None) -> float | None:
     return count / control if count is not None and control else None
 
 
-def _missing_controls(trials: Sequence[Traced]) -> list[str]:
+def _missing_controls(trials: Sequence[TrialTraces]) -> list[str]:
     lacking = [trial for trial in trials if not trial.is_bare and baseline_of(trial, trials) is None]
     return [_NO_CONTROL] if lacking else []
+
+
+QUANTILES = (0.1, 0.5, 0.9)
+INTERVAL_COLUMNS = (
+    Column("cell", "where"),
+    Column("count", "intervals", "count"),
+    Column("mean_s", "mean", "seconds"),
+    Column("sd_s", "deviation", "seconds"),
+    Column("p10_s", "10 %", "seconds"),
+    Column("median_s", "median", "seconds"),
+    Column("p90_s", "90 %", "seconds"),
+    Column("max_s", "longest", "seconds"),
+    Column("period_s", "kernel looks every", "seconds"),
+    Column("sooner_share", "sooner", "share"),
+)
+_PERIOD = "vm.dirty_writeback_centisecs"
+_EXPIRY = "vm.dirty_expire_centisecs"
+_HELD = {_PERIOD: "control.dirty.writeback", _EXPIRY: "control.dirty.expire"}  # where a study sets it, in seconds
+
+
+def intervals_section(trials: Sequence[TrialTraces]) -> Section | None:
+    """The intervals of a cell's trials together; each device's by themselves, as its flusher has them."""
+    recorded = [trial for trial in trials if starts_of(trial) is not None]
+    rows: list[tuple[Cell, ...]] = []
+    for label, group in by_label(recorded).items():
+        gaps = gaps_of(group)
+        if len(gaps):
+            rows.append((label, *_figures(gaps), *_against(gaps, group)))
+    if not rows:
+        return None
+    notes = (*at_least(recorded, PROBE), *_told(recorded))
+    return Section("writeback_intervals", "Times between write-backs", INTERVAL_COLUMNS, tuple(rows), notes)
+
+
+def gaps_of(group: Sequence[TrialTraces]) -> Any:
+    """All intervals of some trials, in seconds."""
+    return np.concatenate([np.empty(0), *(intervals_s(start) for trial in group if (start := starts_of(trial)))])
+
+
+def _figures(gaps: Any) -> tuple[Cell, ...]:
+    deviation = float(gaps.std(ddof=1)) if len(gaps) > 1 else None
+    low, middle, high = (float(each) for each in np.quantile(gaps, QUANTILES))
+    return len(gaps), float(gaps.mean()), deviation, low, middle, high, float(gaps.max())
+
+
+def _against(gaps: Any, group: Sequence[TrialTraces]) -> tuple[Cell, Cell]:
+    """The period of the kernel's own timer, and the share of intervals that are shorter by more than a tenth."""
+    period_s = _seconds(group[0], _PERIOD)
+    if not period_s or any(_seconds(trial, _PERIOD) != period_s for trial in group):
+        return None, None
+    return period_s, float((gaps < 0.9 * period_s).mean())
+
+
+def _seconds(trial: TrialTraces, name: str) -> float | None:
+    """A setting of the kernel: as the study held it, else as the trial found it."""
+    held = trial.record.settings.get(_HELD[name])
+    if isinstance(held, int | float):
+        return float(held)
+    text = str(trial.record.facts.get("device", {}).get(name, "")).strip()
+    return int(text) / 100 if text.isdigit() else None
+
+
+def _told(trials: Sequence[TrialTraces]) -> list[str]:
+    expiries = {expiry for trial in trials if (expiry := _seconds(trial, _EXPIRY)) is not None}
+    if len(expiries) != 1:
+        return []
+    return [f"a page that is dirty for {expiries.pop():g} s is written when the kernel looks next ({_EXPIRY})."]
+
+
+HOT_PAGES_PROBE, TABLE = "ftrace", "page_writes"
+STRETCHES = 6
+MOST_POINTS = 4000  # of a scatter: more would be a blot
+HOT_PAGES_COLUMNS = (
+    Column("cell", "where"),
+    Column("stretch", "sixth of the time", "count"),
+    Column("writes", "page writes", "number"),
+    Column("pages", "pages", "number"),
+    Column("gini", "Gini", "ratio"),
+    Column("hot_share", "hottest 1 %", "share"),
+)
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Page writes of one trial: when, and which page in the order of the disk, without the gaps between them."""
+
+    label: str
+    seconds: Any
+    pages: Any
+    reasons: Any
+    of: int  # page writes in all; the points are every n-th of them
+
+
+def hot_pages(trials: Sequence[TrialTraces]) -> Section | None:
+    """Medians over a cell's trials, sixth by sixth of the time that each was writing."""
+    recorded = [trial for trial in trials if trial.table(HOT_PAGES_PROBE, TABLE) is not None]
+    rows: list[tuple[Cell, ...]] = []
+    for label, group in by_label(recorded).items():
+        found = [by_stretch(without_ours(trial.table(HOT_PAGES_PROBE, TABLE) or {})) for trial in group]
+        for stretch in range(STRETCHES):
+            seen = [each[stretch] for each in found if stretch in each]
+            if seen:
+                rows.append((label, stretch + 1, *(float(median(column)) for column in zip(*seen, strict=True))))
+    if not rows:
+        return None
+    return Section(
+        "hot_pages",
+        "How concentrated write-backs become",
+        HOT_PAGES_COLUMNS,
+        tuple(rows),
+        tuple(at_least(recorded, HOT_PAGES_PROBE)),
+    )
+
+
+def by_stretch(written: Any) -> dict[int, tuple[int, int, float, float]]:
+    """Writes, pages, Gini and share of the hottest pages, by stretch; one without writes is absent."""
+    if not len(written["t_ns"]):
+        return {}
+    found = concentration(written, STRETCHES)
+    begin, end = int(written["t_ns"].min()), int(written["t_ns"].max()) + 1
+    edges = np.linspace(begin, end, STRETCHES + 1).astype(np.int64)
+    places = np.searchsorted(edges, found.t_ns, side="right") - 1
+    rows = zip(found.writes.tolist(), found.pages.tolist(), found.gini.tolist(), found.hot_share.tolist(), strict=True)
+    return dict(zip(places.tolist(), rows, strict=True))
+
+
+def scatters(trials: Sequence[TrialTraces]) -> list[Scatter]:
+    """Page by time, of the first traced trial of each cell."""
+    recorded = [trial for trial in trials if trial.table(HOT_PAGES_PROBE, TABLE) is not None]
+    first = {label: group[0].table(HOT_PAGES_PROBE, TABLE) or {} for label, group in by_label(recorded).items()}
+    return [_scatter(label, without_ours(written)) for label, written in first.items()]
+
+
+def _scatter(label: str, written: Any) -> Scatter:
+    count = len(written["t_ns"])
+    chosen = slice(None, None, max(1, -(-count // MOST_POINTS)))
+    _, ranks = np.unique(page_keys(written), return_inverse=True)
+    begin_ns = int(written["t_ns"].min()) if count else 0
+    return Scatter(
+        label,
+        (written["t_ns"][chosen] - begin_ns) / 1e9,
+        ranks[chosen],
+        np.asarray(written["reason"])[chosen].astype(str),
+        count,
+    )

@@ -8,10 +8,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from tare.errors import TareError
-from tare.host import Host
-from tare.parts.core_list import MOST_CORES, cores
-from tare.parts.power import cpusets, hotplug
+from tare.base.errors import TareError
+from tare.base.host import Host
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import MOST_CORES, cores
+from tare.drivers.power import hotplug
 from tare.parts.protocols import Control, Json
 
 
@@ -43,10 +44,10 @@ class Cpu(Control):
     def turns(self) -> frozenset[str]:
         return frozenset({"cores"})
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         if not hotplug.present(host):
-            return [f"cpu: this machine does not list its cores in {hotplug.FOLDER}."]
-        return hotplug.switch_obstacles(host, self.online, who="cpu")
+            return [obstacle("needs.kernel", f"this machine does not list its cores in {hotplug.FOLDER}.")]
+        return hotplug.switch_obstacles(host, self.online)
 
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:
         return {"online": list(self.online)} | _cpusets(hotplug.settings_for(host, set(self.online)))
@@ -68,6 +69,6 @@ def _checked(state: Json) -> set[int]:
     rest = dict(state) if isinstance(state, dict) else {}
     online = rest.pop("online", None)
     valid = isinstance(online, list) and online and all(type(core) is int and core >= 0 for core in online)
-    if not valid or rest not in ({}, {"cpusets": cpusets.KEPT}, {"cpusets": cpusets.AS_FOUND}):
+    if not valid or rest not in ({}, {"cpusets": hotplug.KEPT}, {"cpusets": hotplug.AS_FOUND}):
         raise TareError(f"cpu: {state!r} is not a set of cores")
     return set(online or ())

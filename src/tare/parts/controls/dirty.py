@@ -9,9 +9,10 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from tare.errors import ControlNotHeld, TareError
-from tare.host import Host, LocalHost
-from tare.measures import PositiveSeconds, Seconds, SizeBytes, parse_share
+from tare.base.errors import ControlNotHeld, TareError
+from tare.base.host import Host, LocalHost
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import PositiveSeconds, Seconds, SizeBytes, parse_share
 from tare.parts.protocols import Control, Json
 
 _FOLDER = "/proc/sys/vm"
@@ -84,13 +85,13 @@ class Dirty(Control):
     def knob(self) -> str:
         return "dirty"
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         try:
             _values(host)
         except OSError:
-            return [f"dirty: {host.name} has no {_FOLDER}/{_NAMES[0]} and its like."]
+            return [obstacle("needs.kernel", f"{host.name} has no {_FOLDER}/{_NAMES[0]} and its like.")]
         if isinstance(host, LocalHost) and not os.access(host.root / _FOLDER[1:] / _NAMES[0], os.W_OK):
-            return ["dirty: setting vm.dirty_* needs root."]
+            return [obstacle("needs.root", "setting vm.dirty_* needs root.")]
         return []
 
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:

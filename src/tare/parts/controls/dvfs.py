@@ -9,10 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
-from tare.host import Host, LocalHost
-from tare.parts.power import everything
-from tare.parts.power.backend import Backend, Settings
-from tare.parts.power.jetson import memory_moves
+from tare.base.host import Host, LocalHost
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.power import everything
+from tare.drivers.power.backend import Backend, Settings
+from tare.drivers.power.jetson import memory_moves
 from tare.parts.protocols import Control, Json
 
 _CLOCKS = ("cpu_mhz", "gpu_mhz")
@@ -40,15 +41,23 @@ class Dvfs(Control):
     def turns(self) -> frozenset[str]:
         return frozenset({"cpu_mhz", "governor", "gpu_mhz"})
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         if not any(backend.clocks(host) for backend in _concerned(host)):
             return [
-                "dvfs: this device has no clocks that could be fixed: neither cpufreq nor a GPU that can be locked."
+                obstacle(
+                    "needs.hardware",
+                    "this device has no clocks that could be fixed: neither cpufreq nor a GPU that can be locked.",
+                )
             ]
         if isinstance(host, LocalHost) and os.geteuid() != 0:
-            return ["dvfs: fixing clocks needs root."]
+            return [obstacle("needs.root", "fixing clocks needs root.")]
         if self.state == "off" and memory_moves(host):
-            return ["dvfs: this board's memory clock is fixed by `jetson_clocks`, which is not there; install it."]
+            return [
+                obstacle(
+                    "needs.program",
+                    "this board's memory clock is fixed by `jetson_clocks`, which is not there; install it.",
+                )
+            ]
         return []
 
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:

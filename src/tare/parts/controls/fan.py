@@ -8,11 +8,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tare.errors import TareError
-from tare.host import Host
-from tare.parts.fans import MOST, Fan, fans, hottest_c
-from tare.parts.power.backend import put
-from tare.parts.power.hotplug import may_write
+from tare.base.errors import TareError
+from tare.base.host import Host
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.power.backend import put
+from tare.drivers.power.fans import MOST, Fan, fans, hottest_c
+from tare.drivers.power.hotplug import may_write
 from tare.parts.protocols import Control, Json
 
 BY_ITSELF = "by itself"  # the speed of a fan that the device sets: whatever it is, it is not ours to put back
@@ -38,14 +39,20 @@ class FanSpeed(Control):
     def urgent(self, host: Host) -> bool:
         return (hottest_c(host) or 0.0) >= HOT_C
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         there = list(fans(host))
         if not there:
-            return ["fan: this device has no fan that can be set (no pwm-fan, no pwm1 in hwmon)."]
+            return [
+                obstacle("needs.hardware", "this device has no fan that can be set (no pwm-fan, no pwm1 in hwmon).")
+            ]
         if self.speed == "auto" and any(one.who is None for one in there):
-            return ["fan: this device's fan has no automatic mode of its own, so it cannot be left to one."]
+            return [
+                obstacle(
+                    "needs.hardware", "this device's fan has no automatic mode of its own, so it cannot be left to one."
+                )
+            ]
         if not may_write(host, there[0].speed):
-            return ["fan: setting the fan needs root."]
+            return [obstacle("needs.root", "setting the fan needs root.")]
         return []
 
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:

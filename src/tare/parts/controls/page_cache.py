@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from tare.errors import ControlNotHeld, TrialError
-from tare.host import Host, LocalHost
-from tare.parts.absolute_path import AbsolutePath
-from tare.parts.data_set import open_files
-from tare.parts.protocols import Control, Json, Room
-from tare.parts.residency import Residency, residency
-from tare_inside import cold_epochs
-from tare_inside.cold_epochs import COLD_SHARE
+from tare.base.errors import ControlNotHeld, TrialError
+from tare.base.host import Host, LocalHost, clock_inside
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.storage.folders import AbsolutePath
+from tare.drivers.storage.residency import Residency, open_files, residency
+from tare.parts.protocols import Control, Json, TenantPlace
+from tare_inside.programs import cold_epochs
+from tare_inside.programs.cold_epochs import COLD_SHARE
 
 WARM_SHARE = 0.99
 _TRIES = 3  # pages on their way through the kernel's lists are missed at first
@@ -39,13 +39,17 @@ class PageCache(Control):
     drop_all: bool = False
     """If files do not leave the cache one by one, drop the whole machine's cache; other users notice. Needs root."""
 
-    def obstacles(self, host: Host) -> list[str]:
-        sentences = []
+    def obstacles(self, host: Host) -> list[Ruling]:
+        stopped = []
         if not isinstance(host, LocalHost):
-            sentences.append(f"page_cache acts on the files of the device itself, not of {host.name}.")
+            stopped.append(
+                obstacle("needs.outermost", f"page_cache acts on the files of the device itself, not of {host.name}.")
+            )
         if self.drop_all and os.geteuid() != 0:
-            sentences.append("page_cache: drop_all needs root; without it only the data set's own files are dropped.")
-        return sentences
+            stopped.append(
+                obstacle("needs.root", "drop_all needs root; without it only the data set's own files are dropped.")
+            )
+        return stopped
 
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:
         return {"state": self.state, "paths": [str(path) for path in self.paths or tuple(inputs)]}
@@ -61,18 +65,18 @@ class PageCache(Control):
         else:
             self._cool(host, files)
 
-    def settle(self, host: Host, rooms: Sequence[Room]) -> Json | None:
-        """Leave the order for the workload's side on each desk: only there it is known when an epoch begins."""
+    def settle(self, host: Host, tenants: Sequence[TenantPlace]) -> Json | None:
+        """Leave the order for the workload's side in each workdir: only there it is known when an epoch begins."""
         if self.state != "cold_every_epoch":
             return None
-        for room in rooms:
-            if getattr(room.place, "guest_clock", None) is not None:
+        for tenant in tenants:
+            if clock_inside(tenant.place) is not None:
                 raise TrialError(
                     "page_cache: cold_every_epoch cannot be held in a virtual machine: what it drops of its own cache "
                     "is still in the device's. Use `page_cache: cold`, or another platform."
                 )
-            paths = [str(path) for path in self.paths or room.reads]
-            (room.desk / cold_epochs.ORDER).write_text(json.dumps({"paths": paths}))
+            paths = [str(path) for path in self.paths or tenant.reads]
+            (tenant.workdir / cold_epochs.ORDER).write_text(json.dumps({"paths": paths}))
         return None
 
     def _cool(self, host: Host, files: list[Path]) -> None:
@@ -92,8 +96,8 @@ class PageCache(Control):
         missing_bytes = _missing_bytes(_measure(files))
         available_bytes = _available_bytes(host)
         if available_bytes is not None and missing_bytes > available_bytes:
-            room = f"{_size(missing_bytes)} to be read in, and {_size(available_bytes)} of memory available"
-            raise _not_held("warm", room)
+            tenant = f"{_size(missing_bytes)} to be read in, and {_size(available_bytes)} of memory available"
+            raise _not_held("warm", tenant)
         _read_through(files)
         seen = _measure(files)
         if _share(seen) < WARM_SHARE:
@@ -166,5 +170,5 @@ def _size(size_bytes: int) -> str:
     return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.1f} MiB"
 
 
-def _not_held(asked: str, found: str) -> ControlNotHeld:
-    return ControlNotHeld("page_cache", asked=asked, found=found)
+def _not_held(requested: str, found: str) -> ControlNotHeld:
+    return ControlNotHeld("page_cache", asked=requested, found=found)

@@ -9,9 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
-from tare.host import Host
-from tare.parts.power import everything
-from tare.parts.power.backend import Wish
+from tare.base.host import Host
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.power import everything
+from tare.drivers.power.backend import PowerRequest
 from tare.parts.protocols import Control, Json
 
 _NAME = re.compile(r"[A-Za-z0-9_.()|+-]{1,64}")
@@ -89,29 +90,29 @@ class PowerMode(Control):
         return "volatile" if self.mode is None or _is_label(self.mode) else "reboot-persistent"
 
     def knob(self) -> str:
-        return f"power_mode {','.join(sorted(self.wish().asked()))}"
+        return f"power_mode {','.join(sorted(self.request().asked()))}"
 
     def turns(self) -> frozenset[str]:
-        asked = self.wish().asked()
-        return asked | {"cores", "cpu_mhz", "gpu_mhz", "mem_mhz"} if "mode" in asked else asked
+        requested = self.request().asked()
+        return requested | {"cores", "cpu_mhz", "gpu_mhz", "mem_mhz"} if "mode" in requested else requested
 
-    def wish(self) -> Wish:
+    def request(self) -> PowerRequest:
         """What is asked for, as back ends take it."""
         fields = self.model_dump(exclude_none=True)
         if self.mode is not None and _is_label(self.mode):
             fields.pop("mode")
-        return Wish(**fields)
+        return PowerRequest(**fields)
 
-    def obstacles(self, host: Host) -> list[str]:
-        if not self.wish().asked():
-            return ["power_mode: nothing is asked for; name a mode, or write {cores: 4, cpu_mhz: 1200}."]
-        return [f"power_mode: {sentence}" for sentence in everything.obstacles(host, self.wish())]
+    def obstacles(self, host: Host) -> list[Ruling]:
+        if not self.request().asked():
+            return [obstacle("needs.value", "nothing is requested; name a mode, or write {cores: 4, cpu_mhz: 1200}.")]
+        return everything.obstacles(host, self.request())
 
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:
-        return everything.target(host, self.wish())
+        return everything.target(host, self.request())
 
     def read(self, host: Host) -> Json | None:
-        return everything.read(host, self.wish())
+        return everything.read(host, self.request())
 
     def detours(self, host: Host, state: Json) -> list[Json]:
         return everything.detours(host, state)
@@ -126,9 +127,11 @@ def _is_label(mode: str) -> bool:
 
 def _label(data: Mapping[str, Any]) -> str | None:
     """`4 cores, CPU 1200 MHz, GPU 670 MHz, memory 1333 MHz`; None where nothing, or nothing sensible, is asked for."""
-    asked = {field: data[field] for field in _WORDS if data.get(field) is not None}
-    if any(not isinstance(value, int | float) for field, value in asked.items() if field != "governor"):
+    requested = {field: data[field] for field in _WORDS if data.get(field) is not None}
+    if any(not isinstance(value, int | float) for field, value in requested.items() if field != "governor"):
         return None
-    shown = {field: value if type(value) is not bool else "on" if value else "off" for field, value in asked.items()}
+    shown = {
+        field: value if type(value) is not bool else "on" if value else "off" for field, value in requested.items()
+    }
     text = ", ".join(_WORDS[field].format(value) for field, value in shown.items())
-    return text.replace("1 cores", "1 core") if asked.get("cores") == 1 else text or None
+    return text.replace("1 cores", "1 core") if requested.get("cores") == 1 else text or None

@@ -11,12 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema, model_validator
 
-from tare.errors import ControlNotHeld, TareError, TrialError
-from tare.host import Host, LocalHost
-from tare.measures import SizeBytes
-from tare.parts import io_limits, loop_medium, media, placing, rate_check
-from tare.parts.absolute_path import AbsolutePath, absolute
-from tare.parts.protocols import Control, Json, Room
+from tare.base.errors import ControlNotHeld, TareError, TrialError
+from tare.base.host import Host, LocalHost
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import SizeBytes
+from tare.drivers.storage import media, placing
+from tare.drivers.storage.folders import AbsolutePath, absolute
+from tare.parts.protocols import Control, Json, TenantPlace
 
 _COMMANDS = ("losetup", "mkfs.ext4", "fallocate", "mount", "umount", "cp")
 _NOTHING: dict[str, Json] = {"medium": [], "placed": []}
@@ -71,7 +72,7 @@ class Storage(Control):
     """hdd, sd or ssd; or its figures: {read_bps: 80 MB/s, read_iops: 150, write_bps: 20 MB/s, write_iops: 100}."""
     paths: tuple[AbsolutePath, ...] = ()
     """The files and folders that lie there; by default those that the workload reads."""
-    room: SizeBytes = 0
+    tenant: SizeBytes = 0
     """So much can be written there, and goes with the trial; without it the data set is read-only."""
 
     @model_validator(mode="after")
@@ -83,25 +84,31 @@ class Storage(Control):
     def knob(self) -> str:
         return "storage"
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         if not isinstance(host, LocalHost):
-            return [f"storage: data are put onto a medium of the device itself, not of {host.name}."]
-        sentences = []
+            return [
+                obstacle("needs.outermost", f"data are put onto a medium of the device itself, not of {host.name}.")
+            ]
+        stopped = []
         if os.geteuid() != 0:
-            sentences.append("storage: mounting a medium needs root.")
+            stopped.append(obstacle("needs.root", "mounting a medium needs root."))
         if self.path is not None and not self.path.is_dir():
-            sentences.append(
-                f"storage: there is no folder {self.path}; mount the medium first, and name a folder on it."
+            stopped.append(
+                obstacle("needs.file", f"no folder {self.path}; mount the medium first, and name a folder on it.")
             )
         if self.emulate is not None:
-            sentences += io_limits.obstacles(host)
+            stopped += media.obstacles(host)
             if missing := [name for name in _COMMANDS if shutil.which(name) is None]:
-                sentences.append(
-                    f"storage: emulating a medium needs {', '.join(missing)}, and this machine has it not."
+                stopped.append(
+                    obstacle(
+                        "needs.program", f"emulating a medium needs {', '.join(missing)}, and this machine has it not."
+                    )
                 )
             if not Path("/dev/loop-control").exists():
-                sentences.append("storage: emulating a medium needs a loop device: `modprobe loop` brings them.")
-        return sentences
+                stopped.append(
+                    obstacle("needs.kernel", "emulating a medium needs a loop device: `modprobe loop` brings them.")
+                )
+        return stopped
 
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:
         sources = placing.outermost(self.paths or tuple(inputs))
@@ -115,15 +122,15 @@ class Storage(Control):
 
     def read(self, host: Host) -> Json | None:
         names = sorted(Path(mount.root).name for mount in placing.placed(host))
-        return {"medium": loop_medium.pieces(host), "placed": names}
+        return {"medium": placing.pieces(host), "placed": names}
 
     def write(self, host: Host, state: Json) -> None:
         wanted = _checked(state)
         if wanted == _NOTHING:
             placing.displace(host)
-            loop_medium.remove(host)
+            placing.remove(host)
         elif (found := self.read(host)) != _NOTHING:
-            left = f"something of an earlier run ({found}); `tare clean` removes it"
+            left = f"something of an earlier run ({found}); `tare device clean` removes it"
             raise ControlNotHeld("storage", asked="a medium of its own", found=left)
         else:
             self._place([_source(name) for name in wanted["placed"]], host)
@@ -133,7 +140,7 @@ class Storage(Control):
             raise TrialError(f"storage: {missing[0]} is not there.")
         copies = self._kept(host, sources) if self.path is not None else self._made(host, sources)
         for source, copy in copies.items():
-            placing.bind(host, copy, source, writable=self.room > 0)
+            placing.bind(host, copy, source, writable=self.tenant > 0)
 
     def _kept(self, host: Host, sources: Sequence[Path]) -> dict[Path, Path]:
         """Copies on a real medium."""
@@ -144,42 +151,42 @@ class Storage(Control):
         """Copies on a medium of our own; they go with it."""
         sizes = [placing.size_of(source) for source in sources]
         files = sum(size.files for size in sizes)
-        room = self.room + (_CHECK_FILE_BYTES if self.room else 0)
-        size_bytes = loop_medium.size_for(sum(size.content_bytes for size in sizes), files, room)
+        tenant = self.tenant + (_CHECK_FILE_BYTES if self.tenant else 0)
+        size_bytes = placing.size_for(sum(size.content_bytes for size in sizes), files, tenant)
         ahead = media.read_ahead_kib(media.rates(self.emulate))
-        loop_medium.make(host, size_bytes, files, journal=self.room > 0, read_ahead_kib=ahead)
-        copies = {source: loop_medium.point() / placing.name_of(str(source)) for source in sources}
+        placing.make(host, size_bytes, files, journal=self.tenant > 0, read_ahead_kib=ahead)
+        copies = {source: placing.point() / placing.name_of(str(source)) for source in sources}
         for source, copy in copies.items():
             placing.copy(host, source, copy)
-        if not self.room:
-            loop_medium.shut(host)
+        if not self.tenant:
+            placing.shut(host)
         placing.cool(copies.values())
         return copies
 
-    def settle(self, host: Host, rooms: Sequence[Room]) -> Json | None:
+    def settle(self, host: Host, tenants: Sequence[TenantPlace]) -> Json | None:
         """Limit the workloads' own groups, and measure that each place sees the medium and reads it at its limit."""
-        for room in rooms:
-            _refuse_blind(host, room)
+        for tenant in tenants:
+            _refuse_blind(host, tenant)
         if self.emulate is None:
             return {"path": str(self.path)}
-        device = loop_medium.device(host)
+        device = placing.device(host)
         if device is None:
             raise ControlNotHeld("storage", asked=self.emulate, found="its loop device is gone")
-        rates = media.rates(self.emulate).shared(len(rooms))
-        facts = {"limits": rates.given(), "shared_by": len(rooms), **loop_medium.facts(host, device)}
-        return {**facts, "measured": [self._limited(host, room, device, rates) for room in rooms]}
+        rates = media.rates(self.emulate).shared(len(tenants))
+        facts = {"limits": rates.given(), "shared_by": len(tenants), **placing.facts(host, device)}
+        return {**facts, "measured": [self._limited(host, tenant, device, rates) for tenant in tenants]}
 
-    def _limited(self, host: Host, room: Room, device: str, rates: media.Rates) -> dict[str, float]:
-        group = io_limits.group_of(host, room.place.scope().cgroups)
-        number = loop_medium.device_number(host, device)
+    def _limited(self, host: Host, tenant: TenantPlace, device: str, rates: media.Rates) -> dict[str, float]:
+        group = media.group_of(host, tenant.place.scope().cgroups)
+        number = placing.device_number(host, device)
         found: dict[str, float] = {"cgroup_version": group.version}
         for name, value in rates.given().items():
-            io_limits.limit(host, group, number, media.Rates(**{name: value}))
+            media.limit(host, group, number, media.Rates(**{name: value}))
             if name.startswith("read"):
-                found |= rate_check.check(host, group, rate_check.wanted(name, rates, device))
-            elif self.room:
+                found |= media.check(host, group, media.wanted(name, rates, device))
+            elif self.tenant:
                 with _check_file(host) as file:
-                    found |= rate_check.check(host, group, rate_check.wanted(name, rates, file))
+                    found |= media.check(host, group, media.wanted(name, rates, file))
         return found
 
 
@@ -192,25 +199,27 @@ def _refuse_programs(host: Host, source: Path) -> None:
             )
 
 
-def _refuse_blind(host: Host, room: Room) -> None:
+def _refuse_blind(host: Host, tenant: TenantPlace) -> None:
     """The copy's own time must be seen inside: what else is seen there is the original, on its old medium."""
     for mount in placing.placed(host):
-        seen = [path for path in room.reads if Path(mount.point).is_relative_to(path.resolve())]
+        seen = [path for path in tenant.reads if Path(mount.point).is_relative_to(path.resolve())]
         if not seen:
             continue
         expected = str(Path(mount.point).stat().st_mtime_ns)
-        found = room.place.run([room.place.python, "-I", "-S", "-c", _STAMP, mount.point])
+        found = tenant.place.run([tenant.place.python, "-I", "-S", "-c", _STAMP, mount.point])
         if found.out.strip() != expected:
-            said = (found.err or found.out).strip()[-200:]
+            reported = (found.err or found.out).strip()[-200:]
             raise ControlNotHeld(
-                "storage", asked=f"the copy of {mount.point}", found=f"inside {room.place.name} another one ({said})"
+                "storage",
+                asked=f"the copy of {mount.point}",
+                found=f"inside {tenant.place.name} another one ({reported})",
             )
 
 
 @contextmanager
 def _check_file(host: Host) -> Iterator[str]:
     """A file on the medium to measure writes with, outside of every copy."""
-    path = str(loop_medium.point() / "check")
+    path = str(placing.point() / "check")
     host.run(["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={_CHECK_FILE_BYTES >> 20}", "conv=fsync"]).checked()
     try:
         yield path

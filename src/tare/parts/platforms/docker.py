@@ -10,26 +10,26 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from tare.errors import TrialError
-from tare.host import Completed, Host, Job, Process, Site
-from tare.parts import cgroups, docker_config, engine, engine_lease, host_engine, hostroot, images, limits, strays
-from tare.parts.container import Container, Place
-from tare.parts.docker_exec import ExecProcess, Inside, environment
-from tare.parts.gpu_files import GpuFile, gpu_obstacles, handed_on
-from tare.parts.group import Group
-from tare.parts.hostroot import Bind
-from tare.parts.identity import identity, open_files
-from tare.parts.mounts import Mount, holding, mounts
-from tare.parts.oci import PATH
-from tare.parts.owner import Owner, boot_id
-from tare.parts.phases import Phases
+from tare.base.errors import TrialError
+from tare.base.host import Completed, Host, InnerHost, Job, Process, Site
+from tare.base.mounts import Mount, holding, mounts
+from tare.base.processes import identity, open_files
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups.job import Group
+from tare.drivers.containers import docker, engine, engine_lease, hostroot
+from tare.drivers.containers.docker import ExecProcess, Inside, environment
+from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers.oci import PATH, SLEEPER
+from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
+from tare.drivers.nvidia.devices import GpuFile, gpu_obstacles, handed_on
+from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
 
-_LABEL = "tare.run"
-_ADDED = ("HOSTNAME", strays.KEEPER)  # what the container has and a command inside does not get
+_ADDED = ("HOSTNAME", orphans.KEEPER)  # what the container has and a command inside does not get
 _NVIDIA = "nvidia"
 _ALL_GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}  # for NVIDIA's runtime
-_PARENTS = (cgroups.PARENT, f"{cgroups.PARENT}.slice")
+_PARENTS = (tree.PARENT, f"{tree.PARENT}.slice")
 
 
 class Docker(Container):
@@ -49,26 +49,31 @@ class Docker(Container):
             raise ValueError("an image is either named (`image`) or built (`dockerfile`), not both")
         return self
 
-    def obstacles(self, host: Host) -> list[str]:
-        sentences = [*host_engine.obstacles(host), *limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
+    def obstacles(self, host: Host) -> list[Ruling]:
+        stopped = [*engine_lease.obstacles(host), *limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
         if self.dockerfile is not None and not self.dockerfile.is_file():
-            sentences.append(f"there is no {self.dockerfile} to build the image from.")
-        if not sentences and self.image is not None and host_engine.answers(host):
-            with host_engine.opened(host) as client:
-                if images.missing(client, self.image):
-                    sentences.append(f"the engine has no image {self.image}: `docker pull {self.image}` brings it.")
-        return sentences
+            stopped.append(obstacle("needs.file", f"no {self.dockerfile} to build the image from."))
+        if not stopped and self.image is not None and engine_lease.answers(host):
+            with engine_lease.opened(host) as client:
+                if docker.missing(client, self.image):
+                    stopped.append(
+                        obstacle(
+                            "needs.image",
+                            f"the engine has no image {self.image}: run `docker pull {self.image}`.",
+                        )
+                    )
+        return stopped
 
     def here(self, host: Host) -> dict[str, Json]:
-        with host_engine.opened(host) as client, engine.errors("say what it is"):
-            said = client.info()
+        with engine_lease.opened(host) as client, engine.errors("say what it is"):
+            reported = client.info()
         names = {"version": "ServerVersion", "storage": "Driver", "cgroup_driver": "CgroupDriver"}
-        return {name: said[key] for name, key in names.items() if said.get(key)}
+        return {name: reported[key] for name, key in names.items() if reported.get(key)}
 
     def image_now(self, host: Host) -> str | None:
         if self.rootfs is not None:
             return None
-        with host_engine.opened(host) as client:
+        with engine_lease.opened(host) as client:
             return self._image_id(client)
 
     @classmethod
@@ -87,12 +92,12 @@ class Docker(Container):
     def after_dead_run(cls, host: Host) -> str | None:
         return engine_lease.stop_left_over(host)
 
-    def make(self, host: Host, site: Site) -> Host:
+    def make(self, host: Host, site: Site) -> InnerHost:
         with ExitStack() as stack:
             phases = Phases(host.clock)
             with phases.timed("open.engine"):
-                client = stack.enter_context(host_engine.opened(host))
-            stack.callback(cgroups.remove_parent, host)
+                client = stack.enter_context(engine_lease.opened(host))
+            stack.callback(tree.remove_parent, host)
             with phases.timed("open.root"):
                 root = self._root(host, client, site, stack)
             with phases.timed("open.start"):
@@ -109,7 +114,7 @@ class Docker(Container):
         """What the container sees as its file system."""
         if self.rootfs is None:
             image = self._image_id(client)
-            return Root("image", image, hostroot.image_binds(site), images.environment(client, image))
+            return Root("image", image, hostroot.image_binds(site), docker.image_environment(client, image))
         tops = hostroot.tops(host)
         below, kind = "", "binds"
         if identity(host).can_mount:
@@ -123,36 +128,39 @@ class Docker(Container):
         # Binds of an overlay are written to its upper layer; binds of the device itself never are.
         writable = self.writable and kind == "overlay"
         shown = [Bind(f"{below}{folder}", folder, writable) for folder in sorted(folders)]
-        return Root(kind, images.skeleton(client, tops), [*shown, *on_top], {"PATH": PATH})
+        return Root(kind, docker.skeleton(client, tops), [*shown, *on_top], {"PATH": PATH})
 
     def _image_id(self, client: Any) -> str:
         if self.dockerfile is not None:
-            return images.built(client, self.dockerfile)
-        return images.pinned(client, str(self.image))
+            return docker.built(client, self.dockerfile)
+        return docker.pinned(client, str(self.image))
 
     def _started(
         self, host: Host, client: Any, site: Site, root: Root, gpus: Sequence[GpuFile], stack: ExitStack
     ) -> Inside:
         runtime = self._gpu_runtime(client, gpus)
-        wanted = docker_config.Wanted(
-            image=root.image,
-            user=identity(host).user,
-            limits=self,
-            shm_bytes=self.shm,
-            cgroup_parent=_cgroup_parent(client),
-            binds=[*root.binds, *_covers(host, root)],
-            hidden=_own_engine(host, root),
-            env={**root.env, **(_ALL_GPUS if runtime else {}), strays.KEEPER: site.name},
-            labels={_LABEL: site.name, "tare.owner": str(Owner.me()), "tare.boot": boot_id()},
-            seccomp=self.seccomp,
-            writable=self.writable,
-            open_files=open_files(host),
-            gpus=gpus,
-            runtime=runtime,
-        )
+        # An image's own entry point would swallow the sleeper, and its health check would run beside the measurement.
+        config = {
+            "Image": root.image,
+            "Cmd": list(SLEEPER),
+            "Entrypoint": [],
+            "User": identity(host).user,
+            "Hostname": "tare",
+            "Env": environment({**root.env, **(_ALL_GPUS if runtime else {}), orphans.KEEPER: site.name}),
+            "Labels": labels(site.name),
+            "WorkingDir": "/",
+            "Healthcheck": {"Test": ["NONE"]},
+            "HostConfig": {
+                **self._walls(host, root),
+                "CgroupParent": _cgroup_parent(client),
+                **({"Devices": [_device(file.path) for file in gpus]} if gpus else {}),
+                **({"Runtime": runtime} if runtime else {}),
+                **self._resources(),
+            },
+        }
         stack.callback(_remove, client, site.name)
         with engine.errors(f"start the container {site.name}"):
-            made = client.api.create_container_from_config(docker_config.config(wanted), name=site.name)["Id"]
+            made = client.api.create_container_from_config(config, name=site.name)["Id"]
             client.api.start(made)
             pid = client.api.inspect_container(made)["State"]["Pid"]
         if not pid:
@@ -160,7 +168,34 @@ class Docker(Container):
                 f"the container {site.name} ended at once: its image needs a `sleep` command to be kept open, "
                 "and the user that tare runs as must be allowed to run it."
             )
-        return Inside(client.api, made, host, Group(host, cgroups.folders_of_pid(host, pid), pid))
+        return Inside(client.api, made, host, Group(host, tree.folders_of_pid(host, pid), pid))
+
+    def _walls(self, host: Host, root: Root) -> dict[str, Json]:
+        """No network, no capability, a read-only root (faults.md S14, S15)."""
+        files = open_files(host)
+        return {
+            "NetworkMode": "none",
+            "IpcMode": "private",
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges", *([] if self.seccomp else ["seccomp=unconfined"])],
+            "Privileged": False,
+            "ReadonlyRootfs": not self.writable,
+            "PidsLimit": tree.PIDS_LIMIT,
+            "ShmSize": self.shm,
+            "LogConfig": {"Type": "none"},
+            "RestartPolicy": {"Name": "no"},
+            "Mounts": [_mount(bind) for bind in (*root.binds, *_covers(host, root))],
+            "Tmpfs": {**TMPFS, **dict.fromkeys(_own_engine(host, root), "ro,nosuid,nodev,noexec,mode=000,size=4k")},
+            **({"Ulimits": [{"Name": "nofile", "Soft": files[0], "Hard": files[1]}]} if files else {}),
+        }
+
+    def _resources(self) -> dict[str, Json]:
+        # CpuQuota, not NanoCpus: a container made with the latter cannot be updated with the former.
+        quota = {} if self.quota is None else {"CpuQuota": self.quota_us(), "CpuPeriod": limits.PERIOD_US}
+        # Memory and swap together: no swap.
+        memory = {} if self.memory is None else {"Memory": self.memory, "MemorySwap": self.memory}
+        cores = {"CpusetCpus": self.cpuset, "CpusetMems": self.mems}
+        return {**quota, **memory, **{name: value for name, value in cores.items() if value is not None}}
 
     def _gpu_runtime(self, client: Any, gpus: Sequence[GpuFile]) -> str:
         """NVIDIA's runtime, which puts the driver's libraries into an image; the host's own root has them."""
@@ -183,24 +218,19 @@ class Docker(Container):
             if client is None:
                 return []
             with engine.errors("list its containers"):
-                listed = client.api.containers(all=True, filters={"label": _LABEL})
-        return [_leftover(each["Id"], each["Labels"]) for each in listed]
+                listed = client.api.containers(all=True, filters={"label": LABEL})
+        return [leftover("Docker", each["Id"], each["Labels"]) for each in listed]
 
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
         with ExitStack() as stack:
-            stack.callback(cgroups.remove_parent, host)
+            stack.callback(tree.remove_parent, host)
             stack.callback(hostroot.remove_overlay, host, name)
             client = stack.enter_context(engine.for_removal(host))
             if client is None:
                 _end_without_engine(host, name)
             else:
                 _remove(client, name)
-
-
-def _leftover(identity: str, labels: Mapping[str, str]) -> Leftover:
-    what = f"the Docker container {identity[:12]}"
-    return Leftover(labels[_LABEL], what, labels.get("tare.owner", ""), labels.get("tare.boot", ""))
 
 
 @dataclass(frozen=True)
@@ -211,6 +241,17 @@ class Root:
     image: str
     binds: Sequence[Bind]
     env: Mapping[str, str]
+
+
+def _mount(bind: Bind) -> dict[str, Json]:
+    # The read-only flag does not reach what is mounted further down, so that nothing further down is shown.
+    options = {"Propagation": "rprivate", "NonRecursive": True}
+    there = {"Type": "bind", "Source": bind.source, "Target": bind.target}
+    return {**there, "ReadOnly": not bind.writable, "BindOptions": options}
+
+
+def _device(path: str) -> dict[str, Json]:
+    return {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"}
 
 
 def _cgroup_parent(client: Any) -> str:
@@ -256,13 +297,13 @@ def _is_seen(mounted: list[Mount], root: Root, path: str) -> bool:
 
 def _end_without_engine(host: Host, name: str) -> None:
     """End what an engine that is no more has left running: the group of what kept the container open, and its jobs."""
-    for pid in sorted(strays.carrying(host, name, strays.KEEPER)):
-        folders = cgroups.folders_of_pid(host, pid)
+    for pid in sorted(orphans.processes_of(host, name, orphans.KEEPER)):
+        folders = tree.folders_of_pid(host, pid)
         ours = {key: folder for key, folder in folders.items() if PurePosixPath(folder).parent.name in _PARENTS}
         if ours:
-            cgroups.remove(host, ours)
-    strays.end(host, name)
-    cgroups.remove(host, cgroups.own_folders(host, name))
+            tree.remove(host, ours)
+    orphans.kill_all(host, name)
+    tree.remove(host, tree.own_folders(host, name))
 
 
 def _remove(client: Any, name: str) -> None:
@@ -270,14 +311,14 @@ def _remove(client: Any, name: str) -> None:
     from docker.errors import NotFound
 
     with engine.errors(f"remove the container {name}"):
-        for found in client.api.containers(all=True, filters={"label": f"{_LABEL}={name}"}):
+        for found in client.api.containers(all=True, filters={"label": f"{LABEL}={name}"}):
             try:
                 client.api.remove_container(found["Id"], force=True, v=True)
             except NotFound:
                 continue
 
 
-class DockerPlace(Place):
+class DockerPlace(ContainerPlace):
     """A running container; each command comes in by the engine's exec."""
 
     def __init__(self, host: Host, name: str, inside: Inside, root: Root) -> None:
@@ -298,7 +339,7 @@ class DockerPlace(Place):
 
     def _environment(self, job: Job) -> list[str]:
         """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""
-        env = {**job.env, strays.VARIABLE: self.name}
+        env = {**job.env, orphans.VARIABLE: self.name}
         added = dict.fromkeys(_ADDED, "")
         if self._root.kind != "image":
             return environment(env, present={**added, **self._root.env})

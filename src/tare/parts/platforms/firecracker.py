@@ -8,12 +8,12 @@ import socket
 from pathlib import Path
 from typing import ClassVar
 
-from tare.errors import TrialError
-from tare.host import Host, Site
-from tare.parts import kernels
-from tare.parts.accel import Choice, kvm_trouble
-from tare.parts.guest import Guest, Room
-from tare.parts.guest_channel import Wire
+from tare.base.errors import TrialError
+from tare.base.host import Host, InnerHost, Site
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.guests import boot as kernels
+from tare.drivers.guests.channel import Wire
+from tare.drivers.guests.machine import BootContext, Choice, Guest, kvm_trouble
 from tare.parts.protocols import Json
 
 _PORT = 5252
@@ -40,67 +40,79 @@ class Firecracker(Guest):
     def choices(self, host: Host) -> list[Choice]:
         return [Choice("kvm")]
 
-    def own_obstacles(self, host: Host) -> list[str]:
-        sentences = []
+    def own_obstacles(self, host: Host) -> list[Ruling]:
+        found = []
         if host.run(["firecracker", "--version"]).code != 0:
-            sentences.append("there is no firecracker here: its releases are one file to be put into /usr/local/bin.")
+            found.append(
+                obstacle(
+                    "needs.program",
+                    "no firecracker here: its releases are one file to be put into /usr/local/bin.",
+                )
+            )
         if (trouble := kvm_trouble(host)) is not None:
-            sentences.append(f"firecracker needs KVM, but {trouble}.")
+            found.append(obstacle("needs.kvm", f"firecracker needs KVM, but {trouble}."))
         if self.image is None:
-            sentences.append(f"firecracker needs an `image` of a root file system: {_HOW_TO_MAKE_ONE}.")
+            found.append(
+                obstacle("needs.image", f"firecracker needs an `image` of a root file system: {_HOW_TO_MAKE_ONE}.")
+            )
         elif _kind(self.image) is None:
-            sentences.append(f"{self.image} is no squashfs or ext4 image: {_HOW_TO_MAKE_ONE}.")
+            found.append(obstacle("needs.image", f"{self.image} is no squashfs or ext4 image: {_HOW_TO_MAKE_ONE}."))
         kernel = self.guest_kernel()
         if kernel is None:
-            sentences.append(f"there is no kernel for a guest here: {kernels.HOW_TO_GET_ONE}.")
+            found.append(obstacle("needs.guest-kernel", f"no kernel for a guest here: {kernels.HOW_TO_GET_ONE}."))
         elif platform.machine() == "x86_64" and not _starts_with(kernel.image, 0, b"\x7fELF"):
-            sentences.append(f"firecracker boots an unpacked kernel (vmlinux), and {kernel.image} is packed.")
-        return sentences
+            found.append(
+                obstacle(
+                    "needs.guest-kernel",
+                    f"firecracker boots an unpacked kernel (vmlinux), and {kernel.image} is packed.",
+                )
+            )
+        return found
 
-    def start(self, room: Room) -> Wire:
-        config = room.folder / "config.json"
-        config.write_text(json.dumps(self.config(room)))
+    def start(self, boot: BootContext) -> Wire:
+        config = boot.folder / "config.json"
+        config.write_text(json.dumps(self.config(boot)))
         command = ("firecracker", "--no-api", "--config-file", str(config))
-        room.start(("sh", "-c", _LAUNCH, "firecracker", str(room.console), *command))
-        return self._agent(room)
+        boot.start(("sh", "-c", _LAUNCH, "firecracker", str(boot.console), *command))
+        return self._agent(boot)
 
-    def config(self, room: Room) -> dict[str, Json]:
+    def config(self, boot: BootContext) -> dict[str, Json]:
         """What Firecracker reads at its start: the same as its requests would say, in one file."""
         ours = {"fs": _kind(self.image), "source": "/dev/vda", "options": "ro", "below": "", "port": f"vsock:{_PORT}"}
         words = [f"tare.{name}={value}" for name, value in ours.items()]
         return {
             "boot-source": {
-                "kernel_image_path": str(room.kernel.image),
-                "initrd_path": str(room.initramfs),
+                "kernel_image_path": str(boot.kernel.image),
+                "initrd_path": str(boot.initramfs),
                 "boot_args": " ".join(["console=ttyS0", "quiet", "reboot=k", "panic=-1", "pci=off", *words]),
             },
             "drives": [
                 {"drive_id": "root", "path_on_host": str(self.image), "is_root_device": False, "is_read_only": True}
             ],
-            "machine-config": {"vcpu_count": self.vcpus(room.host), "mem_size_mib": self.memory_bytes() >> 20},
-            "vsock": {"guest_cid": _GUEST_CID, "uds_path": str(room.folder / "vsock")},
+            "machine-config": {"vcpu_count": self.vcpus(boot.host), "mem_size_mib": self.memory_bytes() >> 20},
+            "vsock": {"guest_cid": _GUEST_CID, "uds_path": str(boot.folder / "vsock")},
         }
 
-    def _agent(self, room: Room) -> socket.socket:
+    def _agent(self, boot: BootContext) -> socket.socket:
         """The line to the agent: Firecracker closes it again as long as nobody listens in the guest."""
-        clock = room.host.clock
+        clock = boot.host.clock
         end_ns = clock.now_ns() + round(self.boots_within_s * 1e9)
         while True:
-            line = room.connect(room.folder / "vsock", self.boots_within_s)
+            line = boot.connect(boot.folder / "vsock", self.boots_within_s)
             line.settimeout(5.0)
             if _is_accepted(line):
                 line.settimeout(None)
                 return line
             line.close()
-            if clock.now_ns() >= end_ns or any(servant.exit for servant in room.servants):
-                raise room.no_boot("its agent does not answer")
+            if clock.now_ns() >= end_ns or any(child.exit for child in boot.children):
+                raise boot.no_boot("its agent does not answer")
             clock.sleep_until(clock.now_ns() + _LOOK_EVERY_NS)
 
-    def machine_facts(self, room: Room) -> dict[str, Json]:
-        version = room.host.run(["firecracker", "--version"]).out.partition("\n")[0]
+    def machine_facts(self, boot: BootContext) -> dict[str, Json]:
+        version = boot.host.run(["firecracker", "--version"]).out.partition("\n")[0]
         return {"root": _kind(self.image), "image": str(self.image), "emulator": version}
 
-    def make(self, host: Host, site: Site) -> Host:
+    def make(self, host: Host, site: Site) -> InnerHost:
         place = super().make(host, site)
         missing = [str(path) for path in site.reads if place.run(["test", "-e", str(path)]).code != 0]
         if missing:

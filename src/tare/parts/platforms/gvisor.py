@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tare.host import Completed, Exit, Host, Job, Process, Site
-from tare.parts import limits, oci
-from tare.parts.group import Group
-from tare.parts.identity import Identity
-from tare.parts.oci_runtime import OciContainer, Runtime, RuntimePlace
+from tare.base.host import Completed, Exit, Host, Job, Process, Site
+from tare.base.processes import Identity
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.cgroups import limits
+from tare.drivers.cgroups.job import Group
+from tare.drivers.containers import oci
+from tare.drivers.containers.oci import OciContainer, Runtime, RuntimePlace
 
 _KILL_WITHIN_S = 5.0
 _RUNTIME_FAILED = 128  # what runsc says of itself; of a command it says the command's own code
@@ -36,8 +38,12 @@ class Gvisor(OciContainer):
         # Without a network of its own there is none; and the device's files are only read.
         return Runtime("runsc", "runsc", ("--network=none", "--overlay=false"), own_root=True)
 
-    def obstacles(self, host: Host) -> list[str]:
-        passed = ["a GPU is not handed on to gVisor: take docker, podman or runc for it."] if self.gpu else []
+    def obstacles(self, host: Host) -> list[Ruling]:
+        passed = (
+            [obstacle("needs.gpu", "a GPU is not handed on to gVisor: take docker, podman or runc for it.")]
+            if self.gpu
+            else []
+        )
         return [*super().obstacles(host), *passed]
 
     def own_runtime(self) -> Runtime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from typing import ClassVar
 
-from tare.parts.qemu_machine import Board, QemuGuest
+from tare.drivers.guests.qemu import Board, QemuGuest
 
 # Of the ways to emulate it, this one came up most often (8 of 8); others 3 to 7 of 8.
 _BOARD = Board(

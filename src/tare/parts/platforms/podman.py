@@ -8,22 +8,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import ClassVar
 
-from tare.errors import TrialError
-from tare.host import Completed, Host, Job, Process, Site
-from tare.parts import cgroups, hostroot, limits, strays
-from tare.parts.container import Container, Place
-from tare.parts.gpu_files import gpu_obstacles, handed_on
-from tare.parts.group import Group, GroupProcess, run_in_group
-from tare.parts.hostroot import Bind
-from tare.parts.identity import identity, is_root, open_files
-from tare.parts.oci import PATH, SLEEPER
-from tare.parts.owner import Owner, boot_id
-from tare.parts.phases import Phases
+from tare.base.errors import TrialError
+from tare.base.host import Completed, Host, InnerHost, Job, Process, Site
+from tare.base.processes import identity, is_root, open_files
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
+from tare.drivers.containers import hostroot
+from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers.oci import PATH, SLEEPER
+from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
+from tare.drivers.nvidia.devices import gpu_obstacles, handed_on
+from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
 
 # Without systemd there is no systemd manager; and one manager everywhere gives the same folders everywhere.
 _PODMAN = ("podman", "--cgroup-manager=cgroupfs")
-_LABEL = "tare.run"
 _PROCESSES = 32768
 _MONITOR_ENDS_WITHIN_S = 0.5
 _CLIENT_ENV = {"PATH": PATH, "HOME": "/root"}  # of the podman command itself
@@ -40,20 +40,31 @@ class Podman(Container):
 
     tried: ClassVar[int | None] = 2
 
-    def obstacles(self, host: Host) -> list[str]:
-        sentences = [*limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
+    def obstacles(self, host: Host) -> list[Ruling]:
+        stopped = [*limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
         if host.run(["podman", "--version"]).code != 0:
-            sentences.append("podman is not installed here: `apt-get install podman` (or your system's way) brings it.")
+            stopped.append(
+                obstacle(
+                    "needs.program",
+                    "podman is not installed here: `apt-get install podman` (or your system's way) brings it.",
+                )
+            )
         elif self.image is not None and host.run([*_PODMAN, "image", "exists", self.image]).code != 0:
-            sentences.append(f"podman has no image {self.image}: `podman pull {self.image}` brings it.")
+            stopped.append(
+                obstacle("needs.image", f"podman has no image {self.image}: run `podman pull {self.image}`.")
+            )
         if not is_root(host):
-            sentences.append("podman is used as root here: without it there is no control group of a known place.")
-        return sentences
+            stopped.append(
+                obstacle(
+                    "needs.root", "podman is used as root here: without it there is no control group of a known place."
+                )
+            )
+        return stopped
 
     def here(self, host: Host) -> dict[str, Json]:
         return {"version": host.run(["podman", "--version"]).out.strip().rpartition(" ")[2]}
 
-    def make(self, host: Host, site: Site) -> Host:
+    def make(self, host: Host, site: Site) -> InnerHost:
         with ExitStack() as stack:
             stack.callback(_remove_groups, host)
             stack.callback(_remove, host, site.name)
@@ -64,7 +75,7 @@ class Podman(Container):
             with phases.timed("open.start"):
                 host.run(["env", "-C", str(site.scratch), *_PODMAN, "start", site.name]).checked()
             pid = _pid(host, site.name)
-            folders = cgroups.folders_of_pid(host, pid)
+            folders = tree.folders_of_pid(host, pid)
             limits.check_held(host, self, folders)
             place = PodmanPlace(host, site.name, Group(host, folders, pid), in_image=self.image is not None)
             if self.image is not None:
@@ -79,9 +90,7 @@ class Podman(Container):
         binds = hostroot.binds(host, site) if self.image is None else hostroot.image_binds(site)
         return [
             f"--name={site.name}",
-            f"--label={_LABEL}={site.name}",
-            f"--label=tare.owner={Owner.me()}",
-            f"--label=tare.boot={boot_id()}",
+            *(f"--label={name}={value}" for name, value in labels(site.name).items()),
             "--hostname=tare",
             "--network=none",
             "--cap-drop=ALL",
@@ -89,15 +98,14 @@ class Podman(Container):
             *([] if self.writable else ["--read-only"]),
             "--read-only-tmpfs=false",
             # Podman would fill them with what the root has there: the host's sockets.
-            "--tmpfs=/tmp:rw,nosuid,nodev,exec,mode=1777,notmpcopyup",
-            "--tmpfs=/run:rw,nosuid,nodev,noexec,mode=755,size=65536k,notmpcopyup",
-            f"--pids-limit={cgroups.PIDS_LIMIT}",
+            *(f"--tmpfs={path}:{options},notmpcopyup" for path, options in TMPFS.items()),
+            f"--pids-limit={tree.PIDS_LIMIT}",
             f"--shm-size={self.shm}b",
             f"--user={identity(host).user}",
             "--workdir=/",
             "--entrypoint=",
             "--log-driver=none",
-            f"--cgroup-parent=/{cgroups.PARENT}",
+            f"--cgroup-parent=/{tree.PARENT}",
             *self._limits(host),
             *(f"--device={file.path}" for file in handed_on(host, self.gpu)),
             *(_mount(bind) for bind in binds),
@@ -120,20 +128,15 @@ class Podman(Container):
 
     @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:
-        listed = host.run([*_PODMAN, "ps", "--all", f"--filter=label={_LABEL}", "--format=json"])
+        listed = host.run([*_PODMAN, "ps", "--all", f"--filter=label={LABEL}", "--format=json"])
         rows = json.loads(listed.out or "[]") if listed.code == 0 else []
-        return [_leftover(row["Id"], row["Labels"]) for row in rows or ()]
+        return [leftover("Podman", row["Id"], row["Labels"]) for row in rows or ()]
 
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
         with ExitStack() as stack:
             stack.callback(_remove_groups, host)
             _remove(host, name)
-
-
-def _leftover(identity: str, labels: Mapping[str, str]) -> Leftover:
-    what = f"the Podman container {identity[:12]}"
-    return Leftover(labels[_LABEL], what, labels.get("tare.owner", ""), labels.get("tare.boot", ""))
 
 
 def _podman(host: Host) -> list[str]:
@@ -158,7 +161,7 @@ def _pid(host: Host, name: str) -> int:
 
 def _remove(host: Host, name: str) -> None:
     """Remove the container that carries our label; one that only has the name is someone else's."""
-    listed = host.run([*_PODMAN, "ps", "--all", "--quiet", "--no-trunc", f"--filter=label={_LABEL}={name}"])
+    listed = host.run([*_PODMAN, "ps", "--all", "--quiet", "--no-trunc", f"--filter=label={LABEL}={name}"])
     if listed.code == 127:  # without podman there is no container of its either
         return
     for found in listed.checked().out.split():
@@ -167,16 +170,16 @@ def _remove(host: Host, name: str) -> None:
 
 def _remove_groups(host: Host) -> None:
     """Podman leaves the group of its monitor behind; one that another container's monitor is in stays."""
-    points = {key: f"{mount.point}/{cgroups.PARENT}/conmon" for key, mount in cgroups.hierarchies(host).items()}
+    points = {key: f"{mount.point}/{tree.PARENT}/conmon" for key, mount in tree.hierarchies(host).items()}
     if points:
         deadline_ns = host.clock.now_ns() + round(_MONITOR_ENDS_WITHIN_S * 1e9)
-        while cgroups.pids(host, points) and host.clock.now_ns() < deadline_ns:
+        while tree.pids(host, points) and host.clock.now_ns() < deadline_ns:
             host.clock.sleep_until(host.clock.now_ns() + 10_000_000)
         host.run(["rmdir", "--", *points.values()])
-    cgroups.remove_parent(host)
+    tree.remove_parent(host)
 
 
-class PodmanPlace(Place):
+class PodmanPlace(ContainerPlace):
     """A running container of Podman; each command comes in by `podman exec`."""
 
     def __init__(self, host: Host, name: str, group: Group, *, in_image: bool) -> None:
@@ -203,6 +206,6 @@ class PodmanPlace(Place):
         itself would heed, nor the name by which leftovers are found, for podman's process is none.
         """
         away = [part for name in _ADDED if name not in env for part in ("-u", name)]
-        said = {name: value for name, value in env.items() if _CLIENTS_OWN.fullmatch(name)}
-        said[strays.VARIABLE] = self.name
-        return ["/usr/bin/env", *away, *(f"{name}={value}" for name, value in said.items())]
+        reported = {name: value for name, value in env.items() if _CLIENTS_OWN.fullmatch(name)}
+        reported[orphans.VARIABLE] = self.name
+        return ["/usr/bin/env", *away, *(f"{name}={value}" for name, value in reported.items())]

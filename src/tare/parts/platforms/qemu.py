@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 import re
 
-from tare.host import LocalHost
-from tare.parts.qemu_machine import Board, QemuGuest
+from tare.base.host import LocalHost
+from tare.drivers.guests.qemu import Board, QemuGuest
 
 # x86: without AVX the libraries take their SSE paths, which emulate far quicker; and most boots crash where the guest
 # uses cmpxchg16b. Arm: without SVE, for the same reason; pointer authentication as in real silicon costs dearly.

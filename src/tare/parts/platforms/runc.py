@@ -7,13 +7,15 @@ from typing import ClassVar, Self
 
 from pydantic import field_validator
 
-from tare.errors import StudyError
-from tare.host import Host, Site
-from tare.parts import limits, oci, seccomp
-from tare.parts.gpu_files import gpu_obstacles, handed_on
-from tare.parts.identity import Identity
-from tare.parts.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
-from tare.parts.oci_runtime import OciContainer, Runtime
+from tare.base.errors import StudyError
+from tare.base.host import Host, Site
+from tare.base.processes import Identity
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.cgroups import limits
+from tare.drivers.containers import isolation, oci
+from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
+from tare.drivers.containers.oci import OciContainer, Runtime
+from tare.drivers.nvidia.devices import gpu_obstacles, handed_on
 from tare.parts.protocols import Json
 
 
@@ -38,14 +40,14 @@ class Runc(OciContainer):
             raise ValueError(f"the layer `user` needs {', '.join(sorted(NEEDED_BY_USER))} with it")
         return tuple(layer for layer in LAYERS if layer in layers)
 
-    def obstacles(self, host: Host) -> list[str]:
-        sentences = [*super().obstacles(host), *gpu_obstacles(host, self.gpu)]
-        if not sentences:
+    def obstacles(self, host: Host) -> list[Ruling]:
+        found = [*super().obstacles(host), *gpu_obstacles(host, self.gpu)]
+        if not found:
             try:
                 self._filter(host)
             except StudyError as error:
-                sentences.append(str(error))
-        return sentences
+                found.append(obstacle("needs.file", str(error)))
+        return found
 
     @classmethod
     def runtime(cls) -> Runtime:
@@ -84,5 +86,5 @@ class Runc(OciContainer):
         machine = host.run(["uname", "-m"]).checked().out.strip()
         held = [] if "capabilities" in self.isolation else held_capabilities(host)
         if self.seccomp_profile is not None:
-            return seccomp.from_file(self.seccomp_profile, machine, held)
-        return seccomp.docker_default(machine)
+            return isolation.from_file(self.seccomp_profile, machine, held)
+        return isolation.docker_default(machine)

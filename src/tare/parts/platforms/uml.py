@@ -8,11 +8,11 @@ import tty
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from tare.host import Host
-from tare.parts.accel import Choice
-from tare.parts.guest import Guest, Room
-from tare.parts.guest_channel import Terminal, Wire
-from tare.parts.kernels import Kernel
+from tare.base.host import Host
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.guests.boot import Kernel
+from tare.drivers.guests.channel import Terminal, Wire
+from tare.drivers.guests.machine import BootContext, Choice, Guest
 from tare.parts.protocols import Json
 
 _PROGRAM = "linux.uml"
@@ -45,54 +45,59 @@ class Uml(Guest):
     def choices(self, host: Host) -> list[Choice]:
         return [Choice("uml", f"{_NOTE}.")]
 
-    def own_obstacles(self, host: Host) -> list[str]:
+    def own_obstacles(self, host: Host) -> list[Ruling]:
         if platform.machine() != "x86_64":
-            return [f"user-mode Linux is for x86 processors; this is {platform.machine()}."]
-        sentences = []
+            return [
+                obstacle("needs.architecture", f"user-mode Linux is for x86 processors; this is {platform.machine()}.")
+            ]
+        found = []
         if self._program(host) is None:
-            sentences.append(
-                f"there is no user-mode kernel here ({self.kernel or _PROGRAM}): `apt-get install user-mode-linux` "
-                "brings it, or name one with `kernel:`."
+            found.append(
+                obstacle(
+                    "needs.guest-kernel",
+                    f"no user-mode kernel here ({self.kernel or _PROGRAM}): `apt-get install user-mode-linux` "
+                    "brings it, or name one with `kernel:`.",
+                )
             )
         if host.run(["busybox"]).code == 127:
-            sentences.append("a guest starts with busybox: `apt-get install busybox-static` brings it.")
+            found.append(obstacle("needs.program", "a guest needs busybox: run `apt-get install busybox-static`."))
         if self.libc is not None and not (self.libc / "libc.so.6").is_file():
-            sentences.append(f"there is no libc.so.6 in {self.libc}.")
-        return sentences
+            found.append(obstacle("needs.file", f"no libc.so.6 in {self.libc}."))
+        return found
 
     def vcpus(self, host: Host) -> int:
         return 1
 
     def _program(self, host: Host) -> str | None:
-        asked = str(self.kernel or _PROGRAM)
-        return host.run(["sh", "-c", 'command -v -- "$1"', "find", asked]).out.strip() or None
+        requested = str(self.kernel or _PROGRAM)
+        return host.run(["sh", "-c", 'command -v -- "$1"', "find", requested]).out.strip() or None
 
     def guest_kernel(self) -> Kernel | None:
         """Its modules, if it has any, are not with those of other kernels."""
         return Kernel(self.kernel or Path(_PROGRAM), "uml")
 
-    def start(self, room: Room) -> Wire:
+    def start(self, boot: BootContext) -> Wire:
         """The line to the agent is a pseudo-terminal whose far end the kernel takes for its serial port."""
         near, far = os.openpty()
         tty.setraw(near)
         tty.setraw(far)
-        room.start(room.share.around(self.command(room, os.ttyname(far))))
+        boot.start(boot.share.around(self.command(boot, os.ttyname(far))))
         os.close(far)
         return Terminal(near)
 
-    def command(self, room: Room, terminal: str) -> tuple[str, ...]:
-        program = self._program(room.host)
+    def command(self, boot: BootContext, terminal: str) -> tuple[str, ...]:
+        program = self._program(boot.host)
         assert program is not None  # an obstacle otherwise
-        ours = {"fs": "hostfs", "source": "none", "options": f"ro,{room.share.folder}"}
+        ours = {"fs": "hostfs", "source": "none", "options": f"ro,{boot.share.folder}"}
         ours |= {"below": "root", "port": "tty:/dev/ttyS0"}
         words = [f"tare.{name}={value}" for name, value in ours.items()]
         kernel = (
-            program, f"mem={self.memory_bytes() >> 20}M", f"initrd={room.initramfs}", "umid=machine",
-            f"uml_dir={room.folder}/", "seccomp=on", "con=null", "con0=null,fd:1", f"ssl0=tty:{terminal}", "quiet",
+            program, f"mem={self.memory_bytes() >> 20}M", f"initrd={boot.initramfs}", "umid=machine",
+            f"uml_dir={boot.folder}/", "seccomp=on", "con=null", "con0=null,fd:1", f"ssl0=tty:{terminal}", "quiet",
             "panic=-1", *words,
         )  # fmt: skip
         libc = "" if self.libc is None else str(self.libc)
-        return ("sh", "-c", _LAUNCH, "uml", str(room.console), libc, *kernel)
+        return ("sh", "-c", _LAUNCH, "uml", str(boot.console), libc, *kernel)
 
-    def machine_facts(self, room: Room) -> dict[str, Json]:
+    def machine_facts(self, boot: BootContext) -> dict[str, Json]:
         return {"root": "hostfs"}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from pydantic import PositiveInt
 
-from tare.host import Host, Scope
-from tare.measures import PositiveSeconds
-from tare.parts.cgroup_files import files_of, own_groups, threads_file
-from tare.parts.file_feed import FileFeed, is_gone, unreadable
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, probe_note
+from tare.base.units import PositiveSeconds
+from tare.drivers.cgroups.files import ThreadSwitches, files_of, own_groups, threads_file
+from tare.drivers.kernel_files import FileFeed, is_gone, unreadable
 from tare.parts.protocols import Feed, Probe, Reading
-from tare.parts.thread_switches import ThreadSwitches
 
 
 class Cgroup(Probe):
@@ -28,8 +28,8 @@ class Cgroup(Probe):
     slow_period_s: PositiveSeconds = 1.0
     """How often the figures that matter as a sum are read: switches, I/O, pressure, peak. The end is always read."""
 
-    def obstacles(self, host: Host) -> list[str]:
-        return unreadable("cgroup", host, "/proc/self/cgroup")
+    def obstacles(self, host: Host) -> list[Ruling]:
+        return unreadable(host, "/proc/self/cgroup")
 
     def open(self, host: Host, scope: Scope) -> Feed:
         limit = self.threads if self.switches else 0
@@ -44,7 +44,13 @@ class CgroupFeed(FileFeed):
         self._limit = thread_limit
         self._switches: ThreadSwitches | None = None
         if not groups:
-            self.lost.append("cgroup: the workload has no group of its own here, so nothing is counted for it alone.")
+            self.lost.append(
+                probe_note(
+                    "probe.not-started",
+                    "cgroup",
+                    "the workload has no group of its own here, so nothing is counted for it alone.",
+                )
+            )
         threads = threads_file(groups)
         if threads is not None and thread_limit:
             self._switches = ThreadSwitches(host, threads, thread_limit)
@@ -54,7 +60,13 @@ class CgroupFeed(FileFeed):
         last = super().close()
         if self._switches is not None and self._switches.most_threads > self._limit:
             most = self._switches.most_threads
-            self.lost.append(f"cgroup: {most} threads in the group, switches counted in {self._limit} of them.")
+            self.lost.append(
+                probe_note(
+                    "probe.limited",
+                    "cgroup",
+                    f"{most} threads in the group, switches counted in {self._limit} of them.",
+                )
+            )
         self._switches = None
         return last
 
@@ -68,7 +80,9 @@ class CgroupFeed(FileFeed):
             return self._switches.poll()
         except OSError as error:
             if is_gone(error):
-                self.lost.append(f"cgroup: its list of threads vanished at {self._age_s():.1f} s.")
+                self.lost.append(
+                    probe_note("probe.file-gone", "cgroup", f"its list of threads vanished at {self._age_s():.1f} s.")
+                )
                 self._switches = None
             else:
                 self.errors["threads"] += 1

@@ -6,10 +6,21 @@ import os
 from collections.abc import Sequence
 from itertools import repeat
 
-from tare.host import Host, Scope
-from tare.measures import Channel
-from tare.parts.file_feed import FileFeed, KernelFile, unreadable
-from tare.parts.procfs import Field, Keyed, Rising, make_reading, number, pressure, whole
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling
+from tare.base.units import Channel
+from tare.drivers.kernel_files import (
+    Field,
+    FileFeed,
+    KernelFile,
+    Keyed,
+    Rising,
+    make_reading,
+    number,
+    pressure,
+    unreadable,
+    whole,
+)
 from tare.parts.protocols import Feed, Probe, Reading
 
 STAT = "/proc/stat"
@@ -34,8 +45,8 @@ class Cpu(Probe):
     frequency: bool = False
     """The clock of each core, where the kernel tells; off, because asking may wake an idle core."""
 
-    def obstacles(self, host: Host) -> list[str]:
-        return unreadable("cpu", host, STAT)
+    def obstacles(self, host: Host) -> list[Ruling]:
+        return unreadable(host, STAT)
 
     def open(self, host: Host, scope: Scope) -> Feed:
         files = [KernelFile(STAT, self._parser), KernelFile("/proc/pressure/cpu", pressure(_PRESSURE), slow=True)]

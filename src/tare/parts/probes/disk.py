@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from itertools import repeat
 from operator import itemgetter, mul
 
-from tare.host import Host, Scope
-from tare.measures import Channel
-from tare.parts import loop_medium
-from tare.parts.file_feed import FileFeed, KernelFile, unreadable
-from tare.parts.procfs import make_reading, whole
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import Channel
+from tare.drivers.kernel_files import FileFeed, KernelFile, make_reading, unreadable, whole
+from tare.drivers.storage import placing
 from tare.parts.protocols import Feed, Probe, Reading
 
 DISKSTATS = "/proc/diskstats"
@@ -40,12 +40,15 @@ class Disk(Probe):
     devices: tuple[str, ...] | None = None
     """Only these, by kernel name; partitions and loop devices are watched only if named here."""
 
-    def obstacles(self, host: Host) -> list[str]:
-        if obstacles := unreadable("disk", host, DISKSTATS):
+    def obstacles(self, host: Host) -> list[Ruling]:
+        if obstacles := unreadable(host, DISKSTATS):
             return obstacles
         here = _names(host.read(DISKSTATS))
         return [
-            f"disk: there is no block device {name!r} on {host.name}; there are {', '.join(here) or 'none'}."
+            obstacle(
+                "needs.hardware",
+                f"no block device {name!r} on {host.name}. Available: {', '.join(here) or 'none'}.",
+            )
             for name in self.devices or ()
             if name not in here
         ]
@@ -95,7 +98,7 @@ def _called(host: Host, name: str) -> str | None:
     """What a device is called; None if it is no disk: only whole ones have a folder in /sys/block."""
     folder = f"/sys/block/{name.replace('/', '!')}"
     if name.startswith("loop"):
-        return "storage" if _text(host, f"{folder}/loop/backing_file").strip() == str(loop_medium.image()) else None
+        return "storage" if _text(host, f"{folder}/loop/backing_file").strip() == str(placing.image()) else None
     if name.startswith(_NOT_DISKS):
         return None
     return name if _text(host, f"{folder}/size") else None

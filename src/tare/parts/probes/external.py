@@ -12,10 +12,10 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from tare.host import Host, Scope
-from tare.measures import Channel, PositiveSeconds
-from tare.parts.line_child import LineChild
-from tare.parts.meter_rows import Layout
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, obstacle, probe_note
+from tare.base.units import Channel, PositiveSeconds
+from tare.drivers.sensors.meters import Layout, LineChild
 from tare.parts.protocols import Feed, Probe, Reading
 
 POWER = "external.power_w"
@@ -52,19 +52,23 @@ class External(Probe):
             raise ValueError("what a command prints has no header and no times: give its column by a number")
         return self
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         if self.command:
             found = shutil.which(self.command[0])
-            return [] if found else [f"external: there is no command {self.command[0]!r} on {host.name}."]
+            return [] if found else [obstacle("needs.program", f"no command {self.command[0]!r} on {host.name}.")]
         if self.file is None:
-            return ["external: name the `file` that a meter's program writes, or a `command` that prints watts."]
+            return [
+                obstacle(
+                    "needs.value", "name the `file` that a meter's program writes, or a `command` that prints watts."
+                )
+            ]
         try:
             if first := _first_line(self.file):
                 self._layout().placed(first)
         except OSError as error:
-            return [f"external: {self.file} cannot be read: {error.strerror}."]
+            return [obstacle("needs.file", f"{self.file} cannot be read: {error.strerror}.")]
         except ValueError as error:
-            return [f"external: in {self.file} {error}."]
+            return [obstacle("needs.file", f"in {self.file} {error}.")]
         return []
 
     def open(self, host: Host, scope: Scope) -> Feed:
@@ -101,7 +105,7 @@ class _Rows:
     def __init__(self, layout: Layout, about: str) -> None:
         self.channels: tuple[Channel, ...] = (Channel(POWER, "W", "gauge", about),)
         self.errors: Counter[str] = Counter()
-        self.lost: list[str] = []
+        self.lost: list[Ruling] = []
         self._layout = layout
 
     def _reading(self, t_ns: int, row: str) -> list[Reading]:
@@ -181,7 +185,7 @@ class TableFeed(_Rows):
             self._layout = self._layout.placed(text.removeprefix("\ufeff"))
         except ValueError as error:
             self._spoilt = True
-            self.lost.append(f"external: in {self._file} {error}.")
+            self.lost.append(probe_note("probe.file-unreadable", "external", f"in {self._file} {error}."))
 
     def _timed(self, row: str, now_ns: int, wall_s: float) -> list[Reading]:
         if self._layout.time is None:
@@ -251,4 +255,10 @@ class CommandFeed(_Rows):
         self.errors["command"] += 1
         self._failures += 1
         if self._failures == _FAILURES:
-            self.lost.append(f"external: `{self._argv[0]}` {why}, {_FAILURES} times in a row; it is not run again.")
+            self.lost.append(
+                probe_note(
+                    "probe.ended",
+                    "external",
+                    f"`{self._argv[0]}` {why}, {_FAILURES} times in a row; it is not run again.",
+                )
+            )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tare.host import Host, Scope
-from tare.measures import Channel, PositiveSeconds
-from tare.parts import integrated_gpu
-from tare.parts.core_list import cores
-from tare.parts.file_feed import FileFeed, KernelFile
-from tare.parts.procfs import number
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import Channel, PositiveSeconds, cores
+from tare.drivers.kernel_files import FileFeed, KernelFile, number
+from tare.drivers.nvidia import devices
+from tare.drivers.sensors.folders import text_of, within
 from tare.parts.protocols import Feed, Probe
-from tare.parts.sensor_folders import text_of, within
 
 _CPUS = "/sys/devices/system/cpu"
 _MEMORY = (  # root only; Xavier and Orin, Nano and TX2, a mainline kernel
@@ -29,12 +28,21 @@ class Frequency(Probe):
     period: PositiveSeconds = 0.5
     """How often they are read; asking may wake an idle core."""
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         try:
             found = within(_ANSWER_S, lambda: any(text_of(host, file.path) is not None for file in files_of(host)))
         except TimeoutError:
-            return [f"frequency: {host.name} gave no answer within {_ANSWER_S:g} s."]
-        return [] if found else [f"frequency: {host.name} tells no clocks (no cpufreq, no devfreq of a Jetson's GPU)."]
+            return [obstacle("device.silent", f"{host.name} gave no answer within {_ANSWER_S:g} s.")]
+        return (
+            []
+            if found
+            else [
+                obstacle(
+                    "needs.hardware",
+                    f"{host.name} reports no clock frequencies (no cpufreq, no devfreq of a Jetson's GPU).",
+                )
+            ]
+        )
 
     def open(self, host: Host, scope: Scope) -> Feed:
         return FileFeed("frequency", host, files_of(host), round(self.period * 1e9))
@@ -45,7 +53,7 @@ def files_of(host: Host) -> Iterator[KernelFile]:
     for core in _cores(host):
         channel = Channel(f"frequency.cpu{core}_hz", "Hz", "gauge", "scaling_cur_freq of the core")
         yield KernelFile(f"{_CPUS}/cpu{core}/cpufreq/scaling_cur_freq", number(channel, 1000), slow=True)
-    yield from integrated_gpu.clock_files(Channel("frequency.gpu_hz", "Hz", "gauge", "devfreq of the GPU"))
+    yield from devices.clock_files(Channel("frequency.gpu_hz", "Hz", "gauge", "devfreq of the GPU"))
     for path in _MEMORY:
         channel = Channel("frequency.memory_hz", "Hz", "gauge", "clock of the memory controller")
         yield KernelFile(path, number(channel), slow=True)

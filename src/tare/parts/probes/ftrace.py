@@ -36,10 +36,11 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field as Setting
 
-from tare.errors import ObstacleError
-from tare.host import Host, Scope
-from tare.measures import SizeBytes
-from tare.parts import tracefs
+from tare.base.errors import ObstacleError
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import SizeBytes
+from tare.drivers.tracing import tracefs
 from tare.parts.protocols import Feed, Recorder, Table
 
 Family: TypeAlias = Literal["writeback", "block", "faults", "sched", "syscalls"]
@@ -85,29 +86,32 @@ class Ftrace(Recorder):
     limit: SizeBytes = 4 << 30
     """The trace ends early where its raw files get larger than this."""
 
-    def obstacles(self, host: Host) -> list[str]:
-        if found := tracefs.obstacles(host, "ftrace"):
+    def obstacles(self, host: Host) -> list[Ruling]:
+        if found := tracefs.obstacles(host):
             return found
         here = self._present(host)
         if here is None:
-            return ["ftrace: tracefs cannot be mounted here, so the kernel's events cannot be seen."]
+            return [obstacle("needs.kernel", "tracefs cannot be mounted here, so the kernel's events cannot be seen.")]
         return [
-            f"ftrace: this kernel has no event {' or '.join(map(_colon, names))}{_ELSE.get(family, '')}; "
-            f"leave {family} out of `families`."
+            obstacle(
+                "needs.kernel",
+                f"this kernel has no event {' or '.join(map(_colon, names))}{_ELSE.get(family, '')}; "
+                f"leave {family} out of `families`.",
+            )
             for family in self.families
             for names in FAMILIES[family]
             if here.isdisjoint(names)
         ]
 
     def record(self, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
-        from tare.parts import ftrace_feed
+        from tare.drivers.tracing import ftrace_feed
 
         tracefs.remove_dead(host)
         instance = tracefs.open_instance(host, "ftrace")
         missing = [names for names in self._wanted() if not any(instance.has(f"events/{name}") for name in names)]
         if missing:
             instance.remove()
-            raise ObstacleError("ftrace cannot record what was asked for.", self.obstacles(host))
+            raise ObstacleError("ftrace cannot record what is requested.", self.obstacles(host))
         chosen = [next(name for name in names if instance.has(f"events/{name}")) for names in self._wanted()]
         chosen += [name for name in _ABOUT_TASKS if instance.has(f"events/{name}")]
         return ftrace_feed.start(
@@ -119,8 +123,7 @@ class Ftrace(Recorder):
         import numpy as np
 
         from tare.traces.decode import lost_events
-        from tare.traces.recording import open_folder
-        from tare.traces.tables import ABOUT_TASKS, tables
+        from tare.traces.recording import ABOUT_TASKS, open_folder, tables
 
         recording = open_folder(folder)
         for chunk in tables(recording, without=ABOUT_TASKS):

@@ -19,14 +19,16 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
-from tare.errors import DeviceLost, TareError
-from tare.host import Host, Scope
-from tare.measures import Channel, parse_share
-from tare.parts import integrated_gpu, nvml
-from tare.parts.file_feed import FileFeed
-from tare.parts.nvml import Gpu as Device
+from tare.base.errors import DeviceLost, TareError
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, obstacle, probe_note
+from tare.base.units import Channel, parse_share
+from tare.drivers.cgroups.orphans import VARIABLE
+from tare.drivers.kernel_files import FileFeed
+from tare.drivers.nvidia import devices as integrated_gpu
+from tare.drivers.nvidia import nvml
+from tare.drivers.nvidia.nvml import Gpu as Device
 from tare.parts.protocols import Feed, Probe, Reading
-from tare.parts.strays import VARIABLE
 
 SLOW_PERIOD_S = 1.0
 INSTANT = "NVML_FI_DEV_POWER_INSTANT: instant, a new value every 100 ms"
@@ -40,9 +42,9 @@ class Gpu(Probe):
     share: Annotated[float, BeforeValidator(parse_share), Field(gt=0, le=1)] = 0.012
     """So much of a core may be spent on asking the driver of each GPU; where answers are dear, they are fewer."""
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         why = nvml.trouble(host)
-        return [] if why is None or integrated_gpu.is_there(host) else [f"gpu: {why.rstrip('.')}."]
+        return [] if why is None or integrated_gpu.is_there(host) else [obstacle("needs.gpu", f"{why.rstrip('.')}.")]
 
     def open(self, host: Host, scope: Scope) -> Feed:
         try:
@@ -70,7 +72,7 @@ class GpuFeed:
 
     def __init__(self, host: Host, devices: Iterable[Device], share: float) -> None:
         self.errors: Counter[str] = Counter()  # channel -> reads that failed
-        self.lost: list[str] = []  # sentences: what could not be watched to the end
+        self.lost: list[Ruling] = []  # what could not be watched to the end
         self._host = host
         self._watched = [_Watched(host, device, share) for device in devices]
         self.channels: tuple[Channel, ...] = tuple(c for one in self._watched for c in one.channels())
@@ -94,7 +96,7 @@ class GpuFeed:
                 values = self._values(group)
             except DeviceLost as error:
                 one.is_lost = True
-                self.lost.append(f"gpu: {error}")
+                self.lost.append(probe_note(error.code, "gpu", str(error)))
                 break
             readings += [Reading(now_ns(), name, value) for name, value in values.items()]
             group.was_read(now_ns(), time.thread_time() - begin_s)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tare.host import Host, Scope
-from tare.measures import Channel
-from tare.parts.file_feed import FileFeed, KernelFile, unreadable
-from tare.parts.procfs import Field, keyed
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling
+from tare.base.units import Channel
+from tare.drivers.kernel_files import Field, FileFeed, KernelFile, keyed, unreadable
 from tare.parts.protocols import Feed, Probe
 
 MEMINFO = "/proc/meminfo"
@@ -41,8 +41,8 @@ class Memory(Probe):
 
     may_block = False  # counters in the kernel's memory
 
-    def obstacles(self, host: Host) -> list[str]:
-        return unreadable("memory", host, MEMINFO)
+    def obstacles(self, host: Host) -> list[Ruling]:
+        return unreadable(host, MEMINFO)
 
     def open(self, host: Host, scope: Scope) -> Feed:
         sizes = KernelFile(MEMINFO, keyed(*_SIZES, after=":", unit=" kB"))

@@ -7,12 +7,12 @@ from typing import Self
 
 from pydantic import PositiveInt
 
-from tare.host import Host, LocalHost, Scope
-from tare.measures import Channel, PositiveSeconds
-from tare.parts.absolute_path import AbsolutePath
-from tare.parts.cache_sample import Sample, drawn
+from tare.base.host import Host, LocalHost, Scope
+from tare.base.rulings import Ruling, obstacle, probe_note
+from tare.base.units import Channel, PositiveSeconds
+from tare.drivers.storage.folders import AbsolutePath
+from tare.drivers.storage.residency import Residency, Sample, drawn, residency
 from tare.parts.protocols import Feed, Probe, Reading
-from tare.parts.residency import Residency, residency
 
 _RESIDENT = Channel("page_cache.resident_bytes", "bytes", "gauge", "of the data set; estimated where it is sampled")
 _SHARE = Channel("page_cache.share", "share", "gauge", "of the data set that is in memory")
@@ -31,10 +31,10 @@ class PageCache(Probe):
     period: PositiveSeconds = 1.0
     """How often, at most."""
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         if not isinstance(host, LocalHost):
-            return [f"page_cache: it watches files of the device itself, not of {host.name}."]
-        return [f"page_cache: there is no {path} to watch." for path in self.paths if not path.exists()]
+            return [obstacle("needs.outermost", f"it watches files of the device itself, not of {host.name}.")]
+        return [obstacle("needs.file", f"no {path} to watch.") for path in self.paths if not path.exists()]
 
     def aimed(self, inputs: tuple[Path, ...]) -> Self:
         return self if self.paths else self.model_copy(update={"paths": tuple(dict.fromkeys(inputs))})
@@ -48,18 +48,28 @@ class PageCacheFeed:
 
     def __init__(self, host: Host, paths: tuple[Path, ...], most: int, period_ns: int) -> None:
         self.channels: tuple[Channel, ...] = ()
-        self.lost: list[str] = []
+        self.lost: list[Ruling] = []
         self._host, self._period_ns = host, period_ns
         self._due_ns = host.clock.now_ns()
         self._sample = Sample((), 0)
         try:
             self._sample = drawn(paths, most)
         except OSError as error:
-            self.lost.append(f"page_cache: {error.filename} cannot be watched: {error.strerror}.")
+            self.lost.append(
+                probe_note(
+                    "probe.file-unreadable", "page_cache", f"{error.filename} cannot be watched: {error.strerror}."
+                )
+            )
         if self._sample.pieces:
             self.channels = _CHANNELS
         elif not self.lost:
-            self.lost.append("page_cache: the workload names no files that it reads; name them in `paths`.")
+            self.lost.append(
+                probe_note(
+                    "probe.not-started",
+                    "page_cache",
+                    "the workload names no files that it reads; name them in `paths`.",
+                )
+            )
 
     def poll(self) -> list[Reading]:
         now_ns = self._host.clock.now_ns()
@@ -90,7 +100,13 @@ class PageCacheFeed:
 
     def _give_up(self) -> list[Reading]:
         """What this user may not know is absent, and said once."""
-        self.lost.append("page_cache: the kernel tells only the owner of a file, or root, how much of it is in memory.")
+        self.lost.append(
+            probe_note(
+                "probe.file-unreadable",
+                "page_cache",
+                "only root and the owner of a file can read how much of it is in memory.",
+            )
+        )
         self._sample.close()
         self._sample = Sample((), 0)
         return []

@@ -21,10 +21,11 @@ from typing import Any
 
 from pydantic import Field as Setting
 
-from tare.host import Host, Scope
-from tare.measures import SizeBytes
-from tare.parts import tracefs
-from tare.parts.identity import is_root
+from tare.base.host import Host, Scope
+from tare.base.processes import is_root
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import SizeBytes
+from tare.drivers.tracing import tracefs
 from tare.parts.protocols import Feed, Recorder, Table
 
 _EVENT = r"^[a-z0-9_]+:[a-z0-9_]+$"
@@ -45,22 +46,25 @@ class Perf(Recorder):
     limit: SizeBytes = 512 << 20
     """Recording stops when its files are this large; what comes later is not counted, and the record says so."""
 
-    def obstacles(self, host: Host) -> list[str]:
-        sentences = []
+    def obstacles(self, host: Host) -> list[Ruling]:
+        stopped = []
         if not is_root(host):
-            sentences.append("perf: watching every process needs root (or CAP_PERFMON): run as root.")
+            stopped.append(obstacle("needs.root", "watching every process needs root (or CAP_PERFMON): run as root."))
         if host.run(["test", "-e", "/proc/sys/kernel/perf_event_paranoid"]).code != 0:
-            sentences.append("perf: this kernel has no perf events (CONFIG_PERF_EVENTS).")
-        if self._recorded() and (why := _without_program(host)):
-            sentences.append(why)
-        if not sentences and self.callgraphs and not _is_there(host, self.callgraphs):
-            sentences.append(
-                f"perf: this kernel has no event {self.callgraphs}; name another one, or null, as `callgraphs`."
+            stopped.append(obstacle("needs.kernel", "this kernel has no perf events (CONFIG_PERF_EVENTS)."))
+        if self._recorded():
+            stopped += _without_program(host)
+        if not stopped and self.callgraphs and not _is_there(host, self.callgraphs):
+            stopped.append(
+                obstacle(
+                    "needs.kernel",
+                    f"this kernel has no event {self.callgraphs}; name another one, or null, as `callgraphs`.",
+                )
             )
-        return sentences
+        return stopped
 
     def record(self, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
-        from tare.parts.perf_feed import PerfFeed
+        from tare.drivers.tracing.perf_feed import PerfFeed
 
         tracefs.remove_dead(host)
         return PerfFeed(host, scopes, folder, events=self._recorded(), limit_bytes=self.limit)
@@ -71,18 +75,18 @@ class Perf(Recorder):
         return [*chosen, self.callgraphs] if self.callgraphs else chosen
 
     def tables(self, folder: Path) -> Iterator[Table]:
-        from tare.parts import perf_record
-        from tare.parts.perf_feed import META
-        from tare.traces import perf_tables
+        from tare.drivers.tracing import perf_feed
+        from tare.drivers.tracing.perf_feed import META
+        from tare.traces import perf
 
-        kept = perf_tables.Kept(folder, META)
-        yield Table("counters", perf_tables.counters(kept))
+        kept = perf.Kept(folder, META)
+        yield Table("counters", perf.counters(kept))
         if lost := sum(ring.lost for ring in kept.rings):
             yield Table("lost", {"what": ["switches"], "events": [lost]})
-        if (folder / perf_record.DATA).exists():
+        if (folder / perf_feed.DATA).exists():
             threads = [] if self.everyone else kept.threads(without=("host", "tare"))
-            samples = perf_record.read(folder / perf_record.DATA, threads)
-            for name, columns in perf_tables.sample_tables(samples, kept.roles):
+            samples = perf_feed.read(folder / perf_feed.DATA, threads)
+            for name, columns in perf.sample_tables(samples, kept.roles):
                 yield Table(name, columns)
 
     def figures(self, tables: Mapping[str, Mapping[str, Any]], steps: int | None) -> dict[str, float]:
@@ -102,14 +106,15 @@ def _is_there(host: Host, event: str) -> bool:
     return found is None or path in found
 
 
-def _without_program(host: Host) -> str | None:
-    asked = host.run(["perf", "--version"])
-    if asked.code == 0:
-        return None
-    return (
-        "perf: page faults and call graphs need the `perf` program (`apt-get install linux-perf`, or your system's "
+def _without_program(host: Host) -> list[Ruling]:
+    requested = host.run(["perf", "--version"])
+    if requested.code == 0:
+        return []
+    sentence = (
+        "page faults and call graphs need the `perf` program (`apt-get install linux-perf`, or your system's "
         "way); `perf: {faults: false, callgraphs: null}` counts without it."
     )
+    return [obstacle("needs.program", sentence)]
 
 
 def _counted(table: Mapping[str, Any], steps: int | None) -> dict[str, float]:

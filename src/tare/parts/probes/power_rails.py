@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from tare.host import Host, Scope
-from tare.measures import Channel, PositiveSeconds
-from tare.parts.file_feed import is_gone
-from tare.parts.line_child import LineChild
-from tare.parts.module_power import module_rails, rails_beside_total_w
-from tare.parts.power_monitors import Rail, rails_of
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, obstacle, probe_note
+from tare.base.units import Channel, PositiveSeconds
+from tare.drivers.kernel_files import is_gone
+from tare.drivers.sensors.folders import channel_word, within
+from tare.drivers.sensors.meters import LineChild
+from tare.drivers.sensors.rails import Rail, module_rails, parse_line, rails_beside_total_w, rails_of
 from tare.parts.protocols import Feed, Probe, Reading
-from tare.parts.sensor_folders import channel_word, within
-from tare.parts.tegrastats import parse_line
 
 TOTAL = "power_rails.total_w"
 OTHERS = "power_rails.others_w"
@@ -29,14 +28,20 @@ class PowerRails(Probe):
     period: PositiveSeconds = 0.1
     """How often the rails are read; the monitors themselves give a new value every few milliseconds to a second."""
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         try:
             found = within(_ANSWER_S, lambda: bool(rails_of(host)) or _has_tegrastats(host))
         except TimeoutError:
-            return [f"power_rails: the power monitors of {host.name} gave no answer within {_ANSWER_S:g} s."]
+            return [
+                obstacle("device.silent", f"the power monitors of {host.name} gave no answer within {_ANSWER_S:g} s.")
+            ]
         if found:
             return []
-        return [f"power_rails: {host.name} shows no power monitors (INA3221), and there is no tegrastats on it."]
+        return [
+            obstacle(
+                "needs.hardware", f"{host.name} shows no power monitors (INA3221), and there is no tegrastats on it."
+            )
+        ]
 
     def open(self, host: Host, scope: Scope) -> Feed:
         rails = rails_of(host)
@@ -80,7 +85,7 @@ class RailsFeed:
 
     def __init__(self, host: Host, rails: Iterable[Rail], period_ns: int) -> None:
         self.errors: Counter[str] = Counter()  # rail -> reads that gave nothing usable
-        self.lost: list[str] = []
+        self.lost: list[Ruling] = []
         self._host, self._period_ns = host, period_ns
         self._start_ns = self._due_ns = host.clock.now_ns()
         self._rails = {rail.name: rail for rail in rails}
@@ -88,7 +93,13 @@ class RailsFeed:
         windows_ms = [rail.window_ms for rail in self._rails.values() if rail.window_ms is not None]
         self.channels = channels_of(self._rails, max(windows_ms, default=None))
         if self._rails and not self._parts:
-            self.lost.append(f"power_rails: which of {', '.join(self._rails)} make up the module is not known here.")
+            self.lost.append(
+                probe_note(
+                    "probe.limited",
+                    "power_rails",
+                    f"which of {', '.join(self._rails)} make up the module is not known here.",
+                )
+            )
 
     @property
     def due_ns(self) -> int:
@@ -124,7 +135,13 @@ class RailsFeed:
             return
         at_s = (self._host.clock.now_ns() - self._start_ns) / 1e9
         what = "it and the module's power are" if name in self._parts else "it is"
-        self.lost.append(f"power_rails: the monitor of {name} vanished at {at_s:.1f} s; {what} missing from then on.")
+        self.lost.append(
+            probe_note(
+                "probe.file-gone",
+                "power_rails",
+                f"the monitor of {name} vanished at {at_s:.1f} s; {what} missing from then on.",
+            )
+        )
         del self._rails[name]
 
 
@@ -133,25 +150,31 @@ class TegrastatsFeed:
 
     def __init__(self, host: Host, period_s: float) -> None:
         self.errors: Counter[str] = Counter()
-        self.lost: list[str] = []
+        self.lost: list[Ruling] = []
         self._host = host
         self._child = LineChild(["tegrastats", "--interval", str(max(1, round(period_s * 1000)))], host.clock)
         self._child.wait_for_a_line(_ANSWER_S)
         self._waiting = self._child.lines()
-        first = [said["rails_w"] for _, line in self._waiting if (said := parse_line(line)) and "rails_w" in said]
+        first = [
+            reported["rails_w"] for _, line in self._waiting if (reported := parse_line(line)) and "rails_w" in reported
+        ]
         names = first[0] if first else {}
         self._parts, self._count = module_rails(names), len(names)
         self.channels = channels_of(names)
         self._ended = False
         if not first:
-            self.lost.append(f"power_rails: tegrastats named no rail within {_ANSWER_S:g} s.")
+            self.lost.append(
+                probe_note("probe.not-started", "power_rails", f"tegrastats named no rail within {_ANSWER_S:g} s.")
+            )
 
     def poll(self) -> list[Reading]:
         lines, self._waiting = [*self._waiting, *self._child.lines()], []
         readings = [reading for t_ns, line in lines for reading in self._understood(t_ns, line)]
         if self._child.code is not None and not self._ended:
             self._ended = True
-            self.lost.append(f"power_rails: tegrastats ended by itself with code {self._child.code}.")
+            self.lost.append(
+                probe_note("probe.ended", "power_rails", f"tegrastats ended by itself with code {self._child.code}.")
+            )
         return readings
 
     def close(self) -> list[Reading]:
@@ -162,9 +185,9 @@ class TegrastatsFeed:
         return last
 
     def _understood(self, t_ns: int, line: str) -> list[Reading]:
-        said = parse_line(line)
-        if said is None or "rails_w" not in said:
+        reported = parse_line(line)
+        if reported is None or "rails_w" not in reported:
             self.errors["tegrastats"] += 1
             return []
-        known = {name: watts for name, watts in said["rails_w"].items() if watts >= 0}
+        known = {name: watts for name, watts in reported["rails_w"].items() if watts >= 0}
         return readings_of(t_ns, known, self._parts, self._count)

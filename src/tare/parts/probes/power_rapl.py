@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tare.host import Host, Scope
-from tare.measures import Channel
-from tare.parts.energy_counter import EnergyCounter
-from tare.parts.file_feed import is_gone
-from tare.parts.procfs import whole
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, obstacle, probe_note
+from tare.base.units import Channel
+from tare.drivers.kernel_files import is_gone, whole
+from tare.drivers.sensors.folders import Folder, folders, text_of, told_apart
+from tare.drivers.sensors.meters import EnergyCounter
 from tare.parts.protocols import Feed, Probe, Reading
-from tare.parts.sensor_folders import Folder, folders, text_of, told_apart
 
 TOTAL = Channel("power_rapl.total_j", "J", "counter", "all packages, and the memory beside them; not the socket")
 # What a sum over time must know: a counter that was put right after a reset lacks the energy of these seconds.
@@ -36,15 +36,20 @@ class Zone(NamedTuple):
 class PowerRapl(Probe):
     """Energy of each package of the processor and of its parts, and their sum, from the first reading on."""
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         zones = zones_of(host)
         if not zones:
-            return [f"power_rapl: CPU energy is not measured: {host.name} has no RAPL zones in /sys/class/powercap."]
+            return [
+                obstacle(
+                    "needs.hardware",
+                    f"CPU energy is not measured: {host.name} has no RAPL zones in /sys/class/powercap.",
+                )
+            ]
         try:
             host.read(f"{zones[0].path}/energy_uj")
         except OSError as error:
             why = error.strerror or "it cannot be read"
-            return [f"power_rapl: CPU energy is not measured: root is needed since CVE-2020-8694 ({why})."]
+            return [obstacle("needs.root", f"CPU energy is not measured: root is needed since CVE-2020-8694 ({why}).")]
         return []
 
     def open(self, host: Host, scope: Scope) -> Feed:
@@ -68,7 +73,7 @@ class RaplFeed:
 
     def __init__(self, host: Host, zones: list[Zone]) -> None:
         self.errors: Counter[str] = Counter()  # zone -> reads that gave nothing usable
-        self._lost: list[str] = []
+        self._lost: list[Ruling] = []
         self._host = host
         self._zones: dict[str, Zone] = {}
         self._counters: dict[str, EnergyCounter] = {}
@@ -84,10 +89,14 @@ class RaplFeed:
         self.channels += ((TOTAL,) if self._summed else ()) + ((DROPPED,) if self._zones else ())
 
     @property
-    def lost(self) -> list[str]:
+    def lost(self) -> list[Ruling]:
         return self._lost + [
-            f"power_rapl: {word} fell back or jumped {counter.dropped} times; the energy of {counter.dropped_s:.1f} s "
-            f"is not counted, and the rest is partial."
+            probe_note(
+                "probe.limited",
+                "power_rapl",
+                f"{word} fell back or jumped {counter.dropped} times; the energy of {counter.dropped_s:.1f} s "
+                f"is not counted, and the rest is partial.",
+            )
             for word, counter in self._counters.items()
             if counter.dropped
         ]
@@ -122,16 +131,18 @@ class RaplFeed:
         try:
             whole(self._host.read(f"{zone.path}/energy_uj"))
         except OSError as error:
-            self._lost.append(f"power_rapl: {zone.name} cannot be read: {error.strerror or 'there is no counter'}.")
+            sentence = f"{zone.name} cannot be read: {error.strerror or 'there is no counter'}."
+            self._lost.append(probe_note("probe.file-unreadable", "power_rapl", sentence))
             return False
         except ValueError:
-            self._lost.append(f"power_rapl: {zone.name} holds no number.")
+            self._lost.append(probe_note("probe.file-unreadable", "power_rapl", f"{zone.name} holds no number."))
             return False
         return True
 
     def _fail(self, word: str, error: Exception) -> None:
         if isinstance(error, OSError) and is_gone(error):
-            self._lost.append(f"power_rapl: {word} vanished; its energy, and the total, end there.")
+            sentence = f"{word} vanished; its energy, and the total, end there."
+            self._lost.append(probe_note("probe.file-gone", "power_rapl", sentence))
             del self._zones[word]
         else:
             self.errors[word] += 1

@@ -7,7 +7,7 @@ Tables:
 - `syscalls`: t_ns, role, name, count, total_s, max_s, errors. Sums of a tenth of a second each, which begins at t_ns
   (CLOCK_MONOTONIC); a call belongs to the one in which it was entered. `total_s` and `max_s` are from entry to exit,
   waiting included, and need the exit to have been seen; `errors` are calls that returned an error. Names are those of
-  this architecture (tare.traces.syscall_names); a number that is not known there is `#<number>`. Calls of 32-bit
+  this architecture (tare.traces.syscalls); a number that is not known there is `#<number>`. Calls of 32-bit
   programs on a 64-bit kernel are named as if they were 64-bit ones.
 - `lost`: what, events. Only where the buffer was too small: then all counts are at least.
 """
@@ -20,10 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tare.errors import ObstacleError
-from tare.host import Host, Scope
-from tare.measures import Channel, SizeBytes
-from tare.parts import tracefs
+from tare.base.errors import ObstacleError
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import Channel, SizeBytes
+from tare.drivers.tracing import tracefs
 from tare.parts.protocols import Feed, Reading, Recorder, Table
 
 EVENTS = ("raw_syscalls/sys_enter", "raw_syscalls/sys_exit")
@@ -41,18 +42,18 @@ class Syscalls(Recorder):
     limit: SizeBytes = 4 << 30
     """The trace ends early where its raw files get larger than this."""
 
-    def obstacles(self, host: Host) -> list[str]:
-        if found := tracefs.obstacles(host, "syscalls"):
+    def obstacles(self, host: Host) -> list[Ruling]:
+        if found := tracefs.obstacles(host):
             return found
         here = tracefs.present(host, [f"events/{event}" for event in EVENTS])
         if here is None:
-            return ["syscalls: tracefs cannot be mounted here, so system calls cannot be seen."]
+            return [obstacle("needs.kernel", "tracefs cannot be mounted here, so system calls cannot be seen.")]
         if len(here) < len(EVENTS):
-            return ["syscalls: this kernel has no raw_syscalls events (CONFIG_FTRACE_SYSCALLS)."]
+            return [obstacle("needs.kernel", "this kernel has no raw_syscalls events (CONFIG_FTRACE_SYSCALLS).")]
         return []
 
     def record(self, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
-        from tare.parts import ftrace_feed
+        from tare.drivers.tracing import ftrace_feed
 
         tracefs.remove_dead(host)
         instance = tracefs.open_instance(host, "syscalls")
@@ -61,14 +62,16 @@ class Syscalls(Recorder):
             raise ObstacleError("system calls cannot be recorded.", self.obstacles(host))
         (folder / _MACHINE).write_text(json.dumps(platform.machine()))
         chosen = [*EVENTS, *(event for event in _ABOUT_TASKS if instance.has(f"events/{event}"))]
-        return UnderOurName(
-            ftrace_feed.start(host, scopes, folder, instance, chosen, buffer_bytes=self.buffer, limit_bytes=self.limit)
-        )
+        trace = ftrace_feed.start(
+            host, scopes, folder, instance, chosen,
+            buffer_bytes=self.buffer, limit_bytes=self.limit, probe=self.part_name(),
+        )  # fmt: skip
+        return UnderOurName(trace)
 
     def tables(self, folder: Path) -> Iterator[Table]:
         from tare.traces.decode import lost_events
         from tare.traces.recording import open_folder
-        from tare.traces.syscall_table import syscall_columns
+        from tare.traces.syscalls import syscall_columns
 
         recording = open_folder(folder)
         yield Table("syscalls", syscall_columns(recording, json.loads((folder / _MACHINE).read_text()), BIN_NS))
@@ -87,7 +90,7 @@ class Syscalls(Recorder):
 
 
 class UnderOurName:
-    """A trace's feed whose words name this probe; the `ftrace` probe may run beside it with readings of its own."""
+    """A trace's feed without its readings; the `ftrace` probe may run beside it with readings of its own."""
 
     channels: tuple[Channel, ...] = ()
 
@@ -95,8 +98,9 @@ class UnderOurName:
         self._inner = inner
 
     @property
-    def lost(self) -> list[str]:
-        return [sentence.replace("ftrace: ", "syscalls: ", 1) for sentence in self._inner.lost]
+    def lost(self) -> list[Ruling]:
+        found: list[Ruling] = self._inner.lost
+        return found
 
     def poll(self) -> list[Reading]:
         self._inner.poll()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tare.host import Host, Scope
-from tare.measures import Channel, PositiveSeconds
-from tare.parts.file_feed import FileFeed, KernelFile
-from tare.parts.procfs import number
+from tare.base.host import Host, Scope
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import Channel, PositiveSeconds
+from tare.drivers.kernel_files import FileFeed, KernelFile, number
+from tare.drivers.sensors.folders import folders, text_of, told_apart, within
 from tare.parts.protocols import Feed, Probe
-from tare.parts.sensor_folders import folders, text_of, told_apart, within
 
 _CPUS = "/sys/devices/system/cpu"
 _COOLING = "/sys/class/thermal/cooling_device{}"
@@ -27,14 +27,19 @@ class Thermal(Probe):
     period: PositiveSeconds = 1.0
     """How often they are read."""
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         try:
             found = within(_ANSWER_S, lambda: any(True for _ in files_of(host)))
         except TimeoutError:
-            return [f"thermal: {host.name} gave no answer within {_ANSWER_S:g} s."]
+            return [obstacle("device.silent", f"{host.name} gave no answer within {_ANSWER_S:g} s.")]
         if found:
             return []
-        return [f"thermal: {host.name} tells nothing of throttling (no throttle counts, cooling devices, alarms)."]
+        return [
+            obstacle(
+                "needs.hardware",
+                f"{host.name} reports no throttling (no throttle counts, cooling devices, alarms).",
+            )
+        ]
 
     def open(self, host: Host, scope: Scope) -> Feed:
         return FileFeed("thermal", host, files_of(host), round(self.period * 1e9))

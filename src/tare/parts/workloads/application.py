@@ -1,4 +1,4 @@
-"""An application from its files to its answers: the built-in program `tare_inside/infer.py`."""
+"""An application from its files to its answers: the built-in program `tare_inside/programs/infer.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from typing import ClassVar
 
 from pydantic import PositiveInt, field_validator
 
-from tare.host import Host, Job
-from tare.parts.guesses import Size, inference_s
-from tare.parts.serving_workload import ApplicationData, Rate, ServingWorkload, data_complaints, named_or_hint
+from tare.base.host import Host, Job
+from tare.base.rulings import Ruling
+from tare.drivers.workloads.torch import (
+    ApplicationData,
+    Rate,
+    ServingWorkload,
+    Size,
+    data_complaints,
+    inference_s,
+    named_or_hint,
+)
 from tare_inside import named
 
 
@@ -48,11 +56,11 @@ class Application(ServingWorkload):
 
     def _data(self) -> ApplicationData:
         most = max(self.batch, int(named.find("applications", self.name).ITEMS))
-        asked = max(self.requests, self.warm_up) * self.batch
-        count = self.batch if self.data_path else self.items or min(asked, most)
+        requested = max(self.requests, self.warm_up) * self.batch
+        count = self.batch if self.data_path else self.items or min(requested, most)
         return ApplicationData(self.name, self.data_path, count)
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         data = self._data()
         found = self.torch_obstacles(host) or self.module_obstacles(host, data.needs) or self.backend_obstacles(host)
         return found or data.obstacles()
@@ -75,7 +83,7 @@ class Application(ServingWorkload):
         size = Size(self._network(), self.device, self.batch, self.pixels, self.scale, cores)
         return inference_s(size, self.requests + self.warm_up, from_files=True)
 
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
-        asked = self.model_dump(mode="json", exclude={"name", "items", "rate", "malloc", "python"})
-        asked |= {"application": self.name, "data_path": str(self._data().folder)}
-        return self.program(place, desk, "infer", asked | {"rate_per_s": self.rate, "seed": seed})
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
+        requested = self.model_dump(mode="json", exclude={"name", "items", "rate", "malloc", "python"})
+        requested |= {"application": self.name, "data_path": str(self._data().folder)}
+        return self.program(place, workdir, "infer", requested | {"rate_per_s": self.rate, "seed": seed})

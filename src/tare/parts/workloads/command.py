@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from tare.host import Host, Job
-from tare.parts.inside import Malloc, launched, users_env
+from tare.base.host import Host, Job
+from tare.base.rulings import Ruling, obstacle
+from tare.base.secrets import masked_env, masked_words
+from tare.drivers.places import Malloc, launched, users_env
 from tare.parts.protocols import Json, Workload
-from tare.parts.secrets import masked_env, masked_words
 
 Attach: TypeAlias = Literal["torch", "none"]
 
@@ -119,27 +120,33 @@ class Command(Workload):
                 raise ValueError(f"{str(path)!r} depends on where tare is started; write the whole path")
         return value
 
-    def obstacles(self, host: Host) -> list[str]:
-        asked = [self.argv[0], self._path(), str(self._folder()), self._scripts()]
-        answer = host.run([host.python, "-I", "-c", _LOOK, json.dumps(asked)])
+    def obstacles(self, host: Host) -> list[Ruling]:
+        requested = [self.argv[0], self._path(), str(self._folder()), self._scripts()]
+        answer = host.run([host.python, "-I", "-c", _LOOK, json.dumps(requested)])
         try:
-            said = json.loads(answer.out) if answer.code == 0 else None
+            reported = json.loads(answer.out) if answer.code == 0 else None
         except ValueError:
-            said = None
-        if said is None:
-            return [f"the host could not be asked for {self.argv[0]!r}: {(answer.err or answer.out).strip()[-300:]}"]
-        return list(self._sentences(said))
+            reported = None
+        if reported is None:
+            return [
+                obstacle(
+                    "host.not-asked",
+                    f"the host could not be asked for {self.argv[0]!r}: {(answer.err or answer.out).strip()[-300:]}",
+                )
+            ]
+        return list(self._missing(reported))
 
-    def _sentences(self, said: Mapping[str, Any]) -> Iterator[str]:
-        if not said["folder"]:
-            yield f"there is no folder {self._folder()} to run the command in; set `cwd`."
+    def _missing(self, reported: Mapping[str, Any]) -> Iterator[Ruling]:
+        if not reported["folder"]:
+            yield obstacle("needs.file", f"no folder {self._folder()} to run the command in; set `cwd`.")
             return
-        if not said["found"]:
-            close = said.get("close") or []
+        if not reported["found"]:
+            close = reported.get("close") or []
             hint = f"did you mean {close[0]!r}?" if close else "give its whole path, or put its folder on PATH."
-            yield f"there is no program {self.argv[0]!r} here; {hint}"
-        for script in said["missing"]:
-            yield f"there is no file {script!r} in {self._folder()}; give its whole path, or set `cwd`."
+            yield obstacle("needs.program", f"no program {self.argv[0]!r} here; {hint}")
+        for script in reported["missing"]:
+            sentence = f"no file {script!r} in {self._folder()}; give its whole path, or set `cwd`."
+            yield obstacle("needs.file", sentence)
 
     def title(self) -> str:
         program, *others = masked_words(self.argv)
@@ -157,9 +164,9 @@ class Command(Workload):
         wanted = [path for path in named if not _is_system(path) and path not in _SHARED] + list(self.reads)
         return tuple(dict.fromkeys(path for path in wanted if not _is_in_another(path, wanted)))
 
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
-        env = {**users_env(desk, self.malloc, attach=self.attach == "torch"), **self.env}
-        return Job(launched(place.python, desk, self.argv), env, str(self._folder()))
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
+        env = {**users_env(workdir, self.malloc, attach=self.attach == "torch"), **self.env}
+        return Job(launched(place.python, workdir, self.argv), env, str(self._folder()))
 
     def _folder(self) -> Path:
         return self.cwd or Path.cwd()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from tare.host import Host, Job
-from tare.measures import PositiveSeconds, Seconds
-from tare.parts.inside import built_in_env, launched
+from tare.base.host import Host, Job
+from tare.base.rulings import Ruling
+from tare.base.units import PositiveSeconds, Seconds
+from tare.drivers.places import built_in_env, launched
 from tare.parts.protocols import Workload
 
 LOG_PERIOD_S = 0.1
@@ -24,9 +25,9 @@ class Idle(Workload):
     """How long to wait before that, for what ran earlier to die away."""
 
     logging: bool = False
-    """Run a logging script on the platform meanwhile, ten times a second: what does logging itself draw?"""
+    """Run a logging script on the platform meanwhile, ten times per second: how much power does logging itself take?"""
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         return []
 
     def title(self) -> str:
@@ -38,8 +39,8 @@ class Idle(Workload):
     def guessed_s(self, cores: int) -> float | None:
         return self.settle + self.duration
 
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
-        program = desk / "inside" / "tare_inside" / "idle.py"
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
+        program = workdir / "inside" / "tare_inside" / "programs" / "idle.py"
         period_s = LOG_PERIOD_S if self.logging else 0
         argv = [place.python, str(program), str(self.settle), str(self.duration), str(period_s)]
-        return Job(launched(place.python, desk, argv), built_in_env(desk, "default"), str(desk))
+        return Job(launched(place.python, workdir, argv), built_in_env(workdir, "default"), str(workdir))

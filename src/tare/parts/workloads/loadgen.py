@@ -1,4 +1,4 @@
-"""Applications and networks driven by MLCommons LoadGen: the built-in program `tare_inside/loadgen.py`."""
+"""Applications and networks driven by MLCommons LoadGen: the built-in program `tare_inside/programs/loadgen.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, field_validator
 
-from tare.host import Host, Job
-from tare.measures import PositiveSeconds
-from tare.parts.serving_workload import ApplicationData, Rate, ServingWorkload, data_complaints, named_or_hint
+from tare.base.host import Host, Job
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import PositiveSeconds
+from tare.drivers.workloads.torch import ApplicationData, Rate, ServingWorkload, data_complaints, named_or_hint
 from tare_inside import named
 
 _LOOK_FOR_LOADGEN = "import sys\ntry:\n import mlperf_loadgen\nexcept ImportError:\n sys.exit(3)"
@@ -79,20 +80,21 @@ class LoadGen(ServingWorkload):
         count = self.batch if self.data_path else self.items or max(_ITEMS, self.batch)
         return ApplicationData(self.application, self.data_path, count)
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         data = self._data()
         found = self.torch_obstacles(host) or self._without_loadgen(host)
         found = found or self.module_obstacles(host, data.needs if data else ()) or self.backend_obstacles(host)
         return found or (data.obstacles() if data else [])
 
-    def _without_loadgen(self, host: Host) -> list[str]:
+    def _without_loadgen(self, host: Host) -> list[Ruling]:
         python = self.python or host.python
         if host.run([python, "-c", _LOOK_FOR_LOADGEN]).code != _ABSENT:
             return []
-        return [
+        sentence = (
             f"{python} has no MLCommons LoadGen: `{python} -m pip install mlcommons-loadgen` puts it there "
             "(ready-made for x86-64; elsewhere pip builds it with a C++ compiler)."
-        ]
+        )
+        return [obstacle("needs.module", sentence)]
 
     def title(self) -> str:
         network = named.find("models", self._network()).TITLE
@@ -109,10 +111,10 @@ class LoadGen(ServingWorkload):
         data = self._data()
         return () if data is None else (data.folder,)
 
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
         renamed = {"target_latency", "min_duration"}
-        asked = self.model_dump(mode="json", exclude={"items", "malloc", "python", *renamed})
-        asked |= {f"{name}_s": getattr(self, name) for name in renamed} | {"seed": seed}
+        requested = self.model_dump(mode="json", exclude={"items", "malloc", "python", *renamed})
+        requested |= {f"{name}_s": getattr(self, name) for name in renamed} | {"seed": seed}
         if (data := self._data()) is not None:
-            asked["data_path"] = str(data.folder)
-        return self.program(place, desk, "loadgen", asked)
+            requested["data_path"] = str(data.folder)
+        return self.program(place, workdir, "loadgen", requested)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tare.host import Host, Job
-from tare.parts.inside import built_in_env, launched
+from tare.base.host import Host, Job
+from tare.base.rulings import Ruling
+from tare.drivers.places import built_in_env, launched
 from tare.parts.protocols import Workload
 
 
 class Null(Workload):
     """Start a program that does nothing, and end: the cost of the platform alone."""
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         return []
 
     def title(self) -> str:
@@ -21,5 +22,5 @@ class Null(Workload):
     def guessed_s(self, cores: int) -> float | None:
         return 0.2
 
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
-        return Job(launched(place.python, desk, ["true"]), built_in_env(desk, "default"), str(desk))
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
+        return Job(launched(place.python, workdir, ["true"]), built_in_env(workdir, "default"), str(workdir))

@@ -1,4 +1,4 @@
-"""Inference with a network on data that lie in memory: the built-in program `tare_inside/infer.py`."""
+"""Inference with a network on data that lie in memory: the built-in program `tare_inside/programs/infer.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import PositiveInt, field_validator
 
-from tare.host import Host, Job
-from tare.parts.guesses import Size, inference_s
-from tare.parts.serving_workload import Rate, ServingWorkload, named_or_hint
+from tare.base.host import Host, Job
+from tare.base.rulings import Ruling
+from tare.drivers.workloads.torch import Rate, ServingWorkload, Size, inference_s, named_or_hint
 from tare_inside import named
 
 
@@ -47,7 +47,7 @@ class TorchInfer(ServingWorkload):
     def _network(self) -> str:
         return self.model
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         return self.torch_obstacles(host) or self.backend_obstacles(host)
 
     def title(self) -> str:
@@ -60,6 +60,6 @@ class TorchInfer(ServingWorkload):
         size = Size(self.model, self.device, self.batch, self.pixels, self.scale, cores)
         return inference_s(size, self.requests + self.warm_up, from_files=False)
 
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
-        asked = self.model_dump(mode="json", exclude={"rate", "malloc", "python"})
-        return self.program(place, desk, "infer", asked | {"rate_per_s": self.rate, "seed": seed})
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
+        requested = self.model_dump(mode="json", exclude={"rate", "malloc", "python"})
+        return self.program(place, workdir, "infer", requested | {"rate_per_s": self.rate, "seed": seed})

@@ -1,4 +1,4 @@
-"""Train a network with PyTorch: the built-in program `tare_inside/train.py`."""
+"""Train a network with PyTorch: the built-in program `tare_inside/programs/train.py`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from tare.host import Host, Job
-from tare.parts.checkpoint_folder import checkpoint_folder
-from tare.parts.data_folder import folder_obstacle, make_synthetic, synthetic_folder
-from tare.parts.guesses import Size, training_s
-from tare.parts.near_name import hint
-from tare.parts.torch_workload import TorchWorkload
+from tare.base.host import Host, Job
+from tare.base.near_name import unknown_name
+from tare.base.rulings import Ruling
+from tare.drivers.storage.folders import checkpoint_folder, folder_obstacles, make_synthetic, synthetic_folder
+from tare.drivers.workloads.torch import Size, TorchWorkload, training_s
 from tare_inside import named
 
 _FED_WITH = {"image": "image", "tokens": "text"}  # the KIND of a network -> the KIND of the data that it learns from
@@ -83,9 +82,7 @@ class TorchTrain(TorchWorkload):
         here = named.names(kind)
         if name in here:
             return name
-        raise ValueError(
-            f"there is no {info.field_name} {name!r}. There is: {', '.join(here)}. {hint(name, here)}".rstrip()
-        )
+        raise ValueError(unknown_name(str(info.field_name), name, here))
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -137,14 +134,13 @@ class TorchTrain(TorchWorkload):
         if self.checkpoint_every is not None and self.checkpoint_every > self.epochs:
             yield f"`checkpoint_every: {self.checkpoint_every}` never comes in {self.epochs} epochs"
 
-    def obstacles(self, host: Host) -> list[str]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         data = named.find("data", self.data)
-        if sentences := self.torch_obstacles(host) + self.module_obstacles(host, getattr(data, "NEEDS", ())):
-            return sentences
+        if found := self.torch_obstacles(host) + self.module_obstacles(host, getattr(data, "NEEDS", ())):
+            return found
         if self.data_path is None:
             return []
-        sentence = folder_obstacle(self.data, self.data_path, self._items_an_epoch())
-        return [] if sentence is None else [sentence]
+        return folder_obstacles(self.data, self.data_path, self._items_an_epoch())
 
     def title(self) -> str:
         return f"{named.find('models', self.model).TITLE} training, batch {self.batch}"
@@ -170,11 +166,11 @@ class TorchTrain(TorchWorkload):
         size = Size(self.model, self.device, self.batch, self.pixels, self.scale, cores)
         return training_s(size, self.epochs * steps, self.workers)
 
-    def job(self, place: Host, desk: Path, seed: int) -> Job:
-        asked = self.model_dump(mode="json", exclude={"items", "malloc", "python", "marks"})
-        asked |= {"data_path": str(self._folder()), "seed": seed, "marked": self.marks}
-        asked["checkpoint_folder"] = str(checkpoint_folder(desk))
-        return self.program(place, desk, "train", asked)
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
+        requested = self.model_dump(mode="json", exclude={"items", "malloc", "python", "marks"})
+        requested |= {"data_path": str(self._folder()), "seed": seed, "marked": self.marks}
+        requested["checkpoint_folder"] = str(checkpoint_folder(workdir))
+        return self.program(place, workdir, "train", requested)
 
     def _item_count(self) -> int:
         return self.items or int(named.find("data", self.data).ITEMS)

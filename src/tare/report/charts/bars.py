@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from tare.analysis.model import Weighing
-from tare.report.charts.lanes import LANE, figures_above, label_above, tooltip
-from tare.report.charts.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
-from tare.report.drawing import rows
-from tare.report.figure import Cell, Figure, in_words
-from tare.report.theme import part_colour
-from tare.report.words import metric_name, quantity_text, safe_text, scaled, share_text, time_text
+from tare.base.text import metric_name, quantity_text, safe_text, scaled, share_text, time_text
+from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
+from tare.report.figure import Cell, Figure, in_words, part_colour, rows
+from tare.report.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
 
 STEP_PARTS = ("stall_s", "copy_s", "compute_s", "overhead_s")
 
@@ -141,4 +139,22 @@ def _phases_reading(weighing: Weighing, parts: Parts) -> str:
     for level, known in parts.items():
         around = sum(seconds for phase, seconds in known.items() if phase in ("open", "close"))
         told.append(f"{called[level]} {time_text(around)}")
-    return f"To be made and removed the platform takes: {some_of(told)}; the rest beside the run is tare's own."
+    return f"To be made and removed the platform takes: {some_of(told)}; the rest outside the run is tare's own."
+
+
+# Name, title, and the parts in their order.
+KINDS = (
+    ("training-parts", "Forward, backward and optimiser step", ("forward_s", "backward_s", "optimiser_s")),
+    ("request-parts", "Pre-process, inference and post-process", ("pre_process_s", "inference_s", "post_process_s")),
+)
+
+
+def compute_figures(weighing: Weighing, level_hrefs: Mapping[str, str]) -> list[Figure]:
+    """One for each kind whose parts were marked (`phases: true`, or an application)."""
+    found = []
+    for name, title, metrics in KINDS:
+        parts = metric_parts(weighing, level_hrefs, metrics)
+        names = {metric: metric_name(metric) for metric in metrics}
+        reading = f"Medians of the trials, as shares of the three. {shares_told(weighing, parts, names)}."
+        found.append(bars_figure(name, title, reading, weighing, parts, names, level_hrefs))
+    return [figure for figure in found if figure is not None]

@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.fleet.model import Effect, Fleet, Population, Quantity
-from tare.report.charts.lanes import tooltip
-from tare.report.charts.naming import some_of
-from tare.report.devices import WORDS, effect_rows, population_name, standing_row
-from tare.report.drawing import rows
-from tare.report.evidence import Evidence
-from tare.report.figure import Cell, Figure
-from tare.report.words import effect_text, interval_text, metric_name, safe_text, share_text
+from tare.base.text import effect_text, interval_text, metric_name, safe_text, share_text
+from tare.report.charts.evidence import ReportData
+from tare.report.charts.layout import tooltip
+from tare.report.figure import Cell, Figure, rows
+from tare.report.naming import some_of
+from tare.report.text.devices import WORDS, effect_rows, population_name, standing_row
 
 MOST = 60  # lanes that a figure holds; the table has all
 LANE = 22  # pixels
-DEVICE, UNLIKE, ALL = "a device", "unlike its twins", "over devices"
+DEVICE, UNLIKE, ALL = "a device", "outlier among identical devices", "over devices"
 COLOURS = {DEVICE: "@level-1", UNLIKE: "@slower", ALL: "@ink"}
 SHAPES = {DEVICE: "circle", UNLIKE: "square", ALL: "diamond"}
 
@@ -24,8 +23,8 @@ SHAPES = {DEVICE: "circle", UNLIKE: "square", ALL: "diamond"}
 _LINES = "Behind is the margin; the thin lines are where one more device is expected."
 
 
-def devices_figure(evidence: Evidence) -> Figure | None:
-    """The effect on each device of a fleet; where nothing is compared, how far each lies from its twins."""
+def devices_figure(evidence: ReportData) -> Figure | None:
+    """The effect on each device of a fleet; where nothing is compared, how far each lies from identical devices."""
     fleet = evidence.fleet
     if fleet is None or not fleet.quantities:
         return None
@@ -34,7 +33,7 @@ def devices_figure(evidence: Evidence) -> Figure | None:
 
 
 def _of_effects(fleet: Fleet, quantity: Quantity) -> Figure:
-    odd = {(each.device, each.what) for each in quantity.odd}
+    odd = {(each.device, each.effect) for each in quantity.odd}
     several = len(quantity.effects) > 1
     lanes = [lane for effect in quantity.effects for lane in _lanes(effect, several, odd)]
     headers = ("effect of", "device", "type", "effect", "95 % interval", "blocks")
@@ -55,25 +54,24 @@ def _of_standings(quantity: Quantity) -> Figure | None:
     ]
     if not lanes:
         return None
-    headers = ("device", "type", "trials", "from its twins", "95 % interval", "its own", "")
+    headers = ("device", "type", "trials", "from the others", "95 % interval", "its own", "")
     odd = [each.device for each in quantity.standings if each.unlike]
-    reading = f"Unlike its twins: {some_of(odd)}." if odd else "No device is unlike its twins."
-    title = f"{metric_name(quantity.metric)[:1].upper()}{metric_name(quantity.metric)[1:]}, each device from its twins"
+    reading = f"Outliers among identical devices: {some_of(odd)}." if odd else "No outlier among identical devices."
+    title = f"{metric_name(quantity.metric)[:1].upper()}{metric_name(quantity.metric)[1:]}, each device in its type"
     body = [standing_row(each) for each in quantity.standings]
     return Figure("devices", title, f"{reading}{_not_all(lanes)}", _chart(lanes, None), headers, _cells(body, 2))
 
 
-def _lanes(effect: Effect, several: bool, odd: set[tuple[str, str]]) -> list[dict[str, Any]]:
+def _lanes(effect: Effect, several: bool, odd: set[tuple[str, tuple[str, str] | None]]) -> list[dict[str, Any]]:
     """Those over devices first, then the devices."""
     before = f"{_contrast(effect)}: " if several else ""
-    what = f"the effect of {effect.level} against {effect.against}"
     made = [
         {**_lane(f"{before}{population_name(each)}", each.mean.value, each.mean.low, each.mean.high, ALL),
          "next_low": each.next_low, "next_high": each.next_high}
         for each in effect.populations
     ]  # fmt: skip
     for each in effect.devices:
-        kind = UNLIKE if any(name == each.device and told.startswith(what) for name, told in odd) else DEVICE
+        kind = UNLIKE if (each.device, (effect.level, effect.against)) in odd else DEVICE
         made.append(_lane(f"{before}{each.device}", each.effect.value, each.effect.low, each.effect.high, kind))
     return made
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from tare.analysis.energy.baseload import BASELOAD, ENERGY, INCREMENTAL
-from tare.analysis.energy.idle import energy_facts
+from tare.analysis.baseload import BASELOAD, ENERGY, INCREMENTAL, energy_facts
+from tare.analysis.choose.configurations import Configuration, centres, configurations
+from tare.analysis.choose.front import on_front
+from tare.analysis.choose.predict.modes import Columns, ModeTable, modes_of
+from tare.analysis.choose.predict.predictions import Answer, predict
 from tare.analysis.model import Estimate
+from tare.analysis.observations import record_observations
+from tare.base.errors import TareError
+from tare.base.text import count_text, metric_name, quantity_text, safe_text, scaled, share_text
+from tare.records.model import Record, varied
+from tare.records.trials import TrialRow, grouped
 from tare.report.charts.bars import Parts, bars_figure
-from tare.report.charts.naming import level_names, some_of
-from tare.report.evidence import Evidence
-from tare.report.figure import Figure, in_words
-from tare.report.words import quantity_text, safe_text, share_text
+from tare.report.charts.evidence import ReportData
+from tare.report.charts.layout import tooltip
+from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
+from tare.report.naming import last_part, legend, level_names, setting_name, some_of
 
 _STEP = "energy_step_j"
 _NAMES = {
@@ -21,7 +31,7 @@ _NAMES = {
 }
 
 
-def energy_figure(evidence: Evidence) -> Figure | None:
+def energy_figure(evidence: ReportData) -> Figure | None:
     """A lane for each level that has energy: a step's where all have steps, else the run's; None where none has."""
     held = {level: found for level, found in evidence.weighing.medians.items() if ENERGY in found}
     ordered = {level: held[level] for level in dict.fromkeys([*evidence.level_hrefs, *held]) if level in held}
@@ -43,7 +53,7 @@ def _parts(found: Mapping[str, Estimate], a_step: bool) -> dict[str, float]:
     return {name: whole * found[name].value / both for name in (BASELOAD, INCREMENTAL)}
 
 
-def _told(evidence: Evidence, parts: Parts) -> str:
+def _told(evidence: ReportData, parts: Parts) -> str:
     called = level_names(parts, evidence.weighing.by)
     split = [
         f"{share_text(known[BASELOAD] / sum(known.values()))} of {quantity_text(ENERGY, sum(known.values()))} with "
@@ -54,11 +64,297 @@ def _told(evidence: Evidence, parts: Parts) -> str:
     if split:
         return f"The idle device would have drawn {some_of(split)}."
     whole = [f"{called[level]} {quantity_text(ENERGY, known[ENERGY])}" for level, known in parts.items()]
-    return f"Medians of {some_of(whole)}; `tare baseload` tells what of it the idle device draws."
+    return f"Medians of {some_of(whole)}; `tare device baseload` measures the idle device's share."
 
 
-def _scopes(evidence: Evidence) -> list[str]:
+def _scopes(evidence: ReportData) -> list[str]:
     """What the joules are of: a module, a GPU, all behind a wall meter."""
     held = [record for records in evidence.usable().values() for record in records if ENERGY in record.metrics]
-    told = dict.fromkeys(safe_text(energy_facts(record).get("scope") or "what is not said") for record in held)
-    return list(told) or ["what is not said"]
+    told = dict.fromkeys(safe_text(energy_facts(record).get("scope") or "not recorded") for record in held)
+    return list(told) or ["not recorded"]
+
+
+FEWEST = 3  # two points make a comparison, and no front
+WIDE = 5  # times the smallest: then the axis is logarithmic
+PAIRS = (("step_s", "energy_step_j"), ("wall_s", "energy_j"))
+JOBS = ("workload.model", "workload.application", "workload.data", "workload")  # what is another job, not another way
+ALL = "all configurations"
+
+
+class Spot(NamedTuple):
+    """One configuration of one job, where it lies, and whether it is on the front of that job."""
+
+    job: str
+    where: str
+    time_s: float
+    energy_j: float
+    n: int
+    on_front: bool
+
+
+def time_energy_figure(evidence: ReportData) -> Figure | None:
+    """None where fewer than three configurations have both figures."""
+    records = [record for held in evidence.usable().values() for record in held]
+    for time, energy in PAIRS:
+        having = [record for record in records if time in record.compared and energy in record.compared]
+        spots = _spots(having, time, energy) if having else []
+        if len(spots) >= FEWEST:
+            return _figure(spots, time, energy)
+    return None
+
+
+def job_factor(records: Sequence[Record]) -> str | None:
+    """The setting that makes another job of it, where several were run: the model, say."""
+    factors = varied([record.settings for record in records])
+    return next((name for name in JOBS if name in factors), None)
+
+
+def _spots(records: Sequence[Record], time: str, energy: str) -> list[Spot]:
+    job = job_factor(records)
+    ways = [name for name in varied([record.settings for record in records]) if name != job]
+    told = record_observations(records, settings=ways, values=(time, energy), group=job)
+    found: list[Spot] = []
+    for group, held in grouped(configurations(told, (time, energy)), lambda each: each.group).items():
+        places = centres(held, (time, energy))
+        name = safe_text(group) if group is not None else ALL
+        for each, place, flag in zip(held, places.tolist(), on_front(places).tolist(), strict=True):
+            found.append(Spot(name, _where(each, held), place[0], place[1], each.n, flag))
+    return found
+
+
+def _where(each: Configuration, among: Sequence[Configuration]) -> str:
+    """What sets it apart from the others of its job."""
+    own = {
+        name: value
+        for name, value in each.settings.items()
+        if any(other.settings.get(name) != value for other in among)
+    }
+    return ", ".join(setting_name(name, value) for name, value in own.items())
+
+
+def _figure(spots: Sequence[Spot], time: str, energy: str) -> Figure:
+    best = [spot for spot in spots if spot.on_front]
+    jobs = list(dict.fromkeys(spot.job for spot in spots))
+    quickest, thriftiest = min(best, key=lambda spot: spot.time_s), min(best, key=lambda spot: spot.energy_j)
+    ends = (
+        f"the quickest {quickest.where} ({_both(quickest, time, energy)}), the thriftiest {thriftiest.where} "
+        f"({_both(thriftiest, time, energy)})"
+        if quickest != thriftiest
+        else f"{quickest.where} is both the quickest and the thriftiest ({_both(quickest, time, energy)})"
+    )
+    of_jobs = f" of {count_text(len(jobs), 'job')}" if len(jobs) > 1 else f": {ends}"
+    reading = (
+        f"{len(best)} of {count_text(len(spots), 'configuration')} are on the front{of_jobs}; the pale ones are "
+        "beaten by another in both, and `tare choose front` shows how sure that is."
+    )
+    headers = ("job", "configuration", metric_name(time), metric_name(energy), "trials", "on the front")
+    title = f"{metric_name(time)} against {metric_name(energy)}, with the front"
+    return Figure("time-energy", title[:1].upper() + title[1:], reading, _chart(spots, jobs, time, energy), headers,
+                  tuple(_row(spot, time, energy) for spot in spots))  # fmt: skip
+
+
+def _both(spot: Spot, time: str, energy: str) -> str:
+    return f"{quantity_text(time, spot.time_s)}, {quantity_text(energy, spot.energy_j)}"
+
+
+def _row(spot: Spot, time: str, energy: str) -> tuple[Cell, ...]:
+    figures = (quantity_text(time, spot.time_s), quantity_text(energy, spot.energy_j), f"{spot.n:,}")
+    numbers = (Cell(text, "#trials", numeric=True) for text in figures)
+    return Cell(spot.job), Cell(spot.where, "#trials"), *numbers, Cell("yes" if spot.on_front else "no")
+
+
+def _chart(spots: Sequence[Spot], jobs: Sequence[str], time: str, energy: str) -> dict[str, Any]:
+    time_unit, time_factor = scaled(time, [spot.time_s for spot in spots])
+    energy_unit, energy_factor = scaled(energy, [spot.energy_j for spot in spots])
+    points = [
+        {
+            "job": spot.job, "where": spot.where, "time": spot.time_s * time_factor,
+            "energy": spot.energy_j * energy_factor, "shown": _both(spot, time, energy),
+            "front": "on the front" if spot.on_front else "beaten by another", "n": spot.n,
+        }
+        for spot in sorted(spots, key=lambda spot: spot.time_s)
+    ]  # fmt: skip
+    x = {"field": "time", "type": "quantitative", "title": f"{metric_name(time)}, {time_unit}",
+         "scale": _scale([spot.time_s for spot in spots])}  # fmt: skip
+    y = {"field": "energy", "type": "quantitative", "title": f"{metric_name(energy)}, {energy_unit}",
+         "scale": _scale([spot.energy_j for spot in spots])}  # fmt: skip
+    places = range(1, len(jobs) + 1)
+    colour = {"field": "job", "scale": {"domain": jobs, "range": [level_colour(place) for place in places]},
+              "legend": legend(jobs) if len(jobs) > 1 else None}  # fmt: skip
+    shape = {**colour, "scale": {"domain": jobs, "range": [shape_of(place) for place in places]}}
+    return {
+        "height": 300,
+        "layer": [
+            {
+                "data": rows([point for point in points if point["front"] == "on the front"]),
+                "mark": {"type": "line", "interpolate": "step-after", "strokeDash": [4, 3]},
+                "encoding": {"x": x, "y": y, "color": colour},
+            },
+            {
+                "data": rows(points),
+                "params": [{"name": "zoom", "select": "interval", "bind": "scales"}],
+                "mark": {"type": "point", "filled": True, "size": 60},
+                "encoding": {
+                    "x": x, "y": y, "color": colour, "shape": shape,
+                    "opacity": {
+                        "field": "front",
+                        "scale": {"domain": ["on the front", "beaten by another"], "range": [1, 0.3]},
+                        "legend": None,
+                    },
+                    "tooltip": tooltip(job="job", where="configuration", shown="takes", n="trials", front="is"),
+                },
+            },
+        ],
+    }  # fmt: skip
+
+
+def _scale(values: Sequence[float]) -> dict[str, Any]:
+    wide = min(values) > 0 and max(values) > WIDE * min(values)
+    return {"type": "log", "nice": False, "padding": 14} if wide else {"zero": False}
+
+
+TEACH, FEWEST_PREDICTED = 4, 8  # the papers' four modes; fewer held out than taught would show little
+MOST = 400  # modes of a workload: more take too long for a report
+CLOCKS = ("_mhz", "_khz", "_hz")
+FIGURES = ("time", "energy")
+MEASURED: tuple[tuple[str, str | None], ...] = (*PAIRS, *((time, None) for time, _ in PAIRS))  # time alone is enough
+
+Told: TypeAlias = Mapping[str, Any]
+
+
+def predicted_figures(evidence: ReportData) -> list[Figure]:
+    """Time and, if measured, energy of the held-out modes; none where no clock was varied or modes are few."""
+    records = [record for held in evidence.usable().values() for record in held]
+    columns = _columns(records)
+    if columns is None:
+        return []
+    try:
+        table = _table(evidence, records, columns)
+        answers = predict(table, measured=TEACH, count_next=0) if table is not None else []
+        varying = table.columns.features if table is not None else ()
+    except TareError:  # modes from which nothing can be told: `tare choose predict` says why
+        return []
+    told = zip(FIGURES, columns.figures, strict=False)  # time may be the only one
+    return [_predicted_figure(name, metric, varying, answers) for name, metric in told if answers]
+
+
+def _columns(records: Sequence[Record]) -> Columns | None:
+    """What makes a mode and what was measured in it; None where no clock was varied."""
+    features = _features(records)
+    pair = next((pair for pair in MEASURED if all(_have(records, metric) for metric in pair if metric)), None)
+    if pair is None or not any(name.endswith(CLOCKS) for name in features):
+        return None
+    return Columns(tuple(features), *pair, group=job_factor(records))
+
+
+def _have(records: Iterable[Record], metric: str) -> bool:
+    return any(metric in record.compared for record in records)
+
+
+def _features(records: Sequence[Record]) -> list[str]:
+    """What makes a mode: numbers that a control was set to, and how many cores there were."""
+    factors = varied([record.settings for record in records])
+    return [
+        name
+        for name in factors
+        if (name.startswith("control.") or name == "platform.cores")
+        and all(isinstance(record.settings.get(name), int | float) for record in records)
+    ]
+
+
+def _table(evidence: ReportData, records: Sequence[Record], columns: Columns) -> ModeTable | None:
+    told = record_observations(records, settings=columns.features, values=columns.figures, group=columns.group)
+    whole = [each for each in told if all(metric in each.metrics for metric in columns.figures)]
+    modes = Counter(group for group, _ in {(each.group, _mode(each)) for each in whole})
+    enough = [each for each in whole if FEWEST_PREDICTED <= modes[each.group] <= MOST]
+    if not enough or evidence.store is None:
+        return None
+    return modes_of(evidence.store.path, enough, columns)
+
+
+def _mode(each: TrialRow) -> tuple[Any, ...]:
+    return tuple(sorted(each.settings.items()))
+
+
+def _predicted_figure(name: str, metric: str, features: Sequence[str], answers: Sequence[Answer]) -> Figure:
+    told = [row for answer in answers for row in _held_out(name, metric, features, answer)]
+    errors = [f"{share_text(each.errors[name])} ({_job(each)})" for each in answers if each.errors]
+    reading = (
+        f"From {TEACH} measured modes of a workload its others ({len(told)} in all) are predicted with a mean error of "
+        f"{some_of(errors)}; on the line they would be exact."
+    )
+    headers = ("workload", "mode", "measured", "predicted", "between", "off by")
+    body = tuple(_predicted_row(row) for row in told)
+    return Figure(f"predicted-{name}", f"{metric_name(metric).capitalize()}: predicted against measured", reading,
+                  _predicted_chart(metric, told), headers, body)  # fmt: skip
+
+
+def _held_out(name: str, metric: str, features: Sequence[str], answer: Answer) -> list[Told]:
+    found: list[Told] = []
+    for each in answer.predictions:
+        if each.measured is None:
+            continue
+        estimate, measured = each.figures[name], each.measured[name]
+        mode = ", ".join(f"{last_part(one)} {value:g}" for one, value in zip(features, each.mode, strict=True))
+        low, high = (quantity_text(metric, end) if end is not None else "" for end in (estimate.low, estimate.high))
+        found.append(
+            {
+                "job": _job(answer), "mode": safe_text(mode), "measured": measured, "predicted": estimate.value,
+                "low": estimate.low, "high": estimate.high, "shown": quantity_text(metric, estimate.value),
+                "was": quantity_text(metric, measured), "between": f"{low} and {high}" if low else "",
+                "off": share_text(estimate.value / measured - 1),
+            }
+        )  # fmt: skip
+    return found
+
+
+def _job(answer: Answer) -> str:
+    return "all" if answer.group is None else safe_text(answer.group)
+
+
+def _predicted_row(told: Told) -> tuple[Cell, ...]:
+    figures = (Cell(told[key], "#trials", numeric=True) for key in ("was", "shown"))
+    return Cell(told["job"]), Cell(told["mode"]), *figures, Cell(told["between"]), Cell(told["off"], numeric=True)
+
+
+def _predicted_chart(metric: str, told: Sequence[Told]) -> dict[str, Any]:
+    unit, factor = scaled(metric, [row["measured"] for row in told])
+    points = [
+        {**row, **{key: row[key] * factor for key in ("measured", "predicted", "low", "high") if row[key] is not None}}
+        for row in told
+    ]
+    jobs = list(dict.fromkeys(row["job"] for row in told))
+    ends = [point[key] for point in points for key in ("measured", "predicted")]
+    corners = [0.9 * min(ends), 1.1 * max(ends)]
+    scale = {"type": "log", "domain": corners, "nice": False, "clamp": True}
+    x = {"type": "quantitative", "title": f"measured, {unit}", "scale": scale}
+    y = {"type": "quantitative", "title": f"predicted, {unit}", "scale": scale}
+    colour = {"field": "job", "legend": legend(jobs) if len(jobs) > 1 else None,
+              "scale": {"domain": jobs, "range": [level_colour(place + 1) for place in range(len(jobs))]}}  # fmt: skip
+    shape = {**colour, "scale": {"domain": jobs, "range": [shape_of(place + 1) for place in range(len(jobs))]}}
+    shown = tooltip(job="workload", mode="mode", was="measured", shown="predicted", between="between", off="off by")
+    across = {"x": {"field": "measured", **x}}
+    return {
+        "height": 320,
+        "layer": [
+            {
+                "data": rows([{"at": corner} for corner in corners]),
+                "mark": {"type": "line", "color": "@quiet", "strokeDash": [4, 3]},
+                "encoding": {"x": {"field": "at", **x}, "y": {"field": "at", **y}},
+            },
+            {
+                "data": rows([point for point in points if point["low"] is not None]),
+                "mark": {"type": "rule", "opacity": 0.35},
+                "encoding": {**across, "y": {"field": "low", **y}, "y2": {"field": "high"}, "color": colour},
+            },
+            {
+                "data": rows(points),
+                "params": [{"name": "chosen", "select": {"type": "point", "fields": ["job"]}, "bind": "legend"}],
+                "mark": {"type": "point", "filled": True},
+                "encoding": {
+                    **across, "y": {"field": "predicted", **y}, "color": colour, "shape": shape,
+                    "opacity": {"condition": {"param": "chosen", "value": 1}, "value": 0.1}, "tooltip": shown,
+                },
+            },
+        ],
+    }  # fmt: skip

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tare.analysis.stats import median_estimate
-from tare.records.model import Record
-from tare.records.settings import varied
-from tare.report.charts.lanes import tooltip
-from tare.report.charts.naming import last_part, legend, setting_name
-from tare.report.drawing import rows
-from tare.report.evidence import Evidence
-from tare.report.figure import Cell, Figure
-from tare.report.theme import LEVELS, level_colour
-from tare.report.words import metric_name, quantity_text, scaled
+from tare.analysis.statistics import median_estimate
+from tare.base.text import metric_name, quantity_text, scaled
+from tare.records.model import Record, varied
+from tare.records.trials import grouped
+from tare.report.charts.evidence import ReportData
+from tare.report.charts.layout import tooltip
+from tare.report.figure import LEVELS, Cell, Figure, level_colour, rows
+from tare.report.naming import last_part, legend, setting_name
 
 FEWEST = 3  # levels of a number make a curve; two are a comparison
 MOST = 12  # curves in one chart
@@ -22,7 +20,7 @@ MOST = 12  # curves in one chart
 Curves: TypeAlias = Mapping[str, Mapping[float, list[float]]]  # what else was set -> place -> values
 
 
-def scale_up(evidence: Evidence) -> list[Figure]:
+def scale_up(evidence: ReportData) -> list[Figure]:
     """A curve for each setting that was varied over at least three numbers, with the others as they were."""
     metric = evidence.weighing.metric
     records = [record for held in evidence.usable().values() for record in held if metric in record.metrics]
@@ -43,12 +41,15 @@ def _is_number(records: Sequence[Record], factor: str) -> bool:
 def _curves(metric: str, factor: str, records: Sequence[Record], factors: Sequence[str]) -> Curves:
     """The curves that have places enough: a number that changes only with something else has none."""
     others = _apart(records, factor, [each for each in factors if each != factor])
-    held: dict[str, dict[float, list[float]]] = {}
-    for record in records:
-        series = ", ".join(setting_name(each, record.settings.get(each)) for each in others)
-        at = float(record.settings[factor])
-        held.setdefault(series or "all trials", {}).setdefault(at, []).append(record.metrics[metric])
-    return {series: places for series, places in held.items() if len(places) >= FEWEST}
+    series = grouped(
+        records, lambda record: ", ".join(setting_name(each, record.settings.get(each)) for each in others)
+    )
+    curves = {}
+    for name, its in series.items():
+        places = grouped(its, lambda record: float(record.settings[factor]))
+        if len(places) >= FEWEST:
+            curves[name or "all trials"] = {at: [each.metrics[metric] for each in here] for at, here in places.items()}
+    return curves
 
 
 def _apart(records: Sequence[Record], factor: str, others: Sequence[str]) -> list[str]:

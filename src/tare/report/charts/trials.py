@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.model import Weighing
-from tare.records.model import TWIN
-from tare.report.charts.lanes import tooltip
-from tare.report.charts.naming import legend, level_names, some_of
-from tare.report.drawing import rows
-from tare.report.figure import Cell, Figure
-from tare.report.shown import Shown
-from tare.report.theme import level_colour, shape_of
-from tare.report.words import count_text, metric_name, quantity_text, quantity_texts, safe_text, scaled
+from tare.base.text import count_text, metric_name, quantity_text, quantity_texts, safe_text, scaled
+from tare.records.model import AA_REPEAT
+from tare.records.trials import grouped
+from tare.report.charts.layout import tooltip
+from tare.report.figure import Cell, Figure, level_colour, rows, shape_of
+from tare.report.naming import legend, level_names, some_of
+from tare.report.sections import ReportRow
 
 HEIGHT = 280
 ABSENT_Y = 14  # pixels below the plot: trials without a figure
@@ -22,7 +21,7 @@ ROOM = 12  # pixels between the plot's edge and the outermost sign, which would 
 GAP = 0.6  # between two blocks, in trials
 
 
-def trials_figure(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) -> Figure | None:
+def trials_figure(weighing: Weighing, shown: Sequence[ReportRow], levels: Sequence[str]) -> Figure | None:
     """None where no trial has a figure yet."""
     with_value = [each for each in shown if each.value is not None]
     if not with_value:
@@ -32,12 +31,12 @@ def trials_figure(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[s
     columns = [
         (level, twin) for level in levels for twin in (0, 1) if any((e.level, e.twin) == (level, twin) for e in shown)
     ]
-    headers = ("block", *(f"{level} ({TWIN})" if twin else level for level, twin in columns))
+    headers = ("block", *(f"{level} ({AA_REPEAT})" if twin else level for level, twin in columns))
     chart = _chart(weighing, shown, levels)
     return Figure("trials-by-block", title, reading, chart, headers, _rows(weighing.metric, shown, columns))
 
 
-def _chart(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) -> dict[str, Any]:
+def _chart(weighing: Weighing, shown: Sequence[ReportRow], levels: Sequence[str]) -> dict[str, Any]:
     places, blocks = _places(shown)
     unit, factor = scaled(weighing.metric, [each.value for each in shown if each.value is not None])
     called = level_names(levels, weighing.by)
@@ -83,8 +82,8 @@ def _chart(weighing: Weighing, shown: Sequence[Shown], levels: Sequence[str]) ->
     }  # fmt: skip
 
 
-def _sign(each: Shown, name: str, place: float, metric: str, factor: float) -> dict[str, Any]:
-    why = " ".join([*each.reasons, each.outlier]).strip()
+def _sign(each: ReportRow, name: str, place: float, metric: str, factor: float) -> dict[str, Any]:
+    why = " ".join([*map(str, each.reasons), each.outlier]).strip()
     return {
         "place": place, "value": None if each.value is None else each.value * factor, "level": name,
         "label": safe_text(each.label), "block": safe_text(each.block), "twin": bool(each.twin) or None,
@@ -99,14 +98,11 @@ def _toggle() -> dict[str, Any]:
     return {"name": "chosen", "select": {"type": "point", "fields": ["level"]}, "bind": "legend"}
 
 
-def _places(shown: Sequence[Shown]) -> tuple[dict[str, float], list[dict[str, Any]]]:
+def _places(shown: Sequence[ReportRow]) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Where each trial stands, and where each block begins and ends: as wide as the trials that it holds."""
-    held: dict[str, list[Shown]] = {}
-    for each in shown:
-        held.setdefault(each.block, []).append(each)
     places: dict[str, float] = {}
     x, blocks = 0.0, []
-    for number, (block, trials) in enumerate(held.items()):
+    for number, (block, trials) in enumerate(grouped(shown, lambda each: each.block).items()):
         end = x + len(trials) + GAP
         blocks.append(
             {"begin": x, "end": end, "middle": (x + end) / 2, "name": safe_text(block)[:12], "odd": number % 2}
@@ -136,7 +132,7 @@ def _block_names(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _joins(
-    shown: Sequence[Shown],
+    shown: Sequence[ReportRow],
     against: Mapping[str, str],
     places: Mapping[str, float],
     factor: float,
@@ -180,12 +176,11 @@ def _absent(x: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rows(metric: str, shown: Sequence[Shown], columns: Sequence[tuple[str, int]]) -> tuple[tuple[Cell, ...], ...]:
+def _rows(metric: str, shown: Sequence[ReportRow], columns: Sequence[tuple[str, int]]) -> tuple[tuple[Cell, ...], ...]:
     texts = iter(quantity_texts(metric, [each.value for each in shown if each.value is not None]))
     cells = {each.anchor: next(texts) if each.value is not None else each.state for each in shown}
-    found: dict[str, dict[tuple[str, int], Shown]] = {}
-    for each in shown:
-        found.setdefault(each.block, {})[each.level, each.twin] = each
+    blocks = grouped(shown, lambda each: each.block)
+    found = {block: {(each.level, each.twin): each for each in inside} for block, inside in blocks.items()}
     return tuple(
         (
             Cell(block, numeric=True),
@@ -195,11 +190,11 @@ def _rows(metric: str, shown: Sequence[Shown], columns: Sequence[tuple[str, int]
     )
 
 
-def _cell(cells: Mapping[str, str], each: Shown) -> Cell:
+def _cell(cells: Mapping[str, str], each: ReportRow) -> Cell:
     return Cell(cells[each.anchor], f"#{each.anchor}", numeric=True)
 
 
-def _reading(weighing: Weighing, with_value: Sequence[Shown], shown: Sequence[Shown]) -> str:
+def _reading(weighing: Weighing, with_value: Sequence[ReportRow], shown: Sequence[ReportRow]) -> str:
     blocks = len({each.block for each in shown})
     sentence = f"{count_text(len(with_value), 'trial')} in {count_text(blocks, 'block')}; a line joins the pairs"
     called = level_names([e for each in weighing.comparisons for e in (each.against, each.level)], weighing.by)
@@ -208,18 +203,18 @@ def _reading(weighing: Weighing, with_value: Sequence[Shown], shown: Sequence[Sh
     return f"{sentence}{': ' if told else ''}{some_of(told)}. The axis does not begin at zero.{_signs(shown)}"
 
 
-def _signs(shown: Sequence[Shown]) -> str:
+def _signs(shown: Sequence[ReportRow]) -> str:
     """What the signs mean that no level has, where there are any."""
     absent, ringed = any(each.value is None for each in shown), any(_is_ringed(each) for each in shown)
-    cross = " A \N{MULTIPLICATION SIGN} below the plot is a trial that could not be used." if absent else ""
-    return f"{cross}{' A ring is around what is doubtful or far off, and used all the same.' if ringed else ''}"
+    cross = " A \N{MULTIPLICATION SIGN} below the plot is an excluded trial." if absent else ""
+    return f"{cross}{' A ring marks suspect trials and outliers; both are included.' if ringed else ''}"
 
 
-def _is_ringed(each: Shown) -> bool:
+def _is_ringed(each: ReportRow) -> bool:
     return each.value is not None and (bool(each.outlier) or each.state == "suspect")
 
 
-def _above(against: str, level: str, with_value: Sequence[Shown], called: Mapping[str, str]) -> str:
+def _above(against: str, level: str, with_value: Sequence[ReportRow], called: Mapping[str, str]) -> str:
     values = {(each.level, each.block): each.value for each in with_value if not each.twin}
     pairs = [
         (value, values[against, block])

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tare.report.drawing import available, script
+from tare.report.figure import available, script
 from tare.report.html import templates
 from tare.report.live.guard import App, Guard
 from tare.report.live.snapshot import Watched

@@ -11,16 +11,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tare.base.text import count_text, duration_text, safe_text
 from tare.records.model import FINISHED, Record
-from tare.report.listing import SHORT_ID
-from tare.report.words import count_text, duration_text, safe_text
+from tare.report.text.trials import SHORT_ID
 
 Json: TypeAlias = Any
 _NUMBERS = re.compile(r"(\d+)")
 # In the order of the rows. What each says of several devices in the summary.
 STATES: Mapping[str, str] = {
     "vanished": "vanished",
-    "given up": "given up",
+    "skipped": "skipped",
     "unseen": "at a trial whose end nobody waits for",
     "running": "at a trial",
     "idle": "between trials",
@@ -75,7 +75,7 @@ class Ledger:
             return
         before = self._heard.get(device, _Heard())
         trial = str(said.get("trial") or before.trial)
-        lost = what == "unreachable" or (what == "given up" and before.what == "unreachable")
+        lost = what == "unreachable" or (what == "skipped" and before.what == "unreachable")
         self._heard[device] = _Heard(what, trial, at_s, str(said.get("text") or ""), lost)
 
 
@@ -125,14 +125,14 @@ def _row(name: str, heard: _Heard, plan: _Plan, runs: bool, now_s: float) -> Jso
     return {
         "name": safe_text(name), "type": safe_text(plan.type), "state": state,
         "trial": safe_text(heard.trial)[:SHORT_ID] if state in ("running", "unseen") else "",
-        "since": since, "why": safe_text(heard.text) if state in ("vanished", "given up") else "",
+        "since": since, "why": safe_text(heard.text) if state in ("vanished", "skipped") else "",
         "done": plan.done, "left": plan.total - plan.done, "last": plan.last.state if plan.last else "",
     }  # fmt: skip
 
 
 def _state(heard: _Heard, plan: _Plan, runs: bool) -> str:
-    if heard.what == "given up":
-        return "vanished" if heard.lost else "given up"
+    if heard.what == "skipped":
+        return "vanished" if heard.lost else "skipped"
     if heard.what in ("try", "again"):
         return "running" if runs else "unseen"
     if plan.done >= plan.total:

@@ -14,7 +14,7 @@ from tare.report.live.devices import row_words
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"equivalent": "green", "slower": "red", "faster": "cyan", "cannot_tell": "yellow"}
-_STATE_COLOURS = {"vanished": "red", "given up": "red", "unseen": "yellow", "running": "cyan", "done": "green"}
+_STATE_COLOURS = {"vanished": "red", "skipped": "red", "unseen": "yellow", "running": "cyan", "done": "green"}
 
 
 def screen(looks: Sequence[Any], width: int, devices: int | None = None) -> RenderableType:
@@ -35,6 +35,7 @@ def _store(look: Any, width: int, devices: int | None) -> list[RenderableType]:
         pieces += _fleet(look["fleet"], width, devices)
     pieces += _verdicts(look)
     pieces += [Text(f"left out: {sentence}", style="yellow") for sentence in look["left_out"][-5:]]
+    pieces += [Text(f"note: {sentence}", style="yellow") for sentence in look["problems"][-5:]]
     if look["device"] or not look["fleet"]:  # of a fleet, this machine is none of the devices
         pieces += _device(look["device"])
     return [*pieces, Text("")]

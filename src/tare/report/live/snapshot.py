@@ -9,23 +9,98 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tare.analysis.labels import make_labels
 from tare.analysis.model import Weighing
 from tare.analysis.weighing import weigh
-from tare.errors import TareError
-from tare.records.lock import is_held
-from tare.records.model import FINISHED, Record, State
-from tare.records.recovery import read_draft
+from tare.base.errors import TareError
+from tare.base.text import count_text, duration_text, metric_name, safe_text
+from tare.records.creation import is_held
+from tare.records.model import FINISHED, Record, State, varied
 from tare.records.schema import LEDGER_FILE, SPOOL_FOLDER
+from tare.records.seal import read_draft
 from tare.records.sealed import folder_name
-from tare.records.settings import varied
 from tare.records.store import Store
-from tare.report.listing import SHORT_ID, plain_text
+from tare.report.charts.layout import thinned
 from tare.report.live.devices import Ledger, fleet
-from tare.report.live.series import live_series, step_series
-from tare.report.verdicts import counts_text, effect_of, interval_of, left_text, verdict_phrase
-from tare.report.words import count_text, duration_text, metric_name, safe_text
+from tare.report.text.trials import SHORT_ID, plain_text
+from tare.report.text.verdict import counts_text, effect_of, interval_of, left_text, verdict_phrase
+from tare_inside.marks import HEADER_BYTES, MAGIC, names_in
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Series = Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+
+
+POINTS = 240
+WINDOW_S = 120.0
+# What people look at first: title, unit, and the channels that may carry it, the best first.
+PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("CPU of the workload", "cores", ("cgroup.cpu_s",)),
+    ("CPU of the device", "cores", ("cpu.busy_s",)),
+    ("GPU", "share", ("gpu.util",)),
+    ("Power", "W", ("external.power_w", "power_rails.total_w", "gpu.power_w")),
+    ("Memory of the workload", "MiB", ("cgroup.memory_bytes",)),
+    ("Read from disk", "MB/s", ("cgroup.read_bytes",)),
+)
+_RATES = frozenset({"cores", "MB/s"})  # of channels that only count up
+_FACTORS = {"MiB": 2.0**-20, "MB/s": 1e-6}
+
+
+def live_series(readings: Series) -> list[dict[str, Any]]:
+    """One entry for each panel that has data: title, unit, and points (seconds ago, value)."""
+    newest_ns = max((int(times[-1]) for times, _ in readings.values() if len(times)), default=0)
+    found = []
+    for title, unit, channels in PANELS:
+        name = next((channel for channel in channels if channel in readings), None)
+        if name is not None and (points := _series_points(*readings[name], unit, newest_ns)):
+            found.append({"title": title, "unit": unit, "points": points})
+    return found
+
+
+def _series_points(times: npt.NDArray[Any], values: npt.NDArray[Any], unit: str, newest_ns: int) -> list[list[float]]:
+    import numpy as np
+
+    if unit in _RATES:
+        spans = np.diff(times) / 1e9
+        ok = spans > 0
+        values = np.diff(values)[ok] / spans[ok]
+        times = times[1:][ok]
+    ago = (times - newest_ns) / 1e9
+    recent = ago >= -WINDOW_S
+    ago, values = thinned(ago[recent], values[recent] * _FACTORS.get(unit, 1.0), POINTS)
+    return [[round(float(t), 2), float(f"{v:.4g}")] for t, v in zip(ago, values, strict=True) if np.isfinite(v)]
+
+
+def step_series(marks_file: Path) -> list[dict[str, Any]]:
+    """Step times of a workload that runs: its marks lie in a file that can be read beside it, at no cost to it."""
+    import numpy as np
+
+    record = np.dtype([("t_ns", "<i8"), ("step", "<i4"), ("name", "<u2"), ("edge", "u1"), ("pad", "u1")])
+    try:
+        data = marks_file.read_bytes()
+    except OSError:
+        return []  # not yet, or gone already
+    names = {name: number for number, name in names_in(data).items()} if data.startswith(MAGIC) else {}
+    if "step" not in names:
+        return []
+    whole = len(data) - (len(data) - HEADER_BYTES) % record.itemsize
+    rows = np.frombuffer(data[HEADER_BYTES:whole], dtype=record)
+    rows = rows[(rows["name"] == names["step"]) & (rows["t_ns"] > 0)]
+    begins = {int(step): int(t) for step, t in rows[rows["edge"] == 0][["step", "t_ns"]].tolist()}
+    ends = [
+        (t, (t - begins[step]) / 1e6)
+        for step, t in rows[rows["edge"] == 1][["step", "t_ns"]].tolist()
+        if step in begins
+    ]
+    if len(ends) < 2:
+        return []
+    times, values = (np.array(column) for column in zip(*sorted(ends), strict=True))
+    points = _series_points(times, values, "ms", int(times[-1]))
+    return [{"title": "Step time", "unit": "ms", "points": points}]
+
 
 Json: TypeAlias = Any
 Device: TypeAlias = Callable[[], Sequence[Mapping[str, Json]]]  # what is changed on the device now, and by whom
@@ -204,10 +279,11 @@ def _running(store: Store, trial: str, now_s: float) -> Json:
     plans = {str(row.get("trial")): row for row in store.planned()}
     settings = plans.get(trial, {}).get("settings", {})
     attempt = max((number for name, number in store.spooled() if name == trial), default=1)
-    names = varied([row["settings"] for row in plans.values() if row.get("settings")]) or list(settings)[:3]
+    several = [row["settings"] for row in plans.values() if row.get("settings")]
+    names = varied(several) or list(settings)[:3]
     return {
         "trial": safe_text(trial)[:SHORT_ID],
-        "label": ", ".join(f"{_short(name)} {plain_text(settings[name])}" for name in names if name in settings),
+        "label": safe_text(make_labels(several, names).words(settings)),
         "block": plans.get(trial, {}).get("block"),
         "series": [*_steps(store, trial, attempt), *live_series(store.readings(trial, attempt))],
     }
@@ -215,26 +291,23 @@ def _running(store: Store, trial: str, now_s: float) -> Json:
 
 def _steps(store: Store, trial: str, attempt: int) -> list[Json]:
     draft = read_draft(store.root / SPOOL_FOLDER / folder_name(trial, attempt), (trial, attempt))
-    desk = draft.facts.get("desk") if draft is not None else None
-    return step_series(Path(desk) / "marks.bin") if isinstance(desk, str) else []
+    workdir = draft.facts.get("desk") if draft is not None else None
+    return step_series(Path(workdir) / "marks.bin") if isinstance(workdir, str) else []
 
 
 def _ended(record: Record, records: Sequence[Record]) -> Json:
-    names = varied([each.settings for each in records]) or list(record.settings)[:3]
+    several = [each.settings for each in records]
+    names = varied(several) or list(record.settings)[:3]
     took = (record.end_ns - record.start_ns) / 1e9
     return {
         "trial": safe_text(record.trial)[:SHORT_ID],
-        "label": ", ".join(plain_text(record.settings[name]) for name in names if name in record.settings),
+        "label": safe_text(make_labels(several, names).words(record.settings)),
         "block": record.block, "state": record.state, "took": duration_text(took) if took > 0 else "",
         "reasons": [safe_text(reason) for reason in record.reasons[:3]],
     }  # fmt: skip
 
 
-def _short(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
-def told(look: Json) -> str:
+def summary_line(look: Json) -> str:
     """One line about a store, for whoever has no room for more."""
     if "trouble" in look:
         return f"{look['name']}: {look['trouble']}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tare.analysis.kernel import callgraphs, counters, faults, syscalls
-from tare.analysis.kernel.stages import stages_of
-from tare.report.kernel import kernel_text, number_text, stack_text
+from tare.analysis.kernel import counters, faults, syscalls
+from tare.analysis.kernel.model import stages_of
+from tare.report.text.kernel import kernel_text, number_text, stack_text
 from traced_trials import Shelf, traced
 
 STEP = [(100, "ready", "point", -1), (200, "train_begin", "point", -1), (900, "train_end", "point", -1)]
@@ -73,7 +73,7 @@ def test_call_graphs_are_ranked_and_whole():
         "stack": [stack, "a;b"],
         "count": [9, 1],
     }
-    found = callgraphs.section([traced("docker", {("perf", "callgraphs"): table})])
+    found = counters.callgraphs([traced("docker", {("perf", "callgraphs"): table})])
     first, second = rows_of(found)
     assert (first["comm"], first["share"]) == ("kworker", 0.9)
     assert (first["stack"], second["stack"]) == (stack, "a;b")
@@ -89,7 +89,7 @@ def test_at_80_columns_no_call_graph_and_no_path_is_cut_off():
         "stack": [graph],
         "count": [9],
     }
-    found = callgraphs.section([traced("docker", {("perf", "callgraphs"): table})])
+    found = counters.callgraphs([traced("docker", {("perf", "callgraphs"): table})])
     text = kernel_text([found], 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -152,7 +152,7 @@ def test_calls_are_split_between_stages_by_time():
 
 def test_where_nothing_was_recorded_there_is_no_section():
     trial = traced("bare", {})
-    for section in (counters.section, callgraphs.section, faults.section, faults.causes, syscalls.section):
+    for section in (counters.section, counters.callgraphs, faults.section, faults.causes, syscalls.section):
         assert section([trial]) is None
 
 

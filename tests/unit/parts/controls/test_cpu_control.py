@@ -7,10 +7,10 @@ import pytest
 from pydantic import ValidationError
 
 from knobs import journal_in
-from tare.errors import ControlNotHeld
-from tare.host import LocalHost
+from tare.base.errors import ControlNotHeld
+from tare.base.host import LocalHost
+from tare.base.units import cores
 from tare.parts.controls.cpu import Cpu
-from tare.parts.core_list import cores
 from tare.testing import FakeHost
 from tare.trial.preparation import hold_controls
 
@@ -87,7 +87,7 @@ def test_all_of_its_settings_are_one_knob():
 
 def test_a_core_without_a_switch_cannot_go_offline_and_that_is_said_beforehand():
     host = Cores()
-    (sentence,) = Cpu(online=(1, 2)).obstacles(host)
+    (sentence,) = map(str, Cpu(online=(1, 2)).obstacles(host))
     assert "core 0 has no switch" in sentence
     assert "add it to `online`" in sentence
     assert Cpu(online=(0, 1)).obstacles(host) == []
@@ -95,8 +95,8 @@ def test_a_core_without_a_switch_cannot_go_offline_and_that_is_said_beforehand()
 
 
 def test_a_core_that_is_not_there_is_said_with_those_that_are():
-    (sentence,) = Cpu(online=(0, 7)).obstacles(Cores())
-    assert sentence == "cpu: this machine has no core 7; its cores are 0, 1, 2, 3."
+    (sentence,) = map(str, Cpu(online=(0, 7)).obstacles(Cores()))
+    assert sentence == "this machine has no core 7; its cores are 0, 1, 2, 3."
 
 
 def test_cpusets_of_cgroup_v1_are_kept_aside_while_a_core_is_off(tmp_path: Path):
@@ -117,7 +117,7 @@ def test_other_hierarchies_of_cgroup_v1_are_none():
 
 
 def test_a_machine_that_does_not_list_its_cores_is_said():
-    (sentence,) = Cpu(online=(0,)).obstacles(FakeHost())
+    (sentence,) = map(str, Cpu(online=(0,)).obstacles(FakeHost()))
     assert "does not list its cores" in sentence
 
 

@@ -9,11 +9,11 @@ from pathlib import Path, PurePath
 import pytest
 from pydantic import ValidationError
 
-from tare.errors import ControlNotHeld, TareError
+from tare.base.errors import ControlNotHeld, TareError
 from tare.parts.controls.dirty import Dirty
 from tare.testing import FakeHost
-from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls
+from tare.trial.undo.journal import Journal
 
 VM = "/proc/sys/vm"
 FOUND = {

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tare.errors import ControlNotHeld, TrialError
-from tare.host import LocalHost
-from tare.parts import residency as residency_module
+from tare.base.errors import ControlNotHeld, TrialError
+from tare.base.host import LocalHost
+from tare.drivers.guests.channel import GuestClock
+from tare.drivers.storage import residency as residency_module
+from tare.drivers.storage.residency import Residency, open_files, residency
 from tare.parts.controls import page_cache
 from tare.parts.controls.page_cache import PageCache
-from tare.parts.data_set import open_files
-from tare.parts.protocols import Room
-from tare.parts.residency import Residency, residency
-from tare.testing import FakeHost
-from tare_inside import cold_epochs
+from tare.parts.protocols import TenantPlace
+from tare.testing import FakeHost, FakeInnerHost
+from tare_inside.programs import cold_epochs
 
 
 @pytest.fixture
@@ -149,34 +149,33 @@ def test_nothing_to_act_on_is_said(tmp_path: Path, data: Path):
 
 def test_it_works_only_on_the_device_itself():
     assert PageCache(state="cold").obstacles(LocalHost()) == []
-    (sentence,) = PageCache(state="cold").obstacles(FakeHost(name="guest"))
+    (sentence,) = map(str, PageCache(state="cold").obstacles(FakeHost(name="guest")))
     assert "not of guest" in sentence
 
 
 def test_dropping_everything_needs_root(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    (sentence,) = PageCache(state="cold", drop_all=True).obstacles(LocalHost())
+    (sentence,) = map(str, PageCache(state="cold", drop_all=True).obstacles(LocalHost()))
     assert "needs root" in sentence
 
 
-def test_every_epoch_is_left_to_the_workload_and_the_order_lies_on_its_desk(tmp_path: Path, data: Path):
+def test_every_epoch_is_left_to_the_workload_and_the_order_lies_in_its_workdir(tmp_path: Path, data: Path):
     control = PageCache(state="cold_every_epoch")
     write(control, data)
     assert share(data) == 0.0
 
-    control.settle(LocalHost(), [Room(FakeHost(), tmp_path, (data,))])
+    control.settle(LocalHost(), [TenantPlace(FakeHost(), tmp_path, (data,))])
 
     assert json.loads((tmp_path / cold_epochs.ORDER).read_text()) == {"paths": [str(data)]}
 
 
 @pytest.mark.parametrize("state", ["cold", "warm"])
 def test_a_state_at_the_start_of_a_trial_leaves_no_order(tmp_path: Path, data: Path, state):
-    PageCache(state=state).settle(LocalHost(), [Room(FakeHost(), tmp_path, (data,))])
+    PageCache(state=state).settle(LocalHost(), [TenantPlace(FakeHost(), tmp_path, (data,))])
     assert not (tmp_path / cold_epochs.ORDER).exists()
 
 
 def test_a_guest_whose_data_are_cached_on_the_device_too_is_refused(tmp_path: Path, data: Path):
-    guest = FakeHost()
-    guest.guest_clock = object()  # type: ignore[attr-defined]
+    guest = FakeInnerHost(guest_clock=GuestClock())
     with pytest.raises(TrialError, match="virtual machine"):
-        PageCache(state="cold_every_epoch").settle(LocalHost(), [Room(guest, tmp_path, (data,))])
+        PageCache(state="cold_every_epoch").settle(LocalHost(), [TenantPlace(guest, tmp_path, (data,))])

@@ -10,16 +10,16 @@ import pytest
 from pydantic import ValidationError
 
 from pretend_disks import GROUP, V2_GROUP, PretendDisks
-from tare.errors import ControlNotHeld, TareError, TrialError
-from tare.host import Completed, Scope
-from tare.parts import loop_medium, placing
+from tare.base.errors import ControlNotHeld, TareError, TrialError
+from tare.base.host import Completed, Scope
+from tare.drivers.storage import placing
+from tare.drivers.storage.residency import residency
 from tare.parts.controls.storage import Storage
-from tare.parts.protocols import Room
-from tare.parts.residency import residency
+from tare.parts.protocols import TenantPlace
 from tare.testing import FakeHost
-from tare.trial.journal import Journal
 from tare.trial.preparation import hold_controls
-from tare.trial.restoration import restore
+from tare.trial.undo.journal import Journal
+from tare.trial.undo.restoration import restore
 
 NOTHING = {"medium": [], "placed": []}
 
@@ -44,8 +44,8 @@ class Inside(FakeHost):
         return Completed(tuple(argv), 0, f"{seen}\n", "")
 
 
-def room(data: Path, folders: dict[str, str] | None = None, stamp: str | None = None) -> Room:
-    return Room(Inside({"blkio": GROUP} if folders is None else folders, stamp), data.parent, (data,))
+def tenant(data: Path, folders: dict[str, str] | None = None, stamp: str | None = None) -> TenantPlace:
+    return TenantPlace(Inside({"blkio": GROUP} if folders is None else folders, stamp), data.parent, (data,))
 
 
 def held(control: Storage, host: PretendDisks, data: Path) -> None:
@@ -68,7 +68,7 @@ def test_the_data_set_is_on_the_medium_under_its_own_path_and_back_afterwards(da
 
     assert control.read(host) == NOTHING
     assert (host.loops, host.table) == ({}, [])
-    assert not loop_medium.folder().exists()
+    assert not placing.folder().exists()
 
 
 def test_once_it_is_full_it_is_read_only_and_nothing_of_it_is_cached(data: Path):
@@ -77,7 +77,7 @@ def test_once_it_is_full_it_is_read_only_and_nothing_of_it_is_cached(data: Path)
 
     commands = [words[:3] for words in host.asked]
     assert commands.index(("mount", "-o", "remount,ro")) > commands.index(("cp", "-a", "--reflink=never"))
-    with (loop_medium.point() / placing.name_of(str(data)) / "train" / "a.bin").open("rb") as file:
+    with (placing.point() / placing.name_of(str(data)) / "train" / "a.bin").open("rb") as file:
         seen = residency(file.fileno())
     assert seen is not None
     assert seen.resident == 0
@@ -86,7 +86,7 @@ def test_once_it_is_full_it_is_read_only_and_nothing_of_it_is_cached(data: Path)
 def test_the_group_of_each_tenant_gets_its_part_of_the_limits_and_is_measured(data: Path):
     host, control = PretendDisks(), Storage(emulate={"read_bps": "80 MB/s", "read_iops": 150})
     held(control, host, data)
-    said = control.settle(host, [room(data), room(data)])
+    said = control.settle(host, [tenant(data), tenant(data)])
 
     assert said["limits"] == {"read_bps": 40_000_000, "read_iops": 75}
     assert host.files[f"{GROUP}/blkio.throttle.read_bps_device"] == "7:7 40000000"
@@ -99,7 +99,7 @@ def test_the_group_of_each_tenant_gets_its_part_of_the_limits_and_is_measured(da
 def test_version_2_takes_the_limits_in_one_file(data: Path):
     host, control = PretendDisks(rates={"bps": 8e7, "iops": 150}), Storage(emulate="read_bps=80000000 read_iops=150")
     held(control, host, data)
-    said = control.settle(host, [room(data, {"": V2_GROUP})])
+    said = control.settle(host, [tenant(data, {"": V2_GROUP})])
 
     assert host.files[f"{V2_GROUP}/io.max"] == "7:7 rbps=80000000 7:7 riops=150"
     assert said["measured"][0]["cgroup_version"] == 2
@@ -113,7 +113,7 @@ def test_a_medium_that_does_not_read_at_its_limit_is_not_held(data: Path, seen: 
     host, control = PretendDisks(rates={"bps": 100e6 * seen}), Storage(emulate="sd")
     held(control, host, data)
     with pytest.raises(ControlNotHeld, match=why):
-        control.settle(host, [room(data)])
+        control.settle(host, [tenant(data)])
     assert len(host.measured) == 3  # a neighbour may have been at the disk once
 
 
@@ -122,14 +122,14 @@ def test_a_tenth_off_is_near_enough(data: Path, seen: float):
     host, control = PretendDisks(rates={"bps": 100e6 * seen}), Storage(emulate={"read_bps": "100 MB/s"})
     held(control, host, data)
 
-    assert control.settle(host, [room(data)])["measured"][0]["read_bps"] == pytest.approx(100e6 * seen)
+    assert control.settle(host, [tenant(data)])["measured"][0]["read_bps"] == pytest.approx(100e6 * seen)
 
 
 def test_a_kernel_that_ignores_the_limit_is_noticed_before_anything_is_measured(data: Path):
     host, control = PretendDisks(ignores_limits=True), Storage(emulate="sd")
     held(control, host, data)
     with pytest.raises(ControlNotHeld, match=r"read_bps_device: asked for 7:7 100000000, the device says nothing"):
-        control.settle(host, [room(data)])
+        control.settle(host, [tenant(data)])
     assert host.measured == []
 
 
@@ -137,14 +137,14 @@ def test_a_workload_without_a_group_of_its_own_cannot_be_limited(data: Path):
     host, control = PretendDisks(), Storage(emulate="sd")
     held(control, host, data)
     with pytest.raises(ControlNotHeld, match="no control group of its own"):
-        control.settle(host, [room(data, {})])
+        control.settle(host, [tenant(data, {})])
 
 
 def test_a_place_that_sees_the_original_and_not_the_copy_is_refused(data: Path):
     host, control = PretendDisks(), Storage(emulate="sd")
     held(control, host, data)
     with pytest.raises(ControlNotHeld, match="another one"):
-        control.settle(host, [room(data, stamp="12345")])
+        control.settle(host, [tenant(data, stamp="12345")])
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_whatever_fails_on_the_way_the_device_is_left_as_it_was(data: Path, tmp_
 
     assert journal.pending() == []
     assert (host.loops, host.table) == ({}, [])
-    assert not loop_medium.folder().exists()
+    assert not placing.folder().exists()
 
 
 def test_a_dead_run_is_cleaned_up_after_from_the_journal_alone(data: Path, tmp_path: Path, monkeypatch):
@@ -185,7 +185,7 @@ def test_what_a_reboot_leaves_of_it_is_the_image_and_that_goes_too(data: Path, t
     report = restore(host, Journal(tmp_path / "device", boot="after"))
 
     assert report.clean
-    assert not loop_medium.folder().exists()
+    assert not placing.folder().exists()
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_state_that_tare_did_not_write_is_refused_and_nothing_is_mounted(state
 def test_something_that_is_there_already_is_not_built_upon(data: Path):
     host, control = PretendDisks(), Storage(emulate="sd")
     held(control, host, data)
-    with pytest.raises(ControlNotHeld, match="tare clean"):
+    with pytest.raises(ControlNotHeld, match="tare device clean"):
         held(control, host, data)
 
 
@@ -231,7 +231,7 @@ def test_a_real_medium_keeps_the_copy_and_uses_it_again_while_it_is_current(data
     (copy,) = (medium / placing.KEPT).iterdir()
     assert (copy / "train" / "a.bin").read_bytes() == b"b" * 10_001
     assert control.read(host) == {"medium": [], "placed": [copy.name]}
-    assert control.settle(host, [room(data)]) == {"path": str(medium)}
+    assert control.settle(host, [tenant(data)]) == {"path": str(medium)}
 
 
 def test_a_folder_that_holds_the_program_is_no_data_set(data: Path, monkeypatch):
@@ -256,7 +256,7 @@ def test_a_workload_that_reads_nothing_has_nothing_to_put_there():
         ({"path": "/x", "emulate": "sd"}, "and not both"),
         ({"path": "sd"}, r"write \{emulate: sd\}"),
         ({"path": "here"}, "from / on"),
-        ({"emulate": "floppy"}, "there is hdd, sd, ssd"),
+        ({"emulate": "floppy"}, "Available: hdd, sd, ssd"),
         ({"emulate": {"read_bps": 80}}, "has no unit"),
         ({"emulate": {"reads": 80}}, "no figure of a medium"),
         ({"emulate": {}}, "say how fast"),
@@ -275,13 +275,13 @@ def test_the_figures_are_one_level_whichever_way_they_are_written():
 
 
 def test_room_to_write_makes_it_writable_and_its_writes_are_measured(data: Path):
-    host, control = PretendDisks(), Storage(emulate="sd", room=64 << 20)
+    host, control = PretendDisks(), Storage(emulate="sd", tenant=64 << 20)
     held(control, host, data)
-    said = control.settle(host, [room(data)])
+    said = control.settle(host, [tenant(data)])
 
     assert said["measured"][0]["write_bps"] == 20e6
     assert not any("remount,bind,ro" in words for words in host.asked)
-    assert not (loop_medium.point() / "check").exists()
+    assert not (placing.point() / "check").exists()
 
 
 def test_a_loop_device_that_another_namespace_holds_is_let_go_of_and_its_image_is_gone(data: Path):
@@ -292,4 +292,4 @@ def test_a_loop_device_that_another_namespace_holds_is_let_go_of_and_its_image_i
 
     assert control.read(host) == NOTHING
     assert host.let_go == {"/dev/loop7"}
-    assert not loop_medium.folder().exists()
+    assert not placing.folder().exists()

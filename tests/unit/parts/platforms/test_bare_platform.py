@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from small_linux import SmallLinux, broken_openings
-from tare.errors import ObstacleError
-from tare.host import Exit, Job, Scope, Site
-from tare.parts.group import OOM_NOTE
+from tare.base.errors import ObstacleError
+from tare.base.host import Exit, Job, Scope, Site
+from tare.drivers.cgroups.job import OOM_NOTE
 from tare.parts.platforms.bare import Bare
 
 SITE = Site(name="tare-1", scratch=Path("/scratch"))
@@ -82,7 +82,7 @@ def test_without_rights_it_runs_without_a_group():
 def test_without_rights_a_limit_is_an_obstacle_in_a_sentence():
     host = SmallLinux(uid=1000)
 
-    (sentence,) = Bare(quota=1).obstacles(host)
+    (sentence,) = map(str, Bare(quota=1).obstacles(host))
 
     assert "run as root" in sentence
     with pytest.raises(ObstacleError, match="run as root"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from small_linux import CONTROLLERS, SmallLinux
-from tare.errors import ObstacleError, TareError, TrialError
-from tare.parts import cgroups
+from tare.base.errors import ObstacleError, TareError, TrialError
+from tare.drivers.cgroups import tree
 from tare.testing import FakeHost
 
 HYBRID = """\
@@ -18,7 +18,7 @@ HYBRID = """\
 
 
 def test_a_hybrid_machine_shows_its_version_1_controllers_and_its_version_2_tree():
-    found = cgroups.hierarchies(FakeHost(files={"/proc/self/mountinfo": HYBRID}))
+    found = tree.hierarchies(FakeHost(files={"/proc/self/mountinfo": HYBRID}))
 
     assert {key: mount.point for key, mount in found.items()} == {
         "cpu": "/sys/fs/cgroup/cpu,cpuacct",
@@ -36,7 +36,7 @@ def test_the_folders_of_a_process_are_found_on_the_device():
         }
     )
 
-    assert cgroups.folders_of_pid(host, 7) == {
+    assert tree.folders_of_pid(host, 7) == {
         "cpu": "/sys/fs/cgroup/cpu,cpuacct/tare/x",
         "cpuacct": "/sys/fs/cgroup/cpu,cpuacct/tare/x",
         "": "/sys/fs/cgroup/unified/tare/x",
@@ -46,7 +46,7 @@ def test_the_folders_of_a_process_are_found_on_the_device():
 def test_a_process_at_the_root_of_a_hierarchy_has_no_folder_there_since_that_is_the_whole_device():
     host = FakeHost(files={"/proc/self/mountinfo": HYBRID, "/proc/7/cgroup": "4:cpu,cpuacct:/\n0::/\n"})
 
-    assert cgroups.folders_of_pid(host, 7) == {}
+    assert tree.folders_of_pid(host, 7) == {}
 
 
 def test_where_only_a_part_of_the_tree_is_mounted_folders_are_counted_from_there():
@@ -54,8 +54,8 @@ def test_where_only_a_part_of_the_tree_is_mounted_folders_are_counted_from_there
     host = FakeHost(files={"/proc/self/mountinfo": part, "/proc/7/cgroup": "0::/pod/9/tare/x\n"})
     outside = FakeHost(files={"/proc/self/mountinfo": part, "/proc/7/cgroup": "0::/pod/8/tare/x\n"})
 
-    assert cgroups.folders_of_pid(host, 7) == {"": "/sys/fs/cgroup/tare/x"}
-    assert cgroups.folders_of_pid(outside, 7) == {}
+    assert tree.folders_of_pid(host, 7) == {"": "/sys/fs/cgroup/tare/x"}
+    assert tree.folders_of_pid(outside, 7) == {}
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -63,18 +63,18 @@ def test_a_group_is_made_in_every_hierarchy_and_removed_with_its_parent(version)
     host = SmallLinux(version=version)
     before = host.left_over()
 
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
 
     assert set(folders) == ({""} if version == 2 else set(CONTROLLERS))
     assert all(folder.endswith("/tare/one") for folder in folders.values())
-    cgroups.remove(host, folders)
+    tree.remove(host, folders)
     assert host.left_over() == before
 
 
 def test_a_version_1_cpuset_gets_the_cores_and_memory_nodes_of_the_one_above():
     host = SmallLinux(version=1)
 
-    folder = cgroups.make(host, "one")["cpuset"]
+    folder = tree.make(host, "one")["cpuset"]
 
     assert (host.files[f"{folder}/cpuset.cpus"], host.files[f"{folder}/cpuset.mems"]) == ("0-3", "0")
 
@@ -82,7 +82,7 @@ def test_a_version_1_cpuset_gets_the_cores_and_memory_nodes_of_the_one_above():
 def test_in_version_2_every_group_above_hands_its_controllers_down():
     host = SmallLinux(version=2)
 
-    cgroups.make(host, "one")
+    tree.make(host, "one")
 
     handed = "+cpuset +cpu +io +memory +pids"
     assert host.files["/sys/fs/cgroup/cgroup.subtree_control"] == handed
@@ -93,7 +93,7 @@ def test_controllers_that_are_handed_down_already_are_not_written_again():
     host = SmallLinux(version=2)
     host.files["/sys/fs/cgroup/cgroup.subtree_control"] = "cpuset cpu io memory pids"
 
-    cgroups.make(host, "one")
+    tree.make(host, "one")
 
     assert not [line for line in host.log if line.startswith("write /sys/fs/cgroup/cgroup.subtree_control")]
 
@@ -101,9 +101,9 @@ def test_controllers_that_are_handed_down_already_are_not_written_again():
 def test_every_group_is_kept_from_filling_the_process_table():
     host = SmallLinux(version=1)
 
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
 
-    assert host.files[f"{folders['pids']}/pids.max"] == str(cgroups.PIDS_LIMIT)
+    assert host.files[f"{folders['pids']}/pids.max"] == str(tree.PIDS_LIMIT)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -113,12 +113,12 @@ def test_a_group_that_cannot_be_made_leaves_nothing_behind_whichever_step_breaks
         host = SmallLinux(version=version, break_at=step)
         before = host.left_over()
         try:
-            folders = cgroups.make(host, "one")
+            folders = tree.make(host, "one")
         except TareError:
             broken += 1
             assert host.left_over() == before, f"broken at step {step}: {host.log[step - 1]}"
             continue
-        cgroups.remove(host, folders)
+        tree.remove(host, folders)
         if step > host.steps:
             break
     assert broken >= 2
@@ -126,44 +126,44 @@ def test_a_group_that_cannot_be_made_leaves_nothing_behind_whichever_step_breaks
 
 def test_a_host_without_control_groups_says_so():
     with pytest.raises(ObstacleError, match="no control groups"):
-        cgroups.make(FakeHost(files={"/proc/self/mountinfo": ""}), "one")
+        tree.make(FakeHost(files={"/proc/self/mountinfo": ""}), "one")
 
 
 def test_what_is_left_in_a_group_is_killed_before_it_is_removed():
     host = SmallLinux(version=1)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     left = host.start_process(folders["cpu"])
 
-    cgroups.remove(host, folders)
+    tree.remove(host, folders)
 
     assert not host.alive(left)
 
 
 def test_a_process_that_does_not_die_is_named_after_the_deadline():
     host = SmallLinux(version=1)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     stuck = host.start_process(folders["cpu"])
     host._kill = lambda words: (0, "", "")
 
     with pytest.raises(TrialError, match=str(stuck)):
-        cgroups.remove(host, folders)
+        tree.remove(host, folders)
 
 
 def test_a_group_that_stays_busy_for_a_moment_is_removed_a_moment_later():
     host = SmallLinux(version=1)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     refusals = iter([(1, "", "Device or resource busy")] * 3)
     really = host._rmdir
     host._rmdir = lambda words: next(refusals, None) or really(words)
 
-    cgroups.remove(host, folders)
+    tree.remove(host, folders)
 
     assert host.left_over()["groups"] == []
 
 
 def test_a_job_that_was_just_on_its_way_into_the_group_is_killed_too():
     host = SmallLinux(version=1)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     really = host._rmdir
     late: list[int] = []
 
@@ -173,7 +173,7 @@ def test_a_job_that_was_just_on_its_way_into_the_group_is_killed_too():
         return really(words)
 
     host._rmdir = enter_first
-    cgroups.remove(host, folders)
+    tree.remove(host, folders)
 
     assert not host.alive(late[0])
     assert host.left_over()["groups"] == []
@@ -181,35 +181,35 @@ def test_a_job_that_was_just_on_its_way_into_the_group_is_killed_too():
 
 def test_the_parent_stays_while_another_run_has_a_group_in_it():
     host = SmallLinux(version=1)
-    other = cgroups.make(host, "other")
+    other = tree.make(host, "other")
 
-    cgroups.remove(host, cgroups.make(host, "one"))
+    tree.remove(host, tree.make(host, "one"))
 
     assert set(other.values()) <= set(host.left_over()["groups"])
 
 
 def test_the_keeper_of_a_container_is_spared():
     host = SmallLinux(version=1)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     keeper, job = host.start_process(folders["cpu"]), host.start_process(folders["cpu"])
 
-    assert cgroups.empty(host, folders, spare=(keeper,)) == set()
+    assert tree.empty(host, folders, spare=(keeper,)) == set()
     assert (host.alive(keeper), host.alive(job)) == (True, False)
 
 
 @pytest.mark.parametrize(("version", "file"), [(1, "memory.oom_control"), (2, "memory.events")])
 def test_out_of_memory_kills_are_read_from_either_version(version, file):
     host = SmallLinux(version=version)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     folder = folders["memory" if version == 1 else ""]
 
-    assert cgroups.oom_kills(host, folders) == 0
+    assert tree.oom_kills(host, folders) == 0
     host.files[f"{folder}/{file}"] = "oom 9\noom_kill 2\n"
-    assert cgroups.oom_kills(host, folders) == 2
+    assert tree.oom_kills(host, folders) == 2
 
 
 def test_a_kernel_that_does_not_count_out_of_memory_kills_gives_no_number():
     host = FakeHost(files={"/m/memory.oom_control": "under_oom 0\n"})
 
-    assert cgroups.oom_kills(host, {"memory": "/m"}) is None
-    assert cgroups.oom_kills(host, {"cpu": "/c"}) is None
+    assert tree.oom_kills(host, {"memory": "/m"}) is None
+    assert tree.oom_kills(host, {"cpu": "/c"}) is None

@@ -11,11 +11,10 @@ import pytest
 from docker.errors import APIError
 
 from pretend_engine import frame
-from tare.clock import MonotonicClock
-from tare.errors import TrialError
-from tare.host import OUTPUT_LIMIT_BYTES
-from tare.parts.docker_exec import ExecProcess, Inside, environment
-from tare.parts.group import OOM_NOTE, Group
+from tare.base.errors import TrialError
+from tare.base.host import OUTPUT_LIMIT_BYTES, MonotonicClock
+from tare.drivers.cgroups.job import OOM_NOTE, Group
+from tare.drivers.containers.docker import ExecProcess, Inside, environment
 from tare.testing import FakeHost
 
 
@@ -84,7 +83,7 @@ class FarHost(FakeHost):
 
 
 @pytest.mark.parametrize("clocked", [True, False])
-def test_on_a_host_with_its_own_kernel_the_desk_and_the_clock_are_seen_to_around_a_job(line, clocked):
+def test_on_a_host_with_its_own_kernel_the_workdir_and_the_clock_are_seen_to_around_a_job(line, clocked):
     host = FarHost()
     host.told = []
     job = started(line, host, clocked=clocked)
@@ -149,7 +148,7 @@ def test_past_the_limit_the_jobs_are_killed_and_the_container_only_if_that_does_
 
 
 def test_a_job_that_cannot_be_killed_takes_its_container_with_it(line, monkeypatch):
-    monkeypatch.setattr("tare.parts.docker_exec._GRACE_S", 0.05)
+    monkeypatch.setattr("tare.drivers.containers.docker._GRACE_S", 0.05)
     host = FakeHost(files={"/proc/7/stat": "7 (job) S"})
 
     ended = started(line, host).wait(0.05)

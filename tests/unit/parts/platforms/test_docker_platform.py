@@ -10,14 +10,14 @@ import pytest
 
 from pretend_engine import PretendEngine, frame
 from small_linux import SmallLinux
-from tare.errors import ControlNotHeld, ObstacleError, TareError, TrialError
-from tare.host import Completed, Job, LocalHost, Scope, Site
-from tare.parts import engine
-from tare.parts.owner import Owner, boot_id
+from tare.base.errors import ControlNotHeld, ObstacleError, TareError, TrialError
+from tare.base.host import Completed, Job, LocalHost, Scope, Site
+from tare.base.processes import Owner, boot_id
+from tare.drivers.containers import engine
 from tare.parts.platforms.docker import Docker
 from tare.testing import FakeHost
 
-SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/desk"),))
+SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/workdir"),))
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_the_hosts_root_is_bound_read_only_from_an_overlay_onto_a_skeleton(linux
         "/usr": ("/scratch/tare-1/root/usr", True),
         "/work": ("/scratch/tare-1/root/work", True),
         "/tmp/set": ("/tmp/set", True),
-        "/dev/shm/desk": ("/dev/shm/desk", False),
+        "/dev/shm/workdir": ("/dev/shm/workdir", False),
     }
     assert docker.configs["tare-1"]["Image"] in [image["Id"] for image in docker.images.values()]
     assert place.python == linux.python
@@ -77,7 +77,9 @@ def test_a_folder_that_holds_the_engines_data_is_left_out_of_plain_binds_but_for
         type(docker), "info", lambda self: {"CgroupDriver": "cgroupfs", "DockerRootDir": "/work/docker"}
     )
     user = SmallLinux(uid=1000)
-    monkeypatch.setattr("tare.parts.hostroot._existing", lambda host, paths: [path for path in paths if "set" in path])
+    monkeypatch.setattr(
+        "tare.drivers.containers.hostroot._existing", lambda host, paths: [path for path in paths if "set" in path]
+    )
     docker.host = user
 
     Docker().open(user, replace(SITE, reads=(Path("/work/set"),)))
@@ -299,7 +301,7 @@ def test_an_image_is_pinned_by_its_id_and_keeps_its_variables(linux, docker):
     assert place.python == "/opt/bin/python3"
     assert docker.execs[-1]["environment"] == ["PATH=/opt/bin", "A=1", "TARE_NAME=tare-1", "HOSTNAME", "TARE_KEEPER"]
     mounts = docker.configs["tare-1"]["HostConfig"]["Mounts"]
-    assert [mount["Target"] for mount in mounts] == ["/dev/shm/desk", "/tmp/set"]
+    assert [mount["Target"] for mount in mounts] == ["/dev/shm/workdir", "/tmp/set"]
     assert place.facts["root"] == "image"
     assert place.facts["image_id"] == "sha256:77"
 
@@ -343,15 +345,17 @@ def test_a_dockerfile_that_does_not_build_says_what_the_build_said(linux, docker
 def test_obstacles_name_a_missing_dockerfile_and_a_missing_image(linux, docker, monkeypatch):
     monkeypatch.setattr(engine, "obstacles", lambda host: [])
 
-    assert Docker(dockerfile="/no/Dockerfile").obstacles(linux) == [
-        "there is no /no/Dockerfile to build the image from."
+    assert [*map(str, Docker(dockerfile="/no/Dockerfile").obstacles(linux))] == [
+        "no /no/Dockerfile to build the image from."
     ]
-    assert Docker(image="pt:1").obstacles(linux) == ["the engine has no image pt:1: `docker pull pt:1` brings it."]
+    assert [*map(str, Docker(image="pt:1").obstacles(linux))] == [
+        "the engine has no image pt:1: run `docker pull pt:1`."
+    ]
     assert Docker().obstacles(linux) == []
 
 
 def test_inside_another_platform_docker_says_what_to_use_instead():
-    sentences = Docker().obstacles(FakeHost(name="guest"))
+    sentences = [*map(str, Docker().obstacles(FakeHost(name="guest")))]
 
     assert any("inside guest" in sentence and "runc or podman" in sentence for sentence in sentences)
 

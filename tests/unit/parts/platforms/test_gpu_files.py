@@ -9,10 +9,10 @@ import pytest
 
 from pretend_engine import PretendEngine
 from small_linux import SmallLinux
-from tare.errors import TrialError
-from tare.host import LocalHost, Site
-from tare.parts import engine
-from tare.parts.gpu_files import GpuFile, gpu_files
+from tare.base.errors import TrialError
+from tare.base.host import LocalHost, Site
+from tare.drivers.containers import engine
+from tare.drivers.nvidia.devices import GpuFile, gpu_files
 from tare.parts.platforms.docker import Docker
 from tare.parts.platforms.gvisor import Gvisor
 from tare.parts.platforms.podman import Podman
@@ -34,7 +34,7 @@ def docker(server: SmallLinux, monkeypatch: pytest.MonkeyPatch) -> PretendEngine
     monkeypatch.setattr(engine, "connect", lambda host: pretend)
     monkeypatch.setattr(engine, "candidates", lambda: ["/var/run/docker.sock"])
     monkeypatch.setattr(engine, "find", lambda: engine.Engine("/var/run/docker.sock", ours=False))
-    monkeypatch.setattr("tare.parts.container.Place.find_python", lambda place, python: None)
+    monkeypatch.setattr("tare.drivers.containers.place.ContainerPlace.find_python", lambda place, python: None)
     return pretend
 
 
@@ -76,13 +76,13 @@ def test_a_container_that_shall_have_no_gpu_has_none(server):
 
 @pytest.mark.parametrize("platform", [Runc(gpu=True), Podman(gpu=True)])
 def test_a_gpu_that_is_not_there_is_an_obstacle_if_it_was_asked_for(platform, server):
-    assert not [text for text in platform.obstacles(server) if "gpu: true" in text]
-    assert [text for text in platform.obstacles(SmallLinux()) if "gpu: true" in text]
+    assert not [text for text in map(str, platform.obstacles(server)) if "gpu: true" in text]
+    assert [text for text in map(str, platform.obstacles(SmallLinux())) if "gpu: true" in text]
 
 
 def test_gvisor_says_that_it_hands_none_on(server):
-    assert any("gVisor" in text for text in Gvisor(gpu=True).obstacles(server))
-    assert not any("gVisor" in text for text in Gvisor().obstacles(server))
+    assert any("gVisor" in text for text in map(str, Gvisor(gpu=True).obstacles(server)))
+    assert not any("gVisor" in text for text in map(str, Gvisor().obstacles(server)))
 
 
 def test_podman_gets_them_by_name(server):

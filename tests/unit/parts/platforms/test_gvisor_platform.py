@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tare.host import Completed
+from tare.base.host import Completed
 from tare.parts.platforms.gvisor import Gvisor, Sandbox, _code
 from tare.testing import FakeHost
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from small_linux import SmallLinux
-from tare.errors import ObstacleError, TrialError
-from tare.host import Completed, Site
-from tare.parts import hostroot
-from tare.parts.hostroot import Bind, Top
-from tare.parts.mounts import holding, mounts
+from tare.base.errors import ObstacleError, TrialError
+from tare.base.host import Completed, Site
+from tare.base.mounts import holding, mounts
+from tare.drivers.containers import hostroot
+from tare.drivers.containers.hostroot import Bind, Top
 from tare.testing import FakeHost
 
-SITE = Site(name="tare-1", scratch=Path("/scratch"), writes=(Path("/dev/shm/desk"),))
+SITE = Site(name="tare-1", scratch=Path("/scratch"), writes=(Path("/dev/shm/workdir"),))
 
 
 def linux(*points: str) -> SmallLinux:
@@ -131,7 +131,7 @@ def test_data_on_another_disk_and_in_the_containers_own_folders_is_bound_read_on
 
     binds = hostroot.binds(linux("/data/deeper", "/mnt/disk"), site)
 
-    assert binds == [Bind("/dev/shm/desk", "/dev/shm/desk", writable=True), Bind("/tmp/x", "/tmp/x")]
+    assert binds == [Bind("/dev/shm/workdir", "/dev/shm/workdir", writable=True), Bind("/tmp/x", "/tmp/x")]
     site = Site("tare-1", Path("/scratch"), reads=(Path("/mnt/disk/set"),))
     assert hostroot.binds(linux("/mnt/disk"), site) == [Bind("/mnt/disk/set", "/mnt/disk/set")]
 
@@ -149,7 +149,7 @@ def test_the_systems_own_mounts_are_shown_and_others_are_not():
 
     shown = [bind.target for bind in hostroot.binds(host, SITE)]
 
-    assert shown == ["/dev/shm/desk", "/home", "/usr/local"]
+    assert shown == ["/dev/shm/workdir", "/home", "/usr/local"]
 
 
 def test_a_python_on_another_disk_is_bound_with_its_base():

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tare.host import Completed, Exit
-from tare.parts import group as groups
-from tare.parts.group import Group, GroupProcess, run_in_group
+from tare.base.host import Completed, Exit
+from tare.drivers.cgroups import job as groups
+from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
 from tare.testing import FakeHost
 
 

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from small_linux import SmallLinux
-from tare.errors import ControlNotHeld
-from tare.parts import cgroups, limits
+from tare.base.errors import ControlNotHeld
+from tare.drivers.cgroups import limits, tree
 from tare.parts.platforms.bare import Bare
 from tare.testing import FakeHost
 
@@ -15,7 +15,7 @@ from tare.testing import FakeHost
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_limit_is_written_and_holds(version):
     host = SmallLinux(version=version)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     asked = Bare(quota=1.5, cpuset="0-1", memory="64 MiB")
 
     limits.apply(host, asked, folders)
@@ -45,7 +45,7 @@ def test_every_limit_is_written_and_holds(version):
 )
 def test_a_limit_that_did_not_hold_is_an_error_that_says_what_was_found(asked, file, found):
     host = SmallLinux(version=1)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     limits.apply(host, asked, folders)
     host.files[f"/sys/fs/cgroup/{file}"] = found
 
@@ -55,7 +55,7 @@ def test_a_limit_that_did_not_hold_is_an_error_that_says_what_was_found(asked, f
 
 def test_the_kernel_may_round_memory_down_to_pages_and_write_cores_its_own_way():
     host = SmallLinux(version=1)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     asked = Bare(memory=64_000_001, cpuset="0,1,2")
     limits.apply(host, asked, folders)
     host.files["/sys/fs/cgroup/memory/tare/one/memory.limit_in_bytes"] = str(64_000_001 // 4096 * 4096)
@@ -67,7 +67,7 @@ def test_the_kernel_may_round_memory_down_to_pages_and_write_cores_its_own_way()
 
 def test_a_machine_without_swap_accounting_still_limits_memory():
     host = SmallLinux(version=1)
-    folders = cgroups.make(host, "one")
+    folders = tree.make(host, "one")
     del host.files["/sys/fs/cgroup/memory/tare/one/memory.memsw.limit_in_bytes"]
 
     limits.apply(host, Bare(memory="64 MiB"), folders)
@@ -83,7 +83,7 @@ def test_a_limit_that_the_kernel_offers_no_controller_for_is_an_obstacle_by_name
     hybrid = "43 33 0:40 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
     files = {"/proc/self/mountinfo": hybrid, "/sys/fs/cgroup/unified/cgroup.controllers": "hugetlb"}
 
-    (sentence,) = limits.limit_obstacles(FakeHost(files=files), Bare(quota=2))
+    (sentence,) = map(str, limits.limit_obstacles(FakeHost(files=files), Bare(quota=2)))
 
     assert "`quota`" in sentence
     assert "'cpu'" in sentence
@@ -91,7 +91,7 @@ def test_a_limit_that_the_kernel_offers_no_controller_for_is_an_obstacle_by_name
 
 
 def test_cores_that_are_not_online_are_an_obstacle():
-    (sentence,) = limits.limit_obstacles(SmallLinux(), Bare(cpuset="2-5"))
+    (sentence,) = map(str, limits.limit_obstacles(SmallLinux(), Bare(cpuset="2-5")))
 
     assert sentence == "`cpuset: 2-5` names cores that are not online: [4, 5]."
 

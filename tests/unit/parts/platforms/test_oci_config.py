@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tare.parts import oci
-from tare.parts.hostroot import Bind
-from tare.parts.identity import Identity
+from tare.base.processes import Identity
+from tare.drivers.containers import oci
+from tare.drivers.containers.hostroot import Bind
 from tare.parts.platforms.runc import Runc
 
 
@@ -14,14 +14,14 @@ def bundle(runc: Runc | None = None, **changes):
         "rootfs": "/scratch/tare-1/root",
         "user": Identity(uid=1000, gid=100, can_mount=True),
         "limits": runc or Runc(),
-        "binds": [Bind("/data", "/data"), Bind("/desk", "/desk", writable=True)],
+        "binds": [Bind("/data", "/data"), Bind("/workdir", "/workdir", writable=True)],
         "shm_bytes": 1 << 30,
     }
     return oci.Bundle(**{**fields, **changes})
 
 
 def config(runc: Runc | None = None, **changes):
-    return oci.config(bundle(runc, **changes))
+    return oci.bundle_config(bundle(runc, **changes))
 
 
 def test_a_container_has_no_capability_no_network_and_a_read_only_root():
@@ -42,7 +42,7 @@ def test_the_control_group_lies_where_bare_metals_lies():
 def test_binds_come_after_the_containers_own_folders_and_are_not_recursive():
     mounts = config()["mounts"]
 
-    assert [mount["destination"] for mount in mounts][-2:] == ["/data", "/desk"]
+    assert [mount["destination"] for mount in mounts][-2:] == ["/data", "/workdir"]
     assert mounts[-2]["options"] == ["bind", "ro", "rprivate"]
     assert mounts[-1]["options"] == ["bind", "rw", "rprivate"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from small_linux import SmallLinux
-from tare.host import Completed
-from tare.parts import strays
-from tare.parts.advisories import advice, runc_advice
-from tare.parts.identity import identity, is_root, open_files
+from tare.base.host import Completed
+from tare.base.processes import identity, is_root, open_files
+from tare.drivers.cgroups import orphans
+from tare.drivers.known_programs import advice, runc_advice
 from tare.testing import FakeHost
 
 
@@ -45,7 +45,7 @@ def test_we_ourselves_are_no_stray():
     host.files["/proc/42/environ"] = "TARE_NAME=tare-1\0"
     host.files["/proc/42/status"] = host.files["/proc/self/status"]
 
-    assert strays.carrying(host, "tare-1") == set()
+    assert orphans.processes_of(host, "tare-1") == set()
 
 
 def test_a_stray_that_does_not_die_is_given_up_after_the_deadline():
@@ -53,9 +53,9 @@ def test_a_stray_that_does_not_die_is_given_up_after_the_deadline():
     host.start_process(environ="TARE_NAME=tare-1\0")
     host._kill = lambda words: (0, "", "")
 
-    strays.end(host, "tare-1", within_s=1)
+    orphans.kill_all(host, "tare-1", within_s=1)
 
-    assert strays.carrying(host, "tare-1")
+    assert orphans.processes_of(host, "tare-1")
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from small_linux import SmallLinux, broken_openings
-from tare.errors import ControlNotHeld
-from tare.host import Completed, Job, Site
-from tare.parts.oci import PATH
-from tare.parts.owner import Owner
+from tare.base.errors import ControlNotHeld
+from tare.base.host import Completed, Job, Site
+from tare.base.processes import Owner
+from tare.drivers.containers.oci import PATH
 from tare.parts.platforms.podman import Podman
 from tare.testing import FakeHost
 
-SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/desk"),))
+SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/workdir"),))
 
 
 def created(host: SmallLinux) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def test_a_container_is_made_with_the_walls_of_the_house():
     assert flags[:3] == ("podman", "--cgroup-manager=cgroupfs", "--runtime=runc")
     assert flags[-4:] == ("--rootfs", "/:O", "sleep", "2147483647")
     mounts = [flag for flag in flags if flag.startswith("--mount=")]
-    assert "src=/dev/shm/desk,dst=/dev/shm/desk,rw=true" in mounts[0]
+    assert "src=/dev/shm/workdir,dst=/dev/shm/workdir,rw=true" in mounts[0]
     assert "src=/tmp/set,dst=/tmp/set,ro=true" in mounts[1]
 
 
@@ -160,7 +160,7 @@ def test_sweeping_without_podman_is_no_error():
 
 
 def test_obstacles_say_what_to_install():
-    sentences = Podman().obstacles(FakeHost())
+    sentences = [*map(str, Podman().obstacles(FakeHost()))]
 
     assert any("apt-get install podman" in sentence for sentence in sentences)
     assert Podman().obstacles(SmallLinux()) == []
@@ -170,4 +170,4 @@ def test_an_image_that_podman_does_not_have_is_an_obstacle():
     host = SmallLinux()
     host.answer = lambda argv: Completed((), 1, "", "") if "exists" in argv else None
 
-    assert Podman(image="pt:1").obstacles(host) == ["podman has no image pt:1: `podman pull pt:1` brings it."]
+    assert [*map(str, Podman(image="pt:1").obstacles(host))] == ["podman has no image pt:1: run `podman pull pt:1`."]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from small_linux import BOOT_ID, SmallLinux, broken_openings
-from tare.errors import ControlNotHeld, TrialError
-from tare.host import Completed, Exit, Job, LocalHost, Scope, Site
+from tare.base.errors import ControlNotHeld, TrialError
+from tare.base.host import Completed, Exit, Job, LocalHost, Scope, Site
 from tare.parts.platforms.bare import Bare
 from tare.parts.platforms.runc import Runc
 from tare.testing import FakeHost
 
-SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/desk"),))
+SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/workdir"),))
 
 
 def test_a_bundle_is_made_and_started():
@@ -25,7 +25,7 @@ def test_a_bundle_is_made_and_started():
     assert host.runc == {"tare-1": 501}
     config = json.loads(host.files["/scratch/tare-1/config.json"])
     assert config["root"]["path"] == "/scratch/tare-1/root"
-    assert [m["destination"] for m in config["mounts"] if m["type"] == "bind"] == ["/dev/shm/desk", "/tmp/set"]
+    assert [m["destination"] for m in config["mounts"] if m["type"] == "bind"] == ["/dev/shm/workdir", "/tmp/set"]
 
 
 def test_a_job_comes_in_by_exec_and_its_environment_is_in_a_file_not_on_the_command_line():
@@ -139,7 +139,7 @@ def test_sweeping_without_runc_still_removes_mounts_and_groups():
 def test_obstacles_say_what_to_install_and_who_may():
     host = SmallLinux(uid=1000, installed=set())
 
-    sentences = Runc(image="/nowhere").obstacles(host)
+    sentences = [*map(str, Runc(image="/nowhere").obstacles(host))]
 
     assert any("apt-get install runc" in sentence for sentence in sentences)
     assert any("root" in sentence for sentence in sentences)
@@ -222,5 +222,5 @@ def test_a_file_that_cannot_be_read_says_why():
 
 
 def test_on_a_host_that_is_nothing_obstacles_are_sentences():
-    assert all(sentence.endswith((".", "it.")) for sentence in Runc(quota=1).obstacles(FakeHost()))
+    assert all(sentence.endswith((".", "it.")) for sentence in map(str, Runc(quota=1).obstacles(FakeHost())))
     assert Bare(quota=1).obstacles(FakeHost())

@@ -3,8 +3,8 @@ import errno
 import pytest
 
 from recorded import let_time_pass, recorded_host
-from tare.host import Scope
-from tare.parts import loop_medium
+from tare.base.host import Scope
+from tare.drivers.storage import placing
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.disk import Disk
 from tare.parts.probes.memory import Memory
@@ -51,7 +51,7 @@ def test_a_core_that_goes_offline_ends_its_series_and_no_other():
     del host.files["/sys/devices/system/cpu/cpu3/cpufreq/scaling_cur_freq"]
     after = values(feed.poll())
     assert before.keys() - after.keys() == {name for name in before if name.startswith("cpu.core3.")}
-    assert feed.lost == ["cpu: scaling_cur_freq vanished at 2.0 s, and with it cpu.core3.freq_hz."]
+    assert [*map(str, feed.lost)] == ["cpu: scaling_cur_freq vanished at 2.0 s, and with it cpu.core3.freq_hz."]
 
 
 def test_memory_is_in_bytes_and_swapping_in_pages():
@@ -106,7 +106,7 @@ def test_an_emulated_medium_is_watched_under_one_name_whichever_loop_device_it_h
     host.files["/proc/diskstats"] += (
         "   7       3 loop3 11 0 88 4 5 0 40 2 1 9 12\n   7       4 loop4 1 0 8 4 5 0 40 2 1 9 12\n"
     )
-    host.files["/sys/block/loop3/loop/backing_file"] = f"{loop_medium.image()}\n"
+    host.files["/sys/block/loop3/loop/backing_file"] = f"{placing.image()}\n"
     host.files["/sys/block/loop4/loop/backing_file"] = "/home/me/other.img\n"
     seen = values(Disk().open(host, Scope()).poll())
     assert (seen["disk.storage.reads"], seen["disk.storage.read_bytes"]) == (11, 88 * 512)
@@ -122,7 +122,7 @@ def test_a_partition_is_watched_where_the_study_names_it():
 
 
 def test_a_disk_that_is_not_there_is_an_obstacle_with_the_names_of_those_that_are():
-    (sentence,) = Disk(devices=("sda",)).obstacles(recorded_host("unified_6_12"))
+    (sentence,) = map(str, Disk(devices=("sda",)).obstacles(recorded_host("unified_6_12")))
     assert "'sda'" in sentence
     assert "nvme0n1" in sentence
 
@@ -159,5 +159,5 @@ def test_a_file_that_may_not_be_read_is_said_once():
     host = FailingHost(files=recorded_host("hybrid_6_18").files)
     host.failing = {"/proc/vmstat"}
     feed = Memory().open(host, Scope())
-    assert feed.lost == ["memory: /proc/vmstat cannot be read here: Input/output error."]
+    assert [*map(str, feed.lost)] == ["memory: /proc/vmstat cannot be read here: Input/output error."]
     assert "memory.free_bytes" in values(feed.poll())

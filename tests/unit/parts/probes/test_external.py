@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pydantic import ValidationError
 
-from tare.host import LocalHost, Scope
+from tare.base.host import LocalHost, Scope
 from tare.parts.probes.external import External
 from tare.testing import FakeHost
 
@@ -109,14 +109,14 @@ def test_a_table_that_vanishes_is_counted_and_is_no_power(tmp_path):
 def test_a_column_that_is_not_there_is_an_obstacle_with_those_that_are(tmp_path):
     file = tmp_path / "meter.csv"
     file.write_text("time,watts\n")
-    (sentence,) = External(file=file, column="power").obstacles(LocalHost())
-    assert "there is no column 'power'; there are time, watts" in sentence
+    (sentence,) = map(str, External(file=file, column="power").obstacles(LocalHost()))
+    assert "no column 'power'. Available: time, watts" in sentence
 
 
 def test_a_missing_table_a_missing_command_and_no_meter_at_all_are_obstacles(tmp_path):
-    assert "No such file" in External(file=tmp_path / "no.csv").obstacles(FakeHost())[0]
-    assert "no command 'wattmeter-x'" in External(command=("wattmeter-x",)).obstacles(FakeHost())[0]
-    assert "name the `file`" in External().obstacles(FakeHost())[0]
+    assert "No such file" in str(External(file=tmp_path / "no.csv").obstacles(FakeHost())[0])
+    assert "no command 'wattmeter-x'" in str(External(command=("wattmeter-x",)).obstacles(FakeHost())[0])
+    assert "name the `file`" in str(External().obstacles(FakeHost())[0])
 
 
 def test_a_meter_is_read_in_one_way(tmp_path):
@@ -163,6 +163,6 @@ def test_a_command_that_fails_again_and_again_is_given_up_and_said():
     deadline = time.monotonic() + 10
     while not feed.lost and time.monotonic() < deadline:
         feed.poll()
-    assert feed.lost == ["external: `false` ended with code 1, 5 times in a row; it is not run again."]
+    assert [*map(str, feed.lost)] == ["external: `false` ended with code 1, 5 times in a row; it is not run again."]
     assert feed.errors == {"command": 5}
     assert feed.close() == []

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tare.host import Completed, Scope
-from tare.parts import process_roles, tracefs
+from tare.base.host import Completed, Scope
+from tare.drivers.tracing import tracefs
 from tare.parts.probes.ftrace import FAMILIES, Ftrace
 from tare.testing import FakeHost
 
@@ -50,7 +50,7 @@ def test_a_kernel_of_before_5_18_has_the_older_name():
 def test_an_absent_event_is_a_sentence_with_a_way_out():
     host = kernel([path for path in EVERYTHING if not path.startswith("events/exceptions")])
 
-    first, second = all_families().obstacles(host)
+    first, second = map(str, all_families().obstacles(host))
 
     assert "exceptions:page_fault_user" in first
     assert "exceptions:page_fault_kernel" in second
@@ -61,17 +61,17 @@ def test_an_absent_event_is_a_sentence_with_a_way_out():
 def test_both_names_of_an_event_are_named_where_neither_is_there():
     host = kernel([path for path in EVERYTHING if "dirty_folio" not in path])
 
-    (sentence,) = Ftrace().obstacles(host)
+    (sentence,) = map(str, Ftrace().obstacles(host))
 
     assert "writeback:writeback_dirty_folio or writeback:writeback_dirty_page" in sentence
 
 
 def test_without_root_without_tracefs_and_without_a_mount_each_has_a_sentence():
-    (not_root,) = Ftrace().obstacles(kernel(EVERYTHING, uid="1000"))
-    (no_tracefs,) = Ftrace().obstacles(FakeHost(files={"/proc/filesystems": "nodev\tsysfs\n"}))
+    (not_root,) = map(str, Ftrace().obstacles(kernel(EVERYTHING, uid="1000")))
+    (no_tracefs,) = map(str, Ftrace().obstacles(FakeHost(files={"/proc/filesystems": "nodev\tsysfs\n"})))
     refused = kernel([], mounted=False)
     refused.answer = lambda argv: Completed(tuple(argv), 0, "0", "") if argv[0] == "id" else None
-    (no_mount,) = Ftrace().obstacles(refused)
+    (no_mount,) = map(str, Ftrace().obstacles(refused))
 
     assert "only root may trace" in not_root
     assert "no tracefs" in no_tracefs
@@ -162,11 +162,11 @@ def test_who_is_who_when_a_trace_begins():
     host = FakeHost(files=files, answers={"ps": listed})
     scopes = [Scope(cgroups={"": "/sys/fs/cgroup/tare/t1"})]
 
-    start = process_roles.snapshot(host, scopes)
+    start = tracefs.snapshot(host, scopes)
 
     assert start.groups == (("/tare/t1", "workload"),)
     assert set(start.tasks) == {
         (1, "systemd", "host"), (900, "python3", "workload"), (901, "pool worker", "workload"),
         (55, "kworker/u8:0", "host"),
     }  # fmt: skip
-    assert [(pid, role) for _, pid, role in process_roles.sightings(host, scopes, {900})] == [(901, "workload")]
+    assert [(pid, role) for _, pid, role in tracefs.sightings(host, scopes, {900})] == [(901, "workload")]

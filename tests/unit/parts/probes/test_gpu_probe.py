@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from pretend_h200 import put_in
-from tare.host import Scope
-from tare.parts import nvml
+from tare.base.host import Scope
+from tare.drivers.nvidia import nvml
 from tare.parts.probes.gpu import Gpu
 from tare.testing import FakeHost
 
@@ -159,13 +159,13 @@ def test_a_lost_gpu_says_so_once_and_gives_nothing_more(library, host):
 
     assert first == second == {"gpu.lost": 1.0}
     assert len(feed.lost) == 1
-    assert "no longer answers" in feed.lost[0]
+    assert "no longer answers" in str(feed.lost[0])
 
 
 def test_without_a_driver_it_is_an_obstacle_and_an_empty_feed(library):
-    (sentence,) = Gpu().obstacles(FakeHost())
+    (sentence,) = map(str, Gpu().obstacles(FakeHost()))
 
-    assert sentence.startswith("gpu: there is no NVIDIA driver")
+    assert sentence.startswith("no NVIDIA driver")
     assert Gpu(share=1).open(FakeHost(), Scope()).poll() == []
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tare.host import LocalHost, Scope
-from tare.parts import cache_sample
-from tare.parts.cache_sample import WINDOW_BYTES, drawn
+from tare.base.host import LocalHost, Scope
+from tare.drivers.storage import residency
+from tare.drivers.storage.residency import WINDOW_BYTES, drawn
 from tare.parts.probes import page_cache
 from tare.parts.probes.page_cache import PageCache
 from tare.testing import FakeClock, FakeHost
@@ -80,7 +80,7 @@ def test_the_pieces_of_one_file_share_a_descriptor_and_do_not_overlap(data: Path
     assert [piece.start for piece in sample.pieces] == [number * WINDOW_BYTES for number in range(6)]
     assert [piece.length for piece in sample.pieces] == [WINDOW_BYTES] * 5 + [100]
     sample.close()
-    assert cache_sample.Sample((), 0).share == 0
+    assert residency.Sample((), 0).share == 0
 
 
 def test_what_it_may_not_know_is_said_once_and_no_number_is_made_up(data: Path, monkeypatch):
@@ -88,14 +88,16 @@ def test_what_it_may_not_know_is_said_once_and_no_number_is_made_up(data: Path, 
     feed = PageCache(paths=(data,)).open(LocalHost(), Scope())
     assert feed.poll() == []
     assert feed.close() == []
-    assert feed.lost == ["page_cache: the kernel tells only the owner of a file, or root, how much of it is in memory."]
+    assert [*map(str, feed.lost)] == [
+        "page_cache: only root and the owner of a file can read how much of it is in memory."
+    ]
 
 
 def test_a_workload_without_files_and_a_folder_that_is_gone_stop_nobody(tmp_path: Path):
     silent = PageCache().open(LocalHost(), Scope())
     assert (silent.channels, silent.poll()) == ((), [])
-    assert "names no files" in silent.lost[0]
-    assert "cannot be watched" in PageCache(paths=(tmp_path / "gone",)).open(LocalHost(), Scope()).lost[0]
+    assert "names no files" in str(silent.lost[0])
+    assert "cannot be watched" in str(PageCache(paths=(tmp_path / "gone",)).open(LocalHost(), Scope()).lost[0])
 
 
 def test_its_own_paths_win_over_those_of_the_workload(data: Path, tmp_path: Path):
@@ -106,4 +108,4 @@ def test_its_own_paths_win_over_those_of_the_workload(data: Path, tmp_path: Path
 def test_it_watches_the_device_alone():
     assert PageCache().obstacles(FakeHost()) != []
     assert PageCache().obstacles(LocalHost()) == []
-    assert "there is no" in PageCache(paths=(Path("/no/such"),)).obstacles(LocalHost())[0]
+    assert "no /no/such to watch" in str(PageCache(paths=(Path("/no/such"),)).obstacles(LocalHost())[0])

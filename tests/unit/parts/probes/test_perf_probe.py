@@ -23,13 +23,13 @@ def counters(rows: dict[tuple[str, str], int], running: float = 1.0):
 
 
 def test_without_root_there_is_a_sentence():
-    assert any("root" in sentence for sentence in Perf().obstacles(FakeHost()))
+    assert any("root" in sentence for sentence in map(str, Perf().obstacles(FakeHost())))
     assert Syscalls().obstacles(FakeHost())
 
 
 def test_the_program_is_needed_only_for_faults_and_call_graphs():
     def needs(probe: Perf) -> bool:
-        return any("linux-perf" in sentence for sentence in probe.obstacles(_without_perf(FakeHost())))
+        return any("linux-perf" in sentence for sentence in map(str, probe.obstacles(_without_perf(FakeHost()))))
 
     assert needs(Perf())
     assert not needs(Perf(faults=False, callgraphs=None))

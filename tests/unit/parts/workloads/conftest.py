@@ -1,4 +1,4 @@
-"""A desk, as every trial has one."""
+"""A workdir, as every trial has one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tare.parts.inside import SOURCE
+from tare.drivers.places import SOURCE
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Path:
-    desk = tmp_path / "desk"
-    shutil.copytree(SOURCE, desk / "inside" / "tare_inside", ignore=shutil.ignore_patterns("__pycache__"))
-    return desk
+def workdir(tmp_path: Path) -> Path:
+    workdir = tmp_path / "workdir"
+    shutil.copytree(SOURCE, workdir / "inside" / "tare_inside", ignore=shutil.ignore_patterns("__pycache__"))
+    return workdir

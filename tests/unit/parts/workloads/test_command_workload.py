@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tare.host import Completed, LocalHost
+from tare.base.host import Completed, LocalHost
+from tare.base.secrets import mask
 from tare.parts.find import find
-from tare.parts.secrets import mask
 from tare.parts.workloads.command import Command
 from tare.testing import FakeHost
 
@@ -48,7 +48,7 @@ def test_secrets_reach_the_job_but_no_record() -> None:
     assert one.fields()["env"] == {"HF_TOKEN": mask("CANARY3"), "A": "1"}
     assert one.fields() != other.fields()
     assert Command.model_validate(one.fields()).fields() == one.fields()  # masked twice is masked once
-    job = one.job(FakeHost(), Path("/desk"), 1)
+    job = one.job(FakeHost(), Path("/workdir"), 1)
     assert job.env["HF_TOKEN"] == "CANARY3"
     assert job.argv[-4:] == ("train", "--api-key=CANARY1", "--token", "CANARY2")
 
@@ -59,7 +59,7 @@ def test_a_shared_folder_is_never_shown_whole(folder: str) -> None:
         here = command("sh", Path(script.name).name, folder, f"--out={folder}", cwd=folder)
 
         assert here.inputs() == (Path(script.name),)
-        assert here.job(FakeHost(), Path("/desk"), 1).cwd == folder
+        assert here.job(FakeHost(), Path("/workdir"), 1).cwd == folder
         assert command("ls", cwd=folder, reads=[folder]).inputs() == (Path(folder),)
 
 
@@ -96,18 +96,20 @@ def test_the_title_is_the_line_shortened() -> None:
 
 
 def test_the_job_runs_in_the_users_folder_with_their_words(work: Path) -> None:
-    job = command("python", "train.py", cwd=work, env={"SEED": "7", "PATH": "/mine"}).job(FakeHost(), Path("/desk"), 1)
+    job = command("python", "train.py", cwd=work, env={"SEED": "7", "PATH": "/mine"}).job(
+        FakeHost(), Path("/workdir"), 1
+    )
 
     assert job.argv[-3:] == ("--", "python", "train.py")
     assert job.cwd == str(work)
     assert (job.env["SEED"], job.env["PATH"]) == ("7", "/mine")
-    assert job.env["PYTHONPATH"].startswith("/desk/inside/tare_inside/inside_site:/desk/inside")
+    assert job.env["PYTHONPATH"].startswith("/workdir/inside/tare_inside/inside_site:/workdir/inside")
 
 
 def test_without_a_folder_it_runs_where_tare_was_started(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(work)
 
-    assert command("true").job(FakeHost(), Path("/desk"), 1).cwd == str(work)
+    assert command("true").job(FakeHost(), Path("/workdir"), 1).cwd == str(work)
 
 
 def test_inputs_are_the_folder_and_what_the_line_names(work: Path) -> None:
@@ -144,11 +146,11 @@ def test_a_program_that_is_not_there_gets_the_nearest_advice(work: Path) -> None
     tool.chmod(0o755)
     env = {"PATH": str(tool.parent)}
 
-    assert command("trianit", cwd=work, env=env).obstacles(LocalHost()) == [
-        "there is no program 'trianit' here; did you mean 'trainit'?"
+    assert [*map(str, command("trianit", cwd=work, env=env).obstacles(LocalHost()))] == [
+        "no program 'trianit' here; did you mean 'trainit'?"
     ]
-    assert command("quite-another", cwd=work, env=env).obstacles(LocalHost()) == [
-        "there is no program 'quite-another' here; give its whole path, or put its folder on PATH."
+    assert [*map(str, command("quite-another", cwd=work, env=env).obstacles(LocalHost()))] == [
+        "no program 'quite-another' here; give its whole path, or put its folder on PATH."
     ]
     assert command("trainit", cwd=work, env=env).obstacles(LocalHost()) == []
 
@@ -162,16 +164,16 @@ def test_a_program_beside_the_script_is_found_from_its_folder(work: Path) -> Non
 
 
 def test_a_missing_script_and_a_missing_folder_are_said_before_anything_runs(work: Path) -> None:
-    assert command(sys.executable, "trian.py", cwd=work).obstacles(LocalHost()) == [
-        f"there is no file 'trian.py' in {work}; give its whole path, or set `cwd`."
+    assert [*map(str, command(sys.executable, "trian.py", cwd=work).obstacles(LocalHost()))] == [
+        f"no file 'trian.py' in {work}; give its whole path, or set `cwd`."
     ]
-    assert command("true", cwd=work / "no").obstacles(LocalHost()) == [
-        f"there is no folder {work}/no to run the command in; set `cwd`."
+    assert [*map(str, command("true", cwd=work / "no").obstacles(LocalHost()))] == [
+        f"no folder {work}/no to run the command in; set `cwd`."
     ]
 
 
 def test_a_host_that_cannot_be_asked_is_an_obstacle() -> None:
     mute = FakeHost(answer=lambda argv: Completed(tuple(argv), 0, "not json", ""))
 
-    assert command("true").obstacles(FakeHost())[0].startswith("the host could not be asked for 'true'")
-    assert command("true").obstacles(mute)[0].startswith("the host could not be asked for 'true'")
+    assert str(command("true").obstacles(FakeHost())[0]).startswith("the host could not be asked for 'true'")
+    assert str(command("true").obstacles(mute)[0]).startswith("the host could not be asked for 'true'")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tare.host import LocalHost
+from tare.base.host import LocalHost
 from tare.parts.find import find
 from tare.parts.workloads.idle import Idle
 from tare.study.load import from_plain
 from tare.testing import FakeHost
-from tare_inside import idle, marks
+from tare_inside import marks
+from tare_inside.programs import idle
 
 
 def test_it_is_found_by_its_name_and_a_plain_time_is_its_duration() -> None:
@@ -22,11 +23,11 @@ def test_it_is_found_by_its_name_and_a_plain_time_is_its_duration() -> None:
     assert part.obstacles(FakeHost()) == []
 
 
-def test_it_marks_one_step_after_it_has_settled(desk: Path) -> None:
-    job = Idle(duration=0.3, settle=0.2).job(LocalHost(), desk, seed=1)
+def test_it_marks_one_step_after_it_has_settled(workdir: Path) -> None:
+    job = Idle(duration=0.3, settle=0.2).job(LocalHost(), workdir, seed=1)
     ended = LocalHost().spawn(job).wait(60)
     assert (ended.code, ended.err) == (0, "")
-    rows, lost = marks.load(str(desk / "marks.bin"))
+    rows, lost = marks.load(str(workdir / "marks.bin"))
     assert [(name, edge, step) for _, name, edge, step in rows] == [("step", "begin", 0), ("step", "end", 0)]
     assert lost == 0
     assert 0.3 <= (rows[1][0] - rows[0][0]) / 1e9 < 3
@@ -47,7 +48,7 @@ def test_a_file_that_is_not_there_is_nothing_to_log(tmp_path: Path) -> None:
     assert idle.look(str(tmp_path / "none")) == 0
 
 
-def test_only_with_logging_is_there_a_period(desk: Path) -> None:
-    quiet, logs = (Idle(logging=on).job(FakeHost(), desk, seed=1).argv[-1] for on in (False, True))
+def test_only_with_logging_is_there_a_period(workdir: Path) -> None:
+    quiet, logs = (Idle(logging=on).job(FakeHost(), workdir, seed=1).argv[-1] for on in (False, True))
     assert (quiet, logs) == ("0", "0.1")
     assert idle.main(["1"]) == 2

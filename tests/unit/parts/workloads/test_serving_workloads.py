@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tare.host import Completed
+from tare.base.host import Completed
 from tare.parts.find import find
 from tare.parts.workloads.application import Application
 from tare.parts.workloads.loadgen import LoadGen
@@ -59,16 +59,16 @@ def test_each_says_what_it_is_and_how_much_it_does(workload: Any, title: str, un
 @pytest.mark.parametrize(
     ("part", "fields", "said"),
     [
-        (TorchInfer, {"model": "resnet5"}, "there is no model 'resnet5'"),
+        (TorchInfer, {"model": "resnet5"}, "No model 'resnet5'"),
         (TorchInfer, {"model": "resnet5"}, "Did you mean 'resnet50'?"),
         (TorchInfer, {"model": "mobilenet"}, "Did you mean 'mobilenet_v3_large'?"),
-        (TorchInfer, {"backend": "tensorrt"}, "there is no backend 'tensorrt'. There is: compile, eager, onnx."),
+        (TorchInfer, {"backend": "tensorrt"}, "No backend 'tensorrt'. Available: compile, eager, onnx."),
         (TorchInfer, {"model": "bert_large"}, "bert_large takes questions: data in memory are images"),
         (TorchInfer, {"timing": "async"}, "`timing: async` is for a GPU"),
         (TorchInfer, {"timing": "async", "device": "cuda", "concurrency": 2}, "one request after another"),
         (TorchInfer, {"rate": "50"}, "'50' has no unit; write one of /s"),
         (TorchInfer, {"rate": "0/s"}, "greater than 0"),
-        (Application, {"name": "images"}, "there is no application 'images'"),
+        (Application, {"name": "images"}, "No application 'images'"),
         (Application, {"name": "speech", "pixels": 32}, "`pixels` is for images and rnnt takes speech"),
         (Application, {"items": 3, "batch": 4}, "a batch of 4 needs 4 items and `items` is 3"),
         (Application, {"items": 3, "data_path": "/my/pictures"}, "with `data_path` the files say it"),
@@ -132,25 +132,28 @@ def test_data_of_ones_own_are_read_where_they_lie(tmp_path: Path) -> None:
 
     assert workload.inputs() == (tmp_path,)
     assert host.asked == []
-    assert workload.obstacles(host) == [f"{tmp_path}: there are no folders with pictures in it, one a class."]
+    assert [*map(str, workload.obstacles(host))] == [
+        f"{tmp_path}: there are no folders with pictures in it, one a class."
+    ]
 
 
 @pytest.mark.parametrize("workload", [TorchInfer(backend="onnx"), Application(backend="onnx"), LoadGen(backend="onnx")])
 def test_a_back_end_that_is_not_there_is_told_in_its_own_words(workload: Any) -> None:
     host = saying("named.find('backends'", 0, "`backend: onnx` needs onnx: `pip install onnx`.\n")
 
-    assert workload.obstacles(host) == ["`backend: onnx` needs onnx: `pip install onnx`."]
+    assert [*map(str, workload.obstacles(host))] == ["`backend: onnx` needs onnx: `pip install onnx`."]
     assert workload.obstacles(willing()) == []
 
 
 def test_a_back_end_that_cannot_be_asked_is_told_too() -> None:
-    (sentence,) = TorchInfer(backend="compile").obstacles(saying("named.find('backends'", 1, "Segmentation fault"))
+    (found,) = TorchInfer(backend="compile").obstacles(saying("named.find('backends'", 1, "Segmentation fault"))
 
-    assert sentence == "/opt/python could not be asked whether `backend: compile` works: Segmentation fault"
+    assert found.code == "host.not-asked"
+    assert str(found) == "/opt/python could not be asked whether `backend: compile` works: Segmentation fault"
 
 
 def test_without_loadgen_the_package_is_named() -> None:
-    (sentence,) = LoadGen().obstacles(saying("import mlperf_loadgen", 3, ""))
+    (sentence,) = map(str, LoadGen().obstacles(saying("import mlperf_loadgen", 3, "")))
 
     assert sentence.startswith("/opt/python has no MLCommons LoadGen: `/opt/python -m pip install mlcommons-loadgen`")
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tare.errors import TareError
-from tare.host import Completed, LocalHost
-from tare.parts.checkpoint_folder import of_site
-from tare.parts.data_folder import data_dir
+from tare.base.errors import TareError
+from tare.base.host import Completed, LocalHost
+from tare.drivers.storage.folders import data_dir, of_site
 from tare.parts.find import find
 from tare.parts.workloads.torch_train import TorchTrain
-from tare.testing import FakeHost
+from tare.testing import FakeHost, FakeInnerHost
 from tare_inside.data import mnist
 
 
@@ -57,7 +56,7 @@ def test_units_are_all_the_steps_where_they_are_known(fields: dict[str, Any], un
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"model": "lenet"}, "there is no model 'lenet'. There is: alexnet, "),
+        ({"model": "lenet"}, "No model 'lenet'. Available: alexnet, "),
         ({"model": "lenet"}, "Did you mean 'lenet5'?"),
         ({"model": "mobilenet"}, "Did you mean 'mobilenet_v3_large'?"),
         ({"data": "mnits"}, "Did you mean 'mnist'?"),
@@ -136,7 +135,7 @@ def test_an_interpreter_with_torch_has_no_obstacle() -> None:
 
 
 def test_an_interpreter_without_torch_says_how_to_get_it() -> None:
-    assert TorchTrain().obstacles(answering(3)) == [
+    assert [*map(str, TorchTrain().obstacles(answering(3)))] == [
         "/opt/python has no PyTorch: `/opt/python -m pip install torch` puts it there, "
         "or name an interpreter that has it: `--python PATH`, or `python` of torch_train in the study."
     ]
@@ -150,8 +149,8 @@ def test_torch_is_looked_for_in_the_interpreter_that_will_run() -> None:
 
 
 def test_an_interpreter_that_cannot_be_asked_is_quoted() -> None:
-    assert TorchTrain().obstacles(answering(127, "/opt/python: there is no such command on this machine")) == [
-        "/opt/python could not be asked whether it has PyTorch: /opt/python: there is no such command on this machine."
+    assert [*map(str, TorchTrain().obstacles(answering(127, "/opt/python: no such command on this machine")))] == [
+        "/opt/python could not be asked whether it has PyTorch: /opt/python: no such command on this machine."
     ]
 
 
@@ -160,7 +159,7 @@ def test_a_gpu_that_torch_does_not_see_is_an_obstacle_only_where_it_is_asked_for
         return Completed(tuple(argv), 3 if "cuda" in argv[2] else 0, "", "")
 
     assert TorchTrain().obstacles(FakeHost(answer=no_gpu)) == []
-    (sentence,) = TorchTrain(device="cuda").obstacles(FakeHost(answer=no_gpu))
+    (sentence,) = map(str, TorchTrain(device="cuda").obstacles(FakeHost(answer=no_gpu)))
     assert "sees no GPU" in sentence
 
 
@@ -168,64 +167,63 @@ def test_an_interpreter_that_cannot_decode_pictures_says_how_to_get_it() -> None
     host = FakeHost(answer=lambda argv: Completed(tuple(argv), 0, "PIL\n" if "PIL" in argv else "", ""), python="/py")
 
     assert TorchTrain().obstacles(host) == []
-    assert TorchTrain(model="resnet18", data="imagenet").obstacles(host) == [
+    assert [*map(str, TorchTrain(model="resnet18", data="imagenet").obstacles(host))] == [
         "/py has no pillow, which torch_train needs here: `/py -m pip install pillow` puts it there."
     ]
 
 
 def test_text_is_trained_on_by_networks_for_text(data: Path) -> None:
     workload = TorchTrain(model="lstm", data="wikipedia", length=32, scale=0.5, items=2000)
-    asked = json.loads(workload.job(FakeHost(), Path("/desk"), seed=5).argv[-1])
+    asked = json.loads(workload.job(FakeHost(), Path("/workdir"), seed=5).argv[-1])
 
     assert (asked["length"], asked["scale"], asked["pixels"], asked["marked"]) == (32, 0.5, None, True)
 
 
 def test_a_folder_that_is_not_there_is_not_called_empty(tmp_path: Path) -> None:
-    (sentence,) = TorchTrain(data_path=tmp_path / "nowhere").obstacles(answering(0))
+    (sentence,) = map(str, TorchTrain(data_path=tmp_path / "nowhere").obstacles(answering(0)))
 
-    assert sentence.startswith(f"there is no folder {tmp_path / 'nowhere'}")
+    assert sentence.startswith(f"no folder {tmp_path / 'nowhere'}")
 
 
 def test_a_folder_without_ones_own_data_is_an_obstacle(tmp_path: Path) -> None:
-    (sentence,) = TorchTrain(data_path=tmp_path).obstacles(answering(0))
+    (sentence,) = map(str, TorchTrain(data_path=tmp_path).obstacles(answering(0)))
 
-    assert sentence.startswith(f"{tmp_path}: there is no train-images-idx3-ubyte")
+    assert sentence.startswith(f"{tmp_path}: no train-images-idx3-ubyte")
 
 
 def test_the_job_says_everything_and_touches_nothing(data: Path) -> None:
     workload = TorchTrain(batch=8, workers=2, prefetch=4, threads=1, phases=True, python="/conda/bin/python")
-    job = workload.job(FakeHost(python="/opt/python"), Path("/no/such/desk"), seed=5)
+    job = workload.job(FakeHost(python="/opt/python"), Path("/no/such/workdir"), seed=5)
     asked = json.loads(job.argv[-1])
 
     assert job.argv[0] == "/opt/python"
-    assert job.argv[-4:-1] == ("/conda/bin/python", "-m", "tare_inside.train")
+    assert job.argv[-4:-1] == ("/conda/bin/python", "-m", "tare_inside.programs.train")
     assert {name: asked[name] for name in ("batch", "workers", "prefetch", "threads", "phases", "seed")} == {
         "batch": 8, "workers": 2, "prefetch": 4, "threads": 1, "phases": True, "seed": 5,
     }  # fmt: skip
     assert asked["data_path"] == str(data / "mnist-60000-0")
-    assert asked["marks"] == "/no/such/desk/marks.bin"
+    assert asked["marks"] == "/no/such/workdir/marks.bin"
     assert job.env["OMP_NUM_THREADS"] == "1"
     assert job.env["MALLOC_TRIM_THRESHOLD_"] == "4294967296"
     assert job.env["MIMALLOC_PURGE_DELAY"] == "-1"
-    assert job.cwd == "/no/such/desk"
+    assert job.cwd == "/no/such/workdir"
 
 
 def test_threads_and_malloc_are_left_alone_where_the_study_says_so() -> None:
-    job = TorchTrain(malloc="default").job(FakeHost(python=sys.executable), Path("/desk"), seed=5)
+    job = TorchTrain(malloc="default").job(FakeHost(python=sys.executable), Path("/workdir"), seed=5)
 
     assert not {name for name in job.env if name.startswith(("OMP_", "MALLOC_", "MIMALLOC_"))}
 
 
 def test_two_platforms_get_the_same_job_but_for_the_interpreter() -> None:
-    here, there = (TorchTrain().job(FakeHost(name=name), Path("/desk"), seed=5) for name in ("bare", "docker"))
+    here, there = (TorchTrain().job(FakeHost(name=name), Path("/workdir"), seed=5) for name in ("bare", "docker"))
 
     assert here == there
 
 
 @pytest.mark.parametrize(("usable", "threads"), [(0.5, 1), (1.5, 2), (4.0, 4)])
 def test_threads_can_follow_the_cores_that_the_platform_may_use(tmp_path: Path, usable: float, threads: int) -> None:
-    place = FakeHost()
-    place.facts = {"usable_cores": usable}  # type: ignore[attr-defined]
+    place = FakeInnerHost(facts={"usable_cores": usable})
 
     job = TorchTrain(threads="quota").job(place, tmp_path, 1)
 
@@ -241,7 +239,7 @@ def test_threads_by_the_quota_of_a_place_that_says_nothing_are_torchs_own_choice
 
 def test_checkpoints_go_to_a_disk_under_the_trials_own_name_and_go_with_it(tmp_path: Path) -> None:
     workload = TorchTrain.model_validate({"checkpoint_every": 2, "epochs": 4})
-    job = workload.job(LocalHost(), Path("/dev/shm/tare-1-desk"), 0)
+    job = workload.job(LocalHost(), Path("/dev/shm/tare-1-workdir"), 0)
 
     asked = json.loads(job.argv[-1])
     assert (asked["checkpoint_every"], asked["checkpoint_file"]) == (2, "new")

@@ -1,0 +1,1 @@
+"""Which configuration to choose: the front, predictions, recommendations."""

@@ -1,0 +1,288 @@
+"""Trials of the same settings, together: what is placed on a front, recommended, or compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from tare.analysis.observations import Setting, number, setting_column
+from tare.analysis.statistics import Floats
+from tare.analysis.table import Table, read_table
+from tare.base.errors import StudyError
+from tare.base.near_name import unknown_name
+from tare.records.trials import TrialRow, collected, grouped
+from tare.records.unpack import is_store
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One set of settings and every trial of it that has all the figures that are asked about."""
+
+    settings: Mapping[str, Setting]
+    trials: tuple[TrialRow, ...]
+    group: str | None = None
+
+    @property
+    def n(self) -> int:
+        return len(self.trials)
+
+    @property
+    def label(self) -> str:
+        return settings_text(self.settings)
+
+    def values(self, figure: str) -> Floats:
+        return np.array([trial.metrics[figure] for trial in self.trials], dtype=np.float64)
+
+    def centre(self, figure: str) -> float:
+        """The median over the trials: the trial is the unit (validity.md M1)."""
+        return median([trial.metrics[figure] for trial in self.trials])  # numpy costs ten times as much for a few
+
+
+def configurations(rows: Iterable[TrialRow], figures: Sequence[str]) -> list[Configuration]:
+    """The rows by group and settings; rows that lack a figure are left out.
+
+    Groups come in the order in which they appear. Within a group all is sorted: chance draws by place, and what it
+    draws must not depend on the order of the rows.
+    """
+    whole = (row for row in rows if all(figure in row.metrics for figure in figures))
+    made = []
+    for group, its in grouped(whole, lambda row: row.group).items():
+        settings = grouped(its, lambda row: tuple(sorted(row.settings.items())))
+        for key in sorted(settings, key=_sort_key):
+            trials = sorted(settings[key], key=lambda row: [row.metrics[figure] for figure in figures])
+            made.append(Configuration(settings[key][0].settings, tuple(trials), group))
+    return made
+
+
+def centres(found: Sequence[Configuration], figures: Sequence[str]) -> Floats:
+    """Configurations x figures: the median of each."""
+    return np.array([[each.centre(figure) for figure in figures] for each in found], dtype=np.float64).reshape(
+        len(found), len(figures)
+    )
+
+
+def copied_rows(found: Iterable[Configuration], figures: Sequence[str]) -> tuple[str, ...]:
+    """A sentence where trials of a configuration are equal to the last digit: a copy is no repeat."""
+    count = sum(
+        len({tuple(trial.metrics[figure] for figure in figures) for trial in each.trials}) < each.n for each in found
+    )
+    if not count:
+        return ()
+    few = "1 configuration has" if count == 1 else f"{count} configurations have"
+    return (f"{few} trials with exactly the same values. Were rows copied? A copy is not a repeat.",)
+
+
+def settings_text(settings: Mapping[str, Setting]) -> str:
+    """`gpu_mhz=1980, cores=8`."""
+    return ", ".join(f"{name}={setting_text(value)}" for name, value in settings.items()) or "the only configuration"
+
+
+def setting_text(value: Setting) -> str:
+    return value if isinstance(value, str) else f"{value:.12g}"
+
+
+def assignments(written: str) -> dict[str, Setting]:
+    """`gpu_mhz=1980,cores=8` as settings; numbers where they are numbers."""
+    found: dict[str, Setting] = {}
+    for part in written.split(","):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        if not (name and sign and value):
+            raise StudyError(f"{written!r} is not a list of settings; write it like 'gpu_mhz=1980,cores=8'.")
+        parsed = number(value)
+        found[name] = value if parsed is None else parsed
+    return found
+
+
+def find_configuration(
+    found: Sequence[Configuration], wanted: Mapping[str, Setting], source: Path | str
+) -> Configuration:
+    """The one configuration that has these settings; a sentence where there is none, or more than one."""
+    known = list(dict.fromkeys(name for each in found for name in each.settings))
+    wanted = {_known_as(name, known, source): value for name, value in wanted.items()}
+    fitting = [each for each in found if all(_same(each.settings.get(name), value) for name, value in wanted.items())]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        among = "; ".join(each.label for each in fitting[:4]) + (" ..." if len(fitting) > 4 else "")
+        raise StudyError(f"{source}: {settings_text(wanted)} fits {len(fitting)} configurations ({among}). Name more.")
+    spreads = {name: _spread(found, name) for name in wanted}
+    nearest = min(
+        found, key=lambda each: sum(_distance(each.settings.get(name), v, spreads[name]) for name, v in wanted.items())
+    )
+    raise StudyError(
+        f"{source}: {settings_text(wanted)} was not measured{_of(nearest.group)}. The nearest is {nearest.label}."
+    )
+
+
+def _spread(found: Sequence[Configuration], name: str) -> float:
+    """From the least to the greatest number that a setting has; 1 where that is no distance."""
+    numbers = [value for each in found if isinstance(value := each.settings.get(name), float)]
+    return (max(numbers) - min(numbers) if numbers else 0.0) or 1.0
+
+
+def _distance(ours: Setting | None, theirs: Setting, spread: float) -> float:
+    """How far a setting is from the one asked for, in spreads; texts that differ are one apart."""
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return abs(ours - theirs) / spread
+    return 0.0 if _same(ours, theirs) else 1.0
+
+
+def _sort_key(settings: Sequence[tuple[str, Setting]]) -> list[tuple[str, str, float]]:
+    """Numbers by their size, texts by their letters, also where a setting has both."""
+    return [(name, value, 0.0) if isinstance(value, str) else (name, "", value) for name, value in settings]
+
+
+def _known_as(name: str, known: Sequence[str], source: Path | str) -> str:
+    """`workload.batch` for `batch`, where only one setting ends so."""
+    if name in known:
+        return name
+    ending = [each for each in known if each.rpartition(".")[2] == name]
+    if len(ending) != 1:
+        raise StudyError(f"{source}: {unknown_name('setting', name, ending or known)}")
+    return ending[0]
+
+
+def _of(group: str | None) -> str:
+    return "" if group is None else f" for {group}"
+
+
+def _same(ours: Setting | None, theirs: Setting) -> bool:
+    """A number that was written in a column of text is still that text."""
+    return ours is not None and (ours == theirs or setting_text(ours) == setting_text(theirs))
+
+
+# What a word may be called in a store or in a table, the likeliest first.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "time": ("step_s", "time_s", "step_ms", "time_ms", "epoch_s", "e2e_s", "ms", "seconds", "s", "wall_s", "time"),
+    "energy": ("energy_step_j", "step_j", "energy_j", "energy_mj", "joules", "j", "energy_wh", "wh", "energy"),
+    "power": ("power_mean_w", "power_w", "watts", "w", "power_mw", "power"),
+    "cost": ("cost", "cost_usd", "usd", "dollars"),
+    "latency": ("latency_s", "latency_ms", "request_s", "latency"),
+    "latency_p99": ("latency_p99_s", "latency_p99_ms", "p99_s", "p99_ms", "latency_p99", "p99"),
+    "stall": ("stall_s", "stall_ms", "fetch_stall_s", "stall"),
+    "compute": ("compute_s", "compute_ms", "compute"),
+}
+_UNITS: Mapping[str, float] = {  # the last part of a column's name -> base units in one of it
+    "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "seconds": 1.0, "min": 60.0, "minutes": 60.0, "h": 3600.0,
+    "j": 1.0, "mj": 1e-3, "kj": 1e3, "joules": 1.0, "wh": 3600.0, "kwh": 3.6e6,
+    "w": 1.0, "mw": 1e-3, "kw": 1e3, "watts": 1.0,
+}  # fmt: skip
+_MEGA: Mapping[str, float] = {"MJ": 1e6, "MW": 1e6}  # only here the case of a letter tells units apart
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that holds a figure, and how many base units (seconds, joules, watts) one of its units is."""
+
+    name: str
+    factor: float
+
+
+def column_for(word: str, known: Sequence[str]) -> Column | None:
+    """The column of this name, else the one that the word usually means; None where there is neither."""
+    found = word if word in known else next((name for name in NAMES.get(word, ()) if name in known), None)
+    return None if found is None else Column(found, base_factor(found))
+
+
+def need_column(word: str, known: Sequence[str], option: str, source: Path) -> Column:
+    """The same, where nothing can be said without it; `option` is how a user names it."""
+    found = column_for(word, known)
+    if found is None:
+        from tare.base.near_name import unknown_name
+
+        raise StudyError(f"{source}: {unknown_name('column', word, list(known))} {option} names it.")
+    return found
+
+
+def base_factor(name: str) -> float:
+    """`step_ms` is a thousandth of a second; a name that ends in no unit is taken as it is."""
+    unit = name.rpartition("_")[2]
+    return _MEGA[unit] if unit in _MEGA else _UNITS.get(unit.lower(), 1.0)
+
+
+def mixed_notes(source: Path, settings: Sequence[str] | None, group: str | None) -> list[str]:
+    """A sentence for each column of text that differs within configurations; of a store there is none."""
+    if is_store(source) or settings is None or group is not None:
+        return []
+    table = read_table(source)
+    columns = [setting_column(table, name) for name in settings]
+    configurations = list(zip(*columns, strict=True))
+    return [
+        f"column {name!r} differs within configurations: --group {name} keeps its values apart."
+        for name in table.columns
+        if name not in settings and _is_mixed(_labels(table, name), configurations)
+    ]
+
+
+def _is_mixed(labels: Sequence[str | None], configurations: Sequence[tuple[Setting | None, ...]]) -> bool:
+    """Whether one configuration has several of these labels; labels that never recur name rows and part nothing."""
+    pairs = zip(configurations, labels, strict=True)
+    seen = collected((configuration, label) for configuration, label in pairs if label is not None)
+    present = [label for label in labels if label is not None]
+    return len(set(present)) < len(present) and any(len(set(found)) > 1 for found in seen.values())
+
+
+def _labels(table: Table, name: str) -> list[str | None]:
+    """The cells of a column of text; nothing where the column is one of numbers."""
+    cells = [cell.strip() if cell is not None and cell.strip() else None for cell in table.column(name)]
+    return [None] * len(cells) if all(number(cell) is not None for cell in cells if cell is not None) else cells
+
+
+RESAMPLES = 2_000
+FEWEST = 199
+BUDGET = 20_000_000  # resampled values in all: many configurations get fewer resamples, and the result says how many
+_SEED = 20_240_229  # fixed: the same figures give the same answer, on every machine
+
+
+def resampled_centres(found: Sequence[Configuration], figures: Sequence[str], count: int = RESAMPLES) -> Floats:
+    """Resamples x configurations x figures: medians over trials drawn with replacement.
+
+    A trial keeps its figures together: time and energy come from the same run (validity.md M10). Where every trial
+    has a block, the same blocks are drawn for all configurations, so that what moved a whole block moves them all.
+    """
+    generator = np.random.default_rng(_SEED)
+    blocks = _blocks(found)
+    widest = max((each.n for each in found), default=1)
+    picked = generator.integers(0, len(blocks), (count, len(blocks))) if blocks else None
+    drawn = np.empty((count, len(found), len(figures)))
+    for place, each in enumerate(found):
+        values = np.stack([each.values(figure) for figure in figures], axis=1)
+        if picked is not None:
+            drawn[:, place] = _by_block(each, values, blocks, picked, generator)
+        else:
+            own = generator.integers(0, each.n, (count, each.n)) if widest > 1 else np.zeros((count, 1), dtype=int)
+            drawn[:, place] = np.median(values[own], axis=1)
+    return drawn
+
+
+def affordable(found: Sequence[Configuration], figures: Sequence[str]) -> int:
+    """How many resamples so many trials allow."""
+    values = sum(each.n for each in found) * max(1, len(figures))
+    return max(FEWEST, min(RESAMPLES, BUDGET // max(1, values)))
+
+
+def _blocks(found: Sequence[Configuration]) -> list[str]:
+    """The blocks in which the trials were run; none where a trial has none, or where there is only one."""
+    names = [trial.block_id for each in found for trial in each.trials]
+    known = sorted({name for name in names if name is not None})
+    return known if len(known) > 1 and None not in names else []
+
+
+def _by_block(
+    each: Configuration, values: Floats, blocks: Sequence[str], picked: np.ndarray, generator: np.random.Generator
+) -> Floats:
+    """Medians over the blocks that were drawn and that this configuration was run in."""
+    per_block = np.full((len(blocks), values.shape[1]), np.nan)
+    of_trial = np.array([blocks.index(trial.block_id) for trial in each.trials if trial.block_id is not None])
+    for block in np.unique(of_trial):
+        per_block[block] = values[of_trial == block].mean(axis=0)
+    drawn = per_block[picked]
+    empty = np.isnan(drawn[:, :, 0]).all(axis=1)
+    if empty.any():  # none of the drawn blocks has it: its own blocks are drawn instead
+        present = np.unique(of_trial)
+        drawn[empty] = per_block[generator.choice(present, (int(empty.sum()), len(blocks)))]
+    return np.asarray(np.nanmedian(drawn, axis=1))

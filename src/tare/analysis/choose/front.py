@@ -1,0 +1,278 @@
+"""Which configurations are worth choosing from: the front, how sure each place on it is, and what a default loses.
+
+The Pareto front: which points no other beats in every figure at once.
+
+The rule is that of Prashanthi et al. (S3, section 5.6): go through the points by rising energy and keep a point if
+its time is below that of the last one kept. With figures in any number and order that is: a point is on the front
+if no other is at least as low in every figure and lower in one. Points that are equal in all figures stay together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tare.analysis.choose.configurations import (
+    Configuration,
+    affordable,
+    centres,
+    configurations,
+    copied_rows,
+    find_configuration,
+    resampled_centres,
+)
+from tare.analysis.model import Estimate
+from tare.analysis.observations import Setting
+from tare.analysis.statistics import FLOOR, Floats, median_estimate
+from tare.base.errors import StudyError
+from tare.records.trials import TrialRow, grouped
+
+Flags = npt.NDArray[np.bool_]
+
+
+def on_front(points: Floats) -> Flags:
+    """For each row of points x figures (less is better): whether it is on the front."""
+    if not len(points):
+        return np.zeros(0, dtype=bool)
+    order = np.lexsort(points.T[::-1])  # by the first figure, then the next
+    ordered = points[order]
+    first_of_its_kind = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
+    unique = ordered[first_of_its_kind]
+    kept = _by_the_papers_rule(unique) if unique.shape[1] == 2 else _by_search(unique)
+    flags = np.empty(len(points), dtype=bool)
+    flags[order] = kept[np.cumsum(first_of_its_kind) - 1]
+    return flags
+
+
+def dominates(ours: Floats, theirs: Floats) -> Flags:
+    """Whether points beat a point: nowhere higher, somewhere lower."""
+    return np.asarray((ours <= theirs).all(axis=-1) & (ours < theirs).any(axis=-1))
+
+
+def could_be_on_front(best: Floats, worst: Floats) -> Flags:
+    """Which points may be on the front if each lies anywhere between its best and its worst figures.
+
+    One that even at its best is above another at its worst, in every figure, never is.
+    """
+    guards = np.unique(worst[on_front(worst)], axis=0)
+    if best.shape[1] != 2:
+        return ~np.array([(guards < point).all(axis=1).any() for point in best], dtype=bool)
+    lowest_so_far = np.concatenate([[np.inf], np.minimum.accumulate(guards[:, 1])])
+    return np.asarray(lowest_so_far[np.searchsorted(guards[:, 0], best[:, 0], side="left")] >= best[:, 1])
+
+
+def _by_the_papers_rule(unique: Floats) -> Flags:
+    """Sorted by the first figure: kept if the second is below all before it."""
+    second = unique[:, 1]
+    lowest_before = np.concatenate([[np.inf], np.minimum.accumulate(second)[:-1]])
+    return np.asarray(second < lowest_before)
+
+
+def _by_search(unique: Floats) -> Flags:
+    """Three figures and more: each point, in order, against the front so far (nothing later can beat it)."""
+    kept = np.zeros(len(unique), dtype=bool)
+    front = np.empty_like(unique)
+    size = 0
+    for place, point in enumerate(unique):
+        if not (front[:size] <= point).all(axis=1).any():
+            front[size] = point
+            size += 1
+            kept[place] = True
+    return kept
+
+
+COVERAGE = 0.95
+SEEN = 0.05  # of the resamples: below this a configuration is not listed
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One configuration, where it lies and how often it is on the front when trials are drawn again."""
+
+    settings: Mapping[str, Setting]
+    figures: Mapping[str, Estimate]
+    n: int
+    on_front: bool
+    front_share: float | None  # of the resamples; None where it was measured once, so that nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What a configuration that is in use loses against the front."""
+
+    point: Point
+    dominated_by: Point | None  # the front point that beats it in every figure, by the most
+    loss: Mapping[str, Estimate]  # share more than `dominated_by` takes, by figure; empty where it is on the front
+    dominated_share: float | None  # of the resamples in which anything beats it; None where that is unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The front of one group (a model, say), from the lowest to the highest of the first figure."""
+
+    group: str | None
+    minimised: tuple[str, ...]
+    configurations: int
+    points: tuple[Point, ...]  # on the front, or seen there in a twentieth of the resamples
+    defaults: tuple[Default, ...]
+    resamples: int  # 0 where no configuration was measured twice
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def pareto(
+    rows: Sequence[TrialRow],
+    minimised: Sequence[str],
+    *,
+    defaults: Sequence[Mapping[str, Setting]] = (),
+    source: Path | str = "",
+) -> list[Front]:
+    """The front of each group; every figure in `minimised` is better when it is lower."""
+    if len(set(minimised)) < 2:
+        raise StudyError("A front needs two figures or more, such as --minimise time,energy.")
+    found = configurations(rows, minimised)
+    if not found:
+        raise StudyError(f"{source}: no row has all of {', '.join(minimised)}.")
+    dropped = sum(any(figure not in row.metrics for figure in minimised) for row in rows)
+    missing = (f"{dropped} of {len(rows)} rows lack one of the figures and are left out.",) if dropped else ()
+    return [
+        _front(
+            group, each, tuple(minimised), [find_configuration(each, wanted, source) for wanted in defaults], missing
+        )
+        for group, each in grouped(found, lambda each: each.group).items()
+    ]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """The configurations that can be on the front at all, and where resampling put them."""
+
+    columns: Mapping[int, int]  # place among the group's configurations -> column of the arrays below
+    figures: Floats  # resamples x places x figures
+    flags: Flags  # resamples x places: on the front in this resample
+
+    @property
+    def count(self) -> int:
+        return len(self.flags)
+
+    def share(self, place: int, n: int) -> float | None:
+        """How often it was on the front; None where it was measured once."""
+        if n < 2 or not self.count:
+            return None
+        column = self.columns.get(place)
+        return 0.0 if column is None else float(self.flags[:, column].mean())
+
+
+def _front(
+    group: str | None,
+    found: Sequence[Configuration],
+    minimised: tuple[str, ...],
+    defaults: Sequence[Configuration],
+    missing: tuple[str, ...],
+) -> Front:
+    where = centres(found, minimised)
+    flags = on_front(where)
+    asked = [place for place, each in enumerate(found) if any(each is default for default in defaults)]
+    drawn = _draw(found, minimised, asked)
+    shares = [drawn.share(place, each.n) for place, each in enumerate(found)]
+    shown = [place for place in range(len(found)) if flags[place] or (shares[place] or 0.0) >= SEEN]
+    shown.sort(key=lambda place: (*where[place], found[place].label))
+    points = {place: _point(found[place], minimised, bool(flags[place]), shares[place]) for place in {*shown, *asked}}
+    return Front(
+        group,
+        minimised,
+        len(found),
+        tuple(points[place] for place in shown),
+        tuple(_default(place, points, where, flags, drawn, minimised) for place in asked),
+        drawn.count,
+        (*missing, *_doubts(found, drawn), *copied_rows(found, minimised)),
+    )
+
+
+def _draw(found: Sequence[Configuration], minimised: tuple[str, ...], asked: Sequence[int]) -> _Drawn:
+    """Resample those that can be on the front (and the defaults): the others cannot change the answer."""
+    nothing = _Drawn({}, np.empty((0, 0, len(minimised))), np.zeros((0, 0), dtype=bool))
+    if all(each.n < 2 for each in found):
+        return nothing
+    spans = [[[trial.metrics[figure] for trial in each.trials] for figure in minimised] for each in found]
+    best = np.array([[min(values) for values in each] for each in spans])
+    worst = np.array([[max(values) for values in each] for each in spans])
+    possible = could_be_on_front(best, worst)
+    places = [place for place in range(len(found)) if possible[place] or place in asked]
+    chosen = [found[place] for place in places]
+    figures = resampled_centres(chosen, minimised, affordable(chosen, minimised))
+    columns = {place: column for column, place in enumerate(places)}
+    return _Drawn(columns, figures, np.array([on_front(each) for each in figures]))
+
+
+def _point(each: Configuration, minimised: Sequence[str], kept: bool, share: float | None) -> Point:
+    figures = {figure: median_estimate(each.values(figure).tolist()) for figure in minimised}
+    return Point(each.settings, figures, each.n, kept, share)
+
+
+def _default(
+    place: int,
+    points: Mapping[int, Point],
+    where: Floats,
+    flags: Flags,
+    drawn: _Drawn,
+    minimised: Sequence[str],
+) -> Default:
+    beating = [int(other) for other in np.flatnonzero(flags) if dominates(where[other], where[place])]
+    unknown = points[place].n < 2 or not drawn.count
+    share = None if unknown else float(1 - drawn.flags[:, drawn.columns[place]].mean())
+    if not beating:
+        return Default(points[place], None, {}, share)
+    winner = min(beating, key=lambda other: float(np.prod(_ratio(where[other], where[place]))))
+    few = min(points[place].n, points[winner].n)
+    loss = {
+        figure: _loss(float(where[place, axis] / where[winner, axis]) - 1, few, _drawn_loss(drawn, place, winner, axis))
+        for axis, figure in enumerate(minimised)
+        if where[winner, axis] > 0  # more than nothing is no share
+    }
+    return Default(points[place], points[winner], loss, share)
+
+
+def _drawn_loss(drawn: _Drawn, place: int, winner: int, axis: int) -> Floats | None:
+    ours, theirs = drawn.columns.get(place), drawn.columns.get(winner)
+    if ours is None or theirs is None:
+        return None
+    return _ratio(drawn.figures[:, ours, axis], drawn.figures[:, theirs, axis]) - 1
+
+
+def _ratio(ours: Floats, theirs: Floats) -> Floats:
+    """Ours over theirs; equal figures are 1, also where both are zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(ours == theirs, 1.0, ours / theirs)
+
+
+def _loss(value: float, n: int, drawn: Floats | None) -> Estimate:
+    """The loss, with an interval where both sides have enough trials for one."""
+    if drawn is None or n < FLOOR:
+        return Estimate(value, None, None, n, f"ratio of medians; {n} trials are too few for an interval", COVERAGE)
+    low, high = np.quantile(drawn, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    if not np.isfinite([low, high]).all():
+        return Estimate(value, None, None, n, "ratio of medians; some trials have nothing to be a share of", COVERAGE)
+    return Estimate(
+        value, float(low), float(high), n, f"ratio of medians, bootstrap ({len(drawn)} resamples)", COVERAGE
+    )
+
+
+def _doubts(found: Sequence[Configuration], drawn: _Drawn) -> tuple[str, ...]:
+    counts = [found[place].n for place in drawn.columns] if drawn.count else [each.n for each in found]
+    once = sum(n < 2 for n in counts)
+    if once == len(counts):
+        return ("Each configuration was measured once: how sure its place on the front is, is unknown.",)
+    notes = []
+    if once:
+        notes.append(f"{once} of {len(counts)} near the front were measured once; their own spread is unknown.")
+    if any(2 <= n < FLOOR for n in counts):
+        notes.append(f"Fewer than {FLOOR} trials of a configuration show less than all of its spread: run more.")
+    return tuple(notes)

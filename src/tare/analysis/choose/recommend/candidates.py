@@ -1,0 +1,338 @@
+"""Configurations, measured or predicted, held against the limits.
+
+How likely the next run of a configuration keeps a limit.
+
+The next trial is predicted from the logs of those that were run: their mean, and their standard deviation times
+sqrt(1 + 1/n), by Student's t. Where a configuration has fewer trials than an interval takes, the spread is that of
+all configurations together, or its own where that is larger. Where nothing was run twice, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from tare.analysis.choose.configurations import Configuration, column_for, settings_text
+from tare.analysis.choose.recommend.job import OF_THE_RUN, Job, Limit, of_job
+from tare.analysis.model import Estimate, Finding
+from tare.analysis.observations import Setting, columns_of
+from tare.analysis.statistics import FLOOR, Floats, median_estimate
+from tare.base.errors import StudyError
+from tare.records.trials import TrialRow, grouped
+from tare.records.unpack import is_store
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A configuration that nobody has measured, as a predictor sees it: figures by their word, with intervals."""
+
+    settings: Mapping[str, Setting]
+    figures: Mapping[str, Estimate]
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration, its figures for the whole job, and how likely its next run keeps each limit."""
+
+    settings: Mapping[str, Setting]
+    figures: Mapping[str, Estimate]
+    n: int  # trials; 0 where it is predicted
+    chances: Mapping[str, float | None]  # limit -> probability; None where it was measured once
+    keeps_all: float | None  # at least this likely, however the limits depend on each other
+    predicted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Why nothing fits, by the candidate that comes nearest."""
+
+    candidate: Candidate
+    limit: str
+    over: float  # share above the limit; below zero where it keeps it, but not surely enough
+
+
+@dataclass(frozen=True, slots=True)
+class NextTrial:
+    """The one measurement that would help most, and why."""
+
+    settings: Mapping[str, Setting]
+    reason: str
+    expected_gain: float | None  # share of the recommended figure; None where nothing is known of the spread
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The answer for one group of configurations."""
+
+    group: str | None
+    minimised: str
+    limits: tuple[Limit, ...]
+    confidence: float
+    held_to: float | None  # the probability that the best was held to: higher, the more were in question
+    configurations: int
+    best: Candidate | None  # measured; None where nothing fits
+    best_share: float | None  # of the resamples in which it is the best of those that fit; None where unknown
+    predicted: Candidate | None  # only where it is better than the best that was measured
+    default: Candidate | None
+    gain: Mapping[str, Estimate]  # share that the best takes more (or less) than the default
+    nearest_miss: Miss | None
+    next_trial: NextTrial | None
+    practices: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+STATED_FREEDOM = 1e6  # a spread that the user states is taken as known
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The standard deviation of one trial, in logs (0.02 is about 2 %), and on how much it rests."""
+
+    deviation: float
+    freedom: float
+
+
+def pooled_spread(found: Sequence[Configuration], figure: str) -> Spread | None:
+    """The spread between trials of the same configuration, over all of them; None where nothing was run twice."""
+    squares, freedom = 0.0, 0
+    for each in found:
+        if each.n >= 2:
+            logs = _logs(each.values(figure))
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            freedom += each.n - 1
+    return Spread(math.sqrt(squares / freedom), freedom) if freedom else None
+
+
+def spread_of(each: Configuration, figure: str, shared: Spread | None) -> Spread | None:
+    """Its own where it has trials enough, else the shared one, or its own where that is larger."""
+    own = Spread(float(_logs(each.values(figure)).std(ddof=1)), each.n - 1) if each.n >= 2 else None
+    if own is not None and (each.n >= FLOOR or shared is None):
+        return own
+    if own is None or shared is None:
+        return shared
+    return Spread(max(own.deviation, shared.deviation), shared.freedom)
+
+
+def chance_at_most(each: Configuration, figure: str, at_most: float, shared: Spread | None) -> float | None:
+    """The probability that the next trial's figure is at most this; None where the spread is unknown."""
+    spread = spread_of(each, figure, shared)
+    if spread is None:
+        return None
+    logs = _logs(each.values(figure))
+    room = _log(at_most) - float(logs.mean())
+    scale = spread.deviation * math.sqrt(1 + 1 / len(logs))
+    if scale == 0:
+        return float(room >= 0)
+    return float(special.stdtr(spread.freedom, room / scale))
+
+
+def predicted_chance(estimate: Estimate, at_most: float) -> float | None:
+    """The same for a prediction with an interval, taken as log-normal; None where it has none."""
+    if estimate.low is None or estimate.high is None or estimate.low <= 0:
+        return None
+    scale = math.log(estimate.high / estimate.low) / (2 * float(special.ndtri(0.5 + estimate.level / 2)))
+    room = _log(at_most) - _log(estimate.value)
+    return float(room >= 0) if scale == 0 else float(special.ndtr(room / scale))
+
+
+def all_kept(chances: Sequence[float | None]) -> float | None:
+    """At least this likely are all limits kept, however they depend on each other; None where one is unknown."""
+    known = [chance for chance in chances if chance is not None]
+    return max(0.0, 1 - sum(1 - chance for chance in known)) if len(known) == len(chances) else None
+
+
+def _logs(values: Floats) -> Floats:
+    return np.log(np.maximum(values, np.finfo(np.float64).tiny))  # a stall may be zero, and is below every limit
+
+
+def _log(value: float) -> float:
+    return math.log(max(value, float(np.finfo(np.float64).tiny)))
+
+
+HOPELESS = 0.01  # below this chance luck will not let a configuration pass, and it is not in question
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A configuration with the chances that its next run keeps each limit."""
+
+    configuration: Configuration
+    chances: Mapping[str, float | None]
+    keeps_all: float | None
+    over: Mapping[str, float]  # limit -> share above it, by the median
+
+    @property
+    def within(self) -> bool:
+        """Whether it keeps every limit by its median."""
+        return all(over <= 0 for over in self.over.values())
+
+    def objective(self, figure: str) -> tuple[float, str]:
+        return self.configuration.centre(figure), self.configuration.label
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The limit that it comes nearest to breaking, or breaks by most."""
+        known = {name: chance for name, chance in self.chances.items() if chance is not None}
+        name = min(known, key=known.__getitem__) if known else max(self.over, key=self.over.__getitem__)
+        return name, self.over[name]
+
+
+def judged(found: Sequence[Configuration], limits: Sequence[Limit], stated: Spread | None) -> list[Judged]:
+    """Every configuration against every limit."""
+    shared = {limit.name: stated or pooled_spread(found, limit.figure) for limit in limits}
+    made = []
+    for each in found:
+        chances = {
+            limit.name: chance_at_most(each, limit.figure, limit.at_most, shared[limit.name]) for limit in limits
+        }
+        over = {limit.name: each.centre(limit.figure) / limit.at_most - 1 for limit in limits}
+        made.append(Judged(each, chances, all_kept(list(chances.values())), over))
+    return made
+
+
+def fitting(all_of_them: Sequence[Judged], minimise: str, confidence: float) -> list[tuple[Judged, float]]:
+    """Those that keep the limits surely enough, the lowest figure first, each with the probability it was held to.
+
+    Whoever picks the first that passes gives luck one chance with each that is tried, so the allowed probability of
+    breaking a limit is shared among those in question so far (Bonferroni): of all answers, no more than 1 - confidence
+    break one. Where nothing was run twice, a configuration is held to having kept the limits that once.
+    """
+    found: list[tuple[Judged, float]] = []
+    in_question = 0
+    for one in sorted(all_of_them, key=lambda each: each.objective(minimise)):
+        in_question += bool(one.chances) and one.keeps_all is not None and one.keeps_all >= HOPELESS
+        held_to = 1 - (1 - confidence) / max(1, in_question)
+        if one.within and (one.keeps_all is None or one.keeps_all >= held_to):
+            found.append((one, held_to))
+    return found
+
+
+def candidate(one: Judged, figures: Sequence[str]) -> Candidate:
+    """A configuration as the answer shows it."""
+    each = one.configuration
+    shown = {
+        figure: median_estimate(each.values(figure).tolist())
+        for figure in figures
+        if all(figure in trial.metrics for trial in each.trials)
+    }
+    return Candidate(each.settings, shown, each.n, one.chances, one.keeps_all)
+
+
+def best_predicted(
+    offered: Sequence[Predicted], limits: Sequence[Limit], minimise: str, confidence: float
+) -> Candidate | None:
+    """The lowest prediction that keeps every limit surely enough, by its own interval."""
+    made = []
+    for each in offered:
+        if not all(name in each.figures for name in [minimise, *(limit.figure for limit in limits)]):
+            continue
+        chances = {limit.name: predicted_chance(each.figures[limit.figure], limit.at_most) for limit in limits}
+        keeps = all_kept(list(chances.values()))
+        if keeps is not None and keeps >= confidence:
+            made.append(Candidate(each.settings, each.figures, 0, chances, keeps, predicted=True))
+    return min(made, key=lambda one: (one.figures[minimise].value, settings_text(one.settings)), default=None)
+
+
+def nearest_miss(all_of_them: Sequence[Judged], figures: Sequence[str]) -> Miss | None:
+    """The configuration that comes nearest to keeping every limit."""
+    if not all_of_them:
+        return None
+
+    def distance(one: Judged) -> tuple[float, float, str]:
+        return -(one.keeps_all or 0.0), max(one.over.values(), default=0.0), one.configuration.label
+
+    nearest = min(all_of_them, key=distance)
+    name, over = nearest.worst
+    return Miss(candidate(nearest, figures), name, over)
+
+
+FIGURES = ("time", "energy", "power")
+
+
+def predictions(
+    source: Path, job: Job, rows: Sequence[TrialRow], *, group: str | None = None
+) -> tuple[list[Predicted], tuple[str, ...]]:
+    """What the predictor offers, and why it offers nothing where it was asked in vain."""
+    features = _features(rows)
+    columns = _columns(source, job)
+    if not features or "time" not in columns or not ({"energy", "power"} & columns.keys()):
+        return [], ()
+    if _nothing_is_left(rows):
+        return [], ()
+    if is_store(source) and job.times is not None and set(columns.values()) & set(OF_THE_RUN):
+        return [], ()  # how many steps a run that was not made would have had, nobody knows
+    from tare.analysis.choose.predict.modes import Columns, read_modes
+    from tare.analysis.choose.predict.predictions import NothingToPredict, predict
+
+    asked = Columns(features, columns["time"], columns.get("energy"), columns.get("power"), group)
+    try:
+        table = read_modes(source, asked)
+        answers = predict(table, ("tare",), count_next=0)
+    except NothingToPredict:
+        return [], ()
+    except StudyError as error:
+        return [], (f"Nothing is predicted: {error}",)
+    constant = {name: rows[0].settings[name] for name in features if name not in table.columns.features}
+    offered = []
+    for answer in answers:
+        for each in answer.predictions:
+            mode = dict(zip(table.columns.features, each.mode, strict=True))
+            offered.append(_predicted(job, columns, answer.group, {**constant, **mode}, each.figures))
+    return offered, ()
+
+
+def _features(rows: Sequence[TrialRow]) -> tuple[str, ...]:
+    """The settings, where all of them are numbers in every row: the predictor knows clocks and counts, not names."""
+    names = list(dict.fromkeys(name for row in rows for name in row.settings))
+    numeric = all(isinstance(row.settings.get(name), float) for row in rows for name in names)
+    return tuple(names) if numeric else ()
+
+
+def _nothing_is_left(rows: Sequence[TrialRow]) -> bool:
+    """Whether each group was measured in every combination of the settings' levels."""
+    timed = grouped((row for row in rows if "time" in row.metrics), lambda row: row.group)
+    levels = math.prod(len(set(column)) for column in zip(*(row.settings.values() for row in rows), strict=True))
+    return all(len({tuple(row.settings.values()) for row in its}) == levels for its in timed.values())
+
+
+def _columns(source: Path, job: Job) -> dict[str, str]:
+    known = columns_of(source)
+    found = {word: column_for((job.columns or {}).get(word, word), known) for word in FIGURES}
+    return {word: column.name for word, column in found.items() if column is not None}
+
+
+def _predicted(
+    job: Job,
+    columns: Mapping[str, str],
+    group: str | None,
+    settings: Mapping[str, Setting],
+    figures: Mapping[str, Estimate],
+) -> Predicted:
+    """A prediction of one step, in the columns' units, made one of the whole job in base units."""
+    values = {columns[word]: figures[word].value for word in columns}
+    known = {word: column for word in columns if (column := column_for(columns[word], [columns[word]])) is not None}
+    whole = of_job(TrialRow.foreign(settings, values, "predicted", group=group), job, known, of_run=False)
+    scaled = {
+        word: _scaled(estimate, whole.metrics[word] / estimate.value)
+        for word, estimate in figures.items()
+        if word in whole.metrics and estimate.value > 0
+    }
+    if "cost" in whole.metrics:
+        scaled["cost"] = _scaled(figures["time"], whole.metrics["cost"] / figures["time"].value)
+    return Predicted(settings, scaled, group)
+
+
+def _scaled(estimate: Estimate, factor: float) -> Estimate:
+    low = None if estimate.low is None else estimate.low * factor
+    high = None if estimate.high is None else estimate.high * factor
+    return replace(estimate, value=estimate.value * factor, low=low, high=high)

@@ -1,0 +1,173 @@
+"""The papers' best practices, each with the user's own evidence; one that the data cannot speak to says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tare.analysis.choose.configurations import Configuration, centres, setting_text
+from tare.analysis.choose.front import dominates
+from tare.analysis.choose.recommend.candidates import pooled_spread
+from tare.analysis.model import Estimate, Finding
+from tare.analysis.observations import Setting
+from tare.analysis.statistics import ratio_of_medians
+
+NEARLY = 0.05  # within this share of the best is as good as the best
+LITTLE_ENERGY = 0.10
+# Factors of which more helps only up to a point: the end of the setting's name, and who found that.
+UP_TO_A_POINT = {
+    "workers": "S3 5.1.6",
+    "cores": "S4 IV-A",
+    "batch": "S3 5.3.1",
+    "gpu_mhz": "S3 5.6.4",
+    "cpu_mhz": "S3 5.6.5",
+    "emc_mhz": "S3 5.6.7",
+}
+MEDIA = ("storage", "medium", "disk", "media")
+
+
+@dataclass(frozen=True)
+class PracticeInput:
+    """What a practice may look at."""
+
+    found: Sequence[Configuration]
+    best: Configuration | None
+    today: Configuration | None
+
+    def around(self, name: str) -> list[Configuration]:
+        """The configurations that differ from the best in this setting alone, and the best itself."""
+        if self.best is None:
+            return []
+        rest = {key: value for key, value in self.best.settings.items() if key != name}
+        return [
+            each
+            for each in self.found
+            if name in each.settings and {key: v for key, v in each.settings.items() if key != name} == rest
+        ]
+
+
+Practice = Callable[[PracticeInput], list[Finding]]
+
+
+def practices(given: PracticeInput) -> list[Finding]:
+    """Every practice that applies here."""
+    return [finding for practice in PRACTICES for finding in practice(given)]
+
+
+def the_default_is_beaten(given: PracticeInput) -> list[Finding]:
+    """The default may not be on the time-energy front."""
+    today, found = given.today, [each for each in given.found if _has(each, "time", "energy")]
+    if today is None or not any(each is today for each in found):
+        return []
+    place = centres([today], ["time", "energy"])
+    flags = dominates(centres(found, ["time", "energy"]), place)
+    beating = [each for each, beats in zip(found, flags, strict=True) if beats]
+    if not beating:
+        return [
+            Finding("the default is on the time-energy front: nothing is both faster and thriftier", source="S3 5.6.1")
+        ]
+    least = min(beating, key=lambda each: (each.centre("energy"), each.label))
+    statement = f"the default is not on the time-energy front: {least.label} is no slower and takes less energy"
+    return [_finding(statement, least, today, "energy", "S3 5.6.1")]
+
+
+def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
+    """For heavier models a faster mode need not cost more energy; the fastest of all often does."""
+    found = [each for each in given.found if _has(each, "time", "energy")]
+    if len(found) < 2:
+        return []
+    fastest = min(found, key=lambda each: (each.centre("time"), each.centre("energy"), each.label))
+    thriftiest = min(found, key=lambda each: (each.centre("energy"), each.centre("time"), each.label))
+    if fastest is thriftiest:
+        return [Finding(f"the fastest ({fastest.label}) takes the least energy too: take it", source="S3 5.6.3")]
+    extra = fastest.centre("energy") / thriftiest.centre("energy") - 1
+    told = "hardly costs energy: take it" if extra <= LITTLE_ENERGY else "costs energy: take it only for a deadline"
+    return [_finding(f"the fastest ({fastest.label}) {told}", fastest, thriftiest, "energy", "S3 5.6.3")]
+
+
+def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
+    """Cores, workers, clocks, batch: the smallest level that is as good as any, with everything else as in the best."""
+    made = []
+    for name in given.best.settings if given.best is not None else ():
+        source = UP_TO_A_POINT.get(name.rpartition(".")[2])
+        levels = [each for each in given.around(name) if isinstance(each.settings[name], float) and _has(each, "time")]
+        if source is None or len(levels) < 3:
+            continue
+        levels.sort(key=lambda each: _number(each.settings[name]))
+        lowest = min(each.centre("time") for each in levels)
+        enough = next(each for each in levels if each.centre("time") <= lowest * (1 + NEARLY))
+        most = levels[-1]
+        against = levels[-2] if enough is most else enough
+        told = f"{name} still helps at its highest" if enough is most else f"{name} of {_level(enough, name)} is enough"
+        statement = f"{told}; the time at {_level(most, name)} against {_level(against, name)}"
+        made.append(_finding(statement, most, against, "time", source))
+    return made
+
+
+def one_worker_hides_most(given: PracticeInput) -> list[Finding]:
+    """A loader with one worker instead of none removes most of the stall."""
+    for name in given.best.settings if given.best is not None else ():
+        if name.rpartition(".")[2] != "workers":
+            continue
+        levels = {each.settings[name]: each for each in given.around(name) if _has(each, "stall")}
+        none, one = levels.get(0.0), levels.get(1.0)
+        if none is not None and one is not None:
+            return [_finding("the stall with one worker against none", one, none, "stall", "S3 5.1.3")]
+    return []
+
+
+def a_slower_medium_is_enough(given: PracticeInput) -> list[Finding]:
+    """With caching and workers, a faster disk may not help."""
+    for name in given.best.settings if given.best is not None else ():
+        levels = [each for each in given.around(name) if _has(each, "time")]
+        if name.rpartition(".")[2] not in MEDIA or len(levels) < 2:
+            continue
+        slowest = max(levels, key=lambda each: (each.centre("time"), each.label))
+        fastest = min(levels, key=lambda each: (each.centre("time"), each.label))
+        matters = slowest.centre("time") / fastest.centre("time") - 1 > NEARLY
+        told = "the medium matters here" if matters else "the medium does not matter here"
+        statement = f"{told}: {_level(slowest, name)} against {_level(fastest, name)}"
+        return [_finding(statement, slowest, fastest, "time", "S3 5.2.2")]
+    return []
+
+
+def a_few_trials_speak_for_many(given: PracticeInput) -> list[Finding]:
+    """Training varies little between runs, so that a few are enough."""
+    spread = pooled_spread([each for each in given.found if _has(each, "time")], "time")
+    if spread is None:
+        return []
+    told = "a few trials speak for many" if spread.deviation <= NEARLY else "trials differ much: repeat them"
+    deviation = f"{spread.deviation * 100:.3g} %"  # no change, so it has no sign
+    return [Finding(f"{told}: trials of one configuration differ in time by {deviation}", source="S3 5.4.1")]
+
+
+PRACTICES: tuple[Practice, ...] = (
+    the_default_is_beaten,
+    speed_costs_energy_or_not,
+    more_helps_up_to_a_point,
+    one_worker_hides_most,
+    a_slower_medium_is_enough,
+    a_few_trials_speak_for_many,
+)
+
+
+def _finding(statement: str, ours: Configuration, theirs: Configuration, figure: str, source: str) -> Finding:
+    """The statement with how much more `ours` takes than `theirs`."""
+    ratio = ratio_of_medians(ours.values(figure), theirs.values(figure), paired=False)
+    low = None if ratio.low is None else ratio.low - 1
+    high = None if ratio.high is None else ratio.high - 1
+    trials = tuple(trial.trial for trial in (*ours.trials, *theirs.trials))
+    return Finding(statement, Estimate(ratio.value - 1, low, high, ratio.n, ratio.method), "share", trials, source)
+
+
+def _has(each: Configuration, *figures: str) -> bool:
+    """Whether every trial has these figures, and more than nothing of them: ratios need that."""
+    return all(trial.metrics.get(figure, 0.0) > 0 for trial in each.trials for figure in figures)
+
+
+def _number(value: Setting) -> float:
+    return value if isinstance(value, float) else 0.0
+
+
+def _level(each: Configuration, name: str) -> str:
+    return setting_text(each.settings[name])

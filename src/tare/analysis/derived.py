@@ -1,0 +1,266 @@
+"""Figures that a record does not hold by itself, made from what lies beside it.
+
+Medians of what the sampler saw while the measured steps ran, means of epoch 0, counts of the kernel's events, that
+none of the write-backs had some reason, and the share of the places with most page faults. Each is made only for a
+study whose rows ask for it.
+
+What lies beside a record, for whoever needs more than its own figures.
+
+steps     when the measured steps of a trial ran, and what epoch 0 took, from its marks
+figures   figures that a record does not hold by itself: medians of series, means of epoch 0, counts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tare.analysis.kernel import faults
+from tare.analysis.kernel.counters import PROBE, TABLE, WORKLOAD, scaled_counts
+from tare.records.intervals import Marks, intervals
+from tare.records.model import Record
+from tare.records.parquet import TableName
+from tare.records.store import Store
+from tare.records.trials import is_usable
+from tare.traces.faults import places
+
+if TYPE_CHECKING:
+    from tare.records.spool import Times, Values
+
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Seconds: TypeAlias = npt.NDArray[np.float64]
+
+_STEP = "step"
+
+
+def measured_ns(marks: Marks, warm_up: int) -> tuple[int, int] | None:
+    """From the begin of the first measured step to the end of the last; so many before them are kept apart."""
+    numbers, _ = _per_step(marks, _STEP)
+    inside = (marks["name"] == _STEP) & np.isin(marks["step"], numbers[warm_up:])
+    times_ns = marks["t_ns"][inside]
+    return (int(times_ns.min()), int(times_ns.max())) if times_ns.size else None
+
+
+def early_mean_s(marks: Marks, name: str, warm_up: int, without: int = 0) -> float | None:
+    """The mean of an interval over the steps that are kept apart, all of epoch 0, or without the first few of them."""
+    steps, _ = _per_step(marks, _STEP)
+    numbers, seconds = _per_step(marks, name)
+    early = seconds[np.isin(numbers, steps[without:warm_up])]
+    return float(early.mean()) if early.size else None
+
+
+def _per_step(marks: Marks, name: str) -> tuple[Numbers, Seconds]:
+    """The numbers of the steps that have this interval, in order, and its seconds in each."""
+    found = intervals(marks, name).of_steps()
+    numbers, place = np.unique(found.step, return_inverse=True)
+    taken_ns = np.zeros(len(numbers), dtype=np.int64)
+    np.add.at(taken_ns, place, found.end_ns - found.begin_ns)
+    return numbers, taken_ns / 1e9
+
+
+SOURCES = "figure_sources"  # facts: figure -> the channel that it comes from, or what it leaves out, in words
+COUNTED = (
+    "page-faults", "minor-faults", "major-faults", "block_touch_buffer", "block_dirty_buffer", "block_rq_insert",
+    "block_rq_issue", "block_rq_complete", "block_bio_queue", "block_bio_backmerge", "block_bio_frontmerge",
+)  # fmt: skip
+WRITE_BACKS = "writeback_count"
+REASONS = ("background", "periodic", "sync")  # of a write-back, as the kernel gives them
+_WORKERS, _DEVICE = "workload.workers", "workload.device"
+_WITHOUT_START = "the first mini-batch of epoch 0 left out: it waits for the start of the workers"
+_NOTHING_BETWEEN = "on a CPU nothing is copied and next to nothing lies between stall and compute"
+_OF_THE_CONTAINER = ("workload", "tenant", "daemon")  # roles: what would not run without it
+
+
+@dataclass(frozen=True)
+class Found:
+    """A figure, and in words where it comes from or what to know of it. None: the channel told nothing of it."""
+
+    value: float | None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class TrialData:
+    """A record and what lies beside it; each is read once, and only if a figure is made of it."""
+
+    store: Store
+    record: Record
+
+    @cached_property
+    def marks(self) -> Marks:
+        return self.store.marks(self.record.trial, self.record.attempt)
+
+    @cached_property
+    def readings(self) -> Mapping[str, tuple[Times, Values]]:
+        return self.store.readings(self.record.trial, self.record.attempt)
+
+    @cached_property
+    def counts(self) -> Mapping[tuple[str, str], float]:
+        table = self.table(PROBE, TABLE)
+        return {} if table is None else scaled_counts(table)
+
+    @cached_property
+    def warm_up(self) -> int | None:
+        """So many steps are kept apart; of several tenants only those count in which all worked, so None."""
+        steps = self.record.metrics.get("warm_up_steps")
+        alone = self.record.settings.get("tenants") in (None, 1)
+        return int(steps) if steps is not None and alone else None
+
+    @cached_property
+    def measured_ns(self) -> tuple[int, int] | None:
+        return None if self.warm_up is None else measured_ns(self.marks, self.warm_up)
+
+    def table(self, probe: str, name: str) -> Marks | None:
+        key = (self.record.trial, self.record.attempt)
+        return self.store.trace(*key, probe, name) if TableName(probe, name) in self.store.traces(*key) else None
+
+
+Make: TypeAlias = Callable[[TrialData], Found | None]
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """A channel that a median may come from."""
+
+    channel: str
+    rises: bool = False  # a counter: how fast it rose in a second
+    covers: str = ""  # where sensors of one figure do not see the same
+
+    @property
+    def words(self) -> str:
+        """`from gpu.power_w: the GPU alone`."""
+        return f"from {self.channel}: {self.covers}" if self.covers else f"from {self.channel}"
+
+    def values(self, readings: tuple[Times, Values], span_ns: tuple[int, int]) -> Values:
+        """What it told in this time; of a counter, from one reading to the next."""
+        times_ns, values = readings
+        inside = (times_ns >= span_ns[0]) & (times_ns <= span_ns[1]) & np.isfinite(values)
+        t_ns, found = times_ns[inside], values[inside]
+        if not self.rises:
+            return found
+        taken_s = np.diff(t_ns) / 1e9
+        return np.diff(found)[taken_s > 0] / taken_s[taken_s > 0]
+
+
+@dataclass(frozen=True)
+class Median:
+    """The median of a channel over the measured steps of a trial."""
+
+    sensors: tuple[Sensor, ...]  # the first that the trial has
+    scaled: Callable[[float, Record], float | None] = lambda value, _: value
+
+    def of(self, beside: TrialData) -> Found | None:
+        sensor = next((each for each in self.sensors if each.channel in beside.readings), None)
+        if sensor is None or beside.measured_ns is None:
+            return None
+        values = sensor.values(beside.readings[sensor.channel], beside.measured_ns)
+        if not values.size:
+            return Found(None, f"no reading of {sensor.channel} fell into the measured steps")
+        value = self.scaled(float(np.median(values)), beside.record)
+        return None if value is None else Found(value, sensor.words)
+
+
+def _of_all_cores(busy_s: float, record: Record) -> float | None:
+    cores = (record.facts.get("device") or {}).get("cores")
+    return busy_s / cores if isinstance(cores, int) and cores > 0 else None
+
+
+def _in_use(available_bytes: float, record: Record) -> float | None:
+    whole = (record.facts.get("device") or {}).get("memory_bytes")
+    return whole - available_bytes if isinstance(whole, int | float) and whole > available_bytes else None
+
+
+_POWER = (
+    Sensor("external.power_w", covers="the whole device, at the wall"),
+    Sensor("power_rails.total_w", covers="the module"),
+    Sensor("gpu.power_w", covers="the GPU alone"),
+    Sensor("power_rapl.total_j", rises=True, covers="the CPU packages alone"),
+)
+_BUSY = Sensor("cpu.busy_s", rises=True, covers="mean of all cores (one busy thread takes one of them)")
+MEDIANS: Mapping[str, Median] = {
+    "gpu_util_share": Median((Sensor("gpu.util"),)),
+    "cpu_busy_share": Median((_BUSY,), _of_all_cores),
+    "memory_median_bytes": Median((Sensor("memory.available_bytes"),), _in_use),
+    "power_median_w": Median(_POWER),
+    "page_cache_share": Median((Sensor("page_cache.share"),)),
+}
+CHANNELS = frozenset(sensor.channel for median in MEDIANS.values() for sensor in median.sensors)
+FAULT_COLUMNS = ("role", *faults.KEYS)  # what the figures of page faults tell apart
+
+
+def count_name(event: str) -> str:
+    """`page-faults` as `count_page_faults`."""
+    return f"count_{event.replace('-', '_')}"
+
+
+def _count(event: str, beside: TrialData) -> Found | None:
+    count = beside.counts.get((WORKLOAD, event))
+    return None if count is None else Found(count)
+
+
+def _early_mean(mark: str, beside: TrialData) -> Found | None:
+    """The mean of epoch 0; where it has workers, without the first fetch, which holds their start."""
+    if beside.warm_up is None:
+        return None
+    has_workers = (beside.record.settings.get(_WORKERS) or 0) > 0
+    value = early_mean_s(beside.marks, mark, beside.warm_up, without=1 if has_workers else 0)
+    return None if value is None else Found(value, _WITHOUT_START if has_workers else "")
+
+
+def _neither_stall_nor_compute(beside: TrialData) -> Found | None:
+    """Copy and overhead of a step: the mean of the step without the means of the two."""
+    means = [beside.record.metrics.get(name) for name in ("step_mean_s", "stall_mean_s", "compute_mean_s")]
+    step_s, stall_s, compute_s = means
+    if step_s is None or stall_s is None or compute_s is None:
+        return None
+    on_cpu = beside.record.settings.get(_DEVICE) == "cpu"
+    return Found(step_s - stall_s - compute_s, _NOTHING_BETWEEN if on_cpu else "")
+
+
+def _of_reason(name: str, beside: TrialData) -> Found | None:
+    """Write-backs of one reason. Where they were traced and none had it that is none: records lack the count then.
+
+    It is made here and not in the record: a store that was sealed without it must stay as it was derived.
+    """
+    found = beside.record.metrics
+    return Found(found.get(name, 0.0)) if WRITE_BACKS in found else None
+
+
+def _top_places(beside: TrialData) -> Found | None:
+    """Faults of the container and its daemons: those of the ten places with most (`tare analyse kernel`)."""
+    table = beside.table(faults.PROBE, faults.TABLE)
+    if table is None:
+        return None
+    inside = np.array([str(role).startswith(_OF_THE_CONTAINER) for role in table["role"]], dtype=bool)
+    found = places(*(table[name][inside].tolist() for name in faults.KEYS))
+    return Found(sum(place.share for place in found[: faults.MOST])) if found else None
+
+
+FIGURES: Mapping[str, Make] = {
+    **{name: median.of for name, median in MEDIANS.items()},
+    **{count_name(event): partial(_count, event) for event in COUNTED},
+    "epoch0_stall_mean_s": partial(_early_mean, "fetch"),
+    "epoch0_step_mean_s": partial(_early_mean, "step"),
+    **{name: partial(_of_reason, name) for name in (f"writeback_{reason}_count" for reason in REASONS)},
+    "copy_and_overhead_mean_s": _neither_stall_nor_compute,
+    "fault_top10_place_share": _top_places,
+}
+
+
+def with_figures(store: Store, record: Record, wanted: Collection[str] = tuple(FIGURES)) -> Record:
+    """The record, with those of these figures beside its own that are asked for, and where they come from."""
+    asked = [name for name in FIGURES if name in wanted]
+    if not is_usable(record) or not asked:
+        return record
+    beside = TrialData(store, record)
+    made = {name: found for name in asked if (found := FIGURES[name](beside)) is not None}
+    values = {name: found.value for name, found in made.items() if found.value is not None}
+    known = record.facts.get(SOURCES) or {}  # of figures that were made for a claim before
+    sources = {**known, **{name: found.source for name, found in made.items() if found.source}}
+    return replace(record, metrics={**record.metrics, **values}, facts={**record.facts, SOURCES: sources})

@@ -1,0 +1,372 @@
+"""All that a store says about energy: each cell, what differences are made of, the idle device, and what is missing.
+
+Why one cell takes more energy than another: it ran longer, the idle device draws more there, or it did more work.
+
+With idle power P, time t and energy E = P t + W, of the cell (1) and of what it is held against (0):
+
+    ran longer          P0 (t1 - t0)      the longer time, at the idle power of what it is held against
+    idle power differs  (P1 - P0) t1      the other idle power, over the whole of the cell's own time
+    more work           W1 - W0           the rest, so that the three add up to E1 - E0 exactly
+
+Means over trials are used throughout, since medians do not add up; intervals are of the mean difference, over blocks
+where both sides have them. Idle power is of other trials: its own scatter is in the second part's interval.
+
+What the energy of a store's trials is made of.
+
+idle         idle power by platform and mode, from trials of the `idle` workload
+baseload     the same records, with baseload and incremental energy where the idle power is known
+cells        joules and watts of each cell, with intervals over trials
+differences  a difference between two cells as *ran longer*, *idle power differs* and *more work*
+doubts       why energy that was read is not claimed
+findings     all of it for one store
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from tare.analysis.baseload import (
+    BASELOAD,
+    ENERGY,
+    INCREMENTAL,
+    POWER,
+    WINDOW,
+    HasRecords,
+    IdlePower,
+    Key,
+    by_mode,
+    energy_facts,
+    idle_of,
+    is_idle,
+    key_of,
+    with_baseload,
+)
+from tare.analysis.cells import Cells, baseline_level, cells
+from tare.analysis.compare import pick_baseline
+from tare.analysis.estimators import Shift, mann_whitney, paired_t, welch_t
+from tare.analysis.model import Estimate
+from tare.analysis.selection import levels_of, request
+from tare.analysis.statistics import ALPHA, FLOOR, Floats, floats, median_estimate
+from tare.base.errors import StudyError
+from tare.base.rulings import Ruling, read_rulings
+from tare.records.model import Record
+from tare.records.trials import grouped, usable_trials
+
+UNITS = ("step", "sample", "epoch", "request")
+FIGURES = (ENERGY, POWER, WINDOW, BASELOAD, INCREMENTAL, *(f"energy_{unit}_j" for unit in UNITS))
+SHARE = "energy_baseload_share"
+POWER_PROBES: Mapping[str, str] = {
+    "external": "a wall meter",
+    "power_rails": "a Jetson's own sensors",
+    "power_rapl": "the CPU's counters on x86",
+    "gpu": "an NVIDIA GPU's own",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CellEnergy:
+    """One cell of the study, in joules. A figure that no trial has is absent."""
+
+    label: str
+    n: int  # trials with energy
+    scope: str
+    figures: Mapping[str, Estimate]  # by metric
+    trials: tuple[str, ...]
+    shared_by: int = 1  # tenants; above one it is the device's energy, and nobody's own
+    doubts: tuple[Ruling, ...] = ()  # why trials of this cell have no energy, each reason once
+    without: int = 0  # so many trials have none
+
+
+def cell_energies(records: Sequence[Record], label: Cells, left_out: Sequence[str] = ()) -> list[CellEnergy]:
+    """One for each cell, in the order in which they appear; `left_out` names probes that the device lacks."""
+    return [_cell(name, group, left_out) for name, group in grouped(records, label.label).items()]
+
+
+def power_left_out(study: Mapping[str, object]) -> dict[str, list[Ruling]]:
+    """Of what a study left out here, the probes that tell power, each with the reasons."""
+    listed = study.get("left_out")
+    found = read_rulings(listed, "obstacle") if isinstance(listed, list | tuple) else ()
+    told = {name: [each for each in found if each.subject == f"probe {name}"] for name in POWER_PROBES}
+    return {name: why for name, why in told.items() if why}
+
+
+def _cell(name: str, group: Sequence[Record], left_out: Sequence[str]) -> CellEnergy:
+    held = [record for record in group if ENERGY in record.compared]
+    others = [record for record in group if ENERGY not in record.compared]
+    scopes = dict.fromkeys(str(energy_facts(record).get("scope", "")) for record in held)
+    shared = [int(energy_facts(record).get("shared_by", 1)) for record in group]
+    return CellEnergy(
+        label=name,
+        n=len(held),
+        scope=" or ".join(scopes),
+        figures=_figures(held),
+        trials=tuple(record.trial for record in held),
+        shared_by=max(shared, default=1),
+        doubts=tuple(dict.fromkeys(reason for record in others for reason in why_no_energy(record, left_out))),
+        without=len(others),
+    )
+
+
+def _figures(held: Sequence[Record]) -> dict[str, Estimate]:
+    found = {}
+    for metric in FIGURES:
+        values = [record.compared[metric] for record in held if metric in record.compared]
+        if values:
+            found[metric] = median_estimate(values)
+    shares = [record.compared[BASELOAD] / record.compared[ENERGY] for record in held if BASELOAD in record.compared]
+    return found | ({SHARE: median_estimate(shares)} if shares else {})
+
+
+def why_no_energy(record: Record, left_out: Sequence[str] = ()) -> list[Ruling]:
+    """Why a trial has no energy: nothing watched power, what did was lost, or what it said may not be claimed.
+
+    `left_out`: the probes that tell power, and that the study asked for and this device lacks.
+    """
+    if record.traced and ENERGY in record.metrics:
+        return [Ruling("energy.traced", "note", "", "a tracer was running, which itself costs power.")]
+    facts = energy_facts(record)
+    if facts:
+        doubts = read_rulings(facts.get("doubts") or (), "note")
+        return list(doubts) or [Ruling("energy.no-source", "note", "", "no source of power covers the device.")]
+    asked = [name for name in str(record.settings.get("probes") or "").split(",") if name in POWER_PROBES]
+    lost = read_rulings((record.facts.get("sampler") or {}).get("lost", ()), "note")
+    if of_power := [each for each in lost if each.subject in asked]:
+        return of_power
+    if asked:
+        sentence = f"{', '.join(asked)} reported no power on this device."
+        return [Ruling("energy.no-reading", "note", ",".join(asked), sentence)]
+    if left_out:
+        sentence = f"the power probes are not available on this device ({', '.join(left_out)})."
+        return [Ruling("energy.left-out", "note", ",".join(left_out), sentence)]
+    return [Ruling("energy.no-probe", "note", "", f"no power probe is enabled; add {probes_text()}.")]
+
+
+def probes_text() -> str:
+    """`external` (a wall meter), `power_rails` (...) or `gpu` (...)."""
+    *most, last = (f"`{name}` ({what})" for name, what in POWER_PROBES.items())
+    return f"{', '.join(most)} or {last}"
+
+
+STEP, RUN = "step", "run"
+_PER_STEP = "energy_step_j"
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyDifference:
+    """One cell against another, in joules a step (or a run): the whole difference, and its three parts."""
+
+    level: str
+    against: str
+    unit: str  # "step", or "run" where steps are not marked
+    theirs_j: float  # mean of what it is held against
+    total: Estimate
+    longer: Estimate | None  # None where the idle power of a side is not known
+    idle: Estimate | None
+    work: Estimate | None
+    trials: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """The whole difference, as a share of what it is held against."""
+        return self.total.value / self.theirs_j
+
+
+def difference(
+    level: str, against: str, ours: Sequence[Record], theirs: Sequence[Record], idle: Mapping[Key, IdlePower]
+) -> EnergyDifference | None:
+    """The difference in energy, and what it is made of; None where a side has no energy."""
+    ours, theirs = _with_energy(ours), _with_energy(theirs)
+    if not (ours and theirs):
+        return None
+    if _source(ours) != _source(theirs):
+        return None  # a GPU's joules and a wall meter's are not of the same thing
+    unit = STEP if all(_PER_STEP in record.compared for record in (*ours, *theirs)) else RUN
+    total = _mean_difference(ours, theirs, lambda record: _energy(record, unit))
+    longer, idling, work = _parts(ours, theirs, unit, total, idle) or (None, None, None)
+    return EnergyDifference(
+        level=level,
+        against=against,
+        unit=unit,
+        theirs_j=float(np.mean([_energy(record, unit) for record in theirs])),
+        total=total,
+        longer=longer,
+        idle=idling,
+        work=work,
+        trials=tuple(record.trial for record in (*ours, *theirs)),
+    )
+
+
+def _source(records: Iterable[Record]) -> set[str]:
+    return {str(energy_facts(record).get("source")) for record in records}
+
+
+def _with_energy(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if ENERGY in record.compared and WINDOW in record.compared]
+
+
+def _parts(
+    ours: Sequence[Record], theirs: Sequence[Record], unit: str, total: Estimate, idle: Mapping[Key, IdlePower]
+) -> tuple[Estimate, Estimate, Estimate] | None:
+    """The three parts; None where the idle power of a side is not known, or where a side is of several devices."""
+    keys = [{key_of(record) for record in side} for side in (ours, theirs)]
+    if any(len(of_side) > 1 or not of_side <= idle.keys() for of_side in keys):
+        return None
+    mine, base = (idle[of_side.pop()] for of_side in keys)
+    longer = _mean_difference(ours, theirs, lambda record: base.power_w.value * _time(record, unit))
+    mean_s = float(np.mean(_lined_up(ours, theirs, lambda record: _time(record, unit))[0]))
+    idling = _idle_part((mine.power_w.value - base.power_w.value) * mean_s, mean_s, mine, base)
+    work = _mean_difference(
+        ours, theirs, lambda record: _energy(record, unit) - idle[key_of(record)].power_w.value * _time(record, unit)
+    )
+    rest = total.value - longer.value - idling.value  # but for rounding the same as `work.value`
+    return longer, idling, replace(work, value=rest)
+
+
+def _idle_part(value: float, mean_s: float, mine: IdlePower, base: IdlePower) -> Estimate:
+    """The second part; its interval is that of the difference in idle power, from the idle trials."""
+    if mine.key == base.key:
+        return Estimate(0.0, 0.0, 0.0, len(mine.values_w), "the same idle power on both sides", 1 - ALPHA)
+    n = min(len(mine.values_w), len(base.values_w))
+    if n < FLOOR:
+        return Estimate(value, None, None, n, f"{n} idle trials are too few for an interval", 1 - ALPHA)
+    shift = mann_whitney(floats(mine.values_w), floats(base.values_w))
+    low, high = (edge * mean_s for edge in shift.interval(1 - ALPHA))
+    method = "difference of the medians of idle power, Mann-Whitney interval"
+    return Estimate(value, min(low, value), max(high, value), n, method, 1 - ALPHA)
+
+
+def _mean_difference(ours: Sequence[Record], theirs: Sequence[Record], figure: Callable[[Record], float]) -> Estimate:
+    """The difference of the means with its t interval, paired by block where both sides share blocks."""
+    left, right, paired = _lined_up(ours, theirs, figure)
+    value, n = float(np.mean(left) - np.mean(right)), min(len(left), len(right))
+    how = "mean difference of blocks" if paired else "difference of means"
+    if n < FLOOR:
+        return Estimate(value, None, None, n, f"{how}; {n} trials are too few for an interval", 1 - ALPHA)
+    shift: Shift = paired_t(left - right) if paired else welch_t(left, right)
+    low, high = shift.interval(1 - ALPHA)
+    return Estimate(value, low, high, n, f"{how}, t interval", 1 - ALPHA)
+
+
+def _lined_up(
+    ours: Sequence[Record], theirs: Sequence[Record], figure: Callable[[Record], float]
+) -> tuple[Floats, Floats, bool]:
+    left, right = (_by_block(side, figure) for side in (ours, theirs))
+    both = sorted(left.keys() & right.keys())
+    if both:
+        return floats([left[block] for block in both]), floats([right[block] for block in both]), True
+    return floats([figure(each) for each in ours]), floats([figure(each) for each in theirs]), False
+
+
+def _by_block(side: Sequence[Record], figure: Callable[[Record], float]) -> dict[int, float]:
+    blocks = grouped(side, lambda record: record.block)
+    return {block: float(np.mean([figure(record) for record in inside])) for block, inside in blocks.items()}
+
+
+def _energy(record: Record, unit: str) -> float:
+    return record.compared[_PER_STEP if unit == STEP else ENERGY]
+
+
+def _time(record: Record, unit: str) -> float:
+    """Seconds that the energy of one unit was taken over."""
+    return record.compared[WINDOW] * _energy(record, unit) / record.compared[ENERGY]
+
+
+class Studied(HasRecords, Protocol):
+    """The part of a store that is read here."""
+
+    @property
+    def study(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyFindings:
+    """What the energy of one store is made of."""
+
+    cells: tuple[CellEnergy, ...]
+    differences: tuple[EnergyDifference, ...]
+    idle: tuple[IdlePower, ...]
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        differences = [{**asdict(each), "share": each.share} for each in self.differences]
+        idle = [{name: value for name, value in asdict(each).items() if name != "key"} for each in self.idle]
+        return {"cells": [asdict(each) for each in self.cells], "differences": differences, "idle": idle,
+                "notes": list(self.notes)}  # fmt: skip
+
+
+def _no_idle_power(records: Sequence[Record]) -> str:
+    read = (read_rulings((record.facts.get("energy") or {}).get("doubts", ()), "note") for record in records)
+    doubts = [doubt for found in read for doubt in found]
+    why = str(doubts[0]) if doubts else "no power probe was enabled."
+    return f"every trial of this store is of the idle device, and none has a usable power reading: {why}"
+
+
+def energy_findings(store: Studied, *, by: str | None = None, against: str | None = None) -> EnergyFindings:
+    """From the usable trials of a store; the factor and the baseline are the study's unless the caller says."""
+    everything = store.records()
+    idle = idle_of(store, everything)
+    known = by_mode(idle)
+    records = with_baseload(usable_trials(everything, repeats=False), known)
+    if not records:
+        raise StudyError("No usable trial. See `tare show` for how each one ended.")
+    work = [record for record in records if not is_idle(record)]
+    if not work:
+        return EnergyFindings((), (), tuple(idle), () if idle else (_no_idle_power(records), *_left_out_notes(store)))
+    asked = request(store.study, work, by=by, against=against)
+    held = [record for record in work if asked.by in record.settings]
+    if not held:
+        raise StudyError(f"no trial of this store has the factor {asked.by!r}.")
+    label = cells(held, asked.by)
+    base = _baseline(held, label, asked.against)
+    found = [] if base is None else list(_differences(held, label, base, known))
+    told = tuple(cell_energies(held, label, list(power_left_out(store.study))))
+    why = () if any(each.n for each in told) else _left_out_notes(store)
+    return EnergyFindings(told, tuple(found), tuple(idle), (*_notes(told, known), *why))
+
+
+def _left_out_notes(store: Studied) -> Iterator[str]:
+    """Why each probe that tells power was left out when the study was run."""
+    for sentences in power_left_out(store.study).values():
+        yield from (f"left out: {sentence}" for sentence in sentences)
+
+
+def _baseline(records: Sequence[Record], label: Cells, against: Any) -> str | None:
+    levels = levels_of(records, label)
+    if len(levels) < 2:
+        return None
+    return pick_baseline(levels, None if against is None else baseline_level(records, label, against))
+
+
+def _differences(
+    records: Sequence[Record], label: Cells, base: str, idle: dict[Any, IdlePower]
+) -> Iterator[EnergyDifference]:
+    """Each other level against the baseline, within the same surroundings; only energy of the same scope."""
+    groups = grouped(records, lambda record: (label.surroundings(record), label.level(record)))
+    for (where, level), ours in groups.items():
+        theirs = groups.get((where, base), [])
+        if level == base or not theirs:
+            continue
+        found = difference(label.joined(level, where), label.joined(base, where), ours, theirs, idle)
+        if found is not None:
+            yield found
+
+
+def _notes(found: Sequence[CellEnergy], idle: dict[Any, IdlePower]) -> Iterator[str]:
+    scopes = {each.scope for each in found if each.n}
+    if len(scopes) > 1:
+        yield f"energy is not of the same thing everywhere ({'; '.join(sorted(scopes))}): compare within one of them."
+    bare = [each.label for each in found if each.n and "energy_baseload_j" not in each.figures]
+    if bare:
+        of = f" of {'; '.join(bare)}" if idle else ""
+        yield f"no baseload is known{of}: `tare device baseload` measures what the idle device draws."
+
+
+def doubt_about_energy(records: Sequence[Record]) -> str:
+    """Why the sensor that was there gave no energy: most often the trial was too short for it; empty without any."""
+    read = [record.facts.get("energy") or {} for record in records]
+    told = (doubt for facts in read if facts.get("source") for doubt in read_rulings(facts.get("doubts", ()), "note"))
+    return next((str(doubt).rstrip(".") for doubt in told), "")

@@ -1,0 +1,303 @@
+"""Labels for people: `MobileNetV3-L training in runc, batch 64`, made of the settings that differ and of no others.
+
+The order is platform, workload, other settings. No two different sets of settings get the same label.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Any, TypeAlias
+
+from tare.records.trials import grouped
+from tare_inside import named
+
+Settings: TypeAlias = Mapping[str, Any]
+
+LONGEST = 72  # characters of one setting in a label
+SHORTEST = 12  # characters that a shortened text keeps at least
+_SHORT_TITLES = {"MobileNetV3-large": "MobileNetV3-L"}
+_KINDS = {"torch_train": "training", "torch_infer": "inference", "loadgen": "under LoadGen"}
+_WORKLOADS = {"idle": "idle device", "null": "empty workload"}
+_IDENTITY = ("workload", "workload.model", "workload.name", "workload.application", "workload.argv")
+_INTERPRETERS = re.compile(r"^(python[\d.]*|bash|sh|dash|env|torchrun|uv|run|nice|time|-[mu])$")
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+# By the name of a setting: how its value reads. `{}` is the value; with two forms, of one and of several.
+_COUNTED = {
+    "workers": "worker", "threads": "thread", "epochs": "epoch", "requests": "request", "items": "item",
+    "classes": "class", "pixels": "pixel", "cpus": "CPU", "cores": "core", "steps_per_epoch": "step per epoch",
+    "samples_per_query": "sample per query", "min_queries": "query at least", "max_queries": "query at most",
+}  # fmt: skip
+_PLURALS = {
+    "class": "classes", "step per epoch": "steps per epoch", "sample per query": "samples per query",
+    "query at least": "queries at least", "query at most": "queries at most",
+}  # fmt: skip
+_FORMS = {
+    "control.page_cache.state": "{} page cache",
+    "control.page_cache": "{} page cache",
+    "control.dvfs.state": "DVFS {}",
+    "control.dvfs": "DVFS {}",
+    "control.fan.speed": "fan {}",
+    "control.storage.emulate": "emulated {}",
+    "control.storage.path": "data on {}",
+    "control.power_mode.mode": "{}",
+    "control.power_mode.cpu_mhz": "CPU {} MHz",
+    "control.power_mode.gpu_mhz": "GPU {} MHz",
+    "control.power_mode.mem_mhz": "memory {} MHz",
+    "control.power_mode.power_w": "power limit {} W",
+    "control.cpu.online": "cores {}",
+    "workload.rate": "{}/s",
+    "workload.target_qps": "{} queries/s",
+    "workload.scenario": "{}",
+    "workload.backend": "{}",
+    "device": "{}",
+    "device.type": "{}",
+}
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a label by their place in it."""
+
+    platform: str = ""
+    workload: str = ""
+    others: tuple[str, ...] = ()
+
+    def __add__(self, more: Words) -> Words:
+        return Words(self.platform or more.platform, self.workload or more.workload, self.others + more.others)
+
+    def __str__(self) -> str:
+        if self.platform and self.workload:
+            where = "on bare metal" if self.platform == "bare" else f"in {self.platform}"
+            head = f"{self.workload} {where}"
+        else:
+            head = self.platform or self.workload
+        return ", ".join(filter(None, (head, *self.others)))
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What each combination of the settings `names` is called; made for all combinations that are to be told apart."""
+
+    names: tuple[str, ...]
+    found: Mapping[tuple[str | None, ...], Words] = field(default_factory=dict)
+
+    def words(self, settings: Settings) -> Words:
+        known = self.found.get(signature(settings, self.names))
+        return known if known is not None else Namer([settings], self.names).words(settings)
+
+
+def make_labels(several: Iterable[Settings], names: Sequence[str], beside: Sequence[str] = ()) -> Labels:
+    """The words of every combination of `names` that there is, where no two read the same.
+
+    `beside` are other settings that a label may name too: one with the same last name must not look like ours.
+    """
+    distinct = {signature(settings, names): settings for settings in several}
+    namer = Namer(list(distinct.values()), names, beside)
+    found = {key: namer.words(settings) for key, settings in distinct.items()}
+    for held in grouped(found, lambda key: str(found[key])).values():
+        if len(held) > 1:
+            differing = [n for n in range(len(names)) if len({key[n] for key in held}) > 1]
+            for key in held:
+                added = tuple(f"{names[n]}={key[n]}" for n in differing if key[n] is not None)
+                found[key] += Words(others=added)
+    return Labels(tuple(names), found)
+
+
+class Namer:
+    """Puts settings into words, knowing which other settings they have to be told from."""
+
+    def __init__(self, several: Sequence[Settings], names: Sequence[str], beside: Sequence[str] = ()):
+        self._names = names
+        last = [name.rpartition(".")[2] for name in (*names, *beside)]
+        self._shared = {name for name in names if last.count(name.rpartition(".")[2]) > 1}
+        self._commands = _command_names([s["workload.argv"] for s in several if _is_command(s.get("workload.argv"))])
+        self._texts: dict[tuple[str, str], str] = {}
+        for name in names:
+            known = list(dict.fromkeys(self._setting(name, s[name]) for s in several if name in s))
+            self._texts |= {(name, one): short for one, short in zip(known, shortened(known, LONGEST), strict=True)}
+
+    def words(self, settings: Settings) -> Words:
+        has_title = any(name in _IDENTITY and name in settings for name in self._names)
+        title = self._title(settings) if has_title else ""
+        told = set(_IDENTITY if title else ()) | {"platform"}
+        others = sorted((name for name in self._names if name in settings and name not in told), key=place)
+        texts = [self._setting(name, settings[name]) for name in others]
+        return Words(
+            text(settings["platform"]) if "platform" in self._names and "platform" in settings else "",
+            title,
+            tuple(self._texts.get((name, one), one) for name, one in zip(others, texts, strict=True)),
+        )
+
+    def _title(self, settings: Settings) -> str:
+        if _is_command(settings.get("workload.argv")):
+            return self._commands[tuple(settings["workload.argv"])]
+        part = text(settings.get("workload", ""))
+        application = settings.get("workload.name" if part == "application" else "workload.application")
+        model = settings.get("workload.model")
+        if application is not None:
+            subject = title_of("applications", application)
+        elif model is not None:
+            subject = title_of("models", model)
+        else:
+            subject = ""
+        kind = _KINDS.get(part, "")
+        if subject:
+            return f"{subject} {kind}".rstrip()
+        return _WORKLOADS.get(part) or kind or part.replace("_", " ")
+
+    def _setting(self, name: str, value: Any) -> str:
+        if name in self._shared:
+            group, _, last = name.rpartition(".")
+            return f"{group.rpartition('.')[2]} {setting_words(last, value)}".strip().replace("_", " ")
+        return setting_words(name, value)
+
+
+def setting_words(name: str, value: Any) -> str:
+    """One setting: `batch 64`, `2 workers`, `cold page cache`, `seccomp off`, `GPU 990 MHz`."""
+    last = name.rpartition(".")[2]
+    if name in ("platform", "workload"):
+        return text(value)
+    if name == "workload.data":
+        title = title_of("data", value)
+        return title if " " in title else f"{title} data"
+    if name == "workload.model":
+        return title_of("models", value)
+    if isinstance(value, bool) or value in ("true", "false"):
+        return f"{_spaced(last)} {'on' if value in (True, 'true') else 'off'}"
+    if value is None or value == "null":
+        return f"{_spaced(last)} not set"
+    if isinstance(value, int | float):
+        return _number_words(name, last, float(value))
+    if name in _FORMS:
+        return _FORMS[name].format(_plain(value))
+    return f"{_spaced(last)} {_plain(value)}"
+
+
+def _number_words(name: str, last: str, value: float) -> str:
+    number = f"{value:.12g}"
+    if last in _COUNTED:
+        noun = _COUNTED[last]
+        return f"{number} {noun if value == 1 else _PLURALS.get(noun, noun + 's')}"
+    if name in _FORMS:
+        return _FORMS[name].format(number)
+    if last in ("memory", "bytes") or last.endswith("_bytes"):
+        return f"{_spaced(last.removesuffix('_bytes'))} {_size(value)}"
+    before, _, unit = last.rpartition("_")
+    if before and unit in ("s", "w", "mhz"):
+        return f"{_spaced(before)} {number} {({'w': 'W', 'mhz': 'MHz'}).get(unit, unit)}"
+    if last in ("duration", "settle", "expire", "writeback", "min_duration", "target_latency"):
+        return f"{_spaced(last)} {number} s"
+    return f"{_spaced(last)} {number}"
+
+
+def _size(value: float) -> str:
+    power = 0
+    while value >= 1024 and power < len(_SIZES) - 1:
+        value, power = value / 1024, power + 1
+    return f"{value:.4g} {_SIZES[power]}"
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_plain(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return "+".join(map(_plain, value)) or "none"
+    return text(value)
+
+
+@cache
+def title_of(kind: str, name: str) -> str:
+    """The title of a built-in model, data set or application; another's name is its title."""
+    try:
+        title = str(named.find(kind, name).TITLE)
+    except ValueError:
+        return name if "/" not in name else PurePosixPath(name).name
+    return _SHORT_TITLES.get(title, title)
+
+
+def place(name: str) -> tuple[int, int, str]:
+    """Where a setting stands in a label: the platform's and the workload's first, and first what they are known by."""
+    if name in _IDENTITY:
+        return 1, _IDENTITY.index(name) - len(_IDENTITY), name
+    groups = ("platform", "workload")
+    group = name.partition(".")[0]
+    return groups.index(group) if group in groups else len(groups), name.count("."), name
+
+
+# Commands
+
+
+def _is_command(argv: Any) -> bool:
+    return isinstance(argv, list | tuple) and bool(argv) and all(isinstance(word, str) for word in argv)
+
+
+def _command_names(argvs: Iterable[Sequence[str]]) -> dict[tuple[str, ...], str]:
+    """Command -> its script's name and the options that not all of them have: `train.py --lr 0.1`."""
+    commands = list(dict.fromkeys(tuple(argv) for argv in argvs))
+    split = {argv: _script_and_options(argv) for argv in commands}
+    common = set.intersection(*(set(options) for _, options in split.values())) if len(commands) > 1 else set()
+    names = {
+        argv: " ".join([PurePosixPath(script).name or script, *(each for each in options if each not in common)])
+        for argv, (script, options) in split.items()
+    }
+    times = Counter(names.values())
+    told = [name if times[name] == 1 else " ".join(argv) for argv, name in names.items()]
+    return dict(zip(names, shortened(told, LONGEST), strict=True))
+
+
+def _script_and_options(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """The first word that is no interpreter, and the rest, an option together with its value."""
+    at = next((n for n, word in enumerate(argv) if not _INTERPRETERS.match(PurePosixPath(word).name)), 0)
+    options: list[str] = []
+    for word in argv[at + 1 :]:
+        takes_value = bool(options) and options[-1].startswith("-") and not {" ", "="} & set(options[-1])
+        if takes_value and not word.startswith("-"):
+            options[-1] += f" {word}"
+        else:
+            options.append(word)
+    return argv[at], options
+
+
+# Texts
+
+
+def text(value: Any) -> str:
+    """A setting as text for programs: words as they are, several names joined (`cpu+pids`), the rest as in JSON."""
+    if isinstance(value, list) and all(isinstance(each, str) and each.isidentifier() for each in value):
+        return "+".join(value) or "none"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+
+
+def signature(settings: Settings, names: Iterable[str]) -> tuple[str | None, ...]:
+    """The values of `names`, to compare by; None where there is no such setting."""
+    return tuple(text(settings[name]) if name in settings else None for name in names)
+
+
+def shortened(texts: Sequence[str], most: int, width: Callable[[str], int] = len) -> list[str]:
+    """Each text in at most `most` characters, cut in the middle; longer where two would read the same."""
+    short = [_middle_cut(one, most) if width(one) > most else one for one in texts]
+    whole = len(set(texts))
+    while len(set(short)) < whole:
+        twice = {one for one in short if len({full for full, cut in zip(texts, short, strict=True) if cut == one}) > 1}
+        most *= 2
+        short = [_middle_cut(full, most) if one in twice else one for full, one in zip(texts, short, strict=True)]
+    return short
+
+
+def _middle_cut(one: str, most: int) -> str:
+    if len(one) <= most:
+        return one
+    most = max(most, SHORTEST)
+    tail = (most - 1) // 2
+    return f"{one[: most - 1 - tail].rstrip()}…{one[-tail:].lstrip()}"

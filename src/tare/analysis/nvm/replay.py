@@ -1,0 +1,298 @@
+"""Every layer over one trace, in one pass: the trace is read once and never held.
+
+The inner loop: one write-back after the other, through one buffer.
+
+A buffer is a queue of pages, oldest first, and for each page its place in the queue (-1: not in the buffer). `lru`
+puts a page that is rewritten at the end again; the entry that it leaves behind is stale, for its place is no longer
+the page's, and is passed over. `clock` leaves it where it is and marks it: that is the clock's hand, with the queue
+for its circle. Nothing is linked, so that the processor need not wait for one page to find the next.
+
+Indexed sequences only: arrays when compiled, lists when not. A share of a divided buffer is a stretch of the queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tare.analysis.nvm.model import PAGE_BYTES, POLICIES, Layer, Run, Writes
+from tare.analysis.nvm.trace import FEWEST_SLOTS, IS_COMPILED, Piece, Trace, by_tenant, compiled, numbers
+
+ABSORBED, TAKEN, EVICTING, DIRECT = 0, 1, 2, 3
+KINDS = 4
+FREE_AT_NS, SERVED = 0, 1  # of the disk: when it was or will be free for more, which share it served last
+DISK_FIELDS = 2
+
+
+class Rules(NamedTuple):
+    """What does not change while a trace is replayed; pages are those of one share."""
+
+    capacity: int
+    reserve: int  # pages that the idle disk keeps free
+    room: int  # entries of one share's queue
+    shares: int
+    disk_ns: int
+    lazy: bool
+    by_heat: bool
+
+
+class Buffer(NamedTuple):
+    """Everything that changes."""
+
+    queue: Any
+    place: Any  # by page
+    warmth: Any  # by page; `lazy`: rewritten since its last turn, `by_heat`: times written back
+    head: Any  # by share, as the next three: where its queue begins,
+    tail: Any  # where it ends,
+    held: Any  # pages in the buffer,
+    destaged: Any  # pages that left it for the disk
+    disk: Any
+    counts: Any  # by tenant and kind
+
+
+@compiled
+def replay(
+    pages: Any, tenants: Any, times_ns: Any, queue: Any, place: Any, warmth: Any, head: Any, tail: Any, held: Any,
+    destaged: Any, disk: Any, counts: Any, rules: Rules,
+) -> None:  # fmt: skip
+    """Write-backs in order. Long, for a call with arrays costs as much as all that is done for one write-back."""
+    room, capacity, idle = rules.room, rules.capacity, rules.reserve > 0
+    for at in range(len(pages)):
+        page, tenant = pages[at], tenants[at]
+        mine = tenant if rules.shares > 1 else 0
+        if idle and disk[FREE_AT_NS] + rules.disk_ns <= times_ns[at]:
+            _destage(times_ns[at], queue, place, warmth, head, tail, held, destaged, disk, rules)
+        if rules.by_heat:
+            warmth[page] += 1
+        if place[page] >= 0:
+            kind = ABSORBED
+        elif held[mine] < capacity:
+            kind = TAKEN
+        elif capacity == 0:
+            kind = DIRECT
+        else:
+            coldest = _coldest(mine, queue, place, warmth, head, tail, rules)
+            if rules.by_heat and warmth[page] <= warmth[coldest]:
+                warmth[coldest] -= 1  # else what was hot long ago would stay for ever
+                kind = DIRECT
+            else:
+                kind = EVICTING
+                place[coldest] = -1
+                head[mine] += 1
+                held[mine] -= 1
+                destaged[mine] += 1
+        counts[tenant * KINDS + kind] += 1
+        if idle:  # a write-back that waits keeps the disk busy; one that does not ends its idleness
+            disk[FREE_AT_NS] = max(disk[FREE_AT_NS], times_ns[at]) + (rules.disk_ns if kind >= EVICTING else 0)
+        if kind == ABSORBED and rules.lazy:
+            warmth[page] = 1
+        elif kind != DIRECT:
+            held[mine] += kind != ABSORBED
+            if tail[mine] == room:
+                _tidy(mine, queue, place, head, tail, room)
+            queue[mine * room + tail[mine]] = page
+            place[page] = tail[mine]
+            tail[mine] += 1
+
+
+@compiled
+def _coldest(mine: int, queue: Any, place: Any, warmth: Any, head: Any, tail: Any, rules: Rules) -> int:
+    """The page whose turn it is, brought to the head of the queue."""
+    room = rules.room
+    while True:
+        page = queue[mine * room + head[mine]]
+        is_live = place[page] == head[mine]
+        if is_live and not (rules.lazy and warmth[page] > 0):
+            return page  # type: ignore[no-any-return]
+        head[mine] += 1
+        if is_live:  # marked: it stays for another round
+            warmth[page] = 0
+            if tail[mine] == room:
+                _tidy(mine, queue, place, head, tail, room)
+            queue[mine * room + tail[mine]] = page
+            place[page] = tail[mine]
+            tail[mine] += 1
+
+
+@compiled
+def _tidy(mine: int, queue: Any, place: Any, head: Any, tail: Any, room: int) -> None:
+    """Move what is live to the front: a queue has twice the room that its pages need, so that this pays for itself."""
+    kept = 0
+    for entry in range(head[mine], tail[mine]):
+        page = queue[mine * room + entry]
+        if place[page] == entry:
+            queue[mine * room + kept] = page
+            place[page] = kept
+            kept += 1
+    head[mine] = 0
+    tail[mine] = kept
+
+
+@compiled
+def _destage(
+    now_ns: int, queue: Any, place: Any, warmth: Any, head: Any, tail: Any, held: Any, destaged: Any, disk: Any,
+    rules: Rules,
+) -> None:  # fmt: skip
+    """What the disk has done since it was last busy: places freed, share by share in turn."""
+    while disk[FREE_AT_NS] + rules.disk_ns <= now_ns:
+        mine = _short_of_room(held, disk, rules)
+        if mine < 0:
+            break
+        place[_coldest(mine, queue, place, warmth, head, tail, rules)] = -1
+        head[mine] += 1
+        held[mine] -= 1
+        destaged[mine] += 1
+        disk[SERVED] = mine
+        disk[FREE_AT_NS] += rules.disk_ns
+
+
+@compiled
+def _short_of_room(held: Any, disk: Any, rules: Rules) -> int:
+    """The next share with fewer free places than it should have; -1 where there is none."""
+    for step in range(1, rules.shares + 1):
+        mine = (disk[SERVED] + step) % rules.shares
+        if held[mine] > 0 and rules.capacity - held[mine] < rules.reserve:
+            return mine  # type: ignore[no-any-return]
+    return -1
+
+
+SPARE = 1024  # entries beyond twice the live ones, so that a small queue is not tidied all the time
+_UNLIMITED = 1 << 62
+
+
+class Simulated:
+    """One layer on its way over a trace."""
+
+    def __init__(self, layer: Layer, trace: Trace, page_bytes: int, shares: int) -> None:
+        self.layer, self._trace = layer, trace
+        self.pages = layer.pages(page_bytes, shares)
+        capacity = _UNLIMITED if self.pages is None else self.pages
+        reserve = max(1, round(layer.destage.reserve * capacity)) if layer.destage.reserve and self.pages else 0
+        self._rules = Rules(capacity, reserve, 0, shares, round(layer.disk_s * 1e9), layer.policy.lazy,
+                            layer.policy.by_heat)  # fmt: skip
+        pages = _numbers(0, 32)
+        head, tail, held, destaged = (_numbers(shares, 64) for _ in range(4))
+        disk, counts = _numbers(DISK_FIELDS, 64), _numbers(len(trace.tenants) * KINDS, 64)
+        self._buffer = Buffer(pages, pages, pages, head, tail, held, destaged, disk, counts)
+        self._begun = False
+
+    def feed(self, pages: Any, tenants: Any, times_ns: Any, known: int) -> None:
+        """The next write-backs; `known` pages have been seen with them."""
+        if not len(pages):
+            return
+        if not self._begun:
+            self._buffer.disk[FREE_AT_NS] = int(times_ns[0])
+            self._begun = True
+        self._grow(known)
+        replay(pages, tenants, times_ns, *self._buffer, self._rules)
+
+    def _grow(self, known: int) -> None:
+        buffer, rules = self._buffer, self._rules
+        if known > len(buffer.place):
+            larger = 2 * known
+            marked = rules.lazy or rules.by_heat
+            warmth = _longer(buffer.warmth, larger, 0) if marked else buffer.warmth
+            buffer = buffer._replace(place=_longer(buffer.place, larger, -1), warmth=warmth)
+        needed = 2 * min(rules.capacity, known) + SPARE
+        if needed > rules.room:
+            room = 2 * needed
+            queue = _numbers(room * rules.shares, 32)
+            for share in range(rules.shares):
+                old = buffer.queue[share * rules.room : (share + 1) * rules.room]
+                queue[share * room : share * room + rules.room] = old
+            buffer, rules = buffer._replace(queue=queue), rules._replace(room=room)
+        self._buffer, self._rules = buffer, rules
+
+    def run(self) -> Run:
+        """What has been found so far."""
+        counts = [int(count) for count in self._buffer.counts]
+        writes = [Writes(*counts[at : at + KINDS]) for at in range(0, len(counts), KINDS)]
+        return Run(
+            self.layer,
+            dict(zip(self._trace.tenants, writes, strict=True)),
+            destaged=sum(int(each) for each in self._buffer.destaged),
+            left=sum(int(each) for each in self._buffer.held),
+            pages=self.pages if self.pages is None else self.pages * self._rules.shares,
+            trace=self._trace.name,
+            duration_s=self._trace.duration_s,
+            settings=self._trace.settings,
+        )
+
+
+def _numbers(count: int, bits: int) -> Any:
+    return np.zeros(count, np.int32 if bits == 32 else np.int64) if IS_COMPILED else [0] * count
+
+
+def _longer(numbers: Any, count: int, fill: int) -> Any:
+    if not IS_COMPILED:
+        return [*numbers, *[fill] * (count - len(numbers))]
+    made = np.full(count, fill, numbers.dtype)
+    made[: len(numbers)] = numbers
+    return made
+
+
+PIECE_WRITES = 1 << 18  # small enough to stay in the cache from one layer to the next
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What every layer did with one trace, and how long finding that out took."""
+
+    trace: Trace
+    page_bytes: int
+    distinct_pages: int
+    divided: bool  # each tenant has its share of the buffer
+    runs: tuple[Run, ...]
+    read_s: float  # of the processor, as the next: others on it do not count
+    simulate_s: float
+
+
+def simulate(trace: Trace, layers: Sequence[Layer], page_bytes: int | None = None, divided: bool = False) -> Simulation:
+    """Replay the trace through each layer; `divided` gives each tenant an equal share instead of one common buffer."""
+    page_bytes = page_bytes or trace.page_bytes or PAGE_BYTES
+    shares = len(trace.tenants) if divided else 1
+    simulated = [Simulated(layer, trace, page_bytes, shares) for layer in layers]
+    number = numbers()
+    begin_s, replay_s = time.process_time(), 0.0
+    for piece in trace.pieces():
+        replay_begin_s = time.process_time()
+        for part in _parts(by_tenant(piece, trace) if shares > 1 else piece):
+            pages = number.of(part.keys)
+            tenants, times_ns = _columns(part)
+            for each in simulated:
+                each.feed(pages, tenants, times_ns, number.known)
+        replay_s += time.process_time() - replay_begin_s
+    read_s = time.process_time() - begin_s - replay_s
+    runs = tuple(each.run() for each in simulated)
+    return Simulation(trace, page_bytes, number.known, shares > 1, runs, read_s, replay_s)
+
+
+def _parts(piece: Piece) -> Iterator[Piece]:
+    for begin in range(0, len(piece.keys), PIECE_WRITES):
+        part = slice(begin, begin + PIECE_WRITES)
+        yield Piece(piece.keys[part], piece.tenants[part], piece.times_ns[part])
+
+
+def _columns(piece: Piece) -> tuple[Any, Any]:
+    """As the loop is quickest with them: arrays, or lists where it is not compiled."""
+    if IS_COMPILED:
+        return piece.tenants, piece.times_ns
+    return piece.tenants.tolist(), piece.times_ns.tolist()
+
+
+def compile_ahead() -> None:
+    """Compile now (or read what was compiled earlier), so that it is not counted as simulating."""
+    pages = 4 * FEWEST_SLOTS  # so many that the table of pages has to grow
+    piece = Piece(np.arange(pages, dtype=np.uint64), np.zeros(pages, np.uint8), np.zeros(pages, np.int64))
+    simulate(Trace("", pages, ("",), pages, lambda: iter([piece])), [Layer(POLICIES["lru"], 4096)])
+
+
+def writes_per_s(simulations: Sequence[Simulation]) -> float | None:
+    """Page writes simulated in a second, over all layers; reading the trace is not in it."""
+    spent_s = sum(each.simulate_s for each in simulations)
+    writes = sum(each.trace.writes * len(each.runs) for each in simulations)
+    return writes / spent_s if spent_s else None

@@ -1,0 +1,321 @@
+"""Which trials answer a question: the factor, its baseline, the metric, who is used, and who is left out and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from tare.analysis.cells import Cells, baseline_level, cells, resolve_factor
+from tare.analysis.compare import Contest, contests, pick_baseline
+from tare.analysis.labels import text
+from tare.analysis.model import Estimate, FlaggedTrial, Measurement
+from tare.analysis.noise import LOOKING_ALPHA
+from tare.analysis.sentences import stands_out
+from tare.analysis.statistics import ALPHA, median_estimate, outliers
+from tare.base.errors import StudyError
+from tare.base.near_name import unknown_name
+from tare.base.rulings import Ruling
+from tare.base.units import parse_share
+from tare.records.model import Record
+from tare.records.trials import TYPE, TrialRow, collected, counted_attempts, device_of, grouped, is_usable
+
+DEFAULT_BY = "platform"
+DEFAULT_MARGIN = 0.05
+
+
+@dataclass(frozen=True)
+class Request:
+    """The question, complete but for what only the records can tell."""
+
+    by: str
+    against: Any  # a level as the caller or the study wrote it; None where nobody did
+    named: bool  # whether the caller named it: then a level that is not there is an error
+    margin: float
+    metric: str | None  # asked for by the caller, else by the study
+    its_metric: str | None  # what the study declares, whatever the caller asks for
+    until: float | None  # the stop rule's target for half an interval, where one was declared
+    least_blocks: int | None
+    most_blocks: int | None
+    declared: bool  # whether factor and baseline are those that the stop rule looked at
+
+    @property
+    def alpha(self) -> float:
+        """A run that looks at its interval after each block pays for it (see `stopping`)."""
+        return ALPHA if self.until is None else LOOKING_ALPHA
+
+
+def request(
+    study: Mapping[str, Any],
+    records: Sequence[Record] = (),
+    *,
+    by: str | None = None,
+    against: str | None = None,
+    margin: float | None = None,
+    metric: str | None = None,
+) -> Request:
+    """The question that the caller and the study put together."""
+    declared, repeat = _mapping(study.get("compare")), _mapping(study.get("repeat"))
+    its_by, its_against = _request_baseline(declared)
+    its_factor = _factor(records, its_by or DEFAULT_BY)
+    factor = its_factor if by is None else _factor(records, by)
+    until = repeat.get("until")
+    return Request(
+        by=factor,
+        # The study's baseline is a level of its own factor: it says nothing about another.
+        against=against if against is not None else its_against if factor == its_factor else None,
+        named=against is not None,
+        margin=margin if margin is not None else _share(declared.get("margin"), "compare.margin") or DEFAULT_MARGIN,
+        metric=metric or declared.get("metric"),
+        its_metric=declared.get("metric"),
+        until=_share(until, "repeat.until"),
+        least_blocks=repeat.get("min"),
+        most_blocks=repeat.get("max"),
+        declared=factor == its_factor and against in (None, text(its_against)),
+    )
+
+
+def _factor(records: Sequence[Record], name: str) -> str:
+    """The whole name of a factor: `workload.batch` for `batch`. A wrong one is refused later, where it is used."""
+    try:
+        return resolve_factor(records, name)
+    except StudyError:
+        return name
+
+
+def _request_baseline(declared: Mapping[str, Any]) -> tuple[str | None, Any]:
+    """`against: {platform: bare}` names factor and level; `against: bare` the level alone."""
+    by, against = declared.get("by"), declared.get("against")
+    if isinstance(against, Mapping):
+        factor = by if by in against else next(iter(against), None)
+        return by or factor, against.get(factor)
+    return by or (DEFAULT_BY if against is not None else None), against
+
+
+def _share(value: Any, where: str) -> float | None:
+    try:
+        return None if value is None else parse_share(value)
+    except ValueError as error:
+        raise StudyError(f"the study in the store: {where}: {error}.") from None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+HEADLINES = ("step_s", "wall_s")  # in this order, where the study declares none
+# Compared next to the headline, without a claim.
+BESIDE = ("compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w")
+APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (docs/explanation/validity.md)
+EACH_DEVICE_ONCE = Ruling(
+    "compare.each-device-once",
+    "note",
+    "",
+    "Each device counts once, by the median of its trials: n is the number of devices, not of trials.",
+)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A store's trials, selected for one question."""
+
+    request: Request
+    label: Cells
+    against: str | None  # None where there is nothing to compare
+    metric: str
+    attempts: tuple[Record, ...]  # every one that has the factor
+    used: tuple[Record, ...]  # the attempt that counts of each trial that has the metric
+    left_out: tuple[FlaggedTrial, ...]
+    repeated: int = 0  # attempts that a later one of the same trial has made up for
+
+    @property
+    def levels(self) -> list[str]:
+        """Of every attempt, usable or not."""
+        return levels_of(self.attempts, self.label)
+
+    def by_label(self) -> dict[str, list[Record]]:
+        return grouped(self.used, self.label.label)
+
+    def sides(self, level: str, against: str) -> tuple[list[Record], list[Record]]:
+        """The trials behind a comparison; an A/A repeat only makes the noise floor, and is on neither side."""
+        found = grouped((record for record in self.used if not record.twin), self.label.label)
+        return found.get(level, []), found.get(against, [])
+
+    def measurements(self) -> list[Measurement]:
+        return measurements(self.used, self.label, self.metric)
+
+    def family(self, metric: str | None = None, used: Sequence[Record] | None = None) -> list[Contest]:
+        """Every level against the baseline, within equal settings of all other factors: one family."""
+        if self.against is None:
+            return []
+        metric, used = metric or self.metric, self.used if used is None else used
+        here = grouped(used, self.label.surroundings)
+        family: list[Contest] = []
+        for around, attempts in grouped(self.attempts, self.label.surroundings).items():
+            figures = measurements(here.get(around, []), self.label, metric)
+            notes: tuple[Ruling, ...] = ()
+            if self.label.by == TYPE:  # the devices are the sample: their trials are not pooled (faults.md I8)
+                figures, notes = one_per_device(here.get(around, []), self.label, metric), (EACH_DEVICE_ONCE,)
+            levels = list(dict.fromkeys(map(self.label.label, attempts)))
+            family += contests(figures, self.label.joined(self.against, around), notes, levels=levels)
+        # A study runs one cell twice; what that shows of the noise holds for the cells that were not.
+        known = max((each.floor for each in family if each.floor is not None), default=None)
+        return [each if each.floor is not None else replace(each, floor=known) for each in family]
+
+
+def select(records: Sequence[Record], request: Request) -> Selection:
+    """Levels come from every attempt, usable or not: a level whose trials all failed must not vanish."""
+    by = resolve_factor(records, request.by) if records else request.by
+    having = tuple(record for record in records if by in record.settings)
+    label = cells(having, by)
+    metric = pick_metric(having, request.metric, request.its_metric)
+    counted = [(record, why_not(record, metric)) for record in counted_attempts(having, fit_for(metric))]
+    left_out = [
+        FlaggedTrial(record.trial, label.label(record), record.block, record.state, why)
+        for record, why in counted
+        if why
+    ]
+    missing = Ruling("figure.missing", "invalid", by, f"it has no {by}.")
+    left_out += [
+        FlaggedTrial(record.trial, "", record.block, record.state, (missing,))
+        for record in records
+        if by not in record.settings
+    ]
+    return Selection(
+        replace(request, by=by),
+        label,
+        _baseline(having, label, request),
+        metric,
+        having,
+        tuple(record for record, why in counted if not why),
+        tuple(left_out),
+        repeated=len(having) - len(counted),
+    )
+
+
+def _baseline(records: Sequence[Record], label: Cells, request: Request) -> str | None:
+    """The level to compare against, or None where there is nothing to compare yet."""
+    levels = levels_of(records, label)
+    if request.against is None:
+        return pick_baseline(levels, None) if len(levels) > 1 else None
+    base = baseline_level(records, label, request.against)
+    if request.named and base not in levels and levels:
+        raise StudyError(unknown_name("level", base, levels))
+    # A baseline that the study declares and that has not run yet stays the baseline: the words will say so.
+    return base if len({*levels, base}) > 1 and levels else None
+
+
+def levels_of(records: Iterable[Record], label: Cells) -> list[str]:
+    """The levels of the factor, in order of appearance."""
+    return list(dict.fromkeys(map(label.level, records)))
+
+
+def level_against(records: Sequence[Record], label: Cells, against: Any) -> str:
+    """The level to compare against, of records that have several: the one asked for, else the usual one."""
+    return (
+        pick_baseline(levels_of(records, label), None) if against is None else baseline_level(records, label, against)
+    )
+
+
+# Whether a trial has the figure
+
+
+def pick_metric(records: Sequence[Record], asked: str | None, declared: str | None = None) -> str:
+    """The metric that was asked for, else the step time if any usable trial has one, else the whole run's time.
+
+    Where no trial is usable, the one that the study declares is taken at its word, and another must be known.
+    """
+    usable = [record for record in records if is_usable(record)]
+    if asked is None:
+        # One trial without marks must not change what all the others are compared by: it is left out, and said.
+        anywhere = [name for name in HEADLINES if any(name in record.compared for record in usable)]
+        return anywhere[0] if anywhere else HEADLINES[-1]
+    if asked.startswith(APART):
+        raise StudyError(f"{asked!r} is of epoch 0, which is kept apart: it is shown, but never compared as a claim.")
+    told = {name for record in usable or records for name in record.metrics if not name.startswith(APART)}
+    known = sorted(told if usable else {*told, *HEADLINES, *BESIDE})
+    if asked not in known and (usable or asked != declared):
+        raise StudyError(f"{unknown_name('metric', asked, known)} `tare show STORE --json` has all of them.")
+    return asked
+
+
+def why_not(record: Record, metric: str) -> tuple[Ruling, ...]:
+    """Why this record's figure cannot be used; empty if it can."""
+    if not is_usable(record):
+        return record.reasons or (Ruling("trial.unusable", "invalid", "", f"it ended as {record.state}."),)
+    value = record.compared.get(metric)
+    if value is None and metric in record.metrics:
+        sentence = f"a tracer was running, so its {metric} is not compared."
+        return (Ruling("figure.traced", "invalid", metric, sentence),)
+    if value is None:
+        return (Ruling("figure.missing", "invalid", metric, f"it has no {metric}."),)
+    if not (math.isfinite(value) and value > 0):
+        sentence = f"its {metric} is {value}, and a ratio needs more than zero."
+        return (Ruling("figure.not-positive", "invalid", metric, sentence),)
+    return ()
+
+
+def fit_for(metric: str) -> Callable[[Record], bool]:
+    """Whether an attempt may count for this metric."""
+    return lambda record: not why_not(record, metric)
+
+
+# Figures of the selected
+
+
+def measurements(records: Iterable[Record], label: Cells, metric: str) -> list[Measurement]:
+    return [
+        Measurement(label.label(record), record.metrics[metric], block_of(record), record.twin, record.trial)
+        for record in records
+    ]
+
+
+def block_of(record: Record) -> str | None:
+    """What it was run together with, as a name that means the same in all of the records."""
+    return record.block_id if isinstance(record, TrialRow) else str(record.block)
+
+
+def one_per_device(records: Iterable[Record], label: Cells, metric: str) -> list[Measurement]:
+    """The median of each device, without blocks: two devices have none in common. A/A repeats are left out."""
+    first = [record for record in records if not record.twin]
+    devices = grouped(first, lambda record: (label.label(record), str(device_of(record))))
+    return [
+        Measurement(level, median([record.metrics[metric] for record in found]), trial=device)
+        for (level, device), found in devices.items()
+    ]
+
+
+def marked_outliers(records: Sequence[Record], label: Cells, metric: str) -> list[FlaggedTrial]:
+    """Trials more than ten robust standard deviations from the median of their level; they are used all the same."""
+    found = []
+    for level, trials in grouped(records, label.label).items():
+        for place in outliers([record.metrics[metric] for record in trials]):
+            record = trials[place]
+            reasons = (stands_out(metric), *record.reasons, *record.notes)
+            found.append(FlaggedTrial(record.trial, level, record.block, record.state, reasons))
+    return found
+
+
+def level_medians(records: Iterable[Record], label: Cells) -> dict[str, Mapping[str, Estimate]]:
+    """Level -> metric -> median over its trials; the A/A repeats are not pooled in."""
+    found = grouped((record for record in records if not record.twin), label.label)
+    medians = {level: _medians([record.metrics for record in trials]) for level, trials in found.items()}
+    return {level: figures for level, figures in medians.items() if figures}
+
+
+def level_phases(records: Iterable[Record], label: Cells) -> dict[str, Mapping[str, float]]:
+    """Level -> phase of the trial -> median seconds; a part of a phase (`open.boot`) is in it already."""
+    phases: dict[str, Mapping[str, float]] = {}
+    for level, trials in grouped(records, label.label).items():
+        whole = [{name: s for name, s in record.phases.items() if "." not in name} for record in trials]
+        if found := _medians(whole):
+            phases[level] = {name: estimate.value for name, estimate in found.items()}
+    return phases
+
+
+def _medians(several: Iterable[Mapping[str, float]]) -> dict[str, Estimate]:
+    """The median of each figure over those that have it."""
+    figures = collected(pair for each in several for pair in each.items() if math.isfinite(pair[1]))
+    return {name: median_estimate(values) for name, values in figures.items()}

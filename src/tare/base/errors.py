@@ -1,0 +1,151 @@
+"""Everything that tare raises on purpose. One place (`tare.cli`) catches and prints.
+
+    TareError                 1    anything else that we foresaw
+    ├── StudyError            2    the study, or the command line, is wrong
+    │   └── NoSuchInput       2    ... it names a file or folder that is not there, whatever the verb reads from it
+    ├── ObstacleError         3    this device cannot do what was asked
+    │   └── NothingLeft       3    ... of a study that leaves out what it cannot, nothing is left that asks a question
+    ├── StoreError            4    the records cannot be read or written
+    ├── TrialError            1    one trial failed; the study goes on and the record says so
+    │   ├── ControlNotHeld    1    a knob did not take, or did not keep, the value it was given
+    │   ├── DeviceLost        1    a piece of the hardware is gone until someone resets it: no trial more
+    │   └── LineLost          1    the line to a device that is driven from elsewhere broke during a trial
+    ├── BusyError            75    another run owns this device
+    ├── NotPermittedError    77    this user may not do it, nor look whether it is needed
+    └── NotRestoredError     70    the device was NOT left as it was found (no other exit is 70)
+
+Each message says what happened, where, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tare.base.rulings import Ruling
+
+
+class TareError(Exception):
+    """Something that we foresaw went wrong; its text is for the user."""
+
+    exit_code = 1
+    code = "trial.error"  # of the ruling, where it ends a trial
+
+    def ruling(self) -> Ruling:
+        """Why a trial failed that met this error."""
+        return Ruling(self.code, "failed", "", str(self))
+
+
+class StudyError(TareError):
+    """The study file or the command line is wrong: nothing was run."""
+
+    exit_code = 2
+
+
+class ObstacleError(TareError):
+    """This device cannot do what was asked; the obstacles come from the parts."""
+
+    exit_code = 3
+
+    def __init__(self, what: str, obstacles: Sequence[Ruling] = (), gaps: Sequence[Ruling] = ()) -> None:
+        self.obstacles = tuple(obstacles)
+        self.gaps = tuple(gaps)  # what stops nothing: it would be missing, and no more
+        apart = ["would only be missing:", *_listed(gaps)] if gaps else []
+        super().__init__("\n".join([what, *_listed(obstacles), *apart]))
+
+
+class NothingLeft(ObstacleError):
+    """Of a study that leaves out what a device cannot run, nothing is left that asks its question."""
+
+    def __init__(self, what: str, why: str, obstacles: Sequence[Ruling], gaps: Sequence[Ruling]) -> None:
+        self._told = f"{what}:{why}"
+        super().__init__(f"{what}, and nothing was run:{why}", obstacles, gaps)
+
+    def for_a_look(self) -> ObstacleError:
+        """The same for whoever only looks: nothing was to be run."""
+        return ObstacleError(self._told, self.obstacles, self.gaps)
+
+
+class StoreError(TareError):
+    """The store cannot be read or written."""
+
+    exit_code = 4
+
+
+class NoSuchInput(StudyError, StoreError):
+    """What the command line names is not there: a study, a store, a table, a trace, a log. One code for all of them."""
+
+
+class TrialError(TareError):
+    """One trial failed; its record keeps the reason and the study goes on."""
+
+
+class ControlNotHeld(TrialError):
+    """A control did not take the value that the study asked for."""
+
+    code = "control.not-held"
+
+    def __init__(self, control: str, *, asked: object, found: object) -> None:
+        super().__init__(f"{control}: asked for {asked}, the device says {found}.")
+
+
+class DeviceLost(TrialError):
+    """A piece of the hardware (a GPU that fell off its bus) is gone until someone resets it."""
+
+    code = "gpu.lost"
+
+
+class LineLost(TrialError):
+    """The line to a device that is driven from elsewhere broke: what ran there is ended by its agent."""
+
+    code = "line.lost"
+
+
+class BusyError(TareError):
+    """Another run owns this device."""
+
+    exit_code = 75
+
+
+class NotPermittedError(TareError):
+    """This user may not put back what another one's run left, nor look whether there is anything."""
+
+    exit_code = 77
+
+
+class NotRestoredError(TareError):
+    """The device was not left as it was found. `force`: someone else has changed it since, and must be overruled."""
+
+    exit_code = 70
+
+    def __init__(self, what: str, *, force: bool = False) -> None:
+        self.force = force
+        super().__init__(what)
+
+
+def _listed(rulings: Sequence[Ruling]) -> list[str]:
+    return [f"  - {ruling}" for ruling in rulings]
+
+
+_NAME = "tare-bench"
+
+
+def pip_install(extra: str) -> str:
+    """The command that brings an extra: out of the checkout that tare was installed from, where that is still there."""
+    return f"pip install {shlex.quote(f'{_checkout() or _NAME}[{extra}]')}"
+
+
+def _checkout() -> str | None:
+    """The folder that pip, or uv, noted when it installed tare from one, editable or not."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        noted = distribution(_NAME).read_text("direct_url.json")
+    except PackageNotFoundError:  # run from its sources, by PYTHONPATH
+        return None
+    url = urlsplit(json.loads(noted)["url"] if noted else "")
+    folder = unquote(url.path)
+    return folder if url.scheme == "file" and (Path(folder) / "pyproject.toml").is_file() else None

@@ -1,0 +1,111 @@
+"""Who holds the device, or left something on it: a process, told apart from a later one with the same number."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tare.base.host import Host
+
+_PROC = Path("/proc")
+_ENDED = frozenset("ZX")  # a zombie has ended: only its parent has not noticed yet
+
+
+class Owner(NamedTuple):
+    """One process of this boot."""
+
+    pid: int
+    started: int  # clock ticks after boot: a reused pid has another one
+
+    @classmethod
+    def me(cls) -> Owner:
+        """The process that asks."""
+        _, started = _state_and_start(os.getpid()) or ("", 0)
+        return cls(os.getpid(), started)
+
+    @classmethod
+    def parse(cls, text: str) -> Owner | None:
+        """The reverse of `str`, or None if it is not one."""
+        pid, _, started = text.partition(":")
+        return cls(int(pid), int(started)) if pid.isascii() and pid.isdigit() and started.isdecimal() else None
+
+    def __str__(self) -> str:
+        return f"{self.pid}:{self.started}"
+
+    def is_alive(self) -> bool:
+        """True if this very process still runs, not merely one with its number."""
+        seen = _state_and_start(self.pid)
+        return seen is not None and seen[0] not in _ENDED and seen[1] == self.started
+
+
+def boot_id() -> str:
+    """The id of this boot; it changes when, and only when, the kernel starts anew."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def _state_and_start(pid: int) -> tuple[str, int] | None:
+    """Fields 3 and 22 of /proc/<pid>/stat; the name before them may hold spaces and brackets."""
+    try:
+        after_name = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return after_name[0], int(after_name[19])
+
+
+_CAP_SYS_ADMIN = 21
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The user that the runner is, and whether it may mount."""
+
+    uid: int
+    gid: int
+    can_mount: bool
+
+    @property
+    def user(self) -> str:
+        return f"{self.uid}:{self.gid}"
+
+
+def identity(host: Host) -> Identity:
+    """From /proc/self/status; raises OSError where a host has no /proc."""
+    values = dict(line.split(":", 1) for line in host.read("/proc/self/status").splitlines() if ":" in line)
+    return Identity(
+        uid=int(values["Uid"].split()[1]),  # the second number is the effective one
+        gid=int(values["Gid"].split()[1]),
+        can_mount=bool(int(values["CapEff"].strip(), 16) >> _CAP_SYS_ADMIN & 1),
+    )
+
+
+def is_root(host: Host) -> bool:
+    """Whether commands there run as root and may mount; False where nobody can tell."""
+    try:
+        who = identity(host)
+    except (OSError, KeyError, ValueError):
+        return False
+    return who.uid == 0 and who.can_mount
+
+
+def ulimit(host: Host, label: str) -> tuple[int, int] | None:
+    """A soft and hard limit as /proc/self/limits names it, or None where there is none or it cannot be read."""
+    try:
+        lines = host.read("/proc/self/limits").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith(label):
+            soft, hard = line.removeprefix(label).split()[:2]
+            return (int(soft), int(hard)) if soft.isdigit() and hard.isdigit() else None
+    return None
+
+
+def open_files(host: Host) -> tuple[int, int] | None:
+    """Our limit on open files, for a container to have the same.
+
+    It would otherwise get the engine's, often a million, and programs that walk over all possible descriptors
+    pay for that.
+    """
+    return ulimit(host, "Max open files")

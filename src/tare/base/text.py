@@ -1,0 +1,237 @@
+"""Numbers to text, at the edge: what is seconds and shares inside becomes `1.84 ms` and `+1.6 %` here."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+# The blank between a number and its unit, which no line break may take the place of.
+NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[KMGT]?i?B|[mk]?W|[mkM]?J|[kMG]?Hz|°C)(?:\W|$))")
+
+FIRST_EPOCH = "epoch0_"  # epoch 0 is kept apart, under a name of its own
+HIDING_SPREAD = 1000  # beyond this a shared unit would show the smaller as nothing
+NOTHING = 1e-6  # of the smallest unit: less than that of a nanosecond is what a subtraction of floats left
+DIGITS = 3  # significant digits: no trial is known better than that
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    name: str
+    factor: float  # base units in one of these
+    start: float  # used from this many base units on
+
+
+_PLAIN = (_Unit("", 1.0, 0.0),)
+_TIME = (
+    _Unit("ns", 1e-9, 0.0),
+    _Unit("µs", 1e-6, 1e-6),
+    _Unit("ms", 1e-3, 1e-3),
+    _Unit("s", 1.0, 1.0),
+    _Unit("min", 60.0, 600.0),
+    _Unit("h", 3600.0, 7200.0),
+)
+_SIZE = tuple(
+    _Unit(name, 1024.0**power, 0.0 if power == 0 else 1024.0**power)
+    for power, name in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))
+)
+
+
+def _thousands(unit: str, *prefixes: tuple[str, float]) -> tuple[_Unit, ...]:
+    return tuple(_Unit(prefix + unit, factor, 0.0 if n == 0 else factor) for n, (prefix, factor) in enumerate(prefixes))
+
+
+# By the unit at the end of a metric's name: how many base units one is, and the units that people read.
+_LADDERS: Mapping[str, tuple[float, tuple[_Unit, ...]]] = {
+    "s": (1.0, _TIME),
+    "ns": (1e-9, _TIME),
+    "bytes": (1.0, _SIZE),
+    "share": (1.0, (_Unit("%", 0.01, 0.0),)),
+    "w": (1.0, _thousands("W", ("m", 1e-3), ("", 1.0), ("k", 1e3))),
+    "j": (1.0, _thousands("J", ("m", 1e-3), ("", 1.0), ("k", 1e3), ("M", 1e6))),
+    "hz": (1.0, _thousands("Hz", ("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))),
+    "c": (1.0, (_Unit("°C", 1.0, 0.0),)),
+}
+
+_METRIC_NAMES: Mapping[str, str] = {
+    "step_s": "step time",
+    "stall_s": "fetch stall",
+    "copy_s": "copy to the device",
+    "compute_s": "compute",
+    "overhead_s": "overhead",
+    "mean_step_s": "mean step time over the whole training",
+    "observer_s": "overhead of the marks per step",
+    "gpu_step_s": "GPU busy per step",
+    "gpu_idle_s": "GPU idle between steps",
+    "host_step_s": "step time on the host",
+    "host_fetch_s": "host wait for a mini-batch",
+    "forward_s": "forward pass",
+    "backward_s": "backward pass",
+    "optimiser_s": "optimiser step",
+    "pre_process_s": "pre-process",
+    "post_process_s": "post-process",
+    "step_p90_s": "step time, 90th percentile",
+    "wall_s": "whole run",
+    "cpu_s": "CPU time",
+    "cpu_step_s": "CPU time per step",
+    "cpu_user_s": "CPU time, user",
+    "cpu_system_s": "CPU time, system",
+    "throttled_s": "time throttled",
+    "max_rss_bytes": "peak memory",
+    "power_mean_w": "mean power",
+    "energy_j": "energy",
+    "energy_step_j": "energy per step",
+    "energy_sample_j": "energy per sample",
+    "energy_epoch_j": "energy per epoch",
+    "energy_request_j": "energy per request",
+    "energy_baseload_j": "energy of the idle device",
+    "energy_incremental_j": "energy above idle",
+    "energy_window_s": "time window of the energy",
+}
+
+
+def metric_name(metric: str) -> str:
+    """`step_s` as `step time`; a name that we do not know loses its unit and its underscores."""
+    if metric in _METRIC_NAMES:
+        return _METRIC_NAMES[metric]
+    if metric.startswith(FIRST_EPOCH):
+        return f"{metric_name(metric.removeprefix(FIRST_EPOCH))}, first epoch"
+    spoken = metric.rpartition("_")[0] if has_unit(metric) else metric
+    return safe_text(re.sub(r"[_.]+", " ", spoken))
+
+
+def has_unit(name: str) -> bool:
+    """Whether a name ends in a unit that we can tell in: `period_s` does, `batch` and `images_per_s` do not."""
+    before, _, unit = name.rpartition("_")
+    return bool(before) and not before.endswith("_per") and unit.lower() in _LADDERS
+
+
+def quantity_texts(metric: str, values: Sequence[float]) -> list[str]:
+    """The values of one metric, all in the same unit and with the same precision: they will be read side by side."""
+    per_base, ladder = _LADDERS[metric.rpartition("_")[2].lower()] if has_unit(metric) else (1.0, _PLAIN)
+    values = [0.0 if _is_nothing(value * per_base, ladder) else value for value in values]
+    sizes = [abs(float(value) * per_base) for value in values if math.isfinite(value) and value]
+    if sizes and max(sizes) > HIDING_SPREAD * min(sizes):
+        return [quantity_text(metric, value) for value in values]
+    unit = _unit_for(max(sizes, default=0.0), ladder)
+    decimals = _shared_decimals([size / unit.factor for size in sizes])
+    if ladder in (_PLAIN, _SIZE) and unit.factor == 1.0 and all(size.is_integer() for size in sizes):
+        decimals = 0  # a count has no decimals
+    return [_number_and_unit(value * per_base / unit.factor, decimals, unit.name) for value in values]
+
+
+def scaled(metric: str, values: Sequence[float]) -> tuple[str, float]:
+    """The unit that suits an axis of these values, and what to multiply them by: ("ms", 1000.0)."""
+    per_base, ladder = _LADDERS[metric.rpartition("_")[2].lower()] if has_unit(metric) else (1.0, _PLAIN)
+    unit = _unit_for(max((abs(value * per_base) for value in values if math.isfinite(value)), default=0.0), ladder)
+    return unit.name, per_base / unit.factor
+
+
+def quantity_text(metric: str, value: float) -> str:
+    """One value of one metric: `quantity_text("step_s", 0.00184)` is `1.84 ms`."""
+    return quantity_texts(metric, [value])[0]
+
+
+def time_text(seconds: float) -> str:
+    """`0.00184` as `1.84 ms`."""
+    return quantity_text("time_s", seconds)
+
+
+def size_text(size_bytes: float) -> str:
+    """`3250585` as `3.10 MiB`."""
+    return quantity_text("size_bytes", size_bytes)
+
+
+def count_text(count: int, one: str, many: str | None = None) -> str:
+    """`count_text(1, "trial")` is `1 trial`, `count_text(1200, "trial")` is `1,200 trials`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def duration_text(seconds: float) -> str:
+    """A wait, for people: `45 s`, `1 min 40 s`, `2 h 05 min`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def share_text(share: float) -> str:
+    """A share without a sign, as short as it can be: `0.05` is `5 %`, `0.0093` is `0.9 %`."""
+    percent = abs(share) * 100
+    exact = f"{percent:.10g}"
+    return f"{exact} %" if len(exact) <= 3 else f"{percent:.{_effect_decimals([share])}f} %"
+
+
+def effect_text(share: float, beside: Iterable[float | None] = ()) -> str:
+    """`0.016` as `+1.6 %`, with the precision of the numbers `beside` it."""
+    return f"{_signed(share, _effect_decimals([share, *beside]))} %"
+
+
+def interval_text(low: float, high: float, beside: Iterable[float | None] = ()) -> str:
+    """`[+0.4, +2.9]`, in percent, with the precision of the numbers `beside` it."""
+    decimals = _effect_decimals([low, high, *beside])
+    return f"[{_signed(low, decimals)}, {_signed(high, decimals)}]"
+
+
+def safe_text(text: object) -> str:
+    """`text` with every character that could steer a terminal, turn the reading direction or hide, written out."""
+    # Cc control, Cf invisible format (also the bidirectional ones), Cs half a surrogate pair, Zl/Zp line separators.
+    return "".join(
+        _written_out(sign) if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") else sign
+        for sign in str(text)
+    )
+
+
+def _is_nothing(value: float, ladder: Sequence[_Unit]) -> bool:
+    """Whether this is too little for anything that has such units; of a bare number nobody knows."""
+    return ladder is not _PLAIN and abs(value) < NOTHING * ladder[0].factor
+
+
+def _unit_for(size: float, ladder: Sequence[_Unit]) -> _Unit:
+    """The unit that shows `size` (of the base unit) with one to three digits before the point."""
+    if size == 0:
+        return next((unit for unit in ladder if unit.factor == 1.0), ladder[0])
+    # Rounded as it will be shown: 999.6 µs are 1.00 ms.
+    reached = (unit for unit in reversed(ladder) if not unit.start or float(f"{size / unit.start:.{DIGITS}g}") >= 1)
+    return next(reached, ladder[0])
+
+
+def _decimals(value: float, digits: int) -> int:
+    return max(0, digits - 1 - math.floor(math.log10(float(f"{value:.{digits}g}"))))
+
+
+def _shared_decimals(values: Sequence[float]) -> int:
+    """Three digits for the largest, and still two for the smallest."""
+    if not values:
+        return 0
+    return max(_decimals(max(values), DIGITS), _decimals(min(values), DIGITS - 1))
+
+
+def _number_and_unit(value: float, decimals: int, unit: str) -> str:
+    if not math.isfinite(value):
+        return "not a number"
+    number = f"{value:,.{decimals}f}" if abs(value) < 1e15 else f"{value:.3g}"
+    return f"{number} {unit}".rstrip()
+
+
+def _effect_decimals(shares: Iterable[float | None]) -> int:
+    largest = max((abs(share) * 100 for share in shares if share is not None and math.isfinite(share)), default=0.0)
+    if largest >= 99.95:
+        return 0
+    return 2 if 0 < largest < 0.095 else 1
+
+
+def _signed(share: float, decimals: int) -> str:
+    text = f"{share * 100:+,.{decimals}f}"
+    return text if any(digit in text for digit in "123456789") or not math.isfinite(share) else text[1:]
+
+
+def _written_out(sign: str) -> str:
+    code = ord(sign)
+    if code <= 0xFF:
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(sign, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

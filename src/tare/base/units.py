@@ -1,0 +1,123 @@
+"""Quantities: what a study may write (`10 ms`, `2 GiB`, `5 %`) becomes a base unit here, and nowhere else.
+
+Inside tare a number has no unit; its name has (`period_s`, `size_bytes`, `share`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+_TIME_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_BYTES = {
+    "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+    "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40,
+}  # fmt: skip
+_SHARE = {"%": 0.01}
+BYTES_PER_SECOND = {f"{unit}/s": size for unit, size in _SIZE_BYTES.items()}
+PER_SECOND = {"/s": 1.0, "/min": 1 / 60, "/h": 1 / 3600}
+
+_QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d].*?)?\s*$")
+
+
+def parse_quantity(text: object, units: dict[str, float], what: str, *, bare_unit: str | None = None) -> float:
+    """`text` in the base unit of `units`; a number without a unit only where `bare_unit` says which it is."""
+    example = next(iter(units))
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise ValueError(f"a {what} is written like '10 {example}', not {text!r}")
+    match = _QUANTITY.match(str(text))
+    if match is None:
+        raise ValueError(f"{text!r} is not a {what}; write it like '10 {example}'")
+    number, unit = float(match[1]), match[2] or bare_unit
+    if unit is None:
+        raise ValueError(f"{text!r} has no unit; write one of {', '.join(units)} after the number")
+    if unit not in units:
+        raise ValueError(f"{unit!r} is not a unit of {what}; the units are {', '.join(units)}")
+    value = number * units[unit]
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"a {what} is a finite number, zero or more, not {text!r}")
+    return value
+
+
+def _seconds(value: Any) -> float:
+    return parse_quantity(value, _TIME_S, "time")
+
+
+def _size(value: Any) -> int:
+    return round(parse_quantity(value, _SIZE_BYTES, "size"))
+
+
+def parse_share(value: Any) -> float:
+    """`5 %` or `0.05` as 0.05."""
+    if isinstance(value, str) and "%" in value:
+        return parse_quantity(value, _SHARE, "share")
+    try:
+        return parse_quantity(value, {"": 1.0}, "share", bare_unit="")
+    except ValueError:
+        raise ValueError(f"{value!r} is not a share; write it like 5% or 0.05") from None
+
+
+def _positive(value: float) -> float:
+    if value <= 0:
+        raise ValueError("must be more than zero")
+    return value
+
+
+def _unless_number(parse: Any) -> Any:
+    """Parts are also made in code and read back from records, in base units: a plain float passes as it is."""
+
+    def convert(value: Any) -> Any:
+        return value if isinstance(value, float) and math.isfinite(value) and value >= 0 else parse(value)
+
+    return convert
+
+
+Seconds = Annotated[float, BeforeValidator(_unless_number(_seconds))]
+PositiveSeconds = Annotated[float, BeforeValidator(lambda value: _positive(_unless_number(_seconds)(value)))]
+SizeBytes = Annotated[int, BeforeValidator(lambda value: value if type(value) is int else _size(value))]
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One series that a probe can deliver. A metric is data, not a class."""
+
+    name: str  # dotted, with the unit last: "cpu.busy_share", "disk.vda.read_bytes"
+    unit: str  # s, ns, bytes, share, 1 (a count), Hz, W, J, C
+    kind: Literal["gauge", "counter"]  # a counter only grows: its difference is what matters
+    about: str = ""
+
+
+MOST_CORES = 8192  # the largest that Linux is built for
+_PIECE = re.compile(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*")
+
+
+def cores(text: str) -> list[int]:
+    """`0-2,5` as numbers in order, each once; nothing for an empty text, as the kernel writes it."""
+    named: set[int] = set()
+    for piece in text.split(",") if text.strip() else ():
+        found = _PIECE.fullmatch(piece)
+        if found is None:
+            raise ValueError(f"{text!r} is not a list of cores; write it like '0-1' or '0,2'")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first:
+            raise ValueError(f"{piece!r} counts backwards; write the lower core first")
+        if last >= MOST_CORES:
+            raise ValueError(f"{text!r} names a core that no machine has")
+        named |= set(range(first, last + 1))
+    return sorted(named)
+
+
+def core_text(numbers: Iterable[int]) -> str:
+    """Cores as the kernel writes them: 0, 1, 2, 5 as `0-2,5`."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = runs[-1][0], number
+        else:
+            runs.append((number, number))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,0 +1,208 @@
+"""`tare analyse`: where time, energy and variation in the trials of a store come from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tare.cli.options import (
+    SHARE,
+    against_option,
+    by_option,
+    margin_option,
+    metric_option,
+    need,
+    output_option,
+    settings_option,
+)
+from tare.cli.report import draw
+from tare.cli.scaffold import Result, Verbs, reads_source, reads_store, reads_stores, width
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tare.records.store import Store
+
+
+@click.group("analyse", cls=Verbs)
+def command() -> None:
+    """Explain the trials of a store: energy, variation, the input pipeline, the kernel, tenants, devices."""
+
+
+@command.command("energy")
+@reads_store()
+@by_option
+@against_option
+def energy(store: Store, by: str | None, against: str | None) -> Result:
+    """Energy of each cell: what the idle device draws, what the work adds, and why one cell takes more than another.
+
+    A difference is split into three parts that add up: longer time (at the idle power of the cell it is compared
+    with), different idle power (over its own time), and more work (the rest). Idle power is measured by
+    `tare device baseload`.
+
+    --json: {"cells": [{"label", "n", "scope", "figures": {METRIC: {"value", "low", "high", "n", "method"}}, "trials",
+    "shared_by", "doubts", "without"}], "differences": [{"level", "against", "unit", "theirs_j", "total", "longer",
+    "idle", "work", "share", "trials"}], "idle": [{"label", "logging", "power_w", "scope", "values_w", "trials"}],
+    "notes"}; joules, watts and shares; what is unknown is null.
+    """
+    from tare.analysis.energy import energy_findings
+    from tare.report.text.energy import energy_text
+
+    found = energy_findings(store, by=by, against=against)
+    return Result(found.as_json, lambda: energy_text(found, width()))
+
+
+@command.command("variability")
+@reads_source()
+@metric_option("step_s for a store")
+@click.option("--epoch", help="Of a table: the column with the epoch's number. A trial's first epoch is kept apart.")
+@click.option("--trial", help="Of a table: the column that tells trials apart.  [default: each row is one]")
+@click.option("--device", help="Of a table: the column that tells devices apart.")
+@click.option("--day", help="Of a table: the column that tells days apart.")
+@settings_option
+@click.option(
+    "--half-width", type=SHARE, default=0.02, show_default="2%", help="Target half-width of the interval of the mean."
+)
+@click.option("--keep-first", is_flag=True, help="Do not keep a trial's first epoch apart.")
+def variability(
+    source: Path, metric: str | None, epoch: str | None, trial: str | None, device: str | None, day: str | None,
+    settings: tuple[str, ...] | None, half_width: float, keep_first: bool,
+) -> Result:  # fmt: skip
+    """How much a metric varies, where the variation comes from, whether it drifts, and how many repeats are enough.
+
+    tare analyse variability runs.csv --metric epoch_s --epoch epoch --trial run --device board
+
+    --json: {"figure", "samples", "cells", "components": [{"level", "deviation": {"value", "low", "high", "n",
+    "method"}, "share"}], "first_epoch", "drift_in_trial", "drift_in_study", "worst": [{"what", "where",
+    "deviation"}], "target", "plans": [{"trials", "epochs", "half_width"}], "cheapest", "notes"}; shares.
+    """
+    from tare.analysis.variability import store_samples, table_samples
+    from tare.analysis.variability import variability as variation
+    from tare.records.unpack import is_store
+    from tare.report.text.analyse import variability_text
+
+    if is_store(source):
+        need(not (epoch or trial or device or day), "--epoch, --trial, --device and --day are for tables.")
+        figure = metric or "step_s"
+        samples = store_samples(source, figure, settings)
+    else:
+        need(metric is not None, f"{source}: --metric COLUMN names the column to analyse.")
+        figure = metric or ""
+        samples = table_samples(
+            source, figure, settings=settings or (), epoch=epoch, trial=trial, device=device, day=day
+        )
+    found = variation(samples, figure, target=half_width, keep_first=keep_first)
+    return Result(found.as_json, lambda: variability_text(found, width()))
+
+
+@command.command("pipeline")
+@reads_source()
+@click.option("--step", help="The column with the time of a step (or epoch).  [default: step_s]")
+@click.option("--stall", help="The column with the stall in it.  [default: stall_s]")
+@click.option("--compute", help="The column with the computation in it.  [default: compute_s]")
+@click.option("--workers", help="The setting with the number of loader workers.  [default: workers]")
+@click.option("--storage", help="The setting with the medium.  [default: storage, medium or disk]")
+@click.option("--cache", help="The setting with the state of the page cache.  [default: cache or page_cache]")
+@settings_option
+@click.option(
+    "--hidden", type=SHARE, default=0.05, show_default="5%", help="A stall below this share of the step is hidden."
+)
+def pipeline(
+    source: Path, step: str | None, stall: str | None, compute: str | None, workers: str | None, storage: str | None,
+    cache: str | None, settings: tuple[str, ...] | None, hidden: float,
+) -> Result:  # fmt: skip
+    """What limits the input pipeline (disk, CPU or computation), and how many workers hide the fetch stall.
+
+    The fewest workers and the slowest medium that hide it, predicted from the trials without workers, and measured.
+
+    tare analyse pipeline loader.csv --settings model --workers workers --storage disk
+
+    --json: {"share", "pipelines": [{"cell", "medium", "cache", "parts": [{"workers", "n", "step_s", "stall_s",
+    "rest_s", "stall_share", "predicted_stall_s", "hidden", "by_median", "shares", "binds"}], "fetch_s", "disk_s",
+    "disk_at_least", "workers_predicted", "workers_measured", "workers_by_median"}], "media": [{"cell", "cache",
+    "workers", "slowest_predicted", "slowest_measured", "slowest_by_median"}], "notes"}; seconds and shares.
+    """
+    from tare.analysis.pipeline import anatomy, pipeline_rows
+    from tare.report.text.analyse import anatomy_text
+
+    columns = {"step": step, "stall": stall, "compute": compute}
+    factors = {"workers": workers, "storage": storage, "cache": cache}
+    rows = pipeline_rows(
+        source,
+        settings=settings,
+        columns={word: name for word, name in columns.items() if name is not None},
+        factors={word: name for word, name in factors.items() if name is not None},
+    )
+    found = anatomy(rows, share=hidden, source=source)
+    return Result(found.as_json, lambda: anatomy_text(found, width()))
+
+
+@command.command("kernel")
+@reads_store("reading the traces")
+@output_option("Draw which page was written when (S2, Figure 4) into this file: .svg, .pdf or .png.")
+def kernel(store: Store, output: Path | None) -> Result:
+    """What the kernel did in traced trials: for the workload, the engine's daemons and the host, side by side.
+
+    Trials are traced if the study names a tracer: `probes: [perf]`, `[syscalls]` or `[ftrace]`. Their times are not
+    compared with others.
+
+    tare analyse kernel out/my-study
+
+    --json: {"sections": [{"name", "title", "rows": [{...}], "notes"}]}; counts, seconds and shares.
+    """
+    from tare.analysis.kernel.sections import kernel_view
+    from tare.report.charts.kernel import page_writes_figure
+    from tare.report.text.kernel import kernel_text
+
+    sections = kernel_view(store)
+    if output is not None:
+        draw(page_writes_figure(store), output)
+    return Result(
+        lambda: {"sections": [section.as_json() for section in sections]}, lambda: kernel_text(sections, width())
+    )
+
+
+@command.command("tenants")
+@reads_store()
+@margin_option("5%")
+def tenants(store: Store, margin: float) -> Result:
+    """How much each tenant was slowed down by the others, and how fairly the device was shared.
+
+    The store is of a study with `tenants: [1, 4]` or `tenants: [1, {beside: {torch_infer: {}}}]`.
+    """
+    from tare.analysis.tenants import sharing
+    from tare.report.text.analyse import sharing_text
+
+    found = sharing(store.records(), margin=margin)
+    return Result(lambda: {"tenants": [asdict(one) for one in found]}, lambda: sharing_text(found, width()))
+
+
+@command.command("devices")
+@reads_stores()
+@metric_option("the study's, power, energy", multiple=True)
+@by_option
+@against_option
+@margin_option()
+def devices(
+    stores: Sequence[Store], metrics: tuple[str, ...], by: str | None, against: str | None, margin: float | None
+) -> Result:
+    """What holds for devices in general, how they differ, and which one is an outlier among identical devices.
+
+    A STORE is of a run with --fleet, or there is one for each device. Each device counts as one sample: trials of
+    several devices are never pooled. Devices of one type are identical.
+
+    --json: {"devices", "study", "types", "margin", "by", "quantities": [{"metric", "effects": [{"level", "against",
+    "where", "devices": [{"device", "type", "effect"}], "populations": [{"of", "mean", "tau", "next_low",
+    "next_high", "verdict"}]}], "spreads": [{"where", "trials", "components": [{"level", "deviation", "share"}]}],
+    "standings": [{"device", "type", "trials", "deviation", "low", "high", "random_effect", "p", "unlike"}],
+    "odd": [{"device", "what", "deviation", "p", "candidates", "sentence"}], "could_see", "notes"}], "notes"};
+    estimates are {"value", "low", "high", "n", "method"}, in shares.
+    """
+    from tare.analysis.fleet.findings import fleet_of_stores
+    from tare.report.text.devices import fleet_text
+
+    found = fleet_of_stores(stores, by=by, against=against, margin=margin, metrics=metrics)
+    return Result(found.as_json, lambda: fleet_text(found, width()))

@@ -1,0 +1,345 @@
+"""`tare choose`: which configuration to use: the front, predictions of others, and one recommendation."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tare.base.errors import StudyError
+from tare.base.near_name import unknown_name
+from tare.cli.options import ENERGY, NAMES, POWER, SHARE, TIME, group_option, need, settings_option
+from tare.cli.scaffold import Result, Verbs, reads_source, say_notes, width
+
+if TYPE_CHECKING:
+    from tare.analysis.choose.predict.evaluate import Outcome
+    from tare.analysis.choose.predict.modes import Columns, ModeTable
+    from tare.analysis.choose.predict.predictions import Answer
+    from tare.analysis.choose.recommend.job import Job, Limit
+    from tare.analysis.model import Estimate
+
+MOST_INDENTED = 5000  # modes; a longer list is not read by eye
+
+
+@click.group("choose", cls=Verbs)
+def command() -> None:
+    """Choose a configuration: the time-energy front, predictions for unmeasured modes, one recommendation."""
+
+
+@command.command("front")
+@reads_source()
+@click.option(
+    "--minimise", type=NAMES, default=("time", "energy"), show_default="time,energy",
+    help="Two figures or more, by column or by word (time, energy, power, cost, latency); less is better.",
+)  # fmt: skip
+@settings_option
+@group_option
+@click.option(
+    "--default", "defaults", multiple=True, help="A configuration in use, as 'gpu_mhz=1980,cores=8'. Repeatable."
+)
+def front(
+    source: Path, minimise: tuple[str, ...], settings: tuple[str, ...] | None, group: str | None,
+    defaults: tuple[str, ...],
+) -> Result:  # fmt: skip
+    """The Pareto front: configurations that no other beats in every figure, and how sure that is.
+
+    A configuration's place is the median of its trials; trials are drawn again to see how often it is on the front.
+
+    tare choose front modes.csv --minimise ms,joules --settings gpu_mhz,cores --group model
+
+    --json: {"fronts": [{"group", "minimised", "configurations", "points": [{"settings", "figures":
+    {COLUMN: {"value", "low", "high", "n", "method"}}, "n", "on_front", "front_share"}], "defaults": [{"point",
+    "dominated_by", "loss", "dominated_share"}], "resamples", "notes"}]}; a share that is unknown is null.
+    """
+    from tare.analysis.choose.configurations import assignments, need_column
+    from tare.analysis.choose.front import pareto
+    from tare.analysis.observations import columns_of, observations
+    from tare.report.text.choose import fronts_text
+
+    known = columns_of(source)
+    figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
+    rows = observations(source, settings=settings, values=figures, group=group)
+    _say_mixed(source, settings, group)
+    fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
+    return Result(lambda: {"fronts": [each.as_json() for each in fronts]}, lambda: fronts_text(fronts, width()))
+
+
+def _say_mixed(source: Path, settings: Sequence[str] | None, group: str | None) -> None:
+    """Columns of a table that are mixed up for want of --group."""
+    from tare.analysis.choose.configurations import mixed_notes
+
+    say_notes(mixed_notes(source, settings, group))
+
+
+@command.command("predict")
+@reads_source(doing=None)
+@click.option("--features", type=NAMES, required=True, help="What makes a mode, such as gpu_mhz,cores.")
+@click.option("--time", "time", required=True, metavar="COLUMN", help="The time of a step or an epoch.")
+@click.option("--energy", metavar="COLUMN",
+              help="The energy of the same step or epoch.  [default: by its usual name, if any]")  # fmt: skip
+@click.option("--power", metavar="COLUMN", help="Its mean power; stands in for --energy, or names the unit.")
+@group_option
+@click.option("--measured", type=click.IntRange(2), metavar="K", help="Take only K modes, chosen by us, as measured.")
+@click.option("--evaluate", is_flag=True, help="Random splits: how far is each method off, for k = 4, 6, 8, 12?")
+@click.option("--splits", type=click.IntRange(1, 10_000), help="Random splits of an evaluation.  [default: 50]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random splits.")
+@click.option(
+    "--method", type=click.Choice(["tare", "linear", "all"]), help="[default: tare; with --evaluate all]"
+)  # fmt: skip
+@click.option("--at", multiple=True, metavar="MODE", help="Predict this mode: 'gpu_mhz=900,cores=4'. Repeatable.")
+@click.option("--next", "count_next", type=click.IntRange(0, 100), default=3, show_default=True,
+              help="So many modes to measure next.")  # fmt: skip
+def predict(
+    source: Path,
+    features: tuple[str, ...],
+    time: str,
+    energy: str | None,
+    power: str | None,
+    group: str | None,
+    measured: int | None,
+    evaluate: bool,
+    splits: int | None,
+    seed: int,
+    method: str | None,
+    at: tuple[str, ...],
+    count_next: int,
+) -> Result:
+    """Time, power and energy of modes that were not measured, from a few that were, with an interval each.
+
+    Rows without time and energy are predicted; where there are none, every combination of the features' levels.
+    Where no energy was measured, time alone is predicted, and a note says so.
+
+    tare choose predict modes.csv --features gpu_mhz,cores --time ms --energy joules --group model --measured 8
+
+    --json: {"predictions": [{"group", "method", "measured", "modes": [{"mode", "time", "power", "energy", "measured"}],
+    "next": [{"mode", "removes"}], ...}]}; with --evaluate {"results": [{"group", "k", "method", "splits", "time_mape",
+    "power_mape", "energy_mape"}], "designs": [...]}, shares, medians over the splits.
+    Where no energy was measured, "power", "energy" and their errors are absent, and "notes" says so.
+    """
+    from tare.analysis.choose.predict.modes import Columns, read_modes
+
+    need(not (evaluate and at), "--at predicts one mode and --evaluate tests held-out modes; give one of them.")
+    need(evaluate or splits is None, "--splits is of an evaluation; add --evaluate.")
+    table = read_modes(source, Columns(features, time, energy, power, group))
+    if evaluate:
+        return _evaluate(table, method or "all", measured, splits, seed)
+    return _predict(table, method or "tare", measured, [_mode(each, features) for each in at], count_next)
+
+
+def _predict(
+    table: ModeTable, method: str, measured: int | None, at: list[dict[str, float]], count_next: int
+) -> Result:
+    from tare.analysis.choose.predict.fit import LEVEL
+    from tare.analysis.choose.predict.predictions import METHODS, predict
+    from tare.report.text.choose import answers_text
+
+    methods = METHODS if method == "all" else (method,)
+    answers = predict(table, methods, measured=measured, at=at, count_next=count_next)
+    return Result(
+        lambda: {"predictions": [_answer_json(table.columns, answer) for answer in answers], "level": LEVEL,
+                 "units": table.columns.names, "notes": table.notes},
+        lambda: answers_text(table, answers, width()),
+        compact=sum(len(answer.predictions) for answer in answers) > MOST_INDENTED,
+    )  # fmt: skip
+
+
+def _evaluate(table: ModeTable, method: str, measured: int | None, splits: int | None, seed: int) -> Result:
+    from tare.analysis.choose.predict import evaluate as bench
+    from tare.analysis.choose.predict.linear import SOLVER
+    from tare.report.text.choose import outcomes_text
+
+    if measured is not None:
+        bench.possible_counts(table, [measured])  # asked for by name, so refused by name
+    counts = bench.possible_counts(table, [*bench.COUNTS, *([measured] if measured is not None else [])])
+    methods = bench.methods_of(table) if method == "all" else [method]
+    total = bench.count_steps(table, methods, counts)
+    with click.progressbar(length=total, label="evaluating", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
+        outcomes = bench.evaluate(table, methods, counts, splits or bench.SPLITS, seed, lambda: bar.update(1))
+        designs = bench.evaluate_designs(table, counts, seed, lambda: bar.update(1)) if method != "linear" else []
+    return Result(
+        lambda: {"results": [_outcome_json(each) for each in outcomes],
+                 "designs": [_outcome_json(each) for each in designs], "units": table.columns.names,
+                 "features": table.columns.features, "seed": seed, "solver": SOLVER, "notes": table.notes},
+        lambda: outcomes_text(table, outcomes, designs, width()),
+    )  # fmt: skip
+
+
+def _mode(written: str, features: tuple[str, ...]) -> dict[str, float]:
+    from tare.analysis.choose.configurations import assignments
+
+    found: dict[str, float] = {}
+    for name, value in assignments(written).items():
+        if name not in features:
+            raise StudyError(f"--at {written!r}: {unknown_name('feature', name, list(features))}")
+        if isinstance(value, str) or not math.isfinite(value):
+            raise StudyError(f"--at {written!r}: {value!r} is not a finite number.")
+        found[name] = value
+    return found
+
+
+def _answer_json(columns: Columns, answer: Answer) -> dict[str, Any]:
+    def named(mode: tuple[float, ...]) -> dict[str, float]:
+        return dict(zip(columns.features, mode, strict=True))
+
+    regression = answer.regression
+    return {
+        "group": answer.group,
+        "method": answer.method,
+        "measured": [named(mode) for mode in answer.measured],
+        "modes": [
+            {"mode": named(each.mode), **{name: _ends(value) for name, value in each.figures.items()},
+             "measured": each.measured}
+            for each in answer.predictions
+        ],
+        "next": [{"mode": named(each.mode), "removes": each.removes} for each in answer.next],
+        "stages": answer.stages,
+        "taught_by": answer.taught_by,
+        "errors": answer.errors,
+        "rank": int(regression.rank) if regression else None,
+        "unknowns": regression.unknowns if regression else None,
+        "condition": _finite(float(regression.condition)) if regression else None,
+    }  # fmt: skip
+
+
+def _ends(estimate: Estimate) -> dict[str, float]:
+    if estimate.low is None or estimate.high is None:
+        return {"value": estimate.value}
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    found = {**asdict(outcome), "condition": _finite(outcome.condition)}
+    return {name: value for name, value in found.items() if name == "group" or value is not None}
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+@command.command("recommend")
+@reads_source()
+@click.option("--minimise", default="energy", show_default=True, help="time, energy, cost, latency_p99, or a column.")
+@click.option("--deadline", type=TIME, help="The job must end within this, such as 2h.")
+@click.option("--power-cap", type=POWER, help="Mean power must stay below this, such as 30W.")
+@click.option("--energy-budget", type=ENERGY, help="The job must not take more than this, such as 50Wh.")
+@click.option("--at-most", multiple=True, help="Any other limit, in its column's own unit: 'stall_ms=2'. Repeatable.")
+@click.option("--steps", type=click.FloatRange(min=0, min_open=True), help="The job has so many of the measured steps.")
+@click.option("--epochs", type=click.FloatRange(min=0, min_open=True), help="The same, where a row is an epoch.")
+@click.option(
+    "--samples", type=click.FloatRange(min=0, min_open=True), help="The job sees so many; steps follow from batch."
+)
+@click.option("--price", help="Per hour: a number, or the column that has it. Makes a cost of a time.")
+@click.option("--time", "time_column", help="The column with the time.  [default: by its name]")
+@click.option("--energy", "energy_column", help="The column with the energy.  [default: by its name]")
+@click.option("--power", "power_column", help="The column with the power.  [default: by its name, or energy / time]")
+@settings_option
+@group_option
+@click.option("--default", help="The configuration in use, as 'gpu_mhz=1980,cores=8'.")
+@click.option(
+    "--confidence", type=SHARE, default=0.95, show_default="95%", help="How surely each run keeps all limits."
+)
+@click.option("--spread", type=SHARE, help="How much trials differ, where the rows cannot tell (each measured once).")
+@click.option("--measured-only", is_flag=True, help="Do not look at configurations that were not measured.")
+def recommend(
+    source: Path,
+    minimise: str,
+    deadline: float | None,
+    power_cap: float | None,
+    energy_budget: float | None,
+    at_most: tuple[str, ...],
+    steps: float | None,
+    epochs: float | None,
+    samples: float | None,
+    price: str | None,
+    time_column: str | None,
+    energy_column: str | None,
+    power_column: str | None,
+    settings: tuple[str, ...] | None,
+    group: str | None,
+    default: str | None,
+    confidence: float,
+    spread: float | None,
+    measured_only: bool,
+) -> Result:
+    """Recommend a configuration: the best that surely keeps the limits, what it gains, and how sure that is.
+
+    tare choose recommend modes.csv --settings gpu_mhz,cores --group model --deadline 30min --steps 50000
+
+    --json: {"recommendations": [{"group", "minimised", "limits", "confidence", "held_to", "configurations", "best":
+    {"settings", "figures": {WORD: {"value", "low", "high", "n", "method"}}, "n", "chances", "keeps_all"} or null,
+    "best_share", "predicted", "default", "gain", "nearest_miss", "next_trial": {"settings", "reason",
+    "expected_gain"}, "practices": [{"statement", "estimate", "source", "trials"}], "notes"}]}; times are in
+    seconds, energy in joules, power in watts; what is unknown is null.
+    """
+    from tare.analysis.choose.configurations import assignments
+    from tare.analysis.choose.recommend.candidates import predictions
+    from tare.analysis.choose.recommend.decide import recommend as recommendations
+    from tare.analysis.choose.recommend.job import job_observations
+    from tare.report.text.choose import recommendations_text
+
+    limits = _limits(deadline, power_cap, energy_budget, at_most)
+    columns = {"time": time_column, "energy": energy_column, "power": power_column}
+    job = _job(source, minimise, limits, columns, _times(source, steps, epochs, samples), samples, price)
+    rows = job_observations(source, job, settings=settings, group=group)
+    _say_mixed(source, settings, group)
+    offered, doubts = ([], ()) if measured_only else predictions(source, job, rows, group=group)
+    say_notes(doubts)
+    today = None if default is None else assignments(default)
+    found = recommendations(
+        rows, job, default=today, confidence=confidence, stated_spread=spread, predicted=offered, source=source
+    )
+    return Result(
+        lambda: {"recommendations": [each.as_json() for each in found]}, lambda: recommendations_text(found, width())
+    )
+
+
+def _times(source: Path, steps: float | None, epochs: float | None, samples: float | None) -> float | None:
+    """How often the job repeats what a row measured; None where the samples say it, or nobody does."""
+    from tare.records.unpack import is_store
+
+    given = [value for value in (steps, epochs, samples) if value is not None]
+    need(len(given) <= 1, "--steps, --epochs and --samples say the same thing in three ways: give one.")
+    need(epochs is None or not is_store(source), "A store's figures are of a step: give --steps or --samples.")
+    return steps if steps is not None else epochs
+
+
+def _limits(
+    deadline: float | None, power_cap: float | None, energy_budget: float | None, at_most: tuple[str, ...]
+) -> tuple[Limit, ...]:
+    from tare.analysis.choose.configurations import assignments
+    from tare.analysis.choose.recommend.job import Limit
+
+    given = (
+        ("deadline", "time", deadline),
+        ("power cap", "power", power_cap),
+        ("energy budget", "energy", energy_budget),
+    )
+    limits = [Limit(name, figure, value) for name, figure, value in given if value is not None]
+    for written in at_most:
+        for column, value in assignments(written).items():
+            if not isinstance(value, float) or value <= 0:
+                raise StudyError(f"--at-most {written}: the limit must be a number above zero.")
+            limits.append(Limit(f"{column} at most", column, value))
+    return tuple(limits)
+
+
+def _job(
+    source: Path,
+    minimise: str,
+    limits: tuple[Limit, ...],
+    named: Mapping[str, str | None],
+    times: float | None,
+    samples: float | None,
+    price: str | None,
+) -> Job:
+    """What is asked, with columns that have a word of their own called by it."""
+    from tare.analysis.choose.recommend.job import Job, word_for
+    from tare.analysis.observations import columns_of
+
+    columns = {word: column for word, column in named.items() if column is not None}
+    return Job(word_for(minimise, columns_of(source), columns), limits, times, samples, price, columns)

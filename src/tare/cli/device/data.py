@@ -1,0 +1,181 @@
+"""`tare device data`: make a synthetic data set on disk, or check what lies in a folder."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tare.base.errors import ObstacleError, StudyError, TareError
+from tare.base.near_name import unknown_name
+from tare.cli.options import json_option, need
+from tare.cli.scaffold import Verbs, print_json, say
+
+REDRAW_S = 0.5
+SAY_S = 10.0  # between lines, where there is no terminal
+SHOWN_PROBLEMS = 20
+
+Report = Callable[[int, int], None]
+
+
+@click.group("data", cls=Verbs)
+def command() -> None:
+    """Make synthetic data sets on disk, or check a folder; `tare list data` lists them.
+
+    A synthetic data set has the format, the number of items and the file sizes of the real one, so that reading and
+    decoding cost what they should. Workloads make their own; with this verb it is done beforehand, or elsewhere.
+    """
+
+
+@command.command("make")
+@click.argument("name")
+@click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), required=False)
+@click.option("--scale", type=click.FloatRange(0, min_open=True), help="So many times the real one's items, as 0.25.")
+@click.option("--items", type=click.IntRange(1), help="So many items.  [default: as many as the real one]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed makes other data.")
+@click.option("--processes", type=click.IntRange(1), help="Processes at work.  [default: one a core]")
+@json_option
+def make(
+    name: str,
+    folder: Path | None,
+    scale: float | None,
+    items: int | None,
+    seed: int,
+    processes: int | None,
+    as_json: bool,
+) -> None:
+    """Make the data set NAME in DIR, or continue one that is not complete.
+
+    The same seed gives the same files, whatever the number of processes. After a kill or on a full disk the same
+    command continues where it stopped. Without DIR it is made where workloads look for it ($TARE_DATA, else the user's
+    cache; they use seed 0).
+    """
+    need(scale is None or items is None, "give either --scale or --items, not both.")
+    data = _find(name)
+    count = items or max(1, round(data.ITEMS * (scale or 1.0)))
+    into = (folder or _own_folder(data, count, seed)).absolute()
+    begin_s = time.monotonic()
+    with _progress(f"making {data.TITLE}", into) as report:
+        _make(data, name, into, count, seed, processes, report)
+    took_s = time.monotonic() - begin_s
+    size_bytes = sum(path.stat().st_size for path in into.rglob("*") if path.is_file())
+    said = {"folder": str(into), "data": name, "items": count, "seed": seed, "bytes": size_bytes, "seconds": took_s}
+    if as_json:
+        print_json(said)
+        return
+    from tare.base.text import duration_text, size_text
+
+    click.echo(f"{into}: {data.TITLE}, {count:,} items, {size_text(size_bytes)}, in {duration_text(took_s)}")
+
+
+@command.command("check")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@json_option
+def check(folder: Path, as_json: bool) -> int:
+    """Check every file in DIR, and show what the data set is; exit 1 if something is broken or missing."""
+    looking = _inside("make")
+    try:
+        said = looking.look(str(folder))
+    except ValueError as problem:
+        raise StudyError(str(problem)) from None
+    said["whole"] = not said["problems"]
+    if as_json:
+        print_json(said)
+    else:
+        _show(said)
+    return 0 if said["whole"] else 1
+
+
+def _show(said: dict[str, Any]) -> None:
+    if "title" in said:
+        origin = "synthetic, made by tare" if said["synthetic"] else "not made by tare"
+        click.echo(f"{said['folder']}: {said['title']} ({said['format']}), {origin}")
+    for line in _figures(said):
+        click.echo(f"  {line}")
+    problems = said["problems"]
+    for sentence in problems[:SHOWN_PROBLEMS]:
+        click.echo(f"  broken: {sentence}")
+    if len(problems) > SHOWN_PROBLEMS:
+        click.echo(f"  and {len(problems) - SHOWN_PROBLEMS:,} more; --json has them all")
+    if not problems:
+        click.echo("  nothing is broken or missing")
+
+
+def _figures(said: dict[str, Any]) -> Iterator[str]:
+    from tare.base.text import size_text
+
+    if "items" in said:
+        yield f"{said['items']:,} items (the real one has {said['real_items']:,})"
+    if "bytes" in said:
+        yield f"{size_text(said['bytes'])} in all"
+    if "item_bytes" in said:
+        yield "an item: " + ", ".join(f"{name} {size_text(size)}" for name, size in said["item_bytes"].items())
+    if "commonest_pixels" in said:
+        yield f"pixels, the commonest: {', '.join(said['commonest_pixels'])}"
+    if "classes" in said:
+        yield f"{said['classes']:,} classes"
+
+
+def _make(data: Any, name: str, into: Path, count: int, seed: int, processes: int | None, report: Report) -> None:
+    making = _inside("make")
+    if sentence := making.missing(data):
+        raise ObstacleError(sentence)
+    try:
+        making.make_named(name, str(into), count, seed, processes, report)
+    except ValueError as problem:
+        raise StudyError(str(problem)) from None
+    except OSError as problem:
+        raise TareError(making.failure(problem, str(into))) from None
+
+
+def _find(name: str) -> Any:
+    from tare_inside import named
+
+    known = named.names("data")
+    need(name in known, unknown_name("data set", name, known))
+    return named.find("data", name)
+
+
+def _inside(name: str) -> Any:
+    """A module of `tare_inside`, which old Pythons must read: it carries no types."""
+    return importlib.import_module(f"tare_inside.making.{name}")
+
+
+def _own_folder(data: Any, count: int, seed: int) -> Path:
+    from tare.drivers.storage.folders import data_dir
+
+    return data_dir() / str(data.folder_name(count, seed))
+
+
+@contextmanager
+def _progress(title: str, into: Path) -> Iterator[Report]:
+    """A bar on a terminal, a line now and then elsewhere; on stderr."""
+    if not sys.stderr.isatty():
+        yield _lines(title, into)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=1 / REDRAW_S) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _lines(title: str, into: Path) -> Report:
+    said_s = time.monotonic()
+    say(f"{title} in {into}")
+
+    def report(done: int, total: int) -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s >= SAY_S:
+            said_s = time.monotonic()
+            say(f"{done:,} of {total:,} items")
+
+    return report

@@ -1,0 +1,237 @@
+"""What all verbs do in the same way: open stores, report damage, print JSON or text, set the exit code, suggest names.
+
+A verb that reads a store is a function from the open store to a `Result`:
+
+    @group.command("energy")
+    @reads_store()
+    @by_option
+    def energy(store: Store, by: str | None) -> Result: ...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tare.base.near_name import near_names, unknown_name
+from tare.base.rulings import Ruling
+from tare.cli.options import STORE, json_option
+
+if TYPE_CHECKING:
+    from tare.analysis.model import Weighing
+    from tare.records.store import Store
+
+QUIET_S = 2.0  # a shorter wait needs no explanation
+
+
+# Verbs and groups of verbs
+
+
+class Verb(click.Command):
+    """A verb: `--json` is its last option, and a wrong option is answered with the one that was probably meant."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.params.sort(key=lambda param: param.name == "as_json")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            known = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
+            near = near_names(error.option_name, known)
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
+
+
+class Verbs(click.Group):
+    """A group of verbs; a wrong verb is answered with the one that was probably meant."""
+
+    command_class = Verb
+    group_class = type
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)  # in the order of the file, not of the alphabet
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whole sentences, which click would cut off."""
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [(name, verb.get_short_help_str(1000)) for name, verb in found.items() if verb and not verb.hidden]
+        with formatter.section("Verbs"):
+            formatter.write_dl(rows)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(self.unknown(ctx, args[0]), ctx)
+        return super().resolve_command(ctx, args)
+
+    def unknown(self, ctx: click.Context, name: str) -> str:
+        """What is said about a verb that does not exist."""
+        found = {each: self.get_command(ctx, each) for each in self.list_commands(ctx)}
+        return unknown_name("verb", name, [each for each, verb in found.items() if verb and not verb.hidden])
+
+
+# Output
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a verb found, as data for --json and as text; only the one that is asked for is made."""
+
+    data: Callable[[], Any]
+    text: Callable[[], str]
+    exit_code: int = 0
+    compact: bool = False  # JSON without indent, which is five times quicker
+
+
+def print_json(data: Any, *, compact: bool = False) -> None:
+    """Strict JSON: a missing figure is null, never NaN; a ruling is its code, weight, subject and sentence."""
+    indent = None if compact else 2
+    click.echo(json.dumps(data, indent=indent, allow_nan=False, ensure_ascii=False, default=Ruling.as_json))
+
+
+def say(text: str) -> None:
+    """Messages go to stderr, so that stdout holds nothing but data."""
+    click.echo(text, err=True)
+
+
+def width() -> int:
+    """Columns of the terminal, 80 if there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def color() -> bool:
+    """Colour only on a terminal, and not if NO_COLOR is set."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def spinner(doing: str, quiet_s: float = QUIET_S) -> Iterator[None]:
+    """A line on stderr while something takes longer than two seconds; nothing in a pipe, a log or a dumb terminal."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        yield
+        return
+    from rich.console import Console
+
+    status = Console(file=sys.stderr).status(f"{doing} ...")
+    timer = Timer(quiet_s, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # a line that is just being started is removed too
+        status.stop()
+
+
+# Verbs that read stores
+
+
+def reads_store(doing: str = "reading the store") -> Callable[[Callable[..., Result]], Callable[..., None]]:
+    """A verb of one STORE, a folder or a pack: the function is given the open store."""
+    return _reading_verb("STORE", doing, reading)
+
+
+def reads_source(doing: str | None = "reading the trials") -> Callable[[Callable[..., Result]], Callable[..., None]]:
+    """A verb of a store or of a table: the function is given the path; trials that are not used are reported.
+
+    `doing` is None for a verb that shows its own progress.
+    """
+    return _reading_verb("STORE|TABLE", doing, noting)
+
+
+def reads_either(doing: str) -> Callable[[Callable[..., Result]], Callable[..., None]]:
+    """A verb that reads a store in another way than a table: the function is given the path."""
+    return _reading_verb("STORE|TABLE", doing, nullcontext)
+
+
+def reads_stores(
+    doing: str = "reading the stores", *, required: bool = True
+) -> Callable[[Callable[..., Result]], Callable[..., None]]:
+    """A verb of several stores, of which each is read once: the function is given the open ones."""
+    metavar = "STORE..." if required else "[STORE]..."
+    return _reading_verb(metavar, doing, reading_all, nargs=-1, required=required)
+
+
+def _reading_verb(
+    metavar: str, doing: str | None, opened: Callable[[Any], AbstractContextManager[Any]], **argument: Any
+) -> Callable[[Callable[..., Result]], Callable[..., None]]:
+    def decorate(function: Callable[..., Result]) -> Callable[..., None]:
+        @wraps(function)
+        def verb(source: Any, as_json: bool, **options: Any) -> None:
+            from tare.records.unpack import each_pack_once
+
+            with spinner(doing) if doing else nullcontext(), each_pack_once(), opened(source) as given:
+                result = function(given, **options)
+                output = result.data() if as_json else result.text()
+            if as_json:
+                print_json(output, compact=result.compact)
+            elif output:
+                click.echo(output)
+            if result.exit_code:
+                raise SystemExit(result.exit_code)
+
+        declared: Callable[..., None] = click.argument("source", metavar=metavar, type=STORE, **argument)(
+            json_option(verb)
+        )
+        return declared
+
+    return decorate
+
+
+@contextmanager
+def reading(path: Path, about: str = "") -> Iterator[Store]:
+    """The store of a folder or a pack; damage in it is reported as it is found."""
+    from tare.records.store import Store
+
+    with Store.open(path) as store:
+        told = len(store.problems)
+        say_notes(store.problems, about)
+        try:
+            yield store
+        finally:
+            say_notes(store.problems[told:], about)
+
+
+@contextmanager
+def reading_all(paths: Sequence[Path]) -> Iterator[list[Store]]:
+    """Several stores, each once; damage is reported with the store's name."""
+    each_once = {path.resolve(): path for path in paths}.values()
+    with ExitStack() as stack:
+        yield [stack.enter_context(reading(path, about=str(path))) for path in each_once]
+
+
+@contextmanager
+def noting(source: Path) -> Iterator[Path]:
+    """A store's or a table's path; which trials of a store are damaged, left out or suspect is reported."""
+    from tare.analysis.observations import source_notes
+
+    say_notes(source_notes(source))
+    yield source
+
+
+def say_notes(notes: Sequence[str], about: str = "") -> None:
+    """`note: ...` for each; `about` names the store where there are several."""
+    for note in notes:
+        say(f"note: {about}{': ' if about else ''}{note}")
+
+
+def weighed(store: Store, **asked: Any) -> Weighing:
+    """The comparisons of a store. Damaged trials were run: they are counted apart from those that were not."""
+    from tare.analysis.weighing import weigh
+
+    found = weigh(store, **asked)
+    states = store.states()
+    damaged = sum(states.get(trial, "planned") == "planned" for trial in store.damaged())
+    return replace(found, counts={**found.counts, "damaged": damaged}) if damaged else found

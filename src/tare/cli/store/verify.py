@@ -1,0 +1,329 @@
+"""`tare store verify`: kept results, derived again from the bytes up to the pages that describe them.
+
+Commands in pages are run in this process, never by a shell, and only those that read.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tare.base.errors import StoreError, StudyError, TareError
+from tare.cli.options import STORE, json_option
+from tare.cli.scaffold import Verb, print_json, say
+
+if TYPE_CHECKING:
+    from tare.figures.rederive import Rederived
+    from tare.papers.pages.markdown import Block, Change
+
+PAGES_FILE = "pages.txt"
+MOST_TOLD = 40  # sentences on a terminal
+READING = frozenset({
+    "analyse devices", "analyse energy", "analyse kernel", "analyse pipeline", "analyse tenants", "analyse variability",
+    "choose front", "choose predict", "choose recommend", "compare", "list studies", "list workloads", "papers claims",
+    "papers studies", "papers tables", "show", "trace simulate",
+})  # fmt: skip
+# Of any verb that has them: the folder of results is this one, and what can be Markdown is.
+_DEFAULTS = {"results": ".", "form": "md"}
+WIDTH = 100  # columns, whatever the terminal of whoever runs it
+_SURROUNDINGS = {"COLUMNS": str(WIDTH), "LINES": "50", "NO_COLOR": "1", "TERM": "dumb"}
+
+
+@dataclass
+class StoreLooked:
+    """One store: how many figures came out again, which were taken as recorded, and what is wrong."""
+
+    store: str
+    trials: int = 0
+    thinned: int = 0  # trials of which only what the figures need was kept
+    derived: int = 0
+    said: int = 0
+    taken: dict[str, str] = field(default_factory=dict)  # figure -> why
+    taken_count: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, found: Rederived) -> None:
+        """What came of one trial."""
+        self.derived += found.derived
+        self.said += found.said
+        self.taken |= found.taken
+        self.taken_count += len(found.taken)
+        where = f"{self.store}: trial {found.trial}.{found.attempt}"
+        self.problems += [f"{where}: {difference}." for difference in found.differences]
+
+
+@dataclass
+class PageLooked:
+    """One page: how many blocks it has, and which of them say something else now."""
+
+    page: str
+    blocks: int
+    changes: list[str] = field(default_factory=list)
+    written: bool = False
+
+
+@click.command("verify", cls=Verb)
+@click.argument("results", type=STORE)
+@click.option("--page", "pages", multiple=True, type=click.Path(path_type=Path), help="A page that tells of them, too.")
+@click.option(
+    "--write", is_flag=True, help="Put what the commands print now into the pages, in place of what is there."
+)
+@json_option
+def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) -> None:
+    """Derive everything in RESULTS again: a folder with stores and packs in it, or one of them.
+
+    Every byte of every store is looked at; every figure of every record is made again from the marks, readings and
+    trace tables of its trial by the code that made it; every generated block of every page is made again by its
+    command. Where a store is not as it was sealed, no page is written. Pages are those of --page and of
+    RESULTS/pages.txt, one path a line, relative to RESULTS. The exit code is 1 where anything differs; each is named.
+
+    Of a thinned pack the figures are derived to 2 microseconds; what was left out rests on the hashes in it.
+
+    --json: {"stores": [{"store", "trials", "thinned", "derived", "said", "taken", "taken_count", "problems"}],
+    "pages": [{"page", "blocks", "changes", "written"}]}
+    """
+    from tare.records.pack import stores_in
+    from tare.records.unpack import each_pack_once
+
+    with each_pack_once():
+        stores = [_look_at_store(path, results) for path in stores_in(results)]
+        # From stores that are not as they were sealed, no page is made anew.
+        may_write = write and not any(each.problems for each in stores)
+        found, broken = _look_at_pages(_pages(results, pages), results, may_write)
+    if as_json:
+        print_json({"stores": [vars(each) for each in stores], "pages": [vars(each) for each in found]})
+    else:
+        for line in _told(stores, found):
+            click.echo(line)
+    problems = [problem for each in stores for problem in each.problems]
+    changes = [change for each in found if not each.written for change in each.changes]
+    wrong = problems + changes
+    for sentence in wrong[:MOST_TOLD]:
+        say(sentence)
+    if (more := len(wrong) - MOST_TOLD) > 0:
+        say(f"and {more:,} more; --json has all of them.")
+    for error in broken[1:]:
+        say(str(error))
+    if broken:
+        raise broken[0]
+    if wrong:
+        again = shlex.join(["tare", "store", "verify", str(results), *(f"--page={page}" for page in pages), "--write"])
+        raise TareError(f"{results}: {_summary(len(problems), len(changes), again)}")
+
+
+def _summary(problems: int, changes: int, again: str) -> str:
+    """Pages that have grown old are no damage: whoever adds a machine of his own has them written anew."""
+    things = f"{problems} {'thing is' if problems == 1 else 'things are'} not as recorded"
+    one, more = (
+        "1 block of the pages differs from what its command prints",
+        "blocks of the pages differ from what their",
+    )
+    differ = f"{one if changes == 1 else f'{changes:,} {more} commands print'} now"
+    if not problems:
+        return f"every store is as recorded; {differ}. `{again}` writes the pages anew."
+    return f"{things}; {differ}. No page is written before that is mended." if changes else f"{things}."
+
+
+def _look_at_store(path: Path, results: Path) -> StoreLooked:
+    from tare.figures.rederive import rederive
+    from tare.records.store import Store
+
+    name = str(path if path == results else path.relative_to(results))
+    looked = StoreLooked(name)
+    try:
+        with Store.open(path) as store:
+            looked.problems += [f"{name}: {problem}" for problem in store.verify()]
+            for record in store.records():
+                looked.trials += 1
+                looked.thinned += store.thinned(record.trial, record.attempt) is not None
+                try:
+                    looked.add(rederive(store, record))
+                except StoreError as error:
+                    if not any(str(error) in problem for problem in looked.problems):  # by the look at every byte
+                        looked.problems.append(f"{name}: {error}")
+    except StoreError as error:
+        looked.problems.append(str(error))
+    return looked
+
+
+def _pages(results: Path, more: Sequence[Path]) -> list[Path]:
+    """The pages of pages.txt, then those of the command line, each once."""
+    listed = results / PAGES_FILE
+    lines = listed.read_text().splitlines() if listed.is_file() else []
+    kept = [_short(results / line.strip()) for line in lines if line.strip() and not line.startswith("#")]
+    return list({page.resolve(): page for page in [*kept, *more]}.values())
+
+
+def _short(page: Path) -> Path:
+    """`docs/s3.md` for `results/../docs/s3.md`, where no link on the way makes that another file."""
+    short = Path(os.path.normpath(page))
+    return short if short.resolve() == page.resolve() else page
+
+
+def _look_at_pages(pages: Sequence[Path], results: Path, write: bool) -> tuple[list[PageLooked], list[TareError]]:
+    """Each page; one that cannot be made again is told after everything else that was found."""
+    found: list[PageLooked] = []
+    broken: list[TareError] = []
+    for page in pages:
+        try:
+            found.append(_look_at_page(page, results, write))
+        except TareError as error:
+            broken.append(error)
+    return found, broken
+
+
+def _look_at_page(page: Path, results: Path, write: bool) -> PageLooked:
+    from tare.cli.papers import each_paper_once
+    from tare.cli.report import written
+    from tare.papers.pages.markdown import renewed
+
+    name = str(page)
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{page}: the page cannot be read: {error}.") from None
+    folder = results if results.is_dir() else results.parent
+    with each_paper_once():
+        new, changes, count = renewed(text, name, lambda block: run_block(block, name, folder))
+    looked = PageLooked(name, count, [_told_change(change) for change in changes])
+    if write and new != text:
+        written(page, new.encode())
+        looked.written = True
+    return looked
+
+
+def _told_change(change: Change) -> str:
+    """A line that is not there and one that is empty are told alike: who reads it sees nothing in both."""
+    if not (change.stands or change.now):
+        what = "more" if change.stands is None else "less"
+        lines = f"{change.lines} {'line differs' if change.lines == 1 else 'lines differ'}"
+        return f"{change.page}:{change.line}: `{change.command}` prints {what} than the page says ({lines})."
+    return str(replace(change, stands=change.stands or None, now=change.now or None))
+
+
+def _told(stores: Sequence[StoreLooked], pages: Sequence[PageLooked]) -> Iterator[str]:
+    from tare.base.text import count_text
+
+    for each in stores:
+        state = "every byte as packed (thinned)" if each.thinned else "every byte as sealed"
+        if each.problems:
+            state = count_text(len(each.problems), "problem")
+        yield (
+            f"{each.store}: {count_text(each.trials, 'trial')}, {state}; {each.derived:,} figures derived again, "
+            f"{each.said:,} as the launcher and the program said, {each.taken_count:,} taken as recorded."
+        )
+    if thinned := sum(each.thinned for each in stores):
+        yield (
+            f"{count_text(thinned, 'trial')} thinned: figures derived to 2 µs from rounded times; other readings, "
+            "exact times and single page faults rest on the SHA-256 of each sealed file, kept in the pack."
+        )
+    reasons: dict[str, Any] = {}
+    for each in stores:
+        for figure, why in each.taken.items():
+            reasons.setdefault(why, {})[figure] = None
+    yield from (f"taken as recorded, since {why}: {', '.join(figures)}." for why, figures in reasons.items())
+    for page in pages:
+        state = "written" if page.written else f"{len(page.changes)} differ" if page.changes else "all as they stand"
+        yield f"{page.page}: {count_text(page.blocks, 'block')}, {state}."
+
+
+# The commands in pages
+
+
+def run_block(block: Block, page: str, results: Path) -> tuple[str, ...]:
+    """What the block's command prints now, as the lines of the block; paths in it are relative to the results."""
+    from tare.papers.pages.markdown import as_block
+
+    where = f"{page}:{block.line}"
+    verb, rest = _reading_verb(block.words, where)
+    out, messages = _stream(), _stream()
+    try:
+        with _quiet(results, out, messages):
+            given = _given(verb, rest, where)
+            code = _run(block.words)
+    except click.ClickException as error:
+        raise StudyError(f"{where}: `{block.command}`: {error.format_message()}") from None
+    except TareError as error:
+        # Its class says the exit code; not every class is made of a sentence alone.
+        error.args = (f"{where}: `{block.command}`: {error}",)
+        raise
+    if code:
+        raise TareError(f"{where}: `{block.command}` ended with code {code}. {_text(messages).strip()}".strip())
+    is_markdown = given.get("form") == "md" and not given.get("as_json")
+    return as_block(_text(out), is_markdown=is_markdown, where=where)
+
+
+def _run(words: Sequence[str]) -> object:
+    """The verb, as `tare` runs it; its exit code, if it has one."""
+    from tare.cli import tare
+
+    defaults = {words[0]: {**_DEFAULTS, **({words[1]: _DEFAULTS} if len(words) > 1 else {})}}
+    try:
+        return tare.main(list(words), "tare", standalone_mode=False, default_map=defaults)
+    except SystemExit as end:
+        return end.code
+
+
+def _reading_verb(words: Sequence[str], where: str) -> tuple[click.Command, list[str]]:
+    """The verb that these words name, and the words after it; refused if it does more than read."""
+    from tare.cli import tare
+
+    found: click.Command | None = tare
+    path: list[str] = []
+    while isinstance(found, click.Group) and len(path) < len(words):
+        path.append(words[len(path)])
+        found = found.get_command(click.Context(found), path[-1])
+    name = " ".join(path)
+    if found is None or name not in READING:
+        raise StudyError(f"{where}: a page may not run `tare {name}`; it may run: {', '.join(sorted(READING))}.")
+    return found, list(words[len(path) :])
+
+
+def _given(verb: click.Command, rest: list[str], where: str) -> dict[str, Any]:
+    """What the command line asks for; a verb that reads may still be asked to write what it found into a file."""
+    from tare.cli import tare
+
+    root = click.Context(tare, info_name="tare")
+    options = {"resilient_parsing": True, "default_map": _DEFAULTS}
+    given = verb.make_context(verb.name, rest, parent=root, **options).params
+    if given.get("output") is not None:
+        raise StudyError(f"{where}: a page's command prints, and writes no file: leave -o out.")
+    return given
+
+
+@contextmanager
+def _quiet(results: Path, out: io.TextIOWrapper, messages: io.TextIOWrapper) -> Iterator[None]:
+    """In the folder of the results, at one width, without colours; what is printed is kept."""
+    with chdir(results), _environment(_SURROUNDINGS), redirect_stdout(out), redirect_stderr(messages):
+        yield
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _stream() -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+
+
+def _text(stream: Any) -> str:
+    data: bytes = stream.buffer.getvalue()
+    return data.decode("utf-8")

@@ -1,0 +1,255 @@
+"""A running control group, and a job in it: at the time limit all of it dies, and an out-of-memory kill is noticed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+
+from tare.base.errors import ObstacleError
+from tare.base.host import (
+    Completed,
+    Exit,
+    Host,
+    InnerHost,
+    Job,
+    Process,
+    Scope,
+    Site,
+    clock_inside,
+    facts_of,
+    shares_workdir,
+)
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.cgroups import limits, orphans, tree
+
+OOM_NOTE = "tare: the kernel killed a process here for want of memory"
+"""How people are told of an out-of-memory kill: a line at the end of `Exit.err`; `Exit.oom_killed` is for the rest."""
+
+
+_GRACE_S = 10.0
+_LOOK_EVERY_S = 0.5
+_LINGER_S = 2.0  # the same as on the device, where a job's output is waited for this long
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of one place, as the host below it sees them."""
+
+    host: Host
+    folders: Mapping[str, str] = field(default_factory=dict)
+    keeper: int | None = None  # the process that keeps a container open; it is no part of any job
+
+    def kill_jobs(self) -> None:
+        """End everything but the keeper."""
+        spare = () if self.keeper is None else (self.keeper,)
+        tree.empty(self.host, self.folders, spare=spare, within_s=5.0)
+
+    def alive(self, pid: int) -> bool:
+        try:
+            self.host.read(f"/proc/{pid}/stat")
+        except OSError:
+            return False
+        return True
+
+    def oom_kills(self) -> int | None:
+        return tree.oom_kills(self.host, self.folders)
+
+
+class GroupProcess:
+    """A job whose children are found by their group, so that none outlives it by leaving its session.
+
+    `main` is the job's own process, where that is not the one that `inner` waits for.
+    """
+
+    def __init__(
+        self,
+        inner: Process,
+        group: Group,
+        oom_kills_before: int | None,
+        main: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._inner = inner
+        self._group = group
+        self._before = oom_kills_before
+        self._main = main
+
+    def wait(self, limit_s: float) -> Exit:
+        ended_first, late = threading.Event(), threading.Event()
+        watch = threading.Thread(target=self._watch, args=(limit_s, ended_first, late), daemon=True)
+        watch.start()
+        try:
+            ended = self._inner.wait(limit_s + _GRACE_S)
+        finally:
+            ended_first.set()
+            watch.join()
+        if ended.timed_out:  # whoever brought the job in hung, and was ended
+            self._group.kill_jobs()
+        ended = replace(ended, timed_out=ended.timed_out or late.is_set())
+        return with_oom_note(ended, self._before, self._group.oom_kills())
+
+    def _watch(self, limit_s: float, ended: threading.Event, late: threading.Event) -> None:
+        """Kill the job at its limit, and what it left behind when it ends before.
+
+        The job dies first, and then whoever brought it in (`runc exec`) ends by itself. The other way round
+        nobody would be left to reap it, and the container could not be removed for seconds.
+        """
+        end_s = time.monotonic() + limit_s
+        while not ended.wait(max(0.0, min(_LOOK_EVERY_S, end_s - time.monotonic()))):
+            if time.monotonic() >= end_s:
+                late.set()
+                self.kill()
+                return
+            if self._main_is_gone() and not ended.wait(_LINGER_S):
+                self._group.kill_jobs()
+                return
+
+    def _main_is_gone(self) -> bool:
+        """Whether the job ended though its caller did not: a child of it holds the output open."""
+        pid = self._main()
+        return pid is not None and not self._group.alive(pid)
+
+    def kill(self) -> None:
+        if self._group.folders:
+            self._group.kill_jobs()
+        else:
+            self._inner.kill()
+
+
+def run_in_group(group: Group, command: Sequence[str], argv: Sequence[str], *, limit_s: float, stdin: str) -> Completed:
+    """Run `command`, which runs `argv` inside the group; at the limit what runs inside dies first."""
+    late = threading.Event()
+
+    def expire() -> None:
+        late.set()
+        group.kill_jobs()
+
+    alarm = threading.Timer(limit_s, expire)
+    alarm.daemon = True
+    alarm.start()
+    try:
+        done = group.host.run(command, limit_s=limit_s + _GRACE_S, stdin=stdin)
+    finally:
+        alarm.cancel()
+        alarm.join()  # a killing that still goes on would hit the next command too
+    if done.code == 124:  # whoever brought the command in hung, and was ended
+        group.kill_jobs()
+    if late.is_set():
+        return Completed(tuple(argv), 124, done.out, f"{done.err}\nended by tare: no answer within {limit_s:g} s")
+    return replace(done, argv=tuple(argv))
+
+
+def with_oom_note(ended: Exit, before: int | None, after: int | None) -> Exit:
+    """The same ending, with a line about memory if the kernel's counter rose."""
+    if after is None or after <= (before or 0):
+        return ended
+    times = after - (before or 0)
+    note = f"{OOM_NOTE} ({'once' if times == 1 else f'{times} times'}).\n"
+    return replace(ended, err=f"{ended.err.rstrip()}\n{note}".lstrip(), oom_killed=True)
+
+
+# Each file gets our pid, then the job takes our place. The shell's own variables must not reach it: the
+# environment of a job is the same on every platform, to the byte.
+_ENTER = (
+    'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; '
+    'exec /usr/bin/env -u PWD -u OLDPWD -u SHLVL -u _ "$@"'
+)
+
+
+class GroupPlatform(limits.Limits):
+    """Runs jobs on the host itself, in a control group of their own: counted and limited as in a container."""
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        found = limits.limit_obstacles(host, self)
+        if self.asked() and not found and not _may_make_groups(host):
+            found.append(
+                obstacle(
+                    "needs.root",
+                    "a limit on bare metal needs a control group, and we may not make one here: run as root, "
+                    "or leave the limits away.",
+                )
+            )
+        return found
+
+    def make(self, host: Host, site: Site) -> InnerHost:
+        with ExitStack() as stack:
+            folders = self._group(host, site.name, stack)
+            if not folders:
+                stack.callback(orphans.kill_all, host, site.name)
+            return GroupHost(host, site.name, Group(host, folders), stack.pop_all())
+
+    def _group(self, host: Host, name: str, stack: ExitStack) -> dict[str, str]:
+        """The group's folders; none where we have no rights and no limit was asked for."""
+        if not _may_make_groups(host):
+            if self.asked():
+                raise ObstacleError("bare metal cannot be limited here.", self.obstacles(host))
+            return {}
+        folders = tree.make(host, name)
+        stack.callback(tree.remove, host, folders)
+        limits.apply(host, self, folders)
+        limits.check_held(host, self, folders)
+        return folders
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        folders = tree.own_folders(host, name)
+        if folders:
+            tree.remove(host, folders)
+        orphans.kill_all(host, name)
+
+
+def _may_make_groups(host: Host) -> bool:
+    """Whether every hierarchy can be written to; asking changes nothing."""
+    points = sorted({mount.point for key, mount in tree.hierarchies(host).items() if not key.startswith("name=")})
+    script = 'for folder do [ -w "$folder" ] || exit 1; done'
+    return bool(points) and host.run(["sh", "-c", script, "may", *points]).code == 0
+
+
+class GroupHost:
+    """A host, with everything that is started here inside one control group."""
+
+    def __init__(self, host: Host, name: str, group: Group, made: ExitStack) -> None:
+        self.name = name
+        self.clock = host.clock
+        self.python = host.python
+        self.facts = facts_of(host)
+        self.guest_clock = clock_inside(host)
+        self.shares_workdir = shares_workdir(host)
+        self.phases: dict[str, float] = {}  # none: nothing of it takes long
+        self._host = host
+        self._group = group
+        self._made = made
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        done = self._host.run([*self._entry(), *argv], limit_s=limit_s, stdin=stdin)
+        return replace(done, argv=tuple(argv))
+
+    def spawn(self, job: Job) -> Process:
+        before = self._group.oom_kills()
+        env = {**job.env, orphans.VARIABLE: self.name}
+        inner = self._host.spawn(replace(job, argv=(*self._entry(), *job.argv), env=env))
+        return GroupProcess(inner, self._group, before)
+
+    def _entry(self) -> tuple[str, ...]:
+        """What goes before a command so that it starts inside the group."""
+        if not self._group.folders:
+            return ()
+        files = dict.fromkeys(f"{folder}/cgroup.procs" for folder in self._group.folders.values())
+        return ("/bin/sh", "-c", _ENTER, "tare", *files, "--")
+
+    def read(self, path: PurePath | str) -> str:
+        return self._host.read(path)
+
+    def write(self, path: PurePath | str, text: str) -> None:
+        self._host.write(path, text)
+
+    def scope(self) -> Scope:
+        if not self._group.folders:
+            return self._host.scope()
+        return Scope(cgroups=self._group.folders)
+
+    def close(self) -> None:
+        self._made.close()

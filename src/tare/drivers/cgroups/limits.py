@@ -1,0 +1,356 @@
+"""How much of the device a place may use: fields of every platform, and the cgroup files that hold them.
+
+Which cores a place gets: asked for as a number of cores, pinned or left to the scheduler, resolved on the device.
+
+Vanilla (`pin: false`) is what `docker run --cpus 4` gives: a quota, and the scheduler picks among all cores of the
+machine. Pinned (`pin: true`) is a cpuset: as many cores, always the same ones.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
+
+from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_validator, model_validator
+
+from tare.base.errors import ControlNotHeld, ObstacleError
+from tare.base.host import Host, InnerHost, LocalHost, Site
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import SizeBytes, core_text, cores
+from tare.drivers import name_leases
+from tare.drivers.cgroups.tree import hierarchies, locate, offered
+from tare.parts.protocols import Platform
+
+_CPUS = "/sys/devices/system/cpu"
+_NODES = "/sys/devices/system/node"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """What a study asks for, before it is known which machine it is."""
+
+    cores: int | None = None
+    pin: bool = False
+    numa: int | None = None
+    leave_idle: int = 0
+
+    def is_set(self) -> bool:
+        return self != PlacementRequest()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The same on one machine: a quota in cores, a set of cores, a set of memory nodes; None where there is none."""
+
+    quota: float | None
+    cpuset: str | None
+    mems: str | None
+
+
+def online(host: Host) -> list[int]:
+    """The cores that are online; none where the kernel does not say."""
+    try:
+        return cores(host.read(f"{_CPUS}/online"))
+    except (OSError, ValueError):
+        return []
+
+
+def obstacles(host: Host, request: PlacementRequest) -> list[Ruling]:
+    """Why the request cannot be met on this machine."""
+    there = online(host)
+    if not request.is_set():
+        return []
+    if not there:
+        return [obstacle("needs.kernel", "the kernel does not report which cores are online, so none can be chosen.")]
+    found = []
+    if request.numa is not None:
+        node = node_cores(host, request.numa)
+        if not node:
+            found.append(
+                obstacle(
+                    "needs.cores", f"`numa: {request.numa}`: this machine has no such memory node with cores online."
+                )
+            )
+        there = [core for core in there if core in node]
+    left = len(there) - request.leave_idle
+    if left < 1:
+        found.append(obstacle("needs.cores", f"`leave_idle: {request.leave_idle}` leaves no core of {len(there)}."))
+    elif request.cores is not None and request.cores > left:
+        found.append(
+            obstacle(
+                "needs.cores", f"`cores: {request.cores}` asks for more than the {left} that are there to be used."
+            )
+        )
+    return found
+
+
+def resolved(host: Host, request: PlacementRequest) -> Placement:
+    """The quota and the cores by which this machine meets the request."""
+    if found := obstacles(host, request):
+        raise ObstacleError("this placement cannot be had here.", found)
+    usable = by_nearness(host, online(host) if request.numa is None else node_cores(host, request.numa))
+    usable = usable[: len(usable) - request.leave_idle]
+    chosen = usable[: request.cores] if request.pin else usable
+    narrowed = request.pin or request.leave_idle > 0 or request.numa is not None
+    return Placement(
+        quota=float(request.cores) if request.cores is not None and not request.pin else None,
+        cpuset=core_text(chosen) if narrowed else None,
+        mems=None if request.numa is None else str(request.numa),
+    )
+
+
+def node_cores(host: Host, node: int) -> list[int]:
+    """The online cores of a memory node."""
+    try:
+        return [core for core in cores(host.read(f"{_NODES}/node{node}/cpulist")) if core in online(host)]
+    except (OSError, ValueError):
+        return []
+
+
+def by_nearness(host: Host, among: Iterable[int]) -> list[int]:
+    """Cores in the order in which they are given out: one memory node after the other, second threads last in each."""
+    nodes = _node_of(host)
+    return sorted(among, key=lambda core: (nodes.get(core, 0), _is_second_thread(host, core), core))
+
+
+def _node_of(host: Host) -> dict[int, int]:
+    try:
+        nodes = cores(host.read(f"{_NODES}/online"))
+    except (OSError, ValueError):
+        return {}
+    return {core: node for node in nodes for core in node_cores(host, node)}
+
+
+def _is_second_thread(host: Host, core: int) -> bool:
+    try:
+        siblings = cores(host.read(f"{_CPUS}/cpu{core}/topology/thread_siblings_list"))
+    except (OSError, ValueError):
+        return False
+    return bool(siblings) and core != siblings[0]
+
+
+def placement_facts(host: Host, quota: float | None, cpuset: str | None) -> dict[str, Any]:
+    """What a record says of a place's cores: how many it may use, and the container-to-host core ratio (CHR)."""
+    there = online(host)
+    if not there:
+        return {}
+    pinned: Sequence[int] = cores(cpuset) if cpuset else there
+    usable = min(float(len(pinned)), quota if quota is not None else float(len(pinned)))
+    return {"usable_cores": usable, "host_cores": len(there), "chr": usable / len(there)}
+
+
+PERIOD_US = 100_000
+_LEAST_MEMORY_BYTES = 6 << 20  # docker refuses less; and no interpreter starts in it
+_LARGEST_PAGE_BYTES = 1 << 16  # the kernel rounds a memory limit down to whole pages
+
+
+class Limits(Platform):
+    """What a platform may be given less of."""
+
+    quota: Annotated[float, Field(ge=0.01, allow_inf_nan=False)] | None = None
+    """CPU time in cores: 1.5 is one and a half cores' worth in each period of 0.1 s; more is throttled."""
+
+    cpuset: str | None = None
+    """The cores that may be used, like 0-1 or 0,2: pinned to them."""
+
+    memory: Annotated[SizeBytes, Field(ge=_LEAST_MEMORY_BYTES)] | None = None
+    """Memory limit, like 2 GiB; swap is not given beyond it."""
+
+    cores: PositiveInt | None = None
+    """How many cores it may use. Vanilla: a quota, and the scheduler picks the cores; with `pin`, always the same."""
+
+    pin: bool = False
+    """Pin it to the cores it may use: a cpuset instead of a quota."""
+
+    numa: NonNegativeInt | None = None
+    """Only cores and memory of this node."""
+
+    leave_idle: NonNegativeInt = 0
+    """So many cores of the device are left to others."""
+
+    _mems: str | None = PrivateAttr(None)  # memory nodes, once the device is known
+
+    @model_validator(mode="after")
+    def _said_once(self) -> Self:
+        if self._placement_request().is_set() and (
+            self.cpuset is not None or (self.quota is not None and self.cores is not None)
+        ):
+            raise ValueError(
+                "say which cores in one way: a `cpuset` (and a `quota`), or `cores` with `pin`, `numa`, `leave_idle`"
+            )
+        return self
+
+    @field_validator("cpuset", mode="before")
+    @classmethod
+    def _ranges(cls, value: object) -> object:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if isinstance(value, str) and not cores(value):
+            raise ValueError(f"{value!r} names no core; write them like '0-1' or '0,2'")
+        return value
+
+    def _placement_request(self) -> PlacementRequest:
+        return PlacementRequest(self.cores, self.pin, self.numa, self.leave_idle)
+
+    def open(self, host: Host, site: Site) -> InnerHost:
+        """Make the place on the cores that this very device has for it."""
+        if isinstance(host, LocalHost):
+            name_leases.acquire(site.name)
+        placed = self.placed(host)
+        place = placed.make(host, site)
+        held = placed.in_force()
+        place.facts.update(placement_facts(host, held.quota, held.cpuset))
+        return place
+
+    def in_force(self) -> Self:
+        """The same with those limits only that the place really has: a platform may switch some of them off."""
+        return self
+
+    @abstractmethod
+    def make(self, host: Host, site: Site) -> InnerHost:
+        """Make the place; `quota` and `cpuset` are what the device is to hold. Otherwise as `Platform.open`."""
+
+    def placed(self, host: Host) -> Self:
+        """The same with the quota and the cores that meet `cores`, `pin`, `numa` and `leave_idle` on this device."""
+        if not self._placement_request().is_set():
+            return self
+        found = resolved(host, self._placement_request())
+        quota = self.quota if found.quota is None else found.quota
+        copy = self.model_copy(update={"quota": quota, "cpuset": found.cpuset})
+        copy._mems = found.mems
+        return copy
+
+    @property
+    def mems(self) -> str | None:
+        """The memory nodes that may be used; None for all."""
+        return self._mems
+
+    def asked(self) -> bool:
+        """Whether any limit was asked for."""
+        plain = self.quota is not None or self.cpuset is not None or self.memory is not None
+        return plain or self._placement_request().is_set()
+
+    def quota_us(self) -> int | None:
+        """CPU time in each period of `PERIOD_US`."""
+        return None if self.quota is None else round(self.quota * PERIOD_US)
+
+
+_CONTROLLERS = {"quota": "cpu", "cpuset": "cpuset", "memory": "memory"}
+
+
+def limit_obstacles(host: Host, limits: Limits) -> list[Ruling]:
+    """Why a limit cannot be held here. A limit that is quietly not there would make every number a lie."""
+    have = offered(host) if limits.asked() else set()
+    stopped = obstacles(host, limits._placement_request())
+    if stopped:
+        return stopped
+    limits = limits.placed(host)
+    stopped = [
+        obstacle(
+            "needs.cgroup",
+            f"`{field}` needs the cgroup controller {controller!r}, and this kernel offers none "
+            f"(here: {', '.join(sorted(have)) or 'no control groups'}).",
+        )
+        for field, controller in _CONTROLLERS.items()
+        if getattr(limits, field) is not None and controller not in have
+    ]
+    if limits.cpuset is not None and (missing := set(cores(limits.cpuset)) - set(online(host))):
+        stopped.append(
+            obstacle("needs.cores", f"`cpuset: {limits.cpuset}` names cores that are not online: {sorted(missing)}.")
+        )
+    return stopped
+
+
+def swap_is_counted(host: Host) -> bool:
+    """Whether memory and swap can be limited together: version 1 may be booted without."""
+    memory = hierarchies(host).get("memory")
+    if memory is None:
+        return True
+    try:
+        host.read(f"{memory.point}/memory.memsw.limit_in_bytes")
+    except OSError:
+        return False
+    return True
+
+
+class Knob(NamedTuple):
+    """One cgroup file and what it is to hold."""
+
+    controller: str
+    path: str
+    text: str
+    optional: bool = False  # swap is not accounted for on every machine; without it there is no swap to limit
+
+
+def knobs(host: Host, limits: Limits, folders: Mapping[str, str]) -> list[Knob]:
+    """The files to write for these limits, in the order in which the kernel takes them."""
+    made: list[Knob] = []
+    for field, controller in _CONTROLLERS.items():
+        if getattr(limits, field) is None:
+            continue
+        found = locate(host, folders, controller)
+        if found is None:
+            raise ControlNotHeld(field, asked=getattr(limits, field), found="no such controller in this group")
+        files = _FILES[field, found.version](limits)
+        made += [Knob(controller, f"{found.folder}/{file}", text, optional) for file, text, optional in files]
+    return made
+
+
+def _cpuset_files(limits: Limits) -> list[tuple[str, str, bool]]:
+    mems = [] if limits.mems is None else [("cpuset.mems", limits.mems, False)]
+    return [*mems, ("cpuset.cpus", str(limits.cpuset), False)]
+
+
+_Files: TypeAlias = Callable[[Limits], list[tuple[str, str, bool]]]
+_FILES: dict[tuple[str, int], _Files] = {
+    ("quota", 1): lambda limits: [
+        ("cpu.cfs_period_us", str(PERIOD_US), False),
+        ("cpu.cfs_quota_us", str(limits.quota_us()), False),
+    ],
+    ("quota", 2): lambda limits: [("cpu.max", f"{limits.quota_us()} {PERIOD_US}", False)],
+    ("cpuset", 1): _cpuset_files,
+    ("cpuset", 2): _cpuset_files,
+    ("memory", 1): lambda limits: [
+        ("memory.limit_in_bytes", str(limits.memory), False),
+        ("memory.memsw.limit_in_bytes", str(limits.memory), True),
+    ],
+    ("memory", 2): lambda limits: [
+        ("memory.max", str(limits.memory), False),
+        ("memory.swap.max", "0", True),
+    ],
+}
+
+
+def apply(host: Host, limits: Limits, folders: Mapping[str, str]) -> None:
+    """Write the limits into a group of ours."""
+    for knob in knobs(host, limits, folders):
+        try:
+            host.write(knob.path, knob.text)
+        except FileNotFoundError:
+            if not knob.optional:
+                raise ControlNotHeld(knob.path, asked=knob.text, found="no such file") from None
+        except OSError as error:
+            raise ControlNotHeld(knob.path, asked=knob.text, found=error.strerror or error) from error
+
+
+def check_held(host: Host, limits: Limits, folders: Mapping[str, str]) -> None:
+    """Read every limit back, whoever set it: an engine may drop one with no more than a warning."""
+    for knob in knobs(host, limits, folders):
+        try:
+            found = host.read(knob.path).strip()
+        except FileNotFoundError:
+            if knob.optional:
+                continue
+            raise ControlNotHeld(knob.path, asked=knob.text, found="no such file") from None
+        if not _same(knob, found):
+            raise ControlNotHeld(knob.path, asked=knob.text, found=found)
+
+
+def _same(knob: Knob, found: str) -> bool:
+    if knob.controller == "cpuset":
+        return bool(found) and cores(found) == cores(knob.text)
+    if knob.controller == "memory" and found.isdigit() and knob.text.isdigit():
+        return 0 <= int(knob.text) - int(found) < _LARGEST_PAGE_BYTES
+    return found.split() == knob.text.split()

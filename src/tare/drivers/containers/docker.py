@@ -1,0 +1,281 @@
+"""A command inside a running Docker container, by the engine's exec interface."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import socket
+import tarfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.base.errors import ObstacleError, TrialError
+from tare.base.host import OUTPUT_LIMIT_BYTES, Exit, Host, Reaching
+from tare.drivers.cgroups.job import Group, with_oom_note
+from tare.drivers.containers.engine import errors
+from tare.drivers.containers.hostroot import OWN, Top
+
+_STDERR = 2
+_LOOK_EVERY_S = 0.2
+_GRACE_S = 5.0
+_LINGER_S = 2.0
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A running container: whom to ask, what for, and where its processes are seen."""
+
+    api: Any  # the SDK's low-level client
+    container: str
+    host: Host
+    group: Group
+
+
+class ExecProcess:
+    """A job in a container. Its output comes as frames on one connection and is taken apart here."""
+
+    def __init__(
+        self,
+        inside: Inside,
+        argv: Sequence[str],
+        *,
+        env: Sequence[str],
+        cwd: str = "/",
+        stdin: str = "",
+        clocked: bool = False,
+    ) -> None:
+        self._inside = inside
+        self._clocked = clocked
+        if isinstance(inside.host, Reaching):
+            inside.host.lay_out(clocked=clocked)
+        self._oom_kills_before = inside.group.oom_kills()
+        self._start_ns = inside.host.clock.now_ns()
+        with errors(f"run {argv[0]} in the container"):
+            made = inside.api.exec_create(
+                inside.container, list(argv), stdin=bool(stdin), environment=list(env), workdir=cwd
+            )
+            self._id = made["Id"]
+            self._line = inside.api.exec_start(self._id, socket=True)
+        self._frames = _Frames(self._line)
+        if stdin:
+            _send(self._line, stdin.encode())
+
+    def wait(self, limit_s: float) -> Exit:
+        timed_out = not self._ended_within(limit_s)
+        if timed_out:
+            self.kill()
+        out, err = self._frames.texts()
+        ended = Exit(
+            code=self._code(),
+            seconds=(self._inside.host.clock.now_ns() - self._start_ns) / 1e9,
+            out=out,
+            err=err,
+            timed_out=timed_out,
+            truncated=self._frames.truncated,
+        )
+        noted = with_oom_note(ended, self._oom_kills_before, self._inside.group.oom_kills())
+        if isinstance(self._inside.host, Reaching):
+            self._inside.host.bring_home(clocked=self._clocked)
+        return noted
+
+    def kill(self) -> None:
+        """End every job in the container; if that does not help, the container itself."""
+        self._inside.group.kill_jobs()
+        if not self._frames.ended_within(_GRACE_S):
+            with errors("kill the container"):
+                self._inside.api.kill(self._inside.container)
+            self._frames.ended_within(_GRACE_S)
+
+    def _ended_within(self, limit_s: float) -> bool:
+        """Whether the command ended: its output did, or its process is gone and a child of it holds the output."""
+        clock = self._inside.host.clock
+        deadline_ns = clock.now_ns() + round(limit_s * 1e9)
+        pid: int | None = None
+        while not self._frames.ended_within(min(_LOOK_EVERY_S, max(0.0, (deadline_ns - clock.now_ns()) / 1e9))):
+            if clock.now_ns() >= deadline_ns:
+                return False
+            pid = pid or self._pid()
+            if pid is not None and not self._inside.group.alive(pid):
+                return True
+        return True
+
+    def _pid(self) -> int | None:
+        with errors("look at a command in the container"):
+            return self._inside.api.exec_inspect(self._id).get("Pid") or None
+
+    def _code(self) -> int:
+        """The engine notes the code a moment after the output has ended."""
+        clock = self._inside.host.clock
+        deadline_ns = clock.now_ns() + round(_GRACE_S * 1e9)
+        while True:
+            with errors("say how a command ended"):
+                seen = self._inside.api.exec_inspect(self._id)
+            if not seen["Running"] and seen["ExitCode"] is not None:
+                return int(seen["ExitCode"])
+            if clock.now_ns() >= deadline_ns:
+                raise TrialError("the Docker engine does not say how a command ended; it may have been restarted.")
+            clock.sleep_until(clock.now_ns() + 5_000_000)
+
+
+class _Frames:
+    """Takes frames off a connection in the background; keeps the first `OUTPUT_LIMIT_BYTES` of each stream."""
+
+    def __init__(self, line: Any) -> None:
+        self.truncated = False
+        self._line = line
+        self._out, self._err = bytearray(), bytearray()
+        self._thread = threading.Thread(target=self._take, daemon=True)
+        self._thread.start()
+
+    def _take(self) -> None:
+        from docker.utils.socket import frames_iter
+
+        with contextlib.suppress(OSError, ValueError):  # the engine went away; `_code` will say so
+            for stream, chunk in frames_iter(self._line, tty=False):
+                kept = self._err if stream == _STDERR else self._out
+                room = OUTPUT_LIMIT_BYTES - len(kept)
+                kept += chunk[:room]
+                self.truncated |= len(chunk) > room
+
+    def ended_within(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def texts(self) -> tuple[str, str]:
+        """Standard output and error. What a left-over child still holds open is not waited for."""
+        plain = _socket(self._line)
+        if not self.ended_within(_LINGER_S):
+            with contextlib.suppress(OSError):
+                plain.shutdown(socket.SHUT_RDWR)
+            self.ended_within(_GRACE_S)
+        self._line.close()
+        plain.close()
+        return bytes(self._out).decode("utf-8", "replace"), bytes(self._err).decode("utf-8", "replace")
+
+
+def _socket(line: Any) -> Any:
+    """The socket itself: the SDK hands out a file object around it, which does not close it."""
+    return getattr(line, "_sock", line)
+
+
+def _send(line: Any, data: bytes) -> None:
+    """Write to the command and close that direction; one that does not read all of it is no error."""
+    plain = _socket(line)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        plain.sendall(data)
+        plain.shutdown(socket.SHUT_WR)
+
+
+def environment(env: Mapping[str, str], present: Iterable[str] = ()) -> list[str]:
+    """`env` and nothing else: a name without a value takes away what the container would add."""
+    return [*(f"{name}={value}" for name, value in env.items()), *(name for name in present if name not in env)]
+
+
+_SKELETON = "tare/skeleton"
+_BUILT = "tare/built"
+
+
+def skeleton_tar(tops: Iterable[Top]) -> bytes:
+    """A few empty folders and links with the names of the host's: the same bytes for the same names."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        for top in (*tops, *(Top(name) for name in OWN)):
+            entry = tarfile.TarInfo(top.name)
+            entry.type = tarfile.SYMTYPE if top.link else tarfile.DIRTYPE
+            entry.linkname = top.link
+            entry.mode = 0o1777 if top.name == "tmp" else 0o755
+            tar.addfile(entry)
+    return data.getvalue()
+
+
+def skeleton(client: Any, tops: Iterable[Top]) -> str:
+    """The id of the skeleton image; made once an engine."""
+    data = skeleton_tar(tops)
+    tag = hashlib.sha256(data).hexdigest()[:16]
+    with errors("make the skeleton image"):
+        if (known := _id(client, f"{_SKELETON}:{tag}")) is None:
+            client.api.import_image_from_data(data, repository=_SKELETON, tag=tag)
+            known = _id(client, f"{_SKELETON}:{tag}")
+    if known is None:
+        raise TrialError("the Docker engine took the skeleton image but does not have it.")
+    return known
+
+
+def _id(client: Any, name: str) -> str | None:
+    from docker.errors import ImageNotFound
+
+    try:
+        return str(client.api.inspect_image(name)["Id"])
+    except ImageNotFound:
+        return None
+
+
+def missing(client: Any, name: str) -> bool:
+    """Whether the engine does not have this image."""
+    with errors(f"look for the image {name}"):
+        return _id(client, name) is None
+
+
+def pinned(client: Any, name: str) -> str:
+    """The id behind a name now. The container is made from the id: a tag may move between two trials."""
+    with errors(f"look for the image {name}"):
+        known = _id(client, name)
+    if known is None:
+        raise ObstacleError(f"the engine has no image {name}; `docker pull {name}` brings it. tare fetches nothing.")
+    return known
+
+
+def image_environment(client: Any, image: str) -> dict[str, str]:
+    """The variables that an image sets for whatever runs in it."""
+    with errors("look into the image"):
+        listed = client.api.inspect_image(image)["Config"]["Env"] or []
+    return dict(entry.partition("=")[::2] for entry in listed)
+
+
+def built(client: Any, dockerfile: Path) -> str:
+    """The id of the image that a Dockerfile describes; built without a network, and again only when a file changed."""
+    tag = f"{_BUILT}:{_context_hash(dockerfile)}"
+    with errors(f"build {dockerfile}"):
+        if (known := _id(client, tag)) is not None:
+            return known
+        _build(client, dockerfile, tag)
+        known = _id(client, tag)
+    if known is None:
+        raise TrialError(f"{dockerfile} was built, but the engine does not have {tag}.")
+    return known
+
+
+def _build(client: Any, dockerfile: Path, tag: str) -> None:
+    said: list[str] = []
+    steps = client.api.build(
+        path=str(dockerfile.parent.resolve()),
+        dockerfile=dockerfile.name,
+        tag=tag,
+        network_mode="none",
+        rm=True,
+        forcerm=True,
+        decode=True,
+    )
+    for step in steps:
+        said.append(step.get("stream", ""))
+        if "error" in step:
+            tail = "".join(said)[-1500:].strip()
+            raise ObstacleError(f"{dockerfile} cannot be built (no network in a build): {step['error']}\n{tail}")
+
+
+def _context_hash(dockerfile: Path) -> str:
+    """Changes when the Dockerfile or any file beside it does."""
+    digest = hashlib.sha256(dockerfile.read_bytes())
+    for line in _context_lines(dockerfile.parent):
+        digest.update(line.encode())
+    return digest.hexdigest()[:16]
+
+
+def _context_lines(context: Path) -> Iterator[str]:
+    for path in sorted(context.rglob("*")):
+        seen = path.lstat()
+        yield f"{path.relative_to(context)}\0{seen.st_mode}\0{seen.st_size}\0{seen.st_mtime_ns}\n"

@@ -1,0 +1,309 @@
+"""The configuration of a container as the OCI runtime specification writes it: plain data from plain data."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from tare.base.errors import TrialError
+from tare.base.host import Completed, Host, InnerHost, Job, Process, Site
+from tare.base.processes import Identity, identity, is_root
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
+from tare.drivers.cgroups.limits import PERIOD_US, Limits
+from tare.drivers.cgroups.tree import PARENT, PIDS_LIMIT
+from tare.drivers.containers import hostroot, isolation
+from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers.isolation import USUAL
+from tare.drivers.containers.place import Container, ContainerPlace
+from tare.drivers.nvidia.devices import GpuFile, oci_devices, oci_rules
+from tare.drivers.places import Phases
+from tare.parts.protocols import Json, Leftover
+
+SLEEPER = ("sleep", "2147483647")  # keeps the place open; the jobs come by exec
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_QUIET = ["nosuid", "noexec", "nodev"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Everything that differs from one bundle to the next."""
+
+    name: str
+    rootfs: str
+    user: Identity
+    limits: Limits
+    binds: Sequence[Bind]
+    shm_bytes: int
+    swap_is_counted: bool = True
+    layers: Collection[str] = USUAL
+    seccomp: Json | None = None
+    writable: bool = False
+    gpus: Sequence[GpuFile] = ()
+    held: Collection[str] = ()  # the runner's own capabilities, for a container that keeps them
+
+
+def bundle_config(bundle: Bundle) -> dict[str, Json]:
+    """config.json of a long-lived container with its root, and with the layers that were asked for."""
+    return {
+        "ociVersion": "1.0.2",
+        **({"hostname": "tare"} if "uts" in bundle.layers else {}),
+        "process": process(bundle, SLEEPER, {"PATH": PATH}, "/"),
+        "root": {"path": bundle.rootfs, "readonly": not bundle.writable},
+        "mounts": [*_own_mounts(bundle.shm_bytes), *(_bind(bind) for bind in bundle.binds)],
+        "linux": {
+            "cgroupsPath": f"/{PARENT}/{bundle.name}",
+            "resources": _resources(bundle),
+            "devices": oci_devices(bundle.gpus),
+            **isolation.linux(bundle.layers),
+            **({} if bundle.seccomp is None else {"seccomp": bundle.seccomp}),
+        },
+    }
+
+
+def process(bundle: Bundle, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> dict[str, Json]:
+    """One process inside: this environment and no other, and the rights that the layers leave it."""
+    return {
+        "terminal": False,
+        "user": {"uid": bundle.user.uid, "gid": bundle.user.gid},
+        "args": list(argv),
+        "env": [f"{name}={value}" for name, value in env.items()],
+        "cwd": cwd,
+        **isolation.process(bundle.layers, bundle.held),
+    }
+
+
+def _own_mounts(shm_bytes: int) -> list[dict[str, Json]]:
+    """What every container has of its own. No cgroup mount: on a hybrid machine runc refuses it."""
+    return [
+        _mount("/proc", "proc", _QUIET),
+        _mount("/dev", "tmpfs", ["nosuid", "strictatime", "mode=755", "size=65536k"]),
+        _mount("/dev/pts", "devpts", ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]),
+        _mount("/dev/mqueue", "mqueue", _QUIET),
+        _mount("/dev/shm", "tmpfs", [*_QUIET, "mode=1777", f"size={shm_bytes}"]),
+        _mount("/sys", "sysfs", [*_QUIET, "ro"]),
+        _mount("/run", "tmpfs", [*_QUIET, "mode=755", "size=65536k"]),
+        # As on the device, a program may be run from /tmp: compilers of kernels put theirs there.
+        _mount("/tmp", "tmpfs", ["nosuid", "nodev", "mode=1777"]),
+    ]
+
+
+def _mount(destination: str, kind: str, options: list[str]) -> dict[str, Json]:
+    return {"destination": destination, "type": kind, "source": kind, "options": options}
+
+
+def _bind(bind: Bind) -> dict[str, Json]:
+    # Not recursive: the read-only flag does not reach what is mounted further down.
+    options = ["bind", "rw" if bind.writable else "ro", "rprivate"]
+    return {"destination": bind.target, "type": "bind", "source": bind.source, "options": options}
+
+
+def _resources(bundle: Bundle) -> dict[str, Json]:
+    limits = bundle.limits
+    resources: dict[str, Json] = {"devices": [{"allow": False, "access": "rwm"}, *oci_rules(bundle.gpus)]}
+    if "pids" in bundle.layers:
+        resources["pids"] = {"limit": PIDS_LIMIT}
+    cpu: dict[str, Json] = {}
+    if limits.quota is not None:
+        cpu |= {"quota": limits.quota_us(), "period": PERIOD_US}
+    if limits.cpuset is not None:
+        cpu |= {"cpus": limits.cpuset}
+    if limits.mems is not None:
+        cpu |= {"mems": limits.mems}
+    if cpu:
+        resources["cpu"] = cpu
+    if limits.memory is not None:
+        # What OCI calls swap is memory and swap together: the same number means no swap.
+        resources["memory"] = {"limit": limits.memory} | ({"swap": limits.memory} if bundle.swap_is_counted else {})
+    return resources
+
+
+STATE = "/run/tare"
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The program that runs bundles, and how it is called."""
+
+    program: str
+    package: str
+    flags: tuple[str, ...] = ()
+
+    own_root: bool = False  # each container has a state folder of its own: the runtime takes a name for any longer one
+    path: str = ""  # of the program, once it was looked up
+
+    @property
+    def state(self) -> str:
+        """The folder that holds one folder a container, called by its name."""
+        return f"{STATE}/{self.program}"
+
+    def root(self, name: str) -> str:
+        """The state folder that a container's calls name."""
+        return f"{self.state}/{name}" if self.own_root else self.state
+
+    def argv(self, name: str) -> tuple[str, ...]:
+        """How every call about this container begins."""
+        return (self.path or self.program, "--root", self.root(name), *self.flags)
+
+    def found(self, host: Host) -> Runtime:
+        """The same with the program's whole path: jobs come in with a PATH of their own, which may not lead to it."""
+        return replace(self, path=host.run(["sh", "-c", 'command -v -- "$1"', "found", self.program]).out.strip())
+
+
+class OciContainer(Container):
+    """What every runtime shares: the overlay of the host's root, the bundle, and how commands come in."""
+
+    @classmethod
+    @abstractmethod
+    def runtime(cls) -> Runtime: ...
+
+    def own_runtime(self) -> Runtime:
+        """The runtime as this very container calls it."""
+        return self.runtime()
+
+    @abstractmethod
+    def bundle(self, host: Host, site: Site, rootfs: str, user: Identity) -> Bundle: ...
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        stopped, program = limits.limit_obstacles(host, self), self.runtime().program
+        if host.run([program, "--version"]).code != 0:
+            how = f"`apt-get install {self.runtime().package}` (or your system's way)"
+            stopped.append(obstacle("needs.program", f"{program} is not installed here: {how} brings it."))
+        if not is_root(host):
+            stopped.append(
+                obstacle(
+                    "needs.root",
+                    f"{program} needs root here, to mount the container's root and to make its control group.",
+                )
+            )
+        if self.image is not None and host.run(["test", "-d", self.image]).code != 0:
+            stopped.append(
+                obstacle("needs.image", f"no folder {self.image}: here `image` is an unpacked root file system.")
+            )
+        return stopped
+
+    def here(self, host: Host) -> dict[str, Json]:
+        reported = host.run([self.runtime().program, "--version"]).out.split("\n")[0]
+        return {"version": reported.rpartition(" ")[2]}
+
+    def make(self, host: Host, site: Site) -> InnerHost:
+        with ExitStack() as stack:
+            stack.callback(tree.remove, host, tree.own_folders(host, site.name))
+            phases = Phases(host.clock)
+            with phases.timed("open.root"):
+                rootfs = hostroot.overlay(host, site, stack, lower=self.image or "/")
+            bundle = rootfs.removesuffix("/root")
+            user = identity(host)
+            made = self.bundle(host, site, rootfs, user)
+            config = bundle_config(made)
+            _make_file(host, f"{bundle}/config.json", json.dumps(config))
+            with phases.timed("open.start"):
+                pid = _start(host, self.own_runtime(), site.name, bundle, stack)
+            folders = tree.folders_of_pid(host, pid)
+            limits.check_held(host, made.limits, folders)
+            place = self.place(host, site.name, Group(host, folders, pid), bundle, made)
+            if self.image is not None:
+                place.find_python(self.python)
+            return place.keep(stack.pop_all(), phases)
+
+    def place(self, host: Host, name: str, group: Group, bundle: str, made: Bundle) -> RuntimePlace:
+        """What is opened: the container that runs."""
+        return RuntimePlace(host, name, group, bundle, made, self.own_runtime().found(host))
+
+    def binds(self, host: Host, site: Site) -> list[hostroot.Bind]:
+        return hostroot.binds(host, site) if self.image is None else hostroot.image_binds(site)
+
+    @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        state = cls.runtime().state
+        found = host.run(["find", state, "-mindepth", "1", "-maxdepth", "1", "-type", "d", "-printf", "%f\\n"])
+        return [Leftover(name, f"the {cls.runtime().program} container {name}") for name in found.out.splitlines()]
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        delete(host, cls.runtime(), name)
+        hostroot.remove_overlay(host, name)
+        tree.remove(host, tree.own_folders(host, name))
+
+
+def _make_file(host: Host, path: str, text: str) -> None:
+    """A new file; `Host.write` never makes one."""
+    host.run(["dd", f"of={path}", "status=none"], stdin=text).checked()
+
+
+def _start(host: Host, runtime: Runtime, name: str, bundle: str, stack: ExitStack) -> int:
+    """Start the container; its first process would hold our pipes open, so that it gets files instead."""
+    stack.callback(delete, host, runtime, name)
+    script = 'log=$1; shift; exec "$@" < /dev/null > "$log" 2>&1'
+    start = [*runtime.argv(name), "run", "--detach", "--bundle", bundle, "--pid-file", f"{bundle}/pid", name]
+    host.run(["mkdir", "-p", "-m", "0700", "--", runtime.root(name)]).checked()
+    done = host.run(["sh", "-c", script, "start", f"{bundle}/log", *start])
+    if done.code != 0:
+        reported = _text(host, f"{bundle}/log") or done.err.strip()
+        raise TrialError(f"{runtime.program} could not start the container {name}: {reported[-2000:]}")
+    return int(host.read(f"{bundle}/pid"))
+
+
+def _text(host: Host, path: str) -> str:
+    try:
+        return host.read(path).strip()
+    except OSError:
+        return ""
+
+
+def delete(host: Host, runtime: Runtime, name: str) -> None:
+    """Kill and remove; with --force, one that is not there is no error."""
+    tree.empty(host, tree.own_folders(host, name))  # runc itself looks only ten times a second
+    done = host.run([*runtime.argv(name), "delete", "--force", name])
+    if done.code not in (0, 127):  # 127: without the program there is no container of its either
+        reported = done.err.strip()
+        raise TrialError(
+            f"{runtime.program} could not remove the container {name}: {reported}\nRun `tare device restore`."
+        )
+    if runtime.own_root:
+        host.run(["rm", "-rf", "--one-file-system", "--", runtime.root(name)]).checked()
+
+
+class RuntimePlace(ContainerPlace):
+    """A running container; each command comes in by the runtime's `exec`, with an environment of its own."""
+
+    def __init__(self, host: Host, name: str, group: Group, bundle: str, made: Bundle, runtime: Runtime) -> None:
+        super().__init__(host, name, group)
+        self.facts |= {"root": "overlay", "isolation": list(made.layers)}
+        self.facts |= {"gpu_files": len(made.gpus)} if made.gpus else {}
+        self._bundle = bundle
+        self._made_of = made
+        self._runtime = runtime
+        self._numbers = itertools.count()
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        command = self._exec(next(self._numbers), argv, {"PATH": PATH}, "/")
+        return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)
+
+    def spawn(self, job: Job) -> Process:
+        number, before = next(self._numbers), self._group.oom_kills()
+        command = self._exec(number, job.argv, {**job.env, orphans.VARIABLE: self.name}, job.cwd)
+        inner = self._host.spawn(Job(tuple(command), env={"PATH": PATH}))
+        return GroupProcess(inner, self._group, before, lambda: _number_in(self._host, self._pid_file(number)))
+
+    def _exec(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
+        """The whole process is in a file: on the command line its environment could be read by anyone."""
+        file = f"{self._bundle}/process-{number}.json"
+        _make_file(self._host, file, json.dumps(process(self._made_of, argv, env, cwd)))
+        begun = [*self._runtime.argv(self.name), "exec", "--process", file]
+        return [*begun, "--pid-file", self._pid_file(number), self.name]
+
+    def _pid_file(self, number: int) -> str:
+        return f"{self._bundle}/process-{number}.pid"
+
+
+def _number_in(host: Host, path: str) -> int | None:
+    """The number in a file; None while it is not there or not written yet."""
+    text = _text(host, path)
+    return int(text) if text.isdigit() else None

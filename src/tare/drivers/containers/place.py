@@ -1,0 +1,162 @@
+"""What every container platform has in common: its fields, and the host that an opened container is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import PurePath
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from tare.base.errors import TrialError
+from tare.base.host import (
+    OUTPUT_LIMIT_BYTES,
+    Completed,
+    Host,
+    Job,
+    LocalHost,
+    Process,
+    Scope,
+    clock_inside,
+    facts_of,
+    shares_workdir,
+)
+from tare.base.processes import Owner, boot_id
+from tare.base.units import SizeBytes
+from tare.drivers.cgroups.job import Group
+from tare.drivers.cgroups.limits import Limits
+from tare.drivers.places import Phases
+from tare.parts.protocols import Leftover
+
+LABEL = "tare.run"  # the name of the site that a container was made for
+# As on the device, a program may be run from /tmp: compilers of kernels put theirs there.
+TMPFS = {"/tmp": "rw,nosuid,nodev,exec,mode=1777", "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k"}
+_OWNER, _BOOT = "tare.owner", "tare.boot"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_NO_SUCH_FILE = 66
+_MUST_EXIST = f'[ -e "$1" ] || exit {_NO_SUCH_FILE}'
+
+
+class Container(Limits):
+    """The software inside a container, either the host's own or an image's, and its shared memory."""
+
+    extra_s: ClassVar[float] = 1.0
+
+    rootfs: Literal["host"] | None = "host"
+    """host: the host's own root file system, read-only under an overlay, so that both sides run the same software."""
+
+    image: str | None = None
+    """An image instead of the host's root."""
+
+    python: str = "python3"
+    """The interpreter inside an image; with `rootfs: host` it is the host's own."""
+
+    shm: SizeBytes = 1 << 30
+    """Size of /dev/shm inside, where data loader workers pass their batches; 1 GiB by default."""
+
+    gpu: bool | None = None
+    """Hand the NVIDIA GPUs on: by default all that there are, to an image the driver too, by NVIDIA's runtime."""
+
+    writable: bool = False
+    """Let the workload write to its root: to the overlay's upper layer, which goes with the container."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _image_instead_of_rootfs(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and "rootfs" not in fields and cls._names_image(fields):
+            return {**fields, "rootfs": None}
+        return fields
+
+    @model_validator(mode="after")
+    def _one_root(self) -> Container:
+        if (self.rootfs is None) != self._names_image(self.__dict__):
+            raise ValueError("a container has one root: either `rootfs: host`, or an image (then leave `rootfs` away)")
+        return self
+
+    @classmethod
+    def _names_image(cls, fields: Mapping[str, Any]) -> bool:
+        return any(fields.get(name) is not None for name in ("image", "dockerfile"))
+
+
+def labels(site: str) -> dict[str, str]:
+    """What a container of an engine is found by after a crash."""
+    return {LABEL: site, _OWNER: str(Owner.me()), _BOOT: boot_id()}
+
+
+def leftover(engine: str, identity: str, found: Mapping[str, str]) -> Leftover:
+    """A container with our label, as an engine lists it."""
+    what = f"the {engine} container {identity[:12]}"
+    return Leftover(found[LABEL], what, found.get(_OWNER, ""), found.get(_BOOT, ""))
+
+
+class ContainerPlace(ABC):
+    """Inside a container: a host where even files are read and written by commands that run there."""
+
+    def __init__(self, host: Host, name: str, group: Group) -> None:
+        self.name = name
+        self.clock = host.clock
+        self.python = host.python
+        self.facts = facts_of(host)  # what a record should say about this place
+        self.guest_clock = clock_inside(host)
+        self.shares_workdir = shares_workdir(host)
+        self.phases = Phases(host.clock)
+        self._host = host
+        self._group = group
+        self._made = ExitStack()
+
+    def keep(self, made: ExitStack, phases: Mapping[str, float]) -> Self:
+        """From here on, closing the place removes what was made for it; `phases` is what making it took."""
+        self._made = made
+        self.phases.update(phases)
+        return self
+
+    def find_python(self, python: str) -> None:
+        """Take the interpreter of an image: where it lies there, since a job comes with a PATH of the host's."""
+        done = self.run(["sh", "-c", 'command -v -- "$1"', "find", python])
+        if done.code != 0 or not done.out.startswith("/"):
+            raise TrialError(
+                f"the image has no interpreter {python!r} that a shell finds: {done.err.strip() or 'nothing found'}\n"
+                "tare times a job from inside, with Python 3.6 or newer; name the image's with `python: /path/to/it`."
+            )
+        self.python = done.out.strip()
+
+    @abstractmethod
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed: ...
+
+    @abstractmethod
+    def spawn(self, job: Job) -> Process: ...
+
+    def read(self, path: PurePath | str) -> str:
+        done = self.run(["sh", "-c", f'{_MUST_EXIST}; exec cat -- "$1"', "read", str(path)])
+        _check(path, done)
+        if len(done.out) >= OUTPUT_LIMIT_BYTES:
+            raise TrialError(f"{path} in {self.name} is too long to be read whole.")
+        return done.out
+
+    def write(self, path: PurePath | str, text: str) -> None:
+        _check(path, self.run(["sh", "-c", f'{_MUST_EXIST}; cat > "$1"', "write", str(path)], stdin=text))
+
+    def scope(self) -> Scope:
+        return seen_from_device(self._host, Scope(pid=self._group.keeper, cgroups=self._group.folders))
+
+    def close(self) -> None:
+        with self.phases.timed("close.remove"):
+            self._made.close()
+
+
+def _check(path: PurePath | str, done: Completed) -> None:
+    if done.code == _NO_SUCH_FILE:
+        raise FileNotFoundError(str(path))
+    if done.code != 0:
+        raise OSError(f"{path}: {done.err.strip()}")
+
+
+def seen_from_device(host: Host, inner: Scope) -> Scope:
+    """`inner`, if `host` runs on the device's own kernel; a guest's pids mean nothing on the device."""
+    try:
+        same = host.read(_BOOT_ID) == LocalHost().read(_BOOT_ID)
+    except OSError:
+        same = False
+    return inner if same else host.scope()

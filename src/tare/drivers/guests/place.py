@@ -1,0 +1,337 @@
+"""Inside a virtual machine: a host whose commands, files and time come over the line to the guest's agent.
+
+A folder that the device and a guest keep alike: pushed before a command, pulled after it.
+
+Inside it lies in the guest's own memory, since marks are written through a mapping in the timed loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Self, TypeAlias
+
+from tare.base.errors import TrialError
+from tare.base.host import Completed, Exit, Host, Job, Process, Scope, Site
+from tare.drivers.cgroups import orphans
+from tare.drivers.cgroups.job import with_oom_note
+from tare.drivers.containers.oci import PATH
+from tare.drivers.guests.channel import Frame, GuestClock, GuestGone, GuestSilent, Link, checked, sight
+from tare.drivers.guests.relay import relayed
+from tare.drivers.places import Phases
+from tare.parts.protocols import Json
+
+_CHUNK_BYTES = 4 << 20
+_MOST_BYTES = 1 << 30  # a job that leaves more in its workdir must not fill the device's memory
+_Looks: TypeAlias = tuple[int, int, int]  # mode, size, time of the last change
+
+
+class Workdir:
+    """One such folder. Only folders and plain files travel; a link on it stays where it is."""
+
+    def __init__(self, link: Link, folder: Path) -> None:
+        self.folder = folder
+        self._link = link
+        self._known: dict[str, _Looks] = {}
+        self._lock = threading.Lock()
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        link.ask("workdir", path=str(folder), mode=mode)
+
+    def holds(self, path: str) -> bool:
+        return PurePosixPath(path).is_relative_to(self.folder)
+
+    def know(self, below: str) -> None:
+        """Take it that what is below here is there already, the same."""
+        found = _scan(self.folder)
+        self._known |= {name: looks for name, looks in found.items() if PurePosixPath(name).is_relative_to(below)}
+
+    def push(self) -> None:
+        """Send what is new or changed on the device."""
+        with self._lock:
+            scanned = _scan(self.folder)
+            changed = {name: looks for name, looks in scanned.items() if self._known.get(name) != looks}
+            # All are on their way before the first answer is waited for: an emulated guest answers slowly.
+            requested = [number for name, looks in changed.items() for number in self._send(name, looks)]
+            for number in requested:
+                self._link.answer(number)
+            self._known |= changed
+
+    def pull(self) -> None:
+        """Fetch what is new or changed in the guest, and remove what is gone there."""
+        with self._lock:
+            reported = self._link.ask("changes", workdir=str(self.folder)).header
+            total = sum(int(each["size"]) for each in reported["changed"])
+            if total > _MOST_BYTES:
+                raise TrialError(f"the job left {total} bytes in its workdir {self.folder}; {_MOST_BYTES} is the most.")
+            for each in reported["changed"]:
+                self._fetch(str(each["name"]), int(each["mode"]), int(each["size"]), folder=bool(each["folder"]))
+            for name in reported["gone"]:
+                self._remove(str(name))
+
+    def _send(self, name: str, looks: _Looks) -> Iterator[int]:
+        mode, size, _ = looks
+        common: dict[str, Any] = {"workdir": str(self.folder), "name": name, "mode": stat.S_IMODE(mode)}
+        if stat.S_ISDIR(mode):
+            yield self._link.begin("put", folder=True, **common)
+            return
+        with (self.folder / name).open("rb") as file:
+            for at in range(0, max(size, 1), _CHUNK_BYTES):
+                yield self._link.begin("put", file.read(_CHUNK_BYTES), at=at, **common)
+
+    def _fetch(self, name: str, mode: int, size: int, *, folder: bool) -> None:
+        path = self._inside(name)
+        if folder:
+            path.mkdir(exist_ok=True)
+        else:
+            # Nobody but us makes files here, and we make no links: O_NOFOLLOW is the second lock on that door.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+                for at in range(0, size, _CHUNK_BYTES):
+                    part = min(_CHUNK_BYTES, size - at)
+                    file.write(self._link.ask("get", workdir=str(self.folder), name=name, at=at, size=part).data)
+        path.chmod(mode & 0o777)
+        self._known[name] = _looks(path)
+
+    def _remove(self, name: str) -> None:
+        path = self._inside(name)
+        self._known.pop(name, None)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    def _inside(self, name: str) -> Path:
+        """A name that the guest said, as a path of ours; one that leads out of the workdir is refused."""
+        parts = PurePosixPath(name).parts
+        if not parts or name.startswith("/") or ".." in parts:
+            raise TrialError(f"the guest named a file outside of its workdir: {name!r}.")
+        return self.folder.joinpath(*parts)
+
+
+def _scan(folder: Path) -> dict[str, _Looks]:
+    """Folders before what is in them."""
+    found: dict[str, _Looks] = {}
+    for root, folders, files in os.walk(folder):
+        for name in sorted([*folders, *files]):
+            path = Path(root, name)
+            looks = _looks(path)
+            if stat.S_ISDIR(looks[0]) or stat.S_ISREG(looks[0]):
+                found[str(path.relative_to(folder))] = looks
+    return found
+
+
+def _looks(path: Path) -> _Looks:
+    seen = path.lstat()
+    is_folder = stat.S_ISDIR(seen.st_mode)
+    return seen.st_mode, 0 if is_folder else seen.st_size, 0 if is_folder else seen.st_mtime_ns
+
+
+_ENV = {"PATH": PATH, "HOME": "/root"}  # of short commands; a job brings its own
+_DIES_WITHIN_S = 15.0
+_CLOSES_WITHIN_S = 15.0
+
+
+class GuestPlace:
+    """A running guest. Its clock is the device's, as for every host; `guest_clock` moves what was marked inside."""
+
+    def __init__(
+        self, host: Host, name: str, link: Link, scope: Scope, last_words: Callable[[], str], *, folder: Path
+    ) -> None:
+        self.name = name
+        self.clock = host.clock
+        self.python = host.python
+        self.facts: dict[str, Json] = {}
+        self.phases = Phases(host.clock)
+        self.guest_clock = GuestClock()
+        self.shares_workdir = False  # what is written on it comes home when a command has ended
+        self._env = _ENV
+        self._link = link
+        self._scope = scope
+        self._last_words = last_words
+        self._folder = folder  # on the device, the machine's own
+        self._workdirs: list[Workdir] = []
+        self._made = ExitStack()
+
+    def keep(self, made: ExitStack) -> Self:
+        """From here on, closing the place removes what was made for it."""
+        self._made = made
+        return self
+
+    def prepare_workdir(self, site: Site) -> None:
+        """Folders for what may be written: scratch space of the guest's own, and workdirs that are kept alike."""
+        with self._alive("make folders"):
+            self._link.ask("workdir", path=str(site.scratch), mode=0o700)
+            self._workdirs = [Workdir(self._link, folder) for folder in site.writes]
+        self._push()
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        self.lay_out(clocked=False)
+        ended = self._start(argv, self._env, "/", stdin.encode()).wait(limit_s)
+        if ended.timed_out:
+            return Completed(tuple(argv), 124, ended.out, f"{ended.err}\nended by tare: no answer within {limit_s:g} s")
+        return Completed(tuple(argv), ended.code, ended.out, ended.err)
+
+    def spawn(self, job: Job) -> Process:
+        self.lay_out(clocked=True)
+        return self._start(job.argv, {**job.env, orphans.VARIABLE: self.name}, job.cwd, b"", clocked=True)
+
+    def read(self, path: PurePath | str) -> str:
+        self._push(path)
+        with self._alive(f"read {path}"):
+            return _here(path, lambda: self._link.ask("read", path=str(path)).data).decode("utf-8", "replace")
+
+    def write(self, path: PurePath | str, text: str) -> None:
+        with self._alive(f"write {path}"):
+            _here(path, lambda: self._link.ask("write", text.encode(), path=str(path)))
+        self.pull(path)
+
+    def scope(self) -> Scope:
+        return self._scope
+
+    def reach(self, path: str) -> AbstractContextManager[str]:
+        return relayed(self._link, path, self._folder)
+
+    def lay_out(self, *, clocked: bool) -> None:
+        self._push()
+        if clocked:
+            self.look_at_clock()
+
+    def bring_home(self, *, clocked: bool) -> None:
+        if clocked:
+            self.look_at_clock()
+        self.pull()
+
+    def close(self) -> None:
+        with self.phases.timed("close.stop"):
+            self._made.close()
+
+    def look_at_clock(self) -> None:
+        """Compare the guest's clock with the device's."""
+        with self._alive("tell its time"):
+            self.guest_clock.add(sight(self.clock.now_ns, lambda: int(self._link.ask("clock").header["ns"])))
+
+    def pull(self, path: PurePath | str | None = None) -> None:
+        """Bring home what was written in the workdirs, or on the one that holds `path`."""
+        with self._alive("hand over its workdir"):
+            for workdir in self._workdirs:
+                if path is None or workdir.holds(str(path)):
+                    workdir.pull()
+
+    def _push(self, path: PurePath | str | None = None) -> None:
+        with self._alive("take its workdir"):
+            for workdir in self._workdirs:
+                if path is None or workdir.holds(str(path)):
+                    workdir.push()
+
+    def _start(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, stdin: bytes, *, clocked: bool = False
+    ) -> GuestProcess:
+        start_ns = self.clock.now_ns()
+        number = self._link.begin("spawn", stdin, argv=list(argv), env=dict(env), cwd=cwd)
+        return GuestProcess(self, self._link, number, start_ns, clocked=clocked)
+
+    @contextmanager
+    def _alive(self, doing: str) -> Iterator[None]:
+        """A guest that has ended, or does not answer, as an error with its last words."""
+        try:
+            yield
+        except (GuestGone, GuestSilent) as error:
+            raise self.lost(doing, error) from error
+
+    def lost(self, doing: str, error: Exception) -> TrialError:
+        ending = "has ended" if isinstance(error, GuestGone) else f"does not answer ({error})"
+        return TrialError(
+            f"the virtual machine {self.name} {ending} and could not {doing}.\n{self._last_words()}".rstrip()
+        )
+
+
+class GuestProcess:
+    """A job in a guest; it is timed on the device, from the question to the news of its end."""
+
+    def __init__(self, place: GuestPlace, link: Link, number: int, start_ns: int, *, clocked: bool) -> None:
+        self._place = place
+        self._link = link
+        self._number = number
+        self._start_ns = start_ns
+        self._clocked = clocked
+        self._streams = {"out": bytearray(), "err": bytearray()}
+        self._ooms_before: int | None = None
+        self._exit: Exit | None = None
+
+    def wait(self, limit_s: float) -> Exit:
+        if self._exit is None:
+            self._exit = self._waited(limit_s)
+            self._link.forget(self._number)
+        return self._exit
+
+    def kill(self) -> None:
+        with self._place._alive("end a job"):
+            self._link.ask("kill", job=self._number, within_s=_DIES_WITHIN_S)
+
+    def _waited(self, limit_s: float) -> Exit:
+        timed_out = False
+        try:
+            try:
+                ended = self._until("ended", limit_s)
+            except GuestSilent:
+                timed_out = True
+                self.kill()
+                ended = self._until("ended", _DIES_WITHIN_S)
+            end_ns = self._place.clock.now_ns()
+            closed = self._until("closed", _CLOSES_WITHIN_S)
+        except (GuestGone, GuestSilent) as error:
+            raise self._place.lost("finish the job", error) from error
+        self._place.bring_home(clocked=self._clocked)
+        seen = Exit(
+            code=int(ended.header["ended"]),
+            seconds=(end_ns - self._start_ns) / 1e9,
+            out=_text(self._streams["out"]),
+            err=_text(self._streams["err"]),
+            timed_out=timed_out,
+            truncated=bool(closed.header["truncated"]),
+        )
+        return with_oom_note(seen, self._ooms_before, ended.header.get("oom_kills"))
+
+    def _until(self, word: str, within_s: float) -> Frame:
+        """The answer that has this word; output and other news on the way are kept."""
+        end_s = time.monotonic() + within_s
+        while True:
+            frame = checked(self._link.next(self._number, end_s - time.monotonic()))
+            if word in frame.header:
+                return frame
+            if "stream" in frame.header:
+                self._streams[str(frame.header["stream"])] += frame.data
+            else:
+                self._ooms_before = frame.header.get("oom_kills")
+
+
+def _text(data: bytearray) -> str:
+    return bytes(data).decode("utf-8", "replace")
+
+
+def _here(path: PurePath | str, ask: Callable[[], object]) -> bytes:
+    """What was asked for; the guest's errors are the ones that a file of the device would give."""
+    try:
+        answer = ask()
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            raise FileNotFoundError(str(path)) from error
+        raise OSError(error.errno, f"{path}: {error.strerror}") from error
+    return answer if isinstance(answer, bytes) else b""
+
+
+def tail(path: Path, lines: int) -> str:
+    """The last lines of a console; nothing where there is none."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return ""
+    kept = [line.strip() for line in text.splitlines() if line.strip()]
+    return "\n".join(kept[-lines:])

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: the management library, and device files."""

@@ -1,0 +1,300 @@
+"""The modes that a Jetson itself knows, by `nvpmodel -q` and `nvpmodel -m`.
+
+The mode outlives a reboot, so it is put back after one too. Not run on hardware here (docs/how-to/power-modes.md).
+
+NVIDIA's `jetson_clocks`: fixes all clocks at their limits, also those that no configuration names.
+
+What it changed is known only to itself, so it is asked to store that first; the file is kept until it is put back.
+
+Commands that turn knobs in their own time: one that a killed run left behind may still be writing.
+
+Whoever holds the device's lock knows that no such command is about to start: until a child of the dead run has become
+that command, it holds the lock itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tare.base.errors import BusyError, ControlNotHeld, TareError
+from tare.base.files import state_dir
+from tare.base.host import Completed, Host, LocalHost
+from tare.base.processes import boot_id
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.power import hotplug
+from tare.drivers.power.backend import PowerRequest, Settings, WithoutClocks, known
+from tare.drivers.power.board import board
+from tare.drivers.power.hotplug import online
+from tare.drivers.power.nvpmodel import Conf, PowerModel
+
+COMMAND = "nvpmodel"
+STATUS = "/var/lib/nvpmodel/status"  # where nvpmodel itself keeps the mode over a reboot
+KEY = "nvpmodel.mode"
+LIMIT_S = 15.0
+_TIMED_OUT = 124
+_NOT_THERE = 127
+_PMODE = re.compile(r"pmode:0*(\d+)")
+
+
+class NamedMode(WithoutClocks):
+    """The number of the board's mode."""
+
+    name = "nvpmodel"
+    rank = 10
+
+    def offers(self, host: Host) -> frozenset[str]:
+        try:
+            conf = board(host)
+        except TareError:
+            return frozenset()
+        return frozenset({"mode"}) if conf and conf.models else frozenset()
+
+    def obstacles(self, host: Host, request: PowerRequest) -> list[Ruling]:
+        conf = board(host)
+        if conf is None or request.mode is None:
+            return []
+        model = conf.model(request.mode)
+        if model is None:
+            here = ", ".join(f"{one.name} ({one.id})" for one in conf.models)
+            return [obstacle("needs.value", f"this board has no mode {request.mode!r}; its modes are {here}.")]
+        if host.run(["which", COMMAND], limit_s=5).code != 0:
+            return [
+                obstacle(
+                    "needs.program",
+                    f"`{COMMAND}` is not on this board, so that its modes cannot be set; "
+                    "name cores and clocks instead.",
+                )
+            ]
+        stopped = [obstacle("needs.reboot", _reboot(model))] if needs_reboot(host, conf, model) else []
+        if isinstance(host, LocalHost) and os.geteuid() != 0:
+            stopped.append(obstacle("needs.root", "changing the board's mode needs root."))
+        return stopped
+
+    def target(self, host: Host, request: PowerRequest) -> Settings:
+        model = _model(host, request)
+        return {} if model is None else {KEY: str(model.id)}
+
+    def read(self, host: Host, request: PowerRequest) -> Settings:
+        return {} if _model(host, request) is None else {KEY: current(host)}
+
+    def write(self, host: Host, settings: Mapping[str, str]) -> None:
+        conf = board(host)
+        known(self.name, settings, [KEY])
+        model = conf.model(settings[KEY]) if conf else None
+        if model is None:
+            raise TareError(f"nvpmodel: this board has no mode {settings[KEY]!r}")
+        if current(host) == settings[KEY]:
+            return
+        if (now := online(host)) - {core for core, on in model.cores().items() if on}:
+            hotplug.keep(host, now)
+        _set(host, model)
+
+    def values(self, host: Host) -> dict[str, Sequence[Any]]:
+        conf = board(host)
+        return {"mode": [model.name for model in conf.models]} if conf else {}
+
+
+BACKEND = NamedMode()
+
+
+def with_cores(host: Host, request: PowerRequest) -> PowerRequest:
+    """The request with the cores that the board's mode leaves online, unless it says how many itself."""
+    model = _model(host, request)
+    if model is None or request.cores is not None or not model.cores():
+        return request
+    on = [core for core, is_on in sorted(model.cores().items()) if is_on]
+    return PowerRequest(**{name: getattr(request, name) for name in request.asked()} | {"online": tuple(on)})
+
+
+def current(host: Host) -> str:
+    """The number of the mode now. An nvpmodel that hangs has written it down all the same."""
+    requested = host.run([COMMAND, "-q"], limit_s=LIMIT_S)
+    numbers = [line.strip() for line in requested.out.splitlines() if line.strip().isdecimal()]
+    if requested.code == 0 and numbers:
+        return str(int(numbers[-1]))
+    try:
+        kept = _PMODE.search(host.read(STATUS))
+    except OSError:
+        kept = None
+    if kept is None:
+        reported = (requested.err or requested.out).strip() or "it said nothing"
+        raise TareError(f"`{COMMAND} -q` does not say which mode the board is in: {reported}")
+    return kept[1]
+
+
+def needs_reboot(host: Host, conf: Conf, model: PowerModel) -> bool:
+    """Whether the mode gates other parts of the chip than are gated now: that is done at boot only."""
+    for value in model.values:
+        param = conf.params.get(value.param)
+        path = param.files.get(value.key) if param and value.param.endswith("POWER_GATING") else None
+        try:
+            if path and int(host.read(path).strip(), 0) != int(value.text, 0):
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
+
+
+def _model(host: Host, request: PowerRequest) -> PowerModel | None:
+    conf = board(host)
+    return conf.model(request.mode) if conf and request.mode is not None else None
+
+
+def _reboot(model: PowerModel) -> str:
+    return (
+        f"the mode {model.name} needs a reboot, and a study does not reboot the board: "
+        f"`sudo nvpmodel -m {model.id}`, answer yes, then run this again for that mode alone."
+    )
+
+
+def _set(host: Host, model: PowerModel) -> None:
+    """Its question whether to reboot finds nobody who answers, and is taken for what it is."""
+    done = host.run([COMMAND, "-m", str(model.id)], limit_s=LIMIT_S)
+    reported = f"{done.out}\n{done.err}"
+    if "reboot" in reported.lower():
+        raise ControlNotHeld("power_mode", asked=model.name, found=f"that it needs a reboot: {_reboot(model)[:-1]}")
+    if done.code == _TIMED_OUT:
+        raise ControlNotHeld("power_mode", asked=model.name, found=f"nothing: nvpmodel did not end in {LIMIT_S:g} s")
+    if done.code == _NOT_THERE or done.code != 0:
+        raise ControlNotHeld("power_mode", asked=model.name, found=reported.strip().splitlines()[-1:] or "nothing")
+    if (now := current(host)) != str(model.id):
+        raise ControlNotHeld("power_mode", asked=f"{model.name} ({model.id})", found=f"mode {now}")
+
+
+JETSON_CLOCKS = "jetson_clocks"
+ON, AS_FOUND = "on", "as found"
+JETSON_CLOCKS_LIMIT_S = 20.0
+_PAIR = re.compile(r"(\w+)=(\S+)")
+_CORE = re.compile(r"(cpu\d+):")
+
+
+def is_there(host: Host) -> bool:
+    """Whether the board has the command."""
+    return host.run(["which", JETSON_CLOCKS], limit_s=5).code == 0
+
+
+def standing() -> str:
+    """Whether it was switched on by us and is so still, as far as our own note says."""
+    return ON if _stored().exists() else AS_FOUND
+
+
+def put(host: Host, state: str) -> None:
+    """Store and switch on, or put back what was stored; nothing where it stands so already."""
+    if state not in (ON, AS_FOUND):
+        raise TareError(f"{JETSON_CLOCKS}: {state!r} is neither {ON!r} nor {AS_FOUND!r}")
+    if state == standing():
+        return
+    if state == AS_FOUND:
+        _answered(host, "--restore", str(_stored()))
+        _stored().unlink()
+        return
+    _store(host)
+    _answered(host)
+    shown = show(host)
+    if shown.get("EMC", {}).get("FreqOverride") == "0":
+        raise ControlNotHeld(JETSON_CLOCKS, asked="a fixed memory clock", found="FreqOverride=0")
+
+
+def show(host: Host) -> dict[str, dict[str, str]]:
+    """`jetson_clocks --show` as data: `{"GPU": {"MinFreq": "114750000", …}, "cpu0": {…}, "EMC": {…}}`."""
+    return parse(_answered(host, "--show").out)
+
+
+def parse(text: str) -> dict[str, dict[str, str]]:
+    """The lines that speak of clocks; what is switched off, or not said by this release, is absent."""
+    found: dict[str, dict[str, str]] = {}
+    for line in text.splitlines():
+        head, _, _ = line.strip().partition(" ")
+        pairs = dict(_PAIR.findall(line.partition("IdleStates")[0]))
+        core = _CORE.match(head)
+        name = core[1] if core else head.rstrip(":")
+        if "MinFreq" in pairs and "MaxFreq" in pairs:
+            found[name] = pairs
+    return found
+
+
+def is_on(shown: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether every CPU and GPU clock stands still: its lower limit is its upper one."""
+    held = [one for name, one in shown.items() if name == "GPU" or name.startswith("cpu")]
+    return bool(held) and all(one["MinFreq"] == one["MaxFreq"] for one in held)
+
+
+def _store(host: Host) -> None:
+    path = _stored()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    draft.unlink(missing_ok=True)  # it asks before it overwrites
+    _answered(host, "--store", str(draft))
+    if not draft.exists() or not draft.stat().st_size:
+        raise ControlNotHeld(JETSON_CLOCKS, asked=f"its settings in {draft}", found="no such file")
+    descriptor = os.open(draft, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    draft.replace(path)
+
+
+def _stored() -> Path:
+    """Of this boot only: a reboot has put everything back."""
+    return state_dir() / f"jetson_clocks.{boot_id()}.conf"
+
+
+def _answered(host: Host, *arguments: str) -> Completed:
+    """Run it with nothing to read and a deadline."""
+    done = host.run([JETSON_CLOCKS, *arguments], limit_s=JETSON_CLOCKS_LIMIT_S)
+    if done.code != 0:
+        reported = (done.err or done.out).strip().splitlines()[-1:] or ["it said nothing"]
+        raise ControlNotHeld(f"{JETSON_CLOCKS} {' '.join(arguments)}".strip(), asked="an answer", found=reported[0])
+    return done
+
+
+NAMES = frozenset({COMMAND, JETSON_CLOCKS})
+PATIENCE_S = LIMIT_S + JETSON_CLOCKS_LIMIT_S  # what a run itself would have waited
+_AGAIN_S = 0.05
+_PROC = Path("/proc")
+
+
+class Running(NamedTuple):
+    """Such a command, at work."""
+
+    pid: int
+    line: str
+
+
+def running() -> list[Running]:
+    """Every one on this device, whoever started it: it is all the same to the knobs."""
+    return [found for folder in _PROC.glob("[0-9]*") if (found := _look(folder)) is not None]
+
+
+def await_end(limit_s: float = PATIENCE_S) -> list[str]:
+    """Wait until none runs; says what was waited for."""
+    began_s = time.monotonic()
+    waited: dict[Running, None] = {}
+    while at_work := running():
+        waited |= dict.fromkeys(at_work)
+        if time.monotonic() - began_s > limit_s:
+            first = at_work[0]
+            raise BusyError(
+                f"`{first.line}` (pid {first.pid}) still runs after {limit_s:.0f} s, and may turn knobs yet: "
+                f"nothing was put back.\nWait until it ends, or stop it with `kill {first.pid}`; then try again."
+            )
+        time.sleep(_AGAIN_S)
+    return [f"`{each.line}` (pid {each.pid}) was still turning knobs; it was waited for." for each in waited]
+
+
+def _look(folder: Path) -> Running | None:
+    try:
+        words = (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return None
+    # The command itself, or an interpreter with the command as its script.
+    for place, word in enumerate(words[:2]):
+        if (name := word.rpartition("/")[2]) in NAMES:
+            return Running(int(folder.name), " ".join([name, *words[place + 1 :]])[:80])
+    return None

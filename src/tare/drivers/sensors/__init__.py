@@ -1,0 +1,1 @@
+"""Sensors of a board, and meters beside it."""

@@ -1,0 +1,1 @@
+"""Media, data sets on them, and what the page cache holds of those."""

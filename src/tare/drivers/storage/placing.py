@@ -1,0 +1,285 @@
+"""A data set on another medium, under its own path: a copy there, bound over the folder that the workload reads.
+
+So every platform and every program finds it where it always was. A copy carries the name of the path that it is for,
+and a mount is ours if what it shows has the name that belongs to the place where it is.
+
+A medium of our own: a file system in an image file behind a loop device, which can be throttled alone.
+
+All of it lies in one folder of the scratch folder, under one name: whoever finds a loop device or a mount on a file
+there knows whose it is (`tare device clean`, leftovers.py). There is one at a time: a run owns its device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tare.base.errors import TareError, TrialError
+from tare.base.files import state_dir
+from tare.base.host import Host
+from tare.base.mounts import Mount, holding, mounts
+from tare.drivers import name_leases
+from tare.drivers.storage.residency import open_files
+
+_LEAST_BYTES = 64 << 20  # so that a measured read does not go over the same blocks again and again
+_SPARE_INODES = 1024
+_INODE_BYTES = 256
+_GONE_WITHIN_S = 10.0
+_DELETED = " (deleted)"
+_FILLED_WITHIN_S = 3600.0
+
+
+def site(state: Path | None = None) -> str:
+    """The name that all of it goes by; runs with another state folder, which is rare but happens, have another."""
+    return f"tare-storage-{hashlib.sha256(str(state or state_dir()).encode()).hexdigest()[:8]}"
+
+
+def folder() -> Path:
+    return state_dir() / "scratch" / site()
+
+
+def image() -> Path:
+    return folder() / "medium.img"
+
+
+def point() -> Path:
+    """Where the file system is mounted, whole; what a workload reads are parts of it, bound over its own folders."""
+    return folder() / "medium"
+
+
+def pieces(host: Host) -> list[str]:
+    """What there is of it: the image (its folder is made first and goes last), the loop device, the mount."""
+    found = []
+    if host.run(["test", "-e", str(folder())]).code == 0:
+        found.append("image")
+    if device(host) is not None:
+        found.append("loop")
+    if _is_mounted(host):
+        found.append("mount")
+    return found
+
+
+def device(host: Host) -> str | None:
+    """The loop device that shows the image."""
+    return next(_devices(host), None)
+
+
+def _devices(host: Host) -> Iterator[str]:
+    """Those that show it; not one that was let go of, which ends with the last mount namespace that holds a copy."""
+    listed = host.run(["losetup", "--list", "--noheadings", "--raw", "--output", "NAME,AUTOCLEAR,BACK-FILE"])
+    for line in listed.out.splitlines():
+        name, goes_by_itself, file = line.strip().split(" ", 2)
+        file = file.replace("\\x20", " ").strip()
+        let_go = goes_by_itself == "1" and file.endswith(_DELETED)
+        if file.removesuffix(_DELETED) == str(image()) and not let_go:
+            yield name
+
+
+def device_number(host: Host, device: str) -> str:
+    """`7:0`, as control groups name a block device."""
+    return host.read(f"/sys/block/{Path(device).name}/dev").strip()
+
+
+def facts(host: Host, device: str) -> dict[str, object]:
+    """How the device is set up, as it says itself."""
+    queue = f"/sys/block/{Path(device).name}"
+    return {
+        "device": device,
+        "direct_io": host.read(f"{queue}/loop/dio").strip() == "1",
+        "read_ahead_kib": int(host.read(f"{queue}/queue/read_ahead_kb")),
+    }
+
+
+def size_for(content_bytes: int, files: int, room_bytes: int) -> int:
+    """How large an image must be for so much content in so many files, and for what is written beside it."""
+    inodes = (files + _SPARE_INODES) * _INODE_BYTES
+    size = max(_LEAST_BYTES, round(1.03 * (content_bytes + inodes + room_bytes)) + (16 << 20))
+    return size + (-size) % (1 << 20)
+
+
+def make(host: Host, size_bytes: int, files: int, *, journal: bool, read_ahead_kib: int) -> str:
+    """Make it, empty and mounted to be filled; the loop device's name."""
+    name_leases.acquire(site())
+    host.run(["mkdir", "-p", "-m", "700", "--", str(folder())]).checked()
+    host.run(["mkdir", "-p", "--", str(point())]).checked()
+    reserved = host.run(["fallocate", "-l", str(size_bytes), "--", str(image())], limit_s=_FILLED_WITHIN_S)
+    if reserved.code != 0:
+        reported = (reserved.err or reserved.out).strip()
+        raise TrialError(
+            f"storage: no room for an image of {size_bytes / 2**20:.0f} MiB in {folder()}: {reported}\n"
+            "Make room there, or set TARE_STATE to a folder on a larger disk."
+        )
+    features = [] if journal else ["-O", "^has_journal"]
+    whole = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"  # or the kernel would go on making it during the trial
+    inodes = ["-N", str(files + _SPARE_INODES)]
+    command = ["mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", *features, *inodes, "-E", whole, str(image())]
+    host.run(command, limit_s=_FILLED_WITHIN_S).checked()
+    made = host.run(["losetup", "--find", "--show", "--direct-io=on", str(image())]).checked().out.strip()
+    host.write(f"/sys/block/{Path(made).name}/queue/read_ahead_kb", str(read_ahead_kib))
+    host.run(["mount", "-t", "ext4", "-o", "noatime", made, str(point())]).checked()
+    return made
+
+
+def shut(host: Host) -> None:
+    """It is full: from now on it is only read."""
+    host.run(["mount", "-o", "remount,ro", "--", str(point())]).checked()
+
+
+def remove(host: Host) -> None:
+    """Take all of it away, whatever there is.
+
+    A mount namespace that was made meanwhile, with private mounts, holds a copy of ours: then the loop device is let
+    go of, and the kernel removes it when that namespace ends. Nobody can reach it any more, and its file is gone.
+    """
+    while _is_mounted(host):
+        unmount(host, str(point()))
+    for name in list(_devices(host)):
+        host.run(["losetup", "--detach", name]).checked()
+    host.run(["rm", "-rf", "--one-file-system", "--", str(folder())]).checked()
+    deadline_ns = host.clock.now_ns() + round(_GONE_WITHIN_S * 1e9)
+    while (left := device(host)) is not None:
+        if host.clock.now_ns() >= deadline_ns:
+            raise TrialError(f"storage: the loop device {left} does not go: `losetup --detach {left}` says why.")
+        host.clock.sleep_until(host.clock.now_ns() + 20_000_000)
+
+
+def _is_mounted(host: Host) -> bool:
+    return any(mount.point == str(point()) for mount in mounts(host))
+
+
+def unmount(host: Host, where: str) -> None:
+    """It stays busy for a moment after the last process that used it; past the deadline it is only detached."""
+    deadline_ns = host.clock.now_ns() + round(_GONE_WITHIN_S * 1e9)
+    while host.run(["umount", "--", where]).code != 0:
+        if host.clock.now_ns() >= deadline_ns:
+            host.run(["umount", "-l", "--", where]).checked()
+            return
+        host.clock.sleep_until(host.clock.now_ns() + 20_000_000)
+
+
+KEPT = "tare-data"  # the folder on a real medium that copies are kept in
+NAME = re.compile(r"[A-Za-z0-9._-]{1,40}-[0-9a-f]{16}")
+_WITHOUT_OWNERS = ("vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk")  # cards often come with one of these
+_COPIED_WITHIN_S = 4 * 3600.0
+_TIME_IS_SAME_NS = 2_000_000_000  # FAT keeps times to two seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a copy takes: bytes in whole blocks, and so many files and folders."""
+
+    content_bytes: int
+    files: int
+
+
+def name_of(path: str, state: Path | None = None) -> str:
+    """The name of the copy that is for this path; another state folder's runs have other names."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", PurePosixPath(path).name)[:40] or "data"
+    digest = hashlib.sha256(f"{state or state_dir()}\0{path}".encode()).hexdigest()[:16]
+    return f"{plain}-{digest}"
+
+
+def is_ours(mount: Mount, state: Path | None = None) -> bool:
+    name = PurePosixPath(mount.root).name
+    return NAME.fullmatch(name) is not None and name == name_of(mount.point, state)
+
+
+def placed(host: Host) -> list[Mount]:
+    """What is bound over a data set now, by us."""
+    return [mount for mount in mounts(host) if is_ours(mount)]
+
+
+def displace(host: Host) -> None:
+    """Take every such mount away: the data sets are where they were."""
+    for mount in reversed(placed(host)):
+        unmount(host, mount.point)
+
+
+def bind(host: Host, copy: Path, over: Path, *, writable: bool) -> None:
+    """Show the copy in the place of the data set; read-only, so that nobody writes to what will be gone."""
+    host.run(["mount", "--bind", "--", str(copy), str(over)]).checked()
+    if not writable:
+        host.run(["mount", "-o", "remount,bind,ro", "--", str(over)]).checked()
+
+
+def outermost(paths: Iterable[Path]) -> list[Path]:
+    """The real paths, each once, without those that lie in another."""
+    real = sorted({path.resolve() for path in paths})
+    return [path for path in real if not any(path != other and path.is_relative_to(other) for other in real)]
+
+
+def size_of(path: Path) -> Size:
+    """What a copy of this file or folder takes on a file system with blocks of 4 KiB."""
+    entries = _entries(path)
+    blocks = sum(max(1, -(-entry.size // 4096)) for entry in entries.values())
+    return Size(blocks * 4096, len(entries))
+
+
+def copy(host: Host, source: Path, into: Path, *, owners: bool = True) -> None:
+    """Copy a file or folder to `into`, which is not there yet, and have it on the medium."""
+    keep = ["-a"] if owners else ["-rP", "--preserve=timestamps"]
+    done = host.run(["cp", *keep, "--reflink=never", "--", str(source), str(into)], limit_s=_COPIED_WITHIN_S)
+    if done.code != 0:
+        reported = (done.err or done.out).strip()[-500:]
+        raise TrialError(f"storage: {source} could not be copied to {into}: {reported}")
+    host.run(["touch", "--", str(into)]).checked()  # by this time it is told from the original, also inside a platform
+    host.run(["sync", "-f", "--", str(into)], limit_s=_COPIED_WITHIN_S).checked()
+
+
+def cool(copies: Iterable[Path]) -> None:
+    """Let what was just written leave the page cache: the first read of it is to come from the medium."""
+    for descriptor in open_files(copies):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def keep_copy(host: Host, source: Path, medium: Path) -> Path:
+    """A whole and current copy of the data set on a real medium; one that is there from before is used again."""
+    kept = medium / KEPT / name_of(str(source))
+    part = kept.with_name(f"{kept.name}.part")
+    if kept.exists() and _alike(source, kept):
+        return kept
+    host.run(["rm", "-rf", "--one-file-system", "--", str(kept), str(part)]).checked()
+    host.run(["mkdir", "-p", "--", str(kept.parent)]).checked()
+    holder = holding(mounts(host), str(medium.resolve()))
+    copy(host, source, part, owners=holder is None or holder.kind not in _WITHOUT_OWNERS)
+    host.run(["mv", "-T", "--", str(part), str(kept)]).checked()
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    size: int
+    mtime_ns: int
+
+
+def _entries(top: Path) -> dict[str, _Entry]:
+    """Everything under a path by its name there; the top itself is ''. Folders count as one block."""
+    found = {"": _entry(top)}
+    for folder, folders, files in os.walk(top, onerror=_complain):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            found[str(path.relative_to(top))] = _entry(path)
+    return found
+
+
+def _entry(path: Path) -> _Entry:
+    seen = path.lstat()
+    is_file = not path.is_dir() or path.is_symlink()
+    return _Entry(seen.st_size if is_file else 4096, seen.st_mtime_ns if is_file else 0)
+
+
+def _alike(source: Path, kept: Path) -> bool:
+    """Same names, sizes and times; the times of the tops differ, and those of folders say nothing of files."""
+    ours, theirs = _entries(source), _entries(kept)
+    return ours.keys() == theirs.keys() and all(
+        theirs[name].size == one.size and (name == "" or abs(theirs[name].mtime_ns - one.mtime_ns) <= _TIME_IS_SAME_NS)
+        for name, one in ours.items()
+    )
+
+
+def _complain(error: OSError) -> None:
+    raise TareError(f"storage: {error.filename} cannot be read: {error.strerror}.")

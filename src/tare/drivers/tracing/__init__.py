@@ -1,0 +1,1 @@
+"""The kernel's tracing: tracefs and perf."""

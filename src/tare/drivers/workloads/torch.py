@@ -1,0 +1,283 @@
+"""What every built-in PyTorch program shares: its fields, what keeps it from running here, and how its job is made.
+
+What a built-in workload takes, before anyone has run it: for plans, within a factor of two or three.
+
+The figures are of small machines: two Neoverse-N1 cores that others use too, and the GPU of a Jetson AGX Orin as S0
+has it (ResNet-18, batch 16: 50 ms a step).
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+
+from tare.base.host import Completed, Host, Job, facts_of
+from tare.base.near_name import unknown_name
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import PER_SECOND, parse_quantity
+from tare.drivers.places import SOURCE, Malloc, built_in_env, launched
+from tare.drivers.storage.folders import folder_obstacles, make_synthetic, synthetic_folder
+from tare.parts.protocols import Json, Workload
+from tare_inside import named
+
+_LOOK_FOR_TORCH = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 3)"
+_LOOK_FOR_OTHERS = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
+_LOOK_FOR_CUDA = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 3)"
+_ABSENT = 3  # the exit code by which the two for torch and CUDA say no
+_PACKAGES = {"PIL": "pillow"}  # what to install, where it is not called as it is imported
+
+
+class TorchWorkload(Workload):
+    """A program of ours in `tare_inside` that needs PyTorch."""
+
+    meets = "ready"
+
+    threads: PositiveInt | Literal["quota"] | None = None
+    """Threads of torch and OpenMP; their own choice (the machine's cores) by default; `quota`: as many as cores that
+    the platform may use."""
+    malloc: Malloc = "fixed"
+    """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where to compute."""
+    python: str | None = None
+    """The interpreter that has torch, if it is not the platform's own."""
+
+    def torch_obstacles(self, host: Host) -> list[Ruling]:
+        """Why the interpreter cannot run it: no PyTorch there, or one that sees no GPU."""
+        python = self.python or host.python
+        found = _without_torch(python, host.run([python, "-c", _LOOK_FOR_TORCH]), self.part_name())
+        if not found and self.device == "cuda":
+            found = _without_cuda(python, host.run([python, "-c", _LOOK_FOR_CUDA], limit_s=120))
+        return found
+
+    def module_obstacles(self, host: Host, modules: Sequence[str]) -> list[Ruling]:
+        """Which modules beside torch the interpreter lacks: `PIL`, where pictures are decoded."""
+        if not modules:
+            return []
+        python = self.python or host.python
+        requested = host.run([python, "-c", _LOOK_FOR_OTHERS, *modules])
+        missing = [_PACKAGES.get(name, name) for name in requested.out.split()] if requested.code == 0 else []
+        return [
+            obstacle(
+                "needs.module",
+                f"{python} has no {name}, which {self.part_name()} needs here: "
+                f"`{python} -m pip install {name}` puts it there.",
+            )
+            for name in missing
+        ]
+
+    def program(self, place: Host, workdir: Path, module: str, requested: Mapping[str, Json]) -> Job:
+        """The job that runs `tare_inside.<module>` with `asked` as its order, and where to leave what it finds."""
+        files = {name: str(workdir / f"{name}.json") for name in ("outcome", "fingerprint")}
+        threads = _cores_of(place) if self.threads == "quota" else self.threads
+        order = {**requested, **files, "threads": threads, "marks": str(workdir / "marks.bin")}
+        env = built_in_env(workdir, self.malloc)
+        if threads is not None:
+            env["OMP_NUM_THREADS"] = str(threads)  # some of torch's libraries do not ask torch
+        argv = (self.python or place.python, "-m", f"tare_inside.programs.{module}", json.dumps(order, sort_keys=True))
+        return Job(launched(place.python, workdir, argv), env, str(workdir))
+
+
+def _cores_of(place: Host) -> int | None:
+    """How many cores the place may use, in whole cores; None where that is not known."""
+    usable = facts_of(place).get("usable_cores")
+    return None if usable is None else max(1, math.ceil(usable))
+
+
+def _without_torch(python: str, requested: Completed, part: str) -> list[Ruling]:
+    if requested.code == 0:
+        return []
+    if requested.code == _ABSENT:
+        sentence = (
+            f"{python} has no PyTorch: `{python} -m pip install torch` puts it there, "
+            f"or name an interpreter that has it: `--python PATH`, or `python` of {part} in the study."
+        )
+        return [obstacle("needs.module", sentence)]
+    reported = (requested.err or requested.out).strip().splitlines()[-1:]
+    sentence = f"{python} could not be asked whether it has PyTorch{': ' + reported[0] if reported else ''}."
+    return [obstacle("host.not-asked", sentence)]
+
+
+def _without_cuda(python: str, requested: Completed) -> list[Ruling]:
+    if requested.code == 0:
+        return []
+    sentence = (
+        f"the PyTorch of {python} sees no GPU: check the driver with `nvidia-smi` and that torch was built for CUDA, "
+        "or set `device: cpu`."
+    )
+    return [obstacle("needs.gpu", sentence)]
+
+
+_ASK_BACKEND = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from tare_inside import named; "
+    "print(named.find('backends', sys.argv[2]).obstacle(sys.argv[3]) or '')"
+)
+
+
+def _rate(value: Any) -> Any:
+    """`50/s` as 50.0; a plain number comes from code and records, and is a rate already."""
+    return value if isinstance(value, float) else parse_quantity(value, PER_SECOND, "rate")
+
+
+Rate = Annotated[float, BeforeValidator(_rate), Field(gt=0)]
+"""How many a second."""
+
+
+class ServingWorkload(TorchWorkload):
+    """Answer requests, each of them a batch of items."""
+
+    batch: PositiveInt = 16
+    """Items in a request, which are computed together."""
+    concurrency: PositiveInt = 1
+    """Requests in flight: each has a thread, and on a GPU a stream, of its own."""
+    warm_up: NonNegativeInt = 5
+    """Requests that are answered before anything is timed."""
+    backend: str = "eager"
+    """What runs the network: a file in tare_inside/backends (eager, compile, onnx)."""
+    scale: float = Field(default=1.0, gt=0, le=1)
+    """Shrinks the network, where it can be shrunk, for a small machine."""
+    pixels: PositiveInt | None = None
+    """Side of the images that the network gets; what it was made for by default."""
+
+    @field_validator("backend")
+    @classmethod
+    def _backend_is_there(cls, name: str) -> str:
+        return named_or_hint("backends", "backend", name)
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        for sentence in self._complaints():
+            raise ValueError(sentence)
+        return self
+
+    def _complaints(self) -> Iterator[str]:
+        """Why these fields do not go together."""
+        model = named.find("models", self._network())
+        if self.scale != 1 and "scale" not in inspect.signature(model.build).parameters:
+            yield f"{self._network()} comes in one size only: leave `scale` out"
+        if self.pixels is not None and model.KIND != "image":
+            yield f"`pixels` is for images and {self._network()} takes {model.KIND}: leave it out"
+
+    @abstractmethod
+    def _network(self) -> str:
+        """The name of the network that computes."""
+
+    def backend_obstacles(self, host: Host) -> list[Ruling]:
+        """Why the interpreter cannot use the back end, in the back end's own words."""
+        if self.backend == "eager":
+            return []
+        python = self.python or host.python
+        requested = host.run([python, "-c", _ASK_BACKEND, str(SOURCE.parent), self.backend, self.device], limit_s=120)
+        if requested.code == 0:
+            return [obstacle("needs.backend", sentence)] if (sentence := requested.out.strip()) else []
+        reported = (requested.err or requested.out).strip().splitlines()[-1:]
+        return [
+            obstacle(
+                "host.not-asked",
+                f"{python} could not be asked whether `backend: {self.backend}` works: {' '.join(reported)}",
+            )
+        ]
+
+
+class ApplicationData:
+    """The data of an application: a folder of the user's own, or a synthetic one of as many items as are asked for."""
+
+    def __init__(self, application: str, data_path: Path | None, items: int) -> None:
+        module = named.find("applications", application)
+        self.name = str(module.DATA)
+        self._own, self._lines = data_path, items * int(getattr(module, "LINES_AN_ITEM", 1))
+        self._synthetic = data_path is None
+
+    @property
+    def folder(self) -> Path:
+        return self._own or synthetic_folder(self.name, self._lines)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The modules beside torch that reading them takes."""
+        return tuple(getattr(named.find("data", self.name), "NEEDS", ()))
+
+    def make(self, host: Host) -> None:
+        if self._synthetic:
+            make_synthetic(host, self.name, self._lines)
+
+    def obstacles(self) -> list[Ruling]:
+        """Why the user's own folder cannot be used."""
+        if self._own is None:
+            return []
+        return folder_obstacles(self.name, self._own, self._lines)
+
+
+def data_complaints(data_path: Path | None, items: int | None, batch: int) -> Iterator[str]:
+    """Why these fields about an application's data do not go together."""
+    if data_path is not None and items is not None:
+        yield "`items` is the size of synthetic data; with `data_path` the files say it"
+    if data_path is not None and not data_path.is_absolute():
+        yield f"`data_path` is an absolute path, not {str(data_path)!r}"
+    if items is not None and items < batch:
+        yield f"a batch of {batch} needs {batch} items and `items` is {items}"
+
+
+def named_or_hint(kind: str, field: str, name: str) -> str:
+    """The name, if there is such a file in tare_inside; else what there is, and what was probably meant."""
+    here = named.names(kind)
+    if name in here:
+        return name
+    raise ValueError(unknown_name(field, name, here))
+
+
+START_S = 5.0
+"""Start Python, import torch, build the network."""
+
+USUAL_CORES = 2  # where the platform does not say
+_MOST_CORES = 16  # more hardly help one mini-batch
+_MACS_A_CORE = 4e9  # each second
+_MACS_A_GPU = 2e12
+_A_STEP_S = {"cpu": 1e-3, "cuda": 4e-3}  # whatever the size of its work
+_TRAINED = 3  # forward, and twice as much backward
+_LARGE_PIXELS = 64
+_LARGE_ITEM_S = 4e-3  # read a picture, decode it, resize it
+_SMALL_ITEM_S = 1e-4
+_BESIDE = 3  # at most so many loader workers help
+
+
+class Size(NamedTuple):
+    """How large a mini-batch is, and of which network."""
+
+    model: str
+    device: str
+    batch: int
+    pixels: int | None
+    scale: float
+    cores: int = USUAL_CORES
+
+    def forward_s(self) -> float:
+        """One mini-batch: the work grows with the area of an image, and with the square of the network's width."""
+        network = named.find("models", self.model)
+        area = 1.0 if self.pixels is None else (self.pixels / network.INPUT[-1]) ** 2
+        speed = _MACS_A_GPU if self.device == "cuda" else _MACS_A_CORE * min(self.cores, _MOST_CORES)
+        return float(network.FLOPS) * area * self.scale**2 * self.batch / speed
+
+    def load_s(self) -> float:
+        side = self.pixels or int(named.find("models", self.model).INPUT[-1])
+        return (_LARGE_ITEM_S if side >= _LARGE_PIXELS else _SMALL_ITEM_S) * self.batch
+
+
+def training_s(size: Size, steps: int, workers: int) -> float:
+    """`steps` mini-batches, their loading beside them as far as there are workers."""
+    compute_s = _TRAINED * size.forward_s() + _A_STEP_S[size.device]
+    step_s = max(compute_s, size.load_s() / min(workers, _BESIDE)) if workers else compute_s + size.load_s()
+    return START_S + steps * step_s
+
+
+def inference_s(size: Size, requests: int, *, from_files: bool) -> float:
+    """`requests` requests; those of an application begin with a file."""
+    load_s = size.load_s() if from_files else 0.0
+    return START_S + requests * (size.forward_s() + load_s + _A_STEP_S[size.device])

@@ -1,0 +1,110 @@
+"""What a trial's figures are made of: of one that has just run (seen.py), and of one that was sealed (rederive.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tare.figures.steps import step_metrics, steps_from
+from tare.parts.protocols import Mark
+
+if TYPE_CHECKING:
+    from tare.records.spool import Times, Values
+
+
+class Neighbour(Protocol):
+    """What is known of a tenant beside the workload that is measured."""
+
+    @property
+    def marks(self) -> Sequence[Mark]: ...
+
+    @property
+    def result(self) -> Mapping[str, Any]: ...
+
+
+class Evidence(Protocol):
+    """Values only; `Seen` says what each is."""
+
+    @property
+    def marks(self) -> Sequence[Mark]: ...
+
+    @property
+    def result(self) -> Mapping[str, Any]: ...
+
+    @property
+    def outcome(self) -> Mapping[str, Any]: ...
+
+    @property
+    def neighbours(self) -> Sequence[Neighbour]: ...
+
+    @property
+    def readings(self) -> Mapping[str, Sequence[float]]: ...
+
+    @property
+    def series(self) -> Mapping[str, tuple[Times, Values]]: ...
+
+    @property
+    def channels(self) -> Sequence[Mapping[str, Any]]: ...
+
+    @property
+    def traced(self) -> Mapping[str, float]: ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+
+    @property
+    def slept_s(self) -> float: ...
+
+
+def shared_metrics(
+    marks: Sequence[Mark], neighbours: Sequence[Neighbour], result: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """The measured workload's figures in the overlap, and the step time of each tenant (tenant 0 is the measured one).
+
+    Nothing where the tenants never worked at the same time: figures of a workload alone would carry the wrong name.
+    """
+    window_ns = overlap_ns(marks, neighbours, result)
+    if window_ns is None:
+        return {}
+    metrics: dict[str, float] = {"overlap_s": (window_ns[1] - window_ns[0]) / 1e9}
+    for number, own in enumerate([marks, *(tenant.marks for tenant in neighbours)]):
+        steps = steps_from(within(own, window_ns))
+        if steps is None:
+            continue
+        found = step_metrics(steps)
+        metrics |= found if number == 0 else {}
+        if "step_s" in found:
+            metrics[f"tenant{number}_step_s"] = found["step_s"]
+    return metrics
+
+
+def overlap_ns(
+    marks: Sequence[Mark], neighbours: Sequence[Neighbour], result: Mapping[str, Any] | None = None
+) -> tuple[int, int] | None:
+    """From when all had begun to when the first was done; None where they never met, or one says nothing of itself."""
+    own = _of_steps(marks) or run_ns(result or {})
+    spans = [own, *(_of_steps(tenant.marks) or run_ns(tenant.result) for tenant in neighbours)]
+    known = [span for span in spans if span is not None]
+    if len(known) < len(spans):
+        return None
+    begin_ns, end_ns = max(first for first, _ in known), min(last for _, last in known)
+    return (begin_ns, end_ns) if begin_ns < end_ns else None
+
+
+def _of_steps(marks: Sequence[Mark]) -> tuple[int, int] | None:
+    times_ns = [mark.t_ns for mark in marks if mark.name == "step"]
+    return (min(times_ns), max(times_ns)) if times_ns else None
+
+
+def run_ns(result: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Who marks nothing worked as long as it ran: from the launcher's own words."""
+    begin_ns, end_ns = result.get("start_ns"), result.get("end_ns")
+    return (begin_ns, end_ns) if isinstance(begin_ns, int) and isinstance(end_ns, int) else None
+
+
+def within(marks: Iterable[Mark], window_ns: tuple[int, int]) -> list[Mark]:
+    """The marks without the steps that are not wholly in the window; what belongs to no step stays."""
+    begin_ns, end_ns = window_ns
+    kept = list(marks)
+    outside = {mark.step for mark in kept if mark.name == "step" and not begin_ns <= mark.t_ns <= end_ns}
+    return [mark for mark in kept if mark.name == "epoch" or mark.step < 0 or mark.step not in outside]

@@ -1,0 +1,186 @@
+"""A trial's figures, from its marks and from what the launcher counted. Base units; missing is absent."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tare.parts.protocols import Mark
+from tare.records.intervals import Intervals, intervals, mark_columns
+
+Durations = npt.NDArray[np.float64]
+
+ENOUGH_FOR_P90 = 100  # steps; a higher percentile needs far more of them (validity.md M15)
+ENOUGH_FOR_P99 = 1000  # as requests to a quick network may have
+WARM_UP_SHARE = 0.1  # of the steps, where the workload marks no epochs
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Per step of the run, in order: its number, and each named interval's seconds (NaN where not marked)."""
+
+    numbers: npt.NDArray[np.int64]
+    seconds: Mapping[str, Durations]
+    warm_up: int  # so many steps are kept apart: epoch 0, or the first tenth
+
+    def measured(self, name: str) -> Durations:
+        values = self.seconds[name][self.warm_up :]
+        return values[~np.isnan(values)]
+
+    def apart(self, name: str) -> Durations:
+        values = self.seconds[name][: self.warm_up]
+        return values[~np.isnan(values)]
+
+
+def steps_from(marks: Iterable[Mark]) -> Steps | None:
+    """The steps that the marks describe, or None if there is none."""
+    columns = mark_columns(marks)
+    found = intervals(columns)
+    epochs, of_steps = found.named("epoch"), found.where((found.step >= 0) & (found.name != "epoch"))
+    numbers = np.unique(of_steps.named("step").step)
+    if not len(numbers):
+        return None
+    seconds = {name: _per_step(of_steps.named(name), numbers) for name in of_steps.names}
+    if len(epochs) > 1:
+        is_begin = (columns["name"] == "step") & (columns["edge"] == "begin")
+        begin_ns = dict(zip(columns["step"][is_begin].tolist(), columns["t_ns"][is_begin].tolist(), strict=True))
+        warm_up = sum(begin_ns[number] < epochs.end_ns[0] for number in numbers.tolist())
+    else:
+        warm_up = max(1, round(len(numbers) * WARM_UP_SHARE)) if len(numbers) > 1 else 0
+    return Steps(numbers, seconds, warm_up)
+
+
+def _per_step(found: Intervals, numbers: npt.NDArray[np.int64]) -> Durations:
+    """The seconds of an interval in each of these steps, added up where it came several times; NaN where it did not."""
+    known = np.isin(found.step, numbers)
+    place = np.searchsorted(numbers, found.step[known])
+    total = np.bincount(place, found.seconds[known], len(numbers))
+    return np.where(np.bincount(place, minlength=len(numbers)) > 0, total, np.nan)
+
+
+_NAMES = {  # what the marks call it -> what the definitions call it (docs/explanation/definitions.md)
+    "step": "step_s",
+    "fetch": "stall_s",
+    "copy": "copy_s",
+    "compute": "compute_s",
+    "forward": "forward_s",
+    "backward": "backward_s",
+    "optimiser": "optimiser_s",
+    "pre_process": "pre_process_s",
+    "inference": "inference_s",
+    "post_process": "post_process_s",
+    "evaluate": "evaluate_s",
+    "gpu_step": "gpu_step_s",
+    "gpu_idle": "gpu_idle_s",
+    "host_step": "host_step_s",
+    "host_fetch": "host_fetch_s",
+}
+PARTS = ("fetch", "copy", "compute")  # of a step; what is left of it is overhead, so that the four add up to it
+AROUND_INFERENCE = ("pre_process", "post_process")  # parts as well, where a request is answered from end to end
+
+
+def metric_of(mark_name: str) -> str:
+    """What an interval's figure is called: ours by the definitions, a user's own by its mark (`own_tokenise_s`)."""
+    return _NAMES.get(mark_name) or re.sub(r"[^a-z0-9]+", "_", f"own_{mark_name.lower()}").strip("_") + "_s"
+
+
+def step_metrics(steps: Steps) -> dict[str, float]:
+    """Medians over the measured steps, and their mean; epoch 0 (or the warm-up) under a name of its own."""
+    metrics = {"steps": float(len(steps.numbers)), "warm_up_steps": float(steps.warm_up)}
+    for mark_name in steps.seconds:
+        metric = metric_of(mark_name)
+        if (values := steps.measured(mark_name)).size:
+            metrics[metric] = float(np.median(values))
+        if (early := steps.apart(mark_name)).size:
+            metrics[f"epoch0_{metric}"] = float(np.median(early))
+    whole = steps.measured("step")
+    if whole.size:
+        metrics["step_mean_s"] = float(np.mean(whole))
+    if whole.size >= ENOUGH_FOR_P90:
+        metrics["step_p90_s"] = float(np.quantile(whole, 0.9))
+    if whole.size >= ENOUGH_FOR_P99:
+        metrics["step_p99_s"] = float(np.quantile(whole, 0.99))
+    return metrics | _what_a_step_is_made_of(steps)
+
+
+def _what_a_step_is_made_of(steps: Steps) -> dict[str, float]:
+    """The overhead, and the means of all parts: medians do not add up, and a stall every fourth step has none."""
+    if not {"fetch", "compute"} <= steps.seconds.keys():
+        return {}
+    parts = (*PARTS, *AROUND_INFERENCE) if "inference" in steps.seconds else PARTS
+    marked = {name: steps.seconds[name][steps.warm_up :] for name in ("step", *parts) if name in steps.seconds}
+    rest = marked["step"] - sum(values for name, values in marked.items() if name != "step")
+    whole = ~np.isnan(rest)
+    if not whole.any():
+        return {}
+    means = {
+        f"{_NAMES[name].removesuffix('_s')}_mean_s": float(np.mean(values[whole])) for name, values in marked.items()
+    }
+    return {"overhead_s": float(np.median(rest[whole])), "overhead_mean_s": float(np.mean(rest[whole])), **means}
+
+
+COUNTED = {  # from launch.py's result, counted by the kernel for the whole job
+    "wall_s": "wall_s",
+    "minor_faults": "minor_faults",
+    "major_faults": "major_faults",
+    "voluntary_switches": "voluntary_switches",
+    "involuntary_switches": "involuntary_switches",
+    "max_rss_bytes": "max_rss_bytes",
+}
+
+
+def job_metrics(result: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[str, float]:
+    """What the launcher counted for the whole job, and the built-in program for its training alone."""
+    metrics = {name: float(result[key]) for key, name in COUNTED.items() if isinstance(result.get(key), int | float)}
+    if {"cpu_user_s", "cpu_system_s"} <= result.keys():
+        metrics["cpu_s"] = float(result["cpu_user_s"]) + float(result["cpu_system_s"])
+    for key in ("minor_faults_training", "major_faults_training", "migrations_training", "observer_s"):
+        if isinstance(outcome.get(key), int | float):
+            metrics[key] = float(outcome[key])
+    steps, cpu_s = outcome.get("steps"), outcome.get("cpu_train_s")
+    if isinstance(steps, int) and steps > 0 and isinstance(cpu_s, int | float):
+        metrics["cpu_step_s"] = float(cpu_s) / steps
+    return metrics | _mean_step(outcome) | _said(outcome)
+
+
+def _said(outcome: Mapping[str, Any]) -> dict[str, float]:
+    """Figures that a built-in program already calls by their names: those of inference, and LoadGen's."""
+    reported = outcome.get("metrics")
+    return (
+        {name: float(value) for name, value in reported.items() if _is_figure(value)}
+        if isinstance(reported, dict)
+        else {}
+    )
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _mean_step(outcome: Mapping[str, Any]) -> dict[str, float]:
+    """A step without its marks: the training's own clock, over the steps; epoch 0 is left out where there are more."""
+    steps, early = outcome.get("steps"), outcome.get("steps_per_epoch")
+    train_s, epoch0_s = outcome.get("train_s"), outcome.get("epoch0_s")
+    if not (isinstance(steps, int) and isinstance(early, int)):
+        return {}
+    if not (isinstance(train_s, int | float) and isinstance(epoch0_s, int | float)):
+        return {}
+    if steps > early:
+        return {"mean_step_s": (train_s - epoch0_s) / (steps - early)}
+    return {"mean_step_s": train_s / steps} if steps > 0 else {}
+
+
+def counter_metrics(readings: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """How much the platform's own counters grew during the job: throttling next to every time."""
+    metrics = {}
+    for channel in ("cgroup.cpu_s", "cgroup.nr_throttled", "cgroup.throttled_s"):
+        values = readings.get(channel, ())
+        if len(values) >= 2:
+            metrics[channel.replace("cgroup.", "cgroup_")] = float(values[-1]) - float(values[0])
+    return metrics

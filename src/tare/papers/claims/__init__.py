@@ -1,0 +1,1 @@
+"""The papers' take-aways as hypotheses, each decided on the user's own records."""

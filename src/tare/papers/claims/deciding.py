@@ -1,0 +1,314 @@
+"""From checks to a word, by the statistics of every comparison in tare: intervals over blocks, Holm, margins."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from tare.analysis.compare import MOST, TIE, Contest, judge
+from tare.analysis.model import Comparison
+from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
+from tare.base.errors import StudyError
+from tare.base.near_name import unknown_name
+from tare.papers import claims as folder
+from tare.papers.claims.evidence import Population
+from tare.papers.claims.model import (
+    COUNTED,
+    FAILS,
+    HOLDS,
+    NOT_MEASURED,
+    UNDECIDED,
+    Answer,
+    Check,
+    Claim,
+    Look,
+    Wants,
+    Word,
+    figure_words,
+)
+from tare.papers.claims.pooling import by_device, population_of, populations
+from tare.records.trials import StoreTrials
+
+NAMED = 3
+
+Judged = tuple[Check, Comparison, Word]
+
+
+def decide(claim: Claim, evidence: Population, where: str = "") -> Answer:
+    """One claim on one population."""
+    look = claim.look(evidence)
+    judged = _judged(look.checks, evidence.alpha)
+    if not judged:
+        return _answer(claim, NOT_MEASURED, None, _sentence([*look.missing] or ["no trial speaks to it"]), (), where)
+    word = UNDECIDED if look.depends_on else _together(claim, [found for _, _, found in judged], look.missing)
+    decisive = _decisive(claim, judged, word)
+    told = _told_first(judged, decisive, advises=not look.depends_on)
+    if word == HOLDS and not claim.any_of and (against := _exceptions(look.checks, evidence.alpha)):
+        word = UNDECIDED
+        told.append(f"it holds on the whole, and for sure not for {_named(against)}")
+    trials = sorted(frozenset().union(*(check.trials for check in look.checks)))
+    return _answer(claim, word, decisive, _why(told, look), trials, where)
+
+
+def _judged(checks: Sequence[Check], alpha: float) -> list[Judged]:
+    """The checks of a claim are one family; each is held to its own margin."""
+    usable = [check for check in checks if check.ours and check.theirs]
+    family = [Contest(check.about, "", check.ours, check.theirs, check.floor) for check in usable]
+    by_margin = {
+        margin: judge(family, margin=margin, metric="value", alpha=alpha, resamples=0)
+        for margin in dict.fromkeys(check.margin for check in usable)
+    }
+    found = [(check, by_margin[check.margin][place]) for place, check in enumerate(usable)]
+    return [(check, comparison, word_for(check, comparison)) for check, comparison in found]
+
+
+def words_of(checks: Sequence[Check], alpha: float) -> list[Word]:
+    """The word of each of these checks that has values, as one family."""
+    return [word for _, _, word in _judged(checks, alpha)]
+
+
+def word_for(check: Check, found: Comparison) -> Word:
+    """What an interval says of a check; a side with other software, or too few blocks, leaves it undecided."""
+    if check.tainted or found.low is None or found.high is None or _is_no_evidence(check, found):
+        return UNDECIDED
+    return _RULES[check.wants](found)
+
+
+def _is_no_evidence(check: Check, found: Comparison) -> bool:
+    """Whether it fails in a way that does not speak against the claim."""
+    return bool(check.no_evidence) and _RULES[check.wants](found) == FAILS
+
+
+def _rises(found: Comparison) -> Word:
+    return _WHEN_RISING.get(found.verdict, UNDECIDED)
+
+
+def _falls(found: Comparison) -> Word:
+    return _WHEN_FALLING.get(found.verdict, UNDECIDED)
+
+
+def _same(found: Comparison) -> Word:
+    """Within the margin, for sure; a difference that may be smaller than the margin does not speak against it."""
+    return HOLDS if found.verdict == "equivalent" else FAILS if _beyond(found) else UNDECIDED
+
+
+def _apart(found: Comparison) -> Word:
+    """More than the margin, for sure, in either direction."""
+    return FAILS if found.verdict == "equivalent" else HOLDS if _beyond(found) else UNDECIDED
+
+
+def _beyond(found: Comparison) -> bool:
+    outside = (found.low or 0.0) > found.margin + TIE or (found.high or 0.0) < -found.margin - TIE
+    return outside and found.verdict != "cannot_tell"
+
+
+_WHEN_RISING: Mapping[str, Word] = {"slower": HOLDS, "faster": FAILS, "equivalent": FAILS}
+_WHEN_FALLING: Mapping[str, Word] = {"faster": HOLDS, "slower": FAILS, "equivalent": FAILS}
+_RULES: Mapping[Wants, Callable[[Comparison], Word]] = {
+    "rises": _rises,
+    "falls": _falls,
+    "same": _same,
+    "apart": _apart,
+}
+
+
+def _together(claim: Claim, words: Sequence[Word], missing: Sequence[str]) -> Word:
+    """All must hold, or one where that is enough; what was not measured leaves the rest undecided."""
+    settled, other = (HOLDS, FAILS) if claim.any_of else (FAILS, HOLDS)
+    if settled in words:
+        return settled
+    return other if all(word == other for word in words) and not missing else UNDECIDED
+
+
+def _decisive(claim: Claim, judged: Sequence[Judged], word: Word) -> Judged:
+    """The check that the word rests on: the first that has it, else the first of all.
+
+    Where all must hold and do, of what is claimed and about the same figure, the one that holds most narrowly.
+    """
+    if word == HOLDS and not claim.any_of:
+        claimed = [each for each in judged if not each[0].is_condition] or judged
+        return min((each for each in claimed if _figure(each) == _figure(claimed[0])), key=_room)
+    return next((each for each in judged if each[2] == word), judged[0])
+
+
+def _figure(judged: Judged) -> tuple[object, ...]:
+    """What a check is about, up to whose it is, and what it is held against: `farthest epoch of a trial`, below 5 %."""
+    check, _, _ = judged
+    return check.about.partition(",")[0], check.wants, check.margin, check.bound, check.kind
+
+
+def _room(judged: Judged) -> float:
+    """How far its interval's end is from where the check would no longer hold."""
+    check, found, _ = judged
+    return _ROOM[check.wants](found.low or 0.0, found.high or 0.0) - _HELD_TO[check.wants] * found.margin
+
+
+# From the end of the interval that decides, and with it the margin, in the direction in which a check holds.
+_ROOM: Mapping[Wants, Callable[[float, float], float]] = {
+    "rises": lambda low, _: low,
+    "falls": lambda _, high: -high,
+    "same": lambda low, high: min(low, -high),
+    "apart": lambda low, high: max(low, -high),
+}
+_HELD_TO: Mapping[Wants, int] = {"rises": 0, "falls": 0, "same": -1, "apart": 1}
+
+
+def _answer(claim: Claim, word: Word, decisive: Judged | None, why: str, trials: Iterable[str], where: str) -> Answer:
+    effect = low = high = None
+    n, kind = 0, Check.kind
+    if decisive is not None:
+        check, found, _ = decisive
+        effect, low, high = _shown(check, found)
+        n, kind = found.n, check.kind
+    return Answer(
+        claim.id, claim.paper, claim.section, claim.statement, word, effect, low, high, n, tuple(trials), why,
+        claim.command, where, kind,
+    )  # fmt: skip
+
+
+def _shown(check: Check, found: Comparison) -> list[float | None]:
+    """Effect and interval as they are, not as they were held against a bound; of a share, the share or its points."""
+    start = 0.0 if check.kind == "share" else 1.0
+    values = (found.effect, found.low, found.high)
+    shown = [None if value is None else (1 + value) * (1 + check.bound) - start for value in values]
+    return [math.log1p(value) if check.kind == "points" and value is not None else value for value in shown]
+
+
+def _why(told: Sequence[str], look: Look) -> str:
+    depends = [look.depends_on] if look.depends_on else []
+    return _sentence([*told, *depends, *(f"not measured: {each}" for each in look.missing)])
+
+
+def _told_first(judged: Sequence[Judged], decisive: Judged, *, advises: bool) -> list[str]:
+    """The check that the word rests on, two more, and how many there are beside them.
+
+    Advice on how many more blocks would tell is for claims that they could decide.
+    """
+    ordered = [decisive, *(each for each in judged if each is not decisive)]
+    told = [_told(each, advises) for each in ordered[:NAMED]]
+    return [*told, _further([each[2] for each in ordered], len(told))] if len(ordered) > NAMED else told
+
+
+def _further(words: Sequence[Word], told: int) -> str:
+    """`3 further checks hold too`, `3 further checks: 2 hold, 1 undecided`."""
+    others = words[told:]
+    which = counted(len(others), "further check")
+    if all(word == HOLDS for word in words):
+        return f"{which} {COUNTED[HOLDS][len(others) > 1]} too"
+    counts = [(others.count(word), word) for word in dict.fromkeys(others)]
+    return f"{which}: {', '.join(f'{count} {COUNTED[word][count > 1]}' for count, word in counts)}"
+
+
+_SAID: Mapping[Wants, str] = {
+    "rises": "should rise, and not stay within",
+    "falls": "should fall, and not stay within",
+    "same": "should stay within",
+    "apart": "should differ by more than",
+}
+
+
+def _told(judged: Judged, advises: bool) -> str:
+    check, found, word = judged
+    effect, low, high = _shown(check, found)
+    if effect is None or low is None or high is None:
+        shown = too_few_for_interval(found.n, found.paired)
+    else:
+        shown = f"{figure_words(check.kind, effect, low, high)} over {counted(found.n, unit(found.paired))}"
+    why = f" ({_undecided(check, found)})" if word == UNDECIDED and (advises or check.tainted) else ""
+    return f"{check.about}: {shown}, {_expected(check)}{why}"
+
+
+def _expected(check: Check) -> str:
+    if check.bound:
+        side = "above" if check.wants == "rises" else "below"
+        bound = percent(1 + check.bound) if check.kind == "share" else signed_percent(check.bound)
+        return f"should be {side} {bound}"
+    return f"{_SAID[check.wants]} {check.margin:.0%}".replace("%", " points" if check.kind == "points" else " %")
+
+
+def _undecided(check: Check, found: Comparison) -> str:
+    """Why, and what would help."""
+    if check.tainted:
+        return f"the sides differ in more: {check.tainted[0].rstrip('.')}"
+    if _is_no_evidence(check, found):
+        return f"undecided: {check.no_evidence}"
+    more = found.more_trials or _more(found)
+    if more is None:
+        return f"undecided: more than {MOST:,} blocks would not tell, lower the noise"
+    return f"undecided: about {counted(more, f'more {unit(found.paired)}')}"
+
+
+def _more(found: Comparison) -> int | None:
+    """About how many more blocks would part the interval from the margin: it shrinks with the root of their number."""
+    if found.effect is None or found.low is None or found.high is None:
+        return None
+    half = (math.log1p(found.high) - math.log1p(found.low)) / 2
+    way = abs(abs(math.log1p(found.effect)) - math.log1p(found.margin))
+    if way * math.sqrt(MOST / found.n) <= half:
+        return None
+    return max(1, math.ceil(found.n * (half / way) ** 2) - found.n)
+
+
+def _exceptions(checks: Sequence[Check], alpha: float) -> list[str]:
+    """Cells in which a tendency surely fails, whatever the mean does; those of a claim are one family."""
+    claimed = [check for check in checks if not check.is_condition]
+    parts = [
+        replace(part, about=f"{part.about} ({check.about})") if len(claimed) > 1 else part
+        for check in claimed
+        for part in check.parts
+    ]
+    return [each.about for each, _, word in _judged(parts, alpha) if word == FAILS]
+
+
+def _named(cells: Sequence[str]) -> str:
+    more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
+    return f"{'; '.join(cells[:NAMED])}{more}"
+
+
+def _sentence(parts: Sequence[str]) -> str:
+    text = "; ".join(part.rstrip(".") for part in parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+_PAPER = re.compile(r"s\d+")
+
+
+def papers() -> list[str]:
+    """The papers that have a file here, in order."""
+    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if _PAPER.fullmatch(module.name))
+
+
+@lru_cache(maxsize=1)
+def every_claim() -> tuple[Claim, ...]:
+    """The claims of all papers, in the order of their files."""
+    modules = [importlib.import_module(f"{folder.__name__}.{name}") for name in papers()]
+    return tuple(claim for module in modules for claim in module.CLAIMS)
+
+
+def claims_of(paper: str | None = None) -> tuple[Claim, ...]:
+    """The claims of one paper, also those that it shares with another; of all where none is named."""
+    if paper is None:
+        return every_claim()
+    if paper.lower() not in papers():
+        raise StudyError(unknown_name("paper", paper, papers()))
+    return tuple(claim for claim in every_claim() if paper.lower() in claim.papers)
+
+
+def answers(claims: Sequence[Claim], sources: Sequence[StoreTrials]) -> list[Answer]:
+    """One answer a claim; where populations differ, one for each that has something to say about it."""
+    devices = by_device(sources)
+    together = population_of(devices)  # for claims that compare devices or software with each other
+    apart = populations(devices)
+    found: list[Answer] = []
+    for claim in claims:
+        if claim.across:
+            found.append(decide(claim, together))
+            continue
+        each = [decide(claim, one, one.name if len(apart) > 1 else "") for one in apart] or [decide(claim, together)]
+        found += [answer for answer in each if answer.word != NOT_MEASURED] or each[:1]
+    return found

@@ -1,0 +1,118 @@
+"""The names of the figures that claims read, each in one place; the first that the records have is used.
+
+Times come from every trial with marks. Energy, system calls, hardware counters, write-backs and the flushing layer come
+from probes and simulations that a trial must have asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tare.analysis.energy import doubt_about_energy
+from tare.records.model import Record
+
+Names = tuple[str, ...]
+
+STEP: Names = ("step_s", "wall_s")
+MEAN_STEP: Names = ("step_mean_s", "step_s")
+END_TO_END: Names = ("step_mean_s", "step_s", "wall_s")  # the median step does not see a quota that stops every tenth
+STALL: Names = ("stall_mean_s", "stall_s")  # a stall in every fourth step has no median
+EPOCH0: Names = ("epoch0_stall_mean_s", "epoch0_step_mean_s", "epoch0_stall_s", "epoch0_step_s")
+EPOCH0_STEP: Names = ("epoch0_step_mean_s", "epoch0_step_s")
+COMPUTE: Names = ("compute_s", "inference_s", "step_s")
+INFERENCE: Names = ("compute_mean_s", "inference_s", "compute_s")  # of a request, compute is its inference
+ENERGY: Names = ("energy_step_j", "energy_j")
+TOTAL_ENERGY: Names = ("energy_j",)
+CLOCK: Names = ("gpu_clock_hz", "cpu_clock_hz")  # median over the run, as the device had it
+BASELOAD: Names = ("energy_baseload_j",)  # of the same trial: idle power of the platform, scaled by the run's time
+MEMORY: Names = ("memory_median_bytes",)  # of the whole device: what is not available, while the measured steps ran
+SYSTEM_CALLS: Names = ("system_calls",)
+CYCLES: Names = ("cycles",)
+WRITEBACK_INTERVAL: Names = ("writeback_interval_s",)  # mean time between two write-backs
+WRITEBACK_DEVIATION: Names = ("writeback_interval_sd_s",)
+WRITTEN_PAGES: Names = ("written_pages", "writeback_pages")  # all of them; where they were not traced, the flusher's
+WRITEBACKS: Names = ("writeback_count",)
+BACKGROUND: Names = ("writeback_background_count",)
+TOP_FAULTS: Names = ("fault_top10_share",)  # of all page faults: those of the ten files that have most of them
+HOT_EARLY: Names = ("writeback_hot_share_early",)  # of the write-backs: those of the hottest hundredth of the pages
+HOT_LATE: Names = ("writeback_hot_share_late",)
+FLUSH: Names = ("flush_latency_disk_only_s",)
+FLUSH_WITH_NVM: Names = ("flush_latency_nvm_s",)
+
+WORDS: Mapping[Names, str] = {
+    STEP: "end-to-end time", MEAN_STEP: "end-to-end time", END_TO_END: "end-to-end time", STALL: "fetch stall",
+    COMPUTE: "compute", INFERENCE: "inference", CLOCK: "clock", ENERGY: "energy", TOTAL_ENERGY: "energy",
+    BASELOAD: "baseload energy", MEMORY: "memory in use on the device", SYSTEM_CALLS: "system calls",
+    CYCLES: "CPU cycles",
+    WRITEBACK_INTERVAL: "time between write-backs", WRITEBACK_DEVIATION: "spread of the time between write-backs",
+    WRITTEN_PAGES: "pages written", WRITEBACKS: "write-backs", BACKGROUND: "background write-backs",
+    TOP_FAULTS: "share of the ten files with most page faults", HOT_EARLY: "early share of the hottest pages",
+    HOT_LATE: "late share of the hottest pages", FLUSH: "flush latency", FLUSH_WITH_NVM: "flush latency with NVM",
+}  # fmt: skip
+_GPU = "gpu"
+_POWER = ("power_rails", "power_rapl", "external", _GPU)
+_SIMULATED = "the ftrace probe, whose page writes are simulated (`tare trace simulate`)"
+_NOT_COUNTED = "this device does not count it"
+_TOLD_NOTHING = {"ftrace": "saw too little of it"}
+# What a figure takes, in words, and the probes that give it.
+_PROBES: Mapping[Names, tuple[str, tuple[str, ...]]] = {
+    ENERGY: ("a power probe", _POWER), TOTAL_ENERGY: ("a power probe", _POWER),
+    CLOCK: ("the frequency probe", ("frequency",)),
+    MEMORY: ("the memory probe", ("memory",)), SYSTEM_CALLS: ("the syscalls probe", ("syscalls",)),
+    CYCLES: ("the perf probe", ("perf",)), TOP_FAULTS: ("the perf probe", ("perf",)),
+    WRITEBACK_INTERVAL: ("the ftrace probe", ("ftrace",)), WRITEBACK_DEVIATION: ("the ftrace probe", ("ftrace",)),
+    WRITTEN_PAGES: ("the ftrace probe", ("ftrace",)), WRITEBACKS: ("the ftrace probe", ("ftrace",)),
+    BACKGROUND: ("the ftrace probe", ("ftrace",)), HOT_EARLY: ("the ftrace probe", ("ftrace",)),
+    HOT_LATE: ("the ftrace probe", ("ftrace",)), FLUSH: (_SIMULATED, ()), FLUSH_WITH_NVM: (_SIMULATED, ()),
+}  # fmt: skip
+
+
+def absent(names: Names, records: Sequence[Record] = ()) -> str:
+    """What to say where no trial has the figure: `no trial has energy (energy_step_j): it takes a power probe`.
+
+    Where the probe was there, that it ran, and what is known of why it told nothing.
+    """
+    figure = f"{WORDS.get(names, names[0])} ({names[0]})"
+    if any(name in record.compared for record in records for name in names):
+        return f"not all trials that would be compared have {figure}"
+    if any(name in record.metrics for record in records for name in names):
+        return f"a tracer was running in every trial that has {figure}, so that it is not compared"
+    if names == BASELOAD:
+        return f"no baseload was measured ({names[0]}): it takes `tare device baseload`"
+    if names in (ENERGY, TOTAL_ENERGY) and (doubt := doubt_about_energy(records)):
+        return f"energy was read and is not claimed ({names[0]}): {doubt}"
+    if names not in _PROBES:
+        return f"no trial has {figure}"
+    takes, probes = _PROBES[names]
+    ran = [probe for probe in probes if any(_ran(probe, record) for record in records)]
+    if ran:
+        return f"no trial has {figure}: the {ran[0]} probe ran, and {_TOLD_NOTHING.get(ran[0], _NOT_COUNTED)}"
+    return f"no trial has {figure}: it takes {takes}"
+
+
+def _ran(probe: str, record: Record) -> bool:
+    """Whether it ran as a probe of this figure: a Jetson's GPU tells its clock, and its power is a rail's."""
+    return probe in probes_of(record) and (probe != _GPU or _has_power(record))
+
+
+def _has_power(record: Record) -> bool:
+    """Whether anything told power or energy, or would have if nothing had spoken against it."""
+    doubted = (record.facts.get("energy") or {}).get("source")
+    return bool(doubted) or any(name.startswith(("energy", "power")) or "_power_" in name for name in record.metrics)
+
+
+def probes_of(record: Record) -> list[str]:
+    """The probes that were asked for; records have `cpu,memory,perf`."""
+    return str(record.settings.get("probes") or "").split(",")
+
+
+def page_faults(record: Record) -> float | None:
+    """Minor and major ones together."""
+    found = [record.metrics[name] for name in ("minor_faults", "major_faults") if name in record.metrics]
+    return sum(found) if found else None
+
+
+def background_share(record: Record) -> float | None:
+    """Of the write-backs, those that the kernel began since too much was dirty; where they were traced, none is 0."""
+    count = record.metrics.get(WRITEBACKS[0], 0.0)
+    return record.metrics.get(BACKGROUND[0], 0.0) / count if count > 0 else None

@@ -1,0 +1,161 @@
+"""Stores in, evidence out: trials are pooled where device and software are the same, else kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tare.analysis.baseload import records_of
+from tare.analysis.derived import with_figures
+from tare.analysis.noise import LOOKING_ALPHA
+from tare.analysis.nvm.stores import with_flush_latencies
+from tare.analysis.observations import usable_attempts
+from tare.analysis.statistics import ALPHA
+from tare.analysis.variability import epoch_means
+from tare.papers.claims import metrics
+from tare.papers.claims.evidence import Population, device_facts, software
+from tare.papers.claims.factors import cell_of, is_medium
+from tare.papers.claims.model import ASSUMED
+from tare.records.model import Record
+from tare.records.store import Store
+from tare.records.trials import (
+    StoreTrials,
+    TrialRow,
+    collected,
+    grouped,
+    has_most_of,
+    is_usable,
+    usable_trials,
+    without_copies,
+)
+
+LATER_EPOCHS = 10  # after epoch 0: what varies little between three may vary a lot between ten
+EPOCHS_OF = 24  # trials of a model whose marks are read for their epochs: more would not change a word
+SERIES_OF = 24  # blocks whose series are read: a report of a thousand trials must not wait for all of them
+_FIGURES = ("step_s", "wall_s", "stall_mean_s", "compute_s", "energy_j")
+
+
+@dataclass(frozen=True)
+class DeviceTrials:
+    """The trials of one device in one store, and everything that is known of its device and software."""
+
+    name: str
+    trials: tuple[TrialRow, ...]
+    twins: tuple[TrialRow, ...]
+    known: Mapping[str, frozenset[str]]
+    baseline: Mapping[str, Any] | None
+    looked: bool  # the study stops when its intervals are tight enough, so that it looked at them
+
+    def agrees_with(self, other: DeviceTrials) -> bool:
+        """Whether what is known of both is the same."""
+        return all(self.known[key] == other.known[key] for key in self.known.keys() & other.known.keys())
+
+
+def read_source(root: Path) -> StoreTrials:
+    """The store of this name: its records, and the epochs of some of its trials."""
+    with Store.open(root) as store:
+        return source_of(store, str(root))
+
+
+def source_of(store: Store, name: str) -> StoreTrials:
+    """A store's records with the figures that claims need beside their own, and the epochs of some of its trials."""
+    records = _with_figures(store, _with_latencies(store, records_of(store)))
+    epochs = {each.trial: _epochs(store, each) for each in _spread(usable_attempts(records, _FIGURES))}
+    study = store.study if isinstance(store.study, Mapping) else {}
+    return StoreTrials(name, records, study, epochs, (*store.problems, *_unused(records)))
+
+
+def _with_latencies(store: Store, records: Sequence[Record]) -> list[Record]:
+    """With flush latencies; where they are simulated here, the record says that they rest on an assumption."""
+    made = []
+    for before, after in zip(records, with_flush_latencies(store, records), strict=True):
+        figures = sorted(after.metrics.keys() - before.metrics.keys())
+        made.append(replace(after, facts={**after.facts, ASSUMED: figures}) if figures else after)
+    return made
+
+
+def _with_figures(store: Store, records: Sequence[Record]) -> list[Record]:
+    """What is made of series and marks, only where a claim could use it: that takes reading them."""
+    platforms = {record.settings.get("platform") for record in records if "memory" in metrics.probes_of(record)}
+    media = {value for record in records for name, value in cell_of(record) if is_medium(name)}
+    wanted = (*(metrics.MEMORY if len(platforms) > 1 else ()), *(metrics.EPOCH0 if len(media) > 1 else ()))
+    blocks = list(dict.fromkeys(record.block for record in records))[:SERIES_OF] if wanted else []
+    return [with_figures(store, record, wanted) if record.block in blocks else record for record in records]
+
+
+def _spread(records: Sequence[Record]) -> list[Record]:
+    """Trials with enough epochs, some of each model, spread over the store; beside a tracer times are not compared."""
+    long = [each for each in records if (each.settings.get("workload.epochs") or 0) > LATER_EPOCHS and not each.traced]
+    models = grouped(long, lambda each: str(each.settings.get("workload.model")))
+    return [one for many in models.values() for one in many[:: max(1, -(-len(many) // EPOCHS_OF))]]
+
+
+def _unused(records: Sequence[Record]) -> list[str]:
+    every, usable = {each.trial for each in records}, {each.trial for each in records if is_usable(each)}
+    if len(usable) == len(every):
+        return []
+    lost = len(every) - len(usable)
+    said = f"{lost} of {len(every)} trials did not end well and {'is' if lost == 1 else 'are'} no evidence"
+    return [f"{said}; see `tare show`."]
+
+
+def _epochs(store: Store, record: Record) -> list[float]:
+    return [value for _, value in epoch_means(store.marks(record.trial, record.attempt), "step")]
+
+
+def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
+    """The devices of the stores, each by itself: two devices may have done the very same trial."""
+    made = []
+    for number, (source, fresh) in enumerate(
+        zip(sources, without_copies(each.records for each in sources), strict=True)
+    ):
+        compared, repeat = source.study.get("compare"), source.study.get("repeat")
+        looked = isinstance(repeat, Mapping) and repeat.get("until") is not None
+        against = compared.get("against") if isinstance(compared, Mapping) else None
+        baseline = against if isinstance(against, Mapping) else None
+        rows = [
+            TrialRow.of(
+                each, block_id=f"{number}/{each.block}", store=number, epochs=tuple(source.epochs.get(each.trial, ()))
+            )
+            for each in fresh
+        ]
+        for device, records in grouped(rows, lambda each: str(each.device)).items():
+            trials = tuple(usable_trials(records, has_most_of(_FIGURES), repeats=False))
+            twins = tuple(usable_trials(each for each in records if each.twin))
+            made.append(DeviceTrials(f"{source.name} ({device})", trials, twins, _known(trials), baseline, looked))
+    return made
+
+
+def populations(found: Sequence[DeviceTrials]) -> list[Population]:
+    """Each device's trials join the first population that nothing of them contradicts."""
+    pools: list[list[DeviceTrials]] = []
+    for part in found:
+        pool = next((pool for pool in pools if all(part.agrees_with(each) for each in pool)), None)
+        if pool is None:
+            pools.append([part])
+        else:
+            pool.append(part)
+    return [population_of(pool) for pool in pools]
+
+
+def population_of(parts: Sequence[DeviceTrials]) -> Population:
+    """All of these as one population."""
+    return Population(
+        [trial for part in parts for trial in part.trials],
+        [twin for part in parts for twin in part.twins],
+        [part.baseline for part in parts if part.baseline is not None],
+        ", ".join(part.name for part in parts),
+        LOOKING_ALPHA if any(part.looked for part in parts) else ALPHA,
+    )
+
+
+def _known(trials: Sequence[TrialRow]) -> dict[str, frozenset[str]]:
+    """Everything that is known of these trials' device, and of the software of each platform, with its values."""
+    known: list[tuple[str, str]] = []
+    for trial in trials:
+        platform = str(trial.settings.get("platform"))
+        known += device_facts(trial).items()
+        known += ((f"{platform}: {key}", value) for key, value in software(trial).items())
+    return {key: frozenset(values) for key, values in collected(known).items()}

@@ -1,0 +1,197 @@
+"""S0: containerised training and inference on a Jetson AGX Orin, bare metal against Docker.
+
+The authors withdrew the headline later (arXiv 2312.07220v2: overheads are negligible), so each of these may well fail
+on sound measurements, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tare.papers.claims import metrics
+from tare.papers.claims.checks import conditions, each, tendency
+from tare.papers.claims.contrasts import Cells, against, falling, joined, minus, pooled, trend
+from tare.papers.claims.evidence import Population
+from tare.papers.claims.factors import Cell, factor_named, infers, is_bare, is_container, trains
+from tare.papers.claims.metrics import WORDS, Names
+from tare.papers.claims.model import Check, Claim, Look, Wants
+from tare.papers.claims.power_modes import by_clocks
+from tare.records.model import Record
+from tare.records.trials import grouped
+
+NO_PAIR = "no trial in a container has its like on bare metal"
+SMALL_MEMORY = 0.02  # of the device's memory: what the paper found is 0.5 to 1.1 % of 32 GB
+BOARD_BYTES = 32e9  # of a server's hundreds of gigabytes any job would be a small share
+
+
+def in_containers(evidence: Population, names: Names, among: Callable[[Record], bool] = lambda _: True) -> Cells:
+    """A figure in each container, less the same on bare metal."""
+    return evidence.over(evidence.cells(names, among), is_container)
+
+
+def no_pair(evidence: Population, names: Names) -> tuple[str, ...]:
+    """Why there is nothing to compare: the figure is not there, or one of the sides."""
+    return (evidence.absent(names),) if evidence.first(names) is None else (NO_PAIR,)
+
+
+def container_figure(evidence: Population, names: Names, wants: Wants, *, margin: float = 0.05) -> Look:
+    """A figure in containers against bare metal, over all cells."""
+    cells = in_containers(evidence, names)
+    about = f"{WORDS[names]}, container against bare metal"
+    made = tendency(about, cells, wants, margin=margin, floor=evidence.floor(names))
+    return Look(tuple(made)) if made else Look(missing=no_pair(evidence, names))
+
+
+def lighter_models_lose_more(evidence: Population) -> Look:
+    cells = in_containers(evidence, metrics.COMPUTE, trains)
+    model = factor_named(cells, "model")
+    order = evidence.model_order
+    if not cells or model is None:
+        return Look(missing=no_pair(evidence, metrics.COMPUTE))
+    # Data, image size and what else goes with a model must not part it from the others.
+    found = trend(by_model(cells, model), model, order.get)
+    made = tendency("container cost of training, from the lightest model to the heaviest", found, "falls")
+    return Look(tuple(made)) if made else Look(missing=("only one model was trained in a container and on bare metal",))
+
+
+def inference_loses_less(evidence: Population) -> Look:
+    training, inference = (in_containers(evidence, metrics.COMPUTE, kind) for kind in (trains, infers))
+    model = factor_named({**training, **inference}, "model")
+    if model is None or not training or not inference:
+        return Look(missing=("no model was both trained and used for inference, in a container and on bare metal",))
+    found = minus(by_model(inference, model), by_model(training, model))
+    made = tendency("container cost of inference against that of training", found, "falls")
+    return Look(tuple(made)) if made else Look(missing=("no model was both trained and used for inference",))
+
+
+def by_model(cells: Cells, model: str) -> Cells:
+    """By platform and model alone: several cells of a model are taken together, block by block, store by store."""
+    groups = grouped(cells, lambda cell: frozenset(item for item in cell if item[0] in ("platform", model)))
+    made = {kept: pooled({cell: cells[cell] for cell in its}) for kept, its in groups.items()}
+    return {kept: series for kept, series in made.items() if series is not None}
+
+
+def optimiser_grows_most(evidence: Population) -> Look:
+    parts = {name: in_containers(evidence, (f"{name}_s",), trains) for name in ("optimiser", "forward", "backward")}
+    if not all(parts.values()):
+        return Look(missing=("no training in a container and on bare metal has its phases apart (`phases: true`)",))
+    checks = conditions(tendency("optimiser step, container against bare metal", parts["optimiser"], "rises"))
+    for other in ("forward", "backward"):
+        checks += tendency(
+            f"growth of the optimiser step against that of {other}", minus(parts["optimiser"], parts[other]), "rises"
+        )
+    return Look(tuple(checks))
+
+
+def lower_cpu_clock_makes_it_worse(evidence: Population) -> Look:
+    return _by_clock(evidence, {"cpu_mhz": "CPU clock"}, "rises")
+
+
+def other_clocks_do_not(evidence: Population) -> Look:
+    return _by_clock(evidence, {"gpu_mhz": "GPU clock", "mem_mhz": "memory clock"}, "same")
+
+
+def _by_clock(evidence: Population, clocks: dict[str, str], wants: Wants) -> Look:
+    """The container's cost at the lowest of a clock against the highest."""
+    cells = by_clocks(in_containers(evidence, metrics.COMPUTE))
+    checks: list[Check] = []
+    missing = []
+    for name, words in clocks.items():
+        factor = factor_named(cells, name)
+        found = trend(cells, factor, falling) if factor is not None else {}
+        checks += tendency(f"container cost, from the highest {words} to the lowest", found, wants)
+        missing += [] if found else [f"the {words} was not varied with everything else the same"]
+    return Look(tuple(checks), tuple(missing))
+
+
+def more_system_calls(evidence: Population) -> Look:
+    return container_figure(evidence, metrics.SYSTEM_CALLS, "rises")
+
+
+def seccomp_off_changes_nothing(evidence: Population) -> Look:
+    cells = against(evidence.cells(metrics.STEP), "platform.seccomp", False, True)
+    made = each("end-to-end time, without seccomp against with it", cells, "same", floor=evidence.floor(metrics.STEP))
+    return Look(tuple(made)) if made else Look(missing=("no container was run both with seccomp and without",))
+
+
+def total_energy_rises(evidence: Population) -> Look:
+    return container_figure(evidence, metrics.ENERGY, "rises", margin=0.02)
+
+
+def energy_rise_is_baseload(evidence: Population) -> Look:
+    """The baseload's part of the rise in joules against the rest's, both as shares of what bare metal takes."""
+    total, base = (evidence.cells(names) for names in (metrics.TOTAL_ENERGY, metrics.BASELOAD))
+    if not total or not base:
+        return Look(missing=(evidence.absent(metrics.BASELOAD if total else metrics.TOTAL_ENERGY),))
+    ratio = evidence.over(total, is_container)
+    share = evidence.over(minus(base, total), is_container)
+    found = {}
+    bare = {_rest(cell): series for cell, series in minus(base, total).items() if is_bare(cell)}
+    for cell in ratio:
+        if cell in share and (own := bare.get(_rest(cell))) is not None:
+            found[cell] = joined([ratio[cell], share[cell], own], _baseload_less_rest)
+    checks = conditions(tendency("energy, container against bare metal", ratio, "rises", margin=0.02))
+    checks += tendency(
+        "rise of the baseload less the rise of the rest, of bare metal's energy", found, "rises", margin=0.01
+    )
+    return Look(tuple(checks)) if checks else Look(missing=(NO_PAIR,))
+
+
+def _baseload_less_rest(log_energy: float, log_share: float, log_bare_share: float) -> float:
+    energy, before = math.exp(log_energy), math.exp(log_bare_share)
+    baseload = energy * before * math.exp(log_share) - before
+    rest = (energy - 1) - baseload
+    return math.log(max(1e-9, 1 + baseload - rest))
+
+
+def _rest(cell: Cell) -> Cell:
+    return frozenset(item for item in cell if not item[0].startswith("platform"))
+
+
+def memory_cost_is_small(evidence: Population) -> Look:
+    """More memory in use on the whole device with the container, as a share of what it has, or of the paper's board."""
+    name = evidence.first(metrics.MEMORY)
+    if name is None:
+        return Look(missing=(evidence.absent(metrics.MEMORY),))
+
+    def one_and_share(record: Record) -> float | None:
+        whole = (record.facts.get("device") or {}).get("memory_bytes")
+        used = record.metrics.get(name)
+        return (
+            1 + used / min(whole, BOARD_BYTES)
+            if isinstance(whole, int | float) and whole > 0 and used is not None
+            else None
+        )
+
+    cells = evidence.figured(one_and_share)
+    if not cells:
+        return Look(missing=("the records do not contain the memory size of the device",))
+    # (1 + container's share) / (1 + bare's): within a small share of a small share of their difference.
+    found = evidence.over(cells, is_container)
+    about = "memory that the container adds, of the device's (of 32 GB at most, the paper's board)"
+    made = tendency(about, found, "falls", bound=SMALL_MEMORY)
+    return Look(tuple(made)) if made else Look(missing=(NO_PAIR,))
+
+
+CLAIMS = (
+    Claim("s0.lighter-models-lose-more", "V-A1", "lighter models lose more in a container (training)",
+          "s0-container-tax", lighter_models_lose_more),
+    Claim("s0.inference-loses-less", "V-B1", "inference loses less in a container than training",
+          "s0-container-tax", inference_loses_less),
+    Claim("s0.optimiser-step-grows-most", "V-A4", "of forward, backward and optimiser step, the last grows most",
+          "s0-phase-breakup", optimiser_grows_most),
+    Claim("s0.lower-cpu-clock-makes-it-worse", "V-A3", "a lower CPU clock makes the container's cost worse",
+          "s0-power-sensitivity", lower_cpu_clock_makes_it_worse),
+    Claim("s0.gpu-and-memory-clocks-do-not", "V-A3", "GPU and memory clocks do not change the container's cost",
+          "s0-power-sensitivity", other_clocks_do_not),
+    Claim("s0.more-system-calls", "V-A4", "a container makes more system calls", "s0-syscalls", more_system_calls),
+    Claim("s0.seccomp-off-changes-nothing", "V-A4", "seccomp off changes nothing", "s0-seccomp",
+          seccomp_off_changes_nothing),
+    Claim("s0.total-energy-rises", "V-A5", "total energy rises in a container", "s0-container-tax",
+          total_energy_rises),
+    Claim("s0.energy-rise-is-baseload", "V-A6", "what energy rises by is mostly baseload", "s0-container-tax",
+          energy_rise_is_baseload),
+    Claim("s0.memory-cost-is-small", "V-A7", "a container costs little memory", "s0-container-tax",
+          memory_cost_is_small),
+)  # fmt: skip

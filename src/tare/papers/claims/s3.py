@@ -1,0 +1,323 @@
+"""S3: training on Jetson boards: batch size, variability, DVFS, power modes and their prediction.
+
+What S3 says of workers, media and the page cache is in `s1`, which says the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from tare.analysis.model import Measurement
+from tare.papers.claims import metrics
+from tare.papers.claims.checks import conditions, each, excused, labels, tendency
+from tare.papers.claims.contrasts import (
+    Cells,
+    Series,
+    each_model,
+    ends,
+    joined,
+    largest_levels,
+    last_doubling,
+    minus,
+    rising,
+    trend,
+    where,
+)
+from tare.papers.claims.evidence import Population, software
+from tare.papers.claims.factors import Cell, Value, factor_named, is_bare, level, trains
+from tare.papers.claims.metrics import Names
+from tare.papers.claims.model import Check, Claim, Look, Wants
+from tare.papers.claims.pooling import LATER_EPOCHS
+from tare.papers.claims.power_modes import by_clocks, by_mode, default_mode, errors, grid
+from tare.papers.claims.s0 import by_model
+from tare.records.model import Record
+from tare.records.trials import TrialRow, grouped, kind_of_device
+
+BATCH = "workload.batch"
+SATURATED = 0.1  # a doubling of the batch that saves less than this an item: the gain has run out
+LITTLE = 0.05  # between epochs: the paper's worst is 5 %
+LITTLE_BETWEEN_DEVICES = 0.08  # the paper's worst is 7.8 %
+PREDICTED = 0.15  # mean absolute error of time: the paper has 12 %, and 15 % for all but three modes
+NO_BATCHES = "the batch size was not varied with everything else the same"
+NOT_SATURATED = "the largest batch did not saturate the GPU"
+ONE_SOFTWARE = "only one set of software was measured on a type of device"
+
+
+def per_item(evidence: Population, names: Names) -> Cells:
+    """A figure of a mini-batch, for one of its items."""
+    name = evidence.first(names, trains)
+
+    def figure(record: Record) -> float | None:
+        value, batch = record.compared.get(name or ""), record.settings.get(BATCH)
+        return value / batch if value is not None and isinstance(batch, int | float) and batch > 0 else None
+
+    return evidence.figured(figure, trains)
+
+
+def larger_batches_until_saturation(evidence: Population) -> Look:
+    cells = per_item(evidence, metrics.MEAN_STEP)
+    if not ends(cells, BATCH, rising):
+        return Look(missing=(NO_BATCHES,))
+    on_gpu = where(cells, lambda cell: level(cell, "workload.device") not in (None, "cpu"))
+    whole, last = ends(on_gpu, BATCH, rising), last_doubling(on_gpu, BATCH)
+    if not whole:
+        return Look(missing=("no trial ran on a GPU, which is what saturates",))
+    floor = evidence.floor(metrics.MEAN_STEP)
+    checks = tendency("time per item (and so per epoch), largest batch against smallest", whole, "falls", floor=floor)
+    by_batch = each_model(on_gpu)
+    for model, mine in each_model(last).items():
+        batches = " or ".join(largest_levels(by_batch.get(model, on_gpu), BATCH))
+        about = f"time per item, for each doubling of the batch from {batches}{model}"
+        made = tendency(about, mine, "rises", bound=-SATURATED)
+        # A gain that has not run out yet does not speak against its running out.
+        checks += excused(made, NOT_SATURATED)
+    return Look(tuple(checks), () if last else ("it takes three batch sizes or more",))
+
+
+def stall_by_batch(evidence: Population) -> Look:
+    a_batch = trend(evidence.cells(metrics.STALL, trains), BATCH, rising)
+    an_item = trend(per_item(evidence, metrics.STALL), BATCH, rising)
+    if not a_batch:
+        return Look(missing=(NO_BATCHES if evidence.first(metrics.STALL) else evidence.absent(metrics.STALL),))
+    checks = tendency("stall per mini-batch, from the smallest batch to the largest", a_batch, "rises")
+    checks += tendency("stall per item (and so per epoch), from the smallest batch to the largest", an_item, "falls")
+    return Look(tuple(checks))
+
+
+def epochs_vary_little(evidence: Population) -> Look:
+    """The epoch farthest from the mean of its trial, epoch 0 apart, model by model."""
+
+    def one_and_farthest(trial: TrialRow) -> float | None:
+        later = trial.epochs[1:]
+        enough = len(later) >= LATER_EPOCHS
+        return 1 + max(abs(value / fmean(later) - 1) for value in later) if enough else None
+
+    checks: list[Check] = []
+    for model, mine in each_model(evidence.by_trial(one_and_farthest)).items():
+        about = f"farthest epoch of a trial from its mean, epoch 0 apart{model}"
+        checks += tendency(about, mine, "falls", bound=LITTLE)
+    return Look(tuple(checks)) if checks else Look(missing=("no trial has ten epochs after the first",))
+
+
+def devices_vary_little(evidence: Population) -> Look:
+    checks: list[Check] = []
+    for kind, trials in _by_kind(evidence).items():
+        same = max(_by_software(trials).values(), key=len)
+        devices = grouped(same, lambda trial: str(trial.device))
+        (first, theirs), *others = devices.items()
+        for name, ours in others:
+            about = f"end-to-end time, {name} against {first} ({kind[0]})"
+            checks += _two_samples(about, evidence, ours, theirs, "same", LITTLE_BETWEEN_DEVICES)
+    return Look(tuple(checks)) if checks else Look(missing=("only one device of a type was measured",))
+
+
+def software_varies_a_lot(evidence: Population) -> Look:
+    checks: list[Check] = []
+    for kind, trials in _by_kind(evidence).items():
+        versions = list(_by_software(trials).values())
+        for number, ours in enumerate(versions[1:], start=2):
+            about = f"end-to-end time, software {number} against software 1 ({kind[0]})"
+            checks += _two_samples(about, evidence, ours, versions[0], "apart", LITTLE)
+    return Look(tuple(checks)) if checks else Look(missing=(ONE_SOFTWARE,))
+
+
+def _by_kind(evidence: Population) -> dict[tuple[str, ...], list[TrialRow]]:
+    return {kind: trials for kind, trials in grouped(evidence.trials, kind_of_device).items() if kind}
+
+
+def _by_software(trials: Sequence[TrialRow]) -> dict[tuple[tuple[str, str], ...], list[TrialRow]]:
+    """Trials by platform's software: what a container's image has is compared with images alone."""
+    return grouped(trials, lambda trial: tuple(sorted(software(trial).items())))
+
+
+def _two_samples(
+    about: str, evidence: Population, ours: Sequence[TrialRow], theirs: Sequence[TrialRow], wants: Wants, margin: float
+) -> list[Check]:
+    """End-to-end time of one group against another that shares no block with it, cell by cell.
+
+    Over all cells together, two opposite changes would be none.
+    """
+    name = evidence.first(metrics.STEP)
+    measured = [[trial for trial in side if trial.compared.get(name or "", 0.0) > 0] for side in (ours, theirs)]
+    sides = [
+        {
+            cell: {f"{trial.block_id} {trial.trial}": trial.compared[name or ""] for trial in trials}
+            for cell, trials in grouped(side, evidence.cell).items()
+        }
+        for side in measured
+    ]
+    both = [cell for cell in sides[0] if cell in sides[1]]
+    made = []
+    for cell, label in zip(both, labels(both), strict=True):
+        words = f"{about}, {label}" if label else about
+        ours_here, theirs_here = (tuple(Measurement(words, value) for value in side[cell].values()) for side in sides)
+        used = frozenset(trial for side in sides for trial in side[cell])
+        made.append(Check(words, wants, ours_here, theirs_here, margin, trials=used))
+    return made
+
+
+def dvfs_changes_nothing(evidence: Population) -> Look:
+    checks: list[Check] = []
+    missing = []
+    for names, wants in ((metrics.STEP, "same"), (metrics.ENERGY, "same"), (metrics.CLOCK, "apart")):
+        cells = evidence.cells(names)
+        factor = next((key for cell in cells for key, _ in cell if key.startswith("control.dvfs")), None)
+        found = ends(cells, factor, _on) if factor is not None else {}
+        about = f"{metrics.WORDS[names]}, DVFS on against off"
+        if wants == "apart":
+            checks += conditions(tendency(about, found, "apart"))
+        else:
+            checks += each(about, found, "same", floor=evidence.floor(names))
+        if not found:
+            missing.append(
+                evidence.absent(names) if not cells else "DVFS was not switched with everything else the same"
+            )
+    return Look(tuple(checks), tuple(dict.fromkeys(missing)))
+
+
+def _on(value: Value) -> float:
+    return 1.0 if str(value).lower() in ("on", "true", "1") else 0.0
+
+
+def default_may_not_be_pareto(evidence: Population) -> Look:
+    """For every other mode: by how much the default is worse in both time and energy, by the lesser of the two."""
+    time, energy = (by_mode(evidence.cells(names)) for names in (metrics.END_TO_END, metrics.ENERGY))
+    if evidence.first(metrics.ENERGY) is None:
+        return Look(missing=(evidence.absent(metrics.ENERGY),))
+    if len({mode for found in energy.values() for mode in found}) < 2:
+        return Look(missing=("no power mode was varied",))
+    default = default_mode(evidence, list(dict.fromkeys(mode for found in time.values() for mode in found)))
+    if default is None:
+        return Look(missing=("the study does not say which power mode is the default (`compare: {against: ...}`)",))
+    worse: dict[Cell, Series] = {}
+    for rest, modes in time.items():
+        joules = energy.get(rest, {})
+        for mode in modes if default in modes and default in joules else ():
+            if mode != default and mode in joules:
+                pair = [modes[default].minus(modes[mode]), joules[default].minus(joules[mode])]
+                worse[rest | mode] = joined(pair, min)
+    about, filled = "default mode, time and energy both above those of", {c: s for c, s in worse.items() if s.values}
+    checks = each(about, filled, "rises", margin=0.01)
+    return Look(tuple(checks)) if checks else Look(missing=("no other power mode was measured beside the default",))
+
+
+def baseload_dominates_light_models(evidence: Population) -> Look:
+    total, base = evidence.cells(metrics.TOTAL_ENERGY, trains), evidence.cells(metrics.BASELOAD, trains)
+    if not total or not base:
+        return Look(missing=(evidence.absent(metrics.BASELOAD if total else metrics.TOTAL_ENERGY),))
+    shares, order = minus(base, total), evidence.model_order
+    model = factor_named(shares, "model")
+    if model is None or len({level(cell, model) for cell in shares}) < 2:
+        return Look(missing=("baseload of only one model",))
+    lightest = min((level(cell, model) for cell in shares), key=lambda name: order.get(name, math.inf))
+    light = where(shares, lambda cell: level(cell, model) == lightest)
+    checks = tendency(f"baseload's share of the energy, {lightest}", light, "rises", bound=0.5 - 1, kind="share")
+    falls = trend(by_model(shares, model), model, order.get)
+    checks += tendency("the same, from the lightest model to the heaviest", falls, "falls")
+    return Look(tuple(checks))
+
+
+def heavier_gain_more_from_gpu(evidence: Population) -> Look:
+    found = _clocked(evidence, metrics.COMPUTE, "gpu_mhz")
+    model, order = factor_named(found, "model"), evidence.model_order
+    by_weight = trend(by_model(found, model), model, order.get) if model is not None else {}
+    made = tendency("compute from lowest to highest GPU clock, from lightest model to heaviest", by_weight, "falls")
+    return Look(tuple(made)) if made else Look(missing=("it takes two models or more at two GPU clocks or more",))
+
+
+def cpu_and_cores_cut_stall(evidence: Population) -> Look:
+    checks: list[Check] = []
+    missing = []
+    for name, words in (("cpu_mhz", "CPU clock"), ("cores", "number of cores")):
+        found = _clocked(evidence, metrics.STALL, name)
+        checks += tendency(f"stall, from the lowest {words} to the highest", found, "falls")
+        missing += [] if found else [f"the {words} was not varied with everything else the same"]
+        checks += _compute_of_the_lightest(evidence, name, words)
+    return Look(tuple(checks), tuple(missing))
+
+
+def _compute_of_the_lightest(evidence: Population, name: str, words: str) -> list[Check]:
+    compute, order = _clocked(evidence, metrics.COMPUTE, name), evidence.model_order
+    model = factor_named(compute, "model")
+    if model is None or not order:
+        return []
+    lightest = min(order, key=order.__getitem__)
+    light = where(compute, lambda cell: level(cell, model) == lightest)
+    return tendency(f"compute of {lightest}, from the lowest {words} to the highest", light, "falls")
+
+
+def memory_clock_matters(evidence: Population) -> Look:
+    checks: list[Check] = []
+    missing = []
+    for names in (metrics.COMPUTE, metrics.STALL):
+        found = _clocked(evidence, names, "mem_mhz")
+        checks += tendency(f"{metrics.WORDS[names]}, from the lowest memory clock to the highest", found, "falls")
+        missing += [] if found else ["the memory clock was not varied with everything else the same"]
+    return Look(tuple(checks), tuple(dict.fromkeys(missing)))
+
+
+def _clocked(evidence: Population, names: Names, clock: str) -> Cells:
+    """A figure of training on bare metal at the highest of a clock, less at the lowest."""
+    cells = by_clocks(where(evidence.cells(names, trains), is_bare))
+    factor = factor_named(cells, clock)
+    return trend(cells, factor, rising) if factor is not None else {}
+
+
+def four_modes_predict_time(evidence: Population) -> Look:
+    found = grid(evidence)
+    if found is None:
+        return Look(missing=(NO_GRID,))
+    times, _ = errors(found)
+    cells = dict(zip(found.workloads, times, strict=True))
+    about = f"error of the time that the paper's regression predicts, {found.told}"
+    return Look(tuple(tendency(about, cells, "falls", bound=PREDICTED - 1, kind="share")), depends_on=found.not_modes)
+
+
+def energy_is_harder(evidence: Population) -> Look:
+    found = grid(evidence)
+    if found is None:
+        return Look(missing=(NO_GRID,))
+    times, energies = errors(found)
+    if len(energies) < len(times):
+        return Look(missing=(evidence.absent(metrics.ENERGY),))
+    pairs = zip(found.workloads, energies, times, strict=True)
+    cells = {cell: energy.minus(time) for cell, energy, time in pairs}
+    about = f"error of the energy that the paper's regression predicts against that of time, {found.told}"
+    return Look(tuple(tendency(about, cells, "rises")), depends_on=found.not_modes)
+
+
+NO_GRID = (
+    "it takes two models or more in the same six power modes or more, each with its cores and clocks, or under the "
+    "same five shares of the CPU's time or numbers of cores"
+)
+
+CLAIMS = (
+    Claim("s3.larger-batches-until-saturation", "5.3.1",
+          "larger batches cut the time of an epoch until the GPU saturates", "s3-batch",
+          larger_batches_until_saturation),
+    Claim("s3.stall-rises-a-batch-and-falls-an-epoch", "5.3.2",
+          "stall per mini-batch rises and per epoch falls with batch size", "s3-batch", stall_by_batch),
+    Claim("s3.epochs-vary-little", "5.4.1", "epochs after the first vary little", "s3-variability", epochs_vary_little),
+    Claim("s3.devices-vary-little", "5.4.2", "devices of one type vary little", "s3-variability", devices_vary_little,
+          across=True),
+    Claim("s3.software-varies-a-lot", "5.4.4", "software differences vary a lot", "s3-variability",
+          software_varies_a_lot, any_of=True, across=True),
+    Claim("s3.dvfs-changes-clocks-only", "5.5", "DVFS changes clocks but not time or energy", "s3-dvfs",
+          dvfs_changes_nothing),
+    Claim("s3.default-mode-may-not-be-pareto", "5.6.1", "the default power mode may not be Pareto-optimal",
+          "s3-power-modes", default_may_not_be_pareto, any_of=True),
+    Claim("s3.baseload-dominates-light-models", "5.6.2", "baseload dominates the energy of light models", "s3-baseload",
+          baseload_dominates_light_models),
+    Claim("s3.heavier-models-gain-more-from-gpu-clock", "5.6.4", "heavier models gain more from GPU clocks",
+          "s3-power-modes", heavier_gain_more_from_gpu),
+    Claim("s3.cpu-clock-and-cores-cut-stall", "5.6.5, 5.6.6",
+          "CPU clock and cores cut stall, and compute of light models", "s3-power-modes", cpu_and_cores_cut_stall),
+    Claim("s3.memory-clock-matters-for-both", "5.6.7", "memory clock matters for both compute and stall",
+          "s3-power-modes", memory_clock_matters),
+    Claim("s3.four-modes-predict-time", "5.7.2", "four modes predict the time of the rest", "s3-predict",
+          four_modes_predict_time),
+    Claim("s3.energy-is-harder-to-predict", "5.7.3", "energy is harder to predict than time", "s3-predict",
+          energy_is_harder),
+)  # fmt: skip

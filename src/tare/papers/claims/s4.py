@@ -1,0 +1,240 @@
+"""S4: bare metal, VM, micro-VM, container and container in VM, over cores, pinning, CPU and GPU, end to end."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+from tare.papers.claims import metrics
+from tare.papers.claims.checks import conditions, excused, tendency
+from tare.papers.claims.contrasts import (
+    Cells,
+    against,
+    at,
+    by_level,
+    by_level_of_store,
+    gathered,
+    levels,
+    minus,
+    rising,
+    trend,
+    where,
+    without,
+)
+from tare.papers.claims.deciding import words_of
+from tare.papers.claims.evidence import Population
+from tare.papers.claims.factors import (
+    CONTAINERS,
+    PLACEMENT,
+    Cell,
+    is_bare,
+    is_container,
+    is_container_in_machine,
+    is_machine,
+    is_micro_machine,
+    is_virtual,
+    level,
+    on,
+    stack_names,
+)
+from tare.papers.claims.model import HOLDS, Check, Claim, Look
+from tare.records.model import Record
+from tare.records.trials import is_board
+
+CORES, PIN, DEVICE = "platform.cores", "platform.pin", "workload.device"
+_CORES_OF_THE_HOST = ("control.power_mode.cores", "control.power_mode.mode")
+FEW = 0.2  # of the host's cores: the paper's outliers have less than 16 of 80
+NO_GAIN = 0.05  # less than this is no improvement
+NOTHING_TO_LOWER = "unpinned, it takes no longer than bare metal for sure, and pinning has nothing to lower"
+_NO_FEW = "no unpinned container was run on several numbers of cores, each beside bare metal on as many"
+_NOT_PINNED = "no application was run both pinned and vanilla, on a virtual platform and on bare metal"
+STILL_FASTER = "it is still faster with the most cores that were run, and may stop beyond them"
+
+
+def stops_improving(evidence: Population) -> Look:
+    """Cores help at first, and the last step up brings less than a twentieth."""
+    cells = evidence.cells(metrics.END_TO_END)
+    first, last = _ladder(cells, 0, -2), _ladder(cells, -2, -1)
+    if not last:
+        return Look(missing=("it takes three numbers of cores or more with everything else the same",))
+    checks = conditions(tendency("end-to-end time, next to most cores against fewest", first, "falls"))
+    made = tendency("end-to-end time, most cores against next to most", last, "rises", bound=-NO_GAIN)
+    return Look((*checks, *excused(made, STILL_FASTER)))
+
+
+def _ladder(cells: Cells, lower: int, upper: int) -> Cells:
+    """One place on the ladder of core counts, less another; where there are three steps or more."""
+    made = []
+    for rest, found in by_level_of_store(cells, CORES):
+        numbers = sorted(value for value in found if rising(value) is not None)
+        if len(numbers) >= 3:
+            made.append((rest, found[numbers[upper]].minus(found[numbers[lower]])))
+    return gathered(made)
+
+
+def vanilla_with_few_cores_is_an_outlier(evidence: Population) -> Look:
+    """The cost of an unpinned container on the fewest cores, and how it falls with more of the host's cores."""
+    cells = evidence.over(evidence.cells(metrics.END_TO_END), lambda cell: is_container(cell) and not level(cell, PIN))
+    falls = trend(cells, CORES, rising)
+    fewest = {
+        rest: found[min(numbers)]
+        for rest, found in by_level(cells, CORES).items()
+        if len(numbers := [number for value in found if (number := rising(value)) is not None]) > 1
+    }
+    if not falls:
+        return Look(missing=(_NO_FEW,))
+    shares = [cores[0] / cores[1] for cell in cells if (cores := _cores(evidence, cell)) is not None]
+    if shares and min(shares) > FEW:
+        return Look(missing=(f"the fewest cores were {min(shares):.0%} of the host's: it takes {FEW:.0%} or less",))
+    checks = tendency("vanilla container against bare metal, on the fewest cores", fewest, "rises")
+    checks += tendency("its cost, from the fewest cores to the most", falls, "falls")
+    return Look(tuple(checks))
+
+
+def pinning_lowers_overhead(evidence: Population) -> Look:
+    """Of what a platform takes over bare metal that is placed alike: pinning may make bare metal faster as well."""
+    over = evidence.over(evidence.cells(metrics.END_TO_END), is_virtual, ways=(PLACEMENT,))
+    lowered, vanilla = against(over, PIN, True, False), at(over, PIN, False)
+    if not lowered:
+        return Look(missing=(_NOT_PINNED,))
+
+    def costs(rest: Cell) -> bool:
+        unpinned = where(vanilla, lambda cell: without(cell, PIN) == rest)
+        return HOLDS in words_of(tendency("", unpinned, "rises"), evidence.alpha)
+
+    dear = where(lowered, costs)
+    made = tendency("time over bare metal's, pinned against vanilla", dear or lowered, "falls")
+    return Look(tuple(made), depends_on="" if dear else NOTHING_TO_LOWER)
+
+
+def bare_without_idle_core(evidence: Population) -> Look:
+    """Bare metal whose every core is in use against a virtual platform of as many cores, whose host has more."""
+    cells = evidence.cells(metrics.END_TO_END)
+    placed = {cell: cores for cell in cells if (cores := _cores(evidence, cell)) is not None}
+    full = {_on_as_many(cell, used): cell for cell, (used, there) in placed.items() if is_bare(cell) and used >= there}
+    faster = {
+        cell: ratio
+        for cell, (used, there) in placed.items()
+        if is_virtual(cell) and used < there and (like := full.get(_on_as_many(cell, used))) is not None
+        if (ratio := evidence.ratio(cells, cell, like)).values
+    }
+    checks: list[Check] = []
+    for name in levels(faster, "platform"):
+        about = f"end-to-end time, {name} on a host with cores to spare against bare metal with none"
+        checks += tendency(about, at(faster, "platform", name), "falls")
+    return Look(tuple(checks)) if checks else Look(missing=(_NO_SPARE,))
+
+
+def _cores(evidence: Population, cell: Cell) -> tuple[float, float] | None:
+    """The cores that it may use, and those of its host; None where nothing says, or its threads do not fill them."""
+    places = {
+        (place.get("usable_cores"), place.get("host_cores"))
+        for record in evidence.by_cell[cell]
+        for place in [record.facts.get("place") or {}]
+    }
+    used, there = places.pop() if len(places) == 1 else (None, None)
+    if used is None or there is None:
+        return None
+    threads = level(cell, "workload.threads")
+    return None if isinstance(threads, int | float) and threads < used else (float(used), float(there))
+
+
+def _on_as_many(cell: Cell, cores: float) -> tuple[Cell, float]:
+    """What else must be the same: bare metal has as few cores as that because the others are switched off."""
+    names = [name for name, _ in cell if name in _CORES_OF_THE_HOST or name.partition(".")[0] == "platform"]
+    return without(cell, *names), cores
+
+
+def gpu_only_where_inference_dominates(evidence: Population) -> Look:
+    steps, inference = (evidence.cells(names, _is_application) for names in (metrics.END_TO_END, metrics.INFERENCE))
+    gains = against(steps, DEVICE, "cuda", "cpu")
+    shares = where(minus(inference, steps), lambda cell: level(cell, DEVICE) == "cpu")
+    mostly = {without(cell, DEVICE) for cell, share in shares.items() if median(share.values.values()) > math.log(0.5)}
+    if not gains:
+        return Look(missing=(_NO_GPU,))
+    dominated = where(gains, lambda cell: cell in mostly)
+    others = where(gains, lambda cell: cell not in mostly)
+    about = "end-to-end time, GPU against CPU, where inference"
+    checks = tendency(f"{about} dominates", dominated, "falls")
+    checks += tendency(f"{about} does not dominate", others, "rises", bound=-NO_GAIN)
+    missing = [] if dominated else ["an application whose inference is over half of its time"]
+    missing += [] if others else ["an application whose inference is under half of its time"]
+    return Look(tuple(checks), tuple(missing))
+
+
+def inference_only_overstates(evidence: Population) -> Look:
+    """Of applications alone: of a network on data in memory inference is all there is."""
+    whole, alone = (
+        against(evidence.cells(names, _is_application), DEVICE, "cuda", "cpu")
+        for names in (metrics.END_TO_END, metrics.INFERENCE)
+    )
+    made = tendency("speed-up of inference alone against that end to end", minus(whole, alone), "rises")
+    return Look(tuple(made)) if made else Look(missing=(_NO_GPU,))
+
+
+def _is_application(record: Record) -> bool:
+    return record.settings.get("workload") == "application"
+
+
+def micro_vm_is_not_faster(evidence: Population) -> Look:
+    found = evidence.over(evidence.cells(metrics.END_TO_END), is_micro_machine, is_machine)
+    made = tendency("end-to-end time, micro-VM against VM", found, "rises", bound=-NO_GAIN)
+    return Look(tuple(made)) if made else Look(missing=("no application was run in a micro-VM beside a VM",))
+
+
+def container_in_vm_costs_most(evidence: Population) -> Look:
+    cells = evidence.cells(metrics.END_TO_END)
+    checks: list[Check] = []
+    single = [name for name in dict.fromkeys("+".join(stack_names(cell)) for cell in cells) if "+" not in name]
+    for name in single:
+        found = evidence.over(cells, is_container_in_machine, on(name))
+        checks += tendency(f"end-to-end time, container in VM against {name}", found, "rises")
+    if not checks:
+        return Look(missing=("no application was run in a container in a VM beside another platform",))
+    missing = [] if any(map(is_container, cells)) else ["a container on the host"]
+    missing += [] if any(map(is_machine, cells)) else ["a VM without a container"]
+    return Look(tuple(checks), tuple(missing))
+
+
+def container_costs_least_on_the_edge(evidence: Population) -> Look:
+    boards = {str((trial.facts.get("device") or {}).get("board") or "") for trial in evidence.trials}
+    if not boards or not all(map(is_board, boards)):
+        return Look(missing=("it takes an edge board: this device does not report that it is one",))
+    cells = evidence.cells(metrics.END_TO_END)
+    checks: list[Check] = []
+    others = [str(name) for name in levels(cells, "platform") if name != "bare" and name not in CONTAINERS]
+    for name in others:
+        found = evidence.over(cells, is_container, on(name))
+        checks += tendency(f"end-to-end time, container against {name}", found, "falls")
+    none = "no application was run in a container beside another virtual platform on this board"
+    return Look(tuple(checks)) if checks else Look(missing=(none,))
+
+
+_NO_GPU = "no application was run both on the CPU and on the GPU"
+_NO_SPARE = (
+    "no virtual platform on a host with cores to spare was run beside bare metal with as many cores and no spare ones: "
+    "on one host it takes bare metal with the other cores switched off (`power_mode: {cores: N}`)"
+)
+
+CLAIMS = (
+    Claim("s4.e2e-stops-improving", "IV-A1, V-F", "end-to-end time stops improving beyond some core count",
+          "s4-scale-up", stops_improving),
+    Claim("s4.vanilla-container-with-few-cores-is-an-outlier", "V-A",
+          "a vanilla container with few of the host's cores is an outlier", "s4-pinning",
+          vanilla_with_few_cores_is_an_outlier),
+    Claim("s4.pinning-lowers-the-overhead", "V-C", "pinning lowers the overhead", "s4-pinning",
+          pinning_lowers_overhead),
+    Claim("s4.bare-without-idle-core-can-be-slower", "V-B",
+          "bare metal with no idle core can be slower than a virtual platform on a host with cores to spare",
+          "s4-idle-core", bare_without_idle_core, any_of=True),
+    Claim("s4.gpu-helps-only-where-inference-dominates", "IV-A2, IV-C",
+          "the GPU helps end to end only where inference dominates", "s4-gpu", gpu_only_where_inference_dominates),
+    Claim("s4.inference-only-overstates", "IV-A2", "the speed-up of inference alone overstates that end to end",
+          "s4-gpu", inference_only_overstates),
+    Claim("s4.micro-vm-is-not-faster", "V-G", "a micro-VM is not faster than a VM where I/O matters", "s4-microvm",
+          micro_vm_is_not_faster),
+    Claim("s4.container-in-vm-costs-most", "IV, V-H", "a container in a VM costs most", "s4-platforms",
+          container_in_vm_costs_most),
+    Claim("s4.container-costs-least-on-the-edge", "V-H", "on the edge the container costs least", "s4-platforms",
+          container_costs_least_on_the_edge),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Papers and claims as text: in a terminal, as Markdown, as a chart."""

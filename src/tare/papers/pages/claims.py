@@ -1,0 +1,273 @@
+"""What `tare papers claims` shows: each claim with its word, its evidence, and how to measure what is not measured."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from tare.analysis.sentences import too_few_for_interval
+from tare.base.text import count_text, safe_text
+from tare.papers.claims.deciding import answers, claims_of
+from tare.papers.claims.model import (
+    COUNTED,
+    FAILS,
+    HOLDS,
+    NOT_MEASURED,
+    UNDECIDED,
+    Answer,
+    Claim,
+    Word,
+    figure_words,
+    is_ready,
+)
+from tare.papers.claims.pooling import read_source
+from tare.papers.pages.notes import Note, Notes, not_here, notes_of, reason_notes, where_notes, where_text
+from tare.papers.tables.rows import NOT_HERE, WORDS, Answered
+from tare.records.trials import collected, grouped
+from tare.report.charts.evidence import ReportData
+from tare.report.charts.layout import tooltip
+from tare.report.columns import pad, wrap
+from tare.report.figure import Cell, Figure, rows
+from tare.report.naming import legend
+
+_WORD_WIDTH = 18  # "does not hold here"
+_EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"
+
+
+def answers_text(found: Sequence[Answer], ready: Collection[str], width: int = 80, scale: str | None = None) -> str:
+    """The claims that were measured, a few lines each; then those that were not, and what they need.
+
+    `ready` are the names of the studies that can be run; `scale` is that of the studies that were looked at.
+    """
+    measured = [answer for answer in found if answer.word != NOT_MEASURED]
+    others = [answer for answer in found if answer.word == NOT_MEASURED]
+    lines = [_summary(found)]
+    for answer in measured:
+        lines += ["", *_answer(answer, width)]
+    if others:
+        lines += ["", "not measured:"]
+        for answer in others:
+            lines += _lines(f"{answer.id}: {answer.why} {_how(answer.study, ready, scale)}", width, "  ")
+    return "\n".join(lines)
+
+
+def claims_text(claims: Sequence[Claim], ready: Collection[str], width: int = 80) -> str:
+    """Every claim with its place in the papers and the study that would measure it."""
+    lines: list[str] = []
+    for claim in claims:
+        lines += wrap(claim.statement, width, indent="  ")
+        place = _place(claim.paper, claim.section)
+        lines += _lines(f"{claim.id}, {place}: {_how(claim.command, ready)}", width, "  ")
+    return "\n".join(lines)
+
+
+def _how(command: str, ready: Collection[str], scale: str | None = None) -> str:
+    """What to type, where there is a study to run: at the scale of what is there already."""
+    at_scale = f"{command} --scale {scale}" if scale else command
+    return at_scale if is_ready(command, ready) else "no ready study for it yet"
+
+
+def _summary(found: Sequence[Answer]) -> str:
+    words = [answer.word for answer in found]
+    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words)))
+
+
+def _answer(answer: Answer, width: int) -> list[str]:
+    where = f" ({answer.where})" if answer.where else ""
+    cells = [
+        pad(answer.word, _WORD_WIDTH),
+        pad(answer_effect(answer), _EFFECT_WIDTH),
+        pad(f"n {answer.n}", 6),
+        answer_place(answer),
+    ]
+    return [
+        *wrap(safe_text(f"{answer.statement}{where}"), width, indent="    "),
+        *_lines("  ".join(cells), width, "  ", keep_blanks=True),
+        *_lines(f"{answer.why} Rests on {count_text(len(answer.trials), 'trial')}.", width, "  "),
+    ]
+
+
+def _place(paper: str, section: str) -> str:
+    """`S1 III-A; S3 5.1.3`: the first paper, unless the section names its own."""
+    return section if section.startswith("S3 ") else f"{paper.partition('/')[0]} {section}"
+
+
+def answer_place(answer: Answer) -> str:
+    """Where the papers say it."""
+    return _place(answer.paper, answer.section)
+
+
+def answer_effect(answer: Answer) -> str:
+    """`+12.3 % [+10.1, +14.2]`, or what there is of it."""
+    if answer.effect is None:
+        return "no figure"
+    if answer.low is None or answer.high is None:
+        return too_few_for_interval(answer.n, paired=True)
+    return figure_words(answer.kind, answer.effect, answer.low, answer.high)
+
+
+def _lines(text: str, width: int, start: str, *, keep_blanks: bool = False) -> Iterable[str]:
+    """A text of its own lines, all of them set in."""
+    safe = safe_text(text)
+    if keep_blanks and len(start) + len(safe) <= width:
+        return [start + safe]
+    return [start + line for line in wrap(safe, width - len(start), indent="  ")]
+
+
+_MIXED = "mixed"
+_COUNTED: Mapping[Word, tuple[str, str]] = {**COUNTED, NOT_MEASURED: (NOT_HERE, NOT_HERE)}
+_COUNTED_MIXED = ("differs between its populations", "differ between their populations")
+
+
+def by_claim(found: Answered) -> dict[str, list[tuple[str, Answer]]]:
+    """Every claim, with what each machine says of it."""
+    told = [(machine, answer) for machine, answers in found.claims.items() for answer in answers]
+    return grouped(told, lambda pair: pair[1].id)
+
+
+def summary_texts(found: Answered) -> list[str]:
+    """`cpu2: of 9 take-aways, 0 hold, 1 does not hold, 0 undecided, 8 not measured here`; a line a machine."""
+    return [safe_text(f"{machine}: {_paper_claims_summary(answers)}") for machine, answers in found.claims.items()]
+
+
+def _paper_claims_summary(answers: Sequence[Answer]) -> str:
+    claims = grouped(answers, lambda answer: answer.id)
+    words = [{answer.word for answer in several} for several in claims.values()]
+    counts = Counter(next(iter(each)) if len(each) == 1 else _MIXED for each in words)
+    told = [count_text(counts[word], *forms) for word, forms in _COUNTED.items()]
+    told += [count_text(counts[_MIXED], *_COUNTED_MIXED)] if counts[_MIXED] else []
+    return f"of {count_text(len(words), 'take-away')}, {', '.join(told)}"
+
+
+def claim_notes(found: Answered) -> Notes:
+    """Every letter of the claims: reasons that they were not measured, and populations with long names."""
+    met: list[Note] = []
+    for mine in by_claim(found).values():
+        for _, answer in mine:
+            met += reason_notes(answer.why) if answer.word == NOT_MEASURED else where_notes([answer.where])
+    return notes_of(met)
+
+
+def claim_text(answer: Answer, notes: Notes) -> str:
+    """`holds. Fetch stall, one worker against none: -84.4 % [-85.5, -83.8] over 6 blocks, should fall ...`."""
+    if answer.word == NOT_MEASURED:
+        return not_here(answer.why, notes)
+    return safe_text(f"{WORDS[answer.word]}{where_text(answer.where, notes)}. {answer.why}")
+
+
+def words_text(answers: Sequence[Answer], notes: Notes) -> str:
+    """One word, and a letter for why there is none; where a machine has several populations, one of each."""
+    return ", ".join(
+        not_here(answer.why, notes) if answer.word == NOT_MEASURED else WORDS[answer.word] for answer in answers
+    )
+
+
+def evidence(found: Answered, notes: Notes) -> dict[str, list[tuple[str, str]]]:
+    """Statement -> what each machine that has measured it rests its word on."""
+    return collected(
+        (answer.statement, (machine, claim_text(answer, notes)))
+        for answers in by_claim(found).values()
+        for machine, answer in answers
+        if answer.word != NOT_MEASURED
+    )
+
+
+LINE = 44  # signs of a line on a telephone
+HEIGHT, TEXT = 17, 26  # pixels of a line, and of what stands below the lines
+CLAIM_COLOURS = {HOLDS: "@level-3", FAILS: "@level-2", UNDECIDED: "@quiet"}
+REACH = 5.0  # effects beyond this stand at the edge: the text says how far they are
+_HEADERS = ("take-away", "paper", "here", "effect", "blocks", "why")
+
+
+def claims_figure(evidence: ReportData) -> Figure | None:
+    """A lane for each take-away that was measured; None where none was. The table has all of them."""
+    if evidence.store is None:
+        return None
+    found = answers(claims_of(), [read_source(evidence.store.path)])
+    measured = [answer for answer in found if answer.word != NOT_MEASURED]
+    if not measured:
+        return None
+    counts = Counter(answer.word for answer in found)
+    told = ", ".join(f"{counts[word]} {word}" for word in (*CLAIM_COLOURS, NOT_MEASURED) if counts[word])
+    reading = f"Of the papers' {len({answer.id for answer in found})} take-aways: {told}; see `tare papers claims`."
+    body = tuple(map(_row, sorted(found, key=lambda answer: answer.word == NOT_MEASURED)))
+    return Figure("claims", "The papers' take-aways, on these trials", reading, _chart(measured), _HEADERS, body)
+
+
+def _row(answer: Answer) -> tuple[Cell, ...]:
+    href = "#trials" if answer.trials else ""
+    effect = answer_effect(answer) if answer.word != NOT_MEASURED else ""
+    n = f"{answer.n:,}" if answer.n else ""
+    return (
+        Cell(answer.statement), Cell(answer_place(answer)), Cell(answer.word), Cell(effect, href, numeric=True),
+        Cell(n, href, numeric=True), Cell(answer.why),
+    )  # fmt: skip
+
+
+def _chart(measured: Sequence[Answer]) -> dict[str, Any]:
+    wrapped = [textwrap.wrap(safe_text(_told(answer)), LINE) for answer in measured]
+    most = max(map(len, wrapped))
+    lanes = [
+        {
+            "lane": f"{number} {safe_text(answer.id)}", "text": [*[""] * (most - len(lines)), *lines],
+            "told": " ".join(lines),
+            "figures": f"{answer.word}: {safe_text(answer_effect(answer))}".replace("-", "\N{MINUS SIGN}"),
+            "word": answer.word, "effect": _within(answer.effect), "low": _within(answer.low),
+            "high": _within(answer.high), "why": safe_text(answer.why)[:300],
+        }
+        for number, (answer, lines) in enumerate(zip(measured, wrapped, strict=True))
+    ]  # fmt: skip
+    used = [word for word in CLAIM_COLOURS if any(lane["word"] == word for lane in lanes)]
+    colour = {
+        "field": "word",
+        "legend": legend(used),
+        "scale": {"domain": used, "range": [CLAIM_COLOURS[w] for w in used]},
+    }
+    scale = {"type": "symlog", "constant": 0.1, "domain": _domain(measured)}
+    x = {"type": "quantitative", "title": None, "scale": scale, "axis": {"format": "+.0%", "tickCount": 5}}
+    told = tooltip(told="take-away", figures="here", why="why")
+    tall = (most + 1) * HEIGHT + TEXT
+    top = -(tall // 2) + 6
+    words = {"type": "text", "align": "left", "baseline": "top", "lineHeight": HEIGHT}
+    below = top + most * HEIGHT
+    return {
+        "height": {"step": tall},
+        "encoding": {"y": {"field": "lane", "type": "nominal", "sort": None, "axis": None}},
+        "layer": [
+            {"data": rows(lanes), "mark": {"type": "tick", "color": "@ink", "size": 16, "yOffset": tall // 2 - 12},
+             "encoding": {"x": {"datum": 0, **x}}},
+            {"data": rows(lanes), "mark": {**words, "dy": top},
+             "encoding": {"x": {"value": 0}, "text": {"field": "text"}}},
+            {"data": rows(lanes), "mark": {**words, "dy": below, "fontWeight": 600},
+             "encoding": {"x": {"value": 0}, "text": {"field": "figures"}, "color": colour}},
+            {
+                "data": rows([lane for lane in lanes if lane["low"] is not None and lane["high"] is not None]),
+                "mark": {"type": "rule", "strokeWidth": 2.5, "yOffset": tall // 2 - 12},
+                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "color": colour, "tooltip": told},
+            },
+            {
+                "data": rows([lane for lane in lanes if lane["effect"] is not None]),
+                "mark": {"type": "point", "size": 90, "opacity": 1, "yOffset": tall // 2 - 12},
+                "encoding": {"x": {"field": "effect", **x}, "color": colour, "tooltip": told},
+            },
+        ],
+    }  # fmt: skip
+
+
+def _told(answer: Answer) -> str:
+    where = f" ({answer.where})" if answer.where else ""
+    return f"{answer.statement}{where}"
+
+
+def _within(share: float | None) -> float | None:
+    return None if share is None else max(-REACH, min(REACH, share))
+
+
+def _domain(measured: Sequence[Answer]) -> list[float]:
+    ends = [
+        within for answer in measured for end in (answer.effect, answer.low, answer.high)
+        if (within := _within(end)) is not None
+    ]  # fmt: skip
+    return [min([*ends, -0.05]) * 1.1, max([*ends, 0.05]) * 1.1]

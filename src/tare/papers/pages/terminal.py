@@ -1,0 +1,182 @@
+"""What `tare papers tables` shows in a terminal: the paper's table with one line a machine, its claims, its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tare.analysis.model import Comparison
+from tare.analysis.sentences import too_few_for_interval
+from tare.base.text import metric_name, safe_text, share_text
+from tare.papers.pages.claims import answer_place, by_claim, claim_notes, claim_text, summary_texts
+from tare.papers.pages.notes import (
+    NOT_MEASURED,
+    Notes,
+    by_reason,
+    measured_rows,
+    not_here,
+    notes_of,
+    reason_notes,
+    table_notes,
+)
+from tare.papers.pages.rows import change_texts, known_change, machine_text, ours_text, printed_text, row_text
+from tare.papers.tables.rows import NOT_HERE, Answered, Layers, layers
+from tare.report.columns import table, wrap
+from tare.report.text.verdict import effect_of, interval_of, sensitivity_of
+from tare.report.text.why import layer_name
+
+_INDENT = "  "
+COULD_SEE = (
+    "n is the number of blocks that hold both sides. MDE is the minimum detectable effect, the smallest that such a "
+    "run sees with a chance of 80 %. Equivalent is within the margin in brackets."
+)
+NO_MACHINE = "No machine in these results has run any of this paper's studies."
+
+
+def paper_text(found: Answered, parts: Sequence[str], width: int = 80) -> str:
+    """The parts that were asked for, below what the paper asks and the machines that were asked."""
+    lines = [*wrap(f"{found.paper.paper}: {found.paper.about}", width, indent=_INDENT)]
+    lines += [*wrap(found.paper.note.strip(), width), ""]
+    lines += [] if found.machines else wrap(NO_MACHINE, width)
+    for machine in found.machines:
+        lines += wrap(f"{safe_text(machine.name)}: {machine_text(machine)}", width, indent=_INDENT)
+    for part in parts:
+        lines += ["", *_PARTS[part](found, width)]
+    return "\n".join(lines)
+
+
+def _rows(found: Answered, width: int) -> list[str]:
+    """The rows that any machine has measured, what their letters stand for, and the other rows by the reason."""
+    notes = table_notes(found)
+    names = [found.paper.paper, *(machine.name for machine in found.machines)]
+    room = max(map(len, names))
+    lines: list[str] = []
+    for row in measured_rows(found):
+        lines += wrap(f"{row.id}  {row.quantity} ({row.section})", width, indent=_INDENT)
+        lines += _line(found.paper.paper, printed_text(row, notes), room, width)
+        for name, ours in found.rows[row.id].items():
+            lines += _line(name, ours_text(ours, notes, row.paper.change or ""), room, width)
+    return [*lines, *_note_lines(notes, width), *_unmeasured(found, notes, width)]
+
+
+def _note_lines(notes: Notes, width: int) -> list[str]:
+    lines: list[str] = []
+    for heading, texts in notes.lists().items():
+        lines += ["", *wrap(heading, width)]
+        lines += [_INDENT + line for said in texts for line in wrap(said, width - 2, indent="   ")]
+    return lines
+
+
+def _unmeasured(found: Answered, notes: Notes, width: int) -> list[str]:
+    """Each reason once, and below it a line a row."""
+    groups = by_reason(found, notes)
+    lines = ["", NOT_MEASURED] if groups else []
+    for why, rows in groups.items():
+        lines += [_INDENT + line for line in wrap(safe_text(f"{why}:"), width - 2, indent=_INDENT)]
+        for row in rows:
+            said = wrap(safe_text(f"{row.id} {row_text(row, notes)}"), width - 4, indent=_INDENT)
+            lines += [2 * _INDENT + line for line in said]
+    return lines
+
+
+def _line(name: str, said: str, room: int, width: int) -> list[str]:
+    start = f"{_INDENT}{safe_text(name).ljust(room)}  "
+    first, *more = wrap(said, max(20, width - len(start)))
+    return [start + first, *(" " * len(start) + line for line in more)]
+
+
+def _claims(found: Answered, width: int) -> list[str]:
+    notes = claim_notes(found)
+    room = max((len(machine.name) for machine in found.machines), default=0)
+    summary = [line for said in summary_texts(found) for line in wrap(said, width, indent=_INDENT)]
+    lines = [*summary, ""] if summary else []
+    for answers in by_claim(found).values():
+        first = answers[0][1]
+        lines += wrap(f"{first.statement} ({answer_place(first)})", width, indent=_INDENT)
+        for machine, answer in answers:
+            lines += _line(machine, claim_text(answer, notes), room, width)
+    return [*lines, *_note_lines(notes, width)]
+
+
+def _layers(found: Answered, width: int) -> list[str]:
+    lines: list[str] = []
+    for each in layers(found):
+        notes = whole_notes(each)
+        lines += wrap(f"{safe_text(each.machine)}: {whole_title(each)}", width)
+        lines += [table(whole_rows(each, notes), WHOLE_HEADS, width, whole=True), *wrap(COULD_SEE, width)]
+        lines += [*_note_lines(notes, width), ""]
+        if each.apart is None:
+            lines += wrap(safe_text(f"{each.machine}: layer by layer: {NOT_HERE}: {each.why}."), width)
+        else:
+            lines += wrap(safe_text(f"{each.machine}: {layers_title(each)}"), width)
+            lines += [table(layer_rows(each), LAYER_HEADS, width, whole=True), *wrap(layers_sentence(each), width)]
+        lines += [""]
+    return lines[:-1]
+
+
+WHOLE_HEADS = ("workload", "change", "interval", "n", "verdict", "MDE")
+LAYER_HEADS = ("layer", "adds", "interval", "n", "verdict", "MDE")
+
+
+def whole_title(each: Layers) -> str:
+    """`the container in whole (compute of a mini-batch)`."""
+    figures = dict.fromkeys(quantity.partition(": ")[2] for quantity in each.whole)
+    return f"the container in whole ({', '.join(figures)})"
+
+
+def layers_title(each: Layers) -> str:
+    """`layer by layer: torch_train lenet5, step mean`."""
+    return f"layer by layer: {each.workload}, {metric_name(each.apart.metric)}" if each.apart is not None else ""
+
+
+def whole_notes(each: Layers) -> Notes:
+    """The letters of the whole container's table: why a workload has no figure."""
+    return notes_of(note for ours in each.whole.values() if ours.change is None for note in reason_notes(ours.why))
+
+
+def whole_rows(each: Layers, notes: Notes) -> list[tuple[str, ...]]:
+    """One row a workload; what was not measured has its reason in place of a verdict."""
+    made: list[tuple[str, ...]] = []
+    for quantity, ours in each.whole.items():
+        name = quantity.partition(":")[0]
+        if ours.change is None:
+            made.append((name, "", "", "", not_here(ours.why, notes), ""))
+            continue
+        known = known_change(ours)
+        change = change_texts(known) if known is not None else ("", too_few_for_interval(ours.n, ours.paired))
+        seen = share_text(ours.mde) if ours.mde is not None else ""
+        made.append((name, *change, str(ours.n), _word(ours.verdict, ours.margin), seen))
+    return made
+
+
+def _word(verdict: str | None, margin: float | None) -> str:
+    words = {"cannot_tell": "cannot tell", "equivalent": f"equivalent ({share_text(margin or 0.0)})"}
+    return words.get(verdict or "", verdict or "")
+
+
+def layer_rows(each: Layers) -> list[tuple[str, ...]]:
+    """The whole first, then what each layer adds to those before it."""
+    if each.apart is None:
+        return []
+    named = [("the whole container", each.apart.total)]
+    named += [(layer_name(layer.layer), layer.added) for layer in each.apart.layers if layer.added is not None]
+    return [(name, *_layer_cells(found)) for name, found in named]
+
+
+def _layer_cells(found: Comparison) -> tuple[str, ...]:
+    effect = effect_of(found) if found.low is not None else ""  # without an interval it could be anything
+    word = _word(found.verdict, found.margin)
+    return effect, interval_of(found), str(found.n), word, sensitivity_of(found)
+
+
+def layers_sentence(each: Layers) -> str:
+    """What the layers come to, in one sentence."""
+    if each.apart is None:
+        return ""
+    floor = each.apart.noise_floor
+    noise = f" The same thing run twice differed by {share_text(floor)}." if floor is not None else ""
+    guilty = ", ".join(layer_name(layer.layer) for layer in each.apart.guilty)
+    said = f"Surely slower with it than without: {guilty}." if guilty else "No layer is surely slower than without it."
+    return f"{said}{noise}"
+
+
+_PARTS: Mapping[str, Callable[[Answered, int], list[str]]] = {"rows": _rows, "claims": _claims, "layers": _layers}

@@ -1,0 +1,399 @@
+"""From the trials of a study on one machine to the two sides of a row, or in words why there are none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import Any, TypeAlias
+
+from tare.analysis.cells import CACHE, EMULATED, Cells, cells
+from tare.analysis.compare import Contest, contests
+from tare.analysis.derived import SOURCES, WRITE_BACKS
+from tare.analysis.energy import doubt_about_energy
+from tare.analysis.labels import text
+from tare.analysis.model import Measurement
+from tare.analysis.selection import measurements
+from tare.papers.tables.machines import Machine, cannot_be_run
+from tare.papers.tables.model import Change, Scalar, Value, Within
+from tare.records.model import Record
+from tare.records.trials import StoreTrials, grouped, is_usable, usable_trials
+
+# What a figure takes: how its name begins, in words, and the parts that give it.
+_TAKES: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
+    (("energy_baseload", "energy_incremental"), "no idle power was measured (`tare device baseload`)", ()),
+    (("energy", "power"), "no power sensor", ("power_rails", "power_rapl", "external")),
+    (("gpu_",), "no GPU that reports it", ("gpu", "frequency")),
+    (("count_", "cycles", "instructions", "cache_misses", "loads", "stores"), "perf does not count it", ("perf",)),
+    (("fault_",), "no page faults were recorded", ("perf",)),
+    (("system_calls",), "no system calls were traced", ("syscalls",)),
+    (("writeback_", "written_", "flush_"), "no write-backs were traced", ("ftrace",)),
+    (("page_cache",), "the page cache was not looked at", ("page_cache",)),
+)  # fmt: skip
+_SHOWN = 4
+_OF_THE_IDLE_DEVICE = _TAKES[0][0]
+_ENERGY = "energy_j"  # what a baseload is taken from
+BETWEEN_WRITE_BACKS = "writeback_interval"
+
+
+def not_run(machine: Machine, study: str) -> str:
+    """There is no store of the study: the machine refused it, or nobody asked."""
+    said = machine.not_run.get(study)
+    return f"{study} was not run" if said is None else cannot_be_run(study, said)
+
+
+def missing_figure(held: StoreTrials, metric: str, records: Sequence[Record]) -> str:
+    """No trial has the figure: what it takes, and what the machine said when it was asked for it."""
+    if any(metric in record.metrics for record in records):
+        return f"a tracer was running in the trials of {held.study_name}, so their {metric} is not compared"
+    if told := [words for record in records if (words := (record.facts.get(SOURCES) or {}).get(metric))]:
+        return f"{told[0]} of {held.study_name} ({metric})"
+    lacks_idle_power = metric.startswith(_OF_THE_IDLE_DEVICE) and any(_ENERGY in record.metrics for record in records)
+    if metric.startswith("energy") and not lacks_idle_power and (doubt := doubt_about_energy(records)):
+        return f"energy was read and is not claimed ({metric}): {doubt}"
+    if metric.startswith(_OF_THE_IDLE_DEVICE) and not lacks_idle_power:
+        return missing_figure(held, _ENERGY, records)
+    if metric.startswith(BETWEEN_WRITE_BACKS) and any(WRITE_BACKS in record.metrics for record in records):
+        return f"too few write-backs in the trials of {held.study_name} ({metric})"
+    for starts, words, parts in _TAKES:
+        if metric.startswith(starts):
+            return _with_reason(f"{words} ({metric})", held, parts)
+    return f"no trial of {held.study_name} has {metric}"
+
+
+def missing_level(held: StoreTrials, name: str, levels: Sequence[Scalar]) -> str:
+    """No trial of the study has the setting that the row is about."""
+    wanted = " or ".join(text(level) for level in levels if level is not None)
+    return _with_reason(f"no trial of {held.study_name} has {_last(name)} {wanted}", held, map(text, levels))
+
+
+def only_levels(held: StoreTrials, by: str, run: Sequence[Any]) -> str:
+    """The factor that the row is about has one level only, or none that it means."""
+    levels = list(dict.fromkeys(map(text, run)))
+    words = (_last(by), *by.split("."))
+    if not levels:
+        return _with_reason(f"no trial of {held.study_name} sets {_last(by)}", held, words)
+    shown = ", ".join(levels[:_SHOWN]) + (" ..." if len(levels) > _SHOWN else "")
+    return _with_reason(f"the trials of {held.study_name} have {_last(by)} {shown} only", held, words)
+
+
+def nothing_to_share(held: StoreTrials, whole: str, records: Sequence[Record]) -> str:
+    """What a share would be of is zero in every trial."""
+    return f"{whole} is zero in all {len(records)} trials of {held.study_name}, and nothing has a share in it"
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _with_reason(why: str, held: StoreTrials, words: Any) -> str:
+    """The first obstacle among what the study had to leave out that is about any of these."""
+    told = set(words)
+    reason = next((said for said in held.left_out if not told.isdisjoint(said.subject.split())), None)
+    return why if reason is None else f"{why}: {str(reason).rstrip('.')}"
+
+
+LEAST, MOST = "least", "most"
+ABSENT = object()  # no level at all: null is one, of a setting that was left alone
+_PLATFORM = "platform"
+_CALLED: Mapping[tuple[str, Any], str] = {  # the name of a setting, and its value where that is a word of its own
+    ("gpu_mhz", None): "GPU {} MHz", ("cpu_mhz", None): "CPU {} MHz", ("mem_mhz", None): "memory {} MHz",
+    ("cores", None): "{} cores", ("cores", 1): "1 core", ("workers", None): "{} workers", ("workers", 1): "1 worker",
+    ("items", None): "{} items", ("tenants", None): "{} tenants", ("tenants", 1): "1 tenant",
+    ("leave_idle", None): "{} idle", ("pin", False): "vanilla", ("pin", True): "pinned",
+    ("seccomp", False): "without seccomp", ("seccomp", True): "with seccomp",
+}  # fmt: skip
+_PLAIN = ("platform", "workload", "model", "mode", "emulate", "device", "state")  # levels that say what they are
+
+
+def level_run(records: Sequence[Record], name: str, wanted: Sequence[Scalar]) -> Any:
+    """The first of the wanted levels that was run; ABSENT where none was."""
+    run: list[Any] = [setting(record, name) for record in records]
+    numbers: list[Any] = [value for value in run if is_number(value)]
+    ends: Mapping[Scalar, Any] = {LEAST: min(numbers), MOST: max(numbers)} if numbers else {}
+    for level in wanted:
+        if level in ends:
+            return ends[level]
+        if level not in (LEAST, MOST) and any(is_at(record, name, level) for record in records):
+            return level
+    return ABSENT
+
+
+def setting(record: Record, name: str) -> Any:
+    """A setting; one of the platform, of the outermost platform of a stack that has it (`platform.0.qemu.cores`)."""
+    part, _, last = name.partition(".")
+    if name in record.settings or part != _PLATFORM:
+        return record.settings.get(name)
+    depths = sorted(key for key in record.settings if key.startswith(f"{_PLATFORM}.") and key.endswith(f".{last}"))
+    return next((record.settings[key] for key in depths if record.settings[key] is not None), None)
+
+
+def is_at(record: Record, name: str, level: Scalar) -> bool:
+    """Whether the trial has this level of a setting: numbers by value, all else as it is written; null: it has none."""
+    value = setting(record, name)
+    if value is None or level is None:
+        return value is level
+    return bool(value == level) if is_number(value) and is_number(level) else text(value) == text(level)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def called(name: str, value: Any) -> str:
+    """`docker`, `2 workers`, `GPU 345 MHz`: a level as people call it."""
+    last = name.rpartition(".")[2]
+    shown = f"{value:g}" if is_number(value) else text(value)
+    if last in _PLAIN or isinstance(value, str):  # as in `beside torch_infer`, where others have a number of tenants
+        return shown
+    words = _CALLED.get((last, value)) or _CALLED.get((last, None))
+    return f"{last} {shown}" if words is None else words.format(shown)
+
+
+Measured: TypeAlias = Change | Within | Value
+
+
+@dataclass(frozen=True)
+class RowSelection:
+    """What one row compares in one store: two sides, or the values of one."""
+
+    held: StoreTrials
+    metric: str
+    names: tuple[str, ...]  # of the sides, as people call them
+    records: tuple[Record, ...]
+    around: str = ""  # what tells it from others that the row could mean as well
+    contest: Contest | None = None
+    values: tuple[tuple[float, ...], ...] = ()  # of each name, where there is no contest
+    zeros: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # name -> trials with nothing, of how many
+    by: str = ""  # the factor whose levels are the sides
+    about: tuple[str, ...] = ()  # the settings that the row itself names
+    figures: tuple[str, ...] = ()  # of the trials, that it is made of
+    told: tuple[str, ...] = ()  # what else to know: levels that are a second choice, trials that lack the figure
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Rows that compare the very same trials have the same."""
+        return self.held.name, self.metric, *self._sides
+
+    @property
+    def pair(self) -> frozenset[object]:
+        """Rows that compare them the other way round have the same, too."""
+        return frozenset(self._sides)
+
+    @property
+    def _sides(self) -> tuple[object, ...]:
+        if self.contest is None:
+            return ()
+        sides = {self.contest.level: self.contest.ours, self.contest.against: self.contest.theirs}
+        return tuple((name, *(one.trial for one in side)) for name, side in sides.items())
+
+
+def pick(question: Measured, machine: Machine) -> list[RowSelection] | str:
+    """Everything that the question can mean on this machine, the first being meant; or why it means nothing."""
+    stores = machine.of(question.study)
+    why = not_run(machine, question.study)
+    for held in stores:
+        found = _pick(question, held)
+        if not isinstance(found, str):
+            return found
+        why = found
+    return why
+
+
+def is_set_by_any(question: Measured, machine: Machine) -> bool:
+    """Whether any trial sets what the question compares by; what asks for no such thing needs none."""
+    if not isinstance(question, Change):
+        return True
+    records = [record for held in machine.of(question.study) for record in held.records]
+    return any(record.settings.get(question.by) is not None for record in records)
+
+
+def _pick(question: Measured, held: StoreTrials) -> list[RowSelection] | str:
+    usable = [record for record in held.records if is_usable(record)]
+    if not usable:
+        return f"no trial of {held.study_name} ended well"
+    where = question.where.get("platform")
+    if where is not None and level_run(usable, "platform", where) is ABSENT:
+        return missing_level(held, "platform", where)
+    if isinstance(question, Change) and all(record.settings.get(question.by) is None for record in usable):
+        return only_levels(held, question.by, [])
+    records: Sequence[Record] = usable
+    second: dict[str, Any] = {}  # settings whose first choice was not run -> the level that was
+    for name, levels in question.where.items():
+        level = level_run(records, name, levels)
+        if level is ABSENT:
+            return missing_level(held, name, levels)
+        if level_run(records, name, levels[:1]) is ABSENT:
+            second[name] = level
+        records = [record for record in records if is_at(record, name, level)]
+    metric = next((name for name in question.metric if any(name in record.compared for record in records)), None)
+    if metric is None:
+        return missing_figure(held, question.metric[0], records)
+    found = _sides(question, held, records, metric)
+    if isinstance(found, str):
+        return found
+    figures = (metric, *question.figures[len(question.metric) :])
+    about = _about(question, second)
+    return [replace(each, about=about, figures=figures, told=_told(each, second, records)) for each in found]
+
+
+@singledispatch
+def _sides(question: object, held: StoreTrials, records: Sequence[Record], metric: str) -> list[RowSelection] | str:
+    raise TypeError(f"{question!r} is no question to a store")
+
+
+@_sides.register
+def _(question: Change, held: StoreTrials, records: Sequence[Record], metric: str) -> list[RowSelection] | str:
+    having = [record for record in records if record.settings.get(question.by) is not None]
+    label = cells(having, question.by)
+    used = usable_trials(having, lambda record: _has(record, metric))
+    made = []
+    for around, group in _told_apart(used, label.surroundings).items():
+        levels = [level_run(group, question.by, wanted) for wanted in (question.start, question.end)]
+        if ABSENT in levels or levels[0] == levels[1]:
+            continue
+        made.append(_change(question, held, _at_levels(group, question.by, label, levels), label, metric, around))
+    run = [record.settings[question.by] for record in having]
+    return made or only_levels(held, question.by, run)
+
+
+def _change(
+    question: Change,
+    held: StoreTrials,
+    sides: tuple[list[Record], list[Record]],
+    label: Cells,
+    metric: str,
+    around: str,
+) -> RowSelection:
+    start, end = sides
+    both = (*start, *end)
+    names = [label.label(side[0]) for side in sides]
+    shown = tuple(called(question.by, side[0].settings[question.by]) for side in sides)
+    picked = RowSelection(held, metric, shown, both, around, by=question.by)
+    values = [tuple(record.compared[metric] for record in side if not record.twin) for side in sides]
+    if all(values) and _any_zero(values):
+        return _without_ratio(picked, values)
+    told = [record for record in both if _positive(record, metric)]  # a twin with nothing does not tell the noise
+    (contest,) = contests(measurements(told, label, metric), names[0], levels=names)
+    return replace(picked, contest=contest)
+
+
+def _any_zero(values: Sequence[Sequence[float]]) -> bool:
+    return any(value <= 0 for side in values for value in side)
+
+
+def _without_ratio(picked: RowSelection, values: Sequence[tuple[float, ...]]) -> RowSelection:
+    """The values of both sides alone: without the trials that have nothing, a ratio would be of the others only."""
+    named = zip(picked.names, values, strict=True)
+    zeros = {name: (sum(value <= 0 for value in side), len(side)) for name, side in named}
+    return replace(picked, values=tuple(values), zeros={name: count for name, count in zeros.items() if count[0]})
+
+
+def _about(question: Measured, second: Collection[str]) -> tuple[str, ...]:
+    """The settings that the row itself names; an emulated medium and the state of the cache are told all the same."""
+    by = (question.by,) if isinstance(question, Change) else ()
+    named = [name for name in question.where if name not in second and name != CACHE]
+    return tuple(name for name in (*by, *named) if name != EMULATED)
+
+
+def _told(picked: RowSelection, second: Mapping[str, Any], records: Sequence[Record]) -> tuple[str, ...]:
+    """`2 workers`, where the row would have four; and how many trials are not among those that it compares."""
+    levels = [called(name, level) for name, level in second.items() if is_number(level)]
+    return (*levels, *_too_few(picked, records))
+
+
+def _too_few(picked: RowSelection, records: Sequence[Record]) -> list[str]:
+    """`2 of 12 trials had too few write-backs for an interval`: one alone has none to the next."""
+    if not picked.metric.startswith(BETWEEN_WRITE_BACKS):
+        return []
+    traced = [record for record in records if WRITE_BACKS in record.metrics and not record.twin]
+    of_the_row = [record.settings for record in picked.records]
+    asked = {record.trial for record in traced if record.settings in of_the_row}
+    lacking = asked - {record.trial for record in picked.records}
+    return [f"{len(lacking)} of {len(asked)} trials had too few write-backs for an interval"] if lacking else []
+
+
+def _at_levels(
+    group: Sequence[Record], by: str, label: Cells, levels: Sequence[Scalar]
+) -> tuple[list[Record], list[Record]]:
+    """The trials of both levels; of a level that was run in several ways, of its first."""
+    found = []
+    for level in levels:
+        having = [record for record in group if is_at(record, by, level)]
+        first = label.level(having[0])
+        found.append([record for record in having if label.level(record) == first])
+    return found[0], found[1]
+
+
+@_sides.register
+def _(question: Within, held: StoreTrials, records: Sequence[Record], metric: str) -> list[RowSelection] | str:
+    names = (question.than, metric)
+    having = usable_trials(records, lambda record: all(_has(record, name) for name in names), repeats=False)
+    if not having:
+        return missing_figure(held, question.than, records)
+    made = []
+    for around, group in _by_cell(having).items():
+        picked = RowSelection(held, metric, names, tuple(group), around)
+        values = [tuple(record.compared[name] for record in group) for name in names]
+        made.append(_without_ratio(picked, values) if _any_zero(values) else replace(picked, contest=_within(picked)))
+    return made
+
+
+def _within(picked: RowSelection) -> Contest:
+    theirs, ours = (
+        [Measurement(name, record.compared[name], str(record.block), trial=record.trial) for record in picked.records]
+        for name in picked.names
+    )
+    return Contest(picked.names[1], picked.names[0], ours, theirs)
+
+
+@_sides.register
+def _(question: Value, held: StoreTrials, records: Sequence[Record], metric: str) -> list[RowSelection] | str:
+    whole = question.part_of
+    wanted = [metric] if whole is None else [metric, whole]
+    having = usable_trials(records, lambda record: all(_has(record, name) for name in wanted), repeats=False)
+    if not having:
+        return missing_figure(held, whole or metric, records)
+    if whole is not None and not any(_positive(record, whole) for record in having):
+        return nothing_to_share(held, whole, having)
+    groups = [(around, group, _shares(group, metric, whole)) for around, group in _by_cell(having).items()]
+    called_as = metric if whole is None else f"{metric.rpartition('_')[0]}_share"
+    return [
+        RowSelection(
+            held, called_as, (whole or "",), tuple(group), around,
+            values=(values,), zeros=_without(whole, group, values),
+        )
+        for around, group, values in groups
+        if values
+    ]  # fmt: skip
+
+
+def _shares(group: Sequence[Record], metric: str, whole: str | None) -> tuple[float, ...]:
+    """The figure of each trial, or its share in another; where there is nothing, nothing has a share in it."""
+    if whole is None:
+        return tuple(record.compared[metric] for record in group)
+    return tuple(record.compared[metric] / record.compared[whole] for record in group if _positive(record, whole))
+
+
+def _without(whole: str | None, group: Sequence[Record], values: Sequence[float]) -> dict[str, tuple[int, int]]:
+    lacking = len(group) - len(values)
+    return {whole: (lacking, len(group))} if whole is not None and lacking else {}
+
+
+def _by_cell(records: Sequence[Record]) -> dict[str, list[Record]]:
+    return _told_apart(records, cells(records, "platform").label)
+
+
+def _told_apart(records: Sequence[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
+    """The records by what tells them apart, which is nothing where they are all alike."""
+    found = grouped(records, key)
+    return found if len(found) > 1 else {"": list(records)}
+
+
+def _has(record: Record, metric: str) -> bool:
+    return math.isfinite(record.compared.get(metric, math.nan))
+
+
+def _positive(record: Record, metric: str) -> bool:
+    return record.compared.get(metric, 0.0) > 0

@@ -1,1 +1,0 @@
-"""Back ends of `power_mode`: one file each, behind the protocol in backend.py."""

@@ -1,0 +1,146 @@
+"""Arrays of many trials in few bytes, and back without loss: what a thinned pack (thin_pack.py) keeps its series in.
+
+One *stream* holds the same column of every trial. Decimal fractions become integers, integers become differences where
+those are smaller, and each number is spread over byte planes: xz finds then what repeats. The description of a stream
+is plain data; its bytes follow those of the stream before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from tare.records.model import Json
+
+Array: TypeAlias = npt.NDArray[Any]
+
+_SCALES = (1, 10, 100, 1000, 10**6, 10**9)
+_EXACT = 2**53  # up to here a float holds every integer
+_TYPES = ("int64", "int32", "uint64", "uint32", "int16", "uint16", "int8", "uint8", "bool", "float64")
+_TEXT = "text"
+
+
+class StreamError(ValueError):
+    """The bytes are not what `StreamWriter` makes."""
+
+
+class StreamWriter:
+    """Collects streams; `body` is their bytes one after another."""
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+
+    def add(self, arrays: Sequence[Array]) -> Json:
+        """One column of several trials; returns the description that `StreamReader.take` needs."""
+        whole = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+        about: dict[str, Json] = {"lengths": [len(each) for each in arrays]}
+        if whole.dtype == np.object_:
+            words = sorted({word for word in whole.tolist() if word is not None})
+            places: dict[Any, int] = {None: 0} | {word: place for place, word in enumerate(words, 1)}
+            return {**about, "type": _TEXT, "words": words, **self._add(np.array([places[w] for w in whole.tolist()]))}
+        if whole.dtype.name not in _TYPES:
+            raise StreamError(f"a column of {whole.dtype.name} cannot be kept")
+        about["type"] = whole.dtype.name
+        integers, about["scale"] = _integers(whole)
+        steps = [(level, _differences(integers, about["lengths"], level)) for level in (0, 1, 2)]
+        about["level"], chosen = min(steps, key=lambda step: float(np.log2(_folded(step[1]) + 1.0).sum()))
+        return about | self._add(chosen)
+
+    def _add(self, values: Array) -> Json:
+        octets = _folded(values.astype(np.int64)).astype("<u8").view(np.uint8).reshape(-1, 8)
+        planes = [place for place in range(8) if octets[:, place].any()]
+        for place in planes:
+            self.body += octets[:, place].tobytes()
+        return {"planes": planes}
+
+
+class StreamReader:
+    """The streams of a body, in the order in which they were added; never more than `most` numbers in all."""
+
+    def __init__(self, body: memoryview, most: int) -> None:
+        self._body = body
+        self._left = most
+
+    def take(self, about: Json) -> list[Array]:
+        """The arrays of the next stream; texts as places in its `words`, from 1, and 0 for one that is missing."""
+        lengths, kind = list(map(int, about["lengths"])), about["type"]
+        self._left -= sum(lengths)
+        if min(lengths, default=0) < 0 or self._left < 0 or kind not in (*_TYPES, _TEXT):
+            raise StreamError("a column that is too long, or of an unknown kind")
+        values = self._values(sum(lengths), about["planes"])
+        if kind == _TEXT:
+            whole = values
+            if values.size and not 0 <= values.min() <= values.max() <= len(about["words"]):
+                raise StreamError("a text that is not in its list")
+        else:
+            for _ in range(int(about["level"])):
+                values = _sums(values, lengths)
+            whole = _restored(values, kind, int(about["scale"]))
+        return np.split(whole, np.cumsum(lengths)[:-1]) if lengths else []
+
+    def end(self) -> None:
+        if len(self._body):
+            raise StreamError("there is more in it than its list says")
+
+    def _values(self, count: int, planes: Sequence[int]) -> Array:
+        octets = np.zeros((count, 8), np.uint8)
+        for place in planes:
+            if len(self._body) < count:
+                raise EOFError
+            octets[:, place] = np.frombuffer(self._body[:count], np.uint8)
+            self._body = self._body[count:]
+        folded = octets.reshape(-1).view("<u8").astype(np.uint64)
+        return (folded >> np.uint64(1)).view(np.int64) ^ -(folded & np.uint64(1)).view(np.int64)
+
+
+def _folded(values: Array) -> Array:
+    """Small numbers for small values, whatever their sign: 0, -1, 1, -2 as 0, 1, 2, 3."""
+    found: Array = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    return found
+
+
+def _integers(values: Array) -> tuple[Array, int]:
+    """The values as integers, and what they are to be divided by; 0: they are the bits of floats."""
+    if values.dtype.kind != "f":
+        return values.astype(np.uint64).view(np.int64) if values.dtype.kind == "u" else values.astype(np.int64), 1
+    bits = values.view(np.int64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for scale in _SCALES:
+            scaled = np.round(values * scale)
+            if bool((np.abs(scaled) < _EXACT).all()) and np.array_equal((scaled / scale).view(np.int64), bits):
+                return scaled.astype(np.int64), scale
+    return bits, 0
+
+
+def _restored(values: Array, kind: str, scale: int) -> Array:
+    if kind != "float64":
+        return values.view(np.uint64) if kind == "uint64" else values.astype(kind)
+    return values / scale if scale else values.view(np.float64)
+
+
+def _differences(values: Array, lengths: Sequence[int], level: int) -> Array:
+    """From one value of a trial to the next, `level` times; a trial's first counts from 0. Overflow comes back."""
+    begins = _begins(lengths)
+    for _ in range(level):
+        before = np.roll(values, 1)
+        before[begins] = 0
+        values = values - before
+    return values
+
+
+def _sums(values: Array, lengths: Sequence[int]) -> Array:
+    """The reverse of one level."""
+    found: Array = np.cumsum(values, dtype=np.int64)
+    begins = _begins(lengths)
+    before = np.where(begins > 0, found[begins - 1], 0) if len(begins) else found[:0]
+    found -= np.repeat(before, [length for length in lengths if length])
+    return found
+
+
+def _begins(lengths: Sequence[int]) -> npt.NDArray[np.int64]:
+    ends = np.cumsum([length for length in lengths if length], dtype=np.int64)
+    return np.concatenate([[0], ends[:-1]]).astype(np.int64) if len(ends) else ends

@@ -1,0 +1,78 @@
+"""Marks to intervals: the one rule of which end closes which begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Marks: TypeAlias = Mapping[str, "npt.NDArray[Any]"]  # columns: t_ns, name, edge, step
+Ints: TypeAlias = "npt.NDArray[np.int64]"
+
+COLUMNS = ("t_ns", "name", "edge", "step")
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals as columns, in the order in which they ended."""
+
+    name: npt.NDArray[np.object_]
+    step: Ints  # -1 where the mark belongs to no step
+    begin_ns: Ints
+    end_ns: Ints
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def seconds(self) -> npt.NDArray[np.float64]:
+        return (self.end_ns - self.begin_ns) / 1e9
+
+    @property
+    def names(self) -> list[str]:
+        """The names that there are, in order of their first end."""
+        return list(dict.fromkeys(self.name.tolist()))
+
+    def where(self, kept: npt.NDArray[Any]) -> Intervals:
+        return Intervals(self.name[kept], self.step[kept], self.begin_ns[kept], self.end_ns[kept])
+
+    def named(self, name: str) -> Intervals:
+        return self.where(self.name == name)
+
+    def of_steps(self) -> Intervals:
+        """Without those that belong to no step."""
+        return self.where(self.step >= 0)
+
+
+def intervals(marks: Marks, *names: str) -> Intervals:
+    """An end closes the newest begin of the same name and step; what is not both begun and ended is no interval.
+
+    With `names`, only those.
+    """
+    is_edge = np.isin(marks["edge"], ("begin", "end"))
+    if names:
+        is_edge &= np.isin(marks["name"], names)
+    places = np.flatnonzero(is_edge)
+    steps = np.asarray(marks["step"], np.int64)[places]
+    numbers: dict[str, int] = {}
+    ids = np.array([numbers.setdefault(name, len(numbers)) for name in marks["name"][places].tolist()], np.int64)
+    order = np.lexsort((steps, ids))  # stable: marks of one name and step stay in the order in which they came
+    begins, ends = order[:-1], order[1:]
+    is_end = np.asarray(marks["edge"][places] == "end", bool)
+    pairs = ~is_end[begins] & is_end[ends] & (ids[begins] == ids[ends]) & (steps[begins] == steps[ends])
+    begins, ends = begins[pairs], ends[pairs]
+    by_end = np.argsort(ends)
+    begins, ends = places[begins[by_end]], places[ends[by_end]]
+    t_ns = np.asarray(marks["t_ns"], np.int64)
+    named = np.asarray(marks["name"], object)
+    return Intervals(named[ends], np.asarray(marks["step"], np.int64)[ends], t_ns[begins], t_ns[ends])
+
+
+def mark_columns(rows: Iterable[tuple[int, str, str, int]]) -> dict[str, npt.NDArray[Any]]:
+    """Single marks (t_ns, name, edge, step) as columns."""
+    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+    kinds = (np.int64, object, object, np.int64)
+    return {name: np.array(values, kind) for name, values, kind in zip(COLUMNS, columns, kinds, strict=True)}

@@ -1,0 +1,262 @@
+"""A pack, opened: into a folder that is ours alone and goes with the store, after a look at every byte.
+
+A pack may come from anyone, so that nothing in it is believed: only plain files with the names of a store's own, each
+once, so many and so large at most, and every one as its trial's manifest says.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, TypeAlias
+
+from tare.base.errors import StoreError
+from tare.base.files import explained, new_folder
+from tare.records.schema import (
+    MANIFEST_FILE,
+    PACK_SUFFIX,
+    PLAN_FILE,
+    STORE_FILE,
+    STUDY_FILE,
+    THINNED_FILE,
+    TRIALS_FOLDER,
+    read_header,
+)
+from tare.records.sealed import damage_of, keys_in, open_sealed
+from tare.records.thin_pack import expand
+
+MOST_MEMBERS = 200_000
+MOST_BYTES = 4 * 2**30  # of all files together, unpacked
+_MOST_MEMORY = 128 * 2**20  # that a pack may ask for to be unpacked; ours takes 9 MiB
+
+_MAGIC = b"\xfd7zXZ\x00"
+_BLOCK = tarfile.BLOCKSIZE
+_PIECE = 256 * 1024
+_NAME = re.compile(
+    rf"{re.escape(STORE_FILE)}|{re.escape(STUDY_FILE)}|{re.escape(PLAN_FILE)}|{re.escape(THINNED_FILE)}"
+    rf"|{TRIALS_FOLDER}/[A-Za-z0-9][A-Za-z0-9._-]{{0,63}}\.[1-9][0-9]{{0,8}}/[A-Za-z0-9][A-Za-z0-9._-]{{0,199}}"
+)
+Identity: TypeAlias = tuple[str, int, int]
+
+
+class _Refused(Exception):
+    """Why a pack is not opened, as the rest of a sentence."""
+
+    advice = ""
+
+
+class _Broken(_Refused):
+    """The file is not what was packed: another copy may be."""
+
+    advice = " Copy it again from where it came, or make it again with `tare store pack`."
+
+
+def is_pack(path: Path) -> bool:
+    """Whether this file is compressed as packs are; what is in it is another question."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def is_store(path: Path) -> bool:
+    """Whether this can be a store, by its looks: a folder or a pack. What it is else is a table."""
+    try:
+        return path.is_dir() or is_pack(path) or (path.suffix == PACK_SUFFIX and path.is_file())
+    except PermissionError:
+        return True  # who opens it as a store says that it may not be read
+
+
+class Unpacked:
+    """The folder that a pack lies in while its store is open; it goes when this is closed, forgotten, or at exit."""
+
+    def __init__(self, pack: Path) -> None:
+        with explained(Path(tempfile.gettempdir()), "making a folder to unpack into"):
+            self.folder = new_folder("pack")
+        self._remove = weakref.finalize(self, _remove, self.folder, os.getpid())
+        try:
+            with explained(self.folder, f"unpacking {pack}", need_bytes=pack.stat().st_size * 4):
+                _unpack(pack, self.folder)
+                _expand(self.folder)
+            _check(self.folder)
+        except _Refused as error:
+            self.close()
+            raise StoreError(f"{pack}: this pack is refused: {error}. Nothing of it was read.{error.advice}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._remove()
+
+
+class CachedFolder:
+    """A folder that stays for whoever opens the same pack next."""
+
+    def __init__(self, unpacked: Unpacked) -> None:
+        self._unpacked = unpacked  # not forgotten while one of us is there
+        self.folder = unpacked.folder
+
+    def close(self) -> None:
+        """Whoever keeps it removes it."""
+
+
+_kept: ContextVar[dict[Identity, Unpacked] | None] = ContextVar("_kept", default=None)
+
+
+def unpacked(pack: Path) -> Unpacked | CachedFolder:
+    """The pack in a folder; to be closed."""
+    if (kept := _kept.get()) is None:
+        return Unpacked(pack)
+    found = pack.stat()
+    key = (str(pack.resolve()), found.st_size, found.st_mtime_ns)
+    if key not in kept:
+        kept[key] = Unpacked(pack)
+    return CachedFolder(kept[key])
+
+
+@contextmanager
+def each_pack_once() -> Iterator[None]:
+    """In here a pack is unpacked and looked at once, however often it is opened: for one who reads many pages of it."""
+    if _kept.get() is not None:  # whoever asked first keeps them for longer
+        yield
+        return
+    kept: dict[Identity, Unpacked] = {}
+    token = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+        for each in kept.values():
+            each.close()
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a child that was forked from us does not end the store for us
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unpack(pack: Path, folder: Path) -> None:
+    with pack.open("rb") as file:
+        try:
+            _take_all(_Stream(file), folder)
+        except lzma.LZMAError as error:
+            raise _Broken(f"it is damaged ({str(error).rstrip('.').lower()})") from None
+        except EOFError:
+            raise _Broken("it is cut off") from None
+        except (tarfile.TarError, UnicodeDecodeError) as error:
+            raise _Broken(f"it is damaged, or no archive that tare makes ({error})") from None
+
+
+class _Stream:
+    """What a compressed file holds, piece by piece; never more of it in memory than was asked for."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._xz = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MOST_MEMORY)
+
+    def take(self, count: int) -> bytes:
+        """So many bytes, or EOFError."""
+        made = bytearray()
+        while len(made) < count:
+            made += self._more(count - len(made))
+        return bytes(made)
+
+    def _more(self, most: int) -> bytes:
+        if self._xz.eof:
+            raise EOFError
+        data = self._file.read(_PIECE) if self._xz.needs_input else b""
+        if self._xz.needs_input and not data:
+            raise EOFError
+        return self._xz.decompress(data, most)
+
+    def end(self) -> None:
+        """Nothing but the archive's own padding is left; only at its end does xz compare its checksum."""
+        left = 0
+        while not self._xz.eof:
+            rest = self._more(_PIECE)
+            left += len(rest)
+            if rest.strip(b"\0") or left > tarfile.RECORDSIZE:
+                raise _Refused("there is more in it behind the archive's end")
+        if self._xz.unused_data or self._file.read(1):
+            raise _Refused("there is more in it behind its end")
+
+
+def _take_all(stream: _Stream, folder: Path) -> None:
+    names: set[str] = set()
+    total_bytes = 0
+    while (block := stream.take(_BLOCK)).strip(b"\0"):
+        entry = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+        total_bytes += entry.size
+        _refuse_foreign(entry, names, total_bytes)
+        names.add(entry.name)
+        _take(stream, entry.size, folder / entry.name)
+    stream.end()
+    if STORE_FILE not in names or PLAN_FILE not in names:
+        raise _Refused("no store in it; `tare store pack` makes packs")
+    (folder / TRIALS_FOLDER).mkdir(mode=0o700, exist_ok=True)
+
+
+def _refuse_foreign(entry: tarfile.TarInfo, names: set[str], total_bytes: int) -> None:
+    """Nothing that leads out of the folder, is no plain file, comes twice, or is too much."""
+    if entry.name.startswith("/") or ".." in PurePosixPath(entry.name).parts:
+        raise _Refused(f"{entry.name!r} in it would lie outside of its folder")
+    if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+        raise _Refused(f"{entry.name!r} in it is no plain file")
+    if not _NAME.fullmatch(entry.name):
+        raise _Refused(f"{entry.name!r} in it is no part of a store")
+    if entry.name in names:
+        raise _Refused(f"{entry.name!r} is in it twice")
+    if entry.size < 0 or total_bytes > MOST_BYTES or len(names) >= MOST_MEMBERS:
+        raise _Refused(f"it holds more than {MOST_MEMBERS:,} files or {MOST_BYTES // 2**20:,} MiB")
+
+
+def _take(stream: _Stream, size_bytes: int, path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        for begin in range(0, size_bytes, _PIECE):
+            file.write(stream.take(min(_PIECE, size_bytes - begin)))
+    if padding := -size_bytes % _BLOCK:
+        stream.take(padding)
+
+
+def _expand(folder: Path) -> None:
+    """Of a thinned pack: the trials that its one file stands for."""
+    if not (file := folder / THINNED_FILE).exists():
+        return
+    if any((folder / TRIALS_FOLDER).iterdir()):
+        raise _Refused("it is thinned, and has whole trials in it as well")
+    try:
+        expand(file, folder, MOST_BYTES)
+    except EOFError:
+        raise _Broken("it is cut off") from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, OverflowError) as error:
+        raise _Broken(f"it is damaged, or no pack that tare makes ({error})") from None
+    file.unlink()
+
+
+def _check(folder: Path) -> None:
+    """A pack is whole or it is refused: somebody has made it of whole trials."""
+    try:
+        read_header(folder)
+    except StoreError as error:
+        raise _Refused(str(error).replace(f"{folder}/", "").rstrip(".")) from None
+    for trial, attempt in sorted(keys_in(folder / TRIALS_FOLDER)):
+        sealed = folder / TRIALS_FOLDER / f"{trial}.{attempt}"
+        if damaged := damage_of(sealed):
+            raise _Refused(damaged[0].fault)
+        if foreign := {path.name for path in sealed.iterdir()} - {*open_sealed(sealed).files, MANIFEST_FILE}:
+            raise _Refused(f"{TRIALS_FOLDER}/{sealed.name}: {min(foreign)!r} is not in its manifest")

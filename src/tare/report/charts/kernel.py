@@ -1,0 +1,337 @@
+"""The kernel's view of traced trials as figures: a section's rows are its table, whoever draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tare.analysis.kernel import counters, faults, writebacks
+from tare.analysis.kernel.model import WORDS, Section, TrialTraces, by_label, traced_trials
+from tare.analysis.kernel.writebacks import scatters
+from tare.base.errors import TareError
+from tare.base.text import safe_text, share_text, time_text
+from tare.records.store import Store
+from tare.records.trials import grouped
+from tare.report.charts.bars import stacked
+from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
+from tare.report.figure import Cell, Figure, level_colour, part_colour, rows
+from tare.report.naming import MOST_LANES, legend, not_all_drawn, some_of
+from tare.report.text.kernel import cell_text, number_text
+
+Rows = tuple[tuple[Cell, ...], ...]
+
+
+def table_of(section: Section, hrefs: Mapping[str, str]) -> tuple[tuple[str, ...], Rows]:
+    """Headers and rows, without columns that are empty throughout; the first column leads to the trials."""
+    kinds = [column.kind for column in section.columns]
+    used = [place for place in range(len(kinds)) if any(row[place] not in (None, "") for row in section.rows)]
+    headers = tuple(section.columns[place].title for place in used)
+    return headers, tuple(
+        tuple(
+            Cell(
+                cell_text(row[place], kinds[place]),
+                hrefs.get(str(row[0]), "#trials") if place == 0 or kinds[place] not in WORDS else "",
+                numeric=kinds[place] not in WORDS,
+            )
+            for place in used
+        )
+        for row in section.rows
+    )
+
+
+def hrefs_of(trials: list[TrialTraces], level_hrefs: Mapping[str, str], level_of: Mapping[str, str]) -> dict[str, str]:
+    """Where the trials of each cell of the kernel's view are listed; they may be of several levels."""
+    found = {}
+    for label, of_cell in grouped(trials, lambda trial: trial.label).items():
+        places = {level_hrefs.get(level_of.get(trial.record.trial, ""), "#trials") for trial in of_cell}
+        found[label] = places.pop() if len(places) == 1 else "#trials"
+    return found
+
+
+def with_notes(reading: str, section: Section) -> str:
+    """The sentence, and what there is to know about the table."""
+    return " ".join([reading, *(f"{note[:1].upper()}{note[1:]}" for note in section.notes)])
+
+
+NARROWEST = 1.05  # the axis shows at least this far both ways
+# Columns of the section, and what they are in the chart.
+ROLES = {"workload": "process", "daemon": "daemons", "host_process": "host process"}
+
+
+def counters_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Figure | None:
+    """Ratios to bare metal where there is one, else how the counts lie over the roles; None where none were counted."""
+    section = counters.section(trials)
+    if section is None:
+        return None
+    keys = [column.key for column in section.columns]
+    told = [dict(zip(keys, row, strict=True)) for row in section.rows]
+    compared = [row for row in told if row["ratio"]]
+    headers, body = table_of(section, hrefs)
+    if compared:
+        drawn, reading = _ratios(compared), _ratio_reading(compared)
+    else:
+        told = [row for row in told if any(row[role] for role in ROLES)]
+        drawn, reading = _roles(told), "No bare metal to compare with: shares of the process and of the daemons."
+    if not drawn["layer"][-1]["data"]["values"]:
+        return None
+    more = not_all_drawn(len(compared or told))
+    return Figure("counters", _title(section), with_notes(reading + more, section), drawn, headers, body)
+
+
+def _title(section: Section) -> str:
+    return section.title.partition(":")[0] + ", by role"
+
+
+def _ratio_reading(compared: Sequence[Mapping[str, Any]]) -> str:
+    sure = [row for row in compared if row["low"] is not None and (row["low"] > 1 or row["high"] < 1)]
+    if not sure:
+        return "Against the same process on bare metal no counter is surely higher or lower."
+    sure = sorted(sure, key=lambda row: -abs(row["ratio"] - 1))
+    named = [f"{safe_text(row['event'])} {row['ratio']:.3g} times ({safe_text(row['cell'])})" for row in sure]
+    return f"Against the same process on bare metal surely moved: {some_of(named)}."
+
+
+def _ratios(compared: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A lane for each event and cell: the ratio with its interval, on a logarithmic axis around one."""
+    lanes = [
+        {
+            "lane": safe_text(f"{row['event']}, {row['cell']}"), "ratio": row["ratio"], "low": row["low"],
+            "high": row["high"], "shown": f"{row['ratio']:.3g} times", "process": number_text(row["workload"]),
+            "host": number_text(row["host_process"]),
+        }
+        for row in compared[:MOST_LANES]
+    ]  # fmt: skip
+    ends = [value for lane in lanes for value in (lane["ratio"], lane["low"], lane["high"]) if value]
+    reach = [min([*ends, 1 / NARROWEST]) * 0.95, max([*ends, NARROWEST]) * 1.05]
+    x = {"type": "quantitative", "title": "times bare metal's", "scale": {"type": "log", "domain": reach}}
+    told = tooltip(lane="event", shown="ratio", process="process", host="on bare metal")
+    return {
+        "height": {"step": LANE},
+        "encoding": {"y": {"field": "lane", "type": "nominal", "sort": None, "axis": None}},
+        "layer": [
+            {"mark": {"type": "rule"}, "data": rows([{"one": 1}]), "encoding": {"x": {"field": "one", **x}, "y": None}},
+            {
+                "data": rows([lane for lane in lanes if lane["low"] is not None]),
+                "mark": {"type": "rule", "strokeWidth": 2.5, "color": "@level-1"},
+                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "tooltip": told},
+            },
+            {"data": rows(lanes), **label_above("lane", beside=90)},
+            {"data": rows(lanes), **figures_above("shown")},
+            {
+                "data": rows(lanes),
+                "mark": {"type": "point", "size": 110, "color": "@level-1", "opacity": 1},
+                "encoding": {"x": {"field": "ratio", **x}, "tooltip": told},
+            },
+        ],
+    }  # fmt: skip
+
+
+def _roles(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A lane for each event and cell: the shares of the roles."""
+    names = [name for key, name in ROLES.items() if any(row[key] for row in told)]
+    pieces = [
+        {"lane": safe_text(f"{row['event']}, {row['cell']}"), "role": name, "value": row[key],
+         "shown": number_text(row[key])}
+        for row in told[:MOST_LANES] for key, name in ROLES.items() if row[key]
+    ]  # fmt: skip
+    lanes = [{"lane": lane} for lane in dict.fromkeys(piece["lane"] for piece in pieces)]
+    colours = {"domain": names, "range": [part_colour(number + 1) for number in range(len(names))]}
+    across = {"field": "value", "type": "quantitative", "stack": "normalize", "title": None, "axis": {"format": ".0%"}}
+    return {
+        "height": {"step": LANE},
+        "encoding": {"y": {"field": "lane", "type": "nominal", "sort": None, "axis": None}},
+        "layer": [
+            {"data": rows(lanes), **label_above("lane", beside=0)},
+            {
+                "data": rows(pieces),
+                "mark": {"type": "bar", "height": 18},
+                "encoding": {
+                    "x": across, "color": {"field": "role", "scale": colours, "legend": legend(names)},
+                    "tooltip": tooltip(lane="event", role="role", shown="count"),
+                },
+            },
+        ],
+    }  # fmt: skip
+
+
+COUNT = "faults"  # a plain number
+_BEFORE, _AFTER = 3, 1  # columns of the section around those of the causes: where, role, stage; the sum
+
+
+def faults_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Figure | None:
+    """A lane for each cell and role, its faults by cause; None where none were traced."""
+    section = faults.causes(trials)
+    parts = _parts(section) if section is not None else {}
+    if section is None or not parts:
+        return None
+    causes = [column.title for column in section.columns[_BEFORE:-_AFTER]]
+    names = {cause: safe_text(cause) for cause in causes if any(cause in known for known in parts.values())}
+    told = [f"{lane} {number_text(sum(known.values()))} ({_most(known)})" for lane, known in parts.items()]
+    headers, body = table_of(section, hrefs)
+    reading = with_notes(f"Page faults of a run, medians over trials: {some_of(told)}.", section)
+    chart = stacked(dict(list(parts.items())[:MOST_LANES]), names, COUNT)
+    return Figure("page-faults", section.title, reading, chart, headers, body)
+
+
+def _parts(section: Section) -> dict[str, dict[str, float]]:
+    """`docker, workload` -> cause -> faults, over the stages of the run; what had none is absent."""
+    found: dict[str, dict[str, float]] = {}
+    causes = [column.title for column in section.columns[_BEFORE:-_AFTER]]
+    for row in section.rows:
+        sums = found.setdefault(safe_text(f"{row[0]}, {row[1]}"), {})
+        for cause, count in zip(causes, row[_BEFORE:-_AFTER], strict=True):
+            if isinstance(count, int | float) and count:
+                sums[cause] = sums.get(cause, 0.0) + count
+    return {lane: known for lane, known in found.items() if known}
+
+
+def _most(known: Mapping[str, float]) -> str:
+    cause, count = max(known.items(), key=lambda item: item[1])
+    return f"{share_text(count / sum(known.values()))} {safe_text(cause)}"
+
+
+WRITE_BACK_COUNT = "write-backs"  # a plain number
+POINTS = 300  # of a curve
+MOST = 7  # curves
+SHORTEST_S = 1e-4  # on a logarithmic axis what is shorter stands here
+
+
+def reasons_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Figure | None:
+    """Write-backs of each cell, stacked by reason; None where none were traced."""
+    section = writebacks.section(trials)
+    if section is None:
+        return None
+    parts: dict[str, dict[str, float]] = {}
+    for label, reason, count, *_ in section.rows:
+        if reason != writebacks.ALL and isinstance(count, float):
+            parts.setdefault(safe_text(label), {})[safe_text(reason)] = count
+    if not parts:
+        return None
+    totals = {label: sum(known.values()) for label, known in parts.items()}
+    told = [f"{label} {number_text(total)} ({_write_backs_most(parts[label])})" for label, total in totals.items()]
+    names = {reason: reason for known in parts.values() for reason in known}
+    chart = stacked(dict(list(parts.items())[:MOST_LANES]), names, WRITE_BACK_COUNT)
+    headers, body = table_of(section, hrefs)
+    reading = with_notes(f"Write-backs of a run, medians over trials: {some_of(told)}.", section)
+    return Figure("write-backs", section.title, reading, chart, headers, body)
+
+
+def _write_backs_most(known: Mapping[str, float]) -> str:
+    reason, count = max(known.items(), key=lambda item: item[1])
+    total = sum(known.values())
+    return f"{share_text(count / total)} {reason}" if total else "none"
+
+
+def intervals_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Figure | None:
+    """The share of intervals that are no longer than so many seconds, cell by cell; None where there are none."""
+    section = writebacks.intervals_section(trials)
+    if section is None:
+        return None
+    gaps = _gaps(trials)
+    told = [f"{safe_text(label)} {time_text(float(np.median(values)))}" for label, values in gaps.items()]
+    reading = f"Medians of the time between two write-backs of a device: {some_of(told)}.{_timer_told(section)}"
+    headers, body = table_of(section, hrefs)
+    chart = _chart(dict(list(gaps.items())[:MOST]), _periods(section))
+    return Figure("write-back-intervals", section.title, with_notes(reading, section), chart, headers, body)
+
+
+def _gaps(trials: Sequence[TrialTraces]) -> dict[str, Any]:
+    found = {}
+    for label, group in by_label(trials).items():
+        if len(gaps := writebacks.gaps_of(group)):
+            found[label] = np.sort(gaps)
+    return found
+
+
+def _periods(section: Section) -> list[float]:
+    place = [column.key for column in section.columns].index("period_s")
+    return sorted({float(period) for row in section.rows if isinstance(period := row[place], int | float)})
+
+
+def _timer_told(section: Section) -> str:
+    periods = _periods(section)
+    return (
+        f" The dashed line is how often the kernel looks: every {time_text(periods[0])}." if len(periods) == 1 else ""
+    )
+
+
+def _chart(gaps: Mapping[str, Any], periods: Sequence[float]) -> dict[str, Any]:
+    points: list[dict[str, Any]] = []
+    for label, values in gaps.items():
+        shares = np.arange(1, len(values) + 1) / len(values)
+        chosen = np.unique(np.linspace(0, len(values) - 1, min(POINTS, len(values))).astype(int))
+        at = np.maximum(values, SHORTEST_S)
+        points.append({"cell": safe_text(label), "s": float(at[0]), "share": 0.0})
+        points += [{"cell": safe_text(label), "s": float(at[n]), "share": float(shares[n])} for n in chosen]
+    names = [safe_text(label) for label in gaps]
+    colours = {"domain": names, "range": [level_colour(number) for number in range(len(names))]}
+    x = {"type": "quantitative", "title": "time between two write-backs, s", "scale": {"type": "log"}}
+    return {
+        "height": 240,
+        "layer": [
+            {
+                "data": rows([{"s": period} for period in periods]),
+                "mark": {"type": "rule", "strokeDash": [5, 4], "color": "@quiet"},
+                "encoding": {"x": {"field": "s", **x}},
+            },
+            {
+                "data": rows(points),
+                "params": [{"name": "chosen", "select": {"type": "point", "fields": ["cell"]}, "bind": "legend"}],
+                "mark": {"type": "line", "interpolate": "step-after"},
+                "encoding": {
+                    "x": {"field": "s", **x},
+                    "y": {"field": "share", "type": "quantitative", "title": "share of the intervals",
+                          "axis": {"format": ".0%"}, "scale": {"domain": [0, 1]}},
+                    "color": {"field": "cell", "scale": colours, "legend": legend(names)},
+                    "opacity": {"condition": {"param": "chosen", "value": 1}, "value": 0.1},
+                    "tooltip": tooltip(cell="where", s="seconds", share="share no longer"),
+                },
+            },
+        ],
+    }  # fmt: skip
+
+
+NAME = "page-writes"
+
+
+def page_writes_figure(store: Store) -> Figure:
+    """That of a store's traced trials, or a sentence about what it takes."""
+    figure = hot_pages_figure(traced_trials(store))
+    if figure is None:
+        raise TareError(f"{store.path}: no trial has page writes to draw; they take `probes: [ftrace]`.")
+    return figure
+
+
+def hot_pages_figure(trials: Sequence[TrialTraces]) -> Figure | None:
+    """One panel a cell, of its first traced trial; None where no pages were traced."""
+    found = [each for each in scatters(trials) if each.of]
+    if not found:
+        return None
+    points = [
+        {"cell": safe_text(each.label), "s": second, "page": page, "reason": safe_text(reason)}
+        for each in found
+        for second, page, reason in zip(
+            each.seconds.tolist(), each.pages.tolist(), each.reasons.tolist(), strict=True
+        )
+    ]  # fmt: skip
+    reasons = sorted({str(point["reason"]) for point in points})
+    scale = {"domain": reasons, "range": [part_colour(number) for number in range(len(reasons))]}
+    drawn = {
+        "mark": {"type": "point", "filled": True, "size": 6, "opacity": 0.6},
+        "encoding": {
+            "x": {"field": "s", "type": "quantitative", "title": "time, s"},
+            "y": {"field": "page", "type": "quantitative", "title": "page, in the order of the disk"},
+            "color": {"field": "reason", "type": "nominal", "title": None, "scale": scale},
+        },
+    }
+    panels = {"field": "cell", "type": "nominal", "title": None, "sort": None}
+    chart = {"data": rows(points), "facet": panels, "columns": 2, "spec": {"width": 210, "height": 200, **drawn}}
+    told = "; ".join(f"{safe_text(each.label)}: {each.of:,} page writes" for each in found)
+    reading = f"A page that is written again and again shows as a line. {told}."
+    table = tuple(
+        (Cell(safe_text(each.label)), Cell(f"{each.of:,}", numeric=True), Cell(f"{len(each.pages):,}", numeric=True))
+        for each in found
+    )
+    return Figure(NAME, "Pages written, over time", reading, chart, ("where", "page writes", "points drawn"), table)

@@ -1,0 +1,331 @@
+"""How CPU, GPU, memory and power were spread while the trials ran, level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tare.base.text import quantity_text, scaled
+from tare.records.intervals import intervals
+from tare.report.charts.evidence import ReportData
+from tare.report.charts.layout import CLOCK, POWER, POWER_OR_ENERGY, thinned, tooltip
+from tare.report.figure import Cell, Figure, level_colour, rows
+from tare.report.naming import legend, level_names, some_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Line = tuple[npt.NDArray[Any], npt.NDArray[Any]]  # t_ns, value
+
+
+GRID = 60  # points of an outline
+ENOUGH = 500  # values for an outline
+HALF = 0.42  # of the room that a level has
+MOST = 12  # outlines beside each other
+FITS = 42  # signs of all names together, below their outlines on a telephone
+# Name of the figure, its title, the metric whose unit it has, and the channels that may carry it, the best first.
+KINDS = (
+    ("spread-cpu", "Cores that the workload kept busy", "cores", ("cgroup.cpu_s",)),
+    ("spread-device-cpu", "Cores busy on the device", "cores", ("cpu.busy_s",)),
+    ("spread-gpu", "GPU in use", "util_share", ("gpu.util",)),
+    ("spread-memory", "Memory of the workload", "memory_bytes", ("cgroup.memory_bytes",)),
+    ("spread-power", "Power", "power_w", POWER_OR_ENERGY),
+)  # fmt: skip
+
+Floats = npt.NDArray[np.float64]
+
+
+def violins(evidence: ReportData) -> list[Figure]:
+    """One figure for each kind that at least one level has."""
+    if evidence.store is None:
+        return []
+    known = {level: [evidence.channels(record) for record in records] for level, records in evidence.usable().items()}
+    made = [_figure(evidence, known, *kind) for kind in KINDS]
+    return [figure for figure in made if figure is not None]
+
+
+def _figure(
+    evidence: ReportData,
+    known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]],
+    name: str,
+    title: str,
+    metric: str,
+    channels: Sequence[str],
+) -> Figure | None:
+    channel = next(
+        (each for each in channels if any(each in trial for trials in known.values() for trial in trials)), ""
+    )
+    spreads = {level: _pooled(trials, channel) for level, trials in known.items()}
+    spreads = {level: values for level, values in spreads.items() if values.size}
+    if not spreads or max(values.max() for values in spreads.values()) <= 0:
+        return None
+    medians = {level: float(np.median(values)) for level, values in spreads.items()}
+    names = level_names(spreads, evidence.weighing.by)
+    told = [f"{names[level]} {quantity_text(metric, value)}" for level, value in medians.items()]
+    reading = f"Medians over time: {some_of(told)}; each outline is {channel}, all trials of the level together."
+    headers = ("level", "5 %", "25 %", "median", "75 %", "95 %", "highest")
+    body = tuple(_row(level, evidence.level_hrefs, metric, values) for level, values in spreads.items())
+    drawn = {level: spreads[level] for level in list(spreads)[:MOST]}
+    more = f" The first {MOST} of {len(spreads)} are drawn." if len(spreads) > MOST else ""
+    chart = _chart(metric, drawn, names, list(evidence.level_hrefs))
+    return Figure(name, title, f"{reading}{more}", chart, headers, body)
+
+
+def _pooled(trials: Sequence[Mapping[str, Mapping[str, Any]]], channel: str) -> Floats:
+    """The quantiles of each trial, put together: every trial weighs the same, however long it ran."""
+    held = [trial[channel]["quantiles"] for trial in trials if "quantiles" in trial.get(channel, {})]
+    return np.array([value for quantiles in held for value in quantiles], dtype=np.float64)
+
+
+def _row(level: str, hrefs: Mapping[str, str], metric: str, values: Floats) -> tuple[Cell, ...]:
+    places = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95, 1.0])
+    figures = (Cell(quantity_text(metric, float(value)), hrefs.get(level, ""), numeric=True) for value in places)
+    return (Cell(level, hrefs.get(level, "")), *figures)
+
+
+def _chart(
+    metric: str, spreads: Mapping[str, Floats], called: Mapping[str, str], levels: Sequence[str]
+) -> dict[str, Any]:
+    unit, factor = scaled(metric, [float(values.max()) for values in spreads.values()])
+    names = [called[level] for level in spreads]
+    below = max(map(len, names)) * len(names) <= FITS  # else a legend says which is which
+    outlines, boxes = [], []
+    for place, values in enumerate(spreads.values()):
+        outlines += _outline(place, names[place], values * factor)
+        low, q1, middle, q3, high = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])
+        boxes.append(
+            {
+                "level": names[place], "place": place, "low": low * factor, "q1": q1 * factor,
+                "middle": middle * factor, "q3": q3 * factor, "high": high * factor,
+                "shown": quantity_text(metric, float(middle)),
+            }
+        )  # fmt: skip
+    colours = {"domain": names, "range": [level_colour(levels.index(level)) for level in spreads]}
+    axis = {
+        "values": list(range(len(names))), "title": None, "ticks": False, "domain": False, "grid": False,
+        "labelExpr": "names[datum.value]", "labelLimit": 160, "labels": below,
+    }  # fmt: skip
+    x = {"type": "quantitative", "axis": axis, "scale": {"domain": [-0.5, len(names) - 0.5]}}
+    up = {"type": "quantitative", "title": unit}
+    return {
+        "height": 240,
+        "params": [{"name": "names", "value": names}],  # as data: no label is part of an expression
+        "layer": [
+            {
+                "data": rows(outlines),
+                "mark": {"type": "area", "orient": "horizontal", "opacity": 0.45},
+                "encoding": {
+                    "x": {"field": "left", **x}, "x2": {"field": "right"}, "y": {"field": "value", **up},
+                    "color": {"field": "level", "scale": colours, "legend": None if below else legend(names)},
+                },
+            },
+            _rule(boxes, x, up, ("low", "high"), 1),
+            _rule(boxes, x, up, ("q1", "q3"), 5),
+            {
+                "data": rows(boxes),
+                "mark": {"type": "point", "color": "@paper", "size": 40, "stroke": "@ink", "opacity": 1},
+                "encoding": {
+                    "x": {"field": "place", **x}, "y": {"field": "middle", **up},
+                    "tooltip": tooltip(level="level", shown="median"),
+                },
+            },
+        ],
+    }  # fmt: skip
+
+
+def _rule(boxes: Sequence[Mapping[str, Any]], x: Any, up: Any, ends: tuple[str, str], width: int) -> dict[str, Any]:
+    return {
+        "data": rows(boxes),
+        "mark": {"type": "rule", "strokeWidth": width, "color": "@ink"},
+        "encoding": {"x": {"field": "place", **x}, "y": {"field": ends[0], **up}, "y2": {"field": ends[1]}},
+    }
+
+
+def relative_density(values: Floats, at: Floats) -> Floats:
+    """A Gaussian kernel density with Scott's bandwidth, as a share of its highest value in `at`.
+
+    What scipy.stats.gaussian_kde gives; to import scipy.stats takes longer than all charts of a report.
+    """
+    distances = (at[:, np.newaxis] - values) / (values.std(ddof=1) * values.size**-0.2)
+    density = np.exp(-(distances**2) / 2).sum(axis=1)
+    return np.asarray(density / density.max())
+
+
+def _outline(place: int, level: str, values: Floats) -> list[Mapping[str, Any]]:
+    """Left and right edge of the violin over its values; where all values are one, a short line."""
+    low, high = float(values.min()), float(values.max())
+    if high - low <= 1e-9 * max(abs(high), 1e-30):
+        return [{"level": level, "value": low, "left": place - HALF, "right": place + HALF}]
+    grid = np.linspace(low, high, GRID)
+    some = np.quantile(values, np.linspace(0, 1, ENOUGH)) if values.size > ENOUGH else values
+    half = HALF * relative_density(some, grid)
+    return [
+        {"level": level, "value": float(value), "left": place - float(width), "right": place + float(width)}
+        for value, width in zip(grid, half, strict=True)
+    ]
+
+
+POINTS = 500  # of a line; more cannot be told apart on a screen
+MOST_LEVELS = 7
+SHOWS_NOTHING = 20  # times the median: a peak so high leaves nothing else to be seen
+# Name, title, the metric whose unit it has, whether the channel counts up, and the channels, the best first.
+TIME_KINDS = (
+    ("over-time-cpu", "Cores busy with the workload, over time", "cores", True, ("cgroup.cpu_s",)),
+    ("over-time-device-cpu", "Cores busy on the device, over time", "cores", True, ("cpu.busy_s",)),
+    ("over-time-gpu", "GPU in use, over time", "util_share", False, ("gpu.util",)),
+    ("over-time-power", "Power over time", "power_w", False, POWER),
+    ("over-time-clock", "Clock over time", "clock_hz", False, CLOCK),
+    ("over-time-reads", "The workload's reads from the disk per second", "reads", True, ("cgroup.reads",)),
+    ("over-time-cache", "Data set in the page cache", "cached_share", False, ("page_cache.share",)),
+)  # fmt: skip
+MARKS = (
+    ("over-time-step", "Step time over the run", "step_s", "step"),
+    ("over-time-stall", "Fetch stall over the run", "stall_s", "fetch"),
+)
+
+
+def over_time(evidence: ReportData) -> list[Figure]:
+    """The figures that the typical trials have data for."""
+    if evidence.store is None:
+        return []
+    chosen = dict(list(evidence.typical().items())[:MOST_LEVELS])
+    begins = {level: _begin_ns(evidence, record) for level, record in chosen.items()}
+    epochs = _epochs(evidence, chosen, begins)
+    made = [
+        _over_time_figure(evidence, name, title, metric, _spans(evidence, chosen, mark), begins, epochs)
+        for name, title, metric, mark in MARKS
+    ]
+    readings = {level: evidence.store.readings(record.trial, record.attempt) for level, record in chosen.items()}
+    for name, title, metric, counts, channels in TIME_KINDS:
+        lines = _lines(readings, channels, counts)
+        made.append(_over_time_figure(evidence, name, title, metric, lines, begins, epochs))
+    return [figure for figure in made if figure is not None]
+
+
+def _begin_ns(evidence: ReportData, record: Any) -> int:
+    assert evidence.store is not None
+    times = evidence.store.marks(record.trial, record.attempt)["t_ns"]
+    return int(times.min()) if len(times) else record.start_ns
+
+
+def _spans(evidence: ReportData, chosen: Mapping[str, Any], mark: str) -> dict[str, Line]:
+    """Level -> (end, seconds) of each interval with this name."""
+    assert evidence.store is not None
+    found = {}
+    for level, record in chosen.items():
+        ours = intervals(evidence.store.marks(record.trial, record.attempt), mark).of_steps()
+        if len(ours):
+            found[level] = (ours.end_ns, ours.seconds)
+    return found
+
+
+def _epochs(evidence: ReportData, chosen: Mapping[str, Any], begins: Mapping[str, int]) -> list[tuple[str, float]]:
+    """Level and second of each epoch's begin."""
+    assert evidence.store is not None
+    found: list[tuple[str, float]] = []
+    for level, record in chosen.items():
+        marks = evidence.store.marks(record.trial, record.attempt)
+        starts_ns = marks["t_ns"][(marks["name"] == "epoch") & (marks["edge"] == "begin")].tolist()
+        found += [(level, (t_ns - begins[level]) / 1e9) for t_ns in starts_ns]
+    return found
+
+
+def _lines(readings: Mapping[str, Mapping[str, Line]], channels: Sequence[str], counts: bool) -> dict[str, Line]:
+    name = next((each for each in channels if any(each in held for held in readings.values())), "")
+    found = {}
+    for level, held in readings.items():
+        if name in held:
+            times, values = held[name]
+            if counts:
+                spans = np.diff(times) / 1e9
+                times, values = times[1:][spans > 0], np.diff(values)[spans > 0] / spans[spans > 0]
+            if len(times):
+                found[level] = (times, values)
+    return found
+
+
+def _over_time_figure(
+    evidence: ReportData,
+    name: str,
+    title: str,
+    metric: str,
+    lines: Mapping[str, Line],
+    begins: Mapping[str, int],
+    epochs: Sequence[tuple[str, float]],
+) -> Figure | None:
+    if not lines or all(float(np.max(np.abs(values))) == 0 for _, values in lines.values()):
+        return None
+    names = level_names(evidence.level_hrefs, evidence.weighing.by)
+    told = [
+        f"{names[level]} between {quantity_text(metric, float(np.min(values)))} and "
+        f"{quantity_text(metric, float(np.max(values)))}"
+        for level, (_, values) in lines.items()
+    ]
+    reading = f"One typical trial of each level: {some_of(told)}; a dotted line begins an epoch."
+    headers = ("level", "lowest", "median", "highest", "points")
+    body = tuple(_over_time_row(level, evidence.level_hrefs, metric, values) for level, (_, values) in lines.items())
+    chart = _over_time_chart(metric, lines, begins, epochs, names)
+    return Figure(name, title, reading, chart, headers, body)
+
+
+def _scale_of(lines: Mapping[str, Line]) -> str:
+    """Logarithmic where a few values would press all others to the floor, as a first step does."""
+    values = np.concatenate([values for _, values in lines.values()])
+    tall = values.min() > 0 and values.max() > SHOWS_NOTHING * np.median(values)
+    return "log" if tall else "linear"
+
+
+def _over_time_row(level: str, hrefs: Mapping[str, str], metric: str, values: Any) -> tuple[Cell, ...]:
+    figures = (float(np.min(values)), float(np.median(values)), float(np.max(values)))
+    texts = (*(quantity_text(metric, figure) for figure in figures), f"{len(values):,}")
+    return (Cell(level, hrefs.get(level, "")), *(Cell(text, hrefs.get(level, ""), numeric=True) for text in texts))
+
+
+def _over_time_chart(
+    metric: str,
+    lines: Mapping[str, Line],
+    begins: Mapping[str, int],
+    epochs: Sequence[tuple[str, float]],
+    called: Mapping[str, str],
+) -> dict[str, Any]:
+    unit, factor = scaled(metric, [float(np.max(np.abs(values))) for _, values in lines.values()])
+    points: list[Mapping[str, Any]] = []
+    for level, (times, values) in lines.items():
+        at, kept = thinned((times - begins[level]) / 1e9, values * factor, POINTS)
+        points += [
+            {"level": called[level], "s": round(float(t), 4), "value": float(f"{value:.5g}")}
+            for t, value in zip(at, kept, strict=True)
+            if np.isfinite(value) and t >= 0
+        ]
+    up = {"field": "value", "type": "quantitative", "title": unit, "scale": {"type": _scale_of(lines)}}
+    names, levels = [called[level] for level in lines], list(called)
+    colours = {"domain": names, "range": [level_colour(levels.index(level)) for level in lines]}
+    colour = {"field": "level", "scale": colours, "legend": legend(names)}
+    x = {"field": "s", "type": "quantitative", "title": "s", "axis": {"tickCount": 6}, "scale": {"nice": False}}
+    chosen = {"condition": {"param": "chosen", "value": 1}, "value": 0.1}
+    return {
+        "height": 200,
+        "layer": [
+            {
+                "data": rows([{"level": called[level], "s": s} for level, s in epochs if level in lines]),
+                "mark": {"type": "rule", "strokeDash": [2, 3], "strokeWidth": 1},
+                "encoding": {"x": x, "color": colour, "opacity": {"value": 0.5}},
+            },
+            {
+                "data": rows(points),
+                "params": [
+                    {"name": "chosen", "select": {"type": "point", "fields": ["level"]}, "bind": "legend"},
+                    {"name": "zoom", "select": "interval", "bind": "scales"},
+                ],
+                "mark": {"type": "line", "strokeWidth": 1.2},
+                "encoding": {
+                    "x": x, "y": up,
+                    "color": colour, "opacity": chosen,
+                    "tooltip": tooltip(level="level", s="second", value=unit),
+                },
+            },
+        ],
+    }  # fmt: skip

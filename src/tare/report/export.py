@@ -1,0 +1,166 @@
+"""The same findings for other programs and other pages: Markdown, LaTeX, and the trials as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tare.base.text import safe_text
+from tare.records.model import Record
+from tare.report.figure import Cell
+from tare.report.html import Page
+
+_SIGNS = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "µ": r"\textmu{}", "±": r"$\pm$", "\N{MINUS SIGN}": r"$-$", "\N{RIGHTWARDS ARROW}": r"$\to$", "|": r"\textbar{}",
+}  # fmt: skip
+
+
+def as_latex(page: Page) -> str:
+    """One table environment; what was measured and how sure it is stands in its caption."""
+    rows = [(row.level, row.median, row.effect, row.interval, row.phrase, row.n) for row in page.verdicts]
+    caption = " ".join(filter(None, [f"{page.question}: {page.metric}.", f"{page.counts}.", page.coverage]))
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        rf"  \caption{{{_safe(caption)}}}",
+        r"  \begin{tabular}{lrrrlr}",
+        r"    \toprule",
+        "    " + _line(("level", "median", "effect", "interval", "verdict", "n")),
+        r"    \midrule",
+        *("    " + _line(row) for row in rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        *(f"  % {_safe(sentence)}" for sentence in (*page.taints, *(cell.text for cell in page.left_out))),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " & ".join(map(_safe, cells)) + r" \\"
+
+
+def _safe(text: str) -> str:
+    return "".join(_SIGNS.get(sign, sign) for sign in safe_text(text).replace("\n", " "))
+
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]#!|<>~])")
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """One line a row."""
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join("| " + " | ".join(line if line == "---" else safe(line) for line in row) + " |" for row in lines)
+
+
+def safe(text: str) -> str:
+    """Whatever a label holds stays text, in one line."""
+    return _SPECIAL.sub(r"\\\1", safe_text(text))
+
+
+def as_markdown(page: Page) -> str:
+    """The first screen, then what each figure says with its numbers, then where it all comes from."""
+    blocks = [f"# {safe(page.question)}", f"{safe(page.counts)}. {safe(page.coverage)}".strip()]
+    blocks += [f"**{safe(a.level)}: {safe(a.phrase)}**{safe(a.doubts)}. {safe(a.sentence)}" for a in page.answers]
+    blocks += _section("What taints this", page.taints)
+    headers = ("level", "median", "effect", "interval", "verdict", "n")
+    verdicts = [(row.level, row.median, row.effect, row.interval, row.phrase, row.n) for row in page.verdicts]
+    blocks += [table(headers, verdicts)] if verdicts else []
+    blocks += _section("Left out", [cell.text for cell in page.left_out])
+    blocks += _section("To know", page.notes)
+    if page.others:
+        blocks += ["## Other metrics (not tested)", _cells(page.other_headers, page.others)]
+    if page.devices is not None:
+        blocks += _section("Devices", page.devices.sentences)
+        for sheet in page.devices.sheets:
+            blocks += [f"### {safe(sheet.title)}", _cells(sheet.headers, sheet.rows)]
+    for figure in page.figures:
+        blocks += [f"## {safe(figure.title)}", safe(figure.reading), _cells(figure.headers, figure.rows)]
+    blocks += _section("Methods", page.methods)
+    blocks += ["## Device", table(("fact", "value"), page.device)] if page.device else []
+    blocks += [f"Made by tare, {safe(page.generated_utc)}."]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _section(title: str, sentences: Sequence[str]) -> list[str]:
+    return [f"## {title}", "\n".join(f"- {safe(sentence)}" for sentence in sentences)] if sentences else []
+
+
+def _cells(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    return table(headers, [[cell.text for cell in row] for row in rows])
+
+
+_FIRST = ("trial", "attempt", "study", "block", "position", "twin", "state", "reasons", "started_utc", "traced")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what begins so (faults.md S22)
+
+
+def trial_rows(records: Sequence[Record]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Names of the columns in order, and the rows; a setting, metric or phase that a trial lacks is absent."""
+    rows = [_row(record) for record in records]
+    found = dict.fromkeys(name for row in rows for name in row)
+    return [*_FIRST, *(name for name in found if name not in _FIRST)], rows
+
+
+def _row(record: Record) -> dict[str, Any]:
+    return {
+        "trial": record.trial, "attempt": record.attempt, "study": record.study, "block": record.block,
+        "position": record.position, "twin": record.twin, "state": record.state,
+        "reasons": " ".join(map(str, record.reasons)), "started_utc": record.started_utc, "traced": record.traced,
+        **{f"setting.{name}": value for name, value in record.settings.items() if value is not None},
+        **{f"metric.{name}": value for name, value in record.metrics.items()},
+        **{f"phase.{name}_s": value for name, value in record.phases.items()},
+    }  # fmt: skip
+
+
+def as_csv(records: Sequence[Record]) -> str:
+    """Numbers as they are; a text that a spreadsheet would run gets a quote before it."""
+    names, rows = trial_rows(records)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([_cell(name) for name in names])
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    text = safe_text(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def write_parquet(records: Sequence[Record], path: Path) -> None:
+    """Each column has one type: numbers where every value is one, else text."""
+    from tare.records.parquet import engine, insert, write_table
+
+    names, rows = trial_rows(records)
+    with engine(path.parent / f".{path.name}.spill") as db:
+        insert(db, "trials", {name: _column(rows, name) for name in names}, new=True)
+        write_table(db, "trials", path)
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
+    import numpy as np
+
+    values = [row.get(name) for row in rows]
+    present = [value for value in values if value is not None]
+    if (
+        present
+        and all(isinstance(value, int) and not isinstance(value, bool) for value in present)
+        and None not in values
+    ):
+        return np.array(values, dtype=np.int64)
+    if present and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
+        masked = [float("nan") if value is None else float(value) for value in values]
+        return np.ma.masked_invalid(np.array(masked))
+    return [None if value is None else safe_text(value) for value in values]

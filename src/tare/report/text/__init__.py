@@ -1,0 +1,1 @@
+"""What each verb shows in a terminal."""

@@ -1,0 +1,303 @@
+"""What the deciding verbs say alike: settings, chances, losses, and sentences that wrap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tare.analysis.choose.configurations import setting_text, settings_text
+from tare.analysis.choose.front import Default, Front, Point
+from tare.analysis.choose.predict.evaluate import Outcome
+from tare.analysis.choose.predict.fit import LEVEL
+from tare.analysis.choose.predict.linear import SOLVER
+from tare.analysis.choose.predict.modes import ModeTable
+from tare.analysis.choose.predict.predictions import Answer, Prediction
+from tare.analysis.choose.recommend.candidates import Candidate, Recommendation
+from tare.analysis.choose.recommend.job import Limit
+from tare.analysis.model import Estimate, Finding
+from tare.base.text import (
+    count_text,
+    effect_text,
+    interval_text,
+    metric_name,
+    quantity_text,
+    quantity_texts,
+    safe_text,
+    share_text,
+)
+from tare.report.columns import table, wrap
+
+NEARLY = 0.999  # beyond this a rounded 100 % would claim too much
+
+
+def shown_settings(settings: Mapping[str, str | float]) -> str:
+    """`gpu_mhz=1980, cores=8`, safe for a terminal."""
+    return safe_text(settings_text(settings))
+
+
+def sentences(texts: Iterable[str], width: int) -> list[str]:
+    """Sentences, each on lines of its own."""
+    return [line for text in texts for line in wrap(safe_text(text), width, indent="  ")]
+
+
+def chance_text(chance: float) -> str:
+    """`97 %`; what is nearly sure, or nearly impossible, is not called so."""
+    if chance > NEARLY:
+        return "over 99.9 %"
+    return "below 0.1 %" if chance < 1 - NEARLY else share_text(chance)
+
+
+def loss_text(loss: Estimate) -> str:
+    """`+47.4 %`, with its interval where there is one."""
+    if loss.low is None or loss.high is None:
+        return effect_text(loss.value)
+    return f"{effect_text(loss.value)} {interval_text(loss.low, loss.high, [loss.value])}"
+
+
+UNKNOWN = "unknown"
+
+
+def fronts_text(fronts: Sequence[Front], width: int = 80) -> str:
+    """Each group's front, one below the other."""
+    return "\n\n".join(_front_text(front, width) for front in fronts)
+
+
+def _front_text(front: Front, width: int) -> str:
+    on_it = sum(point.on_front for point in front.points)
+    title = f"{safe_text(front.group)}: " if front.group is not None else ""
+    spoken = " and ".join(metric_name(figure) for figure in front.minimised)
+    lines = wrap(f"{title}{on_it} of {front.configurations:,} configurations are on the {spoken} front", width)
+    lines += [table(_rows(front), _headers(front), width)]
+    lines += [line for default in front.defaults for line in _default_lines(default, width)]
+    return "\n".join([*lines, *sentences((f"note: {note}" for note in front.notes), width)])
+
+
+def _headers(front: Front) -> list[str]:
+    return [*map(safe_text, _names(front)), *map(safe_text, front.minimised), "trials", "on the front"]
+
+
+def _names(front: Front) -> list[str]:
+    """Every setting that a point has; one that another lacks stays empty there."""
+    return list(dict.fromkeys(name for point in front.points for name in point.settings))
+
+
+def _rows(front: Front) -> list[list[str]]:
+    columns = [quantity_texts(figure, [p.figures[figure].value for p in front.points]) for figure in front.minimised]
+    rows = []
+    for place, point in enumerate(front.points):
+        settings = [setting_text(point.settings.get(name, "")) for name in _names(front)]
+        rows.append([*settings, *(column[place] for column in columns), str(point.n), _standing(point)])
+    return rows
+
+
+def _standing(point: Point) -> str:
+    now = "yes" if point.on_front else "no"
+    return f"{now}, how sure is {UNKNOWN}" if point.front_share is None else f"{now}, {share_text(point.front_share)}"
+
+
+def _default_lines(default: Default, width: int) -> list[str]:
+    name = shown_settings(default.point.settings)
+    sure = "" if default.dominated_share is None else f" (beaten in {share_text(default.dominated_share)} of resamples)"
+    if default.dominated_by is None:
+        return wrap(f"default {name}: on the front{sure}", width, indent="  ")
+    lost = ", ".join(f"{loss_text(loss)} {metric_name(figure)}" for figure, loss in default.loss.items())
+    other = shown_settings(default.dominated_by.settings)
+    return wrap(f"default {name}: beaten by {other}{sure}; it takes {lost}", width, indent="  ")
+
+
+MOST_ROWS = 60  # of one workload on a terminal; --json has all
+
+
+def answers_text(modes: ModeTable, answers: Sequence[Answer], width: int = 80) -> str:
+    """Each workload's predictions, and what to measure next."""
+    parts = [_answer_text(modes, answer, width) for answer in answers]
+    notes = _notes(modes, width)
+    return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])])
+
+
+def outcomes_text(modes: ModeTable, outcomes: Sequence[Outcome], designs: Sequence[Outcome], width: int = 80) -> str:
+    """The error of each method in per cent, and how much the choice of modes matters."""
+    splits = max(outcome.splits for outcome in outcomes)
+    head = f"Mean absolute error of the modes that were held out, in %: medians over {splits} random splits."
+    figures = tuple(modes.columns.names)
+    rows = [_outcome_row(outcome) for outcome in outcomes]
+    lines = [*wrap(head, width), "", table(rows, ("workload", "k", "method", *figures), width)]
+    lines += _regression_lines(outcomes, width)
+    if designs:
+        lines += ["", *wrap("The same with modes chosen on purpose instead of at random:", width), ""]
+        chosen = [[*_outcome_row(outcome)[:3], outcome.design, *_outcome_row(outcome)[3:]] for outcome in designs]
+        lines.append(table(chosen, ("workload", "k", "method", "choice", *figures), width))
+    return "\n".join([*lines, *_notes(modes, width)])
+
+
+def _answer_text(modes: ModeTable, answer: Answer, width: int) -> str:
+    headers = [*modes.columns.features, *(part for name in modes.columns.names.values() for part in (name, "±"))]
+    shown = answer.predictions[:MOST_ROWS]
+    lines = [*wrap(_head(answer), width), table([_row(each) for each in shown], headers, width, indent="  ")]
+    if len(answer.predictions) > len(shown):
+        lines.append(f"  … and {len(answer.predictions) - len(shown)} more; --json has them all.")
+    lines += [line for sentence in _sentences(modes, answer) for line in wrap(sentence, width, indent="  ")]
+    return "\n".join(lines)
+
+
+def _head(answer: Answer) -> str:
+    who = f"{safe_text(answer.group)}, " if answer.group is not None else ""
+    level = f"; a measurement lies within ± of it, {100 * LEVEL:.0f} % sure" if answer.method != "linear" else ""
+    return f"{who}by {answer.method} from {len(answer.measured)} measured modes{level}:"
+
+
+def _row(prediction: Prediction) -> list[str]:
+    cells = [f"{value:g}" for value in prediction.mode]
+    for estimate in prediction.figures.values():
+        cells += [f"{estimate.value:.4g}", _reach(estimate)]
+    return cells
+
+
+def _reach(estimate: Estimate) -> str:
+    """How far the interval reaches; it is as far both ways as a factor, so the upper end tells."""
+    return "" if estimate.high is None else f"{100 * (estimate.high / estimate.value - 1):.0f} %"
+
+
+def _sentences(modes: ModeTable, answer: Answer) -> Iterable[str]:
+    features = modes.columns.features
+    if answer.taught_by:
+        yield f"Learnt from the modes of {', '.join(map(safe_text, answer.taught_by))} as well."
+    if answer.stages:
+        stages = ", ".join(f"{name} {value:.3g}" for name, value in answer.stages.items())
+        yield f"Stages at the highest clocks on the fewest cores, in {modes.columns.time}: {stages}."
+    if answer.regression:
+        yield _regression_text(answer.regression.rank, answer.regression.unknowns, answer.regression.condition)
+    if answer.errors:
+        errors = ", ".join(f"{name} {100 * value:.1f} %" for name, value in answer.errors.items())
+        yield f"These modes were measured too; off by, on average: {errors}."
+    if answer.next:
+        yield "Measure next: " + "; ".join(
+            ", ".join(f"{name} {value:g}" for name, value in zip(features, choice.mode, strict=True))
+            + f" ({100 * choice.removes:.0f} % of the variance that is left)"
+            for choice in answer.next
+        )
+
+
+def _outcome_row(outcome: Outcome) -> list[str]:
+    errors = [each for each in (outcome.time_mape, outcome.power_mape, outcome.energy_mape) if each is not None]
+    name = safe_text(outcome.group) if outcome.group is not None else "all"
+    return [name, str(outcome.k), outcome.method, *(f"{100 * error:.1f}" for error in errors)]
+
+
+def _regression_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
+    by_count = {outcome.k: outcome for outcome in outcomes if outcome.method == "linear"}
+    sentences = [
+        f"k = {k}: {_regression_text(outcome.rank, outcome.unknowns, outcome.condition)}"
+        for k, outcome in by_count.items()
+    ]
+    lines = [f"linear: {SOLVER}.", *sentences] if sentences else []
+    return ["", *(line for sentence in lines for line in wrap(sentence, width, indent="  "))] if lines else []
+
+
+def _regression_text(rank: object, unknowns: object, condition: object) -> str:
+    short = float(str(rank)) < float(str(unknowns))
+    doubt = " So the modes do not determine it; of the many solutions it is the one of least norm." if short else ""
+    return f"Rank {float(str(rank)):g} of {unknowns} unknowns, condition number {float(str(condition)):.3g}.{doubt}"
+
+
+def _notes(modes: ModeTable, width: int) -> list[str]:
+    return [line for note in modes.notes for line in wrap(f"note: {safe_text(note)}", width, indent="  ")]
+
+
+# A word of a job has no unit in its name; this is the name that would have it.
+_WITH_UNIT = {"time": "time_s", "energy": "energy_j", "power": "power_w"}
+
+
+def recommendations_text(found: Sequence[Recommendation], width: int = 80) -> str:
+    """Each group's answer, one below the other."""
+    return "\n\n".join("\n".join(_answer(each, width)) for each in found)
+
+
+def _answer(found: Recommendation, width: int) -> list[str]:
+    title = f"{safe_text(found.group)}: " if found.group is not None else ""
+    told = _nothing_fits(found, title) if found.best is None else _choice(found, found.best, title)
+    told += _about_prediction(found)
+    if found.next_trial is not None:
+        gain = found.next_trial.expected_gain
+        worth = "" if gain is None else f" (expected gain {share_text(gain)})"
+        where = shown_settings(found.next_trial.settings)
+        told.append(f"measure next: {where}: {safe_text(found.next_trial.reason)}{worth}")
+    told += [_practice(each) for each in found.practices]
+    return sentences([*told, *(f"note: {note}" for note in found.notes)], width)
+
+
+def _choice(found: Recommendation, best: Candidate, title: str) -> list[str]:
+    told = [f"{title}use {shown_settings(best.settings)}: {_figures(best)} ({count_text(best.n, 'trial')})"]
+    if found.default is not None:
+        told.append(_gain(found, best, found.default))
+    told += [_kept(limit, best.chances) for limit in found.limits]
+    if found.held_to is not None and found.held_to > found.confidence:
+        told.append(
+            f"held to {share_text(found.held_to)}, not {share_text(found.confidence)}, as several were in question"
+        )
+    lowest = f"the lowest {safe_text(found.minimised)}{' of those that fit' if found.limits else ''}"
+    if found.best_share is None:
+        told.append(f"whether it has {lowest} is not sure: it was measured once")
+    else:
+        told.append(f"it has {lowest} in {share_text(found.best_share)} of resamples")
+    return told
+
+
+def _gain(found: Recommendation, best: Candidate, default: Candidate) -> str:
+    if best.settings == default.settings:
+        return "that is the default already"
+    changes = ", ".join(f"{safe_text(name)} {loss_text(gain)}" for name, gain in found.gain.items())
+    return f"against the default ({shown_settings(default.settings)}): {changes}"
+
+
+def _kept(limit: Limit, chances: Mapping[str, float | None]) -> str:
+    chance = chances[limit.name]
+    told = "unknown, measured once" if chance is None else chance_text(chance)
+    return f"chance that the next run keeps the {safe_text(limit.name)}, {_shown(limit.figure, limit.at_most)}: {told}"
+
+
+def _nothing_fits(found: Recommendation, title: str) -> list[str]:
+    told = [f"{title}nothing fits: none of {found.configurations:,} configurations keeps {_limits(found)}"]
+    miss = found.nearest_miss
+    if miss is not None:
+        far = f"{share_text(miss.over)} over the {safe_text(miss.limit)}"
+        if miss.over <= 0:
+            chance = miss.candidate.keeps_all
+            far = f"within the {safe_text(miss.limit)}" + (
+                "" if chance is None else f", but its chance to keep all limits is {chance_text(chance)}"
+            )
+        told.append(f"nearest: {shown_settings(miss.candidate.settings)}: {_figures(miss.candidate)}; {far}")
+    return told
+
+
+def _limits(found: Recommendation) -> str:
+    each = [f"{safe_text(limit.name)} {_shown(limit.figure, limit.at_most)}" for limit in found.limits]
+    return f"{', '.join(each)} with {share_text(found.confidence)} probability"
+
+
+def _about_prediction(found: Recommendation) -> list[str]:
+    if found.predicted is None:
+        return []
+    hoped = found.predicted.figures[found.minimised]
+    within = (
+        ""
+        if hoped.low is None or hoped.high is None
+        else (f" [{_shown(found.minimised, hoped.low)}, {_shown(found.minimised, hoped.high)}]")
+    )
+    where = shown_settings(found.predicted.settings)
+    return [f"predicted to be better, not measured: {where}: {_shown(found.minimised, hoped.value)}{within}"]
+
+
+def _practice(finding: Finding) -> str:
+    """`- the stall with one worker against none: -45.0 % [-47.1, -43.0] (S3 5.1.3)`."""
+    if finding.estimate is None:
+        return f"- {safe_text(finding.statement)} ({safe_text(finding.source)})"
+    unsure = "" if finding.estimate.low is not None else f"; {count_text(finding.estimate.n, 'trial')}, no interval"
+    return f"- {safe_text(finding.statement)}: {loss_text(finding.estimate)} ({safe_text(finding.source)}{unsure})"
+
+
+def _figures(candidate: Candidate) -> str:
+    return ", ".join(f"{safe_text(name)} {_shown(name, each.value)}" for name, each in candidate.figures.items())
+
+
+def _shown(figure: str, value: float) -> str:
+    return quantity_text(_WITH_UNIT.get(figure, figure), value)

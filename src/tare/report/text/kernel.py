@@ -1,0 +1,190 @@
+"""What `tare analyse kernel` shows: each section as a table, with what there is to know about it below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tare.analysis.kernel.model import Cell, Kind, Section
+from tare.analysis.nvm.model import Latency, Run
+from tare.analysis.nvm.replay import Simulation
+from tare.analysis.nvm.stores import HIGH, LOW, Band, bands, pooled
+from tare.base.text import count_text, duration_text, safe_text, share_text, size_text, time_text
+from tare.records.trials import grouped
+from tare.report.columns import table, wrap
+
+FRAMES = 8  # of a stack: the outermost ones say where the request came from
+
+
+def kernel_text(sections: Iterable[Section], width: int = 80) -> str:
+    """All sections, one after another."""
+    return "\n\n".join(section_text(section, width) for section in sections)
+
+
+def section_text(section: Section, width: int) -> str:
+    kinds = [column.kind for column in section.columns]
+    used = [place for place in range(len(kinds)) if any(row[place] not in (None, "") for row in section.rows)]
+    rows = [[cell_text(row[place], kinds[place]) for place in used] for row in section.rows]
+    heads = [section.columns[place].title for place in used]
+    lines = [*wrap(safe_text(section.title), width), table(rows, heads, width, whole=True)]
+    for note in section.notes:
+        lines += wrap(safe_text(f"note: {note}"), width, indent="  ")
+    return "\n".join(lines)
+
+
+def cell_text(value: Cell, kind: Kind) -> str:
+    """One value for people; nothing for what is missing."""
+    return "" if value is None else _TEXTS[kind](value)
+
+
+def number_text(value: float) -> str:
+    """`1234567.0` as `1,234,567`, `0.0123` as `0.0123`: whole where it is large, three digits where it is small."""
+    return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.3g}"
+
+
+def stack_text(stack: str, most: int = FRAMES) -> str:
+    """`a;b;...;z` as `a > b > ... > z`; of a long one its beginning and its end (all of it is in --json)."""
+    frames = safe_text(stack).split(";")
+    if len(frames) > most:
+        frames = [*frames[: most - 3], "...", *frames[-2:]]
+    return " > ".join(frames)
+
+
+_TEXTS: Mapping[Kind, Callable[..., str]] = {
+    "text": safe_text,
+    "stack": stack_text,
+    "count": lambda value: f"{value:,}",
+    "number": number_text,
+    "share": share_text,
+    "ratio": lambda value: f"{value:.3f}",
+    "seconds": time_text,
+}
+
+
+UNLIMITED = "unlimited"
+# The last two: of the page writes, those that the disk was spared, and those that it got from the buffer later.
+_HEADERS = ("policy", "buffer", "latency", "improved", "mean", "p99", "avoided", "destaged")
+
+
+def simulation_text(found: Sequence[Simulation], width: int = 80) -> str:
+    """Each trace with its table; trials of the same settings are taken together."""
+    groups = grouped(found, lambda each: each.trace.name)
+    return "\n\n".join("\n".join(_group(name, held, width)) for name, held in groups.items())
+
+
+def _group(name: str, held: Sequence[Simulation], width: int) -> list[str]:
+    runs = [pooled(same, name) for same in zip(*(each.runs for each in held), strict=True)]
+    lines = wrap(_heading(name, held), width, indent="  ")
+    for destage in dict.fromkeys(run.layer.destage.name for run in runs):
+        ours = [run for run in runs if run.layer.destage.name == destage]
+        lines += [*_assumed(ours[0], held[0], width), table([_row(run) for run in _telling(ours)], _HEADERS, width)]
+        lines += _tenant_lines(ours, width)
+        lines += [line for band in bands(ours) for line in wrap(_band_text(band), width, indent="  ")]
+        lines += [line for note in _notes(ours) for line in wrap(f"note: {note}", width, indent="  ")]
+    return lines
+
+
+def _heading(name: str, held: Sequence[Simulation]) -> str:
+    writes = sum(each.trace.writes for each in held)
+    pages = sum(each.distinct_pages for each in held)
+    trials = f" in {count_text(len(held), 'trial')}" if len(held) > 1 else ""
+    span_s = sum(each.trace.duration_s for each in held)
+    each_page = f"{count_text(pages, 'page')} of {size_text(held[0].page_bytes)}"
+    return f"{safe_text(name)}{trials}: {count_text(writes, 'page write')} of {each_page}, in {duration_text(span_s)}"
+
+
+def _assumed(run: Run, simulation: Simulation, width: int) -> list[str]:
+    layer = run.layer
+    tenants = len(simulation.trace.tenants)
+    shared = "" if tenants < 2 else f", divided among {tenants} tenants" if simulation.divided else ", shared by all"
+    text = (
+        f"assumed: disk {time_text(layer.disk_s)}, NVM {time_text(layer.nvm_s)} per page, no queueing{shared}; "
+        f"destage {layer.destage.name}: {layer.destage.about}"
+    )
+    return wrap(text, width, indent="  ")
+
+
+def _telling(runs: Sequence[Run]) -> list[Run]:
+    """Without buffers that are larger than one that already holds every page: they change nothing."""
+    shown: list[Run] = []
+    whole: set[str] = set()
+    for run in runs:
+        if run.layer.policy.name not in whole:
+            shown.append(run)
+        if run.layer.policy.buffers and run.disk_writes == 0:
+            whole.add(run.layer.policy.name)
+    return shown
+
+
+def _row(run: Run) -> list[str]:
+    latency, total = run.latency, run.writes.total
+    return [
+        run.layer.policy.name,
+        buffer_text(run),
+        time_text(latency.total_s),
+        _percent(latency.improvement),
+        time_text(latency.total_s / total) if total else "",
+        time_text(p99_s) if (p99_s := latency.percentile_s(0.99)) is not None else "",
+        _percent((total - run.disk_writes) / total) if total else "",
+        _percent(run.destaged / total) if total else "",
+    ]
+
+
+def buffer_text(run: Run) -> str:
+    """The size of a run's buffer, in words."""
+    if not run.layer.policy.buffers:
+        return "none"
+    size_bytes = run.layer.nvm_bytes
+    if size_bytes is None:
+        return UNLIMITED
+    is_decimal = size_bytes % 1_000_000 == 0 and size_bytes % 2**20  # as it was asked for: 64MB are not 61.0 MiB
+    return f"{size_bytes // 1_000_000:,} MB" if is_decimal else size_text(size_bytes)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
+
+
+def _tenant_lines(runs: Sequence[Run], width: int) -> list[str]:
+    """How far tenants fare differently: shown where there are several, for the largest buffer that is full."""
+    full = [run for run in runs if run.layer.policy.buffers and run.disk_writes and len(run.tenants) > 1]
+    if not full:
+        return []
+    run = full[-1]
+    rows = [
+        [safe_text(name), f"{each.total:,}", _percent(Latency(each, run.layer).improvement)]
+        for name, each in run.tenants.items()
+    ]
+    heading = f"tenants, {run.layer.policy.name} with {buffer_text(run)}:"
+    return [*wrap(heading, width), table(rows, ("tenant", "page writes", "improved"), width, indent="  ")]
+
+
+def _band_text(band: Band) -> str:
+    paper = f"the paper's {LOW * 100:.0f} to {HIGH * 100:.0f} %"
+    if band.within:
+        sizes = [buffer_text(run) for run in (band.within[0], band.within[-1])]
+        return f"{band.policy}: {paper} appear with {' to '.join(dict.fromkeys(sizes))}"
+    if band.above is None:
+        best = band.below
+        reached = f": {_reached(best)}" if best is not None else ""
+        return f"{band.policy}: {paper} do not appear{reached}; try a larger buffer"
+    if band.below is None:
+        return f"{band.policy}: more than {paper} already with the smallest buffer, {_reached(band.above)}"
+    return f"{band.policy}: {paper} lie between {_reached(band.below)} and {_reached(band.above)}"
+
+
+def _reached(run: Run) -> str:
+    return f"{buffer_text(run)} ({_percent(run.latency.improvement)})"
+
+
+def _notes(runs: Sequence[Run]) -> list[str]:
+    notes = []
+    busy = [run for run in runs if run.layer.policy.buffers and (run.disk_busy or 0.0) > 1]
+    if busy and not runs[0].layer.destage.waits:
+        worst = max(busy, key=lambda run: run.disk_busy or 0.0)
+        notes.append(
+            f"the disk would have to write for {share_text(worst.disk_busy or 0.0)} of the trace's time "
+            f"({worst.layer.policy.name}, {buffer_text(worst)}): it could not keep up, and this is a bound only"
+        )
+    if any(run.left for run in runs):
+        notes.append("pages that are in the buffer at the end are not written to the disk, and not counted as such")
+    return notes

@@ -1,0 +1,135 @@
+"""Records as text: a table of many (`tare show DIR`), everything about one (`tare show DIR TRIAL`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tare.base.text import has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text
+from tare.records.model import AA_REPEAT, Record, varied
+from tare.report.columns import table, wrap
+
+
+def loadgen_sentences(record: Record) -> list[str]:
+    """LoadGen's verdict with its reasons, and how far its clock is from ours; nothing where it did not drive."""
+    outcome = record.facts.get("outcome")
+    said = outcome.get("loadgen") if isinstance(outcome, Mapping) else None
+    if not isinstance(said, Mapping):
+        return []
+    return [_verdict(said), *_gap(record)]
+
+
+def _verdict(said: Mapping[str, Any]) -> str:
+    reasons = said.get("reasons")
+    why = ": " + " ".join(safe_text(reason) for reason in reasons) if isinstance(reasons, list) and reasons else "."
+    return f"LoadGen reports {safe_text(said.get('result'))} ({safe_text(said.get('scenario'))}){why}"
+
+
+def _gap(record: Record) -> list[str]:
+    needed = ("end_to_end_s", "loadgen_mean_s", "loadgen_gap_s")
+    if not all(name in record.metrics for name in needed):
+        return []
+    ours_s, theirs_s, gap_s = (record.metrics[name] for name in needed)
+    less_or_more = "less" if gap_s >= 0 else "more"
+    return [
+        f"On LoadGen's clock a sample takes {time_text(theirs_s)} on average, from its file to its answer "
+        f"{time_text(ours_s)}: LoadGen sees {time_text(abs(gap_s))} {less_or_more}."
+    ]
+
+
+SHORT_ID = 8  # enough to find a trial by; `Store.find` takes a prefix
+SHOWN_METRICS = ("step_s", "wall_s", "cpu_s")  # what everyone asks for first; the rest is in the report
+
+
+def records_table(records: Sequence[Record], width: int = 80) -> str:
+    """One line for each trial: what set it apart, how it ended, its first figures."""
+    if not records:
+        return "no trials yet"
+    factors = varied_settings(records)
+    metrics = [metric for metric in SHOWN_METRICS if any(metric in record.metrics for record in records)]
+    headers = ["trial", "block", *(_short(factor) for factor in factors), "state", *map(metric_name, metrics)]
+    figures = [_column(records, metric) for metric in metrics]
+    rows = [
+        [
+            safe_text(record.trial)[:SHORT_ID],
+            record.block,
+            *(_setting(record, factor) for factor in factors),
+            record.state,
+            *(column[place] for column in figures),
+        ]
+        for place, record in enumerate(records)
+    ]
+    lines = [table(rows, headers, width)]
+    for record in records:
+        if record.reasons:
+            why = f"{safe_text(record.trial)[:SHORT_ID]} {record.state}: {safe_text(record.reasons[0])}"
+            lines += wrap(why, width, indent="  ")
+    return "\n".join(lines)
+
+
+def record_text(record: Record, width: int = 80) -> str:
+    """Everything that one record says, section by section; a section without content is left out."""
+    head = f"trial {safe_text(record.trial)}, attempt {record.attempt}: {safe_text(record.state)}"
+    place = f"{safe_text(record.study)}, block {record.block}, position {record.position}"
+    begun = f", started {safe_text(record.started_utc)}" if record.started_utc else ""
+    lines = [*wrap(head, width), *wrap(place + begun, width)]
+    lines += [line for reason in record.reasons for line in wrap(f"because: {safe_text(reason)}", width, indent="  ")]
+    lines += [line for note in record.notes for line in wrap(f"note: {safe_text(note)}", width, indent="  ")]
+    lines += [line for sentence in loadgen_sentences(record) for line in wrap(sentence, width, indent="  ")]
+    metrics = [(metric_name(name), quantity_text(name, value)) for name, value in record.metrics.items()]
+    phases = [(name, time_text(seconds)) for name, seconds in record.phases.items()]
+    sections = {"metrics": metrics, "phases": phases, "settings": flat_pairs(record.settings)}
+    sections["facts"] = flat_pairs(record.facts)
+    for name, pairs in sections.items():
+        if pairs:
+            lines += ["", name, table(pairs, (), width, indent="  ")]
+    return "\n".join(lines)
+
+
+def varied_settings(records: Iterable[Record]) -> list[str]:
+    """The platform, and every setting that is not the same in all records."""
+    return varied([record.settings for record in records])
+
+
+def flat_pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested plain data as dotted names and texts: `{"torch": {"version": "2.13"}}` is `torch.version`, `2.13`."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in values.items():
+        key = f"{prefix}{safe_text(name)}"
+        pairs += flat_pairs(value, f"{key}.") if isinstance(value, Mapping) else [(key, _told(str(name), value))]
+    return pairs
+
+
+def plain_text(value: Any) -> str:
+    """Plain data as one line of text; what is absent is `none`."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(plain_text(item) for item in value)
+    if isinstance(value, Mapping):
+        return "; ".join(f"{safe_text(name)} {plain_text(item)}" for name, item in value.items())
+    return safe_text(value)
+
+
+def _told(name: str, value: Any) -> str:
+    """A number whose name has a unit is told in it; anything else as it is."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return quantity_text(name, value) if is_number and has_unit(name) else plain_text(value)
+
+
+def _column(records: Sequence[Record], metric: str) -> list[str]:
+    """One metric of all records in one unit; empty where a record does not have it."""
+    known = [record.metrics[metric] for record in records if metric in record.metrics]
+    texts = iter(quantity_texts(metric, known))
+    return [next(texts) if metric in record.metrics else "" for record in records]
+
+
+def _setting(record: Record, factor: str) -> str:
+    text = plain_text(record.settings[factor]) if factor in record.settings else ""
+    return f"{text} ({AA_REPEAT})" if factor == "platform" and record.twin else text
+
+
+def _short(factor: str) -> str:
+    return safe_text(factor).removeprefix("workload.").removeprefix("control.")

@@ -1,0 +1,369 @@
+"""What a comparison says, in words: the same on the terminal and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
+from tare.analysis.sentences import note_text
+from tare.base.text import (
+    count_text,
+    effect_text,
+    interval_text,
+    metric_name,
+    quantity_text,
+    quantity_texts,
+    safe_text,
+    share_text,
+)
+from tare.records.model import USABLE
+from tare.records.trials import grouped
+from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
+from tare.report.text.trials import record_text, records_table
+
+NO_TRIAL = "no usable trial"
+# Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
+VISIBLE_GAP = 0.01
+VISIBLE_GAP_OF_SIGNS = 0.005
+
+_WORDS: Mapping[Word, str] = {
+    "equivalent": "equivalent within {margin}",
+    "slower": "slower",
+    "faster": "faster",
+    "cannot_tell": "cannot tell",
+}
+_OF_ENERGY: Mapping[Word, str] = {"slower": "more", "faster": "less"}  # joules and watts are not quick or slow
+
+
+def verdict_phrase(comparison: Comparison) -> str:
+    """The verdict as one phrase: `equivalent within 5 %`, `cannot tell (about 9 more blocks)`."""
+    word, doubts = verdict_word(comparison), verdict_doubts(comparison)
+    return f"{word} ({doubts})" if doubts else word
+
+
+def verdict_word(comparison: Comparison) -> str:
+    """One of the four words; with *equivalent*, what it is equivalent within."""
+    energy = _OF_ENERGY if comparison.metric.endswith(("_j", "_w")) else {}
+    return energy.get(comparison.verdict, _WORDS[comparison.verdict]).format(margin=share_text(comparison.margin))
+
+
+def verdict_doubts(comparison: Comparison) -> str:
+    """What belongs behind the word in brackets, or nothing."""
+    more = more_text(comparison) if comparison.verdict == "cannot_tell" else ""
+    return "; ".join([*([more] if more else []), *(["tainted"] if comparison.tainted else [])])
+
+
+def more_text(comparison: Comparison) -> str:
+    """About how much more it would take to tell, or nothing where that is not known."""
+    if comparison.more_trials is None:
+        return ""
+    one, many = ("more block", "more blocks") if comparison.paired else ("more trial per side", "more trials per side")
+    return f"about {count_text(comparison.more_trials, one, many)}"
+
+
+def verdict_reading(comparison: Comparison) -> str:
+    """Why it is this word and no other, in a sentence or two."""
+    low, high, margin = comparison.low, comparison.high, share_text(comparison.margin)
+    if comparison.effect is None:
+        return "One side has no value, so there is no verdict."
+    if low is None or high is None:
+        return f"A {confidence_text(comparison)} interval needs at least six on each side; here n = {comparison.n}."
+    if comparison.verdict == "equivalent":
+        beyond = " It excludes zero: there is a difference, but it is smaller than the margin."
+        return f"The whole interval lies within ±{margin}, the declared margin.{'' if low <= 0 <= high else beyond}"
+    if comparison.verdict != "cannot_tell":
+        side = "above" if low > 0 else "below"
+        return f"The whole interval lies {side} zero, and not all of it within the declared margin of ±{margin}."
+    if low <= 0 <= high:
+        why = f"The interval contains zero and exceeds the declared margin of ±{margin}."
+    else:
+        why = f"The effect does not exceed the A/A noise floor ({floor_of(comparison)})."
+    more = more_text(comparison)
+    return f"{why} It would take {more} to tell." if more else why
+
+
+def confidence_text(comparison: Comparison) -> str:
+    """`95 %`, or the higher coverage that Holm asked for."""
+    return f"{comparison.confidence * 100:.3g} %"
+
+
+def effect_of(comparison: Comparison) -> str:
+    """`+1.6 %`, or nothing where a side has no usable trial."""
+    if comparison.effect is None:
+        return ""
+    return effect_text(comparison.effect, beside=(comparison.low, comparison.high))
+
+
+def interval_of(comparison: Comparison) -> str:
+    """`[+0.4, +2.9]`; where n is too small there is none, and the text says so."""
+    if comparison.effect is None:
+        return ""
+    if comparison.low is None or comparison.high is None:
+        return f"n = {comparison.n}: too small for {confidence_text(comparison)}"
+    return interval_text(comparison.low, comparison.high, beside=(comparison.effect,))
+
+
+def medians_of(comparison: Comparison) -> tuple[str, str]:
+    """The medians of `against` and of `level`, in one unit and one precision."""
+    known = [estimate.value for estimate in (comparison.theirs, comparison.ours) if estimate is not None]
+    texts = iter(quantity_texts(comparison.metric, known))
+    theirs = next(texts) if comparison.theirs is not None else NO_TRIAL
+    ours = next(texts) if comparison.ours is not None else NO_TRIAL
+    return theirs, ours
+
+
+def median_text(metric: str, estimate: Estimate) -> tuple[str, str]:
+    """A median and its interval; the second is empty where there is no interval."""
+    if estimate.low is None or estimate.high is None:
+        return quantity_texts(metric, [estimate.value])[0], ""
+    value, low, high = quantity_texts(metric, [estimate.value, estimate.low, estimate.high])
+    return value, f"[{low.split(' ')[0]}, {high.split(' ')[0]}]"
+
+
+def medians_disagree(comparison: Comparison) -> str:
+    """A sentence where the two medians alone tell another story than the paired effect; nothing otherwise."""
+    ours, theirs = comparison.ours, comparison.theirs
+    if comparison.effect is None or ours is None or theirs is None or theirs.value == 0:
+        return ""
+    alone = ours.value / theirs.value - 1
+    other_sign = alone * comparison.effect < 0
+    if abs(alone - comparison.effect) < (VISIBLE_GAP_OF_SIGNS if other_sign else VISIBLE_GAP):
+        return ""
+    paired = "paired block by block, which takes out what drifted between blocks"
+    middle = "the middle of all differences between the two sides, not the difference of their medians"
+    return (
+        f"{safe_text(comparison.level)}: the two medians alone differ by {effect_text(alone)}; "
+        f"the effect is {paired if comparison.paired else middle}."
+    )
+
+
+def sensitivity_of(comparison: Comparison) -> str:
+    """The smallest effect that this run could have seen."""
+    return share_text(comparison.mde) if comparison.mde is not None else "not known"
+
+
+def floor_of(comparison: Comparison) -> str:
+    """The A/A noise floor of this run."""
+    return share_text(comparison.aa_floor) if comparison.aa_floor is not None else "not measured"
+
+
+def answer_sentence(comparison: Comparison) -> str:
+    """Against whom, what, by how much, how sure: `against bare: step time +1.6 %, 95 % interval [+0.4, +2.9].`"""
+    against = f"against {safe_text(comparison.against)}"
+    if comparison.effect is None:
+        missing = comparison.level if comparison.ours is None else comparison.against
+        return f"{against}: there is {NO_TRIAL} of {safe_text(missing)}."
+    figure = f"{metric_name(comparison.metric)} {effect_of(comparison)}"
+    if comparison.low is not None:
+        figure += f", {confidence_text(comparison)} interval {interval_of(comparison)}"
+    basis = f"paired over {count_text(comparison.n, 'block')}" if comparison.paired else f"n = {comparison.n} per side"
+    return f"{against}: {figure}, {basis}."
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """`22 of 24 trials; 2 invalid`: how much of the plan the figures rest on, and what became of the rest."""
+    ended = {state: count for state, count in counts.items() if state != "planned" and count}
+    usable = sum(ended.get(state, 0) for state in USABLE)
+    planned = max(counts.get("planned", 0), sum(ended.values()))
+    suspect = f" ({ended['suspect']:,} suspect)" if "suspect" in ended else ""
+    pieces = [f"{usable:,} of {count_text(planned, 'trial')}{suspect}"]
+    pieces += [f"{count:,} {safe_text(state)}" for state, count in ended.items() if state not in (*USABLE, "running")]
+    if (missing := planned - sum(ended.values()) + ended.get("running", 0)) > 0:
+        pieces.append(f"{missing:,} not run yet")
+    return "; ".join(pieces)
+
+
+def is_complete(counts: Mapping[str, int]) -> bool:
+    """Whether every planned trial is there and plainly ok."""
+    return counts.get("ok", 0) >= max(counts.get("planned", 0), sum(counts.values()) - counts.get("planned", 0))
+
+
+def left_text(left: FlaggedTrial) -> str:
+    """`docker, block 3: invalid: the machine swapped`."""
+    why = " ".join(safe_text(reason) for reason in left.reasons)
+    how = [] if left.state in USABLE else [safe_text(left.state)]
+    return ": ".join([f"{safe_text(left.label)}, block {left.block}", *how, *([why] if why else [])])
+
+
+def difference_text(difference: Difference) -> str:
+    """`torch.version: docker has 2.13.0, bare has 2.12.1 (another build of torch)`."""
+    why = f" ({safe_text(difference.why)})" if difference.why else ""
+    return (
+        f"{safe_text(difference.key)}: {safe_text(difference.level)} has {_held(difference.ours)}, "
+        f"{safe_text(difference.against)} has {_held(difference.theirs)}{why}"
+    )
+
+
+def baselines(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+    """The comparisons by what they are against: one baseline as a rule, several where other factors vary too."""
+    return grouped(comparisons, lambda comparison: comparison.against)
+
+
+def baseline_of(comparisons: Sequence[Comparison]) -> Estimate | None:
+    """The median of the baseline that these comparisons share; None where it has no usable trial."""
+    return next((each.theirs for each in comparisons if each.theirs is not None), None)
+
+
+def coverage_text(comparisons: Sequence[Comparison]) -> str:
+    """`98.3 % interval`, or just `interval` where Holm gave each its own coverage."""
+    told = {confidence_text(each) for each in comparisons}
+    return f"{told.pop()} interval" if len(told) == 1 else "interval"
+
+
+def taints(weighing: Weighing) -> list[str]:
+    """What makes the effect hard to blame on the level alone, each once."""
+    told = [safe_text(taint) for comparison in weighing.comparisons for taint in comparison.tainted]
+    known = told or [difference_text(difference) for difference in weighing.differences if difference.matters]
+    return list(dict.fromkeys(known))
+
+
+def _held(value: object) -> str:
+    return "none" if value is None else safe_text(value)
+
+
+__all__ = ["record_text", "records_table", "table", "verdict_text"]
+
+ANY_WIDTH = 10_000
+LISTED = 10  # trials named on the terminal; the report names all
+
+_COLOURS: Mapping[Word, str] = {"slower": "31", "faster": "32", "equivalent": "36", "cannot_tell": "33"}
+
+
+def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> str:
+    """The whole answer for a terminal of `width` columns, the verdict first."""
+    headline = _several if len(weighing.comparisons) > 1 else _one
+    lines = [
+        *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
+        *headline(weighing, width, color),
+        *_supporting(weighing.others, width),
+        *_doubts(weighing, width),
+    ]
+    return "\n".join(lines)
+
+
+def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
+    if not weighing.comparisons:
+        return _hanging(f"nothing to compare yet: {counts_text(weighing.counts)}", width)
+    comparison = weighing.comparisons[0]
+    theirs, ours = medians_of(comparison)
+    chunks = [
+        Chunk(metric_name(comparison.metric)),
+        Chunk(f"{theirs} -> {ours}"),
+        Chunk(effect_of(comparison), "   "),
+        Chunk(interval_of(comparison)),
+        Chunk(verdict_phrase(comparison), "   ", _colour(comparison, color)),
+    ]
+    seen = [
+        Chunk(f"smallest effect this run could have seen: {sensitivity_of(comparison)}"),
+        Chunk(f"A/A noise floor: {floor_of(comparison)}", "   "),
+    ]
+    return [*flow([chunk for chunk in chunks if chunk.text], width), *flow(seen, width, indent="")]
+
+
+def _several(weighing: Weighing, width: int, color: bool) -> list[str]:
+    comparisons = weighing.comparisons
+    headers = [safe_text(weighing.by), metric_name(weighing.metric), "effect", coverage_text(comparisons), "verdict"]
+    rows: list[list[str]] = []
+    painted: dict[int, Comparison] = {}
+    for against, held in baselines(comparisons).items():
+        theirs = baseline_of(held)
+        median = quantity_text(weighing.metric, theirs.value) if theirs is not None else NO_TRIAL
+        rows.append([safe_text(against), median, "", "", "baseline"])
+        for each in held:
+            painted[len(rows)] = each
+            figures = [medians_of(each)[1], effect_of(each), interval_of(each)]
+            rows.append([safe_text(each.level), *figures, verdict_phrase(each)])
+
+    def paint(row: int, column: int) -> Paint | None:
+        return _colour(painted[row], color) if column == len(headers) - 1 and row in painted else None
+
+    told = _whole_rows(rows, headers, width, paint)
+    return [told, *_hanging(_seen(comparisons), width), *_hanging(_floor(comparisons), width)]
+
+
+def _seen(comparisons: Sequence[Comparison]) -> str:
+    seen = [sensitivity_of(each) for each in comparisons]
+    if len(set(seen)) > 1:
+        seen = [f"{safe_text(each.level)}: {told}" for each, told in zip(comparisons, seen, strict=True)]
+    return f"smallest effect this run could have seen: {'; '.join(dict.fromkeys(seen))}"
+
+
+def _floor(comparisons: Sequence[Comparison]) -> str:
+    floors = [each.aa_floor for each in comparisons if each.aa_floor is not None]
+    return f"A/A noise floor: {share_text(max(floors)) if floors else 'not measured'}"
+
+
+def _supporting(others: Sequence[Comparison], width: int) -> list[str]:
+    """Further metrics, without a word of claim: the family of tests was declared on the headline."""
+    if not others:
+        return []
+    levels = dict.fromkeys(each.level for each in others)
+    lines = ["", *wrap("other metrics (not tested):", width)]
+    for level in levels:
+        indent = "  " if len(levels) == 1 else "    "
+        lines += _hanging(safe_text(level), width, start="  ") if len(levels) > 1 else []
+        rows = [_supporting_row(each) for each in others if each.level == level]
+        lines.append(_whole_rows(rows, (), width, indent=indent))
+    return lines
+
+
+def _supporting_row(each: Comparison) -> list[str]:
+    theirs, ours = medians_of(each)
+    return [metric_name(each.metric), f"{theirs} -> {ours}", effect_of(each), interval_of(each)]
+
+
+def _whole_rows(
+    rows: Sequence[Sequence[str]],
+    headers: Sequence[str],
+    width: int,
+    paint: Callable[[int, int], Paint | None] = lambda row, column: None,
+    indent: str = "",
+) -> str:
+    """A table with nothing cut off; where it is too wide, each row flows over as many lines as it takes."""
+    aligned = table(rows, headers, ANY_WIDTH, indent=indent)
+    if max(map(display_width, aligned.splitlines())) <= width:
+        return table(rows, headers, ANY_WIDTH, indent=indent, paint=paint)
+    lines = wrap(f"{', '.join(headers)}:", width, indent="  ") if headers else []
+    for number, row in enumerate(rows):
+        chunks = [Chunk(cell, paint=paint(number, column)) for column, cell in enumerate(row) if cell]
+        lines += flow(chunks, width, first=indent, indent=indent + "  ")
+    return "\n".join(lines)
+
+
+def _doubts(weighing: Weighing, width: int) -> list[str]:
+    """What was left out, what taints the verdict and what else to know: nothing where all is well."""
+    sentences = [f"tainted: {taint}" for taint in taints(weighing)]
+    sentences += [f"note: {text}" for each in weighing.comparisons if (text := medians_disagree(each))]
+    sentences += [f"note: {safe_text(note_text(note))}" for each in weighing.comparisons for note in each.notes]
+    sentences += [f"note: {safe_text(note)}" for note in weighing.notes]
+    lines = [line for sentence in dict.fromkeys(sentences) for line in _hanging(sentence, width)]
+    if weighing.comparisons and not is_complete(weighing.counts):
+        lines += _hanging(counts_text(weighing.counts), width)
+    lines += _listed("left out:", weighing.left_out, width)
+    lines += _listed("outliers (marked, and included):", weighing.outliers, width)
+    return ["", *lines] if lines else []
+
+
+def _listed(heading: str, trials: Sequence[FlaggedTrial], width: int) -> list[str]:
+    if not trials:
+        return []
+    lines = wrap(heading, width)
+    for left in trials[:LISTED]:
+        lines += _hanging(f"{left_text(left)} ({safe_text(left.trial)[:8]})", width, start="  ", indent="    ")
+    if (rest := len(trials) - LISTED) > 0:
+        lines += _hanging(f"and {rest:,} more, all of them in the report", width, start="  ")
+    return lines
+
+
+def _hanging(text: str, width: int, *, start: str = "", indent: str = "  ") -> list[str]:
+    first, *later = wrap(text, max(1, width - len(start)), indent=indent[len(start) :]) or [""]
+    return [start + first, *(start + line for line in later)]
+
+
+def _colour(comparison: Comparison, color: bool) -> Paint | None:
+    code = _COLOURS[comparison.verdict]
+    return (lambda text: f"\x1b[1;{code}m{text}\x1b[0m") if color else None
+
+
+def _painted(lines: Iterable[str], code: str) -> list[str]:
+    return [f"\x1b[{code}m{line}\x1b[0m" if code and line else line for line in lines]

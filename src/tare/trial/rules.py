@@ -1,0 +1,252 @@
+"""What the verdict asks of the device's sensors: was it as warm, as quick and as undisturbed as it should be?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tare.base.errors import DeviceLost
+from tare.base.rulings import Ruling, read_rulings
+from tare.figures.energy import energy_trouble, power_trouble
+from tare.figures.power_series import PARTIAL
+from tare.figures.thresholds import Thresholds
+from tare.trial.state import TrialState
+from tare_inside.programs.cold_epochs import COLD_SHARE
+
+_SENSORS = frozenset({"W", "J", "C", "Hz"})
+_HELD = re.compile(
+    r"(?:cpufreq\.cpu(?P<core>\d+)\.|jetson\.CPU\w*\.|jetson\.(?P<gpu>GPU)\.)(?:(?P<low>min_khz|MIN_FREQ)|max_khz|MAX_FREQ)"
+)
+_CLOCK = re.compile(r"frequency\.(?:cpu(?P<core>\d+)|gpu)_hz")
+_GPU = "gpu"
+
+
+def sensor_trouble(state: TrialState, limits: Thresholds) -> Iterator[Ruling]:
+    """Each rule once; those about power are in a file of their own."""
+    yield from _was_throttled(state)
+    yield from _kept_its_clocks(state, limits)
+    yield from _started_as_warm(state.facts.get("warmth", {}), limits)
+    yield from _was_covered(state, limits)
+    yield from energy_trouble(state, limits)
+    yield from power_trouble(state, limits)
+
+
+def overheated(facts: Mapping[str, Any]) -> tuple[Ruling, ...] | None:
+    """C17: why the trial was stopped for heat; the first ruling is the same each time, so that three stop a study."""
+    zone = facts.get("warmth", {}).get("stopped_by")
+    if zone is None:
+        return None
+    limit = f"{zone['name']} was at {zone['degrees_c']:.1f} °C; its limit is {zone['limit_c']:g} °C."
+    return (
+        Ruling("heat.stopped", "failed", "", "the device was too hot, and the trial was stopped."),
+        Ruling("heat.limit", "failed", str(zone["name"]), limit),
+    )
+
+
+def _was_throttled(state: TrialState) -> Iterator[Ruling]:
+    """M19: a device that slowed itself down has measured its cooling."""
+    for channel, values in state.readings.items():
+        if not channel.startswith("thermal.") or not values:
+            continue
+        name = channel.removeprefix("thermal.")
+        if name.endswith(("_throttled", "_events")) and values[-1] > values[0]:
+            sentence = f"the device was throttled: {name} rose by {values[-1] - values[0]:.0f} during the trial."
+            yield Ruling("heat.throttled", "invalid", name, sentence)
+        elif name.startswith("cooling_") and max(values) > 0:
+            share = np.count_nonzero(values) / len(values)
+            sentence = f"the device was throttled: {name} was at work for {share:.0%} of the time."
+            yield Ruling("heat.throttled", "invalid", name, sentence)
+        elif name.endswith("_alarm") and max(values) > 0:
+            yield Ruling("heat.alarm", "invalid", name, f"an alarm was on during the trial: {name}.")
+
+
+def _kept_its_clocks(state: TrialState, limits: Thresholds) -> Iterator[Ruling]:
+    """M21, of cores and a board's GPU: never slower than the lower limit that a control holds, nor over the upper."""
+    low_hz, high_hz = _held_hz(state.facts.get("controls", {}))
+    for channel, values in state.readings.items():
+        found = _CLOCK.fullmatch(channel)
+        awake = [value for value in values if value > 0] if found else []  # a GPU that is switched off says 0
+        if found is None or not awake:
+            continue
+        core = found["core"] or _GPU
+        what, board = ("the GPU", _GPU) if core == _GPU else (f"core {core}", "")
+        least, most = low_hz.get(core, low_hz.get(board, 0.0)), high_hz.get(core, high_hz.get(board, float("inf")))
+        seen_hz = float(np.median(awake))
+        if seen_hz < limits.clock_share * least:
+            sentence = f"{what} was set to {least / 1e6:.0f} MHz but ran at {seen_hz / 1e6:.0f}."
+            yield Ruling("clock.below", "invalid", channel, sentence)
+        elif seen_hz > most / limits.clock_share:
+            sentence = f"{what} was limited to {most / 1e6:.0f} MHz and ran at {seen_hz / 1e6:.0f}."
+            yield Ruling("clock.above", "invalid", channel, sentence)
+
+
+def _held_hz(controls: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """The limits that the trial's controls hold, by core and of the GPU; under "" those of all cores of a board."""
+    low: dict[str, float] = {}
+    high: dict[str, float] = {}
+    for control in controls.values():
+        for key, text in control.items() if isinstance(control, dict) else ():
+            found = _HELD.fullmatch(key)
+            if found is None or not str(text).isdecimal():
+                continue
+            core = _GPU if found["gpu"] else found["core"] or ""
+            hertz = float(text) * (1 if found["gpu"] else 1000)  # the files of cores are in kHz
+            if found["low"]:
+                low[core] = min(low.get(core, hertz), hertz) if not core else hertz
+            else:
+                high[core] = max(high.get(core, hertz), hertz)
+    return low, high
+
+
+def _started_as_warm(warmth: Mapping[str, Any], limits: Thresholds) -> Iterator[Ruling]:
+    """M17: every zone within 3 °C of what it was when the study began."""
+    began, now = warmth.get("reference_c", {}), warmth.get("start_c", {})
+    apart = {zone: now[zone] - began[zone] for zone in began.keys() & now.keys()}
+    hottest = max(apart, key=lambda zone: apart[zone], default=None)
+    if hottest is not None and apart[hottest] > limits.gate_c:
+        waited = f" after {warmth.get('waited_s', 0):.0f} s of waiting"
+        sentence = f"hot start: {hottest} was {apart[hottest]:.1f} °C warmer than at the study's start{waited}."
+        yield Ruling("heat.hot-start", "suspect", hottest, sentence)
+    coldest = min(apart, key=lambda zone: apart[zone], default=None)
+    if coldest is not None and apart[coldest] < -limits.gate_c:
+        sentence = f"cold start: {coldest} was {-apart[coldest]:.1f} °C colder than at the study's start."
+        yield Ruling("heat.cold-start", "note", coldest, sentence)
+
+
+def _was_covered(state: TrialState, limits: Thresholds) -> Iterator[Ruling]:
+    """M27, of each sensor by its own rhythm: one that was lost on the way, or had a pause, is partial."""
+    grid, _ = state.series.get("sampler.late_s", (None, None))
+    if grid is None or len(grid) < 2:
+        return
+    doubts = read_rulings(state.facts.get("energy", {}).get("doubts", []), "note")
+    reported = {doubt.subject for doubt in doubts if doubt.code == PARTIAL}
+    units = {channel["name"]: channel["unit"] for channel in state.channels}
+    for channel, (t_ns, _) in state.series.items():
+        probe = channel.partition(".")[0]
+        if units.get(channel) not in _SENSORS or probe in reported or len(t_ns) < 2:
+            continue
+        times = np.unique(t_ns)
+        edges = np.clip(np.concatenate(([grid[0]], times, [grid[-1]])), grid[0], grid[-1])
+        typical = float(np.median(np.diff(times))) or 1.0
+        gap, planned = float(np.diff(edges).max(initial=0)), (grid[-1] - grid[0]) / typical
+        if planned >= 1 and len(times) / planned < limits.coverage_share:
+            reported.add(probe)
+            sentence = f"{channel} is partial: {len(times)} of {planned:.0f} samples were taken."
+            yield Ruling("sensor.partial", "note", channel, sentence)
+        elif gap > limits.gap_periods * typical:
+            reported.add(probe)
+            yield Ruling("sensor.gap", "note", channel, f"{channel} is partial: it has a gap of {gap / 1e9:.1f} s.")
+
+
+LOST = DeviceLost.code
+_SLOWED = {  # M19
+    "hw_slowdown": "by the hardware",
+    "hw_thermal": "by the hardware for heat",
+    "hw_power_brake": "by the power supply",
+    "sw_thermal": "by the driver for heat",
+}
+_LABEL = re.compile(r"(gpu(\d*))\.lost")
+
+
+def lost_gpu(state: TrialState) -> Ruling | None:
+    """C10: which GPU fell off its bus, as a control or the probe has seen it."""
+    if isinstance(state.error, DeviceLost):
+        return replace(state.error.ruling(), weight="invalid")
+    lost = state.sampler.lost if state.sampler is not None else []
+    return next((replace(ruling, weight="invalid") for ruling in lost if ruling.code == LOST), None)
+
+
+def is_lost(reasons: Sequence[Ruling]) -> bool:
+    """Whether a record's reasons speak of a GPU that is gone: then no further trial can be run on this device."""
+    return any(ruling.code == LOST for ruling in reasons)
+
+
+def gpu_trouble(state: TrialState, limits: Thresholds) -> Iterator[Ruling]:
+    """Each rule on each GPU."""
+    for label, number in _gpus(state):
+        held = _held(state.facts.get("controls", {}), number)
+        yield from _was_slowed(state, label, number)
+        yield from _met_its_power_limit(state, label, number, held, limits)
+        yield from _kept_its_clock(state, label, number, held, limits)
+        yield from _had_company(state, label, number)
+
+
+def _gpus(state: TrialState) -> list[tuple[str, int]]:
+    found = (_LABEL.fullmatch(channel) for channel in state.readings)
+    return sorted((match[1], int(match[2] or 0)) for match in found if match is not None)
+
+
+def _held(controls: Mapping[str, Any], number: int) -> dict[str, str]:
+    """What the trial's controls hold of this GPU: `{"graphics_mhz": "990"}`."""
+    states = [state for state in controls.values() if isinstance(state, dict)]
+    before = f"gpu.{number}."
+    return {key.removeprefix(before): text for state in states for key, text in state.items() if key.startswith(before)}
+
+
+def _was_slowed(state: TrialState, label: str, number: int) -> Iterator[Ruling]:
+    for reason, by in _SLOWED.items():
+        if spent_s := _grew(state, f"{label}.throttle_{reason}_s"):
+            sentence = f"GPU {number} was slowed down {by} for {spent_s:.2f} s."
+            yield Ruling("gpu.slowed", "invalid", label, sentence)
+
+
+def _met_its_power_limit(
+    state: TrialState, label: str, number: int, held: Mapping[str, str], limits: Thresholds
+) -> Iterator[Ruling]:
+    """M20. Where the study sets the power limit, meeting it is what is measured."""
+    if state.sampler is None or state.sampler.seconds <= 0 or "power_mw" in held:
+        return
+    share = _grew(state, f"{label}.throttle_sw_power_s") / state.sampler.seconds
+    if share > limits.power_cap_share:
+        sentence = f"GPU {number} was held back by its power limit for {share:.0%} of the time."
+        yield Ruling("gpu.power-limit", "suspect", label, sentence)
+
+
+def _kept_its_clock(
+    state: TrialState, label: str, number: int, held: Mapping[str, str], limits: Thresholds
+) -> Iterator[Ruling]:
+    """M21, C9: a lock may be lost, or not be met; the clock stands at it also when the GPU is idle."""
+    clocks, requested = state.readings.get(f"{label}.clock_hz", []), held.get("graphics_mhz", "")
+    if not clocks or not requested.isdigit() or "power_mw" in held:
+        return
+    seen_mhz, asked_mhz = float(np.median(clocks)) / 1e6, float(requested)
+    if abs(seen_mhz / asked_mhz - 1) > 1 - limits.clock_share:
+        sentence = f"GPU {number} was set to {asked_mhz:.0f} MHz but ran at {seen_mhz:.0f}."
+        yield Ruling("gpu.clock", "invalid", label, sentence)
+
+
+def _had_company(state: TrialState, label: str, number: int) -> Iterator[Ruling]:
+    """M25."""
+    if most := max(state.readings.get(f"{label}.foreign_processes", [0.0]), default=0.0):
+        sentence = f"{most:.0f} processes that tare did not start computed on GPU {number} (`nvidia-smi` names them)."
+        yield Ruling("gpu.foreign", "suspect", label, sentence)
+
+
+def _grew(state: TrialState, channel: str) -> float:
+    values = state.readings.get(channel, [])
+    return values[-1] - values[0] if len(values) >= 2 else 0.0
+
+
+def cold_epochs_trouble(facts: Mapping[str, Any]) -> Iterable[Ruling]:
+    """Why the data set was not cold at the begin of every epoch; nothing where it was not asked to be."""
+    requested = facts.get("controls", {}).get("page_cache") or {}
+    if requested.get("state") != "cold_every_epoch":
+        return
+    shares = (facts.get("cold_epochs") or {}).get("shares") or []
+    if not shares:
+        sentence = (
+            "page_cache: cold_every_epoch is requested, but no pass over the data was detected: only `torch_train` "
+            "and PyTorch scripts with a DataLoader have them."
+        )
+        yield Ruling("cache.no-epoch", "invalid", "page_cache", sentence)
+    elif any(share is None for share in shares):
+        sentence = "page_cache: the kernel did not report to the workload how much of the data set was left in memory."
+        yield Ruling("cache.unknown", "invalid", "page_cache", sentence)
+    elif (most := max(shares)) > COLD_SHARE:
+        epoch = shares.index(most)
+        sentence = f"page_cache: {most:.1%} of the data set was still in memory when epoch {epoch} began."
+        yield Ruling("cache.warm", "invalid", "page_cache", sentence)

@@ -1,0 +1,1 @@
+"""Undoing what a trial changed: the journal, knobs, restoration, the guardian, cleaning."""

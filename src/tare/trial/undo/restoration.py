@@ -1,0 +1,259 @@
+"""`tare device restore`: put back what a dead run left on the device, from the undo journal alone.
+
+It may be killed at any point and run again: sites are swept and knobs put back before their records are retired.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tare.base.errors import BusyError, TareError
+from tare.base.host import Host
+from tare.base.processes import Owner
+from tare.drivers.power import named_mode
+from tare.drivers.tracing import tracefs
+from tare.parts import find as parts
+from tare.parts.protocols import Control, Json, Platform
+from tare.trial.undo.journal import FILE, Entry, Journal, KnobEntry, SiteEntry, Stamp
+from tare.trial.undo.knob import Knob, Outcome, in_restore_order, put_back, read_state, retired, show, why
+from tare.trial.workdir import remove_folders
+
+_AT_WORK = (
+    "owns it: it is still at work, and restores what it changed when it ends. Until then a restore is refused; "
+    "should that run die, what follows would be done."
+)
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """What a restore did, in sentences."""
+
+    restored: tuple[str, ...] = ()
+    swept: tuple[str, ...] = ()
+    healed: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()  # with `plan_only`: what would be done
+    foreign: tuple[str, ...] = ()  # changed by someone else, and left alone
+    failed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Nothing of a dead run is left on the device."""
+        return not self.failed and not self.foreign
+
+    def sentences(self) -> list[str]:
+        """Everything worth saying, the bad news last, where it is seen."""
+        return [*self.good_news(), *self.foreign, *self.failed]
+
+    def good_news(self) -> list[str]:
+        return [*self.notes, *self.swept, *self.restored, *self.healed, *self.planned]
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "clean": self.clean}
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRow:
+    """How one knob stands, or that a site is still there. What cannot be read is None, and `trouble` says why."""
+
+    knob: str
+    baseline: Json | None
+    now: Json | None
+    wanted: Json | None
+    owner: str
+    run: str
+    age_s: float
+    trouble: str = ""
+
+
+def restore(
+    host: Host, journal: Journal, *, scratch: Path | None = None, plan_only: bool = False, force: bool = False
+) -> Restoration:
+    """Put everything that is pending back; the caller holds the `DeviceLock`, except for a plan."""
+    pending = journal.pending()
+    notes = [*journal.problems, *_elsewhere(journal), *_left_by(journal, pending)]
+    if not plan_only:
+        _refuse_while_alive(journal, pending)
+        if any(isinstance(entry, KnobEntry) for entry in pending):
+            notes += named_mode.await_end()
+    outcomes = list(_sweep_all(host, journal, pending, scratch, plan_only))
+    knobs, refused = _knobs(pending, journal)
+    outcomes += [
+        put_back(host, knob, journal, plan_only=plan_only, force=force) for knob in in_restore_order(knobs, host)
+    ]
+    if not plan_only:
+        outcomes += [Outcome("swept", sentence) for sentence in tracefs.remove_dead(host)]  # the last step (D4)
+        journal.compact()
+    return _summed([*outcomes, *refused], notes)
+
+
+def status(host: Host, journal: Journal) -> list[StatusRow]:
+    """Each knob that is not as it was found, as far as the journal knows; changes nothing."""
+    pending = journal.pending()
+    knobs, _ = _knobs(pending, journal)
+    stamps = {entry.seq: entry.stamp for entry in pending}
+    rows = [_knob_row(host, knob, journal, stamps[knob.seqs[0]]) for knob in in_restore_order(knobs, host)]
+    return rows + [_site_row(entry, journal) for entry in pending if isinstance(entry, SiteEntry)]
+
+
+# Sites: whatever still runs is stopped before any knob is turned
+
+
+def _sweep_all(
+    host: Host, journal: Journal, pending: Sequence[Entry], scratch: Path | None, plan_only: bool
+) -> Iterable[Outcome]:
+    sites = [entry for entry in reversed(pending) if isinstance(entry, SiteEntry)]
+    for name, entries in groupby(sites, key=lambda entry: entry.site):
+        yield _sweep(host, journal, name, list(entries), scratch, plan_only)
+
+
+def _sweep(
+    host: Host, journal: Journal, name: str, entries: list[SiteEntry], scratch: Path | None, plan_only: bool
+) -> Outcome:
+    """Remove what each platform made under one name, then the folders, and only then forget the name."""
+    platforms = ", ".join(entry.platform for entry in entries)
+    if plan_only:
+        return Outcome("planned", f"{name}: what {platforms} left there would be removed.")
+    try:
+        for entry in entries:
+            platform = parts.find("platforms", entry.platform)
+            assert issubclass(platform, Platform)
+            platform.sweep(host, name)
+        if scratch is not None:
+            remove_folders(name, scratch)
+    except Exception as error:  # a part may raise anything, and must not keep the knobs from being put back
+        return Outcome("failed", f"{name}: what {platforms} left there could NOT be removed: {why(error)}.")
+    swept = Outcome("swept", f"{name}: what {platforms} left there is gone.")
+    return retired(journal, [entry.seq for entry in entries], "swept", swept)
+
+
+# Knobs
+
+
+def _knobs(pending: Sequence[Entry], journal: Journal) -> tuple[list[Knob], list[Outcome]]:
+    """The pending records put together by knob; those that no control here would have written are refused."""
+    together: dict[tuple[str, str], list[tuple[KnobEntry, Control]]] = {}
+    refused = []
+    for entry in pending:
+        if isinstance(entry, KnobEntry):
+            try:
+                control = _control(entry)
+            except (ValueError, TareError) as error:
+                refused.append(_refused(entry, journal, error))
+            else:
+                # What is volatile had a new baseline from a reboot on.
+                boot = entry.stamp.boot_id if control.persistence == "volatile" else ""
+                together.setdefault((entry.knob, boot), []).append((entry, control))
+    return [_knob(same) for same in together.values()], refused
+
+
+def _knob(same: list[tuple[KnobEntry, Control]]) -> Knob:
+    entries = [entry for entry, _ in same]
+    return Knob(
+        control=same[0][1],
+        old=entries[0].old,
+        wanted=tuple(entry.new for entry in entries),
+        seqs=tuple(entry.seq for entry in entries),
+        boot=entries[0].stamp.boot_id,
+    )
+
+
+def _control(entry: KnobEntry) -> Control:
+    """The control that wrote this record. A record names a part and its fields, never a path to write to."""
+    control = parts.find("controls", entry.control).model_validate(entry.fields)
+    assert isinstance(control, Control)
+    if control.knob() != entry.knob:
+        raise TareError(f"{entry.knob!r} is not the knob of a {entry.control} with these fields")
+    return control
+
+
+def _refused(entry: KnobEntry, journal: Journal, error: Exception) -> Outcome:
+    return Outcome(
+        "failed",
+        f"{entry.control}: record {entry.seq} of {journal.path} was refused, and nothing was written: {why(error)}.\n"
+        f"It wants {show(entry.old)} back. If the part is in a package of its own, install that and try again; "
+        "if tare did not write this line, delete it.",
+    )
+
+
+# Who left it
+
+
+def _refuse_while_alive(journal: Journal, pending: Sequence[Entry]) -> None:
+    for entry in pending:
+        owner = Owner.parse(entry.stamp.owner)
+        mine = owner == journal.owner or entry.stamp.boot_id != journal.boot
+        if owner is not None and not mine and owner.is_alive():
+            raise BusyError(
+                f"the run that changed this device is still there: pid {owner.pid}, since {_clock(entry.stamp)}"
+                f"{_run(entry.stamp)}.\nWait until it ends, or stop it with `kill {owner.pid}`; then try again."
+            )
+
+
+def _left_by(journal: Journal, pending: Sequence[Entry]) -> list[str]:
+    """One sentence for each run that has not cleaned up, from its oldest record."""
+    stamps = {entry.stamp.owner: entry.stamp for entry in reversed(pending)}
+    sentences = []
+    for stamp in reversed(stamps.values()):
+        owner = Owner.parse(stamp.owner)
+        if owner is not None and owner != journal.owner:
+            boot = "" if stamp.boot_id == journal.boot else " of an earlier boot"
+            since = f"pid {owner.pid}{boot}{_run(stamp)} changed this device at {_clock(stamp)}, and"
+            alive = not boot and owner.is_alive()
+            sentences.append(f"{since} {_AT_WORK if alive else 'ended without putting it back.'}")
+    return sentences
+
+
+def _elsewhere(journal: Journal) -> list[str]:
+    """What came here with a cloned card or a copied folder is never replayed, only mentioned."""
+    notes = []
+    for path in sorted(journal.folder.parent.glob(f"*/{FILE}")):
+        other = Journal(path.parent, boot=journal.boot, owner=journal.owner)
+        with contextlib.suppress(TareError):  # one that cannot be read is not ours to judge
+            if path != journal.path and other.pending():
+                notes.append(f"{path.parent} is of another device, and was ignored; remove it if you do not need it.")
+    return notes
+
+
+def _clock(stamp: Stamp) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stamp.time_s))
+
+
+def _run(stamp: Stamp) -> str:
+    return f" (run {stamp.run!r})" if stamp.run else ""
+
+
+def _knob_row(host: Host, knob: Knob, journal: Journal, stamp: Stamp) -> StatusRow:
+    now, trouble = None, ""
+    try:
+        now = read_state(host, knob.control)
+    except Exception as error:  # a status never fails: it is what one looks at when things have failed
+        trouble = why(error)
+    age_s = max(0.0, journal.now_s() - stamp.time_s)
+    return StatusRow(knob.name, knob.old, now, knob.wanted[-1], stamp.owner, stamp.run, age_s, trouble)
+
+
+def _site_row(entry: SiteEntry, journal: Journal) -> StatusRow:
+    age_s = max(0.0, journal.now_s() - entry.stamp.time_s)
+    return StatusRow(f"{entry.platform} {entry.site}", None, None, None, entry.stamp.owner, entry.stamp.run, age_s)
+
+
+def _summed(outcomes: Sequence[Outcome], notes: list[str]) -> Restoration:
+    def said(word: str) -> tuple[str, ...]:
+        return tuple(outcome.sentence for outcome in outcomes if outcome.word == word)
+
+    return Restoration(
+        restored=said("restored"),
+        swept=said("swept"),
+        healed=said("healed"),
+        planned=said("planned"),
+        foreign=said("foreign"),
+        failed=said("failed"),
+        notes=(*notes, *(outcome.note for outcome in outcomes if outcome.note)),
+    )

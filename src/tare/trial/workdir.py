@@ -1,0 +1,69 @@
+"""The folders of one trial: its workdir (the same path inside every platform) and its scratch on the device."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import tare_inside
+from tare.base.errors import TareError
+from tare.base.host import LocalHost
+from tare.base.mounts import mounts
+from tare.drivers import name_leases
+from tare.drivers.storage import folders
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+def prepare_workdir(name: str, scratch: Path) -> Path:
+    """A folder with a copy of `tare_inside` for one trial.
+
+    It lies in memory where there is a tmpfs: the marks are written there during the timed loop,
+    and the kernel must not write them back to a disk that is being measured.
+    """
+    name_leases.acquire(name)
+    workdir = (SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else scratch) / f"{name}-workdir"
+    workdir.mkdir(mode=0o700)
+    source = Path(tare_inside.__file__).parent
+    shutil.copytree(source, workdir / "inside" / "tare_inside", ignore=shutil.ignore_patterns("__pycache__"))
+    return workdir
+
+
+def remove_folders(name: str, scratch_root: Path) -> None:
+    """Remove the workdir, scratch folder and checkpoints of the trial called `name`; nothing there is no error."""
+    scratch = scratch_root / name
+    if mounted := _mounted_in(scratch):
+        # What is mounted there may be the device's own root: never delete through it.
+        raise TareError(f"{mounted[0]} is still mounted, so {scratch} was left alone; `umount {mounted[0]}` frees it.")
+    shutil.rmtree(SHARED_MEMORY / f"{name}-workdir", ignore_errors=True)
+    shutil.rmtree(folders.of_site(name), ignore_errors=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _mounted_in(folder: Path) -> list[str]:
+    """Where something is mounted in this folder; who cannot tell must not delete."""
+    mounted = mounts(LocalHost())
+    if not mounted:
+        raise TareError(f"/proc/self/mountinfo does not say what is mounted, so {folder} was left alone.")
+    # The table is read as text, where a byte that is no text has become the replacement character: so here too.
+    legible = os.fsencode(folder.absolute()).decode("utf-8", "replace")
+    return [mount.point for mount in mounted if Path(mount.point).is_relative_to(legible)]
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """What the workload's side wrote, or nothing: its output is data, and may be missing or broken."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def read_json_file(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path.read_text())
+    except (OSError, UnicodeDecodeError):
+        return {}

@@ -1,0 +1,1 @@
+"""What data sets and applications are read with: pictures, tokens, speech, large files."""

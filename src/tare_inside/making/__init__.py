@@ -1,0 +1,1 @@
+"""Makes synthetic data sets on disk, and says whether one is whole."""

@@ -1,0 +1,1 @@
+"""The built-in programs: training, inference, LoadGen, idling."""

@@ -1,0 +1,203 @@
+"""The timed loop: what one mini-batch is put through, and where it is marked. Nothing is printed or collected here.
+
+What marking costs, measured on the very machine after the run: the loop with marks against the loop without them.
+
+Both run over nothing: no data, no network. So the difference is the marks, the clock readings and, on a GPU, the
+recording of events. What waiting for the GPU does to the work itself cannot be seen this way.
+"""
+
+import os
+from collections import namedtuple
+
+from tare_inside import marks
+
+ON_HOST = ("fetch", "copy", "compute", "step")
+BESIDE_GPU = (
+    "host_fetch",
+    "host_copy",
+    "host_compute",
+    "host_step",
+)  # timing: async, where the GPU's own are `step`...
+PHASES = ("forward", "backward", "optimiser")
+
+# What the loop needs. `move` brings a tensor to the device, `wait` waits until the device has done its work, `tick`
+# records an event there; on a CPU each of them does nothing. `freshen` is called before the clock of a pass is read.
+Ready = namedtuple("Ready", "loader compute move wait tick epochs steps names freshen")
+
+# What came of it: the losses, still as tensors; begin and end of each wait for a mini-batch; when epoch 0 ended.
+Trained = namedtuple("Trained", "losses waits epoch0_end_ns")
+
+
+def train(ready, note_epoch):
+    """Train, and mark each mini-batch after it is done; `note_epoch(epoch, begin_ns, end_ns)` hears of each pass."""
+    loader, compute, move, wait, tick, epochs, steps, names, freshen = ready
+    write, now = marks.group(names, epochs * steps), marks.now_ns
+    losses, waits, ends_ns = [], [], []
+    keep, note_wait = losses.append, waits.append
+    step = 0
+    for epoch in range(epochs):
+        freshen()
+        t0 = begin_ns = now()
+        batches = iter(loader)
+        for _ in range(steps):
+            inputs, labels = next(batches)
+            t1 = now()
+            tick()
+            inputs, labels = move(inputs), move(labels)
+            wait()
+            t2 = now()
+            tick()
+            loss = compute(step, inputs, labels)
+            tick()
+            wait()
+            t3 = now()
+            write(step, t0, t1, t1, t2, t2, t3, t0, t3)
+            keep(loss.detach())
+            note_wait((t0, t1))
+            step += 1
+            t0 = now()
+        ends_ns.append(now())
+        note_epoch(epoch, begin_ns, ends_ns[-1])
+    return Trained(losses, waits, ends_ns[0])
+
+
+def train_unmarked(ready, note_epoch):
+    """As `train`, with not a mark in it: the other side of what marking costs."""
+    loader, compute, move, wait, _, epochs, steps, _, freshen = ready
+    now = marks.now_ns
+    losses, ends_ns = [], []
+    keep = losses.append
+    step = 0
+    for epoch in range(epochs):
+        freshen()
+        begin_ns = now()
+        batches = iter(loader)
+        for _ in range(steps):
+            inputs, labels = next(batches)
+            inputs, labels = move(inputs), move(labels)
+            wait()
+            loss = compute(step, inputs, labels)
+            wait()
+            keep(loss.detach())
+            step += 1
+        ends_ns.append(now())
+        note_epoch(epoch, begin_ns, ends_ns[-1])
+    return Trained(losses, [], ends_ns[0])
+
+
+def computing(forward, backward, optimise):
+    """A function that puts one mini-batch through all three."""
+
+    def compute(step, inputs, labels):
+        loss = forward(inputs, labels)
+        backward(loss)
+        optimise()
+        return loss
+
+    return compute
+
+
+def computing_in_phases(forward, backward, optimise, wait, steps):
+    """As `computing`, with each phase waited for and marked apart."""
+    write, now = marks.group(PHASES, steps), marks.now_ns
+
+    def compute(step, inputs, labels):
+        t0 = now()
+        loss = forward(inputs, labels)
+        wait()
+        t1 = now()
+        backward(loss)
+        wait()
+        t2 = now()
+        optimise()
+        wait()
+        t3 = now()
+        write(step, t0, t1, t1, t2, t2, t3)
+        return loss
+
+    return compute
+
+
+def computing_between_ticks(forward, backward, optimise, tick):
+    """As `computing`, with an event after forward and one after backward, for which nobody waits."""
+
+    def compute(step, inputs, labels):
+        loss = forward(inputs, labels)
+        tick()
+        backward(loss)
+        tick()
+        optimise()
+        return loss
+
+    return compute
+
+
+def parts_of(model, optimiser, loss_of):
+    """Forward, backward and optimiser step of a network."""
+
+    def forward(inputs, labels):
+        outputs = model(inputs)
+        # One row a decision: an image's class, or each token's in a text.
+        return loss_of(outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1))
+
+    def backward(loss):
+        loss.backward()
+
+    def optimise():
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+    return forward, backward, optimise
+
+
+STEPS, ROUNDS = 200, 7
+_MARKS_A_STEP = 14
+
+
+class Nothing(object):
+    """Stands for a mini-batch and for a loss."""
+
+    def to(self, device, non_blocking=False):
+        return self
+
+    def detach(self):
+        return self
+
+
+def _forward(inputs, labels):
+    return inputs
+
+
+def _backward(loss):
+    pass
+
+
+def _optimise():
+    pass
+
+
+def marking_s(scratch, arrange):
+    """Seconds a step that marking takes: the median of a few rounds.
+
+    `arrange(loader, parts, epochs, steps, marked)` makes what the loop needs just as the job's own was made. Marks go
+    to the file `scratch`, which is removed.
+    """
+    batches = [(Nothing(), Nothing())] * STEPS
+    parts = (_forward, _backward, _optimise)
+    marks.open_marks(scratch, ROUNDS * STEPS * _MARKS_A_STEP)
+    try:
+        costs_s = []
+        for _ in range(ROUNDS):
+            with_ns = _spent_ns(train, arrange(batches, parts, 1, STEPS, True)[0])
+            without_ns = _spent_ns(train_unmarked, arrange(batches, parts, 1, STEPS, False)[0])
+            costs_s.append((with_ns - without_ns) / 1e9 / STEPS)
+    finally:
+        marks.close_marks()
+        os.unlink(scratch)
+    return sorted(costs_s)[ROUNDS // 2]
+
+
+def _spent_ns(loop, ready):
+    begin_ns = marks.now_ns()
+    loop(ready, lambda epoch, begin_ns, end_ns: None)
+    return marks.now_ns() - begin_ns

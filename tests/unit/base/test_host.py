@@ -1,0 +1,92 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from tare.base.errors import TareError
+from tare.base.host import OUTPUT_LIMIT_BYTES, Job, LocalHost, WatchingHost
+
+
+def test_a_command_is_an_argument_list_and_never_a_shell_string():
+    assert LocalHost().run(["echo", "a; echo b", "$HOME"]).out == "a; echo b $HOME\n"
+
+
+def test_a_command_that_is_not_there_is_an_answer_and_not_an_exception():
+    done = LocalHost().run(["no-such-command-anywhere"])
+    assert done.code == 127
+    with pytest.raises(TareError, match="no-such-command-anywhere"):
+        done.checked()
+
+
+def test_a_command_past_its_limit_dies_with_its_whole_group():
+    begin = time.monotonic()
+    done = LocalHost().run(["sh", "-c", "sleep 60 & sleep 60"], limit_s=0.3)
+    assert done.code == 124
+    assert "no answer within 0.3 s" in done.err
+    assert time.monotonic() - begin < 10
+
+
+def test_a_command_that_left_its_group_does_not_hold_us_past_the_limit():
+    begin = time.monotonic()
+    done = LocalHost().run(["sh", "-c", "echo said; setsid sleep 8 & sleep 8"], limit_s=0.3)
+    assert (done.code, done.out) == (124, "said\n")
+    assert time.monotonic() - begin < 5
+
+
+def test_a_command_that_ended_while_its_child_holds_the_output_is_no_error_of_ours():
+    begin = time.monotonic()
+    done = LocalHost().run(["sh", "-c", "setsid sleep 8 & exit 0"], limit_s=0.3)
+    assert done.code == 124
+    assert time.monotonic() - begin < 5
+
+
+def test_input_that_nobody_reads_is_no_error():
+    assert LocalHost().run(["true"], stdin="x" * 300_000).code == 0
+    assert LocalHost().run(["sleep", "8"], stdin="x" * 300_000, limit_s=0.2).code == 124
+
+
+def test_a_job_gets_its_own_environment_and_nothing_of_ours(monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_RUNNER", "1")
+    ended = LocalHost().spawn(Job(("/usr/bin/env",), {"ONLY": "this"})).wait(10)
+    assert ended.out.strip() == "ONLY=this"
+
+
+def test_a_job_past_its_limit_is_killed_and_says_so():
+    ended = LocalHost().spawn(Job(("/bin/sleep", "60"))).wait(0.2)
+    assert ended.timed_out
+    assert ended.code != 0
+
+
+def test_a_job_that_prints_without_end_is_cut_and_does_not_block():
+    ended = LocalHost().spawn(Job(("/usr/bin/head", "-c", str(3 * OUTPUT_LIMIT_BYTES), "/dev/zero"))).wait(20)
+    assert ended.code == 0
+    assert ended.truncated
+    assert len(ended.out) == OUTPUT_LIMIT_BYTES
+
+
+def test_a_kernel_file_is_written_but_never_made(tmp_path):
+    host = LocalHost(root=tmp_path)
+    with pytest.raises(FileNotFoundError):
+        host.write("/sys/knob", "1")
+    (tmp_path / "sys").mkdir()
+    (tmp_path / "sys/knob").write_text("a longer old value")
+    host.write("/sys/knob", "1")
+    assert host.read("/sys/knob") == "1"
+
+
+def test_the_watching_host_reads_one_open_file_again_and_again(tmp_path):
+    path = tmp_path / "stat"
+    path.write_text("1")
+    host = WatchingHost(root=tmp_path)
+    assert host.read("/stat") == "1"
+    opened = _open_files(path)
+    path.write_text("22" * 50_000)
+    assert host.read("/stat") == "22" * 50_000
+    assert _open_files(path) == opened == 1
+    host.close()
+    assert _open_files(path) == 0
+
+
+def _open_files(path: Path) -> int:
+    links = list(Path("/proc/self/fd").iterdir())
+    return sum(link.is_symlink() and link.readlink() == path for link in links)

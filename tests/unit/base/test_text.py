@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tare.base.text import (
+    count_text,
+    duration_text,
+    effect_text,
+    interval_text,
+    metric_name,
+    quantity_text,
+    quantity_texts,
+    safe_text,
+    share_text,
+    size_text,
+    time_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.00184, "1.84 ms"),
+        (0.0009996, "1.00 ms"),
+        (0.000000231, "231 ns"),
+        (0.184, "184 ms"),
+        (59.94, "59.9 s"),
+        (599.9, "10.0 min"),
+        (8000, "2.22 h"),
+        (0, "0 s"),
+        (-0.00184, "-1.84 ms"),
+        (float("nan"), "not a number"),
+    ],
+)
+def test_a_time_has_three_digits_and_the_unit_that_people_read(seconds: float, text: str) -> None:
+    assert time_text(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "texts"),
+    [
+        ("step_s", [0.00184, 0.00187], ["1.84 ms", "1.87 ms"]),
+        ("step_s", [0.00095, 0.00105], ["0.95 ms", "1.05 ms"]),
+        ("step_s", [0.000005, 0.003], ["0.0050 ms", "3.0000 ms"]),
+        ("minor_faults", [38, 416_029], ["38", "416,029"]),
+        ("max_rss_bytes", [12, 1000], ["12 B", "1,000 B"]),
+        ("images_per_s", [1520.4, 1498.2], ["1,520", "1,498"]),
+        ("value", [0.00123, 0.0013], ["0.00123", "0.00130"]),
+    ],
+)
+def test_two_values_side_by_side_share_unit_and_precision(metric: str, values: list[float], texts: list[str]) -> None:
+    assert quantity_texts(metric, values) == texts
+
+
+def test_a_shared_unit_never_shows_a_small_value_as_nothing() -> None:
+    assert quantity_texts("open_s", [0.0004, 4.21]) == ["400 µs", "4.21 s"]
+
+
+@given(st.lists(st.floats(min_value=1e-12, max_value=1e12), min_size=1, max_size=4))
+def test_what_is_not_zero_is_never_shown_as_zero(values: list[float]) -> None:
+    for text in quantity_texts("step_s", values):
+        assert any(digit in text for digit in "123456789")
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("power_w", 15.3, "15.3 W"),
+        ("energy_j", 15_300, "15.3 kJ"),
+        ("clock_hz", 1.5e9, "1.50 GHz"),
+        ("busy_share", 0.123, "12.3 %"),
+        ("temperature_c", 41.24, "41.2 °C"),
+        ("late_ns", 1840, "1.84 µs"),
+    ],
+)
+def test_the_unit_is_the_end_of_a_metric_s_name(metric: str, value: float, text: str) -> None:
+    assert quantity_text(metric, value) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ("overhead_mean_s", -2.89e-20, "0 s"),
+        ("overhead_mean_s", 2.89e-12, "0.00289 ns"),
+        ("power_w", 1e-12, "0 W"),
+        ("loss", 1e-12, "0.00000000000100"),
+    ],
+)
+def test_what_a_subtraction_of_floats_left_is_nothing(metric: str, value: float, text: str) -> None:
+    assert quantity_text(metric, value) == text
+
+
+def test_nothing_beside_something_has_its_unit() -> None:
+    assert quantity_texts("overhead_s", [-2.89e-20, 0.00184]) == ["0.00 ms", "1.84 ms"]
+
+
+def test_sizes_are_in_powers_of_two() -> None:
+    assert [size_text(size) for size in (3_250_585, 512, 1024**3)] == ["3.10 MiB", "512 B", "1.00 GiB"]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.016, "+1.6 %"), (-0.004, "-0.4 %"), (0.0003, "+0.03 %"), (1.234, "+123 %"), (0.0, "0.0 %"), (-1e-7, "0.00 %")],
+)
+def test_an_effect_has_a_sign_and_one_decimal(share: float, text: str) -> None:
+    assert effect_text(share) == text
+
+
+def test_an_effect_and_its_interval_have_the_same_precision() -> None:
+    assert interval_text(0.004, 0.029) == "[+0.4, +2.9]"
+    assert (effect_text(0.9, beside=(0.5, 1.7)), interval_text(0.5, 1.7, beside=(0.9,))) == ("+90 %", "[+50, +170]")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.05, "5 %"), (0.025, "2.5 %"), (0.0093, "0.9 %"), (0.0123456, "1.2 %"), (1.5, "150 %")]
+)
+def test_a_share_is_as_short_as_it_can_be(share: float, text: str) -> None:
+    assert share_text(share) == text
+
+
+def test_metrics_have_names_for_people() -> None:
+    asked = ["step_s", "cpu_s", "stall_s", "epoch0_step_s", "minor_faults", "cgroup.throttled_s", "images_per_s"]
+    told = ["step time", "CPU time", "fetch stall", "step time, first epoch", "minor faults", "cgroup throttled"]
+    assert [metric_name(metric) for metric in asked] == [*told, "images per s"]
+
+
+def test_waits_and_counts_are_told_as_people_say_them() -> None:
+    assert [duration_text(s) for s in (0.4, 45, 100, 7500)] == ["0 s", "45 s", "1 min 40 s", "2 h 05 min"]
+    assert [count_text(n, "trial") for n in (0, 1, 1200)] == ["0 trials", "1 trial", "1,200 trials"]
+
+
+def test_signs_that_steer_a_terminal_or_hide_are_written_out() -> None:
+    assert safe_text("a\x1b[31m\n\u202e\ud800\u2028\x9b") == "a\\x1b[31m\\n\\u202e\\ud800\\u2028\\x9b"
+    assert safe_text("naïve 测试 ✓") == "naïve 测试 ✓"
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=())))
+def test_safe_text_can_always_be_printed_and_never_steers(text: str) -> None:
+    shown = safe_text(text)
+    shown.encode("utf-8")
+    assert not any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in shown)

@@ -1,0 +1,95 @@
+"""Going on with a store on another kernel, or with another tare, is asked for or refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from some_records import draft
+from tare import __version__
+from tare.base.errors import StudyError, TrialError
+from tare.cli.changes import refuse_mixing, refuse_moved_images
+from tare.records.model import Record
+from tare.testing import FakeHost
+from tare.trial.facts import device_facts
+
+PLANNED: Any = [SimpleNamespace(id="a"), SimpleNamespace(id="b")]
+HERE = {"device": {"kernel": device_facts(FakeHost())["kernel"]}}
+
+
+@dataclass
+class Begun:
+    """A store with one trial done, and one to come."""
+
+    record: Record
+    left: str = "planned"
+    root: Path = field(default=Path("out/study"))
+
+    def records(self) -> list[Record]:
+        return [self.record]
+
+    def states(self) -> dict[str, str]:
+        return {"a": self.record.state, "b": self.left}
+
+
+def begun(**changes: Any) -> Any:
+    return Begun(replace(draft("a", state="ok", facts=HERE, tare_version=__version__), **changes))
+
+
+def test_the_same_kernel_and_the_same_tare_go_on():
+    refuse_mixing(begun(), FakeHost(), PLANNED, accept=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"facts": {"device": {"kernel": "4.9.140-tegra"}}},
+            "the kernel has changed since out/study was begun: 4.9.140",
+        ),
+        ({"tare_version": "0.0.1"}, f"tare has changed since out/study was begun: 0.0.1 then, {__version__} now"),
+    ],
+)
+def test_another_kernel_or_another_tare_is_refused_unless_it_is_accepted(change: dict[str, Any], says: str):
+    with pytest.raises(StudyError, match=says) as refused:
+        refuse_mixing(begun(**change), FakeHost(), PLANNED, accept=False)
+    assert "--accept-changes" in str(refused.value)
+    refuse_mixing(begun(**change), FakeHost(), PLANNED, accept=True)
+
+
+def test_what_cannot_be_used_and_what_is_complete_is_no_reason_to_refuse():
+    refuse_mixing(begun(tare_version="0.0.1", state="invalid"), FakeHost(), PLANNED, accept=False)
+    whole = begun(tare_version="0.0.1")
+    whole.left = "ok"
+    refuse_mixing(whole, FakeHost(), PLANNED, accept=False)
+
+
+@dataclass(frozen=True)
+class InImage:
+    """A platform whose image's name stands for this id now."""
+
+    now: str | None
+
+    def image_now(self, host: Any) -> str | None:
+        return self.now
+
+
+def in_image(now: str | None) -> list[Any]:
+    """One trial in the image `app:new`."""
+    cell = SimpleNamespace(platforms=(InImage(now),))
+    return [SimpleNamespace(id="a", cell=cell, settings={"platform.image": "app:new"})]
+
+
+def test_a_tag_that_has_moved_is_refused_though_every_trial_is_done():
+    place = {"root": "image", "image_id": "sha256:a"}
+    whole = begun(settings={"platform.image": "app:new"}, facts={**HERE, "place": place})
+    whole.left = "ok"
+
+    refuse_moved_images(whole, FakeHost(), in_image("sha256:a"))
+    refuse_moved_images(whole, FakeHost(), in_image(None))
+    with pytest.raises(TrialError, match=r"app:new is another one .*sha256:a then, sha256:b now"):
+        refuse_moved_images(whole, FakeHost(), in_image("sha256:b"))

@@ -1,0 +1,173 @@
+"""pareto, recommend, variability and anatomy as a user types them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tare.base.errors import StudyError
+from tare.cli import tare as verbs
+
+
+def tare(*words: str):
+    """What a verb prints, or the error that it raises."""
+    done = CliRunner().invoke(verbs, list(words), standalone_mode=False, catch_exceptions=True)
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def written(*words: str) -> dict:
+    return json.loads(tare(*words, "--json"))
+
+
+@pytest.fixture
+def modes(tmp_path) -> Path:
+    """Two models, 3 clocks, 6 trials each: the slower the clock, the less energy."""
+    chance = random.Random(3)
+    rows = ["model,mhz,run,ms,joules"]
+    for model, size in (("lenet", 1.0), ("vgg", 10.0)):
+        for mhz, ms, joules in ((500, 4.0, 1.0), (1000, 2.0, 1.5), (2000, 1.9, 3.0), (1500, 2.5, 2.0)):
+            for run in range(6):
+                noise = chance.gauss(1, 0.01)
+                rows.append(f"{model},{mhz},{run},{size * ms * noise:.5f},{size * joules * noise:.5f}")
+    path = tmp_path / "modes.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+BY_MODEL = ("--settings", "mhz", "--group", "model")
+
+
+def test_pareto_prints_a_front_for_each_model(modes):
+    fronts = written("choose", "front", str(modes), *BY_MODEL, "--default", "mhz=1500")["fronts"]
+
+    assert [front["group"] for front in fronts] == ["lenet", "vgg"]
+    assert [point["settings"]["mhz"] for point in fronts[0]["points"] if point["on_front"]] == [2000, 1000, 500]
+    (default,) = fronts[0]["defaults"]
+    assert default["dominated_by"]["settings"] == {"mhz": 1000.0}
+    assert default["dominated_share"] == 1.0
+
+
+def test_pareto_says_what_a_default_loses(modes):
+    said = tare("choose", "front", str(modes), *BY_MODEL, "--minimise", "ms,joules", "--default", "mhz=1500")
+
+    assert "3 of 4 configurations are on the ms and joules front" in said
+    assert "default mhz=1500: beaten by mhz=1000 (beaten in 100 % of resamples)" in said
+
+
+def test_recommend_keeps_the_deadline_and_names_the_gain(modes):
+    words = (
+        "choose",
+        "recommend",
+        str(modes),
+        *BY_MODEL,
+        "--deadline",
+        "30s",
+        "--steps",
+        "10000",
+        "--default",
+        "mhz=2000",
+    )
+    lenet, vgg = written(*words)["recommendations"]
+
+    assert lenet["best"]["settings"] == {"mhz": 1000.0}
+    assert lenet["best"]["figures"]["time"]["value"] == pytest.approx(20, rel=0.02)
+    assert lenet["gain"]["energy"]["value"] == pytest.approx(-0.5, abs=0.02)
+    assert vgg["best"] is None and vgg["nearest_miss"]["limit"] == "deadline"
+    said = tare(*words)
+    assert "lenet: use mhz=1000" in said
+    assert "vgg: nothing fits" in said
+
+
+def test_recommend_by_cost_and_by_a_limit_of_ones_own(modes):
+    words = (
+        "choose",
+        "recommend",
+        str(modes),
+        *BY_MODEL,
+        "--minimise",
+        "cost",
+        "--price",
+        "3.6",
+        "--at-most",
+        "ms=2.3",
+    )
+    (lenet, _) = written(*words)["recommendations"]
+
+    assert lenet["best"]["settings"] == {"mhz": 2000.0}
+    assert lenet["best"]["figures"]["cost"]["value"] == pytest.approx(1.9e-6, rel=0.02)
+    assert lenet["limits"][0] == {"name": "ms at most", "figure": "ms", "at_most": 2.3}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--deadline", "2"), "has no unit"),
+        (("--deadline", "2W"), "not a unit of time"),
+        (("--power-cap", "0W"), "more than zero"),
+        (("--steps", "5", "--epochs", "5"), "give one"),
+        (("--at-most", "joules=many"), "must be a number above zero"),
+        (("--minimise", "latency_p99"), "no figure is known for 'latency_p99'"),
+        (("--confidence", "95"), "did you mean 95%"),
+    ],
+)
+def test_a_wrong_option_of_recommend_is_refused_with_a_sentence(modes, words, said):
+    with pytest.raises((StudyError, click.ClickException)) as told:
+        tare("choose", "recommend", str(modes), *BY_MODEL, *words)
+
+    assert said in (told.value.message if isinstance(told.value, click.ClickException) else str(told.value))
+
+
+@pytest.mark.parametrize("verb", ["choose front", "choose recommend", "analyse variability", "analyse pipeline"])
+def test_a_file_that_is_not_there_is_said(verb, tmp_path):
+    with pytest.raises(StudyError, match="no such file"):
+        tare(*verb.split(), str(tmp_path / "nothing.csv"), *(("--metric", "ms") if "variability" in verb else ()))
+
+
+def test_a_column_that_is_not_there_is_answered_with_the_nearest(modes):
+    with pytest.raises(StudyError, match="Did you mean 'joules'"):
+        tare("choose", "front", str(modes), "--minimise", "ms,joule", "--settings", "mhz")
+
+
+def test_variability_names_where_it_comes_from(modes):
+    words = ("analyse", "variability", str(modes), "--metric", "ms", "--settings", "model,mhz")
+    found = written(*words)
+
+    assert found["cells"] == 8
+    (component,) = found["components"]
+    assert component["level"] == "between trials"
+    assert component["deviation"]["value"] == pytest.approx(0.01, rel=0.4)
+    assert "between trials" in tare(*words)
+
+
+def test_variability_of_a_table_needs_a_value(modes):
+    with pytest.raises(StudyError, match="--metric COLUMN"):
+        tare("analyse", "variability", str(modes))
+
+
+def test_anatomy_names_workers_and_what_binds(tmp_path):
+    rows = ["workers,disk,step_s,stall_s"]
+    for disk, fetch in (("hdd", 0.06), ("ssd", 0.02)):
+        for workers in (0, 1, 2, 4):
+            for run in range(6):
+                stall = max(0.0001, (fetch / workers - 0.025) if workers else fetch) * (1 + run / 1000)
+                rows.append(f"{workers},{disk},{0.025 + stall:.6f},{stall:.6f}")
+    path = tmp_path / "loader.csv"
+    path.write_text("\n".join(rows))
+
+    found = written("analyse", "pipeline", str(path))
+    assert [each["workers_measured"] for each in found["pipelines"]] == [4.0, 1.0]
+    said = tare("analyse", "pipeline", str(path))
+    assert "on hdd" in said and "predicted 3" in said
+    assert "4 workers: slowest medium that hides the stall: predicted hdd" in said
+
+
+def test_help_documents_the_json_of_each_verb():
+    for verb in ("choose front", "choose recommend", "analyse variability", "analyse pipeline"):
+        assert "--json: {" in " ".join(tare(*verb.split(), "--help").split())

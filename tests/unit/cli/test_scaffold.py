@@ -1,0 +1,206 @@
+"""What all verbs have in common: their number, their help, names that were mistyped, options, damaged trials."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+import recorded_stores
+from paper_results import write_store
+from tare.base.errors import StoreError, StudyError, TareError
+from tare.cli import SECTIONS, VERBS
+from tare.cli import tare as root
+from tare.cli.options import SHARE, STORE
+from tare.records.store import Store
+
+RECORDED = recorded_stores.ENERGY
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(root, list(words), standalone_mode=False)
+
+
+def walk(command: click.Command = root, path: str = "") -> list[tuple[str, click.Command]]:
+    """Every verb by its words, with those of the groups."""
+    if not isinstance(command, click.Group):
+        return [(path, command)]
+    context = click.Context(command)
+    found = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    return [pair for name, each in found.items() if each for pair in walk(each, f"{path} {name}".strip())]
+
+
+ALL = dict(walk())
+
+
+# Help
+
+
+def test_help_fits_a_screen_of_80_by_30():
+    lines = CliRunner().invoke(root, ["--help"], terminal_width=80, prog_name="tare").stdout.splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80
+    assert len(VERBS) <= 16
+    assert all(f"{section}:" in lines for section in SECTIONS)
+    assert all(any(line.startswith(f"  {verb} ") for line in lines) for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_line_of_a_group_names_every_verb_in_it(verb: str):
+    command = root.get_command(click.Context(root), verb)
+    assert command is not None and command.name == verb
+    for inner in command.commands if isinstance(command, click.Group) else ():
+        assert inner in VERBS[verb]
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_verb_says_what_it_does(path: str):
+    help_text = ALL[path].get_short_help_str(1000)
+    assert help_text.endswith((".", ")"))
+    assert "  -h, --help" in invoke(*path.split(), "--help").stdout
+
+
+# Names that were mistyped
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("rnu", "Did you mean `tare run`?"),
+        ("wiegh", "Did you mean `tare weigh`?"),
+        ("energy", "Did you mean `tare analyse energy`?"),
+        ("clean", "Did you mean `tare device clean`?"),
+        ("analyse enrgy", "Did you mean 'energy'?"),
+        ("device fleet chek", "Did you mean 'check'?"),
+        ("compare x --metirc step_s", "Did you mean '--metric'?"),
+        ("run x --acept-changes", "Did you mean '--accept-changes'?"),
+        ("run s0-secomp", "Did you mean 's0-seccomp'?"),
+        ("run s0-seccomp --scale smal", "Did you mean 'small'?"),
+        ("why --only seccmop", "Did you mean 'seccomp'?"),
+        ("list parts dokcer", "Did you mean 'docker'?"),
+        ("list workloads lenet", "Did you mean 'lenet5'"),
+        ("device data make cifar", "Did you mean 'cifar10'?"),
+        ("weigh --in dokcer", "Did you mean 'docker'?"),
+        (f"compare {RECORDED} --metric stpe_s", "Did you mean 'step_s'?"),
+        (f"compare {RECORDED} --by platfrom", "Did you mean 'platform'?"),
+        (f"report {RECORDED} --figure efects -o x.pdf", "Did you mean 'effects'?"),
+        ("papers tables s33", "Did you mean 's3'?"),
+        ("trace simulate x --policy lrru", "Did you mean 'lru'?"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(words: str, meant: str):
+    error = invoke(*words.split()).exception
+    assert isinstance(error, click.ClickException | StudyError)
+    said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    assert meant in said
+    assert error.exit_code == 2
+
+
+def test_every_layer_that_the_docs_list_can_be_named():
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "why-is-it-slower.md"
+    rows = [line.split("|")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
+    layers = [name.strip(" `") for row in rows for name in row.split(",")]
+    assert {"mounts", "seccomp", "user", "docker"} <= set(layers)
+    (only,) = [param for param in ALL["why"].params if param.name == "only"]
+    assert only.type.convert(",".join(layers), None, None) == tuple(layers)
+
+
+# Options
+
+SHARED = ("--json", "--metric", "--by", "--group", "--margin")
+
+
+def test_an_option_means_the_same_for_every_verb():
+    """Of each of these options there is one kind of value, one name in the code and one beginning of its help."""
+    seen: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
+    for command in ALL.values():
+        for param in command.params:
+            if isinstance(param, click.Option) and param.opts[-1] in (
+                "--json",
+                "--metric",
+                "--by",
+                "--group",
+                "--margin",
+            ):
+                name = (param.name or "").removesuffix("s") if param.multiple else param.name or ""
+                seen[param.opts[-1]].add((name, param.type.name, (param.help or "").split("  [")[0]))
+    assert {option: len(kinds) for option, kinds in seen.items()} == dict.fromkeys(seen, 1)
+    assert len(seen) == 5
+    assert SHARE.name in next(iter(seen["--margin"]))
+
+
+def test_what_a_verb_writes_is_named_by_o():
+    for path, command in ALL.items():
+        for param in command.params:
+            if param.name == "output":
+                assert param.opts == ["-o", "--output"], path
+            assert "-o" not in param.opts or param.name == "output", path
+
+
+# Damaged trials
+
+OPTIONS = {
+    "compare": ("--by", "control.power_mode.mode"), "report": ("--format", "md", "-o", "-"), "watch": ("--once",),
+    "analyse devices": ("--by", "control.power_mode.mode"), "choose recommend": ("--steps", "100"),
+    "choose predict": ("--features", "control.power_mode.gpu_mhz", "--time", "step_s"),
+    "papers claims": ("--paper", "s3"),
+}  # fmt: skip
+READ = [path for path, command in ALL.items() if any(each.type is STORE for each in command.params)]
+# These look at every byte, and refuse.
+REFUSE = {"store check": StoreError, "store pack": StoreError, "store verify": TareError, "store merge": StoreError}
+OTHERS = {"papers tables"}  # takes a folder of stores
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory) -> Path:
+    """A real store with one trial that is not as it was sealed."""
+    place = recorded_stores.unpacked(RECORDED, tmp_path_factory.mktemp("damaged") / "store")
+    damage(place)
+    return place
+
+
+def damage(store: Path) -> str:
+    """The name of the trial's folder."""
+    trial = min((store / "trials").iterdir())
+    (trial / "record.json").write_bytes((trial / "record.json").read_bytes()[:-9])
+    return trial.name
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), ("--figures",)])
+@pytest.mark.parametrize("path", [each for each in READ if each not in {*REFUSE, *OTHERS}])
+def test_no_verb_leaves_a_damaged_trial_out_without_a_word(path: str, words: tuple[str, ...], damaged: Path):
+    if any(word not in {name for param in ALL[path].params for name in param.opts} for word in words):
+        pytest.skip("no such option")
+    given = () if words and path == "report" else OPTIONS.get(path, ())
+    done = invoke(*path.split(), str(damaged), *given, *words)
+    assert isinstance(done.exception, TareError | None)  # the store may not have what the verb looks for
+    assert f"{min((damaged / 'trials').iterdir()).name}/record.json" in done.output
+    assert done.exception is not None or done.exit_code == 0
+
+
+@pytest.mark.parametrize("path", REFUSE)
+def test_verbs_that_look_at_every_byte_refuse_a_damaged_trial(path: str, damaged: Path, tmp_path: Path):
+    words = []
+    if path == "store merge":
+        Store.create(tmp_path / "into", {"study": "h200-energy"}, "").close()
+        words = [str(tmp_path / "into")]
+    done = invoke(*path.split(), *words, str(damaged), *(["-o", str(tmp_path / "x.tare")] if "pack" in path else []))
+    assert isinstance(done.exception, REFUSE[path])
+    assert "record.json" in str(done.exception) + done.stderr
+
+
+def test_a_papers_tables_name_the_store_with_the_damage(tmp_path: Path):
+    study = "s0-container-tax"
+    store = write_store(tmp_path / "here" / study, study, "small", {"workload.model": "lenet5"}, metrics=["compute_s"])
+    trial = damage(store)
+    done = invoke("papers", "tables", "s0", str(tmp_path))
+    assert done.exception is None
+    assert f"{trial}/record.json" in done.stderr
+
+
+def test_every_verb_that_reads_a_store_is_among_them():
+    assert {*REFUSE, *OTHERS, "show", "compare", "report", "watch", "device baseload", "trace simulate"} <= set(READ)
+    assert {path for path in ALL if path.startswith(("analyse", "choose"))} <= set(READ)

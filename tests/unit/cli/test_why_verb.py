@@ -1,0 +1,36 @@
+"""`tare why --only`: every layer that can be named, and what is left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from some_layers import stage
+from tare.analysis.why import waterfall
+from tare.base.errors import StudyError
+from tare.cli import why
+from tare.drivers.containers.isolation import USUAL
+
+
+def test_only_mounts_is_the_container_with_no_other_layer():
+    skipped = why._skipped({}, ("mounts",))
+    assert skipped.keys() == {*USUAL, "user"}
+    stages = why._Stages({}, tuple(layer for layer in USUAL if layer not in skipped), ["docker"])
+    assert stages.chain == [stages.whole] == [{"runc": {"isolation": [[]]}}]
+    assert (stages.without, stages.aside) == ([], [])
+
+
+def test_the_waterfall_of_mounts_alone_has_that_layer():
+    records = [*stage("bare", (), 1.0, 1), *stage("runc", (), 1.3, 2)]
+    found = waterfall(records, margin=0.05)
+    assert [layer.layer for layer in found.layers] == ["mounts"]
+    assert [layer.layer for layer in found.guilty] == ["mounts"]
+
+
+def test_the_user_namespace_needs_the_layers_that_it_stands_on():
+    with pytest.raises(StudyError, match="the layer user needs ipc, network, pid; name them too"):
+        why._skipped({}, ("user",))
+    assert "user" not in why._skipped({}, ("pid", "ipc", "network", "user"))
+
+
+def test_without_only_a_layer_is_skipped_for_want_of_a_limit():
+    assert why._skipped({"quota": 1.0, "memory": "1GiB"}, None).keys() == {"cpuset"}

@@ -1,0 +1,156 @@
+"""An engine inside a guest: found, started where there is none, and stopped; the engine here is a small pretend one."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from guest_without_a_machine import Guest
+from tare.base.errors import ObstacleError
+from tare.base.host import LocalHost
+from tare.drivers.containers import engine, engine_lease, engine_process
+from tare.drivers.containers.engine_process import Patience
+from tare.drivers.guests import place as guest_place
+from tare.drivers.guests.place import GuestPlace
+from tare.parts.platforms.docker import Docker
+from tare.testing import FakeHost
+
+DOCKERD = """#!/bin/sh
+'''exec' {python} -I "$0" "$@"
+' '''
+import http.server, json, os, socketserver, sys
+value = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        said = b"OK" if self.path.endswith("_ping") else json.dumps({{"ApiVersion": "1.41"}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+    def address_string(self):
+        return "a client"
+open(value["--pidfile"], "w").write(str(os.getpid()))
+socketserver.ThreadingUnixStreamServer(value["-H"][len("unix://"):], Answer).serve_forever()
+"""
+CONTAINERD = """#!/bin/sh
+'''exec' {python} -I "$0" "$@"
+' '''
+import signal, socket, sys
+door = socket.socket(socket.AF_UNIX)
+door.bind(sys.argv[sys.argv.index("--address") + 1])
+signal.pause()
+"""
+BROKEN = "#!/bin/sh\necho no graph driver >&2\nexit 1\n"
+
+
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GuestPlace]:
+    """A guest with programs of its own, and an engine's folder short enough for a socket."""
+    folder = Path(tempfile.mkdtemp(prefix="tare-", dir="/tmp"))
+    monkeypatch.setattr(engine_lease, "INSIDE", str(folder / "engine"))
+    monkeypatch.setattr(engine_lease, "_PATIENCE", Patience(ready_s=10, stop_s=10))
+    monkeypatch.setattr(engine_lease, "is_root", lambda host: True)
+    monkeypatch.setattr(engine, "SYSTEM_SOCKET", str(folder / "system.sock"))
+    monkeypatch.setattr(guest_place, "_ENV", {"PATH": f"{tmp_path}/programs:/usr/bin:/bin"})
+    (tmp_path / "programs").mkdir()
+    guest = Guest(tmp_path)
+    yield guest.place()
+    guest.close()
+    shutil.rmtree(folder)
+
+
+def install(tmp_path: Path, dockerd: str, containerd: str = CONTAINERD) -> None:
+    for name, text in (("dockerd", dockerd), ("containerd", containerd)):
+        path = tmp_path / "programs" / name
+        path.write_text(text.format(python=shlex.quote(sys.executable)))
+        path.chmod(0o755)
+
+
+def processes() -> list[str]:
+    """What runs with an argument in the engine's folder."""
+    seen = (path for path in Path("/proc").glob("[0-9]*/cmdline"))
+    return [text for path in seen if engine_lease.INSIDE in (text := read_if_there(path))]
+
+
+def read_if_there(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def test_where_none_answers_one_is_started_inside_used_from_here_and_stopped(inside, tmp_path):
+    install(tmp_path, DOCKERD)
+    assert engine_lease.obstacles(inside) == []
+    assert not engine_lease.answers(inside)  # asking starts nothing
+
+    with engine_lease.opened(inside) as client:
+        assert client.api.version()["ApiVersion"] == "1.41"
+        assert engine_lease.answers(inside)
+        assert len(processes()) == 2
+
+    assert not engine_lease.answers(inside)
+    assert processes() == []
+    assert list(tmp_path.glob("reach-*")) == []
+
+
+def test_the_engine_that_answers_inside_is_taken_and_left_running(inside, tmp_path):
+    install(tmp_path, DOCKERD)
+    place = str(Path(engine.SYSTEM_SOCKET).parent / "other")
+    path = engine_process.socket_in(place)
+    engine_process.launch(inside, place, lambda: engine.why_silent(path), Patience(10, 10))
+    try:
+        Path(engine.SYSTEM_SOCKET).symlink_to(path)
+        with engine_lease.opened(inside) as client:
+            assert client.ping()
+        assert engine_lease.answers(inside)
+    finally:
+        assert engine_process.stop(inside, place, Patience(10, 10))
+
+
+@pytest.mark.parametrize(
+    ("dockerd", "containerd"), [(BROKEN, CONTAINERD), (DOCKERD, BROKEN)], ids=["dockerd", "containerd"]
+)
+def test_an_engine_that_dies_inside_is_told_at_once_with_its_log_and_leaves_nothing(
+    inside, tmp_path, monkeypatch, dockerd, containerd
+):
+    monkeypatch.setattr(engine_lease, "_PATIENCE", Patience(ready_s=600, stop_s=10))
+    install(tmp_path, dockerd, containerd)
+    begin_s = time.monotonic()
+
+    with pytest.raises(ObstacleError, match="no graph driver"), engine_lease.opened(inside):
+        pass
+
+    assert time.monotonic() - begin_s < 10
+    assert processes() == []
+
+
+def test_without_an_engine_installed_inside_the_sentence_says_so(inside, tmp_path):
+    (sentence,) = map(str, Docker(image="some").obstacles(inside))
+
+    assert "tare-guest" in sentence
+    assert "apt-get install docker.io" in sentence
+    with pytest.raises(ObstacleError, match="inside tare-guest"), engine_lease.opened(inside):
+        pass
+
+
+def test_only_root_starts_one_inside(inside, tmp_path, monkeypatch):
+    install(tmp_path, DOCKERD)
+    monkeypatch.setattr(engine_lease, "is_root", lambda host: False)
+
+    (sentence,) = map(str, engine_lease.obstacles(inside))
+
+    assert "only root" in sentence
+
+
+def test_a_place_without_a_way_to_its_sockets_is_refused(monkeypatch):
+    assert any("no way to one inside" in sentence for sentence in map(str, engine_lease.obstacles(FakeHost())))
+    monkeypatch.setattr(engine, "candidates", list)
+    assert not engine_lease.answers(LocalHost())

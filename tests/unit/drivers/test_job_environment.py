@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tare.drivers.places import FIXED_MALLOC, built_in_env, launched, users_env
+
+WORKDIR = Path("/dev/shm/tare-1-workdir")
+SHELL = {
+    "PATH": "/venv/bin:/usr/bin",
+    "HOME": "/home/ada",
+    "USER": "ada",
+    "LANG": "de_DE.UTF-8",
+    "PYTHONPATH": "/home/ada/lib",
+    "VIRTUAL_ENV": "/venv",
+    "LD_LIBRARY_PATH": "/opt/cuda/lib",
+    "OMP_NUM_THREADS": "3",
+    "CUDA_VISIBLE_DEVICES": "1",
+    "MALLOC_ARENA_MAX": "2",
+    "HF_HOME": "/models",
+    "HF_TOKEN": "hush",
+    "CUDA_API_KEY": "hush",
+    "SSH_AUTH_SOCK": "/run/agent",
+    "DISPLAY": ":0",
+    "TARE_STATE": "/var/lib/tare",
+}
+
+
+def test_the_launcher_stands_before_the_command_and_is_not_touched_by_the_jobs_python_path() -> None:
+    assert launched("/usr/bin/python3", WORKDIR, ["true"]) == (
+        "/usr/bin/python3",
+        "-I",
+        "-S",
+        "/dev/shm/tare-1-workdir/inside/tare_inside/launch.py",
+        "/dev/shm/tare-1-workdir/result.json",
+        "--",
+        "true",
+    )
+
+
+def test_a_built_in_workload_gets_little_of_the_users_shell() -> None:
+    assert built_in_env(WORKDIR, "fixed", SHELL) == {
+        "PATH": "/venv/bin:/usr/bin",
+        "HOME": "/home/ada",
+        "LANG": "C.UTF-8",
+        "LD_LIBRARY_PATH": "/opt/cuda/lib",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "PYTHONPATH": "/dev/shm/tare-1-workdir/inside",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "TARE_MARKS": "/dev/shm/tare-1-workdir/marks.bin",
+        **FIXED_MALLOC,
+    }
+
+
+def test_malloc_is_left_alone_by_default_of_the_c_library() -> None:
+    assert not FIXED_MALLOC.keys() & built_in_env(WORKDIR, "default", SHELL).keys()
+
+
+def test_a_users_command_gets_what_it_may_depend_on_and_no_secret() -> None:
+    env = users_env(WORKDIR, "default", attach=False, environ=SHELL)
+    left_out = {"HF_TOKEN", "CUDA_API_KEY", "SSH_AUTH_SOCK", "DISPLAY", "TARE_STATE"}
+
+    assert env == {
+        **{name: value for name, value in SHELL.items() if name not in left_out},
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": "/dev/shm/tare-1-workdir/inside:/home/ada/lib",
+        "TARE_MARKS": "/dev/shm/tare-1-workdir/marks.bin",
+    }
+
+
+def test_attaching_comes_first_on_the_users_python_path() -> None:
+    env = users_env(WORKDIR, "fixed", attach=True, environ=SHELL)
+    inside = "/dev/shm/tare-1-workdir/inside"
+
+    assert env["PYTHONPATH"] == f"{inside}/tare_inside/inside_site:{inside}:/home/ada/lib"
+    assert env["TARE_MARKS"] == "/dev/shm/tare-1-workdir/marks.bin"
+    assert FIXED_MALLOC.items() <= env.items()
+
+
+def test_no_empty_entry_puts_the_working_folder_on_the_python_path() -> None:
+    for attach in (True, False):
+        folders = users_env(WORKDIR, "default", attach=attach, environ={})["PYTHONPATH"].split(":")
+
+        assert "" not in folders
+
+
+def test_a_job_without_any_environment_of_ours_still_finds_programs() -> None:
+    assert built_in_env(WORKDIR, "default", {})["PATH"].endswith("/usr/bin:/sbin:/bin")

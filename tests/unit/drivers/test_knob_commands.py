@@ -1,0 +1,78 @@
+"""A command that turns knobs and was left behind by a killed run is waited for before anything is put back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from knobs import DEAD, FileKnob, journal_in, make_findable
+from tare.base.errors import BusyError
+from tare.base.host import LocalHost
+from tare.drivers.power import named_mode
+from tare.trial.undo.restoration import restore
+
+# As LocalHost.run starts it, then killed: the command goes on, and writes once more.
+RUNNER = """
+import sys
+from tare.base.host import LocalHost
+LocalHost().run(sys.argv[1:], limit_s=30)
+"""
+
+
+@pytest.fixture
+def nvpmodel(tmp_path: Path) -> Path:
+    """A pretended command that says when it began, and turns the knob late."""
+    command = tmp_path / "bin" / "nvpmodel"
+    command.parent.mkdir()
+    knob = tmp_path / "sys/knobs/a"
+    knob.parent.mkdir(parents=True)
+    knob.write_text("old\n")
+    command.write_text(f"#!/bin/sh\n: > {tmp_path}/begun\nsleep $2\nprintf new > {knob}\n: > {tmp_path}/done\n")
+    command.chmod(0o755)
+    return command
+
+
+@pytest.fixture
+def left_behind(nvpmodel: Path) -> Iterator[None]:
+    """The command, at work, after the run that started it was killed."""
+    runner = subprocess.Popen([sys.executable, "-c", RUNNER, str(nvpmodel), "-m", "1.5"])
+    while not (nvpmodel.parents[1] / "begun").exists():
+        time.sleep(0.01)
+    runner.kill()
+    runner.wait()
+    yield
+    for each in named_mode.running():
+        if str(nvpmodel) in Path(f"/proc/{each.pid}/cmdline").read_text().replace("\0", " "):
+            os.killpg(each.pid, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("left_behind")
+def test_a_restore_waits_for_a_command_that_still_turns_knobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    make_findable(monkeypatch)
+    journal_in(tmp_path / "state", owner=DEAD).note_knob(FileKnob(file="a"), "old", "new")
+    report = restore(LocalHost(root=tmp_path), journal_in(tmp_path / "state"))
+    assert (tmp_path / "done").exists()
+    assert (tmp_path / "sys/knobs/a").read_text().strip() == "old"
+    assert any("nvpmodel -m 1.5" in note and "was waited for" in note for note in report.notes)
+    assert report.clean
+
+
+@pytest.mark.usefixtures("left_behind")
+def test_one_that_does_not_end_is_named_and_nothing_is_put_back():
+    with pytest.raises(BusyError, match=r"nvpmodel -m 1.5` \(pid \d+\) still runs.*\n.*`kill \d+`"):
+        named_mode.await_end(limit_s=0.1)
+
+
+def test_other_commands_that_only_speak_of_it_are_not_waited_for(tmp_path: Path):
+    with subprocess.Popen(["sleep", "30", "--", "nvpmodel"], stderr=subprocess.DEVNULL) as child:
+        try:
+            assert child.pid not in {each.pid for each in named_mode.running()}
+        finally:
+            child.kill()

@@ -1,0 +1,136 @@
+import pytest
+
+from tare.figures.steps import counter_metrics, job_metrics, step_metrics, steps_from
+from tare.parts.protocols import Mark
+
+MS = 1_000_000
+
+
+def marked_steps(count, *, epochs=0, step_ms=10, first_epoch_ms=30, fetch_ms=2):
+    """`count` steps per epoch, each a fetch and then a compute; without epochs one plain run."""
+    t_ns, marks, step = 1, [], 0
+    for epoch in range(max(epochs, 1)):
+        if epochs:
+            marks.append(Mark(t_ns, "epoch", "begin", epoch))
+        for _ in range(count):
+            length_ms = first_epoch_ms if epochs and epoch == 0 else step_ms
+            fetched, ended = t_ns + fetch_ms * MS, t_ns + length_ms * MS
+            marks += [Mark(t_ns, "step", "begin", step), Mark(t_ns, "fetch", "begin", step)]
+            marks += [Mark(fetched, "fetch", "end", step), Mark(fetched, "compute", "begin", step)]
+            marks += [Mark(ended, "compute", "end", step), Mark(ended, "step", "end", step)]
+            t_ns, step = ended, step + 1
+        if epochs:
+            marks.append(Mark(t_ns, "epoch", "end", epoch))
+    return marks
+
+
+def test_epoch_0_is_kept_apart_and_never_averaged_with_the_rest():
+    metrics = step_metrics(steps_from(marked_steps(20, epochs=3)))
+    assert metrics["step_s"] == pytest.approx(0.010)
+    assert metrics["epoch0_step_s"] == pytest.approx(0.030)
+    assert metrics["warm_up_steps"] == 20
+    assert metrics["steps"] == 60
+
+
+def test_without_epochs_the_first_tenth_is_warm_up():
+    assert step_metrics(steps_from(marked_steps(50)))["warm_up_steps"] == 5
+
+
+def test_stall_compute_and_overhead_are_parts_of_the_step():
+    metrics = step_metrics(steps_from(marked_steps(50)))
+    assert metrics["stall_s"] == pytest.approx(0.002)
+    assert metrics["compute_s"] == pytest.approx(0.008)
+    assert metrics["overhead_s"] == pytest.approx(0.0)
+
+
+def with_copies(copy_ms=1, stall_every=4):
+    """Steps of 10 ms: 2 ms of fetching in one of four, a copy, 5 ms of computing; the rest is overhead."""
+    t_ns, marks = 1, []
+    for step in range(40):
+        spans = {"fetch": 2 if step % stall_every == 0 else 0, "copy": copy_ms, "compute": 5}
+        at_ns = t_ns
+        for name, length_ms in spans.items():
+            marks += [Mark(at_ns, name, "begin", step), Mark(at_ns + length_ms * MS, name, "end", step)]
+            at_ns += length_ms * MS
+        marks += [Mark(t_ns, "step", "begin", step), Mark(t_ns + 10 * MS, "step", "end", step)]
+        t_ns += 10 * MS
+    return marks
+
+
+def test_the_copy_is_no_overhead_and_the_means_of_all_parts_add_up():
+    metrics = step_metrics(steps_from(with_copies()))
+    assert metrics["copy_s"] == pytest.approx(0.001)
+    assert metrics["overhead_s"] == pytest.approx(0.004)
+    parts = sum(metrics[f"{part}_mean_s"] for part in ("stall", "copy", "compute", "overhead"))
+    assert parts == pytest.approx(metrics["step_mean_s"], rel=1e-9)
+
+
+def test_a_stall_in_one_step_of_four_is_in_the_mean_and_not_in_the_median():
+    metrics = step_metrics(steps_from(with_copies()))
+    assert metrics["stall_s"] == 0
+    assert metrics["stall_mean_s"] == pytest.approx(0.0005)
+
+
+def test_a_pause_in_one_step_of_many_is_in_the_mean_where_only_steps_are_marked():
+    marks, t_ns = [], 1
+    for step in range(40):
+        length_ms = 60 if step % 10 == 9 else 3  # as a CPU quota does it
+        marks += [Mark(t_ns, "step", "begin", step), Mark(t_ns + length_ms * MS, "step", "end", step)]
+        t_ns += length_ms * MS
+
+    metrics = step_metrics(steps_from(marks))
+
+    assert metrics["step_s"] == pytest.approx(0.003)
+    assert metrics["step_mean_s"] == pytest.approx((32 * 3 + 4 * 60) / 36 / 1000)
+
+
+def test_a_percentile_is_given_only_with_enough_steps():
+    assert "step_p90_s" not in step_metrics(steps_from(marked_steps(50)))
+    assert "step_p90_s" in step_metrics(steps_from(marked_steps(200)))
+
+
+def test_a_step_that_was_never_ended_is_not_a_step():
+    marks = marked_steps(10)[:-1]
+    assert len(steps_from(marks).numbers) == 9
+
+
+def test_no_marks_are_no_steps():
+    assert steps_from([]) is None
+
+
+def test_what_the_launcher_did_not_count_is_absent_and_not_zero():
+    assert job_metrics({}, {}) == {}
+    assert job_metrics({"wall_s": 2.0, "cpu_user_s": 1.0, "cpu_system_s": 0.5}, {}) == {"wall_s": 2.0, "cpu_s": 1.5}
+
+
+def test_cpu_time_per_step_is_of_the_training_alone():
+    assert job_metrics({}, {"steps": 100, "cpu_train_s": 0.5})["cpu_step_s"] == pytest.approx(0.005)
+
+
+def test_the_clock_of_the_training_gives_a_step_without_marks():
+    outcome = {"steps": 30, "steps_per_epoch": 10, "train_s": 0.5, "epoch0_s": 0.3}
+    assert job_metrics({}, outcome) == {"mean_step_s": pytest.approx(0.01)}
+    only = {"steps": 10, "steps_per_epoch": 10, "train_s": 0.5, "epoch0_s": 0.5}
+    assert job_metrics({}, only) == {"mean_step_s": pytest.approx(0.05)}
+    assert job_metrics({}, {"steps": 0, "steps_per_epoch": 10, "train_s": 0.5, "epoch0_s": 0.5}) == {}
+
+
+def test_what_marking_cost_is_kept():
+    assert job_metrics({}, {"observer_s": 3e-6}) == {"observer_s": 3e-6}
+
+
+def test_a_counter_tells_by_how_much_it_grew():
+    assert counter_metrics({"cgroup.nr_throttled": [5, 7, 9]}) == {"cgroup_nr_throttled": 4.0}
+    assert counter_metrics({"cgroup.nr_throttled": [5]}) == {}
+
+
+def test_a_mark_of_the_users_own_becomes_a_figure_of_its_own():
+    marks = [
+        Mark(step * 100 + at, name, edge, step)
+        for step in range(20)
+        for at, name, edge in [
+            (0, "step", "begin"), (10, "Tokenise it", "begin"), (40, "Tokenise it", "end"), (90, "step", "end")
+        ]
+    ]  # fmt: skip
+
+    assert step_metrics(steps_from(marks))["own_tokenise_it_s"] == 30 / 1e9

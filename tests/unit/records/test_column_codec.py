@@ -1,0 +1,72 @@
+"""Arrays of many trials in few bytes: whatever goes in comes back bit by bit, and strange bytes are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tare.base import strict_json
+from tare.records.column_codec import StreamError, StreamReader, StreamWriter
+
+KINDS = ("int64", "int32", "uint64", "float64", "bool")
+
+
+def round_trip(columns: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
+    writer = StreamWriter()
+    abouts = strict_json.load(strict_json.dump([writer.add(column) for column in columns]))
+    reader = StreamReader(memoryview(bytes(writer.body)), 10_000)
+    found = [reader.take(about) for about in abouts]
+    reader.end()
+    return found
+
+
+@given(st.sampled_from(KINDS).flatmap(lambda kind: st.lists(arrays.arrays(kind, st.integers(0, 9)), max_size=5)))
+def test_every_number_comes_back_bit_by_bit(column):
+    [found] = round_trip([column])
+
+    assert [(each.dtype, each.tobytes()) for each in found] == [(each.dtype, each.tobytes()) for each in column]
+
+
+def test_texts_come_back_as_places_in_a_list_of_words():
+    writer = StreamWriter()
+    about = writer.add([np.array(["b", None, "a"], dtype=object), np.array(["ä"], dtype=object)])
+
+    found = StreamReader(memoryview(bytes(writer.body)), 10).take(about)
+
+    assert about["words"] == ["a", "b", "ä"]
+    assert [each.tolist() for each in found] == [[2, 0, 1], [3]]
+
+
+def test_a_clock_that_ticks_evenly_takes_next_to_nothing():
+    writer = StreamWriter()
+
+    writer.add([np.arange(60_000_000_000, 61_000_000_000, 100_000)])
+
+    assert len(writer.body.replace(b"\0", b"")) < 16
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"lengths": [10**12]}, {"lengths": [-1, 4]}, {"type": "object"}, {"type": "text", "words": []}],
+)
+def test_a_description_that_does_not_fit_is_refused(change):
+    writer = StreamWriter()
+    about = writer.add([np.array([1, 2, 3])])
+
+    with pytest.raises(StreamError):
+        StreamReader(memoryview(bytes(writer.body)), 100).take({**about, **change})
+
+
+def test_what_is_cut_off_or_too_long_is_refused():
+    writer = StreamWriter()
+    about = writer.add([np.array([1, 2, 3])])
+
+    with pytest.raises(EOFError):
+        StreamReader(memoryview(bytes(writer.body[:-1])), 100).take(about)
+    reader = StreamReader(memoryview(bytes(writer.body) + b"x"), 100)
+    reader.take(about)
+    with pytest.raises(StreamError):
+        reader.end()

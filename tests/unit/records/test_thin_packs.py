@@ -1,0 +1,183 @@
+"""A thinned pack: what the figures need is in it, the rest is vouched for by hashes, and strange ones are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import lzma
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from some_records import draft, ended
+from tare.base.errors import StoreError
+from tare.base.units import Channel
+from tare.records.merging import merge
+from tare.records.pack import pack
+from tare.records.parquet import TableFiles, TableName
+from tare.records.schema import THINNED_FILE
+from tare.records.spool import SpoolWriter
+from tare.records.store import Store
+from tare.records.thin_pack import Thinning
+
+FAULTS, STARTS = TableName("perf", "faults"), TableName("ftrace", "starts")
+THINNING = Thinning(lambda channel: channel["unit"] == "W", {FAULTS: ("role", "file")})
+CHANNELS = (Channel("gpu.power_w", "W", "gauge"), Channel("memory.used_bytes", "bytes", "gauge"))
+TICKS = 12
+MARKS = [
+    (1_000_500, "step", "begin", 0),
+    (2_000_999, "step", "end", 0),
+    (2_001_001, "step", "begin", 1),
+    (3_000_000, "step", "end", 1),
+]
+
+
+@pytest.fixture
+def store(tmp_path) -> Path:
+    with Store.create(tmp_path / "store", {"study": "s"}, "study: s\n") as opened:
+        opened.plan([draft("aaaa"), draft("bbbb", position=1)])
+        sealed(opened, "aaaa")
+        sealed(opened, "bbbb", position=1)
+    return tmp_path / "store"
+
+
+def sealed(store: Store, trial: str, **changes) -> None:
+    begun = draft(trial, **changes)
+    writer = store.begin(begun)
+    with SpoolWriter(writer.spool) as spool:
+        spool.channels(CHANNELS)
+        for tick in range(TICKS):
+            t_ns = 1_000_000 + tick * 100_777
+            spool.tick(t_ns, [(t_ns, "gpu.power_w", 70 + tick / 3), (t_ns, "memory.used_bytes", 4096.0 * tick)])
+    with TableFiles(writer.tables) as files:
+        files.add(
+            FAULTS,
+            {
+                "t_ns": np.array([2_000_100, 1_500_000, 2_500_000]),
+                "role": ["workload", "workload", "daemon"],
+                "file": ["libc", "libc", None],
+                "address": np.array([4096, 8192, 12288], np.uint64),
+            },
+        )
+        files.add(STARTS, {"t_ns": np.array([2_000_123]), "took_s": np.array([0.1 + 0.2]), "reason": ["sync"]})
+        files.write()
+    writer.seal(ended(begun), MARKS, "loss 0.1\r\n", "a warning\n")
+
+
+@pytest.fixture
+def thinned(store, tmp_path) -> Path:
+    return thinned_as(store, tmp_path / "s.tare")
+
+
+def thinned_as(store: Path, output: Path) -> Path:
+    with Store.open(store) as opened:
+        pack(opened, output, THINNING)
+    return output
+
+
+def test_records_plan_and_output_are_as_they_were_sealed(store, thinned):
+    with Store.open(store) as whole, Store.open(thinned) as thin:
+        assert thin.records() == whole.records()
+        assert thin.planned() == whole.planned()
+        assert thin.output("bbbb", 1) == whole.output("bbbb", 1)
+        assert (thin.verify(), thin.problems) == ([], [])
+
+
+def test_the_hashes_of_everything_that_was_sealed_are_kept(store, thinned):
+    marks = store / "trials" / "aaaa.1" / "marks.parquet"
+    with Store.open(thinned) as thin, Store.open(store) as whole:
+        kept = thin.thinned("aaaa", 1)
+        assert kept is not None
+        assert kept.sealed["marks.parquet"] == (
+            marks.stat().st_size,
+            hashlib.sha256(marks.read_bytes()).hexdigest(),
+        )
+        assert kept.resolution_ns == 1000
+        assert whole.thinned("aaaa", 1) is None
+
+
+def test_marks_are_all_there_to_a_microsecond(thinned):
+    with Store.open(thinned) as thin:
+        marks = thin.marks("aaaa", 1)
+    rows = list(zip(*(marks[name].tolist() for name in ("t_ns", "name", "edge", "step")), strict=True))
+    assert rows == [(t_ns // 1000 * 1000, name, edge, step) for t_ns, name, edge, step in MARKS]
+
+
+def test_a_channel_that_figures_need_is_whole_and_of_another_every_fifth_reading_and_the_last_is_kept(store, thinned):
+    with Store.open(store) as whole, Store.open(thinned) as thin:
+        before, after = whole.readings("aaaa", 1), thin.readings("aaaa", 1)
+    assert after["gpu.power_w"][1].tolist() == before["gpu.power_w"][1].tolist()
+    assert after["gpu.power_w"][0].tolist() == [t_ns // 1000 * 1000 for t_ns in before["gpu.power_w"][0].tolist()]
+    assert after["memory.used_bytes"][1].tolist() == [4096.0 * tick for tick in (0, 5, 10, 11)]
+
+
+def test_quantiles_are_made_again_from_what_is_there(store, thinned):
+    with Store.open(store) as whole, Store.open(thinned) as thin:
+        power, memory = thin.channels("aaaa", 1)
+        assert power == whole.channels("aaaa", 1)[0]
+        assert memory["count"] == 4
+        assert memory["quantiles"][-1] == 4096 * 11
+
+
+def test_events_that_are_only_counted_stand_at_the_mark_before_them(thinned):
+    with Store.open(thinned) as thin:
+        faults = thin.trace("aaaa", 1, "perf", "faults")
+        starts = thin.trace("aaaa", 1, "ftrace", "starts")
+    assert list(faults) == ["t_ns", "role", "file"]
+    assert faults["t_ns"].tolist() == [1_000_000, 2_000_000, 2_001_000]
+    assert np.ma.filled(faults["file"], "").tolist() == ["libc", "libc", ""]
+    assert starts["t_ns"].tolist() == [2_000_000]
+    assert starts["took_s"].tolist() == [0.3]
+
+
+def test_the_same_store_makes_the_same_bytes_also_from_a_thinned_pack(store, thinned, tmp_path):
+    assert thinned_as(store, tmp_path / "again.tare").read_bytes() == thinned.read_bytes()
+    assert thinned_as(thinned, tmp_path / "of-a-pack.tare").read_bytes() == thinned.read_bytes()
+
+
+def test_thinned_trials_are_merged_and_packed_like_others(thinned, tmp_path):
+    with Store.create(tmp_path / "into", {"study": "s"}, "study: s\n") as into:
+        assert len(merge(into, [thinned]).copied) == 2
+        assert into.thinned("aaaa", 1) is not None
+        assert into.verify() == []
+        pack(into, tmp_path / "whole.tare")
+    with Store.open(tmp_path / "whole.tare") as opened:
+        assert opened.thinned("bbbb", 1) is not None
+
+
+def changed(pack_file: Path, old: bytes, new: bytes) -> Path:
+    """The pack with other content in its one file."""
+    with tarfile.open(pack_file) as tar:
+        members = [(member, tar.extractfile(member).read()) for member in tar.getmembers()]
+    with lzma.open(pack_file, "wb") as xz, tarfile.open(fileobj=xz, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for member, data in members:
+            if member.name == THINNED_FILE:
+                assert old in data
+                data = data.replace(old, new, 1)
+                member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return pack_file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b'"step_s":0.00184', b'"step_s":0.00183', "record.json is not what was sealed"),
+        (b"loss 0.1", b"loss 0.2", "out.txt is not what was sealed"),
+        (b'"trials":["aaaa.1"', b'"trials":["../a.1"', "is no name of a trial"),
+        (b'"format":1', b'"format":7', "format 7"),
+        (b'"trace-perf-faults.parquet":{"trials"', b'"../../perf-faults.parquet":{"trials"', "is no table of a trial"),
+    ],
+)
+def test_a_pack_that_was_changed_is_refused_as_a_whole(thinned, old, new, why):
+    with pytest.raises(StoreError, match=why):
+        Store.open(changed(thinned, old, new))
+
+
+def test_a_thinned_pack_that_is_cut_off_is_refused(thinned):
+    with tarfile.open(thinned) as tar:
+        data = tar.extractfile(THINNED_FILE).read()
+    with pytest.raises(StoreError, match="it is cut off"):
+        Store.open(changed(thinned, data, data[:-3]))
