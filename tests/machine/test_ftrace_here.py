@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tare.base.host import Job, LocalHost, Scope, Site, WatchingHost
+from tare.base.processes import Owner
 from tare.drivers.tracing import ftrace_feed, tracefs
 from tare.parts.find import find
 from tare.parts.probes.ftrace import Ftrace
@@ -227,13 +228,13 @@ def test_where_tracefs_is_not_mounted_it_is_for_as_long_as_the_trace_runs(
 ):
     monkeypatch.setattr(tracefs, "mounted_at", lambda host: None)
     with recording(tmp_path, "sched") as seen:
-        (mount,) = Path("/run/tare/tracefs").glob(f"tare-{os.getpid()}-*")
+        mount = Path("/run/tare/tracefs") / f"tare-{Owner.me().pid}-{Owner.me().started}-ftrace"
         assert mount.is_mount()
         subprocess.run(["true"], check=True)
 
     assert len(seen.tables["sched_switch"]["t_ns"])
     assert not mount.exists()
-    assert f"tare-{os.getpid()}-" not in Path("/proc/self/mountinfo").read_text()
+    assert mount.name not in Path("/proc/self/mountinfo").read_text()
     monkeypatch.undo()
     assert not named_after(os.getpid())
 

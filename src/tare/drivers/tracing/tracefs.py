@@ -211,9 +211,9 @@ def _owner(name: str) -> str:
 
 
 def _unmount(host: Host, folder: Path) -> None:
-    """Nothing there is no error."""
-    if folder.is_mount():
-        host.run(["umount", "--", str(folder)])
+    """Nothing there is no error. A mount that someone still looks into (`df`, an indexer) goes when they have ended."""
+    if folder.is_mount() and host.run(["umount", "--", str(folder)]).code != 0:
+        host.run(["umount", "--lazy", "--", str(folder)])
     with contextlib.suppress(OSError):
         folder.rmdir()
         _PRIVATE.rmdir()  # unless another run's is in it
