@@ -14,6 +14,8 @@ from sshd_devices import Fleet, SshDevice
 from tare.records.model import USABLE, Record
 from tare.records.store import Store
 
+TARE = (sys.executable, "-P", str(Path(__file__).parent / "machine" / "without_report.py"))
+
 SLEEPING = """\
 study: fleet
 platform: bare
@@ -37,7 +39,7 @@ class Run:
         self.store = folder / "store"
         self.state = folder / "state"
         (folder / "study.yaml").write_text(study)
-        argv = [sys.executable, "-P", "-m", "tare.cli", "run", str(folder / "study.yaml")]
+        argv = [*TARE, "run", str(folder / "study.yaml")]
         argv += ["--fleet", str(fleet.inventory), "-o", str(self.store), *words]
         self._said = (folder / "said").open("w+")
         environ = os.environ | {"TARE_STATE": str(self.state)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,8 @@ aa: false
 
 def tare(*words: str, cwd: Path) -> dict:
     command = [sys.executable, str(Path(__file__).with_name("undisturbed.py")), *words, "--json"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300)
+    env = {**os.environ, "WITHOUT_REPORT": "1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300, env=env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -52,6 +52,7 @@ def test_devices_are_compared_without_what_one_lacks_and_cells_are_left_out_on_o
         ("one", "0.1", 0), ("one", "0.1", 1), ("one", "0.2", 0), ("one", "0.2", 1), ("two", "0.1", 0),
     ], said.stderr  # fmt: skip
     assert {each.settings["probes"] for each in records} == {"cpu"}
+    assert (tmp_path / "store" / "report.html").stat().st_size > 10_000  # other tests of fleets leave it out
     for part in ("probe power_rapl: ", "workload command: two: "):
         assert f"not measured here: {part}" in said.stderr
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from without_report import TARE
 
 from sshd_devices import until
 from tare.base.errors import TareError
@@ -143,7 +144,7 @@ def test_the_workers_of_a_cluster_that_is_there_are_the_devices(tmp_path):
         study.write_text("study: there\nplatform: bare\nworkload: 'null'\nprobes: [cpu]\nrepeat: 1\n")
         until(lambda: _listens(int(port)), "the scheduler listens", 60)
         time.sleep(5)  # the worker comes up
-        argv = [sys.executable, "-m", "tare.cli", "run", str(study), "--cluster", address, "-o", str(tmp_path / "out")]
+        argv = [*TARE, "run", str(study), "--cluster", address, "-o", str(tmp_path / "out")]
         said = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
     finally:
         for child in (worker, scheduler):

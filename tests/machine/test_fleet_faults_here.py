@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import sshd_devices
-from fleet_runs import Run, is_sleeping, sleeping
+from fleet_runs import TARE, Run, is_sleeping, sleeping
 from sshd_devices import KNOBS, SshDevice, until
 from tare.fleet.inventory import load_inventory
 from tare.fleet.ssh import Refused, Unreachable, ask
@@ -175,7 +175,7 @@ def test_a_worker_on_the_device_takes_trials_from_a_cluster_over_tls(fleet, tmp_
         assert not any("0.0.0.0" in row.split()[3] for row in listening if row and ":22" not in row), listening
         study = tmp_path / "study.yaml"
         study.write_text(sleeping(0.2))
-        argv = [sys.executable, "-P", "-m", "tare.cli", "run", study, "--cluster", cluster.address]
+        argv = [*TARE, "run", study, "--cluster", cluster.address]
         said = subprocess.run(
             [*argv, "-o", tmp_path / "out"], capture_output=True, text=True, timeout=200, check=False,
             env=os.environ | cluster.environ(),

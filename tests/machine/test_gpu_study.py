@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from without_report import TARE
 
 from pretend_h200 import FOLDER, kept_in
 from tare.records.store import Store
@@ -30,7 +31,7 @@ class Scene:
         text = f"study: s\nplatform: bare\nworkload: {{command: {{argv: {argv}}}}}\n{control}"
         study = self.folder / "s.yaml"
         study.write_text(f"{text}\nprobes: [gpu]\nrepeat: {repeat}\naa: false\nperiod: 50 ms\n")
-        command = [sys.executable, "-m", "tare.cli", "run", str(study), "-o", str(self.store)]
+        command = [*TARE, "run", str(study), "-o", str(self.store)]
         return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
 
     def records(self):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from without_report import TARE
 
 from trees import sensors
 
@@ -84,7 +85,7 @@ repeat: 6
 def test_a_study_on_a_device_that_overheats_stops_each_trial_and_after_three_itself(classes, tmp_path):
     study = tmp_path / "study.yaml"
     study.write_text(HOT)
-    done = laid_over(classes, sys.executable, "-m", "tare.cli", "run", str(study), "-o", str(tmp_path / "out"))
+    done = laid_over(classes, *TARE, "run", str(study), "-o", str(tmp_path / "out"))
     assert done.returncode == 1, done.stderr
     assert "3 trials in a row failed in the same way" in done.stderr
     shown = subprocess.run(

@@ -25,6 +25,7 @@ aa: false
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A study, and an interpreter beside tare's own that notes what it was asked to run."""
     monkeypatch.setenv("TARE_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("WITHOUT_REPORT", "1")
     (tmp_path / "study.yaml").write_text(STUDY)
     board = tmp_path / "python"
     board.write_text(

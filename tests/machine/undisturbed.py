@@ -1,7 +1,7 @@
 """`tare`, but what else the machine does makes no trial invalid: for tests beside others that read the results.
 
-With WITHOUT_TORCH in the environment the built-in programs are program_without_torch.py, which takes a fraction of
-their time; everything around them is real.
+With WITHOUT_REPORT in the environment a run writes no report. With WITHOUT_TORCH the built-in programs are
+program_without_torch.py, which takes a fraction of their time; everything around them is real.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from without_report import leave_out_the_report, main
+
 from tare.base.host import Host, Job
-from tare.cli import main
 from tare.drivers.workloads.torch import TorchWorkload
 from tare.fleet import local
 from tare.parts.protocols import Json
@@ -33,6 +34,8 @@ def _program(self: TorchWorkload, place: Host, workdir: Path, module: str, asked
 if __name__ == "__main__":
     verdict.THRESHOLDS = replace(verdict.THRESHOLDS, foreign_invalid_share=1.0, steal_invalid_share=1.0)
     local.THRESHOLDS = replace(local.THRESHOLDS, rerun_limit=0)
+    if os.environ.get("WITHOUT_REPORT"):
+        leave_out_the_report()
     if os.environ.get("WITHOUT_TORCH"):
         TorchWorkload.program = _program  # type: ignore[method-assign]
     sys.exit(main())
