@@ -21,6 +21,7 @@ from tare.figures.evidence import Evidence, shared_metrics
 from tare.figures.steps import COUNTED, Steps, counter_metrics, job_metrics, step_metrics, steps_from
 from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Mark, Recorder
+from tare.records.intervals import MarkRows
 from tare.records.model import Record
 from tare.records.parquet import TablesIn
 from tare.records.schema import TRIALS_FOLDER
@@ -89,10 +90,8 @@ def evidence_of(store: Store, record: Record) -> SealedEvidence:
     )
 
 
-def _marks(store: Store, key: tuple[str, int]) -> list[Mark]:
-    columns = store.marks(*key)
-    rows = zip(*(columns[name].tolist() for name in ("t_ns", "name", "edge", "step")), strict=True)
-    return list(map(Mark._make, rows))
+def _marks(store: Store, key: tuple[str, int]) -> Sequence[Mark]:
+    return MarkRows(store.marks(*key), Mark._make)
 
 
 def _neighbours(record: Record) -> int:

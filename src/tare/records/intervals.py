@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ Marks: TypeAlias = Mapping[str, "npt.NDArray[Any]"]  # columns: t_ns, name, edge
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 
 COLUMNS = ("t_ns", "name", "edge", "step")
+Row = TypeVar("Row", bound=tuple[int, str, str, int])
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,34 @@ def intervals(marks: Marks, *names: str) -> Intervals:
 
 def mark_columns(rows: Iterable[tuple[int, str, str, int]]) -> dict[str, npt.NDArray[Any]]:
     """Single marks (t_ns, name, edge, step) as columns."""
+    if isinstance(rows, MarkRows):
+        return dict(rows.columns)
     columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
     kinds = (np.int64, object, object, np.int64)
     return {name: np.array(values, kind) for name, values, kind in zip(COLUMNS, columns, kinds, strict=True)}
+
+
+class MarkRows(Sequence[Row], Generic[Row]):
+    """Columns of marks as the rows that they hold, which are made when one of them is wanted first."""
+
+    def __init__(self, columns: Marks, make: Callable[[tuple[int, str, str, int]], Row]) -> None:
+        self.columns = columns
+        self._make = make
+
+    @cached_property
+    def _rows(self) -> list[Row]:
+        rows = zip(*(self.columns[name].tolist() for name in COLUMNS), strict=True)
+        return list(map(self._make, rows))
+
+    def __len__(self) -> int:
+        return len(self.columns["t_ns"])
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Row]: ...
+    def __getitem__(self, place: int | slice) -> Row | Sequence[Row]:
+        return self._rows[place]

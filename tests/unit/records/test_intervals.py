@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.records.intervals import intervals, mark_columns
+from tare.parts.protocols import Mark
+from tare.records.intervals import MarkRows, intervals, mark_columns
 
 STEP = [(10, "step", "begin", 0), (12, "fetch", "begin", 0), (15, "fetch", "end", 0), (30, "step", "end", 0)]
 
@@ -63,3 +64,13 @@ def test_the_columns_say_the_same_as_one_mark_after_the_other(marks):
         elif edge == "end" and (name, step) in begun:
             expected.append((name, step, begun.pop((name, step)), t_ns))
     assert rows_of(marks) == expected
+
+
+def test_columns_as_rows_are_the_marks_and_the_same_columns_again():
+    columns = mark_columns(STEP)
+    rows = MarkRows(columns, Mark._make)
+
+    assert list(rows) == [rows[place] for place in range(len(rows))] == [Mark(*each) for each in STEP]
+    assert rows[1:3] == list(rows)[1:3]
+    assert all(mark_columns(rows)[name] is columns[name] for name in columns)
+    assert not MarkRows(mark_columns([]), Mark._make)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -232,3 +234,11 @@ def test_many_verdicts_are_told_by_word_and_the_table_is_there_to_unfold() -> No
     assert len(answer.all("p", class_="verdict")) == 1
     assert "20 of 20 levels:" in answer.text()
     assert len(answer.all("details")[0].all("tr")) == 22
+
+
+def test_a_report_of_a_store_without_traces_does_not_load_the_compiler():
+    """numba's import takes a tenth of the CPU time of a short report."""
+    script = "import sys, tare.report.html, tare.papers.pages.claims; print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+
+    assert done.stdout == "False\n"

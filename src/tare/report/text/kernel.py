@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tare.analysis.kernel.model import Cell, Kind, Section
 from tare.analysis.nvm.model import Latency, Run
-from tare.analysis.nvm.replay import Simulation
 from tare.analysis.nvm.stores import HIGH, LOW, Band, bands, pooled
 from tare.base.text import count_text, duration_text, safe_text, share_text, size_text, time_text
 from tare.records.trials import grouped
 from tare.report.columns import table, wrap
+
+if TYPE_CHECKING:
+    from tare.analysis.nvm.replay import Simulation  # brings the compiler
 
 FRAMES = 8  # of a stack: the outermost ones say where the request came from
 
