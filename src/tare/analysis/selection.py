@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from tare.analysis.cells import Cells, baseline_level, cells, resolve_factor
 from tare.analysis.compare import Contest, contests, pick_baseline
-from tare.analysis.labels import text
+from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA
 from tare.analysis.sentences import stands_out
@@ -19,8 +19,8 @@ from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
 from tare.base.units import parse_share
-from tare.records.model import Record
-from tare.records.trials import TYPE, TrialRow, collected, counted_attempts, device_of, grouped, is_usable
+from tare.records.model import Record, varied
+from tare.records.trials import TYPE, TrialRow, collected, counted_attempts, device_of, grouped, is_usable, sides_that_never_ran
 
 DEFAULT_BY = "platform"
 DEFAULT_MARGIN = 0.05
@@ -217,6 +217,18 @@ def level_against(records: Sequence[Record], label: Cells, against: Any) -> str:
     return (
         pick_baseline(levels_of(records, label), None) if against is None else baseline_level(records, label, against)
     )
+
+
+def never_ran(records: Sequence[Record], rehearsals: Sequence[Record]) -> Iterator[Ruling]:
+    """The sides that were tried and never came to their end; the subject is the side, the sentence says why."""
+    failed = sides_that_never_ran(records, rehearsals)
+    several = [record.settings for record in (*rehearsals, *records)]
+    names = [name for name in varied(several) if name.partition(".")[0] in ("platform", "workload")] if failed else []
+    called = make_labels(several, names)
+    for record in failed:
+        side = str(called.words(record.settings))
+        why = " ".join(map(str, record.reasons)) or f"it ended as {record.state}."
+        yield Ruling("side.never-ran", "failed", side, f"{side} never ran: {why}")
 
 
 # Whether a trial has the figure

@@ -26,6 +26,7 @@ from tare.analysis.selection import (
     level_phases,
     marked_outliers,
     measurements,
+    never_ran,
     pick_metric,
     request,
     select,
@@ -189,6 +190,7 @@ class RecordSource(Protocol):
     def study(self) -> Mapping[str, Any]: ...
 
     def records(self) -> list[Record]: ...
+    def rehearsals(self) -> list[Record]: ...
     def states(self) -> dict[str, State]: ...
 
 
@@ -234,6 +236,7 @@ def weigh(
             *stop_note,
             *_not_measured(store.study),
         ),
+        never_ran=tuple(never_ran(records, store.rehearsals())),
         counts=_counts(store.states(), met),
         measurements=tuple(values),
         medians=level_medians(used, selected.label),

@@ -33,6 +33,7 @@ CODES: dict[str, str] = {
     "workload.oom": "the kernel killed the workload because memory ran out",
     "workload.exit": "the workload ended with a code other than 0",
     "workload.hint": "what is likely to be behind the exit code, and what to change",
+    "side.never-ran": "a platform with this workload never came to its end: it was tried, and its trials are skipped",
     "tenant.died": "a tenant ended early, and the others were stopped",
     "heat.stopped": "the device was too hot, and the trial was stopped",
     "heat.limit": "which sensor was above its limit",

@@ -26,22 +26,32 @@ def command(store: Store, trial: str | None) -> Result:
     from tare.base.text import count_text
     from tare.report.text.trials import records_table
 
-    records = store.records()
+    records, rehearsals = store.records(), store.rehearsals()
     states, damaged = store.states(), store.damaged()
     waiting = sum(state in ("planned", "running") for trial, state in states.items() if trial not in damaged)
 
     def data() -> dict[str, Any]:
         counts = {"waiting": waiting, "damaged": len(damaged)}
-        return {"store": str(store.path), "trials": [record.as_json() for record in records], **counts}
+        tried = {"rehearsals": [record.as_json() for record in rehearsals]} if rehearsals else {}
+        return {"store": str(store.path), "trials": [record.as_json() for record in records], **tried, **counts}
 
     def text() -> str:
         if waiting:
             say(f"{count_text(waiting, 'planned trial')} not run.")
         if damaged:
             say(f"{count_text(len(damaged), 'damaged trial')} left out; see `tare store check {store.path}`.")
+        if rehearsals:
+            say(f"{count_text(len(rehearsals), 'rehearsal')}, no data: {_rehearsed(rehearsals)}.")
         return records_table(records, width())
 
     return Result(data, text)
+
+
+def _rehearsed(rehearsals: list[Record]) -> str:
+    """`r1c2d3e4 bare ok, r9f8e7d6 docker failed`: each by its id, which `tare show STORE ID` takes."""
+    from tare.report.text.trials import SHORT_ID
+
+    return ", ".join(f"{each.trial[:SHORT_ID]} {each.settings.get('platform')} {each.state}" for each in rehearsals)
 
 
 def _one(store: Store, record: Record) -> Result:

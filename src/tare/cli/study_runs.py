@@ -134,6 +134,9 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
         going_on = f"{again} --retry-failed" if retried else again
         say(f"{left_text(outcome)}; `{going_on}` resumes. The device is as it was found.")
         raise SystemExit(130)
+    if weighing.never_ran:
+        say(f"See `tare show {folder}`; `{again} --retry-failed` tries again what never ran.")
+        raise SystemExit(1)
     if failed:
         what = count_text(len(failed), "trial")
         say(f"{what} failed: see `tare show {folder}`; `{again} --retry-failed` repeats them.")

@@ -72,6 +72,7 @@ def command(
                 "workload": work,
                 "repeat": repeat or {"min": 6, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
                 "compare": {"against": {"platform": "bare"}, "margin": margin},
+                "rehearse": True,
             },
             "tare weigh",
         )

@@ -300,12 +300,20 @@ class Workload(Part):
     meets: ClassVar[Literal["ready", "launch"]] = "launch"
     """Where it waits for others that run beside it: by itself once it is ready, or before it is started."""
 
+    rehearsed: ClassVar[bool] = False
+    """Whether a study tries it once on each platform before the blocks unless it says otherwise: the user's programs,
+    of which nobody knows whether they run there. Built-in ones are known to."""
+
     @abstractmethod
     def obstacles(self, host: Host) -> list[Ruling]: ...
 
     @abstractmethod
     def title(self) -> str:
         """A few words for people: `LeNet-5 training, batch 16`."""
+
+    def shortened(self) -> Self:
+        """A short form that needs the same things, for a rehearsal; itself where there is none."""
+        return self
 
     def prepare(self, host: Host) -> None:
         """Make what it needs on the device (data on disk), once, outside every measurement."""
@@ -317,6 +325,10 @@ class Workload(Part):
     def units(self) -> int | None:
         """How many steps a complete run marks; None where that is not known beforehand."""
         return None
+
+    def about_units(self) -> int | None:
+        """How many steps a run marks as a rule, for estimates only; `units` is held against the run."""
+        return self.units()
 
     def guessed_s(self, cores: int) -> float | None:
         """What it takes on bare metal with so many cores, roughly, for plans; None where nobody can know."""

@@ -72,6 +72,7 @@ class Command(Workload):
     """Run a command of yours. Where it is a PyTorch script, its steps are marked without a change to it."""
 
     short: ClassVar[str | None] = "argv"
+    rehearsed: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Json]] = {"argv": ("true",)}
 
     argv: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)]

@@ -216,6 +216,9 @@ class _UpTo:
     def records(self) -> list[Record]:
         return [record for record in self.store.records() if record.block <= self.block]
 
+    def rehearsals(self) -> list[Record]:
+        return self.store.rehearsals()
+
     def states(self) -> dict[str, State]:
         return self.store.states()
 

@@ -234,6 +234,7 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
     headline = _several if len(weighing.comparisons) > 1 else _one
     lines = [
         *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
+        *_never_ran(weighing, width, color),
         *headline(weighing, width, color),
         *_supporting(weighing.others, width),
         *_doubts(weighing, width),
@@ -241,7 +242,15 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
     return "\n".join(lines)
 
 
+def _never_ran(weighing: Weighing, width: int, color: bool) -> list[str]:
+    """A side that never ran comes before every figure: nothing was compared with it."""
+    lines = [line for each in weighing.never_ran for line in _hanging(safe_text(each), width)]
+    return _painted(lines, "1;31" if color else "")
+
+
 def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
+    if weighing.never_ran and all(each.effect is None for each in weighing.comparisons):
+        return []
     if not weighing.comparisons:
         return _hanging(f"nothing to compare yet: {counts_text(weighing.counts)}", width)
     comparison = weighing.comparisons[0]
