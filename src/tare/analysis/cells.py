@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from tare.analysis.labels import Labels, Words, make_labels, place, signature, text
+from tare.analysis.labels import LABEL, Labels, Words, make_labels, place, signature, text
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.records.model import Record
 from tare.records.trials import DEVICE, TYPE, grouped
+
+COMMAND = "workload.argv"
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> se
     Only there: a workload's data that goes with its model is a difference that a reader must see.
     """
     part, _, _ = by.rpartition(".")
+    if part == "workload" and any(COMMAND in record.settings for record in records):
+        return _said_by_others(records, by, names)
     if not part.startswith("control."):
         return set()
     beside = [name for name in names if name.rpartition(".")[0] == part]
@@ -90,6 +94,17 @@ def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> se
         others = tuple(each for each in kept if each != name)
         if others and _determines(records, (by, *others), name):
             kept.remove(name)
+            again.add(name)
+    return again
+
+
+def _said_by_others(records: Sequence[Record], by: str, names: Sequence[str]) -> set[str]:
+    """Of a command its line and its label, where the levels in it stand alone as well (`vary` of a study)."""
+    own = [name for name in names if name.startswith("workload.")]
+    again: set[str] = set()
+    for name in (COMMAND, LABEL, *own):
+        others = tuple(each for each in own if each not in (name, COMMAND, LABEL, *again))
+        if name in own and name not in again and _determines(records, (by, *others), name):
             again.add(name)
     return again
 

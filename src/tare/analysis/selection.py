@@ -20,7 +20,16 @@ from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
 from tare.base.units import parse_share
 from tare.records.model import Record, varied
-from tare.records.trials import TYPE, TrialRow, collected, counted_attempts, device_of, grouped, is_usable, sides_that_never_ran
+from tare.records.trials import (
+    TYPE,
+    TrialRow,
+    collected,
+    counted_attempts,
+    device_of,
+    grouped,
+    is_usable,
+    sides_that_never_ran,
+)
 
 DEFAULT_BY = "platform"
 DEFAULT_MARGIN = 0.05

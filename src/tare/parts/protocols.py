@@ -55,9 +55,18 @@ class Part(BaseModel):
         """
         return dict(fields)
 
+    @classmethod
+    def expanded(cls, fields: Mapping[str, Json]) -> list[dict[str, Json]]:
+        """The levels that these fields of a study stand for; raises `ValueError` where they stand for none."""
+        return [dict(fields)]
+
     def fields(self) -> dict[str, Json]:
-        """The fields as plain data, for records and ids; a secret is there as its hash alone."""
+        """The fields as plain data; a secret is there as its hash alone."""
         return self.masked(self.model_dump(mode="json"))
+
+    def settings(self) -> dict[str, Json]:
+        """The same for records and ids; a part may leave out what is not set, and add what its fields stand for."""
+        return self.fields()
 
 
 class Reading(NamedTuple):
@@ -329,6 +338,10 @@ class Workload(Part):
     def about_units(self) -> int | None:
         """How many steps a run marks as a rule, for estimates only; `units` is held against the run."""
         return self.units()
+
+    def bound_s(self) -> float | None:
+        """How long after its first step it ends itself, whatever is left to do; None where it does all of its work."""
+        return None
 
     def guessed_s(self, cores: int) -> float | None:
         """What it takes on bare metal with so many cores, roughly, for plans; None where nobody can know."""

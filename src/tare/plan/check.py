@@ -61,7 +61,9 @@ def check(
         trial_s=seconds,
         measured=trial_s is not None,
         disk_bytes=disk_bytes(study, zip(planned, seconds, strict=True)),
-        blocked=(*obstacles_of(cells, host, brought), *(() if ignore_managers else _managed(cells, host))),
+        blocked=tuple(
+            dict.fromkeys([*obstacles_of(cells, host, brought), *(() if ignore_managers else _managed(cells, host))])
+        ),
         unasked=tuple(_unasked(cells)),
         notes=tuple(_notes(study, cells)),
     )

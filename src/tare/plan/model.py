@@ -100,7 +100,7 @@ def _described(platforms: tuple[Platform, ...], workload: Workload) -> dict[str,
 
 
 def _flat(prefix: str, part: Part) -> dict[str, Any]:
-    return {f"{prefix}.{key}": value for key, value in part.fields().items()}
+    return {f"{prefix}.{key}": value for key, value in part.settings().items()}
 
 
 GUESSED_TRIAL_S = 15.0

@@ -59,6 +59,8 @@ def length_of(rehearsal: Trial, trial_s: float, run_s: float, metrics: dict[str,
     whole, short = rehearsal.rehearses.workload, rehearsal.cell.workload
     if whole == short:
         return Length(trial_s, run_s)
+    if (bound_s := whole.bound_s()) is not None:
+        return Length(trial_s + bound_s, run_s + bound_s)
     all_steps, some_steps, step_s = whole.about_units(), short.about_units(), metrics.get("step_s")
     if all_steps is None or some_steps is None or step_s is None:
         return None
