@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,7 @@ def command(store: Store, trial: str | None) -> Result:
     if trial is not None:
         return _one(store, store.find(trial))
     from tare.base.text import count_text
-    from tare.report.text.trials import records_table
+    from tare.report.text.trials import records_lines, records_table
 
     records, rehearsals = store.records(), store.rehearsals()
     states, damaged = store.states(), store.damaged()
@@ -42,7 +43,7 @@ def command(store: Store, trial: str | None) -> Result:
             say(f"{count_text(len(damaged), 'damaged trial')} left out; see `tare store check {store.path}`.")
         if rehearsals:
             say(f"{count_text(len(rehearsals), 'rehearsal')}, no data: {_rehearsed(rehearsals)}.")
-        return records_table(records, width())
+        return records_table(records, width()) if sys.stdout.isatty() else records_lines(records)
 
     return Result(data, text)
 

@@ -6,7 +6,7 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
@@ -95,6 +95,7 @@ class Outcome:
     interrupted: bool = False
     at_most_more: int = 0  # those that the stop rule may ask for after them
     skipped: int = 0  # those of a side that does not run
+    out_of_time: bool = False  # `repeat.within` ended it
 
 
 @contextmanager
@@ -130,16 +131,33 @@ Sampled: TypeAlias = Callable[[Sequence[Probe], Path, float], Sampling]
 
 def run_study(
     study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher, *, retry_failed: bool = False,
-    owned: Owned = owned_device, sampler: Sampled = Sampler,
+    owned: Owned = owned_device, sampler: Sampled = Sampler, verbose: bool = False,
 ) -> Outcome:  # fmt: skip
-    """Run what the store does not have yet, block by block, until the declared stop rule is met."""
+    """Run what the store does not have yet, block by block, until the declared stop rule is met.
+
+    `verbose`: the watcher hears every line that a trial prints, after the name of its platform.
+    """
     interruption = Interruption(watcher.note)
     with interruption.watching(), owned(host, watcher, str(store.root)) as (journal, scratch):
         for record in store.recover():
             watcher.note(f"trial {record.trial[:8]} was cut off in an earlier run; its series are kept as interrupted.")
-        bench = Bench(host, store, journal, scratch, period_s=study.period_s, sampler=sampler)
+        heard = _Echo(watcher.note) if verbose else None
+        bench = Bench(host, store, journal, scratch, period_s=study.period_s, sampler=sampler, heard=heard)
         done: Sequence[State] = ("ok", "suspect") if retry_failed else FINISHED
         return _Runner(study, bench, watcher, interruption, done).run(trials)
+
+
+class _Echo:
+    """What trials print, line by line as it comes, each after its platform."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._rest: dict[str, bytes] = defaultdict(bytes)
+
+    def __call__(self, trial: Trial, chunk: bytes) -> None:
+        *lines, self._rest[trial.id] = (self._rest[trial.id] + chunk).split(b"\n")
+        for line in lines:
+            self._say(f"{_platform(trial)} | {line.decode('utf-8', 'replace').rstrip()}")
 
 
 LAST_LINES = 6  # of what a failed workload printed
@@ -190,8 +208,10 @@ class _Runner:
             left = self._still_to_run(trials)[block] if self._skipped else blocks[block]
             if not left:
                 continue  # an earlier run did it, and asked the stop rule before
-            if why := self._stop_before(trials, block, len(left)):
+            if why := self._stop_before(trials, block):
                 return self._outcome(trials, why)
+            if why := self._out_of_time(block, len(left)):
+                return replace(self._outcome(trials, why), out_of_time=True)
             self._watcher.grown(len(left) if block >= self._study.repeat.min else 0)
             for trial in left:
                 if trial.side in self._skipped:
@@ -300,7 +320,7 @@ class _Runner:
         skipped = sum(trial.side in self._skipped for trial in trials)
         return Outcome(self._done, sure, why, interrupted, sum(map(len, blocks.values())) - sure, skipped)
 
-    def _stop_before(self, trials: list[Trial], block: int, count: int) -> str | None:
+    def _stop_before(self, trials: list[Trial], block: int) -> str | None:
         """The stop rule, as the study declared it before the run: only whole blocks, only past the floor."""
         if why := self._nothing_to_compare(trials):
             return why
@@ -309,9 +329,16 @@ class _Runner:
             return None
         if repeat.until is not None and is_enough(self._bench.store, until=repeat.until):
             return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
+        return None
+
+    def _out_of_time(self, block: int, count: int) -> str | None:
+        """Whether a further block, of so many trials, would end too late; the floor is run whatever it takes."""
+        repeat = self._study.repeat
+        if block < repeat.min or repeat.within_s is None:
+            return None
         spent_s = (self._bench.host.clock.now_ns() - self._start_ns) / 1e9
         per_trial_s = spent_s / max(self._done, 1)
-        if repeat.within_s is not None and spent_s + count * per_trial_s > repeat.within_s:
+        if spent_s + count * per_trial_s > repeat.within_s:
             return f"another block would not fit into the {repeat.within_s:.0f} s that the study allows"
         return None
 
