@@ -130,7 +130,7 @@ def resolve_factor(records: Iterable[Record], name: str) -> str:
 
 def baseline_level(records: Sequence[Record], label: Cells, against: Any) -> str:
     """The level that `against` names: by its label, settings or name, or with fields (`{docker: {cpus: 1}}`)."""
-    name, fields = _named(against)
+    name, fields = level_name(against)
     levels = {label.level(record): record for record in records}
     if name in levels:
         return name
@@ -153,14 +153,14 @@ def _means(level: str, name: str) -> bool:
         return False
 
 
-def _named(against: Any) -> tuple[str, Mapping[str, Any]]:
+def level_name(against: Any) -> tuple[str, Mapping[str, Any]]:
     """A level as a study writes it: the name that records have, and the fields that it fixes."""
     if isinstance(against, Mapping) and against:
         name, fields = next(iter(against.items()))
         return str(name), fields if isinstance(fields, Mapping) else {}
     if isinstance(against, list) and against:
         stack = against[0] if isinstance(against[0], list) else against
-        return "+".join(_named(platform)[0] for platform in stack), {}
+        return "+".join(level_name(platform)[0] for platform in stack), {}
     return text(against), {}
 
 
