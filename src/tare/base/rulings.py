@@ -148,6 +148,7 @@ CODES: dict[str, str] = {
     "needs.gpu": "a GPU that can be used",
     "needs.file": "a file or folder that is not there",
     "needs.data": "a data set: its folder is not there, or holds something else",
+    "needs.space": "room on a disk, in memory or in /dev/shm",
     "needs.value": "another value: this one cannot be set here",
     "needs.backend": "an inference back end that works here",
     "needs.reboot": "a reboot",

@@ -47,7 +47,7 @@ def run_into(
     """Plan, check, then run into the store at `folder`, which is made if it is not there."""
     from tare.base.host import LocalHost
     from tare.fleet.local import run_study
-    from tare.plan.check import check, possible
+    from tare.plan.check import check, possible, room_obstacles
     from tare.plan.matrix import trials
     from tare.report.progress import progress_on
     from tare.trial.conditions import LEAST_S, advice, glance
@@ -57,8 +57,8 @@ def run_into(
     study, its_cells = possible(study, host)
     planned = trials(study, its_cells)
     checked = check(study, its_cells, host, ignore_managers=ignore_managers)
-    if checked.blocked:
-        raise ObstacleError("this device cannot run the study, and nothing was run:", checked.blocked)
+    if blocked := [*checked.blocked, *room_obstacles(host, folder, checked.disk_bytes)]:
+        raise ObstacleError("this device cannot run the study, and nothing was run:", blocked)
     refuse_without_power(study)
     tell_scale(study, checked)
     with new_store_goes_if_refused(folder), open_store(study, text, folder) as store:

@@ -67,7 +67,11 @@ def safe(text: str) -> str:
 
 def as_markdown(page: Page) -> str:
     """The first screen, then what each figure says with its numbers, then where it all comes from."""
-    blocks = [f"# {safe(page.question)}", f"{safe(page.counts)}. {safe(page.coverage)}".strip()]
+    blocks = [
+        f"# {safe(page.title)}",
+        *([safe(page.question)] if page.title != page.question else []),
+        f"{safe(page.counts)}. {safe(page.coverage)}".strip(),
+    ]
     blocks += [f"**{safe(a.level)}: {safe(a.phrase)}**{safe(a.doubts)}. {safe(a.sentence)}" for a in page.answers]
     blocks += _section("What taints this", page.taints)
     headers = ("level", "median", "effect", "interval", "verdict", "n")

@@ -54,7 +54,7 @@ def test_settings_that_only_follow_another_are_not_repeated():
 def test_values_that_are_lists_can_be_told_apart():
     made = [record("bare", settings={"workload.argv": argv}) for argv in (["./a"], ["./a", "b"], ["./a+b"])]
 
-    assert labels(made, "workload.argv") == ["a", "a b", "a+b"]
+    assert labels(made, "workload.argv") == ["a", "a, b", "a+b"]
 
 
 def test_a_list_of_names_is_read_as_a_person_would_write_it():
