@@ -147,7 +147,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return repr(value)
+        return repr(value if isinstance(value, int) else float(value))  # numpy's write their own name
     text = _text(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
 

@@ -62,13 +62,14 @@ def test_the_first_listed_level_is_the_baseline_and_levels_can_be_named():
     ],
 )
 def test_what_is_wrong_is_said(command, words):
-    with pytest.raises(StudyError, match=".") as caught:
+    with pytest.raises(StudyError) as caught:
         study(command)
     assert words in str(caught.value)
 
 
 def test_a_mistake_is_said_once_and_with_its_line():
-    text = "study: s\nplatform: bare\nworkload:\n  command:\n    argv: [a, '{n}']\n    vary: {n: [1, 2]}\n    steps: none\n"
+    text = "study: s\nplatform: bare\nworkload:\n  command:\n    argv: [a, '{n}']\n    vary: {n: [1, 2]}\n"
+    text += "    steps: none\n"
     with pytest.raises(StudyError) as caught:
         loads(text, "mine.yaml")
     assert str(caught.value).count("command.steps") == 1
