@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -229,11 +230,16 @@ class Study(BaseModel):
 
     @property
     def rehearses(self) -> bool:
-        """Whether each side runs once before the blocks: as the study says, else where a program is the user's own."""
+        """Whether each side runs once before the blocks: as the study says, else where a program is the user's own.
+
+        A study of a single side has no other to interleave it with: its first trial says as much.
+        """
         if self.rehearse is not None:
             return self.rehearse
+        stacks = sum(math.prod(choice.count() for choice in stack) for stack in self.platforms)
+        sides = stacks * sum(choice.count() for choice in self.workloads)
         parts = (choice.part for choice in self.workloads)
-        return any(issubclass(part, Workload) and part.rehearsed for part in parts)
+        return sides > 1 and any(issubclass(part, Workload) and part.rehearsed for part in parts)
 
     @property
     def sets_limit(self) -> bool:
