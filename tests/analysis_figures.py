@@ -67,6 +67,9 @@ class FakeStore:
     def records(self) -> list[Record]:
         return list(self.held)
 
+    def rehearsals(self) -> list[Record]:
+        return []
+
     def states(self) -> dict[str, State]:
         states: dict[str, State] = {f"planned-{number}": "planned" for number in range(self.planned)}
         return states | {each.trial: each.state for each in self.held}

@@ -19,6 +19,7 @@ platform: [bare, {platform}]
 workload: {{command: [sh, -c, "sleep 1.125"]}}
 repeat: 2
 aa: false
+rehearse: false
 """
 
 

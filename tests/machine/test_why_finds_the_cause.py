@@ -44,6 +44,7 @@ def taken_apart(folder: Path, stages: list[dict[str, Any]], *work: str, attach: 
         "workload": {"command": {"argv": [sys.executable, str(WORK), *work], "attach": attach, "malloc": "fixed"}},
         "repeat": 6,
         "aa": False,
+        "rehearse": False,
     }
     (folder / "study.yaml").write_text(json.dumps(study))
     done = tare("run", "study.yaml", "-o", "store", cwd=folder)
@@ -179,6 +180,7 @@ def compared(folder: Path, text: str, blocks: int, **planted: bool) -> str:
         "workload": {"command": [sys.executable, str(script)]},
         "repeat": blocks,
         "aa": False,
+        "rehearse": False,
     }
     (folder / "study.yaml").write_text(json.dumps(study))
     done = tare("run", "study.yaml", "-o", "store", cwd=folder)

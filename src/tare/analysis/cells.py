@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from tare.analysis.labels import Labels, Words, make_labels, place, signature, text
+from tare.analysis.labels import LABEL, Labels, Words, make_labels, place, signature, text
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.records.model import Record
 from tare.records.trials import DEVICE, TYPE, grouped
+
+COMMAND = "workload.argv"
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> se
     Only there: a workload's data that goes with its model is a difference that a reader must see.
     """
     part, _, _ = by.rpartition(".")
+    if part == "workload" and any(COMMAND in record.settings for record in records):
+        return _said_by_others(records, by, names)
     if not part.startswith("control."):
         return set()
     beside = [name for name in names if name.rpartition(".")[0] == part]
@@ -90,6 +94,17 @@ def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> se
         others = tuple(each for each in kept if each != name)
         if others and _determines(records, (by, *others), name):
             kept.remove(name)
+            again.add(name)
+    return again
+
+
+def _said_by_others(records: Sequence[Record], by: str, names: Sequence[str]) -> set[str]:
+    """Of a command its line and its label, where the levels in it stand alone as well (`vary` of a study)."""
+    own = [name for name in names if name.startswith("workload.")]
+    again: set[str] = set()
+    for name in (COMMAND, LABEL, *own):
+        others = tuple(each for each in own if each not in (name, COMMAND, LABEL, *again))
+        if name in own and name not in again and _determines(records, (by, *others), name):
             again.add(name)
     return again
 
@@ -115,7 +130,7 @@ def resolve_factor(records: Iterable[Record], name: str) -> str:
 
 def baseline_level(records: Sequence[Record], label: Cells, against: Any) -> str:
     """The level that `against` names: by its label, settings or name, or with fields (`{docker: {cpus: 1}}`)."""
-    name, fields = _named(against)
+    name, fields = level_name(against)
     levels = {label.level(record): record for record in records}
     if name in levels:
         return name
@@ -138,14 +153,14 @@ def _means(level: str, name: str) -> bool:
         return False
 
 
-def _named(against: Any) -> tuple[str, Mapping[str, Any]]:
+def level_name(against: Any) -> tuple[str, Mapping[str, Any]]:
     """A level as a study writes it: the name that records have, and the fields that it fixes."""
     if isinstance(against, Mapping) and against:
         name, fields = next(iter(against.items()))
         return str(name), fields if isinstance(fields, Mapping) else {}
     if isinstance(against, list) and against:
         stack = against[0] if isinstance(against[0], list) else against
-        return "+".join(_named(platform)[0] for platform in stack), {}
+        return "+".join(level_name(platform)[0] for platform in stack), {}
     return text(against), {}
 
 

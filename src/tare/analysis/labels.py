@@ -6,7 +6,6 @@ The order is platform, workload, other settings. No two different sets of settin
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
+from tare.base.text import option_words, script_and_options
 from tare.records.trials import grouped
 from tare_inside import named
 
@@ -25,7 +25,7 @@ _SHORT_TITLES = {"MobileNetV3-large": "MobileNetV3-L"}
 _KINDS = {"torch_train": "training", "torch_infer": "inference", "loadgen": "under LoadGen"}
 _WORKLOADS = {"idle": "idle device", "null": "empty workload"}
 _IDENTITY = ("workload", "workload.model", "workload.name", "workload.application", "workload.argv")
-_INTERPRETERS = re.compile(r"^(python[\d.]*|bash|sh|dash|env|torchrun|uv|run|nice|time|-[mu])$")
+LABEL = "workload.label"  # what the user calls a command
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 # By the name of a setting: how its value reads. `{}` is the value; with two forms, of one and of several.
@@ -125,17 +125,21 @@ class Namer:
 
     def words(self, settings: Settings) -> Words:
         has_title = any(name in _IDENTITY and name in settings for name in self._names)
-        title = self._title(settings) if has_title else ""
+        title, options = self._title(settings) if has_title else ("", ())
         told = set(_IDENTITY if title else ()) | {"platform"}
+        if LABEL in settings and any(name.startswith("workload.") for name in self._names):
+            title, options = text(settings[LABEL]), ()
+            told |= {name for name in self._names if name.startswith("workload.")}
         others = sorted((name for name in self._names if name in settings and name not in told), key=place)
         texts = [self._setting(name, settings[name]) for name in others]
         return Words(
             text(settings["platform"]) if "platform" in self._names and "platform" in settings else "",
             title,
-            tuple(self._texts.get((name, one), one) for name, one in zip(others, texts, strict=True)),
+            (*options, *(self._texts.get((name, one), one) for name, one in zip(others, texts, strict=True))),
         )
 
-    def _title(self, settings: Settings) -> str:
+    def _title(self, settings: Settings) -> tuple[str, tuple[str, ...]]:
+        """What the workload is called, and the options of a command that tell it from others."""
         if _is_command(settings.get("workload.argv")):
             return self._commands[tuple(settings["workload.argv"])]
         part = text(settings.get("workload", ""))
@@ -149,8 +153,8 @@ class Namer:
             subject = ""
         kind = _KINDS.get(part, "")
         if subject:
-            return f"{subject} {kind}".rstrip()
-        return _WORKLOADS.get(part) or kind or part.replace("_", " ")
+            return f"{subject} {kind}".rstrip(), ()
+        return _WORKLOADS.get(part) or kind or part.replace("_", " "), ()
 
     def _setting(self, name: str, value: Any) -> str:
         if name in self._shared:
@@ -242,31 +246,19 @@ def _is_command(argv: Any) -> bool:
     return isinstance(argv, list | tuple) and bool(argv) and all(isinstance(word, str) for word in argv)
 
 
-def _command_names(argvs: Iterable[Sequence[str]]) -> dict[tuple[str, ...], str]:
-    """Command -> its script's name and the options that not all of them have: `train.py --lr 0.1`."""
+def _command_names(argvs: Iterable[Sequence[str]]) -> dict[tuple[str, ...], tuple[str, tuple[str, ...]]]:
+    """Command -> its script's name, and in words the options that not all of them have: `main.py`, `batch-size 16`."""
     commands = list(dict.fromkeys(tuple(argv) for argv in argvs))
-    split = {argv: _script_and_options(argv) for argv in commands}
-    common = set.intersection(*(set(options) for _, options in split.values())) if len(commands) > 1 else set()
+    split = {argv: script_and_options(argv) for argv in commands}
+    common = set.intersection(*(set(options) for _, options in split.values())) if commands else set()
     names = {
-        argv: " ".join([PurePosixPath(script).name or script, *(each for each in options if each not in common)])
+        argv: (script, tuple(shortened([option_words(each) for each in options if each not in common], LONGEST // 2)))
         for argv, (script, options) in split.items()
     }
     times = Counter(names.values())
-    told = [name if times[name] == 1 else " ".join(argv) for argv, name in names.items()]
-    return dict(zip(names, shortened(told, LONGEST), strict=True))
-
-
-def _script_and_options(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """The first word that is no interpreter, and the rest, an option together with its value."""
-    at = next((n for n, word in enumerate(argv) if not _INTERPRETERS.match(PurePosixPath(word).name)), 0)
-    options: list[str] = []
-    for word in argv[at + 1 :]:
-        takes_value = bool(options) and options[-1].startswith("-") and not {" ", "="} & set(options[-1])
-        if takes_value and not word.startswith("-"):
-            options[-1] += f" {word}"
-        else:
-            options.append(word)
-    return argv[at], options
+    whole = {argv: " ".join(argv) for argv, name in names.items() if times[name] > 1}
+    short = dict(zip(whole, shortened(list(whole.values()), LONGEST), strict=True))
+    return {argv: (short[argv], ()) if argv in short else name for argv, name in names.items()}
 
 
 # Texts

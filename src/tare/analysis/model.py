@@ -115,6 +115,7 @@ class Weighing:
     left_out: tuple[FlaggedTrial, ...] = ()
     outliers: tuple[FlaggedTrial, ...] = ()  # marked, and included
     notes: tuple[str, ...] = ()  # malloc lottery, stop rule and whether it was met, missing cells
+    never_ran: tuple[Ruling, ...] = ()  # sides of which no trial came to its end: the first thing to say
     counts: Mapping[str, int] = field(default_factory=dict)  # {"planned": 24, "ok": 22, "invalid": 2}
     measurements: tuple[Measurement, ...] = ()  # headline metric, for figures
     medians: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)  # level -> metric -> median

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from tare.analysis.cells import Cells, baseline_level, cells, resolve_factor
+from tare.analysis.cells import Cells, baseline_level, cells, level_name, resolve_factor
 from tare.analysis.compare import Contest, contests, pick_baseline
-from tare.analysis.labels import text
+from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA
 from tare.analysis.sentences import stands_out
@@ -18,9 +18,19 @@ from tare.analysis.statistics import ALPHA, median_estimate, outliers
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
+from tare.base.text import natural_key
 from tare.base.units import parse_share
-from tare.records.model import Record
-from tare.records.trials import TYPE, TrialRow, collected, counted_attempts, device_of, grouped, is_usable
+from tare.records.model import Record, varied
+from tare.records.trials import (
+    TYPE,
+    TrialRow,
+    collected,
+    counted_attempts,
+    device_of,
+    grouped,
+    is_usable,
+    sides_that_never_ran,
+)
 
 DEFAULT_BY = "platform"
 DEFAULT_MARGIN = 0.05
@@ -40,6 +50,7 @@ class Request:
     least_blocks: int | None
     most_blocks: int | None
     declared: bool  # whether factor and baseline are those that the stop rule looked at
+    listed: tuple[str, ...] = ()  # the levels of the factor in the order of the study file
 
     @property
     def alpha(self) -> float:
@@ -74,7 +85,25 @@ def request(
         least_blocks=repeat.get("min"),
         most_blocks=repeat.get("max"),
         declared=factor == its_factor and against in (None, text(its_against)),
+        listed=tuple(listed_levels(study, factor)),
     )
+
+
+def listed_levels(study: Mapping[str, Any], by: str) -> list[str]:
+    """The levels of a factor as the study file lists them; empty where it does not say."""
+    kind, _, field_name = by.partition(".")
+    if by in ("platform", "workload"):
+        return [level_name(level)[0] for level in _list(study.get(by))]
+    bodies = [level_name(level)[1] for level in _list(study.get(kind))] if kind in ("platform", "workload") else []
+    if kind == "control":
+        control, _, field_name = field_name.partition(".")
+        bodies = [body for body in _list(_mapping(study.get(kind)).get(control)) if isinstance(body, Mapping)]
+    found = [body.get(field_name, _mapping(body.get("vary")).get(field_name)) for body in bodies]
+    return list(dict.fromkeys(text(level) for each in found if each is not None for level in _list(each)))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _factor(records: Sequence[Record], name: str) -> str:
@@ -132,8 +161,8 @@ class Selection:
 
     @property
     def levels(self) -> list[str]:
-        """Of every attempt, usable or not."""
-        return levels_of(self.attempts, self.label)
+        """Of every attempt, usable or not; numbers in their order, others as the study lists them."""
+        return ordered_levels(self.attempts, self.label, self.request.listed)
 
     def by_label(self) -> dict[str, list[Record]]:
         return grouped(self.used, self.label.label)
@@ -153,7 +182,10 @@ class Selection:
         metric, used = metric or self.metric, self.used if used is None else used
         here = grouped(used, self.label.surroundings)
         family: list[Contest] = []
-        for around, attempts in grouped(self.attempts, self.label.surroundings).items():
+        places = {level: place for place, level in enumerate(self.levels)}
+        surroundings = grouped(self.attempts, self.label.surroundings)
+        for around in sorted(surroundings, key=natural_key):
+            attempts = sorted(surroundings[around], key=lambda record: places[self.label.level(record)])
             figures = measurements(here.get(around, []), self.label, metric)
             notes: tuple[Ruling, ...] = ()
             if self.label.by == TYPE:  # the devices are the sample: their trials are not pooled (faults.md I8)
@@ -199,7 +231,8 @@ def _baseline(records: Sequence[Record], label: Cells, request: Request) -> str 
     """The level to compare against, or None where there is nothing to compare yet."""
     levels = levels_of(records, label)
     if request.against is None:
-        return pick_baseline(levels, None) if len(levels) > 1 else None
+        first_listed = ordered_levels(records, label, request.listed, numbers=False)
+        return pick_baseline(first_listed, None) if len(levels) > 1 else None
     base = baseline_level(records, label, request.against)
     if request.named and base not in levels and levels:
         raise StudyError(unknown_name("level", base, levels))
@@ -212,11 +245,43 @@ def levels_of(records: Iterable[Record], label: Cells) -> list[str]:
     return list(dict.fromkeys(map(label.level, records)))
 
 
+def ordered_levels(
+    records: Iterable[Record], label: Cells, listed: Sequence[str], *, numbers: bool = True
+) -> list[str]:
+    """The levels in the order of the study file, those that it does not list by their names; `numbers`: as numbers."""
+    values = {label.level(record): text(record.settings[label.by]) for record in records}
+    if numbers and all(_is_number(value) for value in values.values()):
+        return sorted(values, key=lambda level: (float(values[level]), natural_key(level)))
+    places = {value: place for place, value in enumerate(listed)}
+    if not places:
+        return list(values)
+    return sorted(values, key=lambda level: (places.get(values[level], len(places)), natural_key(level)))
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except ValueError:
+        return False
+
+
 def level_against(records: Sequence[Record], label: Cells, against: Any) -> str:
     """The level to compare against, of records that have several: the one asked for, else the usual one."""
     return (
         pick_baseline(levels_of(records, label), None) if against is None else baseline_level(records, label, against)
     )
+
+
+def never_ran(records: Sequence[Record], rehearsals: Sequence[Record]) -> Iterator[Ruling]:
+    """The sides that were tried and never came to their end; the subject is the side, the sentence says why."""
+    failed = sides_that_never_ran(records, rehearsals)
+    several = [record.settings for record in (*rehearsals, *records)]
+    names = [name for name in varied(several) if name.partition(".")[0] in ("platform", "workload")] if failed else []
+    called = make_labels(several, names)
+    for record in failed:
+        side = str(called.words(record.settings))
+        why = " ".join(map(str, record.reasons)) or f"it ended as {record.state}."
+        yield Ruling("side.never-ran", "failed", side, f"{side} never ran: {why}")
 
 
 # Whether a trial has the figure

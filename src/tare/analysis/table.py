@@ -17,6 +17,7 @@ from typing import Any
 from tare.analysis.estimators import check_span
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
+from tare.records.model import Record, State
 from tare.records.trials import TrialRow
 
 _FIELD_BYTES = 10_000_000  # one cell of a table: more is not a table
@@ -193,3 +194,70 @@ READERS: Mapping[str, Callable[[Path], dict[str, list[str | None]]]] = {
     ".jsonl": _read_json_lines,
     ".ndjson": _read_json_lines,
 }
+
+
+# tare's own export
+
+_OWN = ("trial", "attempt", "block", "position", "twin", "state", "traced")
+_SETTING, _METRIC, _DESIGN = "setting.", "metric.", "design"
+
+
+@dataclass(frozen=True)
+class ExportedTrials:
+    """What `tare report --format csv` wrote of a store: enough of it to be weighed as the store itself is."""
+
+    study: Mapping[str, Any]
+    kept: Sequence[Record]
+
+    def records(self) -> list[Record]:
+        return list(self.kept)
+
+    def rehearsals(self) -> list[Record]:
+        return []
+
+    def states(self) -> dict[str, State]:
+        return {record.trial: record.state for record in self.kept}
+
+
+def exported_trials(path: Path | str) -> ExportedTrials | None:
+    """The trials of a store, out of a table that tare wrote; None where the table is another's."""
+    table = read_table(path)
+    if not set(_OWN) <= set(table.columns):
+        return None
+    cells = [dict(zip(table.columns, row, strict=True)) for row in zip(*table.columns.values(), strict=True)]
+    design = next((cell for row in cells if (cell := row.get(_DESIGN))), None)
+    try:
+        records = [_exported(row) for row in cells if any(row.values())]
+        return ExportedTrials(json.loads(design) if design else {}, records)
+    except (ValueError, TypeError) as error:
+        raise StudyError(f"{path}: this table of trials was changed since tare wrote it: {error}.") from None
+
+
+def _exported(row: Mapping[str, str | None]) -> Record:
+    figures = {
+        name.removeprefix(_METRIC): float(cell) for name, cell in row.items() if name.startswith(_METRIC) and cell
+    }
+    settings = {
+        name.removeprefix(_SETTING): _setting(cell)
+        for name, cell in row.items()
+        if name.startswith(_SETTING) and cell is not None
+    }
+    numbers = {name: int(float(row[name] or 0)) for name in ("attempt", "block", "position", "twin")}
+    return Record.from_json(
+        {
+            "trial": row["trial"], "study": row.get("study") or "", **numbers, "settings": settings,
+            "state": row["state"], "reasons": [row["reasons"]] if row.get("reasons") else [],
+            "metrics": figures, "started_utc": row.get("started_utc") or "",
+            "facts": {"traced": {}} if str(row["traced"]).lower() == "true" else {},
+        }
+    )  # fmt: skip
+
+
+def _setting(cell: str) -> Any:
+    """As it was before it became text; a quote that keeps a spreadsheet from running it goes."""
+    if cell.startswith("'") and cell[1:2] in "=+-@":
+        return cell[1:]
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell

@@ -26,6 +26,7 @@ from tare.analysis.selection import (
     level_phases,
     marked_outliers,
     measurements,
+    never_ran,
     pick_metric,
     request,
     select,
@@ -35,6 +36,7 @@ from tare.analysis.statistics import FLOOR, median_estimate
 from tare.analysis.table import rows_to_compare
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
+from tare.base.text import script_and_options
 from tare.records.model import Record, State
 from tare.records.trials import TYPE
 
@@ -166,6 +168,9 @@ def workload(records: Sequence[Record], by: str = "") -> str:
     names = {text(record.settings.get("workload", "")) for record in records}
     if len(names) != 1:
         return ""
+    lines = [record.settings.get("workload.argv") for record in records]
+    if all(isinstance(line, list) and line for line in lines):
+        return ", ".join(dict.fromkeys(script_and_options(line)[0] for line in lines if line))
     details = [_detail(name, records) for name in ("model", "batch", "argv") if f"workload.{name}" != by]
     return " ".join([names.pop(), *(f"({known})" for known in [", ".join(filter(None, details))] if known)])
 
@@ -189,6 +194,7 @@ class RecordSource(Protocol):
     def study(self) -> Mapping[str, Any]: ...
 
     def records(self) -> list[Record]: ...
+    def rehearsals(self) -> list[Record]: ...
     def states(self) -> dict[str, State]: ...
 
 
@@ -234,6 +240,7 @@ def weigh(
             *stop_note,
             *_not_measured(store.study),
         ),
+        never_ran=tuple(never_ran(records, store.rehearsals())),
         counts=_counts(store.states(), met),
         measurements=tuple(values),
         medians=level_medians(used, selected.label),

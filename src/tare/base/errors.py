@@ -35,8 +35,8 @@ class TareError(Exception):
     code = "trial.error"  # of the ruling, where it ends a trial
 
     def ruling(self) -> Ruling:
-        """Why a trial failed that met this error."""
-        return Ruling(self.code, "failed", "", str(self))
+        """Why a trial failed that met this error; a message of several lines becomes one sentence."""
+        return Ruling(self.code, "failed", "", " ".join(str(self).split()))
 
 
 class StudyError(TareError):

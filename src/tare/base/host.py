@@ -13,11 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Any, Protocol, TypeAlias, runtime_checkable
 
 from tare.base.errors import TareError
 
@@ -42,6 +43,9 @@ class MonotonicClock:
 
 
 _LINGER_S = 2.0  # how long the output of something that has ended is waited for
+Heard: TypeAlias = Callable[[bytes], None]
+LISTENER: ContextVar[Heard | None] = ContextVar("LISTENER", default=None)
+"""Who hears what a job prints while it runs; whoever starts a process takes it over from the thread that spawns."""
 OUTPUT_LIMIT_BYTES = 1 << 20  # a workload that prints gigabytes must not fill the disk or our memory
 
 
@@ -243,6 +247,7 @@ class _Tap:
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self.truncated = False
+        self._heard = LISTENER.get()
         self._pipe = pipe
         self._kept = bytearray()
         self._thread = threading.Thread(target=self._drain, daemon=True)
@@ -254,6 +259,8 @@ class _Tap:
                 room = OUTPUT_LIMIT_BYTES - len(self._kept)
                 self._kept += chunk[:room]
                 self.truncated |= len(chunk) > room
+                if self._heard is not None:
+                    self._heard(chunk)
 
     def text(self) -> str:
         # A daemon that the job left behind may hold the pipe open; it must not hold us.

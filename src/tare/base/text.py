@@ -235,3 +235,49 @@ def _written_out(sign: str) -> str:
     if code <= 0xFF:
         return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(sign, f"\\x{code:02x}")
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+# Commands
+
+_INTERPRETERS = re.compile(r"(python[\d.]*|bash|sh|dash|env|torchrun|accelerate|launch|uv|run|nice|time|-[mu])")
+_SCRIPT = re.compile(r".+\.(py|sh|pl|rb|js|lua|R|jl)")
+
+
+def script_and_options(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """The script of a command line by its file's name, and what follows, an option together with its value.
+
+    `main.py` and `["--batch-size 16"]` of `python3 -u src/main.py --batch-size=16`. Code after `-c` is no name.
+    """
+    if "-c" in argv[1:3] and _INTERPRETERS.fullmatch(_file_name(argv[0])):
+        return f"{_file_name(argv[0])} -c", list(argv[3:])
+    named = [at for at, word in enumerate(argv) if _SCRIPT.fullmatch(word)]
+    named += [
+        at for at, word in enumerate(argv) if not word.startswith("-") and not _INTERPRETERS.fullmatch(_file_name(word))
+    ]
+    at = named[0] if named else 0
+    options: list[str] = []
+    for word in argv[at + 1 :]:
+        takes_value = bool(options) and options[-1].startswith("-") and " " not in options[-1]
+        if takes_value and not re.match(r"-+[A-Za-z]", word):
+            options[-1] += f" {word}"
+        else:
+            options.append(word.replace("=", " ", 1) if word.startswith("-") else word)
+    return _file_name(argv[at]), options
+
+
+def option_words(option: str) -> str:
+    """An option as people say it: `batch-size 16` for `--batch-size 16`; of a path its last name."""
+    name, _, value = option.partition(" ")
+    if not name.startswith("-"):
+        return _file_name(option)
+    return f"{name.lstrip('-')} {_file_name(value)}".strip()
+
+
+def _file_name(word: str) -> str:
+    return word.rstrip("/").rpartition("/")[2] or word
+
+
+def natural_key(text: str) -> tuple[tuple[int, float, str], ...]:
+    """To sort by: numbers in a text count as numbers, so that `batch 8` comes before `batch 16`."""
+    pieces = re.split(r"(\d+(?:\.\d+)?)", text)
+    return tuple((0, float(piece), "") if number % 2 else (1, 0.0, piece) for number, piece in enumerate(pieces))

@@ -25,7 +25,8 @@ def command(source: Path, block: str | None, fail_over: float | None, **asked: A
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
     The source is a store (a folder or a pack), or any table with one row per trial: CSV, TSV, Parquet or JSON lines.
-    Of a table, --metric names the column to compare; more is slower.
+    Of a table, --metric names the column to compare; more is slower. A table that `tare report --format csv` (or
+    parquet) wrote is judged as the store that it came from.
 
     tare compare out/weigh-1 --by platform --fail-over 5%
 
@@ -50,8 +51,13 @@ def command(source: Path, block: str | None, fail_over: float | None, **asked: A
 def _of_table(
     source: Path, block: str | None, by: str | None, against: str | None, margin: float | None, metric: str | None
 ) -> Weighing:
-    from tare.analysis.weighing import weigh_table
+    from tare.analysis.table import exported_trials
+    from tare.analysis.weighing import weigh, weigh_table
 
+    if (exported := exported_trials(source)) is not None and block is None:
+        # What tare wrote itself says how it is judged; columns may be named as in the table or as in the store.
+        by, metric = by and by.removeprefix("setting."), metric and metric.removeprefix("metric.")
+        return weigh(exported, by=by, against=against, margin=margin, metric=metric)
     if metric is None:
         raise StudyError(f"{source}: --metric COLUMN names the column to compare.")
     return weigh_table(source, by=by or "platform", value=metric, block=block, against=against, margin=margin)

@@ -120,7 +120,7 @@ def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any]) -> N
     elif kind == "csv":
         from tare.report.export import as_csv
 
-        written(output, as_csv(store.records()).encode())
+        written(output, as_csv(store.records(), store.study).encode())
     else:
         written(output, _text(store, weighed(store, **asked), kind).encode())
 
@@ -187,7 +187,7 @@ def _write_parquet(store: Store, output: Path) -> None:
         raise StoreError("a Parquet file cannot go to stdout; name it with -o.")
     part = output.with_name(output.name + ".part")
     try:
-        write_parquet(store.records(), part)
+        write_parquet(store.records(), part, store.study)
         part.replace(output)
     except OSError as error:
         part.unlink(missing_ok=True)

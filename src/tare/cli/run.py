@@ -37,11 +37,12 @@ from tare.cli.study_runs import finish, run_into, study_text
 @click.option(
     "--ignore-managers", is_flag=True, help="Run although something else (TuneD, jtop ...) manages the same settings."
 )
+@click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
 @fleet_options
 @json_option
 def command(
     study: Path, output: Path | None, scale: str | None, python: str | None, accept_changes: bool, retry_failed: bool,
-    trust: bool, ignore_managers: bool, as_json: bool, **fleet: Any,
+    trust: bool, ignore_managers: bool, verbose: bool, as_json: bool, **fleet: Any,
 ) -> None:  # fmt: skip
     """Run or resume STUDY, a file or a built-in name: a second run continues where the first one stopped.
 
@@ -53,6 +54,7 @@ def command(
     """
     over = over_devices(fleet, trust)
     need(over is None or python is None, "--python is for this device: for others set `python` in the inventory.")
+    need(over is None or not verbose, "--verbose is for this device: what trials on others print is in the store.")
     loaded = load_study(study, trust, scale, python)
     folder = output or folder_of(loaded)
     # With an interpreter from the command line the file is not what is run: the study itself says which it was.
@@ -64,5 +66,5 @@ def command(
         return
     loaded = with_interpreter(loaded, None if python else known_interpreter(loaded, folder))
     with needs_of_study(loaded):
-        outcome = run_into(loaded, text, folder, accept_changes, retry_failed, ignore_managers)
+        outcome = run_into(loaded, text, folder, accept_changes, retry_failed, ignore_managers, verbose)
     finish(folder, outcome, as_json, f"tare run {study}{words} -o {folder}", retried=retry_failed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,24 +25,34 @@ def command(store: Store, trial: str | None) -> Result:
     if trial is not None:
         return _one(store, store.find(trial))
     from tare.base.text import count_text
-    from tare.report.text.trials import records_table
+    from tare.report.text.trials import records_lines, records_table
 
-    records = store.records()
+    records, rehearsals = store.records(), store.rehearsals()
     states, damaged = store.states(), store.damaged()
     waiting = sum(state in ("planned", "running") for trial, state in states.items() if trial not in damaged)
 
     def data() -> dict[str, Any]:
         counts = {"waiting": waiting, "damaged": len(damaged)}
-        return {"store": str(store.path), "trials": [record.as_json() for record in records], **counts}
+        tried = {"rehearsals": [record.as_json() for record in rehearsals]} if rehearsals else {}
+        return {"store": str(store.path), "trials": [record.as_json() for record in records], **tried, **counts}
 
     def text() -> str:
         if waiting:
             say(f"{count_text(waiting, 'planned trial')} not run.")
         if damaged:
             say(f"{count_text(len(damaged), 'damaged trial')} left out; see `tare store check {store.path}`.")
-        return records_table(records, width())
+        if rehearsals:
+            say(f"{count_text(len(rehearsals), 'rehearsal')}, no data: {_rehearsed(rehearsals)}.")
+        return records_table(records, width()) if sys.stdout.isatty() else records_lines(records)
 
     return Result(data, text)
+
+
+def _rehearsed(rehearsals: list[Record]) -> str:
+    """`r1c2d3e4 bare ok, r9f8e7d6 docker failed`: each by its id, which `tare show STORE ID` takes."""
+    from tare.report.text.trials import SHORT_ID
+
+    return ", ".join(f"{each.trial[:SHORT_ID]} {each.settings.get('platform')} {each.state}" for each in rehearsals)
 
 
 def _one(store: Store, record: Record) -> Result:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import ObstacleError
+from tare.base.errors import ObstacleError, TareError
 from tare.cli.changes import refuse_mixing, refuse_moved_images, refuse_silent_changes
 from tare.cli.needs import refuse_without_power
 from tare.cli.report import write_report
@@ -40,11 +42,12 @@ def run_into(
     accept_changes: bool = False,
     retry_failed: bool = False,
     ignore_managers: bool = False,
+    verbose: bool = False,
 ) -> Outcome:
     """Plan, check, then run into the store at `folder`, which is made if it is not there."""
     from tare.base.host import LocalHost
     from tare.fleet.local import run_study
-    from tare.plan.check import check, possible
+    from tare.plan.check import check, possible, room_obstacles
     from tare.plan.matrix import trials
     from tare.report.progress import progress_on
     from tare.trial.conditions import LEAST_S, advice, glance
@@ -54,11 +57,11 @@ def run_into(
     study, its_cells = possible(study, host)
     planned = trials(study, its_cells)
     checked = check(study, its_cells, host, ignore_managers=ignore_managers)
-    if checked.blocked:
-        raise ObstacleError("this device cannot run the study, and nothing was run:", checked.blocked)
+    if blocked := [*checked.blocked, *room_obstacles(host, folder, checked.disk_bytes)]:
+        raise ObstacleError("this device cannot run the study, and nothing was run:", blocked)
     refuse_without_power(study)
     tell_scale(study, checked)
-    with open_store(study, text, folder) as store:
+    with new_store_goes_if_refused(folder), open_store(study, text, folder) as store:
         refuse_silent_changes(store, study, planned, accept_changes)
         refuse_mixing(store, host, planned, accept_changes)
         refuse_moved_images(store, host, planned)
@@ -67,7 +70,27 @@ def run_into(
         time.sleep(max(0.0, LEAST_S - (time.monotonic() - began_s)))
         if busy := advice(before, glance()):
             say(busy)
-        return run_study(study, planned, store, host, progress_on(), retry_failed=retry_failed)
+        return run_study(study, planned, store, host, progress_on(), retry_failed=retry_failed, verbose=verbose)
+
+
+@contextmanager
+def new_store_goes_if_refused(folder: Path) -> Iterator[None]:
+    """A store that was made for a run which was refused before its first trial goes again: it would block the next."""
+    from tare.records.store import Store
+
+    is_new = not folder.exists() or not any(folder.iterdir())
+    there = folder.exists()
+    try:
+        yield
+    except TareError:
+        if is_new and (folder / "store.json").exists():
+            with Store.open(folder) as store:
+                is_empty = not (store.records() or store.rehearsals() or store.spooled())
+            if is_empty:
+                shutil.rmtree(folder)
+                if there:
+                    folder.mkdir()
+        raise
 
 
 def tell_scale(study: Study, checked: Check) -> None:
@@ -134,6 +157,9 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
         going_on = f"{again} --retry-failed" if retried else again
         say(f"{left_text(outcome)}; `{going_on}` resumes. The device is as it was found.")
         raise SystemExit(130)
+    if weighing.never_ran:
+        say(f"See `tare show {folder}`; `{again} --retry-failed` tries again what never ran.")
+        raise SystemExit(1)
     if failed:
         what = count_text(len(failed), "trial")
         say(f"{what} failed: see `tare show {folder}`; `{again} --retry-failed` repeats them.")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tare.base.errors import ObstacleError, StudyError
 from tare.base.near_name import unknown_name
@@ -36,6 +38,11 @@ from tare.cli.study_runs import finish, run_into, study_text
     show_default=True,
     help="After the sixth block, start no block that would exceed this.",
 )
+@click.option("--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script.")
+@click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), help="End each trial so long after its first step began."
+)
+@click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -47,6 +54,9 @@ def command(
     margin: float,
     image: str | None,
     seconds: int,
+    steps: int | None,
+    minutes: float | None,
+    verbose: bool,
     output: Path | None,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -56,12 +66,19 @@ def command(
     With COMMAND, any program of yours; where it is a PyTorch script its steps are marked without a change to it:
 
     tare weigh -- python train.py --epochs 1
+
+    First each side runs once, which is not counted: a platform on which it cannot run is found out there. A script of
+    hours is ended early: --steps 200, or --minutes 3.
     """
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
     from tare.study.load import from_plain
 
     work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
+    bounds = {name: value for name, value in (("steps", steps), ("minutes", minutes)) if value is not None}
+    need(bool(command_line) or not bounds, "--steps and --minutes are for a command after --.")
+    if bounds:
+        work["command"] |= bounds
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         fields = {"image": image} if image else {}
@@ -72,12 +89,17 @@ def command(
                 "workload": work,
                 "repeat": repeat or {"min": 6, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
                 "compare": {"against": {"platform": "bare"}, "margin": margin},
+                "rehearse": True,
             },
             "tare weigh",
         )
         study = with_interpreter(study, python)
         folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-        outcome = run_into(study, study_text(study), folder)
+        outcome = run_into(study, study_text(study), folder, verbose=verbose)
+        if outcome.out_of_time:
+            named = click.get_current_context().get_parameter_source("seconds") is ParameterSource.COMMANDLINE
+            allowed = f"the {seconds} s of --seconds" if named else f"tare weigh's default of {seconds} s (--seconds)"
+            outcome = replace(outcome, why=f"another block would not fit into {allowed}")
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
 
 

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import signal
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
 from typing import Protocol, TypeAlias
 
+from tare.analysis.labels import make_labels
 from tare.analysis.weighing import is_enough
 from tare.base.errors import NotRestoredError, TareError
 from tare.base.files import state_dir
 from tare.base.host import Host
-from tare.base.rulings import Ruling
+from tare.base.sides import side_of
+from tare.base.text import count_text, duration_text, time_text
 from tare.drivers.tracing import tracefs
 from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Probe
+from tare.plan.matrix import place
 from tare.plan.model import Trial
+from tare.plan.rehearsal import Length, followed_limit_s, length_of, rehearsals, with_limit
 from tare.records.model import AA_REPEAT, FINISHED, Record, State, varied
 from tare.records.store import Store
+from tare.records.trials import FAILED
 from tare.study.model import Study
 from tare.trial.device import DeviceLock, device_id, private_folder
 from tare.trial.engine import Bench, run_trial
@@ -89,6 +94,8 @@ class Outcome:
     why: str  # "all trials are done", "tight enough: ...", "stopped by you"
     interrupted: bool = False
     at_most_more: int = 0  # those that the stop rule may ask for after them
+    skipped: int = 0  # those of a side that does not run
+    out_of_time: bool = False  # `repeat.within` ended it
 
 
 @contextmanager
@@ -124,20 +131,41 @@ Sampled: TypeAlias = Callable[[Sequence[Probe], Path, float], Sampling]
 
 def run_study(
     study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher, *, retry_failed: bool = False,
-    owned: Owned = owned_device, sampler: Sampled = Sampler,
+    owned: Owned = owned_device, sampler: Sampled = Sampler, verbose: bool = False,
 ) -> Outcome:  # fmt: skip
-    """Run what the store does not have yet, block by block, until the declared stop rule is met."""
+    """Run what the store does not have yet, block by block, until the declared stop rule is met.
+
+    `verbose`: the watcher hears every line that a trial prints, after the name of its platform.
+    """
     interruption = Interruption(watcher.note)
     with interruption.watching(), owned(host, watcher, str(store.root)) as (journal, scratch):
         for record in store.recover():
             watcher.note(f"trial {record.trial[:8]} was cut off in an earlier run; its series are kept as interrupted.")
-        bench = Bench(host, store, journal, scratch, period_s=study.period_s, sampler=sampler)
+        heard = _Echo(watcher.note) if verbose else None
+        bench = Bench(host, store, journal, scratch, period_s=study.period_s, sampler=sampler, heard=heard)
         done: Sequence[State] = ("ok", "suspect") if retry_failed else FINISHED
         return _Runner(study, bench, watcher, interruption, done).run(trials)
 
 
+class _Echo:
+    """What trials print, line by line as it comes, each after its platform."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._rest: dict[str, bytes] = defaultdict(bytes)
+
+    def __call__(self, trial: Trial, chunk: bytes) -> None:
+        *lines, self._rest[trial.id] = (self._rest[trial.id] + chunk).split(b"\n")
+        for line in lines:
+            self._say(f"{_platform(trial)} | {line.decode('utf-8', 'replace').rstrip()}")
+
+
+LAST_LINES = 6  # of what a failed workload printed
+LONGEST_LINE = 150
+
+
 class _Runner:
-    """The loop over blocks, with its three reasons to stop before the plan's end."""
+    """The rehearsal, then the loop over blocks, with its reasons to stop before the plan's end."""
 
     def __init__(
         self, study: Study, bench: Bench, watcher: Watcher, interruption: Interruption, done: Sequence[State]
@@ -149,33 +177,120 @@ class _Runner:
         self._interruption = interruption
         self._done = 0
         self._label: Callable[[Trial], str] = labels([])
-        self._same_failure: list[Ruling | str] = []
+        self._side: Callable[[Trial], str] = side_labels([])
+        self._breaker = _Breaker(THRESHOLDS.breaker)
+        self._skipped: dict[str, str] = {}  # side -> what it is called
+        self._told: set[tuple[str, str]] = set()  # failures whose output was shown
         self._invalid: Counter[str] = Counter()  # attempts at each trial that could not be used
         self._start_ns = bench.host.clock.now_ns()
 
     def run(self, trials: list[Trial]) -> Outcome:
         """Block by block; the watcher hears of the blocks that are sure to run, and of more when they are begun."""
-        self._label = labels(trials)
-        blocks = self._still_to_run(trials)
-        floor = self._study.repeat.min
-        self._watcher.started(self._sure(blocks))
+        self._label, self._side = labels(trials), side_labels(trials)
+        self._breaker = _Breaker(THRESHOLDS.breaker, map(_platform, trials))
         try:
-            for block, left in blocks.items():
-                if not left:
-                    continue  # an earlier run did it, and asked the stop rule before
-                if why := self._stop_before(block, len(left)):
-                    return self._outcome(trials, why)
-                self._watcher.grown(len(left) if block >= floor else 0)
-                for trial in left:
-                    self._run_until_valid(trial)
-                    self._done += 1
-                    if self._interruption.asked:
-                        return self._outcome(trials, "stopped by you", interrupted=True)
-            return self._outcome(trials, "all planned trials are done")
+            trials = self._rehearse(trials) if self._study.rehearses else trials
+            if self._interruption.asked:
+                return self._outcome(trials, "stopped by you", interrupted=True)
+            if why := self._nothing_to_compare(trials):
+                return self._outcome(trials, why)
+            blocks = self._still_to_run(trials)
+            self._watcher.started(self._sure(blocks))
+            try:
+                return self._run_blocks(trials, blocks)
+            finally:
+                self._watcher.finished()
         except KeyboardInterrupt:
             return self._outcome(trials, "stopped by you", interrupted=True)
-        finally:
-            self._watcher.finished()
+
+    def _run_blocks(self, trials: list[Trial], blocks: dict[int, list[Trial]]) -> Outcome:
+        for block in blocks:
+            left = self._still_to_run(trials)[block] if self._skipped else blocks[block]
+            if not left:
+                continue  # an earlier run did it, and asked the stop rule before
+            if why := self._stop_before(trials, block):
+                return self._outcome(trials, why)
+            if why := self._out_of_time(block, len(left)):
+                return replace(self._outcome(trials, why), out_of_time=True)
+            self._watcher.grown(len(left) if block >= self._study.repeat.min else 0)
+            for trial in left:
+                if trial.side in self._skipped:
+                    continue
+                self._run_until_valid(trial)
+                self._done += 1
+                if self._interruption.asked:
+                    return self._outcome(trials, "stopped by you", interrupted=True)
+        return self._outcome(trials, self._nothing_to_compare(trials) or "all planned trials are done")
+
+    # The rehearsal
+
+    def _rehearse(self, trials: list[Trial]) -> list[Trial]:
+        """Run each side once that has trials left and that the store knows nothing of; what fails is skipped."""
+        left = [trial for block in self._still_to_run(trials).values() for trial in block]
+        store = self._bench.store
+        known = {record.trial: record for record in store.rehearsals()}
+        ran = {side_of(record.settings) for record in store.records() if record.state not in FAILED}
+        planned = [each for each in rehearsals(self._study, left) if each.id in known or each.side not in ran]
+        lengths: dict[str, Length] = {}
+        for number, rehearsal in enumerate(planned):
+            record = known.get(rehearsal.id)
+            is_new = record is None or not (record.state in self._finished or record.state == "invalid")
+            if is_new:
+                if not any(each.id in known for each in planned[:number]) and number == 0:
+                    sides = count_text(len(planned), "side")
+                    self._watcher.note(f"rehearsal: {sides}, each run once; these runs are not data.")
+                record = run_trial(self._with_followed_limit(rehearsal, lengths), self._bench)
+                put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
+                _refuse_lost(record)
+            assert record is not None
+            if record.state in FAILED:
+                self._skip(rehearsal, record, is_new)
+            else:
+                self._note_length(rehearsal, record, lengths, is_new)
+            if self._interruption.asked:
+                return trials
+        if not self._nothing_to_compare(trials):
+            self._tell_time(left, lengths)
+        if self._study.sets_limit:
+            return trials
+        return with_limit(trials, followed_limit_s([each.run_s for each in lengths.values()]))
+
+    def _with_followed_limit(self, rehearsal: Trial, lengths: dict[str, Length]) -> Trial:
+        """The first side has the limit of a stranger; of the others it is known by then how long the work takes."""
+        if self._study.sets_limit:
+            return rehearsal
+        return with_limit([rehearsal], followed_limit_s([each.run_s for each in lengths.values()]))[0]
+
+    def _note_length(self, rehearsal: Trial, record: Record, lengths: dict[str, Length], is_new: bool) -> None:
+        trial_s, run_s = (record.end_ns - record.start_ns) / 1e9, record.phases.get("run", 0.0)
+        if (length := length_of(rehearsal, trial_s, run_s, dict(record.metrics))) is not None:
+            lengths[rehearsal.side] = length
+        if is_new:
+            steps, step_s = record.metrics.get("steps"), record.metrics.get("step_s")
+            marked = f", {steps:.0f} steps" if steps else ""
+            marked += f" of {time_text(step_s)}" if steps and step_s else ""
+            marked += _scatter(record)
+            self._watcher.note(f"  {self._side(rehearsal)}: {time_text(trial_s)}{marked}")
+
+    def _tell_time(self, left: Sequence[Trial], lengths: dict[str, Length]) -> None:
+        """How long the blocks that are sure to run take, where each side's length is known."""
+        sure = [t for t in left if t.block < self._study.repeat.min and t.side not in self._skipped]
+        if sure and all(trial.side in lengths for trial in sure):
+            seconds = sum(lengths[trial.side].trial_s for trial in sure)
+            self._watcher.note(f"at least {count_text(len(sure), 'trial')}, about {duration_text(seconds)}.")
+
+    def _skip(self, rehearsal: Trial, record: Record, is_new: bool) -> None:
+        name = self._side(rehearsal)
+        self._skipped[rehearsal.side] = name
+        if is_new:
+            self._watcher.note(self._failure_text(name, record))
+            self._watcher.note(f"{name} cannot run: its trials are skipped.")
+        else:
+            reason = record.reasons[0] if record.reasons else record.state
+            self._watcher.note(f"{name} did not run in its rehearsal, and is skipped ({reason}); "
+                               "`--retry-failed` tries it again.")  # fmt: skip
+
+    # What is left, and when to stop
 
     def _still_to_run(self, trials: list[Trial]) -> dict[int, list[Trial]]:
         """By block what the store does not have now, also trials whose runs after an invalid attempt were cut off."""
@@ -189,7 +304,10 @@ class _Runner:
             return state in self._finished and (state != "invalid" or self._invalid[trial.id] > THRESHOLDS.rerun_limit)
 
         by_block = groupby(trials, key=lambda trial: trial.block)
-        return {block: [trial for trial in members if not is_done(trial)] for block, members in by_block}
+        return {
+            block: [trial for trial in members if trial.side not in self._skipped and not is_done(trial)]
+            for block, members in by_block
+        }
 
     def _sure(self, blocks: dict[int, list[Trial]]) -> int:
         """How many trials of these run whatever comes of them: the stop rule is asked after the floor."""
@@ -197,22 +315,46 @@ class _Runner:
 
     def _outcome(self, trials: list[Trial], why: str, *, interrupted: bool = False) -> Outcome:
         """What is left is counted as the next run will count it."""
-        blocks = self._still_to_run(trials)
+        blocks = {} if self._nothing_to_compare(trials) else self._still_to_run(trials)
         sure = self._sure(blocks)
-        return Outcome(self._done, sure, why, interrupted, sum(map(len, blocks.values())) - sure)
+        skipped = sum(trial.side in self._skipped for trial in trials)
+        return Outcome(self._done, sure, why, interrupted, sum(map(len, blocks.values())) - sure, skipped)
 
-    def _stop_before(self, block: int, trials: int) -> str | None:
+    def _stop_before(self, trials: list[Trial], block: int) -> str | None:
         """The stop rule, as the study declared it before the run: only whole blocks, only past the floor."""
+        if why := self._nothing_to_compare(trials):
+            return why
         repeat = self._study.repeat
         if block < repeat.min:
             return None
         if repeat.until is not None and is_enough(self._bench.store, until=repeat.until):
             return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
+        return None
+
+    def _out_of_time(self, block: int, count: int) -> str | None:
+        """Whether a further block, of so many trials, would end too late; the floor is run whatever it takes."""
+        repeat = self._study.repeat
+        if block < repeat.min or repeat.within_s is None:
+            return None
         spent_s = (self._bench.host.clock.now_ns() - self._start_ns) / 1e9
         per_trial_s = spent_s / max(self._done, 1)
-        if repeat.within_s is not None and spent_s + trials * per_trial_s > repeat.within_s:
+        if spent_s + count * per_trial_s > repeat.within_s:
             return f"another block would not fit into the {repeat.within_s:.0f} s that the study allows"
         return None
+
+    def _nothing_to_compare(self, trials: list[Trial]) -> str | None:
+        """Why it is of no use to go on without the sides that are skipped; None where there is enough left."""
+        if not self._skipped:
+            return None
+        names = " and ".join(dict.fromkeys(self._skipped.values()))
+        alive = [trial for trial in trials if trial.side not in self._skipped]
+        base = [self._study.compare.baseline.picks(place(trial.cell)) for trial in alive]
+        if not alive:
+            return f"{names} cannot run, and nothing is left to run"
+        compared = len({trial.side for trial in trials}) > 1
+        return f"without {names} there is nothing to compare" if compared and len(set(base)) < 2 else None
+
+    # One trial
 
     def _run_until_valid(self, trial: Trial) -> None:
         """An invalid trial is run again, a few times; every attempt is kept."""
@@ -221,41 +363,106 @@ class _Runner:
             record = run_trial(trial, self._bench)
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
             self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
-            self._break_if_hopeless(record)
+            self._break_if_hopeless(trial, record)
             if record.state != "invalid" or self._interruption.asked:
                 return
             if attempt < THRESHOLDS.rerun_limit:
                 self._watcher.note(f"invalid, and run again: {record.reasons[0]}")
                 self._watcher.trial_again()
 
-    def _break_if_hopeless(self, record: Record) -> None:
-        """The same failure again and again is not worth a night; a GPU that is gone is gone for the next trial too."""
-        if is_lost(record.reasons):
-            raise TareError(
-                f"the study was stopped, for no further trial can be run on this device:\n{record.reasons[0]}"
-            )
-        if record.state not in ("failed", "timeout", "oom"):
-            self._same_failure.clear()
+    def _break_if_hopeless(self, trial: Trial, record: Record) -> None:
+        """A side that fails again and again is skipped; a device on which all of them do is not worth a night."""
+        _refuse_lost(record)
+        if record.state not in FAILED:
+            self._breaker.ran(trial.side)
             return
-        reason = record.reasons[0] if record.reasons else record.state
-        self._watcher.note(f"{record.state}: {reason}")
-        if self._same_failure and self._same_failure[-1] != reason:
-            self._same_failure.clear()
-        self._same_failure.append(reason)
-        if len(self._same_failure) >= THRESHOLDS.breaker:
+        reason = str(record.reasons[0] if record.reasons else record.state)
+        if (trial.side, reason) not in self._told:
+            self._told.add((trial.side, reason))
+            self._watcher.note(self._failure_text(self._side(trial), record))
+        if self._breaker.failed(trial.side, _platform(trial), reason):
             raise TareError(
                 f"{THRESHOLDS.breaker} trials in a row failed in the same way, so the study was stopped:\n{reason}\n"
                 f"See `tare show {self._bench.store.root} {record.trial[:8]}` for what the workload said."
             )
+        if self._breaker.is_hopeless(trial.side):
+            name = self._skipped[trial.side] = self._side(trial)
+            self._watcher.note(
+                f"{name} failed {THRESHOLDS.breaker} times in the same way: its other trials are skipped."
+            )
+
+    def _failure_text(self, name: str, record: Record) -> str:
+        """What failed, the last lines that it printed, and what is likely to help."""
+        reason, *more = record.reasons or (record.state,)
+        _, err = self._bench.store.output(record.trial, record.attempt)
+        printed = [line.rstrip() for line in err.splitlines() if line.strip()]
+        if printed and printed[-1].strip()[:LONGEST_LINE] in str(reason):
+            printed.pop()  # the reason has it
+        shown = [f"    | {line[:LONGEST_LINE]}" for line in printed[-LAST_LINES:]]
+        return "\n".join([f"{name} {record.state}: {reason}", *shown, *(f"  {each}" for each in more)])
+
+
+class _Breaker:
+    """Counts failures: of each side, and in a row over all of them."""
+
+    def __init__(self, most: int, platforms: Iterable[str] = ()) -> None:
+        self._most = most
+        self._every = set(platforms)
+        self._of_side: dict[str, list[str]] = defaultdict(list)
+        self._in_a_row: list[str] = []
+        self._platforms: set[str] = set()  # in the row
+
+    def ran(self, side: str) -> None:
+        self._of_side[side].clear()
+        self._in_a_row.clear()
+        self._platforms.clear()
+
+    def failed(self, side: str, platform: str, reason: str) -> bool:
+        """Note it; whether the device itself is to blame: so many times in a row, and on every platform."""
+        for row in (self._of_side[side], self._in_a_row):
+            if row and row[-1] != reason:
+                row.clear()
+            row.append(reason)
+        if len(self._in_a_row) == 1:
+            self._platforms.clear()
+        self._platforms.add(platform)
+        return len(self._in_a_row) >= self._most and self._platforms >= self._every
+
+    def is_hopeless(self, side: str) -> bool:
+        return len(self._of_side[side]) >= self._most
+
+
+def _platform(trial: Trial) -> str:
+    return str(trial.settings["platform"])
+
+
+def _refuse_lost(record: Record) -> None:
+    """A GPU that is gone is gone for the next trial too."""
+    if is_lost(record.reasons):
+        raise TareError(f"the study was stopped, for no further trial can be run on this device:\n{record.reasons[0]}")
+
+
+def _scatter(record: Record) -> str:
+    """How far its steps lie apart, where it marked enough of them."""
+    middle, high = record.metrics.get("step_s"), record.metrics.get("step_p90_s")
+    return f" (9 of 10 within {high / middle - 1:+.0%})" if middle and high else ""
+
+
+def side_labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:
+    """What each side is called: its platform, and what else tells its workload from others in this plan."""
+    several = [trial.settings for trial in trials]
+    names = [name for name in varied(several) if name.partition(".")[0] in ("platform", "workload")]
+    found = make_labels(several, names)
+    return lambda trial: str(found.words(trial.settings))
 
 
 def labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:
     """A few words for each trial: its block, its platform, and whatever else sets it apart in this plan."""
-    described = [name for name in varied([trial.settings for trial in trials]) if name != "platform"]
+    several = [trial.settings for trial in trials]
+    found = make_labels(several, varied(several))
 
     def label(trial: Trial) -> str:
-        rest = [f"{name.rpartition('.')[2]} {trial.settings[name]}" for name in described if name in trial.settings]
         twin = f" ({AA_REPEAT})" if trial.twin else ""
-        return f"block {trial.block}: {', '.join([str(trial.settings['platform']), *rest])}{twin}"
+        return f"block {trial.block}: {found.words(trial.settings)}{twin}"
 
     return label

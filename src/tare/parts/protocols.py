@@ -55,9 +55,18 @@ class Part(BaseModel):
         """
         return dict(fields)
 
+    @classmethod
+    def expanded(cls, fields: Mapping[str, Json]) -> list[dict[str, Json]]:
+        """The levels that these fields of a study stand for; raises `ValueError` where they stand for none."""
+        return [dict(fields)]
+
     def fields(self) -> dict[str, Json]:
-        """The fields as plain data, for records and ids; a secret is there as its hash alone."""
+        """The fields as plain data; a secret is there as its hash alone."""
         return self.masked(self.model_dump(mode="json"))
+
+    def settings(self) -> dict[str, Json]:
+        """The same for records and ids; a part may leave out what is not set, and add what its fields stand for."""
+        return self.fields()
 
 
 class Reading(NamedTuple):
@@ -300,12 +309,20 @@ class Workload(Part):
     meets: ClassVar[Literal["ready", "launch"]] = "launch"
     """Where it waits for others that run beside it: by itself once it is ready, or before it is started."""
 
+    rehearsed: ClassVar[bool] = False
+    """Whether a study tries it once on each platform before the blocks unless it says otherwise: the user's programs,
+    of which nobody knows whether they run there. Built-in ones are known to."""
+
     @abstractmethod
     def obstacles(self, host: Host) -> list[Ruling]: ...
 
     @abstractmethod
     def title(self) -> str:
         """A few words for people: `LeNet-5 training, batch 16`."""
+
+    def shortened(self) -> Self:
+        """A short form that needs the same things, for a rehearsal; itself where there is none."""
+        return self
 
     def prepare(self, host: Host) -> None:
         """Make what it needs on the device (data on disk), once, outside every measurement."""
@@ -316,6 +333,14 @@ class Workload(Part):
 
     def units(self) -> int | None:
         """How many steps a complete run marks; None where that is not known beforehand."""
+        return None
+
+    def about_units(self) -> int | None:
+        """How many steps a run marks as a rule, for estimates only; `units` is held against the run."""
+        return self.units()
+
+    def bound_s(self) -> float | None:
+        """How long after its first step it ends itself, whatever is left to do; None where it does all of its work."""
         return None
 
     def guessed_s(self, cores: int) -> float | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tare.base.errors import NothingLeft, TareError
 from tare.base.host import Host
 from tare.base.rulings import Ruling, obstacle, read_rulings
+from tare.base.text import size_text
 from tare.drivers.known_programs import conflicts
 from tare.parts.protocols import Part, Platform, Recorder
 from tare.plan.matrix import OnDevice, place, trials
@@ -61,7 +64,9 @@ def check(
         trial_s=seconds,
         measured=trial_s is not None,
         disk_bytes=disk_bytes(study, zip(planned, seconds, strict=True)),
-        blocked=(*obstacles_of(cells, host, brought), *(() if ignore_managers else _managed(cells, host))),
+        blocked=tuple(
+            dict.fromkeys([*obstacles_of(cells, host, brought), *(() if ignore_managers else _managed(cells, host))])
+        ),
         unasked=tuple(_unasked(cells)),
         notes=tuple(_notes(study, cells)),
     )
@@ -284,3 +289,37 @@ def _why_incomparable(study: Study, every: Sequence[Cell], kept: Sequence[Cell])
 
 def _levels(by: str, cells: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(str(cell.settings.get(by)) for cell in cells))
+
+
+LEAST_FREE_BYTES = 4 << 20  # on the store's disk, beyond what its trials are thought to take
+LEAST_MEMORY_BYTES = 128 << 20
+LEAST_SHARED_BYTES = 8 << 20  # a trial's workdir lies in /dev/shm: our own files, and its marks
+
+
+def room_obstacles(host: Host, folder: Path, need_bytes: int) -> Iterator[Ruling]:
+    """What would run full in the middle of a run: the store's disk, memory, /dev/shm."""
+    there = next((each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir()), Path("/"))
+    free = shutil.disk_usage(there).free
+    if free < need_bytes + LEAST_FREE_BYTES:
+        wanted = size_text(need_bytes + LEAST_FREE_BYTES)
+        sentence = f"the disk of {there} has {size_text(free)} free, and the store may take {wanted}; free some of it."
+        yield obstacle("needs.space", sentence)
+    shared = Path("/dev/shm")
+    if shared.is_dir() and (free := shutil.disk_usage(shared).free) < LEAST_SHARED_BYTES:
+        sentence = f"/dev/shm has {size_text(free)} free, and a trial needs {size_text(LEAST_SHARED_BYTES)}: remove "
+        yield obstacle("needs.space", sentence + "what dead programs left there, or remount it larger.")
+    available = _available_bytes(host)
+    if available is not None and available < LEAST_MEMORY_BYTES:
+        sentence = (
+            f"{size_text(available)} of memory are available: a trial would swap, or be killed. End other programs."
+        )
+        yield obstacle("needs.space", sentence)
+
+
+def _available_bytes(host: Host) -> int | None:
+    try:
+        lines = host.read("/proc/meminfo").splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) * 1024 if found and found[0].isdecimal() else None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tare.base.sides import REHEARSAL, side_of
 from tare.drivers.cgroups.limits import Limits
 from tare.drivers.workloads.torch import USUAL_CORES
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
@@ -66,9 +67,13 @@ class Trial:
     seed: int
     limit_s: float
     twin: int = 0
+    rehearses: Cell | None = None  # of a rehearsal: the cell that it tries; `cell` is what it runs, in a short form
 
     @cached_property
     def id(self) -> str:
+        if self.rehearses is not None:  # another seed, or block, is no other rehearsal
+            told = json.dumps([self.study, side_of(self.rehearses.settings)])
+            return REHEARSAL + hashlib.sha256(told.encode()).hexdigest()[: 16 - len(REHEARSAL)]
         # The position is left out: a block that is shuffled again still holds the same trials.
         content = [self.study, self.cell.settings, self.block, self.twin, self.seed]
         if beside := self.cell.beside():
@@ -77,7 +82,12 @@ class Trial:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return self.cell.settings
+        return (self.rehearses or self.cell).settings
+
+    @property
+    def side(self) -> str:
+        """The platform and the workload, with their fields: what can turn out not to run at all."""
+        return side_of(self.settings)
 
 
 def _described(platforms: tuple[Platform, ...], workload: Workload) -> dict[str, Any]:
@@ -90,7 +100,7 @@ def _described(platforms: tuple[Platform, ...], workload: Workload) -> dict[str,
 
 
 def _flat(prefix: str, part: Part) -> dict[str, Any]:
-    return {f"{prefix}.{key}": value for key, value in part.fields().items()}
+    return {f"{prefix}.{key}": value for key, value in part.settings().items()}
 
 
 GUESSED_TRIAL_S = 15.0

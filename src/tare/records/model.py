@@ -79,6 +79,7 @@ class Record:
 
 
 _NO_FACTORS = ("probes",)
+_LINES = ("workload.argv", "workload.label")
 
 
 def varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -92,8 +93,17 @@ def varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
         for name, value in each.items():
             of = str(each.get(name.partition(".")[0], "")) if "." in name else ""
             seen.setdefault(name, {}).setdefault(of, set()).add(str(value))
-    return [
+    found = [
         name
         for name, values in seen.items()
         if name == "platform" or (name not in _NO_FACTORS and any(len(of_one) > 1 for of_one in values.values()))
     ]
+    for name in _LINES:  # a command's levels stand alone too, where the study names them (`vary`)
+        others = [each for each in found if each not in _LINES]
+        if name in found and _combinations(settings, others) == _combinations(settings, [*others, name]):
+            found.remove(name)
+    return found
+
+
+def _combinations(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> int:
+    return len({tuple(str(each.get(name)) for name in names) for each in settings})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tare.base import strict_json
 from tare.base.errors import StoreError, StudyError
 from tare.base.files import explained
+from tare.base.sides import is_rehearsal
 from tare.records import seal
 from tare.records.catalogue import Catalogue, CatalogueDamaged
 from tare.records.creation import WriteLock, identity, lay_out, refuse_network_disk
@@ -88,6 +89,13 @@ class Store:
 
     def records(self) -> list[Record]:
         """Every whole sealed record, in the order of the plan; of a trial all attempts, the newest last."""
+        return [record for record in self._sealed() if not is_rehearsal(record.trial)]
+
+    def rehearsals(self) -> list[Record]:
+        """What was run once before the blocks: sealed like trials, and no data."""
+        return [record for record in self._sealed() if is_rehearsal(record.trial)]
+
+    def _sealed(self) -> list[Record]:
         sealed = (found.record for _, found in sorted(self._shelf.look().items()))
         attempts = grouped(sealed, lambda record: record.trial)
         return [record for of_one in sorted(attempts.values(), key=_place) for record in of_one]
@@ -103,7 +111,7 @@ class Store:
         for trial, attempt, state in begun:
             if attempt >= newest.get(trial, (0, state))[0]:
                 newest[trial] = (attempt, state)
-        return {trial: state for trial, (_, state) in newest.items()}
+        return {trial: state for trial, (_, state) in newest.items() if not is_rehearsal(trial)}
 
     def damaged(self) -> set[str]:
         """The trials that ended and of which no attempt is whole; `states` has them as still to be run."""
@@ -111,6 +119,7 @@ class Store:
         with explained(self.root, "reading the catalogue"):
             ended = {row.trial for row in self._catalogue.attempts() if row.sealed}
         ended |= {trial for trial, _ in self._shelf.seen()}
+        ended = {trial for trial in ended if not is_rehearsal(trial)}
         return ended - spooled - {trial for trial, _ in self._shelf.look()}  # last: one may be sealed meanwhile
 
     def planned(self) -> list[dict[str, Json]]:
@@ -120,7 +129,7 @@ class Store:
 
     def find(self, prefix: str) -> Record:
         """The newest attempt at the one trial whose id begins like this; TRIAL.ATTEMPT names an older one."""
-        records = self.records()
+        records = self._sealed()
         found = [r for r in records if r.trial.startswith(prefix) or folder_name(r.trial, r.attempt) == prefix]
         names = list(dict.fromkeys(r.trial for r in found))
         if len(names) == 1:

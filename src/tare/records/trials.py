@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from tare.base.rulings import Ruling, read_rulings
-from tare.records.model import USABLE, Record
+from tare.base.sides import side_of
+from tare.records.model import FINISHED, USABLE, Record, State
 
 DEVICE, TYPE = "device", "device.type"  # the settings that a fleet's trials have
 UNTYPED = "untyped"
@@ -35,6 +36,18 @@ def collected(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+# Rehearsals, which are not data
+
+FAILED: tuple[State, ...] = ("failed", "timeout", "oom")
+
+
+def sides_that_never_ran(records: Iterable[Attempt], rehearsals: Iterable[Attempt]) -> list[Attempt]:
+    """Of each side that was tried, and that never came to its end, the newest attempt: it says why."""
+    tried = grouped((*rehearsals, *records), lambda record: side_of(record.settings))
+    ended = {side: [each for each in attempts if each.state in FINISHED] for side, attempts in tried.items()}
+    return [attempts[-1] for attempts in ended.values() if attempts and all(each.state in FAILED for each in attempts)]
 
 
 # Which attempt counts

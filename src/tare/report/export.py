@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,7 +67,11 @@ def safe(text: str) -> str:
 
 def as_markdown(page: Page) -> str:
     """The first screen, then what each figure says with its numbers, then where it all comes from."""
-    blocks = [f"# {safe(page.question)}", f"{safe(page.counts)}. {safe(page.coverage)}".strip()]
+    blocks = [
+        f"# {safe(page.title)}",
+        *([safe(page.question)] if page.title != page.question else []),
+        f"{safe(page.counts)}. {safe(page.coverage)}".strip(),
+    ]
     blocks += [f"**{safe(a.level)}: {safe(a.phrase)}**{safe(a.doubts)}. {safe(a.sentence)}" for a in page.answers]
     blocks += _section("What taints this", page.taints)
     headers = ("level", "median", "effect", "interval", "verdict", "n")
@@ -97,12 +102,20 @@ def _cells(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 _FIRST = ("trial", "attempt", "study", "block", "position", "twin", "state", "reasons", "started_utc", "traced")
+DESIGN = ("study", "platform", "workload", "control", "repeat", "compare")  # of a study, for whoever judges its trials
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what begins so (faults.md S22)
 
 
-def trial_rows(records: Sequence[Record]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Names of the columns in order, and the rows; a setting, metric or phase that a trial lacks is absent."""
+def trial_rows(
+    records: Sequence[Record], study: Mapping[str, Any] | None = None
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Names of the columns in order, and the rows; a setting, metric or phase that a trial lacks is absent.
+
+    The first row says how the study is judged, so that `tare compare` of the table gives the same verdict.
+    """
     rows = [_row(record) for record in records]
+    if rows and study is not None:
+        rows[0]["design"] = {key: study[key] for key in DESIGN if key in study}
     found = dict.fromkeys(name for row in rows for name in row)
     return [*_FIRST, *(name for name in found if name not in _FIRST)], rows
 
@@ -118,9 +131,9 @@ def _row(record: Record) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def as_csv(records: Sequence[Record]) -> str:
+def as_csv(records: Sequence[Record], study: Mapping[str, Any] | None = None) -> str:
     """Numbers as they are; a text that a spreadsheet would run gets a quote before it."""
-    names, rows = trial_rows(records)
+    names, rows = trial_rows(records, study)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_cell(name) for name in names])
@@ -134,16 +147,20 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return repr(value)
-    text = safe_text(value)
+        return repr(value if isinstance(value, int) else float(value))  # numpy's write their own name
+    text = _text(value)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def write_parquet(records: Sequence[Record], path: Path) -> None:
+def _text(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, list | tuple | Mapping) else safe_text(value)
+
+
+def write_parquet(records: Sequence[Record], path: Path, study: Mapping[str, Any] | None = None) -> None:
     """Each column has one type: numbers where every value is one, else text."""
     from tare.records.parquet import engine, insert, write_table
 
-    names, rows = trial_rows(records)
+    names, rows = trial_rows(records, study)
     with engine(path.parent / f".{path.name}.spill") as db:
         insert(db, "trials", {name: _column(rows, name) for name in names}, new=True)
         write_table(db, "trials", path)
@@ -163,4 +180,4 @@ def _column(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
     if present and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
         masked = [float("nan") if value is None else float(value) for value in values]
         return np.ma.masked_invalid(np.array(masked))
-    return [None if value is None else safe_text(value) for value in values]
+    return [None if value is None else _text(value) for value in values]

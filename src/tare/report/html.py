@@ -168,6 +168,7 @@ class Page:
     """Everything that the template needs."""
 
     weighing: Weighing
+    title: str  # what the study says it is about, else the question
     question: str
     generated_utc: str
     metric: str
@@ -214,6 +215,7 @@ def page(
     evidence = ReportData(weighing, shown, hrefs, records, store)
     return Page(
         weighing=weighing,
+        title=_about(store) or weighing.question or weighing.study,
         question=weighing.question or weighing.study,
         generated_utc=generated_utc,
         metric=metric_name(weighing.metric),
@@ -326,6 +328,16 @@ def _versions(records: Sequence[Record]) -> list[tuple[str, str]]:
     told += [("trials run by", f"tare {', '.join(measured)}")] if measured else []
     told += [("first trial started", min(started)), ("last trial started", max(started))] if started else []
     return told
+
+
+LONGEST_TITLE = 160
+
+
+def _about(store: Store | None) -> str:
+    """The first sentence of the study's `about`; nothing where it has none, or none that is a title."""
+    about = " ".join(str(store.study.get("about") or "").split()) if store is not None else ""
+    first = re.split(r"(?<=[.?!]) ", about, maxsplit=1)[0].removesuffix(".")
+    return first if len(first) <= LONGEST_TITLE else ""
 
 
 def render(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -21,7 +22,7 @@ from pydantic import (
 )
 
 from tare.base.rulings import Ruling, read_rulings
-from tare.parts.protocols import Json
+from tare.parts.protocols import Json, Workload
 from tare.study.choice import PartChoice
 from tare.study.design import Compare, Order, Repeat, resolved, time_between, written
 from tare.study.fields import as_validation_error
@@ -178,6 +179,7 @@ class Study(BaseModel):
     left_out: Annotated[tuple[Ruling, ...], PlainValidator(_left_out)] = ()
     ends_in: Annotated[tuple[str, ...], BeforeValidator(_endings)] = ()
     aa: StrictBool = True
+    rehearse: StrictBool | None = None
     limit_s: Annotated[float, BeforeValidator(time_between(0.1, 30 * 86400, "from 100 ms to 30 d", "10 min"))] = Field(
         600.0, alias="limit"
     )
@@ -226,6 +228,24 @@ class Study(BaseModel):
         places += [(("exclude", index), selector) for index, selector in enumerate(self.exclude)]
         return next((loc for loc, selector in places if selector.devices), None)
 
+    @property
+    def rehearses(self) -> bool:
+        """Whether each side runs once before the blocks: as the study says, else where a program is the user's own.
+
+        A study of a single side has no other to interleave it with: its first trial says as much.
+        """
+        if self.rehearse is not None:
+            return self.rehearse
+        stacks = sum(math.prod(choice.count() for choice in stack) for stack in self.platforms)
+        sides = stacks * sum(choice.count() for choice in self.workloads)
+        parts = (choice.part for choice in self.workloads)
+        return sides > 1 and any(issubclass(part, Workload) and part.rehearsed for part in parts)
+
+    @property
+    def sets_limit(self) -> bool:
+        """Whether the file names a limit; one that it does not name follows from the rehearsal, if there is one."""
+        return "limit_s" in self.model_fields_set
+
     def as_plain(self) -> dict[str, Json]:
         """Strict JSON with the keys of the file; `model_validate` makes an equal study of it."""
         return {
@@ -245,7 +265,8 @@ class Study(BaseModel):
             **({"left_out": [ruling.as_json() for ruling in self.left_out]} if self.left_out else {}),
             **self._written_if_set("ends_in"),
             "aa": self.aa,
-            "limit": written(self.limit_s),
+            **({} if self.rehearse is None else {"rehearse": self.rehearse}),
+            **({"limit": written(self.limit_s)} if self.sets_limit or not self.rehearses else {}),
             "period": written(self.period_s),
         }
 

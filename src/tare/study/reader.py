@@ -64,11 +64,22 @@ class PartReader:
         part = self._class(name, loc)
         if part is None:
             return []
-        if isinstance(body, list) and any(isinstance(item, dict) for item in body):
-            found = [self._body(part, name, item, (*loc, index)) for index, item in enumerate(body)]
-        else:
-            found = [self._body(part, name, body, loc)]
+        several = isinstance(body, list) and any(isinstance(item, dict) for item in body)
+        items = [(item, (*loc, index)) for index, item in enumerate(body)] if several else [(body, loc)]
+        levels = [(level, at) for item, at in items for level in self._expanded(part, name, item, at)]
+        found = [self._body(part, name, level, at) for level, at in levels]
+        self.complaints = list(dict.fromkeys(self.complaints))  # what is wrong with several levels at one place
         return [choice for choice in found if choice is not None]
+
+    def _expanded(self, part: type[Part], name: str, body: Json, loc: Loc) -> list[Json]:
+        """The levels that a body stands for, where the part knows a shorter way to write several."""
+        if not isinstance(body, dict):
+            return [body]
+        try:
+            return list(part.expanded(body))
+        except ValueError as error:
+            self._complain(loc, f"{name}: {error}.")
+            return []
 
     def _items(self, value: Json, loc: Loc) -> Iterator[tuple[Json, Loc]]:
         """The levels with their places; a value that is no list is the only one."""

@@ -47,7 +47,16 @@ def json_schema() -> Schema:
             "tenants": _or_list(_tenancy(level, workload), _tenancy(level, workload)),
             "probes": {**_or_list(probe, probe, least=0), "default": list(DEFAULT_PROBES)},
             **_design(),
-            "limit": {**_TIME, "default": "10 min", "description": "The longest that one trial may take."},
+            "rehearse": {
+                "type": "boolean",
+                "description": "Run each platform with each workload once before the blocks; these runs are no data. "
+                "By default where a workload is a command of yours.",
+            },
+            "limit": {
+                **_TIME,
+                "default": "10 min",
+                "description": "The longest that one trial may take; by default it follows from the rehearsal.",
+            },
             "period": {**_TIME, "default": "100 ms", "description": "How often the probes are read."},
         },
         "$defs": defs,

@@ -35,7 +35,7 @@ class Factors:
             "workload": {choice.name: choice.name for choice in self.workloads},
         }
         for prefix, part in self._parts():
-            for key, value in part.fields().items():
+            for key, value in part.settings().items():
                 found.setdefault(f"{prefix}.{key}", {}).setdefault(repr(value), value)
         found["tenants"] = {repr(level.label): level.label for level in self.tenancies}
         return {key: list(values.values()) for key, values in found.items()}
@@ -45,7 +45,7 @@ class Factors:
         """For each field, one part of every class that has it, and what the field is called there."""
         found: dict[str, dict[type, tuple[Part, str]]] = {}
         for prefix, part in self._parts():
-            for key in type(part).model_fields:
+            for key in dict.fromkeys((*type(part).model_fields, *part.settings())):
                 found.setdefault(f"{prefix}.{key}", {}).setdefault(type(part), (part, key))
         return {key: list(parts.values()) for key, parts in found.items()}
 
@@ -138,7 +138,7 @@ class Place(NamedTuple):
         prefixed += [(f"control.{part.part_name()}", part) for part in self.controls]
         for prefix, part in prefixed:
             name = key.removeprefix(f"{prefix}.")
-            if name != key and name in type(part).model_fields:
+            if name != key and (name in type(part).model_fields or name in part.settings()):
                 return part, name
         return None
 
@@ -240,7 +240,7 @@ class _FieldIs:
         part, name = found
         if type(part) not in self._meant:
             self._meant[type(part)] = self._meant_for(part, name)
-        return part.fields()[name] in self._meant[type(part)]
+        return {**part.fields(), **part.settings()}[name] in self._meant[type(part)]
 
     def complaints(self, factors: Factors, loc: Loc) -> list[Complaint]:
         meant = [value for part, name in factors.holders[self.key] for value in self._meant_for(part, name)]
@@ -251,6 +251,8 @@ class _FieldIs:
 
         A label that follows from other fields (that of a power mode) can be that of another part only: it stays as is.
         """
+        if name not in type(part).model_fields:  # what a field stands for: `batch` of `vary`
+            return meant(self.value)
         levels, _ = levels_of(type(part).model_fields[name], self.value)
         return [value for level in levels for value in in_records(part, name, level) or [level]]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
 from tare.trial.tenants import Tenant, renamed, run_together
 from tare.trial.undo.journal import Journal
 from tare.trial.verdict import judge
-from tare.trial.workdir import prepare_workdir, read_json, read_json_file, remove_folders
+from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, read_json_file, remove_folders
 from tare_inside.marks import load as load_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 
@@ -69,6 +70,7 @@ class Bench:
     scratch: Path
     period_s: float = 0.1
     sampler: Callable[[Sequence[Probe], Path, float], Sampling] | None = None  # ours by default
+    heard: Callable[[Trial, bytes], None] | None = None  # who hears what trials print
 
 
 def run_trial(trial: Trial, bench: Bench) -> Record:
@@ -133,7 +135,9 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
         state.facts |= cooled(host, trial.cell.probes, bench.store.records())
     with state.timed("sampler"):
         sampler.begin(measured.place.scope(), [tenant.place.scope() for tenant in state.neighbours])
-    with state.timed("run"), guarded_from_heat(host, trial.cell.probes, state.facts) as guard:
+    tail = Tail(measured.workdir, None if bench.heard is None else partial(bench.heard, trial))
+    guarding = guarded_from_heat(host, trial.cell.probes, state.facts)
+    with state.timed("run"), guarding as guard, heard_by(tail):
         run_together(tenants, trial.limit_s, host.clock, guard)
     with state.timed("sampler"):
         state.sampler = sampler.end()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import tare_inside
 from tare.base.errors import TareError
-from tare.base.host import LocalHost
+from tare.base.host import LISTENER, Heard, LocalHost
 from tare.base.mounts import mounts
 from tare.drivers import name_leases
 from tare.drivers.storage import folders
@@ -67,3 +72,39 @@ def read_json_file(path: Path) -> dict[str, Any]:
         return read_json(path.read_text())
     except (OSError, UnicodeDecodeError):
         return {}
+
+
+OUTPUT_FILE = "output.txt"  # the last of what the workload printed, while it runs
+_KEPT_BYTES = 4096
+_EVERY_S = 0.5
+
+
+class Tail:
+    """Hears what a workload prints, passes it on, and keeps its end in a file of the workdir for `tare watch`."""
+
+    def __init__(self, workdir: Path, heard: Heard | None = None) -> None:
+        self._file = workdir / OUTPUT_FILE
+        self._heard = heard
+        self._kept = bytearray()
+        self._written_s = -math.inf
+        self._lock = Lock()  # two pipes are drained side by side
+
+    def __call__(self, chunk: bytes) -> None:
+        if self._heard is not None:
+            self._heard(chunk)
+        with self._lock:
+            self._kept = (self._kept + chunk)[-_KEPT_BYTES:]
+            if time.monotonic() - self._written_s > _EVERY_S:
+                self._written_s = time.monotonic()
+                with suppress(OSError):  # the workdir may be gone: it is only for those who watch
+                    self._file.write_bytes(self._kept)
+
+
+@contextmanager
+def heard_by(listener: Heard) -> Iterator[None]:
+    """Whatever is spawned in this thread meanwhile is heard."""
+    before = LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        LISTENER.reset(before)

@@ -2,9 +2,11 @@
 
 import pytest
 
-from analysis_figures import record
+from analysis_figures import FakeStore, record
 from tare.analysis.cells import baseline_level, cells, resolve_factor
+from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
+from tare.records.model import Record
 
 
 def labels(records, by):
@@ -54,7 +56,7 @@ def test_settings_that_only_follow_another_are_not_repeated():
 def test_values_that_are_lists_can_be_told_apart():
     made = [record("bare", settings={"workload.argv": argv}) for argv in (["./a"], ["./a", "b"], ["./a+b"])]
 
-    assert labels(made, "workload.argv") == ["a", "a b", "a+b"]
+    assert labels(made, "workload.argv") == ["a", "a, b", "a+b"]
 
 
 def test_a_list_of_names_is_read_as_a_person_would_write_it():
@@ -117,3 +119,25 @@ def test_a_baseline_may_be_written_without_the_fraction_that_the_setting_takes()
     assert baseline_level([half, whole], grouped, 2) == grouped.level(whole)
     assert baseline_level([half, whole], grouped, 3) == "3"
     assert baseline_level([half, whole], grouped, "most") == "most"
+
+
+def varied_command(batch: int, block: int = 0, platform: str = "bare", **more: object) -> Record:
+    argv = ["python3", "main.py", "--batch-size", str(batch)]
+    own = {"workload": "command", "workload.argv": argv, "workload.batch": batch, **more}
+    return record(platform, block, 0.001 * batch, settings=own)
+
+
+def test_levels_that_a_command_varies_are_compared_and_sorted_as_numbers_against_the_first_listed():
+    listed = {"workload": [{"command": {"vary": {"batch": each}}} for each in (16, 8, 64)]}
+    made = [
+        varied_command(batch, block, platform, **{"workload.label": f"MNIST {batch}"})
+        for block in range(2)
+        for platform in ("docker", "bare")
+        for batch in (64, 8, 16)
+    ]
+    found = weigh(FakeStore(made, {"study": "s", **listed}), by="batch")
+    assert [(each.level, each.against) for each in found.comparisons] == [
+        (f"MNIST {batch} {where}", f"MNIST 16 {where}") for where in ("on bare metal", "in docker") for batch in (8, 64)
+    ]
+    by_platform = weigh(FakeStore(made, {"study": "s", **listed}))
+    assert [each.level for each in by_platform.comparisons] == [f"MNIST {batch} in docker" for batch in (8, 16, 64)]

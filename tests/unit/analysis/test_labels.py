@@ -85,8 +85,8 @@ def test_a_setting_reads_as_people_write_it(name, value, words):
 def test_a_command_is_called_by_its_script_and_what_differs():
     made = [command("python3", "/srv/train.py", "--lr", lr, "--epochs", "3") for lr in ("0.1", "0.01")]
 
-    assert labels(made, "workload.argv") == ["train.py --lr 0.1", "train.py --lr 0.01"]
-    assert labels([*made, command("./serve", "--port=1")], "workload.argv")[-1] == "serve --port=1"
+    assert labels(made, "workload.argv") == ["train.py, lr 0.1", "train.py, lr 0.01"]
+    assert labels([*made, command("./serve", "--port=1")], "workload.argv")[-1] == "serve, port 1"
 
 
 def test_scripts_of_the_same_name_are_called_by_their_paths():

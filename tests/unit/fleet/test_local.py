@@ -10,6 +10,7 @@ import pytest
 
 from some_records import because
 from stand_in_parts import PARTS, stand_ins
+from tare.analysis.weighing import weigh
 from tare.base.errors import BusyError, NotRestoredError, TareError
 from tare.base.files import state_dir
 from tare.base.rulings import Ruling
@@ -286,3 +287,118 @@ def test_a_device_that_another_run_owns_is_left_alone(scene):
     with DeviceLock(state_dir(), device_id(scene.host), "the other"), pytest.raises(BusyError, match="the other"):
         scene.run()
     assert scene.ran == []
+
+
+# The rehearsal
+
+
+def rehearsed(scene: Any) -> list[str]:
+    return [trial.settings["platform"] for trial in scene.ran if trial.rehearses is not None]
+
+
+def test_each_side_is_rehearsed_once_the_baseline_first_and_no_reader_counts_it(scene):
+    scene.run(rehearse=True)
+    assert [trial.rehearses is not None for trial in scene.ran] == [True, True, False, False, False, False]
+    assert rehearsed(scene) == ["bare", "docker"]
+    with Store.open(scene.root) as store:
+        assert len(store.records()) == len(store.states()) == 4
+        assert [record.trial[0] for record in store.rehearsals()] == ["r", "r"]
+        assert store.find(store.rehearsals()[0].trial).settings["platform"] == "bare"
+
+
+def test_a_study_of_built_in_workloads_is_not_rehearsed_unless_it_asks_for_it(scene):
+    scene.run()
+    assert rehearsed(scene) == []
+
+
+def test_a_second_run_rehearses_nothing_again(scene):
+    scene.endings = {3: "ctrl-c"}
+    assert scene.run(rehearse=True).interrupted
+    scene.endings = {}
+    scene.ran.clear()
+    scene.run(rehearse=True)
+    assert rehearsed(scene) == []
+    assert len(scene.ran) == 3
+
+
+def test_a_rehearsal_that_was_cut_off_is_done_again(scene):
+    scene.endings = {1: "ctrl-c"}
+    assert scene.run(rehearse=True).interrupted
+    scene.endings = {}
+    scene.ran.clear()
+    scene.run(rehearse=True)
+    assert rehearsed(scene) == ["docker"]
+
+
+def test_a_store_that_has_trials_of_a_side_needs_no_rehearsal_of_it(scene):
+    scene.endings = {1: "ctrl-c"}
+    scene.run()
+    ran = scene.ran[0].settings["platform"]
+    scene.endings = {}
+    scene.ran.clear()
+    scene.run(rehearse=True)
+    assert rehearsed(scene) == [name for name in ("bare", "docker") if name != ran]
+
+
+def test_a_side_that_fails_is_run_once_and_nothing_else_where_nothing_is_left_to_compare(scene):
+    scene.endings = {1: "failed"}
+    outcome = scene.run(rehearse=True)
+    assert rehearsed(scene) == ["bare", "docker"]
+    assert len(scene.ran) == 2
+    assert (outcome.done, outcome.left, outcome.at_most_more, outcome.skipped) == (0, 0, 0, 2)
+    assert any("docker failed: it failed." in note for note in scene.told.notes)
+    with Store.open(scene.root) as store:
+        (ruling,) = weigh(store).never_ran
+    assert (ruling.code, ruling.subject) == ("side.never-ran", "docker")
+    assert str(ruling) == "docker never ran: it failed."
+
+
+def test_the_other_sides_go_on_without_one_that_fails(scene):
+    scene.endings = {1: "failed"}
+    outcome = scene.run(rehearse=True, platform=["bare", "docker", "qemu"])
+    assert [trial.settings["platform"] for trial in scene.ran].count("docker") == 1
+    assert outcome.done == 4
+    with Store.open(scene.root) as store:
+        weighing = weigh(store)
+    assert [str(ruling) for ruling in weighing.never_ran] == ["docker never ran: it failed."]
+    assert [found.level for found in weighing.comparisons] == ["qemu"]
+
+
+def test_a_side_that_failed_is_tried_again_only_when_that_is_asked_for(scene):
+    scene.endings = {1: "failed"}
+    scene.run(rehearse=True)
+    scene.endings = {}
+    scene.ran.clear()
+    assert scene.run(rehearse=True).done == 0
+    assert scene.ran == []
+    assert any("--retry-failed" in note for note in scene.told.notes)
+    outcome = scene.run(rehearse=True, retry_failed=True)
+    assert rehearsed(scene) == ["docker"]
+    assert outcome.done == 4
+
+
+def test_the_limit_follows_from_the_rehearsal_unless_the_study_names_one(scene):
+    scene.run(rehearse=True)
+    first, second, *others = scene.ran
+    assert first.limit_s == 1800  # of a stranger
+    assert {trial.limit_s for trial in (second, *others)} == {120}
+    scene.ran.clear()
+    scene.root = scene.root.with_name("other")
+    scene.run(rehearse=True, limit="5 s")
+    assert {trial.limit_s for trial in scene.ran} == {5}
+
+
+def test_a_side_that_fails_again_and_again_between_good_trials_of_another_is_skipped(scene):
+    """Failures of docker between good trials of bare are never three in a row over all trials."""
+    study = scene.study(repeat=6)
+    order = [trial.settings["platform"] for trial in trials(study, cells(study))]
+    scene.endings = {number: "failed" for number, name in enumerate(order) if name == "docker"}
+    scene.run(repeat=6)
+    assert [trial.settings["platform"] for trial in scene.ran].count("docker") == 3
+    assert any("its other trials are skipped" in note for note in scene.told.notes)
+
+
+def test_the_output_of_a_failure_is_shown_once(scene):
+    scene.endings = {0: "failed", 2: "failed"}
+    scene.run(workload=["null"], platform=["bare", "docker"], repeat=2, order={"shuffle": False})
+    assert sum("failed: it failed." in note for note in scene.told.notes) == 1

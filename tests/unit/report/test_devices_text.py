@@ -35,6 +35,9 @@ class Kept:
     def records(self) -> list[Record]:
         return self._records
 
+    def rehearsals(self) -> list[Record]:
+        return []
+
     def states(self) -> dict[str, str]:
         return {each.trial: each.state for each in self._records}
 

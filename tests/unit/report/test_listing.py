@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import some_weighings as some
 from some_records import because
-from tare.report.text.trials import flat_pairs, record_text, records_table, varied_settings
+from tare.report.text.trials import flat_pairs, record_text, records_lines, records_table, varied_settings
 
 
 def test_a_table_of_records_shows_what_sets_them_apart_and_their_first_figures() -> None:
@@ -45,3 +45,25 @@ def test_a_fact_that_is_absent_is_none_and_never_zero() -> None:
         ("cpu.boost", "no"),
         ("loads", "1, none"),
     ]
+
+
+def test_where_all_trials_are_suspect_for_one_reason_it_stands_once() -> None:
+    doubted = [
+        replace(each, state="suspect", reasons=(because(f"other processes used {n} %.", "suspect"),))
+        for n, each in enumerate(some.records()[:6])
+    ]
+    text = records_table(doubted, 100)
+    assert text.count("other processes used") == 1
+    assert text.splitlines()[-1] == "all 6 trials suspect: other processes used 0 %. (of 5feceb66)"
+
+
+def test_for_programs_every_trial_is_one_line_with_its_reason_and_nothing_is_cut() -> None:
+    records = [
+        replace(each, settings={**each.settings, "workload.argv": ["x" * 90, str(n)]}, state="failed", metrics={},
+                reasons=(because("it failed " + "very " * 30),))
+        for n, each in enumerate(some.records()[:4])
+    ]  # fmt: skip
+    lines = records_lines(records).splitlines()
+    assert len(lines) == 1 + len(records)
+    assert all(line.endswith("very") for line in lines[1:])
+    assert "…" not in "".join(lines)

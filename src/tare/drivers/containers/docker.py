@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.base.errors import ObstacleError, TrialError
-from tare.base.host import OUTPUT_LIMIT_BYTES, Exit, Host, Reaching
+from tare.base.host import LISTENER, OUTPUT_LIMIT_BYTES, Exit, Host, Reaching
 from tare.drivers.cgroups.job import Group, with_oom_note
 from tare.drivers.containers.engine import errors
 from tare.drivers.containers.hostroot import OWN, Top
@@ -128,6 +128,7 @@ class _Frames:
         self.truncated = False
         self._line = line
         self._out, self._err = bytearray(), bytearray()
+        self._heard = LISTENER.get()
         self._thread = threading.Thread(target=self._take, daemon=True)
         self._thread.start()
 
@@ -140,6 +141,8 @@ class _Frames:
                 room = OUTPUT_LIMIT_BYTES - len(kept)
                 kept += chunk[:room]
                 self.truncated |= len(chunk) > room
+                if self._heard is not None:
+                    self._heard(chunk)
 
     def ended_within(self, seconds: float) -> bool:
         self._thread.join(seconds)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
+from tare.base.text import script_and_options
 from tare.drivers.places import Malloc, launched, users_env
 from tare.parts.protocols import Json, Workload
 
 Attach: TypeAlias = Literal["torch", "none"]
 
 TITLE_LENGTH = 60
+REHEARSED_STEPS = 20
+ATTACH_SETTINGS = "TARE_ATTACH"  # a variable of the job, which its hook reads
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+Scalar: TypeAlias = int | float | str
 _SHELL_WORDS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"})
 # A container has these from its own image; showing it ours in their place would break it.
 _SYSTEM = tuple(
@@ -63,6 +70,41 @@ def _texts(value: Any) -> Any:
     return {str(name): str(text) for name, text in value.items()}
 
 
+def _scalar(value: Any) -> Any:
+    """A level of `vary` is a number or a text, as it is written."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"a level of `vary` is a number or a text, not {value!r}; put it in quotes")
+    return value
+
+
+def filled(text: str, vary: Mapping[str, Json]) -> str:
+    """The text with `{name}` replaced by its level; braces around any other word stay."""
+    return _PLACEHOLDER.sub(lambda found: str(vary.get(found[1], found[0])), text) if vary else text
+
+
+def combinations(fields: Mapping[str, Json], reserved: Iterable[str]) -> list[dict[str, Json]]:
+    """Every combination of the levels in `vary`, in the order of the file; each name stands somewhere in braces."""
+    vary, line, env = fields["vary"], fields.get("argv", ()), fields.get("env") or {}
+    if not isinstance(vary, Mapping) or not vary:
+        raise ValueError("`vary` maps names to their levels, like {batch: [16, 64]}")
+    words = [line] if isinstance(line, str) else [str(word) for word in line]
+    words += [str(text) for text in env.values()] if isinstance(env, Mapping) else []
+    label = str(fields.get("label") or "")
+    used = {name for word in words for name in _PLACEHOLDER.findall(word)}
+    if unknown := sorted({*used, *_PLACEHOLDER.findall(label)} - set(vary)):
+        raise ValueError(f"{{{unknown[0]}}} has no levels: `vary` has {', '.join(map(str, vary))}")
+    if unused := [str(name) for name in vary if name not in used]:
+        raise ValueError(
+            f"`vary` has levels of {unused[0]!r}, but {{{unused[0]}}} stands neither in `argv` nor in `env`"
+        )
+    if taken := [str(name) for name in vary if name in reserved]:
+        raise ValueError(f"{taken[0]!r} is a field of a command: call the levels by another name")
+    levels = [each if isinstance(each, list) else [each] for each in vary.values()]
+    if empty := [str(name) for name, each in zip(vary, levels, strict=True) if not each]:
+        raise ValueError(f"`vary` has no level of {empty[0]!r}")
+    return [dict(zip(vary, each, strict=True)) for each in itertools.product(*levels)]
+
+
 def _attach(value: Any) -> Any:
     """What it was called before it had names: true and false."""
     return {True: "torch", False: "none"}[value] if isinstance(value, bool) else value
@@ -72,6 +114,7 @@ class Command(Workload):
     """Run a command of yours. Where it is a PyTorch script, its steps are marked without a change to it."""
 
     short: ClassVar[str | None] = "argv"
+    rehearsed: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Json]] = {"argv": ("true",)}
 
     argv: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)]
@@ -89,6 +132,61 @@ class Command(Workload):
     """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
     reads: tuple[Path, ...] = ()
     """Files and folders that it reads, beside those that its command line names."""
+
+    steps: PositiveInt | None = None
+    """End each trial after so many steps of a PyTorch script: for one that would run for hours."""
+    minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """End each trial so many minutes after its first step began."""
+    vary: dict[str, Annotated[Scalar, BeforeValidator(_scalar)]] = Field(default_factory=dict)
+    """Levels by name, like {batch: [16, 64]}: each combination is a level, with `{batch}` in `argv`, `env` and `label`
+    replaced."""
+    label: str | None = None
+    """What it is called in reports, like "MNIST, batch {batch}"; by default its script and the options that differ."""
+
+    @model_validator(mode="after")
+    def _can_be_ended(self) -> Self:
+        if (self.steps or self.minutes) and self.attach != "torch":
+            raise ValueError("`steps` and `minutes` end a script at a step, and `attach: none` marks none")
+        return self
+
+    @classmethod
+    def expanded(cls, fields: Mapping[str, Json]) -> list[dict[str, Json]]:
+        """One level for each combination in `vary`."""
+        if "vary" not in fields:
+            return [dict(fields)]
+        return [{**fields, "vary": each} for each in combinations(fields, cls.model_fields)]
+
+    def settings(self) -> dict[str, Json]:
+        """What was set of the fields that came later, and each name in `vary` as a setting of its own."""
+        shown = self.fields() | {"argv": self.masked({"argv": list(self._argv())})["argv"]}
+        if self.vary and self.env:
+            shown["env"] = self.masked({"env": self._env()})["env"]
+        for name in ("steps", "minutes", "vary", "label"):
+            if not shown[name]:
+                del shown[name]
+        if self.vary:
+            del shown["vary"]
+        if self.label is not None:
+            shown["label"] = filled(self.label, self.vary)
+        return {**shown, **self.vary}
+
+    def _argv(self) -> tuple[str, ...]:
+        return tuple(filled(word, self.vary) for word in self.argv)
+
+    def _env(self) -> dict[str, str]:
+        return {name: filled(text, self.vary) for name, text in self.env.items()}
+
+    def shortened(self) -> Self:
+        """A few steps, where it is ended at a step at all; a script that runs to its end may fail there."""
+        if not (self.steps or self.minutes):
+            return self
+        return self.model_copy(update={"steps": min(self.steps or REHEARSED_STEPS, REHEARSED_STEPS), "minutes": None})
+
+    def about_units(self) -> int | None:
+        return self.steps
+
+    def bound_s(self) -> float | None:
+        return None if self.minutes is None else 60 * self.minutes
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.fields(), sort_keys=True))  # the default cannot hash `env`
@@ -121,7 +219,7 @@ class Command(Workload):
         return value
 
     def obstacles(self, host: Host) -> list[Ruling]:
-        requested = [self.argv[0], self._path(), str(self._folder()), self._scripts()]
+        requested = [self._argv()[0], self._path(), str(self._folder()), self._scripts()]
         answer = host.run([host.python, "-I", "-c", _LOOK, json.dumps(requested)])
         try:
             reported = json.loads(answer.out) if answer.code == 0 else None
@@ -143,16 +241,18 @@ class Command(Workload):
         if not reported["found"]:
             close = reported.get("close") or []
             hint = f"did you mean {close[0]!r}?" if close else "give its whole path, or put its folder on PATH."
-            yield obstacle("needs.program", f"no program {self.argv[0]!r} here; {hint}")
+            yield obstacle("needs.program", f"no program {self._argv()[0]!r} here; {hint}")
         for script in reported["missing"]:
             sentence = f"no file {script!r} in {self._folder()}; give its whole path, or set `cwd`."
             yield obstacle("needs.file", sentence)
 
     def title(self) -> str:
-        program, *others = masked_words(self.argv)
-        words = (Path(program).name, *others)
-        line = shlex.join(words)
-        return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
+        """Its label; else its script, with all options where they are few."""
+        if self.label is not None:
+            return filled(self.label, self.vary)
+        script, options = script_and_options(masked_words(self._argv()))
+        line = " ".join([script, *options])
+        return line if len(line) <= TITLE_LENGTH else script
 
     def inputs(self) -> tuple[Path, ...]:
         """The working folder; the folder of each file, and each folder, that a word of the command line names (also
@@ -160,25 +260,32 @@ class Command(Workload):
         shared ones such as /tmp, which every platform has of its own: of these only the files that are named.
         """
         folder = self._folder()
-        named = [folder, *(found for word in self.argv[1:] for found in _folders_named(word, folder))]
+        named = [folder, *(found for word in self._argv()[1:] for found in _folders_named(word, folder))]
         wanted = [path for path in named if not _is_system(path) and path not in _SHARED] + list(self.reads)
         return tuple(dict.fromkeys(path for path in wanted if not _is_in_another(path, wanted)))
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
-        env = {**users_env(workdir, self.malloc, attach=self.attach == "torch"), **self.env}
-        return Job(launched(place.python, workdir, self.argv), env, str(self._folder()))
+        env = {**users_env(workdir, self.malloc, attach=self.attach == "torch"), **self._env(), **self._ends()}
+        return Job(launched(place.python, workdir, self._argv()), env, str(self._folder()))
+
+    def _ends(self) -> dict[str, str]:
+        """What tells the script's hook to end it (`tare_inside.attach`); nothing where it runs to its own end."""
+        wanted = {"stop_after_steps": self.steps, "stop_after_s": self.bound_s()}
+        bounds = {name: value for name, value in wanted.items() if value is not None}
+        return {ATTACH_SETTINGS: json.dumps(bounds)} if bounds else {}
 
     def _folder(self) -> Path:
         return self.cwd or Path.cwd()
 
     def _path(self) -> str:
-        return {**os.environ, **self.env}.get("PATH", os.defpath)
+        return {**os.environ, **self._env()}.get("PATH", os.defpath)
 
     def _scripts(self) -> list[str]:
-        """The script of `python script.py`, whose absence Python would only say at the end of a long preparation."""
-        if Path(self.argv[0]).name.startswith("python") and len(self.argv) > 1 and self.argv[1].endswith(".py"):
-            return [self.argv[1]]
-        return []
+        """The script of `python -u script.py`, whose absence would only show at the end of a long preparation."""
+        program, *words = self._argv()
+        if not Path(program).name.startswith(("python", "torchrun", "bash", "sh")) or {"-c", "-m"} & set(words[:2]):
+            return []
+        return [word for word in words if word.endswith((".py", ".sh"))][:1]
 
 
 def _folders_named(word: str, folder: Path) -> Iterator[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
@@ -32,6 +32,9 @@ class Idle(Workload):
 
     def title(self) -> str:
         return f"an idle device{' that logs' if self.logging else ''}, {self.duration:g} s"
+
+    def shortened(self) -> Self:
+        return self.model_copy(update={"duration": min(self.duration, 1.0), "settle": 0.0})
 
     def units(self) -> int | None:
         return 1

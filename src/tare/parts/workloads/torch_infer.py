@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import PositiveInt, field_validator
 
@@ -12,6 +12,8 @@ from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
 from tare.drivers.workloads.torch import Rate, ServingWorkload, Size, inference_s, named_or_hint
 from tare_inside import named
+
+REHEARSED_REQUESTS = 5
 
 
 class TorchInfer(ServingWorkload):
@@ -52,6 +54,9 @@ class TorchInfer(ServingWorkload):
 
     def title(self) -> str:
         return f"{named.find('models', self.model).TITLE} inference, batch {self.batch}"
+
+    def shortened(self) -> Self:
+        return self.model_copy(update={"requests": min(self.requests, REHEARSED_REQUESTS), "warm_up": 1})
 
     def units(self) -> int | None:
         return self.requests

@@ -22,6 +22,7 @@ from tare.drivers.storage.folders import checkpoint_folder, folder_obstacles, ma
 from tare.drivers.workloads.torch import Size, TorchWorkload, training_s
 from tare_inside import named
 
+REHEARSED_STEPS = 5
 _FED_WITH = {"image": "image", "tokens": "text"}  # the KIND of a network -> the KIND of the data that it learns from
 
 
@@ -144,6 +145,11 @@ class TorchTrain(TorchWorkload):
 
     def title(self) -> str:
         return f"{named.find('models', self.model).TITLE} training, batch {self.batch}"
+
+    def shortened(self) -> Self:
+        """One epoch of a few mini-batches, or as many epochs as a checkpoint takes."""
+        steps = min(self.steps_per_epoch or REHEARSED_STEPS, REHEARSED_STEPS)
+        return self.model_copy(update={"epochs": self.checkpoint_every or 1, "steps_per_epoch": steps})
 
     def prepare(self, host: Host) -> None:
         if self.data_path is None:

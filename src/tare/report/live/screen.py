@@ -54,7 +54,8 @@ def _running(running: Any, width: int) -> list[RenderableType]:
     for one in running["series"]:
         values = [value for _, value in one["points"]]
         grid.add_row(one["title"], Text(spark(values, room)), f"{values[-1]:g} {one['unit']}")
-    return [*pieces, grid] if running["series"] else pieces
+    pieces += [grid] if running["series"] else []
+    return pieces + [Text(f"| {line}"[:width], style="dim") for line in running["output"]]
 
 
 def _fleet(fleet: Any, width: int, most: int | None) -> list[RenderableType]:

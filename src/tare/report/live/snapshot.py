@@ -15,6 +15,7 @@ from tare.analysis.labels import make_labels
 from tare.analysis.model import Weighing
 from tare.analysis.weighing import weigh
 from tare.base.errors import TareError
+from tare.base.sides import is_rehearsal
 from tare.base.text import count_text, duration_text, metric_name, safe_text
 from tare.records.creation import is_held
 from tare.records.model import FINISHED, Record, State, varied
@@ -104,6 +105,8 @@ def step_series(marks_file: Path) -> list[dict[str, Any]]:
 
 Json: TypeAlias = Any
 Device: TypeAlias = Callable[[], Sequence[Mapping[str, Json]]]  # what is changed on the device now, and by whom
+OUTPUT_FILE = "output.txt"  # in the workdir: `trial/workdir.py` writes it
+_LINES = 5  # of what the workload printed
 _NEWEST = 8  # trials that have ended
 _VERDICTS = 40  # shown; a fleet has some for each device
 _MANY = 500  # trials from which on verdicts are not worked out again for each one that comes
@@ -176,6 +179,7 @@ class Watched:
         seen = self._weighed(store, records)
         devices = self._fleet(store, states, records)
         running = [trial for trial, state in states.items() if state == "running"]
+        running += sorted(trial for trial, _ in store.spooled() if is_rehearsal(trial))
         at_once = devices["counts"].get("running", 0) if devices else len(running[:1])
         return {
             "name": safe_text(seen.weighed.study if seen.weighed else self.root.name),
@@ -215,6 +219,9 @@ class _UpTo:
 
     def records(self) -> list[Record]:
         return [record for record in self.store.records() if record.block <= self.block]
+
+    def rehearsals(self) -> list[Record]:
+        return self.store.rehearsals()
 
     def states(self) -> dict[str, State]:
         return self.store.states()
@@ -277,22 +284,30 @@ def _progress(states: Mapping[str, str], records: Sequence[Record], at_once: int
 
 def _running(store: Store, trial: str, now_s: float) -> Json:
     plans = {str(row.get("trial")): row for row in store.planned()}
-    settings = plans.get(trial, {}).get("settings", {})
     attempt = max((number for name, number in store.spooled() if name == trial), default=1)
+    draft = read_draft(store.root / SPOOL_FOLDER / folder_name(trial, attempt), (trial, attempt))
+    settings = plans.get(trial, {}).get("settings") or (draft.settings if draft is not None else {})
     several = [row["settings"] for row in plans.values() if row.get("settings")]
     names = varied(several) or list(settings)[:3]
+    label = safe_text(make_labels(several, names).words(settings))
+    workdir = draft.facts.get("desk") if draft is not None else None
+    steps = step_series(Path(workdir) / "marks.bin") if isinstance(workdir, str) else []
     return {
         "trial": safe_text(trial)[:SHORT_ID],
-        "label": safe_text(make_labels(several, names).words(settings)),
+        "label": f"rehearsal of {label}" if is_rehearsal(trial) else label,
         "block": plans.get(trial, {}).get("block"),
-        "series": [*_steps(store, trial, attempt), *live_series(store.readings(trial, attempt))],
+        "series": [*steps, *live_series(store.readings(trial, attempt))],
+        "output": _last_lines(Path(workdir) / OUTPUT_FILE) if isinstance(workdir, str) else [],
     }
 
 
-def _steps(store: Store, trial: str, attempt: int) -> list[Json]:
-    draft = read_draft(store.root / SPOOL_FOLDER / folder_name(trial, attempt), (trial, attempt))
-    workdir = draft.facts.get("desk") if draft is not None else None
-    return step_series(Path(workdir) / "marks.bin") if isinstance(workdir, str) else []
+def _last_lines(file: Path) -> list[str]:
+    """The last lines that the workload printed; none where nothing came yet, or it has ended."""
+    try:
+        text = file.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [safe_text(line) for line in text.replace("\r", "\n").splitlines() if line.strip()][-_LINES:]
 
 
 def _ended(record: Record, records: Sequence[Record]) -> Json:

@@ -141,7 +141,7 @@ function show(number, store) {
   parts.head.replaceChildren(title, make("p", store.question, "quiet"), bar, make("p", words));
   showFleet(parts, store.fleet);
   const running = store.running;
-  parts.running.replaceChildren(...(running ? [make("h3", "Now: " + running.label), make("p", "trial " + running.trial + ", block " + running.block, "fineprint")] : []));
+  parts.running.replaceChildren(...(running ? [make("h3", "Now: " + running.label), make("p", "trial " + running.trial + (running.block === null ? "" : ", block " + running.block), "fineprint"), ...(running.output.length ? [make("pre", running.output.join("\n"), "fineprint")] : [])] : []));
   showPanels(number, parts, running);
   const verdicts = store.verdicts.map((one) => [[one.level], [one.effect, "num"], [one.interval, "num"], [one.phrase, "word word-" + one.word], [String(one.n), "num"]]);
   parts.verdicts.replaceChildren(...(verdicts.length ? [make("h3", "Verdicts so far: " + store.metric), table(["level", "effect", "interval", "verdict", "n"], verdicts), make("p", store.more_verdicts, "quiet")] : [make("p", store.verdict_trouble, "quiet")]));

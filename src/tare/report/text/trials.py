@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tare.base.text import has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text
 from tare.records.model import AA_REPEAT, Record, varied
+from tare.records.trials import grouped
 from tare.report.columns import table, wrap
 
 
@@ -38,6 +40,7 @@ def _gap(record: Record) -> list[str]:
 
 
 SHORT_ID = 8  # enough to find a trial by; `Store.find` takes a prefix
+ANY_WIDTH = 10_000
 SHOWN_METRICS = ("step_s", "wall_s", "cpu_s")  # what everyone asks for first; the rest is in the report
 
 
@@ -59,12 +62,30 @@ def records_table(records: Sequence[Record], width: int = 80) -> str:
         ]
         for place, record in enumerate(records)
     ]
-    lines = [table(rows, headers, width)]
-    for record in records:
-        if record.reasons:
-            why = f"{safe_text(record.trial)[:SHORT_ID]} {record.state}: {safe_text(record.reasons[0])}"
-            lines += wrap(why, width, indent="  ")
-    return "\n".join(lines)
+    return "\n".join([table(rows, headers, width), *_why(records, width)])
+
+
+def records_lines(records: Sequence[Record]) -> str:
+    """The same for programs that read lines: one for each trial, nothing cut, the reason at its end."""
+    if not records:
+        return "no trials yet"
+    whole = records_table([replace(record, reasons=()) for record in records], ANY_WIDTH).splitlines()
+    reasons = ["why", *(safe_text(record.reasons[0]) if record.reasons else "" for record in records)]
+    return "\n".join(f"{line}  {why}".rstrip() for line, why in zip(whole, reasons, strict=True))
+
+
+def _why(records: Sequence[Record], width: int) -> list[str]:
+    """Why trials are not plainly ok, each reason once: the first of them, and how many more have it."""
+    doubted = [record for record in records if record.reasons]
+    lines: list[str] = []
+    for same in grouped(doubted, lambda each: (each.state, each.reasons[0].code, each.reasons[0].subject)).values():
+        first, others = same[0], len(same) - 1
+        every = "all " if len(same) == len(records) > 1 else ""
+        which = f"{every}{len(same)} trials" if others else safe_text(first.trial)[:SHORT_ID]
+        example = f" (of {safe_text(first.trial)[:SHORT_ID]})" if others else ""
+        why = f"{which} {first.state}: {safe_text(first.reasons[0])}{example}"
+        lines += wrap(why, width, indent="  ")
+    return lines
 
 
 def record_text(record: Record, width: int = 80) -> str:

@@ -11,6 +11,7 @@ from tare.base.text import (
     effect_text,
     interval_text,
     metric_name,
+    natural_key,
     quantity_text,
     quantity_texts,
     safe_text,
@@ -224,6 +225,7 @@ def _held(value: object) -> str:
 __all__ = ["record_text", "records_table", "table", "verdict_text"]
 
 ANY_WIDTH = 10_000
+NAMED_LEVELS = 3  # of trials that are left out for one reason
 LISTED = 10  # trials named on the terminal; the report names all
 
 _COLOURS: Mapping[Word, str] = {"slower": "31", "faster": "32", "equivalent": "36", "cannot_tell": "33"}
@@ -234,6 +236,7 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
     headline = _several if len(weighing.comparisons) > 1 else _one
     lines = [
         *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
+        *_never_ran(weighing, width, color),
         *headline(weighing, width, color),
         *_supporting(weighing.others, width),
         *_doubts(weighing, width),
@@ -241,7 +244,15 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
     return "\n".join(lines)
 
 
+def _never_ran(weighing: Weighing, width: int, color: bool) -> list[str]:
+    """A side that never ran comes before every figure: nothing was compared with it."""
+    lines = [line for each in weighing.never_ran for line in _hanging(safe_text(each), width)]
+    return _painted(lines, "1;31" if color else "")
+
+
 def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
+    if weighing.never_ran and all(each.effect is None for each in weighing.comparisons):
+        return []
     if not weighing.comparisons:
         return _hanging(f"nothing to compare yet: {counts_text(weighing.counts)}", width)
     comparison = weighing.comparisons[0]
@@ -348,11 +359,30 @@ def _listed(heading: str, trials: Sequence[FlaggedTrial], width: int) -> list[st
     if not trials:
         return []
     lines = wrap(heading, width)
-    for left in trials[:LISTED]:
-        lines += _hanging(f"{left_text(left)} ({safe_text(left.trial)[:8]})", width, start="  ", indent="    ")
-    if (rest := len(trials) - LISTED) > 0:
+    reasons = list(grouped(trials, _same_reason).values())
+    for same in reasons[:LISTED]:
+        lines += _hanging(_together(same), width, start="  ", indent="    ")
+    if (rest := sum(map(len, reasons[LISTED:]))) > 0:
         lines += _hanging(f"and {rest:,} more, all of them in the report", width, start="  ")
     return lines
+
+
+def _same_reason(left: FlaggedTrial) -> tuple[str, str, str]:
+    """What makes two trials be left out for one reason; figures in the sentence differ."""
+    return (left.state, left.reasons[0].code, left.reasons[0].subject) if left.reasons else (left.state, "", "")
+
+
+def _together(same: Sequence[FlaggedTrial]) -> str:
+    """Trials with one reason on one line: how many of each level, and the first one's own words."""
+    first = same[0]
+    example = f"{safe_text(first.trial)[:8]}"
+    if len(same) == 1:
+        return f"{left_text(first)} ({example})"
+    levels = grouped(same, lambda each: each.label)
+    counts = [f"{len(levels[level])} of {safe_text(level)}" for level in sorted(levels, key=natural_key)]
+    which = ", ".join(counts) if len(counts) <= NAMED_LEVELS else f"in {len(counts)} cells"
+    why = " ".join(safe_text(reason) for reason in first.reasons)
+    return f"{count_text(len(same), 'trial')} {safe_text(first.state)} ({which}): {why} ({example}, for one)"
 
 
 def _hanging(text: str, width: int, *, start: str = "", indent: str = "  ") -> list[str]:

@@ -32,6 +32,9 @@ class Kept:
     def records(self) -> list[Record]:
         return self.kept
 
+    def rehearsals(self) -> list[Record]:
+        return []
+
     def states(self) -> dict[str, Any]:
         return {each.trial: each.state for each in self.kept}
 
