@@ -16,6 +16,8 @@ from tare.cli.studies import load_study, python_option, scale_option
 from tare.parts.find import KINDS, Kind, find, names
 from tare.study.model import Study
 
+_ON_DEVICES: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "causes")  # those that a device may lack
+
 
 @click.command("check", cls=Verb)
 @click.argument("study", type=click.Path(path_type=Path), required=False)
@@ -48,7 +50,7 @@ def command(study: Path | None, scale: str | None, python: str | None, trust: bo
     click.echo(f"{device.get('os', 'Linux')}, kernel {device['kernel']}, {device['cores']} cores, {groups}")
     for ability in found["abilities"]:
         _line("yes" if ability["yes"] else "no", ability["name"], ability["why"])
-    for kind in KINDS:
+    for kind in _ON_DEVICES:
         for part in found[kind]:
             why = " ".join(map(str, part["obstacles"]))
             _line("no" if why else "yes", f"{kind[:-1]} {part['name']}", why or _worded(part["facts"]))
@@ -58,7 +60,7 @@ def command(study: Path | None, scale: str | None, python: str | None, trust: bo
 
 def _parts(host: Any) -> dict[str, list[dict[str, Any]]]:
     """Every part of every kind: whether it works here, else why not, and what is worth knowing about it."""
-    return {kind: [_part(kind, name, host) for name in names(kind)] for kind in KINDS}
+    return {kind: [_part(kind, name, host) for name in names(kind)] for kind in _ON_DEVICES}
 
 
 def _part(kind: Kind, name: str, host: Any) -> dict[str, Any]:
