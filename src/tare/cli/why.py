@@ -14,7 +14,7 @@ import click
 
 from tare.base.errors import ObstacleError
 from tare.cli.needs import needs_of
-from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, need, output_option
+from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, metric_option, need, output_option
 from tare.cli.report import write_report
 from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
 from tare.cli.studies import python_option, with_interpreter
@@ -44,11 +44,11 @@ _LEAST_WEIGHT = 0.15  # a fainter suspicion is tried only where nothing else is 
 @click.option("--cpuset", help="The container's cores, like 0-1.")
 @click.option("--memory", help="The container's memory limit, like 2GiB.")
 @click.option("--shm", help="The size of the container's /dev/shm, like 64MiB.")
-@click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="A variable of the container alone.")
+@click.option("--inside-env", multiple=True, metavar="NAME=VALUE", help="A variable of the container alone.")
 @click.option(
     "--seccomp-profile", type=click.Path(path_type=Path, exists=True), help="The container's own filter (runc)."
 )
-@click.option("--metric", metavar="NAME", help="What is explained, such as wall_s.  [default: the mean step]")
+@metric_option("the mean step, or the whole run")
 @click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
 @margin_option("5%")
 @click.option("--layers", is_flag=True, help="Take it apart layer by layer, whatever was found before.")
@@ -72,7 +72,7 @@ def command(
     cpuset: str | None,
     memory: str | None,
     shm: str | None,
-    variables: tuple[str, ...],
+    inside_env: tuple[str, ...],
     seccomp_profile: Path | None,
     metric: str | None,
     repeat: int,
@@ -102,7 +102,7 @@ def command(
     fields: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     if writable:
         fields["writable"] = True
-    if env := _assigned(variables):
+    if env := _assigned(inside_env):
         fields["env"] = env
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
     folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
@@ -111,15 +111,14 @@ def command(
         stack.enter_context(needs_of(["docker"]))
         own = {**fields, **(profile if chosen == "runc" else {})}
         need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
-        _refuse_wrong(chosen, own, work, python)
+        refuse_wrong(chosen, own, work, python)
         run = _Run(folder, work, python, repeat, margin)
         found = _explained(run, chosen, own, metric, margin, as_json)
-        wanted = layers or (not no_layers and found.answer is not None and not found.answer.explained)
-        if not wanted or (found.answer is None and not layers):
+        if not (layers or (not no_layers and found.unexplained)):
             _tell_answer(found, None, folder, as_json)
             return
         if image is not None:
-            say("An image is not taken apart layer by layer: export it, and give its folder to a study with runc.")
+            say("An image is not taken apart layer by layer: unpack it, and give its folder to `--in runc --image`.")
             _tell_answer(found, None, folder, as_json)
             return
         skipped = _skipped(fields, only)
@@ -136,7 +135,7 @@ def command(
 
 def _assigned(variables: tuple[str, ...]) -> dict[str, str]:
     for each in variables:
-        need("=" in each and not each.startswith("="), f"--env {each!r}: write NAME=VALUE.")
+        need("=" in each and not each.startswith("="), f"--inside-env {each!r}: write NAME=VALUE.")
     return dict(each.split("=", 1) for each in variables)
 
 
@@ -149,6 +148,11 @@ class Explained:
     suspects: dict[str, Suspicion]
     ruled_out: dict[str, str]
     answer: Answer | None = None  # None where there is nothing to explain
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether there is a sure cost that no cause explains."""
+        return self.answer is not None and self.total.verdict == "slower" and not self.answer.explained
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -181,6 +185,8 @@ def _explained(
         return found
     if not quiet:
         _tell_suspects(found)
+    if first.total.verdict != "slower":  # a cost that is not sure cannot be seen to go away
+        return replace(found, answer=first)
     tried = {name: each for name, each in suspects.items() if each.without is not None or each.added is not None}
     strong = {name: each for name, each in tried.items() if each.weight >= _LEAST_WEIGHT} or tried
     strong = dict(list(strong.items())[:_MOST_TRIED])
@@ -307,7 +313,7 @@ def _tell_answer(found: Explained, layers: dict[str, Any] | None, folder: Path, 
         click.echo(answer_text(found.answer, titles, evidence, cures, untried, found.ruled_out, width()))
 
 
-def _refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:
+def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:
     """What is wrong with the options is reported before anything is started."""
     from tare.study.load import from_plain
 

@@ -16,7 +16,6 @@ _FOLDERS = {
     "TORCH_HOME": ("torch's downloads are kept elsewhere", 0.4),
     "MPLCONFIGDIR": ("Matplotlib builds its font list anew", 0.3),
     "NUMBA_CACHE_DIR": ("Numba's compiled code is kept elsewhere", 0.4),
-    "HOME": ("caches below the home folder are others", 0.3),
 }
 
 

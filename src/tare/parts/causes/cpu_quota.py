@@ -21,9 +21,10 @@ class CpuQuota(Cause):
         periods, share = slow.metrics.get("cgroup_nr_throttled", 0.0), throttled_share(slow)
         if slow.metrics and not periods:
             return RuledOut(f"its quota of {float(quota):g} cores was never used up.")
+        stopped = f", throttled in {periods:.0f} periods ({share:.0%} of the run)" if periods else ""
         return Suspicion(
             weight=0.85 if share > 0.01 else 0.3,
-            evidence=f"a quota of {float(quota):g} cores, throttled in {periods:.0f} periods ({share:.0%} of the run).",
+            evidence=f"a quota of {float(quota):g} cores{stopped}.",
             without={"quota": None},
             added={"quota": quota},
             cure="more CPU: --cpus N, or no quota (Kubernetes: raise or remove limits.cpu)",

@@ -18,7 +18,8 @@ class Seccomp(Cause):
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         if str(slow.facts.get("process.Seccomp", "2")) == "0":
             return RuledOut("it runs without a filter.")
-        mitigated = slow.facts.get(_BYPASS) != quick.facts.get(_BYPASS)
+        known = _BYPASS in slow.facts and _BYPASS in quick.facts
+        mitigated = known and slow.facts[_BYPASS] != quick.facts[_BYPASS]
         calls = slow.metrics.get("system_calls_step") or slow.metrics.get("system_calls")
         own = slow.fields.get("seccomp_profile")
         evidence = f"speculative store bypass: {slow.facts.get(_BYPASS)}, {quick.facts.get(_BYPASS)} on the other side."

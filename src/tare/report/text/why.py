@@ -129,8 +129,8 @@ def phases_text(total: Comparison, phases: Sequence[Phase], width: int) -> str:
     head = f"1. What is slower: {metric_name(total.metric)} {quick} on bare metal, {slow} in the container: "
     lines = wrap(f"{head}{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}.", width, indent="   ")
     for each in phases:
-        line = f"   {_PHASE[each.name]}: {time_text(each.quick_s)} -> {time_text(each.slow_s)} per run"
-        lines += wrap(f"{line}, {each.share:.0%} of the difference", width, indent="     ")
+        line = f"{_PHASE[each.name]}: {time_text(each.quick_s)} -> {time_text(each.slow_s)} per run"
+        lines += _indented(f"{line}, {share_text(each.share)} of the difference", width)
     return "\n".join(lines)
 
 
@@ -138,9 +138,9 @@ def suspects_text(suspects: Mapping[str, str], ruled_out: Mapping[str, str], wid
     """Step two: who is suspected, and who is not."""
     lines = ["2. Suspects, by what both sides recorded:" if suspects else "2. Suspects: none."]
     for name, about in suspects.items():
-        lines += wrap(f"   - {name}: {about}", width, indent="     ")
+        lines += _indented(f"- {name}: {about}", width)
     if ruled_out:
-        lines += wrap(f"   ruled out: {', '.join(ruled_out)}", width, indent="     ")
+        lines += _indented(f"ruled out: {', '.join(ruled_out)}", width)
     return "\n".join(lines)
 
 
@@ -158,26 +158,32 @@ def answer_text(
     for sentence in _answers(found, titles, evidence, cures):
         lines += wrap(sentence, width)
     if found.tried:
-        heads = ("tried", "verdict", "without it", "then against bare", "on bare metal")
-        rows = [(each.cause, each.outcome, *(_tested(one) for one in _tests(each))) for each in found.tried]
+        heads = ("tried", "verdict", "container without it", "then to bare", "bare with it")
+        rows = [(each.cause, each.outcome, *_tests(each)) for each in found.tried]
         lines += ["", table(rows, heads, width)]
     if untried:
         lines += ["", "suspected, but not tried:"]
         for name, why in untried.items():
-            lines += wrap(f"  {name}: {evidence[name]} {why} Cure: {cures[name]}", width, indent="    ")
+            lines += _indented(f"{name}: {evidence[name]} Not tried: {why} Cure: {cures[name]}", width)
     if ruled_out:
         lines += ["", "ruled out:"]
         for name, why in ruled_out.items():
-            lines += wrap(f"  {name}: {why}", width, indent="    ")
+            lines += _indented(f"{name}: {why}", width)
     return "\n".join(lines)
 
 
-def _tests(each: Tried) -> tuple[Comparison | None, ...]:
-    return each.removed, each.left, each.brought
+def _indented(text: str, width: int) -> list[str]:
+    first, *others = wrap(text, width - 2, indent="  ")
+    return [f"  {line}" for line in (first, *others)]
 
 
-def _tested(found: Comparison | None) -> str:
-    return "" if found is None else f"{effect_of(found)} {interval_of(found)}"
+def _tests(each: Tried) -> tuple[str, str, str]:
+    """The change with its interval; the ratio to bare metal that is left, and that it brings there, without."""
+    removed = "" if each.removed is None else _ratio(each.removed)
+    left, brought = (
+        "" if one is None or one.effect is None else f"{1 + one.effect:.2f}x" for one in (each.left, each.brought)
+    )
+    return removed, left, brought
 
 
 def times_text(found: Comparison) -> str:
@@ -204,7 +210,7 @@ def _answers(
         cause = f"{titles[each.cause]}: {evidence[each.cause].rstrip('.')}"
         start = f"{total}. It is {cause}." if index == 0 and each.outcome == "the cause" else f"Also {cause}."
         if each.outcome == "a part":
-            share = "" if each.share is None else f" ({each.share:.0%} of the cost)"
+            share = "" if each.share is None else f" ({share_text(each.share)} of the cost)"
             start = f"{total}. " * (index == 0) + f"A part of it{share} is {cause}."
         after = "" if each.left is None else f" gives {_ratio(each.left)} of bare metal's time"
         yield f"{start} `{cures[each.cause]}`{after}."
