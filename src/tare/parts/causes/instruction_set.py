@@ -23,7 +23,7 @@ _SETTINGS = {
 
 
 class InstructionSet(Cause):
-    """Vector instructions: a variable, or a CPU model that a VM pretends, keeps the libraries from the fast ones."""
+    """Vector instructions: a variable, or the CPU model of a VM, keeps the libraries from the fast ones."""
 
     title: ClassVar[str] = "the vector instructions in use"
 
