@@ -13,9 +13,14 @@ import resource
 import sys
 
 _ENV = re.compile(
-    r"^(OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|MALLOC_|MIMALLOC_|CUDA_|PYTORCH_|TORCH_|ATEN_|ONEDNN_|DNNL_)"
+    r"^(OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|MALLOC_|MIMALLOC_|CUDA_|PYTORCH_|TORCH|ATEN_|ONEDNN_|DNNL_|NCCL_|GLOO_"
+    r"|NUMEXPR_|NPY_|LD_|TRITON_)"
 )
-_ENV_NAMES = ("LD_PRELOAD", "LD_LIBRARY_PATH", "GLIBC_TUNABLES", "PYTHONHASHSEED")
+_ENV_NAMES = (
+    "GLIBC_TUNABLES", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE",
+    "PYTHONTRACEMALLOC", "PYTHONMALLOC", "PYTHONPROFILEIMPORTTIME", "PYTHONOPTIMIZE", "PYTHONASYNCIODEBUG",
+    "NVIDIA_TF32_OVERRIDE", "HF_HOME", "XDG_CACHE_HOME", "MPLCONFIGDIR", "NUMBA_CACHE_DIR",
+)  # fmt: skip
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|COOKIE|AUTH|SESSION", re.IGNORECASE)
 _STATUS = ("Seccomp", "Speculation_Store_Bypass", "NoNewPrivs", "CapEff", "Cpus_allowed_list", "Mems_allowed_list")
 # The libraries that do the work: torch's own, BLAS, OpenMP, C and its allocator, CUDA.
@@ -31,17 +36,17 @@ _PIECE_BYTES = 1 << 20
 def gather():
     """Everything below in one object."""
     reported = {
-        "python": {
-            "version": platform.python_version(),
-            "implementation": platform.python_implementation(),
-            "executable": sys.executable,
-        },
+        "python": python_facts(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "libc": libc(),
         "env": environment(os.environ),
         "process": process_status(),
-        "limits": {"nofile": list(resource.getrlimit(resource.RLIMIT_NOFILE))},
+        "limits": {
+            "nofile": list(resource.getrlimit(resource.RLIMIT_NOFILE)),
+            "memlock": list(resource.getrlimit(resource.RLIMIT_MEMLOCK)),
+        },
+        "shm": shared_memory(),
         "cgroup": cgroup_limits(),
         "file_system": file_systems(),
         "torch": torch_facts(),
@@ -49,6 +54,36 @@ def gather():
         "libraries": libraries(),  # last: by now they are all loaded
     }
     return {name: value for name, value in reported.items() if value}
+
+
+def python_facts():
+    """Version and build of the interpreter: a debug build or one without optimisations is slower by a lot."""
+    reported = {
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "executable": sys.executable,
+    }
+    try:
+        import sysconfig
+
+        built = sysconfig.get_config_vars()
+    except Exception:  # an interpreter without its build's files
+        return reported
+    flags = "%s %s" % (built.get("CONFIG_ARGS") or "", built.get("PY_CORE_CFLAGS") or "")
+    reported["debug"] = bool(built.get("Py_DEBUG"))
+    reported["shared"] = bool(built.get("Py_ENABLE_SHARED"))
+    reported["optimized"] = "--enable-optimizations" in flags or "-fprofile-use" in flags
+    reported["lto"] = "--with-lto" in flags or "-flto" in flags
+    return reported
+
+
+def shared_memory():
+    """The size of /dev/shm, through which workers pass their batches."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return {"bytes": found.f_frsize * found.f_blocks}
 
 
 def libc():

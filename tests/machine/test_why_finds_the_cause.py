@@ -210,8 +210,45 @@ def test_a_container_that_costs_nothing_is_not_taken_apart(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["total"]["verdict"] == "equivalent"
-    assert said["layers"] == []
+    assert "layers" not in said and "answer" not in said
     assert not (tmp_path / "why" / "layers").exists()
+
+
+PLANTS = [
+    pytest.param(("--quota", "0.2"), "cpu_quota", "--cpus", marks=on_days(0), id="quota"),
+    pytest.param(
+        ("--inside-env", "PYTHONTRACEMALLOC=5"), "debug_variables", "PYTHONTRACEMALLOC", marks=on_days(1), id="variable"
+    ),
+]
+
+
+@pytest.mark.machine("runc", "root")
+@pytest.mark.parametrize(("planted", "cause", "cure"), PLANTS)
+def test_a_planted_cause_is_named_and_its_cure_takes_the_cost_away(
+    tmp_path: Path, planted: tuple[str, str], cause: str, cure: str
+) -> None:
+    asked = (
+        "why",
+        "--in",
+        "runc",
+        *planted,
+        "--no-layers",
+        "--json",
+        "-o",
+        "why",
+        "--",
+        sys.executable,
+        str(WORK),
+        "30",
+    )
+    done = tare(*asked, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    tried = {each["cause"]: each["outcome"] for each in found["answer"]["tried"]}
+    assert tried[cause] == "the cause"
+    assert [name for name, word in tried.items() if word == "a part"] == []
+    assert cure in found["suspects"][cause]["cure"]
 
 
 @pytest.mark.machine("runc", "root", "tracefs")
@@ -222,7 +259,7 @@ def test_system_calls_stand_beside_each_layer_from_trials_of_their_own(tmp_path:
     done = tare(*asked, *work, cwd=Path("/"))  # a container has a /tmp of its own
 
     assert done.returncode == 0, done.stderr
-    calls = json.loads(done.stdout)["system_calls"]
+    calls = json.loads(done.stdout)["layers"]["system_calls"]
     assert calls["metric"] == "system_calls"
     assert {"mounts", "pids"} <= {each["layer"] for each in calls["layers"]}
     assert all(40_000 < each["with_it"] < 45_000 for each in calls["layers"] if each["layer"] != "docker")

@@ -37,6 +37,8 @@ RULES: tuple[Rule, ...] = (
     Rule(r"(^|[._])executable$|(^|\.)path$", False, "where the program lies; its version is compared apart"),
     Rule(r"^place\.accel$", True, "one is emulated: its times say nothing about virtualisation"),
     Rule(r"^file_system\.", False, "another kind of file system; tmpfs is memory, and nothing written reaches a disk"),
+    Rule(r"^(shm|limits)\.", False, "a limit of the place; it matters to data loader workers and pinned memory"),
+    Rule(r"^python\.(debug|shared|optimized|lto)$", True, "another build of Python"),
     Rule(r"seccomp|no_?new_?privs|cap_?(eff|bnd|prm|inh|amb)|apparmor", False, "part of what the platform is"),
     Rule(r"speculation|store_bypass", False, "part of what the platform is: seccomp can switch this mitigation on"),
     Rule(r"(^|[._])(hash|sha256|libraries|libs)([._]|$)", True, "another build of a library that does the work"),

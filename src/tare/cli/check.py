@@ -9,27 +9,56 @@ from typing import Any
 import click
 
 from tare.base.errors import NothingLeft, ObstacleError
-from tare.cli.needs import needs_of_study
+from tare.base.text import count_text
+from tare.cli.needs import needs_of, needs_of_study
 from tare.cli.options import json_option, need, trust_option
 from tare.cli.scaffold import Verb, print_json, width
 from tare.cli.studies import load_study, python_option, scale_option
 from tare.parts.find import KINDS, Kind, find, names
 from tare.study.model import Study
 
+_ON_DEVICES: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "causes")  # those that a device may lack
+
 
 @click.command("check", cls=Verb)
 @click.argument("study", type=click.Path(path_type=Path), required=False)
 @scale_option
 @python_option
+@click.option("--image", metavar="NAME", help="An image of Docker's engine: what in it may be slow, without a run.")
+@click.option("--quota", type=float, help="With --image: the container's CPU quota, in cores.")
+@click.option("--cpuset", help="With --image: the container's cores, like 0-1.")
+@click.option("--memory", help="With --image: the container's memory limit, like 2GiB.")
+@click.option("--shm", default="64MiB", show_default=True, help="With --image: the size of its /dev/shm.")
 @trust_option
 @json_option
-def command(study: Path | None, scale: str | None, python: str | None, trust: bool, as_json: bool) -> None:
-    """Check what this device can do, and why not the rest; with STUDY, whether it can run that study."""
+def command(
+    study: Path | None,
+    scale: str | None,
+    python: str | None,
+    image: str | None,
+    quota: float | None,
+    cpuset: str | None,
+    memory: str | None,
+    shm: str,
+    trust: bool,
+    as_json: bool,
+) -> None:
+    """Check what this device can do, and why not the rest; with STUDY, whether it can run that study.
+
+    With --image, what makes a container of this image slower than bare metal, as far as it can be known without
+    running anything; `tare why --image NAME -- COMMAND` measures it.
+    """
     from tare.base.host import LocalHost
     from tare.drivers.known_programs import advice
     from tare.trial.facts import abilities, device_facts
 
     host = LocalHost()
+    limits = {"quota": quota, "cpuset": cpuset, "memory": memory}
+    need(image is not None or not any(limits.values()), "--quota, --cpuset and --memory are for --image.")
+    if image is not None:
+        need(study is None, "give either a study or --image, not both.")
+        _check_image({"image": image, **{name: each for name, each in limits.items() if each}, "shm": shm}, as_json)
+        return
     if study is not None:
         _check_study(study, load_study(study, trust, scale, python), as_json)
         return
@@ -48,7 +77,7 @@ def command(study: Path | None, scale: str | None, python: str | None, trust: bo
     click.echo(f"{device.get('os', 'Linux')}, kernel {device['kernel']}, {device['cores']} cores, {groups}")
     for ability in found["abilities"]:
         _line("yes" if ability["yes"] else "no", ability["name"], ability["why"])
-    for kind in KINDS:
+    for kind in _ON_DEVICES:
         for part in found[kind]:
             why = " ".join(map(str, part["obstacles"]))
             _line("no" if why else "yes", f"{kind[:-1]} {part['name']}", why or _worded(part["facts"]))
@@ -58,7 +87,7 @@ def command(study: Path | None, scale: str | None, python: str | None, trust: bo
 
 def _parts(host: Any) -> dict[str, list[dict[str, Any]]]:
     """Every part of every kind: whether it works here, else why not, and what is worth knowing about it."""
-    return {kind: [_part(kind, name, host) for name in names(kind)] for kind in KINDS}
+    return {kind: [_part(kind, name, host) for name in names(kind)] for kind in _ON_DEVICES}
 
 
 def _part(kind: Kind, name: str, host: Any) -> dict[str, Any]:
@@ -74,6 +103,45 @@ def _part(kind: Kind, name: str, host: Any) -> dict[str, Any]:
 
 def _worded(facts: dict[str, Any]) -> str:
     return f"works here ({', '.join(f'{name} {value}' for name, value in facts.items())})." if facts else "works here."
+
+
+def _check_image(fields: dict[str, Any], as_json: bool) -> None:
+    """What each cause suspects of a container, by the image's own settings, the limits and this device."""
+    from tare.base.host import LocalHost
+    from tare.cli.why import cause_title, examined, refuse_wrong
+    from tare.drivers.cgroups.limits import placement_facts
+    from tare.drivers.containers import engine_lease
+    from tare.drivers.containers.docker import image_facts
+    from tare.parts.protocols import Side
+
+    host = LocalHost()
+    refuse_wrong("docker", fields, {"command": ["true"]}, None)
+    part: Any = find("platforms", "docker").model_validate(fields)
+    with needs_of(["docker"]):
+        if obstacles := part.obstacles(host):
+            raise ObstacleError(f"{fields['image']} cannot be checked:", obstacles)
+        with engine_lease.opened(host) as client:
+            inside = image_facts(client, fields["image"])
+    place = placement_facts(host, part.quota, part.cpuset)
+    facts = {**inside, **{f"place.{key}": value for key, value in place.items()}}
+    suspects, ruled_out = examined(
+        Side(fields["image"], "docker", part.fields(), facts), Side("bare metal", "bare", {}, _here())
+    )
+    if as_json:
+        print_json({"image": fields["image"], "suspects": suspects, "ruled_out": ruled_out})
+        return
+    click.echo(f"{fields['image']}: {count_text(len(suspects), 'suspect')} (nothing was run)")
+    for name, each in suspects.items():
+        _line("-", f"{name} ({cause_title(name)})", f"{each.evidence} Cure: {each.cure}")
+    click.echo(click.wrap_text(f"ruled out: {', '.join(ruled_out)}", width(), "", "  "))
+
+
+def _here() -> dict[str, Any]:
+    """What this device's own Python would record, without torch: nothing is imported for it."""
+    from tare.analysis.parity import flat
+    from tare_inside import fingerprint
+
+    return flat(fingerprint.gather())  # type: ignore[no-untyped-call]
 
 
 def _check_study(path: Path, study: Study, as_json: bool) -> None:

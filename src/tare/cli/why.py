@@ -1,44 +1,58 @@
-"""`tare why`: the container's weight, layer by layer."""
+"""`tare why`: what makes a container slower, tried cause by cause, then layer by layer."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from tare.base.errors import ObstacleError
 from tare.cli.needs import needs_of
-from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, need, output_option
+from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, metric_option, need, output_option
 from tare.cli.report import write_report
 from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import run_into, study_text
-from tare.cli.weigh import built_in_workload, own_command
+from tare.cli.weigh import built_in_workload, choose_platform, own_command
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 
 if TYPE_CHECKING:
+    from tare.analysis.causes import Answer, Phase
     from tare.analysis.model import Comparison
     from tare.analysis.why import Calls, Waterfall
+    from tare.parts.protocols import Side, Suspicion
     from tare.records.model import Record
 
 
 ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are measured whatever --only names
+_MOST_TRIED = 6  # interventions in one run; the others are named as not tried
+_LEAST_WEIGHT = 0.15  # a fainter suspicion is tried only where nothing else is left
 
 
 @click.command("why", cls=Verb)
+@click.option("--in", "inside", metavar="PLATFORM", help="The platform to explain.  [default: the first that works]")
 @click.option("--workload", metavar="NAME", help="A built-in workload (see `tare list workloads`).  [default: lenet5]")
 @python_option
+@click.option("--image", help="The container's image; else the host's own root file system.")
 @click.option("--quota", type=float, help="The container's CPU quota, in cores.")
 @click.option("--cpuset", help="The container's cores, like 0-1.")
 @click.option("--memory", help="The container's memory limit, like 2GiB.")
-@click.option("--seccomp-profile", type=click.Path(path_type=Path, exists=True), help="The container's own filter.")
+@click.option("--shm", help="The size of the container's /dev/shm, like 64MiB.")
+@click.option("--inside-env", multiple=True, metavar="NAME=VALUE", help="A variable of the container alone.")
+@click.option(
+    "--seccomp-profile", type=click.Path(path_type=Path, exists=True), help="The container's own filter (runc)."
+)
+@metric_option("the mean step, or the whole run")
 @click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
 @margin_option("5%")
-@click.option("--layers", is_flag=True, help="Take it apart even if the whole costs nothing.")
+@click.option("--layers", is_flag=True, help="Take it apart layer by layer, whatever was found before.")
+@click.option("--no-layers", is_flag=True, help="Do not, even if the cost stays unexplained.")
 @click.option(
     "--only", metavar="LAYERS", type=NamesOption("layer", (ROOT, *LAYERS, ENGINE)),
     help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]",
@@ -50,15 +64,21 @@ ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are me
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
+    inside: str | None,
     workload: str | None,
     python: str | None,
+    image: str | None,
     quota: float | None,
     cpuset: str | None,
     memory: str | None,
+    shm: str | None,
+    inside_env: tuple[str, ...],
     seccomp_profile: Path | None,
+    metric: str | None,
     repeat: int,
     margin: float,
     layers: bool,
+    no_layers: bool,
     only: tuple[str, ...] | None,
     writable: bool,
     cumulative: bool,
@@ -67,43 +87,237 @@ def command(
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> None:
-    """Show which layer of a container costs what: namespaces, cgroups, seccomp, capabilities, the engine.
+    """Explain why a workload is slower in a container: the cause, how much it costs, and its cure.
 
-    First the whole container against bare metal. If that costs something, a runc container is built up layer by layer,
-    and the whole is run with each layer taken off, all in interleaved blocks. Then each make of container runs once
-    more with its system calls traced; the times of these trials are not compared.
+    First the container against bare metal, in interleaved blocks, and where the time goes. Then the suspects, by what
+    both sides recorded. Then each suspect is tried: the container without it, bare metal with it. What stays
+    unexplained is taken apart layer by layer, with runc.
 
     tare why --quota 1 -- python train.py
     """
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
+    need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
     work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
-    limits = {"quota": quota, "cpuset": cpuset, "memory": memory}
-    fields = {name: value for name, value in limits.items() if value is not None}
+    limits = {"image": image, "quota": quota, "cpuset": cpuset, "memory": memory, "shm": shm}
+    fields: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     if writable:
         fields["writable"] = True
+    if env := _assigned(inside_env):
+        fields["env"] = env
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
-    _refuse_wrong({**fields, **profile}, work, python)
     folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with ExitStack() as stack:
+        chosen = choose_platform("runc" if profile and inside is None else inside, stack)
         stack.enter_context(needs_of(["docker"]))
+        own = {**fields, **(profile if chosen == "runc" else {})}
+        need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
+        refuse_wrong(chosen, own, work, python)
+        run = _Run(folder, work, python, repeat, margin)
+        found = _explained(run, chosen, own, metric, margin, as_json)
+        if not (layers or (not no_layers and found.unexplained)):
+            _tell_answer(found, None, folder, as_json)
+            return
+        if image is not None:
+            say("An image is not taken apart layer by layer: unpack it, and give its folder to `--in runc --image`.")
+            _tell_answer(found, None, folder, as_json)
+            return
         skipped = _skipped(fields, only)
         stages = _stages({**fields, **profile}, fields, skipped)
-        run = _Run(folder, work, python, repeat, margin)
-        total = run.waterfall("total", [stages.whole, *stages.engines])
-        if total.total.verdict == "equivalent" and not layers:
-            _tell_nothing(total.total, folder, as_json)
-            return
         built = [*stages.chain, *stages.aside, *([] if cumulative else stages.without), *stages.engines]
-        found = run.waterfall("layers", built)
+        waterfall = run.waterfall("layers", built)
         calls = _not_asked_for() if no_calls else run.calls([*stages.chain, *stages.aside, *stages.engines])
-    _tell(found, calls, skipped, folder, as_json)
+    if as_json:
+        _tell_answer(found, _layers_json(waterfall, calls, skipped), folder, as_json)
+        return
+    _tell_answer(found, None, folder, as_json)
+    _tell_layers(waterfall, calls, skipped, folder)
 
 
-def _refuse_wrong(fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:
-    """What is wrong with the options is said before anything is started."""
+def _assigned(variables: tuple[str, ...]) -> dict[str, str]:
+    for each in variables:
+        need("=" in each and not each.startswith("="), f"--inside-env {each!r}: write NAME=VALUE.")
+    return dict(each.split("=", 1) for each in variables)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What `tare why` found: where the time goes, who is suspected, what became of each."""
+
+    total: Comparison
+    phases: tuple[Phase, ...]
+    suspects: dict[str, Suspicion]
+    ruled_out: dict[str, str]
+    answer: Answer | None = None  # None where there is nothing to explain
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether there is a sure cost that no cause explains."""
+        return self.answer is not None and self.total.verdict == "slower" and not self.answer.explained
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "total": self.total.as_json(),
+            "phases": [asdict(each) for each in self.phases],
+            "suspects": {name: asdict(each) for name, each in self.suspects.items()},
+            "ruled_out": self.ruled_out,
+            **({} if self.answer is None else {"answer": self.answer.as_json()}),
+        }
+
+
+def _explained(
+    run: _Run, platform: str, fields: dict[str, Any], metric: str | None, margin: float, quiet: bool
+) -> Explained:
+    """The three steps: what is slower, who is suspected, what the interventions show."""
+    from tare.analysis.causes import QUICK, SLOW, WHOLE, answer, judged_metric, phases
+
+    roles = {QUICK: settings_of("bare", {}), SLOW: settings_of(platform, fields)}
+    slow_level = {platform: _levels(fields)} if fields else platform
+    records = run.records("total", [slow_level], {"repeat": run.repeat, "aa": False})
+    name = metric or judged_metric(records)
+    first = answer(records, roles, margin=margin, metric=name)
+    if metric is None and name != WHOLE and first.total.verdict != "slower":
+        whole = answer(records, roles, margin=margin, metric=WHOLE)
+        first = whole if whole.total.verdict == "slower" else first
+    slow, quick = (_side(role, records, roles[role]) for role in (SLOW, QUICK))
+    suspects, ruled_out = examined(slow, quick)
+    found = Explained(first.total, phases(slow.metrics, quick.metrics), suspects, ruled_out)
+    if first.total.verdict == "equivalent":
+        return found
+    if not quiet:
+        _tell_suspects(found)
+    if first.total.verdict != "slower":  # a cost that is not sure cannot be seen to go away
+        return replace(found, answer=first)
+    tried = {name: each for name, each in suspects.items() if each.without is not None or each.added is not None}
+    strong = {name: each for name, each in tried.items() if each.weight >= _LEAST_WEIGHT} or tried
+    strong = dict(list(strong.items())[:_MOST_TRIED])
+    if not strong:
+        return replace(found, answer=first)
+    changes = _changes(strong, platform, fields)
+    say(_estimate(len(changes) + 2, run.repeat, quick.metrics, slow.metrics))
+    tested = run.answer(_Level(platform, fields), changes, first.metric)
+    parts = [strong[each.cause].without for each in tested.causes if each.outcome == "a part"]
+    removable = [each for each in parts if each is not None]
+    if not tested.explained and len(removable) > 1:
+        tested = run.cured(_Level(platform, fields), removable, tested)
+    return replace(found, answer=tested)
+
+
+def _changes(strong: dict[str, Suspicion], platform: str, fields: dict[str, Any]) -> dict[str, _Level]:
+    """Each intervention by its role."""
+    from tare.analysis.causes import added, without
+
+    made: dict[str, _Level] = {}
+    for name, each in strong.items():
+        if each.without is not None:
+            made[without(name)] = _Level(platform, merged(fields, each.without))
+        if each.added is not None:
+            made[added(name)] = _Level("bare", merged({}, each.added))
+    return {role: level for role, level in made.items() if _is_possible(level)}
+
+
+def _is_possible(level: _Level) -> bool:
+    """Whether this platform can be changed in that way: not each has every field."""
+    from tare.parts.find import find
+
+    return all(name in find("platforms", level.platform).model_fields for name in level.fields)
+
+
+class _Level(NamedTuple):
+    """A platform with its fields."""
+
+    platform: str
+    fields: dict[str, Any]
+
+
+def merged(fields: dict[str, Any], change: Any) -> dict[str, Any]:
+    """Fields of a platform with a change: variables are merged, a field that becomes None is left to its default."""
+    env = {**(fields.get("env") or {}), **(change.get("env") or {})}
+    made = {**fields, **change, **({"env": env} if env else {})}
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def settings_of(platform: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """The settings that records of this platform have."""
+    from tare.parts.find import find
+
+    part = find("platforms", platform).model_validate(fields)
+    return {"platform": platform, **{f"platform.{name}": value for name, value in part.fields().items()}}
+
+
+def _levels(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields as a study writes them: a list there is a list of levels, so a value that is one stands in another."""
+    sizes = {name: f"{value} B" for name in ("memory", "shm") if isinstance(value := fields.get(name), int)}
+    return {name: [value] if isinstance(value, list) else value for name, value in {**fields, **sizes}.items()}
+
+
+def _side(role: str, records: list[Record], settings: dict[str, Any]) -> Side:
+    from tare.analysis.causes import SLOW, facts_of, metrics_of
+    from tare.parts.protocols import Side
+    from tare.records.trials import usable_trials
+
+    platform = settings["platform"]
+    mine = [each for each in usable_trials(records, repeats=False) if each.settings["platform"] == platform]
+    fields = {name.partition(".")[2]: value for name, value in settings.items() if name != "platform"}
+    name = platform if role == SLOW else "bare metal"
+    return Side(name, platform, fields, facts_of(mine), metrics_of(mine))
+
+
+def examined(slow: Side, quick: Side) -> tuple[dict[str, Suspicion], dict[str, str]]:
+    """What each cause of the catalogue says: suspects, the heaviest first, and those ruled out, with the reason."""
+    from tare.parts.find import find, names
+    from tare.parts.protocols import Suspicion
+
+    found = {name: find("causes", name)().examine(slow, quick) for name in names("causes")}  # type: ignore[attr-defined]
+    suspects = {name: each for name, each in found.items() if isinstance(each, Suspicion)}
+    ruled_out = {name: each.why for name, each in found.items() if not isinstance(each, Suspicion)}
+    return dict(sorted(suspects.items(), key=lambda pair: -pair[1].weight)), ruled_out
+
+
+def _estimate(levels: int, blocks: int, *sides: Any) -> str:
+    from tare.base.text import duration_text
+
+    trial_s = max(side.get("wall_s", 0.0) for side in sides) + 1.5
+    return f"trying them: {levels} sides in {blocks} blocks, about {duration_text(levels * blocks * trial_s)}."
+
+
+def _tell_suspects(found: Explained) -> None:
+    from tare.report.text.why import phases_text, suspects_text
+
+    click.echo(phases_text(found.total, found.phases, width()), err=True)
+    click.echo(suspects_text(_titled(found.suspects), found.ruled_out, width()), err=True)
+
+
+def _titled(suspects: dict[str, Suspicion]) -> dict[str, str]:
+    """Title and evidence of each suspect, by its name."""
+    return {name: f"{cause_title(name)}: {each.evidence}" for name, each in suspects.items()}
+
+
+def cause_title(name: str) -> str:
+    from tare.parts.find import find
+
+    return str(find("causes", name).title)  # type: ignore[attr-defined]
+
+
+def _tell_answer(found: Explained, layers: dict[str, Any] | None, folder: Path, as_json: bool) -> None:
+    from tare.report.text.why import answer_text, nothing_text
+
+    if as_json:
+        print_json({"store": str(folder), **found.as_json(), **({} if layers is None else {"layers": layers})})
+    elif found.answer is None:
+        click.echo(nothing_text(found.total, width()))
+    else:
+        cures = {name: each.cure for name, each in found.suspects.items()}
+        evidence = {name: each.evidence for name, each in found.suspects.items()}
+        titles = {name: cause_title(name) for name in found.suspects}
+        untried = {name: each.untried for name, each in found.suspects.items() if each.untried}
+        click.echo(answer_text(found.answer, titles, evidence, cures, untried, found.ruled_out, width()))
+
+
+def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:
+    """What is wrong with the options is reported before anything is started."""
     from tare.study.load import from_plain
 
-    plain = {"study": "why", "platform": [{"runc": fields}], "workload": work}
+    plain = {"study": "why", "platform": [{platform: _levels(fields)} if fields else platform], "workload": work}
     with_interpreter(from_plain(plain, "tare why"), python)
 
 
@@ -118,15 +332,37 @@ class _Run:
 
     def __init__(self, folder: Path, work: dict[str, Any], python: str | None, repeat: int, margin: float) -> None:
         self._folder, self._work, self._python = folder, work, python
-        self._repeat, self._margin = repeat, margin
+        self.repeat, self._margin = repeat, margin
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why import waterfall
 
         against = {"against": {"platform": "bare"}, "margin": self._margin}
         return waterfall(
-            self._records(stage, platforms, {"repeat": self._repeat, "compare": against}), margin=self._margin
+            self.records(stage, platforms, {"repeat": self.repeat, "compare": against}), margin=self._margin
         )
+
+    def answer(self, slow: _Level, changes: dict[str, _Level], metric: str) -> Answer:
+        """Both sides and every intervention, in interleaved blocks."""
+        from tare.analysis.causes import QUICK, SLOW, answer
+
+        sides = {QUICK: _Level("bare", {}), SLOW: slow, **changes}
+        roles = {role: settings_of(*side) for role, side in sides.items()}
+        records = self.records("tried", _platforms(sides), {"repeat": self.repeat, "aa": False})
+        return answer(records, roles, margin=self._margin, metric=metric)
+
+    def cured(self, slow: _Level, parts: list[Mapping[str, Any]], found: Answer) -> Answer:
+        """The slow side without all of these at once: whether that leaves anything to explain."""
+        from tare.analysis.causes import QUICK, SLOW, answer
+
+        fields = slow.fields
+        for part in parts:
+            fields = merged(fields, part)
+        sides = {QUICK: _Level("bare", {}), SLOW: slow, "cured": _Level(slow.platform, fields)}
+        roles = {role: settings_of(*side) for role, side in sides.items()}
+        records = self.records("cured", _platforms(sides), {"repeat": self.repeat, "aa": False})
+        last = answer(records, roles, margin=self._margin, metric=found.metric, cured="cured")
+        return replace(found, cured=last.cured)
 
     def calls(self, platforms: list[Any]) -> Calls:
         """Each make of container once, traced; where that cannot be done, why not."""
@@ -136,9 +372,9 @@ class _Run:
 
         if why := find("probes", "syscalls")().obstacles(LocalHost()):  # type: ignore[attr-defined]
             return Calls(missing=f"system calls were not counted: {' '.join(map(str, why))}")
-        return calls_by_layer(self._records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"]}))
+        return calls_by_layer(self.records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"]}))
 
-    def _records(self, stage: str, platforms: list[Any], fields: dict[str, Any]) -> list[Record]:
+    def records(self, stage: str, platforms: list[Any], fields: dict[str, Any]) -> list[Record]:
         """Run a study of bare metal and these platforms; what it left."""
         from tare.study.load import from_plain
 
@@ -151,6 +387,12 @@ class _Run:
             raise SystemExit(130)
         with reading(self._folder / stage) as store:
             return store.records()
+
+
+def _platforms(sides: dict[str, _Level]) -> list[Any]:
+    """The levels of a study beside bare metal, each once: two causes may be tried by the same change."""
+    levels = [{name: _levels(fields)} if fields else name for name, fields in sides.values()]
+    return [each for index, each in enumerate(levels) if each != "bare" and each not in levels[:index]]
 
 
 class _Stages:
@@ -201,24 +443,15 @@ def _skipped(limits: dict[str, Any], only: tuple[str, ...] | None) -> dict[str, 
     return skipped
 
 
-def _tell_nothing(total: Comparison, folder: Path, as_json: bool) -> None:
-    from tare.report.text.why import nothing_text
-
-    if as_json:
-        print_json({"store": str(folder), "total": total.as_json(), "layers": [], "guilty": []})
-    else:
-        click.echo(nothing_text(total, width()))
+def _layers_json(found: Waterfall, calls: Calls, skipped: dict[str, str]) -> dict[str, Any]:
+    return {**found.as_json(), "system_calls": calls.as_json(), "skipped": skipped}
 
 
-def _tell(found: Waterfall, calls: Calls, skipped: dict[str, str], folder: Path, as_json: bool) -> None:
+def _tell_layers(found: Waterfall, calls: Calls, skipped: dict[str, str], folder: Path) -> None:
     from tare.report.text.why import waterfall_text
 
     report = folder / "report.html"
     with reading(folder / "layers") as store:
         write_report(store, weighed(store), report)
-    if as_json:
-        said = {**found.as_json(), "system_calls": calls.as_json(), "skipped": skipped}
-        print_json({"store": str(folder), "report": str(report), **said})
-    else:
-        click.echo(waterfall_text(found, skipped, width(), calls))
-        click.echo(f"report: {report}")
+    click.echo(waterfall_text(found, skipped, width(), calls))
+    click.echo(f"report: {report}")

@@ -9,10 +9,11 @@ from typing import Literal, TypeAlias
 
 from tare.base.errors import StudyError
 from tare.base.near_name import did_you_mean
-from tare.parts.protocols import Control, Part, Platform, Probe, Workload
+from tare.parts.protocols import Cause, Control, Part, Platform, Probe, Workload
 
-Kind: TypeAlias = Literal["controls", "platforms", "probes", "workloads"]
+Kind: TypeAlias = Literal["causes", "controls", "platforms", "probes", "workloads"]
 KINDS: dict[Kind, type[Part]] = {
+    "causes": Cause,
     "controls": Control,
     "platforms": Platform,
     "probes": Probe,

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -136,6 +137,10 @@ class Platform(Part):
     def image_now(self, host: Host) -> str | None:
         """The id of the image that its name stands for now; None where there is none that could be another tomorrow."""
         return None
+
+    def variables(self) -> Mapping[str, str | None]:
+        """Variables for the jobs in it, over those that every platform gives them; None takes one away."""
+        return {}
 
     def slowness(self) -> float:
         """How many times slower a workload runs in it than on bare metal, roughly, for plans."""
@@ -350,3 +355,68 @@ class Workload(Part):
     @abstractmethod
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         """The job as it runs at `place`. `workdir` is the trial's own folder, writable there under the same path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a `tare why`, as its trials recorded it; before anything has run, what is known without running."""
+
+    name: str  # for people: `docker`, `bare metal`
+    platform: str
+    fields: Mapping[str, Json] = field(default_factory=dict)  # of its platform
+    facts: Mapping[str, Json] = field(default_factory=dict)  # of the software inside, keys like `torch.threads`
+    metrics: Mapping[str, float] = field(default_factory=dict)  # medians over its trials
+
+    def number(self, key: str) -> float | None:
+        """A fact as a number; None where it is missing or none."""
+        value = self.facts.get(key)
+        try:
+            return None if value is None or isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            return None
+
+    def env(self, name: str) -> str | None:
+        """A variable that its jobs have; None where it is not set, or was not recorded."""
+        own = (self.fields.get("env") or {}).get(name)
+        value = self.facts.get(f"env.{name}") if own is None else own
+        return None if value is None else str(value)
+
+    @property
+    def cores(self) -> float | None:
+        """How many cores' worth of CPU time it may use, by quota, cpuset and what the device has."""
+        return self.number("place.usable_cores")
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A cause that may explain why one side is slower: by what evidence, how it is tried, and what cures it."""
+
+    weight: float  # 0 to 1: how well the evidence fits; the heaviest is tried first
+    evidence: str  # a sentence with the figures
+    without: Mapping[str, Json] | None = None  # fields of the slow side's platform that remove exactly this
+    added: Mapping[str, Json] | None = None  # fields of the other side's platform that bring exactly this
+    cure: str = ""  # one line to paste
+    untried: str = ""  # why it cannot be tried here, where neither change can be made
+
+
+@dataclass(frozen=True, slots=True)
+class RuledOut:
+    """A cause that the evidence excludes, and how."""
+
+    why: str
+
+
+class Cause(Part):
+    """A difference that a container brings along and that can make a workload slower."""
+
+    title: ClassVar[str]
+    """A few words that go after `it is`: `the CPU quota`."""
+    phases: ClassVar[frozenset[str]] = frozenset({"compute"})
+    """What it slows down: `start`, `data`, `compute`, `gpu`, `tail`."""
+
+    @abstractmethod
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        """What the recorded facts and counters say of this cause."""
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        return []

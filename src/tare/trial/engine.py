@@ -162,7 +162,13 @@ def _decode(trial: Trial, writer: Writer, state: TrialState) -> None:
 
 
 def _place_tenant(planned: PlannedTenant, workdir: Path, place: Host, seed: int) -> Tenant:
-    return Tenant(planned.workload, place, workdir, planned.workload.job(place, workdir, seed))
+    job = planned.workload.job(place, workdir, seed)
+    own = planned.platforms[-1].variables() if planned.platforms else {}
+    if own:
+        unset = [word for name, value in own.items() if value is None for word in ("-u", name)]
+        env = {name: value for name, value in {**job.env, **own}.items() if value is not None}
+        job = replace(job, argv=(("env", *unset, *job.argv) if unset else job.argv), env=env)
+    return Tenant(planned.workload, place, workdir, job)
 
 
 def _make_site(

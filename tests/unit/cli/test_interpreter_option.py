@@ -50,7 +50,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Study]:
     for verb in (run, weigh, why):
         monkeypatch.setattr(verb, "run_into", begin)
     monkeypatch.setattr(run, "needs_of_study", lambda study: nullcontext())
-    monkeypatch.setattr(weigh, "choose_platform", lambda asked, stack: "runc")
+    for verb in (weigh, why):
+        monkeypatch.setattr(verb, "choose_platform", lambda asked, stack: "runc")
     monkeypatch.setattr(why, "needs_of", lambda names: nullcontext())
     monkeypatch.setattr(why, "_stages", lambda *fields: why._Stages({}, ("uts",), []))
     return studies

@@ -15,6 +15,7 @@ from tare.base.errors import StoreError, StudyError, TareError
 from tare.cli import SECTIONS, VERBS
 from tare.cli import tare as root
 from tare.cli.options import SHARE, STORE
+from tare.parts.find import names
 from tare.records.store import Store
 
 RECORDED = recorded_stores.ENERGY
@@ -99,10 +100,20 @@ def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(words: str, mea
     assert error.exit_code == 2
 
 
-def test_every_layer_that_the_docs_list_can_be_named():
+def _first_column(heading: str) -> list[str]:
+    """The names in the table below this heading of the page about `tare why`."""
     page = Path(__file__).parents[3] / "docs" / "how-to" / "why-is-it-slower.md"
-    rows = [line.split("|")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
-    layers = [name.strip(" `") for row in rows for name in row.split(",")]
+    section = page.read_text().partition(heading)[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return [name.strip(" `") for row in rows for name in row.split(",")]
+
+
+def test_every_cause_of_the_catalogue_is_in_the_docs_and_no_other():
+    assert sorted(_first_column("## The catalogue")) == names("causes")
+
+
+def test_every_layer_that_the_docs_list_can_be_named():
+    layers = _first_column("## Layer by layer")
     assert {"mounts", "seccomp", "user", "docker"} <= set(layers)
     (only,) = [param for param in ALL["why"].params if param.name == "only"]
     assert only.type.convert(",".join(layers), None, None) == tuple(layers)

@@ -8,6 +8,7 @@ machine. Pinned (`pin: true`) is a cpuset: as many cores, always the same ones.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_vali
 from tare.base.errors import ControlNotHeld, ObstacleError
 from tare.base.host import Host, InnerHost, LocalHost, Site
 from tare.base.rulings import Ruling, obstacle
+from tare.base.secrets import masked_env
 from tare.base.units import SizeBytes, core_text, cores
 from tare.drivers import name_leases
 from tare.drivers.cgroups.tree import hierarchies, locate, offered
-from tare.parts.protocols import Platform
+from tare.parts.protocols import Json, Platform
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
@@ -170,6 +172,9 @@ class Limits(Platform):
     leave_idle: NonNegativeInt = 0
     """So many cores of the device are left to others."""
 
+    env: dict[str, str | None] = Field(default_factory=dict)
+    """Variables of this side alone, as with `docker run -e`; null takes one away that the image or the study sets."""
+
     _mems: str | None = PrivateAttr(None)  # memory nodes, once the device is known
 
     @model_validator(mode="after")
@@ -190,6 +195,17 @@ class Limits(Platform):
         if isinstance(value, str) and not cores(value):
             raise ValueError(f"{value!r} names no core; write them like '0-1' or '0,2'")
         return value
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.fields(), sort_keys=True))  # the default cannot hash `env`
+
+    @classmethod
+    def masked(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
+        env = {name: value for name, value in (fields.get("env") or {}).items() if value is not None}
+        return {**fields, **({"env": {**fields["env"], **masked_env(env)}} if env else {})}
+
+    def variables(self) -> Mapping[str, str | None]:
+        return self.env
 
     def _placement_request(self) -> PlacementRequest:
         return PlacementRequest(self.cores, self.pin, self.numa, self.leave_idle)

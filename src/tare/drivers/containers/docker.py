@@ -239,6 +239,15 @@ def image_environment(client: Any, image: str) -> dict[str, str]:
     return dict(entry.partition("=")[::2] for entry in listed)
 
 
+def image_facts(client: Any, image: str) -> dict[str, Any]:
+    """What is known of an image without running it, as a fingerprint has it: architecture and variables."""
+    with errors("look into the image"):
+        found = client.api.inspect_image(image)
+    variables = dict(entry.partition("=")[::2] for entry in found["Config"]["Env"] or [])
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(found["Architecture"], found["Architecture"])
+    return {"machine": machine, **{f"env.{name}": value for name, value in variables.items()}}
+
+
 def built(client: Any, dockerfile: Path) -> str:
     """The id of the image that a Dockerfile describes; built without a network, and again only when a file changed."""
     tag = f"{_BUILT}:{_context_hash(dockerfile)}"

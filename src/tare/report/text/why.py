@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+from tare.analysis.causes import Answer, Phase, Tried
 from tare.analysis.model import Comparison
 from tare.analysis.why import Calls, LayerCalls, LayerCost, Moved, Waterfall
-from tare.base.text import effect_text, metric_name, quantity_text, share_text
+from tare.base.text import effect_text, metric_name, quantity_text, share_text, time_text
 from tare.report.columns import table, wrap
 from tare.report.figure import in_words
 from tare.report.text.verdict import effect_of, interval_of, medians_of, verdict_phrase, verdict_word
@@ -111,3 +112,117 @@ def _answer(found: Waterfall) -> Iterator[str]:
         yield f"A/A noise floor: {share_text(found.noise_floor)}; less than that is noise."
     if found.left_out:
         yield f"{found.left_out} trials could not be used and were left out."
+
+
+_PHASE = {
+    "start and end": "start-up and exit",
+    "data": "waiting for data",
+    "compute": "computing",
+    "gpu": "the GPU",
+    "steps": "its steps",
+}
+
+
+def phases_text(total: Comparison, phases: Sequence[Phase], width: int) -> str:
+    """Step one: what is slower."""
+    quick, slow = medians_of(total)
+    head = f"1. What is slower: {metric_name(total.metric)} {quick} on bare metal, {slow} in the container: "
+    lines = wrap(f"{head}{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}.", width, indent="   ")
+    for each in phases:
+        line = f"{_PHASE[each.name]}: {time_text(each.quick_s)} -> {time_text(each.slow_s)} per run"
+        lines += _indented(f"{line}, {share_text(each.share)} of the difference", width)
+    return "\n".join(lines)
+
+
+def suspects_text(suspects: Mapping[str, str], ruled_out: Mapping[str, str], width: int) -> str:
+    """Step two: who is suspected, and who is not."""
+    lines = ["2. Suspects, by what both sides recorded:" if suspects else "2. Suspects: none."]
+    for name, about in suspects.items():
+        lines += _indented(f"- {name}: {about}", width)
+    if ruled_out:
+        lines += _indented(f"ruled out: {', '.join(ruled_out)}", width)
+    return "\n".join(lines)
+
+
+def answer_text(
+    found: Answer,
+    titles: Mapping[str, str],
+    evidence: Mapping[str, str],
+    cures: Mapping[str, str],
+    untried: Mapping[str, str],
+    ruled_out: Mapping[str, str],
+    width: int,
+) -> str:
+    """The sentence with the cure, then what was tried, then what was ruled out and by what."""
+    lines = []
+    for sentence in _answers(found, titles, evidence, cures):
+        lines += wrap(sentence, width)
+    if found.tried:
+        heads = ("tried", "verdict", "container without it", "then to bare", "bare with it")
+        rows = [(each.cause, each.outcome, *_tests(each)) for each in found.tried]
+        lines += ["", table(rows, heads, width)]
+    if untried:
+        lines += ["", "suspected, but not tried:"]
+        for name, why in untried.items():
+            lines += _indented(f"{name}: {evidence[name]} Not tried: {why} Cure: {cures[name]}", width)
+    if ruled_out:
+        lines += ["", "ruled out:"]
+        for name, why in ruled_out.items():
+            lines += _indented(f"{name}: {why}", width)
+    return "\n".join(lines)
+
+
+def _indented(text: str, width: int) -> list[str]:
+    first, *others = wrap(text, width - 2, indent="  ")
+    return [f"  {line}" for line in (first, *others)]
+
+
+def _tests(each: Tried) -> tuple[str, str, str]:
+    """The change with its interval; the ratio to bare metal that is left, and that it brings there, without."""
+    removed = "" if each.removed is None else _ratio(each.removed)
+    left, brought = (
+        "" if one is None or one.effect is None else f"{1 + one.effect:.2f}x" for one in (each.left, each.brought)
+    )
+    return removed, left, brought
+
+
+def times_text(found: Comparison) -> str:
+    """An effect as people say it: `2.1x slower` from half as much again on, else `12 % slower`."""
+    if found.effect is None:
+        return "not known"
+    word = "slower" if found.effect > 0 else "faster"
+    if abs(found.effect) >= 0.5:
+        return f"{1 + found.effect:.2g}x {word}" if found.effect > 0 else f"{1 / (1 + found.effect):.2g}x {word}"
+    return f"{abs(found.effect):.1%} {word}".replace("%", " %")
+
+
+def _answers(
+    found: Answer, titles: Mapping[str, str], evidence: Mapping[str, str], cures: Mapping[str, str]
+) -> Iterator[str]:
+    total = f"{times_text(found.total).capitalize()} ({effect_of(found.total)} {interval_of(found.total)})"
+    if found.total.verdict != "slower":
+        yield f"{total}: {verdict_phrase(found.total)}, so there is no sure cost to explain (--repeat)."
+        return
+    if not found.causes:
+        yield f"{total}. None of the suspects that were tried explains it."
+        return
+    for index, each in enumerate(found.causes):
+        cause = f"{titles[each.cause]}: {evidence[each.cause].rstrip('.')}"
+        start = f"{total}. It is {cause}." if index == 0 and each.outcome == "the cause" else f"Also {cause}."
+        if each.outcome == "a part":
+            share = "" if each.share is None else f" ({share_text(each.share)} of the cost)"
+            start = f"{total}. " * (index == 0) + f"A part of it{share} is {cause}."
+        after = "" if each.left is None else f" gives {_ratio(each.left)} of bare metal's time"
+        yield f"{start} `{cures[each.cause]}`{after}."
+    if found.cured is not None:
+        yield f"Without all of them: {_ratio(found.cured)} of bare metal's time."
+    if not found.explained:
+        yield "The rest is not explained by any cause that was tried."
+
+
+def _ratio(left: Comparison) -> str:
+    if left.effect is None:
+        return "an unknown multiple"
+    if left.low is None or left.high is None:
+        return f"{1 + left.effect:.2f}x"
+    return f"{1 + left.effect:.2f}x [{1 + left.low:.2f}, {1 + left.high:.2f}]"

@@ -1,0 +1,52 @@
+"""Other software in the image: another build of Python, another C library, other versions of what does the work."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+
+# What is known to cost, heaviest first: a key of the fingerprint, what it is called.
+_KEYS = (
+    (r"python\.debug", "a debug build of Python", 0.9),
+    (r"python\.optimized", "Python built without profile-guided optimisation", 0.7),
+    (r"python\.lto", "Python built without link-time optimisation", 0.4),
+    (r"python\.shared", "a shared libpython", 0.4),
+    (r"libc", "another C library", 0.6),
+    (r"torch\.(blas|mkl|mkldnn|parallel|cpu_capability)", "another linear-algebra library or code path", 0.7),
+    (r"torch\.(version|build|git|cuda)", "another torch", 0.5),
+    (r"libraries\.lib(open)?blas|libraries\.libmkl|libraries\.libdnnl", "another build of BLAS", 0.5),
+    (r"libraries\.lib(cudnn|cublas|cudart|nccl)", "another CUDA library", 0.5),
+    (r"numpy\.version", "another NumPy", 0.4),
+    (r"python\.version", "another Python", 0.5),
+)
+
+
+class Software(Cause):
+    """The image's own software: Python, C library, torch, BLAS, CUDA libraries of other versions or builds."""
+
+    title: ClassVar[str] = "the image's software"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        if not slow.fields.get("image") and not slow.fields.get("dockerfile"):
+            return RuledOut("both sides run the software of this device.")
+        found = [(weight, what, key) for pattern, what, weight in _KEYS for key in _differing(pattern, slow, quick)]
+        if not found and slow.facts and quick.facts:
+            return RuledOut("Python, C library, torch, NumPy and BLAS are the same on both sides.")
+        weight, what, key = max(found, default=(0.3, "software of its own", ""))
+        held = f": {key} is {slow.facts.get(key)}, {quick.facts.get(key)} on the other side" if key else ""
+        more = f" ({len(found) - 1} more differences)" if len(found) > 1 else ""
+        return Suspicion(
+            weight=weight,
+            evidence=f"{what}{held}{more}.",
+            without={"image": None, "dockerfile": None, "rootfs": "host"},
+            cure="build the image from the same versions: `tare device image` makes one of this device's own software",
+        )
+
+
+def _differing(pattern: str, slow: Side, quick: Side) -> list[str]:
+    keys = [key for key in {**slow.facts, **quick.facts} if re.match(pattern, key)]
+    both = [key for key in keys if key in slow.facts and key in quick.facts]
+    return sorted(key for key in both if slow.facts[key] != quick.facts[key])

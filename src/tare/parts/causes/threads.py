@@ -1,0 +1,44 @@
+"""Thread pools that are sized by the host's cores, under a quota or a cpuset."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+
+# Each library has a variable of its own; torch follows OpenMP's.
+POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+class Threads(Cause):
+    """More threads than cores: pools are sized by the host's cores, and a quota then stops them all at once."""
+
+    title: ClassVar[str] = "the number of threads"
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        cores = slow.cores
+        if cores is None:
+            return RuledOut("how many cores it may use is not known.")
+        counted = threads = slow.number("torch.threads")
+        if threads is None and not any(slow.env(name) for name in POOLS):
+            threads = slow.number("place.host_cores")  # what a library takes that asks for the host's cores
+        enough = max(1, math.ceil(cores))
+        if threads is None or threads <= enough:
+            count = "not more" if threads is None else f"{threads:.0f}"
+            return RuledOut(f"{count} threads on {cores:g} cores.")
+        fixed = {name: str(max(1, math.floor(cores))) for name in POOLS}
+        share = throttled_share(slow)
+        stopped = f", throttled for {share:.0%} of the run" if share else ""
+        return Suspicion(
+            weight=(0.9 if share else 0.6) if counted else 0.3,
+            evidence=f"{threads:.0f} threads{'' if counted else ' (not counted)'} on {cores:g} cores{stopped}.",
+            without={"env": fixed},
+            cure=f"-e OMP_NUM_THREADS={fixed['OMP_NUM_THREADS']}",
+        )
+
+
+def throttled_share(side: Side) -> float:
+    """The share of the run that it was stopped by its quota."""
+    stopped, wall = side.metrics.get("cgroup_throttled_s", 0.0), side.metrics.get("wall_s", 0.0)
+    return min(1.0, stopped / wall) if wall > 0 else 0.0

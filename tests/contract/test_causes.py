@@ -1,0 +1,114 @@
+"""What every cause of the catalogue holds to: it answers on any facts, its changes are fields that platforms have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tare.parts.find import find, names
+from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+
+NAMES = names("causes")
+PHASES = {"start", "data", "compute", "gpu", "tail"}
+BARE = Side(
+    "bare metal",
+    "bare",
+    {},
+    {"place.usable_cores": 16, "place.host_cores": 16, "machine": "x86_64", "libc": "glibc 2.36"},
+)
+# A container in which everything is wrong that can be.
+WORST = Side(
+    "docker",
+    "docker",
+    {"quota": 2.0, "cpuset": "0-1", "memory": 1 << 30, "shm": 64 << 20, "image": "app:1", "env": {"LD_DEBUG": "all"}},
+    {
+        "place.usable_cores": 2,
+        "place.host_cores": 16,
+        "machine": "aarch64",
+        "libc": "musl 1.2",
+        "torch.threads": 16,
+        "torch.gpu.name": "H200",
+        "python.debug": True,
+        "process.Cpus_allowed_list": "0-1",
+        "file_system.work": "overlay",
+        "limits.memlock": [65536, 65536],
+        "device.cpu": "another",
+        "env.MALLOC_CHECK_": "3",
+        "env.ATEN_CPU_CAPABILITY": "default",
+        "env.NCCL_P2P_DISABLE": "1",
+        "env.HF_HOME": "/cache",
+        "env.PYTHONDONTWRITEBYTECODE": "1",
+    },
+    {"cgroup_nr_throttled": 90, "cgroup_throttled_s": 7, "wall_s": 10, "cpu_s": 1, "major_faults": 5000},
+)
+QUICK = Side(
+    BARE.name,
+    BARE.platform,
+    BARE.fields,
+    {**BARE.facts, "python.debug": False, "file_system.work": "ext4", "limits.memlock": [-1, -1], "shm.bytes": 8 << 30},
+    {"wall_s": 5, "cpu_s": 4.9, "major_faults": 0},
+)
+
+
+def cause(name: str) -> Any:
+    return find("causes", name)()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_what_it_is_for_people(name: str):
+    found = find("causes", name)
+
+    assert issubclass(found, Cause)
+    assert found.title and not found.title.endswith(".")
+    assert found.phases and found.phases <= PHASES
+    assert (found.__doc__ or "").strip().endswith(".")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_suspects_where_everything_is_wrong_with_evidence_and_a_cure(name: str):
+    found = cause(name).examine(WORST, QUICK)
+
+    assert isinstance(found, Suspicion), found
+    assert 0 < found.weight <= 1
+    assert found.evidence.endswith(".")
+    assert found.cure
+    assert found.without is not None or found.added is not None or found.untried.endswith(".")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_rules_itself_out_where_both_sides_are_the_same(name: str):
+    same = Side(
+        "docker", "bare", {"network": "host", "shm": 8 << 30}, {**QUICK.facts, "process.Seccomp": "0"}, QUICK.metrics
+    )
+    found = cause(name).examine(same, QUICK)
+
+    assert isinstance(found, RuledOut), found
+    assert found.why.endswith(".")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_needs_no_fact_at_all(name: str):
+    nothing = Side("docker", "docker")
+
+    assert isinstance(cause(name).examine(nothing, Side("bare metal", "bare")), (Suspicion, RuledOut))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("platform", ["docker", "runc"])
+def test_its_changes_are_fields_that_the_platforms_have(name: str, platform: str):
+    slow = Side("it", platform, WORST.fields, WORST.facts, WORST.metrics)
+    found = cause(name).examine(slow, QUICK)
+    assert isinstance(found, Suspicion)
+
+    known = {*find("platforms", platform).model_fields, "dockerfile", "network"}
+    assert set(found.without or {}) <= known
+    assert set(found.added or {}) <= set(find("platforms", "bare").model_fields)
+
+
+def test_the_causes_of_the_field_are_there():
+    assert {
+        "allocator", "architecture", "bytecode", "caches", "cpu_quota", "cpu_set", "debug_variables", "gpu_math",
+        "instruction_set", "interconnect", "locked_memory", "memory_limit", "network", "root_files", "seccomp",
+        "shared_memory", "software", "threads",
+    } <= set(NAMES)  # fmt: skip
