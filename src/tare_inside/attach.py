@@ -356,8 +356,8 @@ class Watch(object):
         self.goes_backward = False  # at this moment
         self.saw_grad = self.saw_thread = False  # torch.autograd.grad was called; another thread went backward
         self.gave_up = self._stopped = False
-        self.ending = ending.from_environment(os.path.dirname(path))
-        self._looking = InferenceSteps(self._open, self._find_gpu, self.ending)
+        self.ending = None  # when the script is to be ended, if before its time
+        self._looking = InferenceSteps(self._open, self._find_gpu)
         self.stop_looking = _do_nothing  # leave the calls of modules alone again
         self.thread = None  # the one that marks
         self.steps = self._looking  # where to tell of events; None while this process does not mark
@@ -515,6 +515,7 @@ def attach(torch, path):
         if not os.path.exists(path):
             watch.say("watched")
         atexit.register(watch.end)
+        watch.ending = watch.steps.ending = ending.from_environment(os.path.dirname(path))
         watch_loaders(torch, watch)
         watch_backward(torch, watch)
         watch_gradients(torch, watch)

@@ -104,6 +104,9 @@ class Steps(object):
     def iterated(self, begin_ns, loader, graded):
         """A pass over a DataLoader begins."""
         self.finish()
+        if self._pass is not None and self._pass.over and not self._pass.closed:
+            self._leave_out()  # no step came
+            self._close(self._pass, self._pass.came_ns)
         self._follows_ns = self._aside_ns = None
         self._kept = []
         return Pass(begin_ns, loader, graded)
@@ -152,8 +155,8 @@ class Steps(object):
     def exhausted(self, current, now_ns):
         """The pass is over."""
         self.finish()
-        if current.trained and self._pass is current and len(self._backwards) < len(self._fetches):
-            current.over = True  # it was asked ahead: its last batches are still to be trained on
+        if current.trained and self._pass is current and (self._fetches or self._backwards):
+            current.over, current.came_ns = True, now_ns  # it may have been asked ahead: its last step is still to come
             return
         self._follows_ns = None
         if self._pass is current:
@@ -399,8 +402,8 @@ class InferenceSteps(object):
 
     by_backward = True
 
-    def __init__(self, open_marks, find_gpu=None, ending=None):
-        self.ending = ending
+    def __init__(self, open_marks, find_gpu=None):
+        self.ending = None  # when the script is to be ended, if before its time
         self._open_marks = open_marks  # returns for how many steps there is room, 0 if this process may not mark
         self._find_gpu, self._gpu_looks = find_gpu, GPU_LOOKS if find_gpu else 0
         self.gpu = None
