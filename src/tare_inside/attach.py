@@ -109,13 +109,14 @@ def watch_backward(torch, watch):
             watch.stop()
         try:
             if not watch.trains:
-                steps = watch.begin_without_optimiser() or steps
+                steps = watch.begin_without_optimiser()
             begin_ns = now()
-            if steps.gpu is not None:
+            if steps is not None and steps.gpu is not None:
                 steps.gpu.stamp(begin_ns)
         except Exception as problem:
             watch.give_up(problem)
-            begin_ns = now()
+        if watch.steps is None:
+            return go_backward(*arguments, **options)
         watch.goes_backward = True  # activation checkpoints go backward in the middle of it
         try:
             result = go_backward(*arguments, **options)
