@@ -1,12 +1,16 @@
 """Marks a user's own PyTorch script without a change to it (see steps.py and inference_steps.py for what is marked).
 
-The first process that makes an optimiser marks its training, in the thread that did so; a process that makes none, and
-calls a model on batches of a DataLoader, marks its inference. Of distributed processes only the first rank marks.
+The first process that makes an optimiser, or goes backward without one, marks its training, in the thread that did so;
+a process that does neither, and calls a model on batches of a DataLoader, marks its inference. Of distributed processes
+only the first rank marks.
 
 Whatever goes wrong here is said once on stderr and in `attach.json` beside the marks, and the script runs on unmarked.
-What that file says: `watched` (torch came, and nothing to mark so far), `marked`, or `gave up` and why.
+What that file says in `state`: `started` (Python runs, torch has not come), `watched` (torch came, and nothing was
+marked; `reason` says why, once the process has ended), `marked` (and `by` what the steps were told), or `gave up` and
+`why`. `stopped` is there if the script was ended before its time (see ending.py for how that is asked for).
 
-The places of torch that are watched: a DataLoader and its batches, the backward pass, optimisers, calls of models.
+The places of torch that are watched: a DataLoader and its batches, the backward pass, optimisers and GradScaler, calls
+of models, and where a model's gradients are cleared or it is put into eval mode.
 
 The functions in here run in the user's loop: each tells what it saw in one call, and none can raise but for the user.
 No hook is put on tensors or single modules, and nothing is synchronised.
@@ -14,11 +18,12 @@ No hook is put on tensors or single modules, and nothing is synchronised.
 
 import atexit
 import functools
+import json
 import os
 import sys
 from _thread import get_ident
 
-from tare_inside import marks
+from tare_inside import ending, marks
 from tare_inside.programs import cold_epochs
 from tare_inside.steps import INFERENCE_MARKS as INFERENCE
 from tare_inside.steps import TRAINING_MARKS as TRAINING
@@ -45,7 +50,8 @@ def watch_loaders(torch, watch):
         iterator = make_iterator(self)
         try:
             if isinstance(iterator, dataloader._BaseDataLoaderIter):
-                iterator._tare_pass = steps.iterated(begin_ns, id(self), graded())
+                iterator._tare_pass = current = steps.iterated(begin_ns, id(self), graded())
+                current.made_ns = now()
         except Exception as problem:
             watch.give_up(problem)
         return iterator
@@ -57,8 +63,12 @@ def watch_loaders(torch, watch):
             return next_batch(self)
         try:
             steps.finish()
+            if not current.trained:
+                current.graded = graded()
         except Exception as problem:
             watch.give_up(problem)
+        if watch.ending is not None and watch.ending.over:
+            watch.stop()
         begin_ns = now()
         try:
             batch = next_batch(self)
@@ -79,7 +89,7 @@ def watch_loaders(torch, watch):
 
 
 def _settles(watch):
-    """The first thread that iterates over a DataLoader is the one that is watched, until an optimiser is made."""
+    """The first thread that iterates or goes backward is the one that is watched, until an optimiser is made."""
     if watch.thread is None:
         watch.thread = get_ident()
     return watch.thread == get_ident()
@@ -92,15 +102,26 @@ def watch_backward(torch, watch):
     @functools.wraps(go_backward)
     def backward(*arguments, **options):
         steps = watch.steps
-        if steps is None or get_ident() != watch.thread:
+        if steps is None or watch.goes_backward or (get_ident() != watch.thread and not _settles(watch)):
+            watch.passed_by()
             return go_backward(*arguments, **options)
-        begin_ns = now()
-        if steps.gpu is not None:
-            try:
+        if watch.ending is not None and _is_over(watch, steps):
+            watch.stop()
+        try:
+            if not watch.trains:
+                steps = watch.begin_without_optimiser()
+            begin_ns = now()
+            if steps is not None and steps.gpu is not None:
                 steps.gpu.stamp(begin_ns)
-            except Exception as problem:
-                watch.give_up(problem)
-        result = go_backward(*arguments, **options)
+        except Exception as problem:
+            watch.give_up(problem)
+        if watch.steps is None:
+            return go_backward(*arguments, **options)
+        watch.goes_backward = True  # activation checkpoints go backward in the middle of it
+        try:
+            result = go_backward(*arguments, **options)
+        finally:
+            watch.goes_backward = False
         try:
             steps.went_backward(begin_ns, now())
         except Exception as problem:
@@ -108,6 +129,72 @@ def watch_backward(torch, watch):
         return result
 
     torch.autograd.backward = backward
+
+
+def _is_over(watch, steps):
+    try:
+        return steps.is_over()
+    except Exception as problem:
+        watch.give_up(problem)
+        return False
+
+
+def watch_gradients(torch, watch):
+    """Gradients that are computed without a backward pass: only whether there were any."""
+    compute = torch.autograd.grad
+
+    @functools.wraps(compute)
+    def grad(*arguments, **options):
+        watch.saw_grad = True
+        if torch.autograd.grad is grad:
+            torch.autograd.grad = compute
+        return compute(*arguments, **options)
+
+    torch.autograd.grad = grad
+
+
+def watch_modes(torch, watch):
+    """Where a model's gradients are cleared, and where it goes into eval mode and comes back from it."""
+    module_class, now = torch.nn.Module, marks.now_ns
+    clear, evaluate, train = module_class.zero_grad, module_class.eval, module_class.train
+
+    @functools.wraps(clear)
+    def zero_grad(self, *arguments, **options):
+        steps = watch.steps
+        if steps is not None and steps.by_backward and watch.thread in (None, get_ident()):
+            try:
+                steps.cleared(id(self), now())
+            except Exception as problem:
+                watch.give_up(problem)
+        return clear(self, *arguments, **options)
+
+    @functools.wraps(evaluate)
+    def eval_watched(self):
+        steps = watch.steps
+        if steps is not None and get_ident() == watch.thread:
+            try:
+                if steps.put_aside(now()):
+                    module_class.train = train_watched  # until it is called: it calls itself for every part
+            except Exception as problem:
+                watch.give_up(problem)
+        return evaluate(self)
+
+    @functools.wraps(train)
+    def train_watched(self, mode=True):
+        if not mode or get_ident() != watch.thread:
+            return train(self, mode)
+        if module_class.train is train_watched:
+            module_class.train = train
+        result = train(self, mode)
+        steps = watch.steps
+        if steps is not None:
+            try:
+                steps.resumed(now())
+            except Exception as problem:
+                watch.give_up(problem)
+        return result
+
+    module_class.zero_grad, module_class.eval = zero_grad, eval_watched
 
 
 def watch_optimisers(torch, watch):
@@ -129,6 +216,28 @@ def watch_optimisers(torch, watch):
     torch.optim.Optimizer.__init__ = made
 
 
+def watch_scaler(torch, watch):
+    """A GradScaler that leaves an optimiser's step out has made a step all the same."""
+    amp = getattr(torch, "amp", None)
+    scaler = getattr(amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+    do_step, now = scaler.step, marks.now_ns
+
+    @functools.wraps(do_step)
+    def step(self, optimizer, *arguments, **options):
+        steps = watch.steps
+        if steps is None or get_ident() != watch.thread:
+            return do_step(self, optimizer, *arguments, **options)
+        begin_ns = now()
+        result = do_step(self, optimizer, *arguments, **options)
+        try:
+            steps.optimised(id(optimizer), begin_ns, now())  # left out where the optimiser has told of it
+        except Exception as problem:
+            watch.give_up(problem)
+        return result
+
+    scaler.step = step
+
+
 def _watch_steps_of(optimiser, watch):
     """Watch one class of optimisers: each has a step() of its own, and schedulers want it to stay a method."""
     do_step = optimiser.step
@@ -141,6 +250,11 @@ def _watch_steps_of(optimiser, watch):
         steps = watch.steps
         if steps is None or get_ident() != watch.thread:
             return do_step(self, *arguments, **options)
+        if watch.ending is not None and _is_over(watch, steps):
+            watch.stop()
+        closure = arguments[0] if arguments else options.get("closure")
+        if closure is not None and callable(closure):
+            return _step_with_closure(watch, steps, do_step, self, closure, arguments, options)
         begin_ns = now()
         result = do_step(self, *arguments, **options)
         try:
@@ -151,6 +265,42 @@ def _watch_steps_of(optimiser, watch):
 
     step._tare_watches = True
     optimiser.step = step
+
+
+def _step_with_closure(watch, steps, do_step, optimiser, closure, arguments, options):
+    """What a closure does is forward and backward: it is left out of the optimiser's time."""
+    now, pieces = marks.now_ns, []
+    counts = True  # what the optimiser does before its first closure, if that is not the first thing in the step
+
+    def timed(*inner, **others):
+        begin_ns = now()
+        try:
+            if counts or pieces:
+                pieces.append((since_ns[0], begin_ns))
+                steps.closure_begins(begin_ns)
+        except Exception as problem:
+            watch.give_up(problem)
+        result = closure(*inner, **others)
+        since_ns[0] = now()
+        return result
+
+    try:
+        counts = steps.calls_closure(id(optimiser))
+    except Exception as problem:
+        watch.give_up(problem)
+    if arguments:
+        arguments = (timed,) + arguments[1:]
+    else:
+        options = dict(options, closure=timed)
+    begin_ns = now()
+    since_ns = [begin_ns]
+    result = do_step(optimiser, *arguments, **options)
+    end_ns = now()
+    try:
+        steps.optimised(id(optimiser), begin_ns, end_ns, pieces + [(since_ns[0], end_ns)])
+    except Exception as problem:
+        watch.give_up(problem)
+    return result
 
 
 def watch_models(torch, watch, looking):
@@ -201,23 +351,65 @@ class Watch(object):
 
     def __init__(self, path, torch=None):
         self._path, self._torch = path, torch
+        self._born = os.getpid()
         self._pid = None  # of the process that marks, if it is this one
-        self._trains = False  # an optimiser was made
-        self.gave_up = False
+        self.trains = False  # an optimiser was made, or a backward pass was done
+        self.goes_backward = False  # at this moment
+        self.saw_grad = self.saw_thread = False  # torch.autograd.grad was called; another thread went backward
+        self.gave_up = self._stopped = False
+        self.ending = None  # when the script is to be ended, if before its time
         self._looking = InferenceSteps(self._open, self._find_gpu)
         self.stop_looking = _do_nothing  # leave the calls of modules alone again
         self.thread = None  # the one that marks
         self.steps = self._looking  # where to tell of events; None while this process does not mark
+        self._by = None
 
     def begin(self):
         """An optimiser was made here: mark training from now on, unless another process does."""
-        if self._trains or self.gave_up:
+        if self.gave_up or self._stopped:
             return
-        self._trains = True
-        self._looking.take_back()
-        self.thread = get_ident()
+        if not self.trains:
+            self._looking.take_back()
+            self.thread = get_ident()
+            self._begin_training()
+        elif self.steps is not None and self.steps.by_backward:
+            self.thread = get_ident()
+        if self.steps is not None and self.steps.by_backward:
+            self.steps.take_back()
+
+    def begin_without_optimiser(self):
+        """A backward pass begins, and no optimiser was made: mark training all the same; the steps, if any."""
+        self.stop_looking()
+        self._begin_training()
+        if self.steps is not None:
+            self._looking.hand_over(self.steps)
+        else:
+            self._looking.take_back()
+        return self.steps
+
+    def _begin_training(self):
+        self.trains = True
         room = self._open(2 * len(TRAINING))
-        self.steps = Steps(room, self._find_gpu) if room else None
+        if room:
+            self.steps = Steps(room, self._find_gpu, self.ending)
+        else:  # another process marks; count, if this one is to be ended
+            self.steps = Steps(1, None, self.ending) if self.ending is not None else None
+
+    def passed_by(self):
+        """A backward pass that is not watched: training that goes on after it was ended, or in another thread."""
+        if self._stopped and os.getpid() == self._born:
+            ending.leave_at_once()
+        self.saw_thread = self.saw_thread or not self.trains
+
+    def stop(self):
+        """The script is to be ended: here."""
+        if self.steps is None:
+            return
+        self._stopped = True
+        if self._pid == os.getpid():
+            sys.stderr.write("tare: ended after {} steps, as requested.\n".format(self.ending.reported["steps"]))
+        self._close()
+        ending.leave()
 
     def _open(self, marks_a_step):
         """Open the marks, once, and say how many steps have room in them; 0 if it is not for this process to mark."""
@@ -231,7 +423,6 @@ class Watch(object):
                     return 0
             self._pid = os.getpid()
             self.say("marked")
-            atexit.register(self.end)
         if self._pid != os.getpid():
             return 0
         # Less than planned if the script has opened them, for marks of its own, before it imported torch.
@@ -258,9 +449,9 @@ class Watch(object):
         if self._pid == os.getpid() or not os.path.exists(self._path):
             self.say("gave up", problem)
 
-    def say(self, state, problem=None):
+    def say(self, state, problem=None, **facts):
         """Leave word for the record, in a file beside the marks; where there is no place for it, on we go."""
-        reported = {"state": state, "pid": os.getpid()}
+        reported = dict(facts, state=state, pid=os.getpid())
         if problem is not None:
             reported["why"] = repr(problem)[:500]
         try:
@@ -270,27 +461,68 @@ class Watch(object):
         except Exception:
             pass
 
-    def end(self):
-        """Mark what is still open, and say what software this was."""
+    def _close(self):
+        """Mark what is still open."""
         if self.steps is None or os.getpid() != self._pid:
             return
         steps, self.steps = self.steps, None
         try:
             steps.close()
-            _write_fingerprint(os.path.dirname(self._path))
+            if steps.steps():
+                facts = {
+                    "by": "inference" if steps is self._looking else "backward" if steps.by_backward else "optimiser"
+                }
+                if self._stopped:
+                    facts["stopped"] = self.ending.reported
+                self.say("marked", **facts)
+                self._by = facts["by"]
         except Exception as problem:
             self.give_up(problem)
+
+    def end(self):
+        """The process ends: mark what is still open, and say what software this was, or why nothing was marked."""
+        if os.getpid() != self._born or self.gave_up:
+            return
+        try:
+            self._close()
+            if self._by is not None:
+                _write_fingerprint(os.path.dirname(self._path))
+            elif not self.gave_up and (self._pid == self._born or not os.path.exists(self._path)):
+                self.say("watched", reason=self._reason())
+        except Exception as problem:
+            self.give_up(problem)
+
+    def _reason(self):
+        """Why no step was found; what another process has found out counts for more than that this one did nothing."""
+        if self.saw_thread:
+            return "other-thread"
+        if self.saw_grad:
+            return "grad-only"
+        return _reason_of_another(os.path.dirname(self._path)) or "no-backward"
+
+
+def _reason_of_another(folder):
+    try:
+        with open(os.path.join(folder, "attach.json")) as file:
+            return json.load(file).get("reason")
+    except Exception:
+        return None
 
 
 def attach(torch, path):
     """Watch this torch, and mark into a file at `path`."""
     watch = Watch(path, torch)
     try:
-        if not os.path.exists(os.path.join(os.path.dirname(path), "attach.json")):
+        if not os.path.exists(path):
             watch.say("watched")
+        atexit.register(watch.end)
+        watch.ending = watch.steps.ending = ending.from_environment(os.path.dirname(path))
         watch_loaders(torch, watch)
         watch_backward(torch, watch)
+        watch_gradients(torch, watch)
+        watch_modes(torch, watch)
         watch_optimisers(torch, watch)
+        watch_scaler(torch, watch)
         watch.stop_looking = watch_models(torch, watch, watch.steps)
     except Exception as problem:
         watch.give_up(problem)

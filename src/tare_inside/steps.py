@@ -4,7 +4,13 @@ A step ends with an optimiser step. It begins where the one before it ended, or,
 first fetch. In it, `compute` is from the arrival of a batch to the end of the optimiser step (with several batches a
 step: to the next fetch), `forward` from the batch to the backward pass. A batch that no backward pass follows was not
 trained on and is in no step. Two different optimisers may step in one step; the same one twice makes two steps. A pass
-over the data that had steps is an `epoch`; one that was never trained on is an `evaluate`.
+over the data that had steps is an `epoch`; one that was never trained on is an `evaluate`. So is, in a loop without a
+DataLoader, the time from `model.eval()` to `model.train()`, unless it comes with every step. What an optimiser spends
+in its closure is forward and backward, and not `optimiser`.
+
+Until an optimiser has stepped, a step is told by backward passes: with a DataLoader it is a batch, to the next fetch;
+else it ends with the next `zero_grad()` of the same model, or, where none is called, with each backward pass. These
+steps are taken back when an optimiser steps after all: several backward passes were then one step.
 
 From what can be seen of someone's inference loop (fetches, calls of a model) to marks per step.
 
@@ -21,17 +27,33 @@ from tare_inside import marks
 
 TRAINING_MARKS = ("fetch", "forward", "backward", "optimiser", "compute", "step")
 GPU_LOOKS = 3  # so many steps are enough to see whether the script has begun to use a GPU
+SURE_STEPS = 64  # so many backward passes without an optimiser's step are seldom a single step
+MOST_KEPT = 1024  # backward passes of a single step, before the first optimiser's step
+NEAR_NS = 10 * 1000 * 1000  # an iterator that was made so long before its first batch was not made for it
+NOTHING = (0, 0)  # a mark at time zero was never written
 
 
 class Pass(object):
     """One iteration over a DataLoader."""
 
-    __slots__ = ("begin_ns", "loader", "graded", "steps", "closed", "started", "trained", "over", "came_ns", "came_in")
+    __slots__ = (
+        "begin_ns",
+        "made_ns",
+        "loader",
+        "graded",
+        "steps",
+        "closed",
+        "started",
+        "trained",
+        "over",
+        "came_ns",
+        "came_in",
+    )
 
     def __init__(self, begin_ns, loader, graded):
-        self.begin_ns = begin_ns
+        self.begin_ns = self.made_ns = begin_ns  # the second is when the iterator was there
         self.loader = loader  # its identity only: nothing here keeps a loader alive
-        self.graded = graded  # gradients were on when it began
+        self.graded = graded  # gradients were on when it began, or when its last batch was asked for
         self.steps = 0
         self.closed = False
         self.started = False
@@ -44,23 +66,34 @@ class Pass(object):
 class Steps(object):
     """Turns events into marks. Marks are written when a step is known to be over: at the next fetch, or at the end."""
 
-    def __init__(self, room, find_gpu=None):
-        self._write_usual = marks.group(TRAINING_MARKS, room)
+    def __init__(self, room, find_gpu=None, ending=None):
+        self._write = marks.group(TRAINING_MARKS, room)
+        self.ending = ending  # when the script is to be ended; None: never
         self.gpu = None  # a gpu_events.Timeline, once the script is seen to use a GPU
         self._find_gpu, self._gpu_looks = find_gpu, GPU_LOOKS if find_gpu else 0
+        self.by_backward = True  # until an optimiser has stepped
+        self.has_optimiser = False  # one was made
+        self._kept, self._held = [], []  # steps and epochs that were told by backward passes
+        self._clears = False  # a model's gradients were cleared by name
         self._step = self._epoch = 0
+        self._usual = 0  # optimiser steps in the last step
         self._pass = None  # that gave the last batch
         self._trained = None  # the last one with a step in it
         self._trained_until_ns = 0
         self._unproven = []  # passes that gave batches, none of which was trained on so far
         self._follows_ns = None  # end of the last step, while the next one follows directly
         self._since_ns = None  # end of the last event: where a forward pass would begin
+        self._aside_ns, self._aside_at = None, 0  # when the model was put aside for an evaluation, after which step
         self._forget()
+
+    def steps(self):
+        """How many steps are over."""
+        return self._step
 
     def _forget(self):
         """Begin anew: nothing is known of a step that is going on."""
         self._fetches, self._forwards, self._backwards, self._optimisers = [], [], [], []
-        self._stepped, self._sources = [], []
+        self._stepped, self._sources, self._cleared = [], [], []
 
     def _leave_out(self):
         """What was seen since the last step is in none."""
@@ -71,8 +104,20 @@ class Steps(object):
     def iterated(self, begin_ns, loader, graded):
         """A pass over a DataLoader begins."""
         self.finish()
-        self._follows_ns = None
+        if self._pass is not None and self._pass.over and not self._pass.closed:
+            self._leave_out()  # no step came
+            self._close(self._pass, self._pass.came_ns)
+        self._follows_ns = self._aside_ns = None
+        self._kept = []
         return Pass(begin_ns, loader, graded)
+
+    def resume(self, current, fetch):
+        """This batch came before it was known that it would be trained on."""
+        self._pass = current
+        self._unproven.append(current)
+        self._fetches.append(fetch)
+        self._sources.append(current)
+        self._since_ns = fetch[1]
 
     def fetched(self, current, begin_ns, end_ns):
         """A batch of this pass was waited for."""
@@ -82,7 +127,7 @@ class Steps(object):
         if not current.started:
             current.started = True
             self._unproven.append(current)
-            begin_ns, self._follows_ns = current.begin_ns, None
+            begin_ns, self._follows_ns = _asked_ns(current, begin_ns), None
             if self._fetches:  # another loader's batch came after this one was begun
                 begin_ns = max(begin_ns, self._fetches[-1][1])
         elif self._unproven and current.graded and current.came_in < self._step:
@@ -110,8 +155,8 @@ class Steps(object):
     def exhausted(self, current, now_ns):
         """The pass is over."""
         self.finish()
-        if current.trained and self._pass is current and len(self._backwards) < len(self._fetches):
-            current.over = True  # it was asked ahead: its last batches are still to be trained on
+        if current.trained and self._pass is current and (self._fetches or self._backwards):
+            current.over, current.came_ns = True, now_ns  # it may have been asked ahead: its last step is still to come
             return
         self._follows_ns = None
         if self._pass is current:
@@ -123,43 +168,125 @@ class Steps(object):
 
     def went_backward(self, begin_ns, end_ns):
         """A backward pass was done."""
+        if self.by_backward and self._backwards and not self._fetches and not self._clears:
+            self._end(self._backwards[-1][1])
         if self._unproven:
             self._prove(self._sources)
         if self._since_ns is not None:
             self._forwards.append((self._since_ns, begin_ns))
         self._backwards.append((begin_ns, end_ns))
-        self._since_ns = end_ns
+        self._since_ns, self._aside_ns = end_ns, None
         if self.gpu is not None:
             self.gpu.stamp(end_ns)
 
-    def optimised(self, which, begin_ns, end_ns):
-        """An optimiser stepped."""
-        if self._optimisers and self._optimisers[-1][0] >= begin_ns:
+    def cleared(self, which, now_ns):
+        """A model's gradients were cleared: where no optimiser steps, this is where a step may end."""
+        if not self.by_backward:
+            return
+        first, self._clears = not self._clears, True
+        if not self._fetches:
+            if self._backwards and (first or which in self._cleared):
+                self._end(now_ns)
+            if not self._backwards:
+                self._since_ns = now_ns
+        self._cleared.append(which)
+
+    def put_aside(self, now_ns):
+        """A model goes into eval mode: does an evaluation begin here? Not in a step, nor with each step."""
+        if self._fetches:
+            return False  # passes over the data tell that
+        self.finish()
+        if self._backwards or self._step - self._aside_at < 2:
+            return False
+        self._aside_ns, self._aside_at = now_ns, self._step
+        return True
+
+    def resumed(self, now_ns):
+        """It is in training mode again."""
+        if self._fetches or self._backwards:
+            return
+        if self._aside_ns is not None:
+            marks.interval("evaluate", self._step - 1, self._aside_ns, now_ns)
+            self._aside_ns = self._follows_ns = None
+        if self._follows_ns is None:
+            self._since_ns = now_ns
+
+    def calls_closure(self, which):
+        """An optimiser's step begins that will call a closure; does it come right after a backward pass?"""
+        if which in self._stepped:
+            self.finish()
+        return bool(self._backwards) and self._since_ns == self._backwards[-1][1]
+
+    def closure_begins(self, begin_ns):
+        """What the optimiser did so far was not part of a forward pass."""
+        self._since_ns = begin_ns
+
+    def optimised(self, which, begin_ns, end_ns, pieces=None):
+        """An optimiser stepped; `pieces` of it, if its closures are to be left out."""
+        pieces = pieces or [(begin_ns, end_ns)]
+        if self._optimisers and self._optimisers[-1][0] >= pieces[0][0]:
             return  # a wrapper around an optimiser that has reported already
+        if self.by_backward:
+            self._go_by_optimisers()
         if which in self._stepped:
             self.finish()
         self._stepped.append(which)
-        self._optimisers.append((begin_ns, end_ns))
+        self._optimisers.extend(pieces)
         self._since_ns = end_ns
         if self.gpu is not None:
             self.gpu.stamp(end_ns)
 
+    def _go_by_optimisers(self):
+        """An optimiser steps after all: the steps so far were parts of this one, or no training."""
+        self.by_backward = False
+        kept, self._kept, self._held = self._kept, [], []
+        if self._step:
+            self._write.withdraw()
+            self._step = self._epoch = 0
+            self._trained, self._aside_at = None, 0
+            for current in self._sources:
+                current.steps, current.closed = 0, False
+            if self._pass is not None:
+                self._pass.came_in = 0
+        if kept:
+            self._follows_ns = kept[0][0]
+            for place, events in enumerate((self._fetches, self._forwards, self._backwards, self._sources), 1):
+                events[:0] = [event for step in kept for event in step[place]]
+
+    def take_back(self):
+        """An optimiser is made: what came before it was no training."""
+        self.has_optimiser = True
+        self._kept = []
+
     def close(self):
         """The program ends."""
+        if self.by_backward and self._backwards:
+            self._end(self._backwards[-1][1])  # what came after it may be anything
         self.finish()
         for current in self._unproven:
             self._mark_evaluation(current, current.came_ns)
         if self._trained is not None:
             self._close(self._trained, self._trained_until_ns)
+        for epoch in self._held:
+            marks.interval("epoch", *epoch)
         if self.gpu is not None:
             self.gpu.close()
 
+    def is_over(self):
+        """Is the script to be ended? Asked before a backward pass or an optimiser's step."""
+        if self._optimisers and not self._fetches and 0 < self._usual <= len(self._stepped):
+            self.finish()
+        return self.ending.over
+
     def finish(self):
         """If an optimiser has stepped, the step is over: mark it. Called before a fetch is timed."""
-        if not self._optimisers:
-            return
-        end_ns = self._optimisers[-1][1]
-        later = ([], []) if self._since_ns == end_ns else self._cut(end_ns)
+        if self._optimisers:
+            self._end(self._optimisers[-1][1])
+        elif self.by_backward and self._backwards:
+            self._end(marks.now_ns())
+
+    def _end(self, end_ns):
+        later = ([], []) if self.by_backward or self._since_ns == end_ns else self._cut(end_ns)
         begin_ns = self._begin_ns()
         if begin_ns is not None:
             self._mark(begin_ns, end_ns)
@@ -168,9 +295,18 @@ class Steps(object):
             self._credit(end_ns)
             if self._unproven:
                 self._settle()
-        self._follows_ns = end_ns
+            if self.by_backward:
+                self._keep(begin_ns)
+            if self.ending is not None and not (self.by_backward and self.has_optimiser):
+                self.ending.stepped(self._step, begin_ns, end_ns)
+        self._follows_ns, self._usual = end_ns, len(self._stepped)
         self._forget()
         self._forwards, self._backwards = later
+
+    def _keep(self, begin_ns):
+        """Until it is known whether an optimiser steps."""
+        if self.has_optimiser and len(self._kept) < MOST_KEPT:
+            self._kept.append((begin_ns, self._fetches, self._forwards, self._backwards, self._sources))
 
     def _begin_ns(self):
         if self._follows_ns is not None:
@@ -193,17 +329,21 @@ class Steps(object):
         if len(fetches) == len(forwards) == len(backwards) == len(optimisers) == 1:
             came_ns = fetches[0][1]
             times_ns = fetches[0] + forwards[0] + backwards[0] + optimisers[0] + (came_ns, end_ns, begin_ns, end_ns)
-            self._write_usual(self._step, *times_ns)
+            self._write(self._step, *times_ns)
             return
         starts_ns = [came_ns for _, came_ns in fetches] or [begin_ns]
         ends_ns = [went_ns for went_ns, _ in fetches[1:]] + [end_ns]
-        computes, steps = list(zip(starts_ns, ends_ns)), [(begin_ns, end_ns)]
-        for name, events in zip(TRAINING_MARKS, (fetches, forwards, backwards, optimisers, computes, steps)):
-            for event in events:
-                marks.interval(name, self._step, *event)
+        columns = (fetches, forwards, backwards, optimisers, list(zip(starts_ns, ends_ns)), [(begin_ns, end_ns)])
+        for row in range(max(map(len, columns))):
+            times_ns = ()
+            for events in columns:
+                times_ns += events[row] if row < len(events) else NOTHING
+            self._write(self._step, *times_ns)
 
     def _mark_on_gpu(self, end_ns):
         """The same step as the GPU saw it; until one is in use, look for it after each of the first steps."""
+        if self.by_backward and self._step < SURE_STEPS:
+            return  # what is marked of a GPU cannot be taken back
         if self.gpu is not None:
             parts = (("forward", self._forwards), ("backward", self._backwards), ("optimiser", self._optimisers))
             self.gpu.stepped(self._step, parts, end_ns)
@@ -225,7 +365,10 @@ class Steps(object):
 
     def _close(self, current, end_ns):
         if current.steps and not current.closed:
-            marks.interval("epoch", self._epoch, current.begin_ns, end_ns)
+            if self.by_backward:
+                self._held.append((self._epoch, current.begin_ns, end_ns))
+            else:
+                marks.interval("epoch", self._epoch, current.begin_ns, end_ns)
             self._epoch += 1
         current.closed = True
 
@@ -246,13 +389,21 @@ class Steps(object):
         marks.interval("evaluate", current.came_in - 1, current.begin_ns, end_ns)
 
 
+def _asked_ns(current, begin_ns):
+    """When the first batch of a pass was asked for: with the pass itself, unless that was made long before."""
+    return current.begin_ns if begin_ns - current.made_ns < NEAR_NS else begin_ns
+
+
 INFERENCE_MARKS = ("fetch", "inference", "compute", "step")
 
 
 class InferenceSteps(object):
     """Turns events into marks; the file of marks is opened when the first step is over."""
 
+    by_backward = True
+
     def __init__(self, open_marks, find_gpu=None):
+        self.ending = None  # when the script is to be ended, if before its time
         self._open_marks = open_marks  # returns for how many steps there is room, 0 if this process may not mark
         self._find_gpu, self._gpu_looks = find_gpu, GPU_LOOKS if find_gpu else 0
         self.gpu = None
@@ -262,6 +413,7 @@ class InferenceSteps(object):
         self._step = self._epoch = 0
         self._passes = []  # that had steps, with their ends
         self._trains = self._refused = False
+        self._cleared_ns = None  # when a model's gradients were last cleared, since the last batch
         self._pass = self._fetch = self._called = self._follows_ns = None
 
     def iterated(self, begin_ns, loader, graded):
@@ -274,7 +426,7 @@ class InferenceSteps(object):
         """A batch of this pass was waited for."""
         if not current.started:
             current.started = True
-            begin_ns, self._follows_ns = current.begin_ns, None
+            begin_ns, self._follows_ns = _asked_ns(current, begin_ns), None
         self._pass, self._fetch, self._called = current, (begin_ns, end_ns), None
         self.awaits_model = not self._trains
         if self.gpu is not None:
@@ -308,9 +460,30 @@ class InferenceSteps(object):
         if self.gpu is not None:
             self.gpu.stamp(end_ns)
 
-    def went_backward(self, begin_ns, end_ns):
-        """So it is training, without an optimiser that we know: nothing of it can be told in steps."""
+    def cleared(self, which, now_ns):
+        """A model's gradients were cleared: what follows may be a forward pass."""
+        self._cleared_ns = now_ns
+
+    def put_aside(self, now_ns):
+        """A model goes into eval mode: that is what it is here for."""
+        return False
+
+    def hand_over(self, steps):
+        """A backward pass begins: it is training, and the last batch is the first that was trained on."""
+        current, fetch = self._pass, self._fetch
         self.take_back()
+        if fetch is not None:
+            steps.resume(current, fetch)
+        elif self._cleared_ns is not None:
+            steps.closure_begins(self._cleared_ns)
+
+    def steps(self):
+        """How many steps are over."""
+        return self._step if self._write is not None else 0
+
+    def is_over(self):
+        """Is the script to be ended?"""
+        return self.ending.over
 
     def finish(self):
         """If a model was called since the last batch, the step is over: mark it. Called before a fetch is timed."""
@@ -327,6 +500,8 @@ class InferenceSteps(object):
         self._mark_on_gpu(called)
         self._step += 1
         self._pass.steps += 1
+        if self.ending is not None:
+            self.ending.stepped(self._step, begin_ns, end_ns)
         self._pass.came_ns = self._follows_ns = end_ns
 
     def _may_write(self):

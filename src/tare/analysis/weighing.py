@@ -41,6 +41,10 @@ from tare.records.model import Record, State
 from tare.records.trials import TYPE
 
 WHOLE = "step_s"
+UNMARKED = frozenset(
+    f"script.{why}"
+    for why in ("marking-failed", "no-loop", "no-python", "no-torch", "no-backward", "grad-only", "other-thread")
+)
 PARTS = {  # metric -> what people call it; compute is left out where its own parts are known
     "stall_s": "the wait for data",
     "copy_s": "the copy to the device",
@@ -336,6 +340,14 @@ def _not_measured(study: Mapping[str, Any]) -> list[str]:
     return [f"not measured here: {obstacle}" for obstacle in read_rulings(study.get("left_out", ()), "obstacle")]
 
 
+def _why_whole(selected: Selection) -> list[str]:
+    """Why a command has no steps, where its whole run is judged: each reason once."""
+    if selected.metric != "wall_s":
+        return []
+    found = {note.code: note.sentence for record in selected.used for note in record.notes if note.code in UNMARKED}
+    return list(found.values())
+
+
 def _notes(selected: Selection, values: Sequence[Measurement]) -> list[str]:
     """Whatever there is to know about the run as a whole."""
     notes = [sentences.LOOKING] if selected.request.until is not None and selected.against is not None else []
@@ -353,6 +365,7 @@ def _notes(selected: Selection, values: Sequence[Measurement]) -> list[str]:
         notes += not_deterministic(level, records)
         if selected.against is None:  # else it taints the comparison itself
             notes += mixed_populations(level, records)
+    notes += _why_whole(selected)
     found = [stall_parts(selected.used), malloc_lottery(selected.attempts), drift(values)]
     return [*notes, *(note for note in found if note), *loud_levels(values)]
 

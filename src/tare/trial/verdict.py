@@ -203,15 +203,40 @@ def marks_add_up(trial: Trial, state: TrialState, steps: Steps | None, limits: T
 
 
 def script_was_marked(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
-    """What `tare_inside.attach` says of itself; nothing, where the command imported no torch."""
+    """What `tare_inside.attach` reports of itself, and why a command has no steps."""
     reported = state.facts.get("attach", {})
     if reported.get("state") == "gave up":
         upto = "no step of the script is marked" if steps is None else "the script is marked only in its first part"
         sentence = f"{upto}: a fault of tare's own ({reported.get('why')}); the script ran on untouched by it."
         yield Ruling("script.marking-failed", "note", "workload", sentence)
-    elif reported and steps is None:
-        sentence = "the script imports torch, but no training or inference loop was seen: it is timed whole."
-        yield Ruling("script.no-loop", "note", "workload", sentence)
+    elif steps is None and (reported or getattr(trial.cell.workload, "attach", "none") == "torch"):
+        code = _UNMARKED.get(reported.get("reason") or reported.get("state"), "script.no-loop")
+        sentence = f"no steps were found, so the whole run is timed: {_WHY_UNMARKED[code]}. {HOW_TO_MARK}"
+        yield Ruling(code, "note", "workload", sentence)
+    elif reported.get("by") == "backward":
+        sentence = "no optimiser of torch stepped: a step is one batch or backward pass, with the update by hand in it."
+        yield Ruling("script.by-backward", "note", "workload", sentence)
+
+
+HOW_TO_MARK = (
+    "To mark steps: `from tare_inside import marks`, then `with marks.during('step', number):` around each one."
+)
+_UNMARKED = {  # by the reason that attach.py gives, or else by its state
+    None: "script.no-python",
+    "started": "script.no-torch",
+    "no-backward": "script.no-backward",
+    "grad-only": "script.grad-only",
+    "other-thread": "script.other-thread",
+}
+_WHY_UNMARKED = {
+    "script.no-python": "no Python program ran that reads PYTHONPATH (another kind of program, `python -I`, `env -i`)",
+    "script.no-torch": "the script never imported torch",
+    "script.no-backward": "torch was imported, but there was no backward pass, and no model was called on batches of a "
+    "DataLoader; the work may be done by another process, such as a server",
+    "script.grad-only": "gradients came from torch.autograd.grad, and an update by hand cannot be seen",
+    "script.other-thread": "the training ran in another thread than the one that was watched",
+    "script.no-loop": "torch was imported, but no training or inference loop was seen until the process was ended",
+}
 
 
 def nothing_was_swapped(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:

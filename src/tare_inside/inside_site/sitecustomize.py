@@ -1,7 +1,7 @@
 """Python imports this by itself at its start when this folder is on PYTHONPATH: it waits until torch is imported.
 
 Then it runs the sitecustomize that would have run without us, if there is one. A script that never imports torch is
-left alone.
+left alone; `attach.json` beside the marks says that a Python was here.
 """
 
 import os
@@ -15,16 +15,16 @@ def _attach(torch):
         attach.attach(torch, os.environ["TARE_MARKS"])
     except Exception as problem:
         sys.stderr.write("tare: the script runs unmarked: {!r}\n".format(problem))
-        _leave_word(problem)
-
-
-def _leave_word(problem):
-    """For the record; where there is no place for it, on we go."""
-    try:
         import json
 
-        with open(os.path.join(os.path.dirname(os.environ["TARE_MARKS"]), "attach.json"), "w") as file:
-            json.dump({"state": "gave up", "pid": os.getpid(), "why": repr(problem)[:500]}, file)
+        _leave_word("w", json.dumps({"state": "gave up", "pid": os.getpid(), "why": repr(problem)[:500]}))
+
+
+def _leave_word(mode, text):
+    """For the record; where there is no place for it, or word was left already, on we go."""
+    try:
+        with open(os.path.join(os.path.dirname(os.environ["TARE_MARKS"]), "attach.json"), mode) as file:
+            file.write(text)
     except Exception:
         pass
 
@@ -78,4 +78,5 @@ def _run_the_next_one():
 
 if os.environ.get("TARE_MARKS"):
     sys.meta_path.insert(0, _WhenTorchComes())
+    _leave_word("x", '{"state": "started"}')  # json is not imported yet, and need not be
 _run_the_next_one()

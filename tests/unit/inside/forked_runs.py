@@ -1,8 +1,9 @@
-"""Runs scripts with tare and without: `python forked_runs.py INTO < [[NAME, ARGUMENT...], ...] as JSON`.
+"""Runs scripts with tare and without: `python forked_runs.py INTO [SIDE...] < [[NAME, ARGUMENT...], ...] as JSON`.
 
 torch is imported once, and each script runs in a fork of its own, once as it is and once attached to as Python's start
-does when torch comes. INTO/<NAME ARGUMENT>/{plain,attached} then hold `out`, `err`, `code`,
-the files of the workdir; an argument that is a path is left out of the name.
+does when torch comes. INTO/<NAME ARGUMENT>/{plain,attached} then hold `out`, `err`, `code`, the files of the workdir;
+an argument that is a path is left out of the name. An argument `TARE_ATTACH=...` is a variable, and SIDE one of the two
+if not both are wanted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ def become(line: list[str], workdir: Path, attached: bool) -> None:
     """Turn this process into the script."""
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(workdir / name, os.O_WRONLY | os.O_CREAT, 0o644), number)
-    sys.argv = line
+    settings = [word for word in line if word.startswith("TARE_ATTACH=")]
+    for word in settings:
+        os.environ["TARE_ATTACH"] = word.partition("=")[2]
+    sys.argv = [word for word in line if word not in settings]
     sys.path.insert(0, str(SCRIPTS))
     if attached:
         os.environ["TARE_MARKS"] = str(workdir / "marks.bin")
@@ -65,11 +69,11 @@ def named(line: list[str]) -> str:
     return " ".join(word for word in line if not word.startswith("/"))
 
 
-def main(into: Path) -> None:
+def main(into: Path, *sides: str) -> None:
     for line in json.load(sys.stdin):
-        for side in ("plain", "attached"):
+        for side in sides or ("plain", "attached"):
             run(line, into / named(line) / side, side == "attached")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

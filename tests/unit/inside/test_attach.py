@@ -265,6 +265,15 @@ def test_a_second_process_leaves_the_marks_of_the_first_alone(
     assert capfd.readouterr().err == ""
 
 
+def test_a_second_process_that_trains_by_hand_leaves_them_alone_too(tmp_path: Path) -> None:
+    path = tmp_path / "marks.bin"
+    path.write_bytes(b"of another process")
+    watch = attach.Watch(str(path))
+
+    assert watch.begin_without_optimiser() is None
+    assert (watch.steps, path.read_bytes()) == (None, b"of another process")
+
+
 @pytest.mark.parametrize(("rank", "marks_there"), [("0", True), ("1", False)])
 def test_only_the_first_of_distributed_processes_marks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, marks_there: bool

@@ -35,6 +35,11 @@ TRAINING = (
     "attach._write_fingerprint",
     "attach.watch_loaders",
     "attach.watch_backward",
+    "attach.watch_gradients",
+    "attach.watch_modes",
+    "attach.watch_scaler",
+    "ending.from_environment",
+    "steps.Steps._go_by_optimisers",
     "attach.watch_optimisers",
     "attach.watch_models",
     "attach._watch_steps_of",
@@ -51,10 +56,12 @@ INFERENCE = (
     "marks.group",
 )
 EVALUATION = ("steps.InferenceSteps.take_back", "steps.Steps._prove")
+BY_HAND = ("attach.Watch.begin_without_optimiser", "steps.InferenceSteps.hand_over", "steps.Steps.resume")
 CASES = [
     *(("validation.py", broken) for broken in TRAINING),
     *(("inference.py", broken) for broken in INFERENCE),
     *(("evaluates_then_trains.py", broken) for broken in EVALUATION),
+    *(("by_hand.py", broken) for broken in BY_HAND),
 ]
 
 # Each case is a fork of one process that has torch: it breaks one function, attaches, and becomes the script.

@@ -1,6 +1,6 @@
-"""Lightning and Hugging Face Trainer scripts, unchanged: they use the same hooks underneath.
+"""Lightning, Hugging Face Trainer and accelerate scripts, unchanged: they use the same hooks underneath.
 
-Both must be installed (tools/setup test): without them these tests fail, for a skipped one would say nothing. As for
+All must be installed (tools/setup test): without them these tests fail, for a skipped one would say nothing. As for
 the other scripts, all are forks of one process that has torch; each imports its framework after tare was attached.
 """
 
@@ -15,12 +15,17 @@ from pathlib import Path
 
 import pytest
 from forked_runs import SCRIPTS
+from test_attach_own_times import check_parts, spans
 
 from tare_inside import marks
 
 # 32 examples in batches of 4, two batches a step, two epochs
 TRAINED = {"fetch": 16, "forward": 16, "backward": 16, "compute": 16, "optimiser": 8, "step": 8, "epoch": 2}
-EVALUATED = {"with_lightning.py": 3, "with_hugging_face.py": 2}  # Lightning tries the test pass before it trains
+EVALUATED = {
+    "with_lightning.py": 3,
+    "with_hugging_face.py": 2,
+    "with_accelerate.py": 2,
+}  # Lightning tries the test pass before it trains
 
 
 @pytest.fixture(scope="module")
@@ -45,4 +50,5 @@ def test_a_framework_is_marked_as_a_loop_by_hand_would_be(script: str, ran: Path
     assert lost == 0
     seen = Counter(name for _, name, edge, _ in found if edge == "end")
     assert seen == {**TRAINED, "evaluate": EVALUATED[script]}
+    check_parts(spans(attached))
     assert json.loads((attached / "attach.json").read_text())["state"] == "marked"

@@ -30,6 +30,10 @@ def inference(steps: int, epochs: int) -> dict[str, int]:
     return {**dict.fromkeys(("fetch", "inference", "compute", "step"), steps), "epoch": epochs}
 
 
+def by_hand(steps: int) -> dict[str, int]:
+    return dict.fromkeys(("forward", "backward", "compute", "step"), steps)
+
+
 MARKED = {
     "accumulation.py": usual(8, step=2, optimiser=2),
     "gan.py": usual(4, optimiser=8, backward=8, forward=8),
@@ -37,7 +41,7 @@ MARKED = {
     "iterable.py": usual(8, epoch=2),
     "plain_loop.py": {"step": 5, "compute": 5, "optimiser": 5, "backward": 5, "forward": 4},
     "lbfgs.py": usual(2, forward=6, backward=6),
-    "mixed_precision.py": usual(4, step=3, optimiser=3),
+    "mixed_precision.py": usual(4),
     "compiled.py": usual(4),
     "fused.py": usual(12, epoch=3),
     "early_optimiser.py": usual(4),
@@ -46,8 +50,9 @@ MARKED = {
     "zipped.py": usual(4, fetch=8, compute=8),
     "forking.py": usual(8),
     "own_marks.py": usual(4, load=1, augment=4),
+    "by_hand.py": {**by_hand(8), "fetch": 8, "epoch": 2, "evaluate": 2},
 }
-UNMARKED = ("neither.py", "by_hand.py")
+UNMARKED = {"neither.py": "no-backward"}
 ABRUPT = {"exit": 7, "signal": 137, "exception": 1}
 
 
@@ -111,6 +116,7 @@ def test_a_script_with_no_steps_that_could_be_told_stays_unmarked(ran: Callable[
     assert attached.ended() == ran("plain", script).ended()
     assert attached.said("err") == ""
     assert "step" not in intervals(attached.workdir)
+    assert json.loads(attached.said("attach.json"))["reason"] == UNMARKED[script]
 
 
 @pytest.mark.parametrize(("how", "code"), ABRUPT.items())

@@ -15,7 +15,8 @@ class Loop:
     """Events one after another, each ten ticks long with ten ticks between them."""
 
     def __init__(self, path: Path) -> None:
-        self.steps = Steps(room=4)
+        self.steps = Steps(room=20)
+        self.steps.take_back()  # an optimiser is made
         self._path, self._now_ns = path, 100
 
     def tick(self) -> tuple[int, int]:

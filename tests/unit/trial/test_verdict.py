@@ -204,7 +204,13 @@ def test_throttling_stands_next_to_every_time():
     [
         ({"state": "gave up", "why": "KeyError('x')"}, [1.0] * 3, ["only in its first part", "KeyError('x')"]),
         ({"state": "gave up", "why": "KeyError('x')"}, [], ["no step of the script is marked"]),
-        ({"state": "watched"}, [], ["timed whole"]),
+        ({"state": "started"}, [], ["script.no-torch", "never imported torch", "marks.during('step', number)"]),
+        ({"state": "watched"}, [], ["script.no-loop", "the whole run is timed"]),
+        ({"state": "watched", "reason": "no-backward"}, [], ["script.no-backward", "another process"]),
+        ({"state": "watched", "reason": "grad-only"}, [], ["script.grad-only", "torch.autograd.grad"]),
+        ({"state": "watched", "reason": "other-thread"}, [], ["script.other-thread", "another thread"]),
+        ({"state": "marked", "by": "backward"}, [1.0] * 3, ["script.by-backward"]),
+        ({"state": "marked", "by": "optimiser"}, [1.0] * 3, []),
         ({"state": "marked"}, [1.0] * 3, []),
         (None, [], []),
     ],
@@ -215,7 +221,15 @@ def test_what_attaching_to_a_script_said_of_itself_is_a_note(said, steps, notes)
 
     assert verdict.state == "ok"
     assert len(verdict.notes) == bool(notes)
-    assert all(words in str(verdict.notes[0]) for words in notes)
+    assert all(words in f"{verdict.notes[0].code}: {verdict.notes[0]}" for words in notes)
+
+
+def test_a_command_that_loads_no_hook_has_a_reason_too():
+    planned = Planned()
+    planned.attach = "torch"
+
+    (note,) = judge(planned, trial_state(), None).notes
+    assert (note.code, note.weight) == ("script.no-python", "note")
 
 
 def test_emulation_is_told_with_every_trial():

@@ -1,4 +1,4 @@
-"""Training with no optimiser of torch's: nothing can be told in steps, and the test pass is not inference."""
+"""Training with no optimiser of torch's: a step is a batch, and the test pass is not inference."""
 
 import torch
 from small import data, exact, net

@@ -1,0 +1,205 @@
+"""What is marked agrees with the script's own clock, its parts fit into its steps, and it can be ended early."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked_runs import SCRIPTS
+
+from tare.base.host import Exit, LocalHost
+from tare.parts.workloads.command import Command
+from tare_inside import marks
+
+ENDS = (
+    "mnist",
+    "by_hand_without_zero_grad",
+    "by_hand_with_a_loader",
+    "dcgan",
+    "nanogpt",
+    "closure",
+    "lbfgs",
+    "sharpness_aware",
+    "checkpointed",
+    "timm",
+    "ultralytics",
+)
+BEGINS = ("word_language_model",)  # their clock is read where a step begins
+TOLD_BY = dict.fromkeys(("word_language_model", "by_hand_without_zero_grad", "by_hand_with_a_loader"), "backward")
+UNTOLD = {"in_a_thread": "other-thread", "by_gradients": "grad-only"}
+STOPPED = {
+    "after steps": ("forever", 'TARE_ATTACH={"stop_after_steps": 9}'),
+    "after seconds": ("forever", "0.02", 'TARE_ATTACH={"stop_after_s": 0.3}'),
+    "stubborn": ("stubborn", 'TARE_ATTACH={"stop_after_steps": 5}'),
+    "never": ("mnist", 'TARE_ATTACH={"stop_after_steps": 1000}'),
+    "nonsense": ("closure", 'TARE_ATTACH={"stop_after_steps": "many"}'),
+}
+ATTEMPTS = 3  # a busy machine may take the CPU away between the script's clock and ours
+AGREE = 0.02
+PARTS = ("fetch", "forward", "backward", "optimiser")
+
+Spans = dict[str, list[tuple[int, int, int]]]
+
+
+def run_forked(folder: Path, lines: list[tuple[str, ...]]) -> Callable[..., Path]:
+    env = {**os.environ, "PYTHONPATH": str(Path(marks.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
+    runner = [sys.executable, str(SCRIPTS.parent / "forked_runs.py"), str(folder), "attached"]
+    asked = json.dumps([["own_times.py", *line] for line in lines])
+    subprocess.run(runner, env=env, check=True, input=asked.encode(), timeout=600)
+    return lambda *line: folder / " ".join(("own_times.py", *line)) / "attached"
+
+
+def spans(workdir: Path) -> Spans:
+    """(step, begin, end) of each interval, by name."""
+    rows, lost = marks.load(str(workdir / "marks.bin"))
+    assert lost == 0
+    begun: dict[tuple[str, int], int] = {}
+    found: Spans = {}
+    for t_ns, name, edge, step in rows:
+        if edge == "begin":
+            begun[name, step] = t_ns
+        else:
+            found.setdefault(name, []).append((step, begun[name, step], t_ns))
+    return found
+
+
+def differs(workdir: Path, own: dict[str, Any], ends: bool) -> float:
+    """How far the marked steps are from the script's own clock, over all runs of steps: a share of the own time."""
+    seconds = [(end_ns - begin_ns) / 1e9 for _, begin_ns, end_ns in spans(workdir)["step"]]
+    marked_s = own_s = 0.0
+    first = 0
+    for run in own["runs"]:
+        last = first + len(run)
+        marked_s += sum(seconds[first + 1 : last] if ends else seconds[first : last - 1])
+        own_s += run[-1] - run[0]
+        first = last
+    return abs(marked_s - own_s) / own_s
+
+
+def check_parts(found: Spans) -> None:
+    """Parts lie in their step, one after another."""
+    whole = {step: (begin_ns, end_ns) for step, begin_ns, end_ns in found["step"]}
+    for step, (begin_ns, end_ns) in whole.items():
+        parts = sorted((b, e) for name in PARTS for number, b, e in found.get(name, ()) if number == step)
+        assert parts[0][0] >= begin_ns
+        assert parts[-1][1] <= end_ns
+        assert all(before[1] <= after[0] for before, after in pairwise(parts)), (step, parts)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    lines = [(kind,) for kind in (*ENDS, *BEGINS, *UNTOLD)] + list(STOPPED.values())
+    return run_forked(tmp_path_factory.mktemp("own"), lines)
+
+
+@pytest.mark.parametrize("kind", (*ENDS, *BEGINS))
+def test_steps_and_times_are_the_scripts_own_and_parts_fit_into_steps(
+    ran: Callable[..., Path], kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    found = []
+    for attempt in range(ATTEMPTS):
+        workdir = ran(kind) if attempt == 0 else run_forked(tmp_path_factory.mktemp("again"), [(kind,)])(kind)
+        assert ((workdir / "code").read_text(), (workdir / "err").read_text()) == ("0", "")
+        own = json.loads((workdir / "out").read_text())
+        marked = spans(workdir)
+        assert [step for step, _, _ in marked["step"]] == list(range(own["steps"]))
+        assert own["steps"] >= 5
+        check_parts(marked)
+        assert json.loads((workdir / "attach.json").read_text())["by"] == TOLD_BY.get(kind, "optimiser")
+        found.append(differs(workdir, own, kind in ENDS))
+        if found[-1] <= AGREE:
+            return
+    pytest.fail(f"{kind}: off by {found} of the script's own time")
+
+
+def test_what_an_optimiser_spends_in_its_closure_is_not_its_own(ran: Callable[..., Path]) -> None:
+    for kind in ("closure", "lbfgs"):
+        found = spans(ran(kind))
+        worked_ns = {name: sum(e - b for _, b, e in found[name]) for name in PARTS if name in found}
+        assert worked_ns["optimiser"] < worked_ns["forward"] + worked_ns["backward"]
+
+
+@pytest.mark.parametrize(("kind", "reason"), UNTOLD.items())
+def test_where_no_step_is_found_the_reason_is_recorded(ran: Callable[..., Path], kind: str, reason: str) -> None:
+    workdir = ran(kind)
+
+    assert ((workdir / "code").read_text(), (workdir / "err").read_text()) == ("0", "")
+    said = json.loads((workdir / "attach.json").read_text())
+    assert (said["state"], said["reason"]) == ("watched", reason)
+
+
+@pytest.mark.parametrize(
+    ("how", "by", "least", "most"), [("after steps", "steps", 9, 9), ("after seconds", "seconds", 1, 15)]
+)
+def test_a_script_of_hours_is_ended_cleanly(ran: Callable[..., Path], how: str, by: str, least: int, most: int) -> None:
+    workdir = ran(*STOPPED[how])
+    steps = spans(workdir)["step"]
+    said = json.loads((workdir / "attach.json").read_text())
+
+    assert (workdir / "code").read_text() == "0"
+    assert (workdir / "out").read_text().split("\n") == ["finally", "exit handler", ""]
+    assert (workdir / "err").read_text() == f"tare: ended after {len(steps)} steps, as requested.\n"
+    assert least <= len(steps) <= most
+    assert (said["state"], said["stopped"]["by"], said["stopped"]["steps"]) == ("marked", by, len(steps))
+    if by == "seconds":
+        assert said["stopped"]["after_s"] >= 0.3 > (steps[-2][2] - steps[0][1]) / 1e9
+    assert json.loads((workdir / "fingerprint.json").read_text())["torch"]
+
+
+def test_one_that_catches_everything_is_ended_too(ran: Callable[..., Path]) -> None:
+    workdir = ran(*STOPPED["stubborn"])
+
+    assert (workdir / "code").read_text() == "0"
+    assert (workdir / "out").read_text() == "caught SystemExit\nexit handler\n"
+    assert len(spans(workdir)["step"]) == 5
+
+
+def test_a_script_with_fewer_steps_ends_by_itself(ran: Callable[..., Path]) -> None:
+    workdir = ran(*STOPPED["never"])
+
+    assert json.loads((workdir / "out").read_text())["steps"] == 12
+    assert "stopped" not in json.loads((workdir / "attach.json").read_text())
+
+
+def test_settings_that_make_no_sense_leave_the_script_alone(ran: Callable[..., Path]) -> None:
+    workdir = ran(*STOPPED["nonsense"])
+
+    assert (workdir / "code").read_text() == "0"
+    assert json.loads((workdir / "out").read_text())["steps"] == 6
+    assert "TARE_ATTACH" in json.loads((workdir / "attach.json").read_text())["why"]
+
+
+def torchrun(workdir: Path, env: dict[str, str]) -> Exit:
+    """A shell script that calls torchrun, which runs a module in two ranks."""
+    line = f'"{sys.executable}" -m torch.distributed.run --standalone --nproc_per_node 2 -m own_times distributed'
+    fields = {"argv": ("bash", "-c", line + "\nexit $?"), "cwd": SCRIPTS, "env": {"OMP_NUM_THREADS": "1", **env}}
+    return LocalHost().spawn(Command.model_validate(fields).job(LocalHost(), workdir, seed=1)).wait(240)
+
+
+def test_of_two_ranks_under_torchrun_the_first_is_marked_and_agrees(workdir: Path) -> None:
+    for _ in range(ATTEMPTS):
+        (workdir / "marks.bin").unlink(missing_ok=True)
+        ended = torchrun(workdir, {})
+        assert ended.code == 0, ended.err
+        own = json.loads(ended.out.splitlines()[-1])
+        found = spans(workdir)
+        assert [step for step, _, _ in found["step"]] == list(range(own["steps"])) == list(range(6))
+        check_parts(found)
+        if differs(workdir, own, ends=True) <= AGREE:
+            return
+    pytest.fail("off by more than the script's own time allows")
+
+
+def test_all_ranks_under_torchrun_end_with_the_same_step(workdir: Path) -> None:
+    ended = torchrun(workdir, {"TARE_ATTACH": json.dumps({"stop_after_steps": 4})})
+
+    assert ended.code == 0, ended.err
+    assert ended.err.count("tare: ended after 4 steps, as requested.") == 1
+    assert len(spans(workdir)["step"]) == 4
