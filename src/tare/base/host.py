@@ -187,6 +187,8 @@ class Site:
     scratch: Path  # an existing folder of this trial's own, on the device
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
+    layered: bool = False  # all files are seen and may be written, by layers that go with the trial
+    keep: Path | None = None  # a folder of the device: what was written to the layers is copied there
 
 
 class LocalProcess:

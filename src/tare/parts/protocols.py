@@ -299,6 +299,8 @@ class Workload(Part):
 
     meets: ClassVar[Literal["ready", "launch"]] = "launch"
     """Where it waits for others that run beside it: by itself once it is ready, or before it is started."""
+    layered: ClassVar[bool] = False
+    """Whether it sees all files of the device and may write anywhere, to layers that go with the trial."""
 
     @abstractmethod
     def obstacles(self, host: Host) -> list[Ruling]: ...
@@ -313,6 +315,14 @@ class Workload(Part):
     def inputs(self) -> tuple[Path, ...]:
         """Files and folders of the device that it reads; they are made visible inside every platform."""
         return ()
+
+    def outputs(self) -> tuple[Path, ...]:
+        """Folders of the device that it writes to for real; whatever else it writes goes with the trial."""
+        return ()
+
+    def keeps_outputs(self) -> bool:
+        """Whether what it wrote elsewhere is copied into the store."""
+        return False
 
     def units(self) -> int | None:
         """How many steps a complete run marks; None where that is not known beforehand."""

@@ -109,7 +109,11 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
         state.facts |= {"beside": beside} if (beside := trial.cell.beside()) else {}
         for planned in everyone:
             planned.workload.prepare(host)
-        homes = [_make_site(planned, bench, home(name, index), stack, state) for index, planned in enumerate(everyone)]
+        kept = bench.store.root / "outputs" / f"{trial.id}.{writer.attempt}"
+        homes = [
+            _make_site(planned, bench, home(name, index), home(str(kept), index), stack, state)
+            for index, planned in enumerate(everyone)
+        ]
         workdir = str(homes[0][0])  # where its marks can be read while it runs
         writer.keep(
             replace(_draft(trial, state), facts={**state.facts, "desk": workdir})
@@ -162,7 +166,7 @@ def _place_tenant(planned: PlannedTenant, workdir: Path, place: Host, seed: int)
 
 
 def _make_site(
-    planned: PlannedTenant, bench: Bench, name: str, stack: ExitStack, state: TrialState
+    planned: PlannedTenant, bench: Bench, name: str, kept: str, stack: ExitStack, state: TrialState
 ) -> tuple[Path, Site]:
     """Folders of the trial's own, noted in the journal before anything exists under this name."""
     noted = [
@@ -173,7 +177,15 @@ def _make_site(
     scratch = bench.scratch / name
     scratch.mkdir(mode=0o700, parents=True)
     workdir = prepare_workdir(name, scratch)
-    site = Site(name=name, scratch=scratch, reads=planned.workload.inputs(), writes=(workdir,))
+    work = planned.workload
+    site = Site(
+        name=name,
+        scratch=scratch,
+        reads=work.inputs(),
+        writes=(workdir, *work.outputs()),
+        layered=work.layered,
+        keep=Path(kept) if work.keeps_outputs() else None,
+    )
     if isinstance(bench.host, RemoteDevice):
         bench.host.prepare_workdir(site)
     return workdir, site

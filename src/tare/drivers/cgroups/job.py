@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+from typing import Any
 
 from tare.base.errors import ObstacleError
 from tare.base.host import (
@@ -24,6 +25,7 @@ from tare.base.host import (
     shares_workdir,
 )
 from tare.base.rulings import Ruling, obstacle
+from tare.drivers import layers
 from tare.drivers.cgroups import limits, orphans, tree
 
 OOM_NOTE = "tare: the kernel killed a process here for want of memory"
@@ -153,10 +155,18 @@ def with_oom_note(ended: Exit, before: int | None, after: int | None) -> Exit:
 
 # Each file gets our pid, then the job takes our place. The shell's own variables must not reach it: the
 # environment of a job is the same on every platform, to the byte.
-_ENTER = (
-    'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; '
-    'exec /usr/bin/env -u PWD -u OLDPWD -u SHLVL -u _ "$@"'
-)
+_JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; '
+_BECOME = 'exec /usr/bin/env -u PWD -u OLDPWD -u SHLVL -u _ "$@"'
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that a job on the host itself sees: with a `root` those in there, which it enters in a namespace."""
+
+    root: str = ""
+    bound: Sequence[str] = ()  # from the host, for real
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 class GroupPlatform(limits.Limits):
@@ -176,10 +186,15 @@ class GroupPlatform(limits.Limits):
 
     def make(self, host: Host, site: Site) -> InnerHost:
         with ExitStack() as stack:
+            entry = self.files(host, site, stack)
             folders = self._group(host, site.name, stack)
             if not folders:
                 stack.callback(orphans.kill_all, host, site.name)
-            return GroupHost(host, site.name, Group(host, folders), stack.pop_all())
+            return GroupHost(host, site.name, Group(host, folders), stack.pop_all(), entry)
+
+    def files(self, host: Host, site: Site, stack: ExitStack) -> Files:
+        """Which files a job sees: the host's own."""
+        return Files()
 
     def _group(self, host: Host, name: str, stack: ExitStack) -> dict[str, str]:
         """The group's folders; none where we have no rights and no limit was asked for."""
@@ -199,6 +214,7 @@ class GroupPlatform(limits.Limits):
         if folders:
             tree.remove(host, folders)
         orphans.kill_all(host, name)
+        layers.remove(host, name)
 
 
 def _may_make_groups(host: Host) -> bool:
@@ -211,34 +227,50 @@ def _may_make_groups(host: Host) -> bool:
 class GroupHost:
     """A host, with everything that is started here inside one control group."""
 
-    def __init__(self, host: Host, name: str, group: Group, made: ExitStack) -> None:
+    def __init__(self, host: Host, name: str, group: Group, made: ExitStack, files: Files = Files()) -> None:  # noqa: B008
         self.name = name
         self.clock = host.clock
         self.python = host.python
-        self.facts = facts_of(host)
+        self.facts = {**facts_of(host), **files.facts}
         self.guest_clock = clock_inside(host)
         self.shares_workdir = shares_workdir(host)
-        self.phases: dict[str, float] = {}  # none: nothing of it takes long
+        self.phases = dict(files.phases)
+        self._files = files
         self._host = host
         self._group = group
         self._made = made
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
-        done = self._host.run([*self._entry(), *argv], limit_s=limit_s, stdin=stdin)
+        done = self._host.run([*self._entry("/"), *argv], limit_s=limit_s, stdin=stdin)
         return replace(done, argv=tuple(argv))
 
     def spawn(self, job: Job) -> Process:
         before = self._group.oom_kills()
         env = {**job.env, orphans.VARIABLE: self.name}
-        inner = self._host.spawn(replace(job, argv=(*self._entry(), *job.argv), env=env))
+        cwd = "/" if self._files.root else job.cwd
+        inner = self._host.spawn(Job((*self._entry(job.cwd), *job.argv), env, cwd))
         return GroupProcess(inner, self._group, before)
 
-    def _entry(self) -> tuple[str, ...]:
-        """What goes before a command so that it starts inside the group."""
-        if not self._group.folders:
-            return ()
-        files = dict.fromkeys(f"{folder}/cgroup.procs" for folder in self._group.folders.values())
-        return ("/bin/sh", "-c", _ENTER, "tare", *files, "--")
+    def _entry(self, cwd: str) -> tuple[str, ...]:
+        """What goes before a command so that it starts inside the group, and among the files that it is to see."""
+        groups = dict.fromkeys(f"{folder}/cgroup.procs" for folder in self._group.folders.values())
+        if self._files.root:
+            alone = ("unshare", "--mount", "--propagation", "private")
+            script = f"{_JOIN}{layers.ENTER_VIEW}{_BECOME}"
+            return (
+                *alone,
+                "/bin/sh",
+                "-c",
+                script,
+                "tare",
+                *groups,
+                "--",
+                self._files.root,
+                cwd,
+                *self._files.bound,
+                "--",
+            )
+        return ("/bin/sh", "-c", f"{_JOIN}{_BECOME}", "tare", *groups, "--") if groups else ()
 
     def read(self, path: PurePath | str) -> str:
         return self._host.read(path)

@@ -73,13 +73,14 @@ class Command(Workload):
 
     short: ClassVar[str | None] = "argv"
     example: ClassVar[Mapping[str, Json]] = {"argv": ("true",)}
+    layered: ClassVar[bool] = True
 
     argv: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)]
     """The command and its arguments. No shell runs it."""
     cwd: Path | None = None
     """The folder to run it in; the one that tare was started in by default."""
     env: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
-    """Variables for it, beside those of yours that any command gets (PATH, HOME, PYTHONPATH, OMP_*, CUDA_*, ...).
+    """Variables for it, beside yours, all of which it gets but a few (docs/reference/platforms.md lists them).
 
     The value of one whose name speaks of a secret (HF_TOKEN, AWS_SECRET_ACCESS_KEY) is recorded as its hash."""
     attach: Annotated[Attach, BeforeValidator(_attach)] = "torch"
@@ -88,7 +89,12 @@ class Command(Workload):
     malloc: Malloc = "default"
     """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
     reads: tuple[Path, ...] = ()
-    """Files and folders that it reads, beside those that its command line names."""
+    """Files and folders that it reads, beside those that its command line names; an image and a sealed root have no
+    other files of the device's, every other platform has all."""
+    writes: tuple[Path, ...] = ()
+    """Folders that it writes to for real. Whatever it writes elsewhere goes with the trial."""
+    keep_outputs: bool = False
+    """Keep what a trial wrote, in the store's folder `outputs`."""
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.fields(), sort_keys=True))  # the default cannot hash `env`
@@ -112,7 +118,7 @@ class Command(Workload):
             raise ValueError("no word of a command line can hold a zero byte")
         return argv
 
-    @field_validator("cwd", "reads")
+    @field_validator("cwd", "reads", "writes")
     @classmethod
     def _is_absolute(cls, value: Path | tuple[Path, ...] | None) -> Path | tuple[Path, ...] | None:
         for path in value if isinstance(value, tuple) else (value,):
@@ -163,6 +169,12 @@ class Command(Workload):
         named = [folder, *(found for word in self.argv[1:] for found in _folders_named(word, folder))]
         wanted = [path for path in named if not _is_system(path) and path not in _SHARED] + list(self.reads)
         return tuple(dict.fromkeys(path for path in wanted if not _is_in_another(path, wanted)))
+
+    def outputs(self) -> tuple[Path, ...]:
+        return self.writes
+
+    def keeps_outputs(self) -> bool:
+        return self.keep_outputs
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         env = {**users_env(workdir, self.malloc, attach=self.attach == "torch"), **self.env}
