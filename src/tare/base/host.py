@@ -82,6 +82,7 @@ class Exit:
     timed_out: bool = False
     truncated: bool = False  # the output was longer than we keep
     oom_killed: bool = False  # the kernel killed a process of it because memory ran out
+    waiting: str = ""  # at the limit: what its processes were doing, in words
 
 
 @dataclass(frozen=True, slots=True)

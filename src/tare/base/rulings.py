@@ -30,6 +30,7 @@ CODES: dict[str, str] = {
     "gpu.lost": "a GPU no longer answers its driver: no further trial can run on this device",
     "workload.not-started": "the workload was never started",
     "workload.timeout": "the workload did not end within its limit",
+    "workload.waits": "what the processes of the workload were waiting for at the limit",
     "workload.oom": "the kernel killed the workload because memory ran out",
     "workload.exit": "the workload ended with a code other than 0",
     "workload.hint": "what is likely to be behind the exit code, and what to change",

@@ -16,6 +16,7 @@ from tare.base.rulings import Ruling
 from tare.cli.needs import needs_of, platform
 from tare.cli.options import FOLDER, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, say
+from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import finish, run_into, study_text
 
@@ -28,7 +29,9 @@ from tare.cli.study_runs import finish, run_into, study_text
     "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 6 to 20, by the noise]"
 )
 @margin_option("5%")
-@click.option("--image", help="The container's image; else the host's own root file system, read-only.")
+@click.option(
+    "--image", help="The container's image; else the host's own files, and what is written goes with the trial."
+)
 @click.option(
     "--seconds",
     type=click.IntRange(1),
@@ -36,6 +39,7 @@ from tare.cli.study_runs import finish, run_into, study_text
     show_default=True,
     help="After the sixth block, start no block that would exceed this.",
 )
+@script_options
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -47,6 +51,7 @@ def command(
     margin: float,
     image: str | None,
     seconds: int,
+    script: Script,
     output: Path | None,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -59,12 +64,13 @@ def command(
     """
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
+    need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
     from tare.study.load import from_plain
 
-    work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
+    work = script.workload(command_line) if command_line else built_in_workload(workload or "lenet5")
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
-        fields = {"image": image} if image else {}
+        fields = {**({"image": image} if image else {}), **script.platform()}
         study = from_plain(
             {
                 "study": "weigh",
@@ -79,11 +85,6 @@ def command(
         folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         outcome = run_into(study, study_text(study), folder)
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
-
-
-def own_command(words: tuple[str, ...]) -> dict[str, Any]:
-    """A command line of the user's as a workload, run where we are."""
-    return {"command": {"argv": list(words), "cwd": str(Path.cwd())}}
 
 
 def built_in_workload(name: str) -> dict[str, Any]:

@@ -316,6 +316,10 @@ class Workload(Part):
         """Files and folders of the device that it reads; they are made visible inside every platform."""
         return ()
 
+    def facts(self) -> dict[str, Json]:
+        """What a record should have of how it was run, beside its fields."""
+        return {}
+
     def outputs(self) -> tuple[Path, ...]:
         """Folders of the device that it writes to for real; whatever else it writes goes with the trial."""
         return ()

@@ -251,6 +251,7 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     measured, *beside = tenants
     state.exit, state.died = measured.exit, measured.died
     state.facts["place"] = place_facts(measured.place)
+    state.facts |= measured.workload.facts()
     if reported := read_json_file(measured.workdir / "attach.json"):
         state.facts["attach"] = reported
     if reported := read_json_file(measured.workdir / COLD_EPOCHS):

@@ -33,6 +33,7 @@ OOM_NOTE = "tare: the kernel killed a process here for want of memory"
 
 
 _GRACE_S = 10.0
+_MOST_TOLD = 8  # processes
 _LOOK_EVERY_S = 0.5
 _LINGER_S = 2.0  # the same as on the device, where a job's output is waited for this long
 
@@ -60,6 +61,49 @@ class Group:
     def oom_kills(self) -> int | None:
         return tree.oom_kills(self.host, self.folders)
 
+    def waiting(self) -> str:
+        """What each process of a job does or waits for now, in words, as far as the kernel tells."""
+        pids = sorted(pid for pid in tree.pids(self.host, self.folders) if pid != self.keeper)
+        return "; ".join(filter(None, (_what_it_does(self.host, pid) for pid in pids[:_MOST_TOLD])))
+
+
+# What the kernel calls the place where a process sleeps, and what that means.
+_SLEEPS = {
+    "futex": "a lock or another thread",
+    "wait_for_connect": "a network connection",
+    "csk_accept": "someone to connect to it",
+    "recv": "data from a socket",
+    "sk_wait": "data from a socket",
+    "poll": "events on files or sockets",
+    "select": "events on files or sockets",
+    "pipe": "a pipe",
+    "wait4": "a child process",
+    "do_wait": "a child process",
+    "nanosleep": "a timer",
+    "hrtimer": "a timer",
+    "tty": "a terminal",
+    "lock": "a file lock",
+    "io_schedule": "a disk",
+    "folio": "a disk",
+}
+_LONGEST_COMMAND = 80
+
+
+def _what_it_does(host: Host, pid: int) -> str:
+    try:
+        words = host.read(f"/proc/{pid}/cmdline").split("\0")
+        state = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+        place = host.read(f"/proc/{pid}/wchan").strip()
+    except OSError:  # it has just ended
+        return ""
+    if "launch.py" in "".join(words[:4]):  # ours: it waits for the job
+        return ""
+    command = " ".join(words).strip()[:_LONGEST_COMMAND] or f"process {pid}"
+    if state == "R" or place in ("", "0"):
+        return f"`{command}` {'computes' if state == 'R' else 'sleeps'}"
+    meant = next((f"{words} " for part, words in _SLEEPS.items() if part in place), "")
+    return f"`{command}` waits for {meant}({place})" if meant else f"`{command}` waits in {place}"
+
 
 class GroupProcess:
     """A job whose children are found by their group, so that none outlives it by leaving its session.
@@ -78,6 +122,7 @@ class GroupProcess:
         self._group = group
         self._before = oom_kills_before
         self._main = main
+        self._waiting = ""
 
     def wait(self, limit_s: float) -> Exit:
         ended_first, late = threading.Event(), threading.Event()
@@ -90,7 +135,7 @@ class GroupProcess:
             watch.join()
         if ended.timed_out:  # whoever brought the job in hung, and was ended
             self._group.kill_jobs()
-        ended = replace(ended, timed_out=ended.timed_out or late.is_set())
+        ended = replace(ended, timed_out=ended.timed_out or late.is_set(), waiting=self._waiting)
         return with_oom_note(ended, self._before, self._group.oom_kills())
 
     def _watch(self, limit_s: float, ended: threading.Event, late: threading.Event) -> None:
@@ -103,6 +148,7 @@ class GroupProcess:
         while not ended.wait(max(0.0, min(_LOOK_EVERY_S, end_s - time.monotonic()))):
             if time.monotonic() >= end_s:
                 late.set()
+                self._waiting = self._group.waiting()
                 self.kill()
                 return
             if self._main_is_gone() and not ended.wait(_LINGER_S):

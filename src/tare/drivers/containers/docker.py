@@ -66,6 +66,7 @@ class ExecProcess:
 
     def wait(self, limit_s: float) -> Exit:
         timed_out = not self._ended_within(limit_s)
+        waiting = self._inside.group.waiting() if timed_out else ""
         if timed_out:
             self.kill()
         out, err = self._frames.texts()
@@ -75,6 +76,7 @@ class ExecProcess:
             out=out,
             err=err,
             timed_out=timed_out,
+            waiting=waiting,
             truncated=self._frames.truncated,
         )
         noted = with_oom_note(ended, self._oom_kills_before, self._inside.group.oom_kills())

@@ -1,7 +1,7 @@
 """The host's own root file system inside a container: both sides then run the very same software.
 
-For a built-in workload, and wherever the root is sealed: an overlay over `/` shows the root file system and nothing that
-is mounted on it; what else is needed (a Python on another disk, data, the system's own mounts) is bound on top, and the
+For a built-in workload, and where the root is sealed: an overlay over `/` shows the root file system and nothing that is
+mounted on it; what else is needed (a Python on another disk, data, the system's own mounts) is bound on top, and the
 container has its own /proc, /sys, /dev, /run, /tmp. For a command of the user's: all of their files, writable by layers
 (`tare.drivers.layers`), with the container's own /proc, /sys, /dev, /run.
 """

@@ -233,7 +233,7 @@ class OciContainer(Container):
         return RuntimePlace(host, name, group, bundle, made, self.own_runtime().found(host))
 
     def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
-        """The file system inside, mounted. The host's name resolves in it, and addresses do where there is a network."""
+        """The file system inside, mounted. The host's name resolves in it, and others where there is a network."""
         name = hostroot.host_name(host)
         files = {"/etc/hosts": hostroot.hosts_text(host, name)}
         if self.network == "host" and (resolvers := _text(host, "/etc/resolv.conf")):

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
-from tare.drivers.places import Malloc, launched, users_env
+from tare.drivers.places import Malloc, environment_facts, launched, users_env
 from tare.parts.protocols import Json, Workload
 
 Attach: TypeAlias = Literal["torch", "none"]
@@ -169,6 +169,9 @@ class Command(Workload):
         named = [folder, *(found for word in self.argv[1:] for found in _folders_named(word, folder))]
         wanted = [path for path in named if not _is_system(path) and path not in _SHARED] + list(self.reads)
         return tuple(dict.fromkeys(path for path in wanted if not _is_in_another(path, wanted)))
+
+    def facts(self) -> dict[str, Json]:
+        return {"environment": environment_facts(self.malloc)}
 
     def outputs(self) -> tuple[Path, ...]:
         return self.writes
