@@ -9,7 +9,7 @@ LEFT_OUT = re.compile(
     r"PWD|OLDPWD|SHLVL|_|HOSTNAME|container"  # a shell's and an engine's own, which differ from place to place
     r"|TARE_\w+|COVERAGE_PROCESS_\w+|PYTEST_\w+|PYTHONDONTWRITEBYTECODE"  # ours
     r"|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_RUNTIME_DIR|XDG_SESSION_\w+|DBUS_\w+|SSH_\w+|GPG_\w+"  # of a session
-    r"|INVOCATION_ID|JOURNAL_STREAM|NOTIFY_SOCKET|LISTEN_\w+|SYSTEMD_\w+|TMUX\w*|STY"
+    r"|SUDO_\w+|INVOCATION_ID|JOURNAL_STREAM|NOTIFY_SOCKET|LISTEN_\w+|SYSTEMD_\w+|TMUX\w*|STY"
     r"|DOCKER_\w+|CONTAINER_HOST|BASH_FUNC_.*"
 )
 """Those of a user's own command that it does not get: they name what no container can reach, or differ by place."""

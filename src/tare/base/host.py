@@ -192,6 +192,21 @@ class Site:
     keep: Path | None = None  # a folder of the device: what was written to the layers is copied there
 
 
+@dataclass(frozen=True, slots=True)
+class ImageConfig:
+    """What an image sets for whatever runs in it."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    folder: str = "/"
+    user: str = ""
+    entry: tuple[str, ...] = ()  # goes before the command
+
+
+def image_of(host: Host) -> ImageConfig | None:
+    """The image whose files a place has; None where they are the device's."""
+    return getattr(host, "image", None)
+
+
 class LocalProcess:
     """A child of ours, in a session of its own so that its whole group can be ended."""
 

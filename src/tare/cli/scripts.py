@@ -36,8 +36,8 @@ class Script:
     network: str = "none"
     keep_outputs: bool = False
 
-    def workload(self, words: tuple[str, ...]) -> dict[str, Any]:
-        """The command line as a workload, run where we are."""
+    def workload(self, words: tuple[str, ...], *, image: bool = False) -> dict[str, Any]:
+        """The command line as a workload, run where we are; with an image in that, unless it names files here."""
         given: dict[str, Any] = {
             "reads": [str(path) for path in self.reads],
             "writes": [str(path) for path in self.writes],
@@ -45,7 +45,8 @@ class Script:
             "keep_outputs": self.keep_outputs,
         }
         kept = {name: value for name, value in given.items() if value}
-        return {"command": {"argv": list(words), "cwd": str(Path.cwd()), **kept}}
+        where = {"in_image": True} if image and not names_files_here(words) else {"cwd": str(Path.cwd())}
+        return {"command": {"argv": list(words), **where, **kept}}
 
     def platform(self) -> dict[str, Any]:
         """Fields of the container."""
@@ -54,6 +55,11 @@ class Script:
     def for_commands(self) -> bool:
         """Whether something was given that only a command has."""
         return bool(self.reads or self.writes or self.env or self.keep_outputs)
+
+
+def names_files_here(words: tuple[str, ...]) -> bool:
+    """Whether a command line names a file or folder of the working folder, by a relative path."""
+    return any(word and not word.startswith(("/", "-")) and Path(word).exists() for word in words)
 
 
 def script_options(verb: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,6 +32,7 @@ from tare.cli.study_runs import finish, run_into, study_text
 @click.option(
     "--image", help="The container's image; else the host's own files, and what is written goes with the trial."
 )
+@click.option("--against-image", metavar="IMAGE", help="Weigh --image against this image, both in a container.")
 @click.option(
     "--seconds",
     type=click.IntRange(1),
@@ -50,6 +51,7 @@ def command(
     repeat: int | None,
     margin: float,
     image: str | None,
+    against_image: str | None,
     seconds: int,
     script: Script,
     output: Path | None,
@@ -65,19 +67,20 @@ def command(
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
     need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
+    need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
     from tare.study.load import from_plain
 
-    work = script.workload(command_line) if command_line else built_in_workload(workload or "lenet5")
+    work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
-        fields = {**({"image": image} if image else {}), **script.platform()}
+        levels, against = sides(chosen, script.platform(), image, against_image, command=bool(command_line))
         study = from_plain(
             {
                 "study": "weigh",
-                "platform": ["bare", {chosen: fields} if fields else chosen],
+                "platform": levels,
                 "workload": work,
                 "repeat": repeat or {"min": 6, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
-                "compare": {"against": {"platform": "bare"}, "margin": margin},
+                "compare": {**against, "margin": margin},
             },
             "tare weigh",
         )
@@ -85,6 +88,23 @@ def command(
         folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         outcome = run_into(study, study_text(study), folder)
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
+
+
+def sides(
+    chosen: str, fields: dict[str, Any], image: str | None, against: str | None, *, command: bool
+) -> tuple[list[Any], dict[str, Any]]:
+    """What is weighed against what: platforms as a study has them, and its baseline. Says which software bare runs."""
+    if against:
+        by = "platform.image"
+        return [{chosen: {**fields, "image": [against, image]}}], {"by": by, "against": {by: against}}
+    bare: Any = "bare"
+    if image and command:
+        bare = {"bare": {"image": image}}
+        say(f"bare metal runs in the file system of {image} too: the same bytes on both sides.")
+    elif image:
+        say(f"bare metal runs this device's software, {chosen} that of {image}: what differs is in the report.")
+    fields = {**fields, **({"image": image} if image else {})}
+    return [bare, {chosen: fields} if fields else chosen], {"against": {"platform": "bare"}}
 
 
 def built_in_workload(name: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def compose(host: Host, site: Site, stack: ExitStack, *, files: Mapping[str, str
     table = mounts(host)
     seen = _seen(host, [mount.point for mount in further(table, site)])
     layers = [Layer("/", root, f"{root.removesuffix('/root')}/upper")]
-    layers += [_further(host, site, table, root, point, kind) for point, kind in seen]
+    layers += [layer for point, kind in seen if (layer := _further(host, site, table, root, point, kind)) is not None]
     view = View(tuple(layers))
     if site.keep is not None:
         stack.callback(keep, view, site.keep)
@@ -85,12 +85,12 @@ def compose(host: Host, site: Site, stack: ExitStack, *, files: Mapping[str, str
 
 def further(table: Sequence[Mount], site: Site) -> list[Mount]:
     """The mounts beside the root that hold files of the user's, outer ones first."""
-    hidden = (*_OF_ENGINES, str(state_dir()), str(site.scratch))
+    ours = [mount.point for mount in table if is_a_layer(mount)]  # with what lies in it, of whatever run
+    hidden = (*_OF_ENGINES, str(state_dir()), str(site.scratch), *ours)
     found = {
         mount.point: mount
         for mount in table
         if mount.kind not in _NO_FILES
-        and not mount.source.startswith("tare:")
         and PurePosixPath(mount.point).parts[1:2] not in [(), *((name,) for name in KERNELS)]
         and not any(PurePosixPath(mount.point).is_relative_to(folder) for folder in hidden)
         and holding(table, mount.point) == mount
@@ -110,14 +110,16 @@ def _seen(host: Host, points: list[str]) -> list[tuple[str, str]]:
     return [(point, kind) for point, kind in zip(points, kinds, strict=True) if kind != "-"]
 
 
-def _further(host: Host, site: Site, table: Sequence[Mount], root: str, point: str, kind: str) -> Layer:
+def _further(host: Host, site: Site, table: Sequence[Mount], root: str, point: str, kind: str) -> Layer | None:
+    """The layer over one more file system, or the file system itself to read; None where it has just gone."""
     at = f"{root}{point}"
     if kind == "w" and not set(point) & set(":,\\"):
         for folder in _upper_folders(site, table, point):
             if _mounted(host, site.name, point, folder, at):
                 return Layer(point, at, f"{folder}/upper")
     # Private at once: what is mounted in a copy of a shared mount would else be mounted in the original too.
-    host.run(["mount", "--bind", "--", point, at]).checked()
+    if host.run(["mount", "--bind", "--", point, at]).code != 0:
+        return None
     host.run(["mount", "--make-private", "--", at]).checked()
     host.run(["mount", "-o", "remount,bind,ro", "--", at])
     return Layer(point, at, "")
@@ -270,19 +272,33 @@ def _copy(source: Path, target: Path) -> None:
 ENTER_VIEW = """
 path=$PATH; PATH=/usr/sbin:/usr/bin:/sbin:/bin
 root=$1 cwd=$2; shift 2
-for top in proc sys dev run; do mount --rbind "/$top" "$root/$top" || exit 125; done
+for top in proc sys dev run; do
+  [ -d "$root/$top" ] || mkdir "$root/$top"
+  mount --rbind "/$top" "$root/$top" || exit 125
+done
 while [ "$1" != -- ]; do
-  [ -e "$root$1" ] || mkdir -p "$root$1"
-  mount --rbind "$1" "$root$1" || exit 125
-  shift
+  if [ ! -e "$root$2" ]; then
+    if [ -d "$1" ]; then mkdir -p "$root$2"; else mkdir -p "$root${2%/*}"; : > "$root$2"; fi
+  fi
+  mount --rbind "$1" "$root$2" || exit 125
+  shift 2
 done
 shift
+"""
+TO_VIEW = """
 cd "$root" && pivot_root . . && umount -l . || exit 125
 cd "$cwd" || exit 125
 PATH=$path
 """
+# An image may have no program at all but its own: nothing of it is needed here. $1 and $2 are the user's ids.
+TO_IMAGE = """
+enter=$(command -v unshare) ids="$1 $2"; shift 2
+PATH=$path
+set -- "$enter" --root="$root" --wd="$cwd" --setgid "${ids#* }" --setuid "${ids% *}" -- "$@"
+"""
 
 
 def bound_for_real(paths: Iterable[Path]) -> list[str]:
-    """Those of the paths that a view would show through a layer."""
-    return [str(path) for path in paths if path.parts[1:2] not in [(name,) for name in KERNELS]]
+    """Those of the paths that a view would show through a layer, each as its source and its place."""
+    real = [str(path) for path in paths if path.parts[1:2] not in [(name,) for name in KERNELS]]
+    return [word for path in real for word in (path, path)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import tare_inside
-from tare.base.host import Clock
+from tare.base.host import Clock, ImageConfig
 from tare_inside.variables import BUILT_IN, users_own
 
 Malloc: TypeAlias = Literal["fixed", "default"]
@@ -67,6 +67,12 @@ def users_env(
     env["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
     env["TARE_MARKS"] = str(workdir / "marks.bin")
     return env
+
+
+def image_env(workdir: Path, malloc: Malloc, image: ImageConfig, *, attach: bool) -> dict[str, str]:
+    """The environment of a command whose files are an image's: the image's own, as for `docker run`, and our marks."""
+    home = {"HOME": "/root"} if image.user.partition(":")[0] in ("", "0", "root") else {}
+    return users_env(workdir, malloc, attach=attach, environ={**home, **image.env})
 
 
 def environment_facts(malloc: Malloc, environ: Mapping[str, str] | None = None) -> dict[str, list[str]]:

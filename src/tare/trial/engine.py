@@ -13,6 +13,7 @@ from typing import Any
 from tare import __version__
 from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of
+from tare.base.rulings import Ruling
 from tare.figures.energy import energy_of_trial
 from tare.figures.rederive import figures
 from tare.figures.steps import steps_from
@@ -35,6 +36,12 @@ from tare.trial.workdir import prepare_workdir, read_json, read_json_file, remov
 from tare_inside.marks import load as load_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 
+NO_PYTHON = Ruling(
+    "image.no-python",
+    "note",
+    "workload",
+    "the image has no Python, so that the command is timed from outside: starting it in the container is in its time.",
+)
 _MOMENTS = ("start_ns", "end_ns")
 
 
@@ -235,6 +242,8 @@ def _fingerprint(place: Host, workdir: Path, job: Job) -> dict[str, Any]:
     """The software that the job ran with: as the job itself said, when torch was in it; else asked for in its stead."""
     if reported := read_json_file(workdir / "fingerprint.json"):
         return reported
+    if not place.python:
+        return {}
     script = workdir / "inside" / "tare_inside" / "fingerprint.py"
     return read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
 
@@ -243,6 +252,9 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     """Read what the workloads left in their workdirs, before the workdirs go."""
     for tenant in tenants:
         tenant.result = result_in_device_time(read_json_file(tenant.workdir / "result.json"), tenant.place)
+        if not tenant.place.python and tenant.exit is not None:
+            tenant.result = {"wall_s": tenant.exit.seconds, "exit": tenant.exit.code}
+            state.notes.append(NO_PYTHON)
         tenant.outcome = read_json_file(tenant.workdir / "outcome.json")
         if (marks_file := tenant.workdir / "marks.bin").exists():
             rows, lost = load_marks(str(marks_file))

@@ -1,4 +1,4 @@
-"""What is likely to be behind the exit code of a workload that runs on bare metal and not in a container, and the cure."""
+"""What is likely to be behind the exit code of a workload that runs on bare metal and not inside, and the cure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def outside_only(cell: Cell, printed: str) -> list[str]:
     """Paths that the workload did not find and that are on this device, where it does not see all of its files."""
     if not any(part.fields().get("image") for part in cell.platforms) and not _sealed(cell):
         return []
-    folder = cell.workload.fields().get("cwd") or os.getcwd()
+    folder = cell.workload.fields().get("cwd") or Path.cwd()
     named = dict.fromkeys(first or second for first, second in _MISSING.findall(printed))
     paths = [Path(os.path.normpath(Path(folder) / path)) for path in named]
     return [str(path) for path in paths if _is_there(path)]

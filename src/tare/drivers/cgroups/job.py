@@ -15,6 +15,7 @@ from tare.base.host import (
     Completed,
     Exit,
     Host,
+    ImageConfig,
     InnerHost,
     Job,
     Process,
@@ -210,7 +211,9 @@ class Files:
     """The files that a job on the host itself sees: with a `root` those in there, which it enters in a namespace."""
 
     root: str = ""
-    bound: Sequence[str] = ()  # from the host, for real
+    bound: Sequence[str] = ()  # what is bound into it: a source, its place, the next source
+    image: ImageConfig | None = None  # where they are an image's
+    user: tuple[int, int] = (0, 0)
     facts: Mapping[str, Any] = field(default_factory=dict)
     phases: Mapping[str, float] = field(default_factory=dict)
 
@@ -282,6 +285,7 @@ class GroupHost:
         self.shares_workdir = shares_workdir(host)
         self.phases = dict(files.phases)
         self._files = files
+        self.image = files.image
         self._host = host
         self._group = group
         self._made = made
@@ -302,20 +306,12 @@ class GroupHost:
         groups = dict.fromkeys(f"{folder}/cgroup.procs" for folder in self._group.folders.values())
         if self._files.root:
             alone = ("unshare", "--mount", "--propagation", "private")
-            script = f"{_JOIN}{layers.ENTER_VIEW}{_BECOME}"
-            return (
-                *alone,
-                "/bin/sh",
-                "-c",
-                script,
-                "tare",
-                *groups,
-                "--",
-                self._files.root,
-                cwd,
-                *self._files.bound,
-                "--",
+            to, ids = (
+                (layers.TO_VIEW, ()) if self.image is None else (layers.TO_IMAGE, tuple(map(str, self._files.user)))
             )
+            script = f"{_JOIN}{layers.ENTER_VIEW}{to}{_BECOME}"
+            begun = (*alone, "/bin/sh", "-c", script, "tare", *groups, "--", self._files.root, cwd)
+            return (*begun, *self._files.bound, "--", *ids)
         return ("/bin/sh", "-c", f"{_JOIN}{_BECOME}", "tare", *groups, "--") if groups else ()
 
     def read(self, path: PurePath | str) -> str:

@@ -1,9 +1,9 @@
 """The host's own root file system inside a container: both sides then run the very same software.
 
-For a built-in workload, and where the root is sealed: an overlay over `/` shows the root file system and nothing that is
-mounted on it; what else is needed (a Python on another disk, data, the system's own mounts) is bound on top, and the
-container has its own /proc, /sys, /dev, /run, /tmp. For a command of the user's: all of their files, writable by layers
-(`tare.drivers.layers`), with the container's own /proc, /sys, /dev, /run.
+For a built-in workload, and where the root is sealed: an overlay over `/` shows the root file system and nothing
+that is mounted on it; what else is needed (a Python on another disk, data, the system's own mounts) is bound on top,
+and the container has its own /proc, /sys, /dev, /run, /tmp. For a command of the user's: all of their files, writable
+by layers (`tare.drivers.layers`), with the container's own /proc, /sys, /dev, /run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tare.base.host import Host, Site
+from tare.base.host import Host, ImageConfig, Site
 from tare.base.mounts import Mount, holding, mounts
 from tare.drivers import layers
 from tare.drivers.layers import KERNELS, is_a_layer
@@ -87,6 +87,16 @@ def image_binds(host: Host, site: Site, stack: ExitStack) -> list[Bind]:
         at = "" if bind.writable else layers.over(host, site, bind.source, number)
         binds.append(Bind(at, bind.target, writable=True) if at else bind)
     return binds
+
+
+def hidden_by_tmp(image: ImageConfig) -> bool:
+    """Whether an image has its programs where a container has a /tmp of its own: an environment in an odd place."""
+    return any(folder.startswith("/tmp/") for folder in image.env.get("PATH", "").split(":"))
+
+
+def open_to_all(host: Host, site: Site) -> None:
+    """An image's own user writes its marks to a folder that we have made."""
+    host.run(["chmod", "a+rwx", "--", *(str(path) for path in site.writes)]).checked()
 
 
 def host_name(host: Host) -> str:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, InnerHost, Job, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
 from tare.base.processes import Identity, identity, is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -22,6 +22,7 @@ from tare.drivers.containers import hostroot, isolation
 from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.isolation import USUAL
 from tare.drivers.containers.place import Container, ContainerPlace
+from tare.drivers.containers.unpacked import is_path, unpacked
 from tare.drivers.nvidia.devices import GpuFile, oci_devices, oci_rules
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -169,6 +170,8 @@ class Root:
     hostname: str
     own_tmp: bool
     facts: Mapping[str, Json] = field(default_factory=dict)
+    image: ImageConfig | None = None
+    user: Identity | None = None  # the image's own; else the runner
 
 
 class OciContainer(Container):
@@ -197,10 +200,8 @@ class OciContainer(Container):
                     f"{program} needs root here, to mount the container's root and to make its control group.",
                 )
             )
-        if self.image is not None and host.run(["test", "-d", self.image]).code != 0:
-            stopped.append(
-                obstacle("needs.image", f"no folder {self.image}: here `image` is an unpacked root file system.")
-            )
+        if self.image is not None and is_path(self.image) and host.run(["test", "-e", self.image]).code != 0:
+            stopped.append(obstacle("needs.image", f"no image {self.image}: there is no such file or folder."))
         return stopped
 
     def here(self, host: Host) -> dict[str, Json]:
@@ -214,7 +215,7 @@ class OciContainer(Container):
             with phases.timed("open.root"):
                 root = self._root(host, site, stack)
             bundle = root.path.removesuffix("/root")
-            user = identity(host)
+            user = root.user or identity(host)
             made = self.bundle(host, site, root, user)
             config = bundle_config(made)
             _make_file(host, f"{bundle}/config.json", json.dumps(config))
@@ -224,8 +225,9 @@ class OciContainer(Container):
             limits.check_held(host, made.limits, folders)
             place = self.place(host, site.name, Group(host, folders, pid), bundle, made)
             place.facts |= root.facts
+            place.image = root.image
             if self.image is not None:
-                place.find_python(self.python)
+                place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
 
     def place(self, host: Host, name: str, group: Group, bundle: str, made: Bundle) -> RuntimePlace:
@@ -241,9 +243,17 @@ class OciContainer(Container):
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack, files=files)
             return Root(view.root, hostroot.view_binds(host, site), name, own_tmp=False, facts=view.facts())
-        path = layers.overlay(host, site, stack, lower=self.image or "/", files=files)
-        binds = hostroot.binds(host, site) if self.image is None else hostroot.image_binds(host, site, stack)
-        return Root(path, binds, name, own_tmp=self.image is None or not self.may_write(site))
+        if self.image is None:
+            path = layers.overlay(host, site, stack, files=files)
+            return Root(path, hostroot.binds(host, site), name, own_tmp=True)
+        image = unpacked(self.image)
+        path = layers.overlay(host, site, stack, lower=str(image.root), files=files)
+        own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(image.config)
+        facts = {"root": "image", "image_id": image.id} if image.id else {}
+        user = replace(identity(host), uid=image.user()[0], gid=image.user()[1]) if image.config.user else None
+        if user is not None:
+            hostroot.open_to_all(host, site)
+        return Root(path, hostroot.image_binds(host, site, stack), name, own_tmp, facts, image.config, user)
 
     @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:

@@ -15,6 +15,7 @@ from tare.base.host import (
     OUTPUT_LIMIT_BYTES,
     Completed,
     Host,
+    ImageConfig,
     Job,
     LocalHost,
     Process,
@@ -52,7 +53,8 @@ class Container(Limits):
     """host: the host's own root file system under an overlay, so that both sides run the same software."""
 
     image: str | None = None
-    """An image instead of the host's root."""
+    """An image instead of the host's root: a name that the engine has, a tarball of `docker save` or `podman save`, an
+    OCI layout, or (runc, gvisor) a folder with a root file system."""
 
     python: str = "python3"
     """The interpreter inside an image; with `rootfs: host` it is the host's own."""
@@ -125,6 +127,7 @@ class ContainerPlace(ABC):
         self.guest_clock = clock_inside(host)
         self.shares_workdir = shares_workdir(host)
         self.phases = Phases(host.clock)
+        self.image: ImageConfig | None = None
         self._host = host
         self._group = group
         self._made = ExitStack()
@@ -135,15 +138,9 @@ class ContainerPlace(ABC):
         self.phases.update(phases)
         return self
 
-    def find_python(self, python: str) -> None:
+    def find_python(self, python: str, *, needed: bool) -> None:
         """Take the interpreter of an image: where it lies there, since a job comes with a PATH of the host's."""
-        done = self.run(["sh", "-c", 'command -v -- "$1"', "find", python])
-        if done.code != 0 or not done.out.startswith("/"):
-            raise TrialError(
-                f"the image has no interpreter {python!r} that a shell finds: {done.err.strip() or 'nothing found'}\n"
-                "tare times a job from inside, with Python 3.6 or newer; name the image's with `python: /path/to/it`."
-            )
-        self.python = done.out.strip()
+        self.python = python_in(self, python, needed=needed)
 
     @abstractmethod
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed: ...
@@ -167,6 +164,19 @@ class ContainerPlace(ABC):
     def close(self) -> None:
         with self.phases.timed("close.remove"):
             self._made.close()
+
+
+def python_in(place: Host, python: str, *, needed: bool) -> str:
+    """Where the interpreter of an image lies; empty where there is none, and a command can be timed from outside."""
+    done = place.run(["sh", "-c", 'command -v -- "$1"', "find", python])
+    if done.code == 0 and done.out.startswith("/"):
+        return done.out.strip()
+    if needed:
+        raise TrialError(
+            f"the image has no interpreter {python!r} that a shell finds: {done.err.strip() or 'nothing found'}\n"
+            "tare times a job from inside, with Python 3.6 or newer; name the image's with `python: /path/to/it`."
+        )
+    return ""
 
 
 def _check(path: PurePath | str, done: Completed) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pydantic import model_validator
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, InnerHost, Job, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
 from tare.base.mounts import Mount, holding, mounts
 from tare.base.processes import identity, ulimits
 from tare.base.rulings import Ruling, obstacle
@@ -23,6 +23,7 @@ from tare.drivers.containers.docker import ExecProcess, Inside, environment
 from tare.drivers.containers.hostroot import Bind, Top
 from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
+from tare.drivers.containers.unpacked import is_path, unpacked
 from tare.drivers.nvidia.devices import GpuFile, gpu_obstacles, handed_on
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -56,7 +57,7 @@ class Docker(Container):
             stopped.append(obstacle("needs.file", f"no {self.dockerfile} to build the image from."))
         if not stopped and self.image is not None and engine_lease.answers(host):
             with engine_lease.opened(host) as client:
-                if docker.missing(client, self.image):
+                if not is_path(self.image) and docker.missing(client, self.image):
                     stopped.append(
                         obstacle(
                             "needs.image",
@@ -107,17 +108,21 @@ class Docker(Container):
             limits.check_held(host, self, inside.group.folders)
             place = DockerPlace(host, site.name, inside, root)
             place.facts |= {"gpu_files": len(gpus)} if gpus else {}
+            place.image = root.config
             if self.rootfs is None:
-                place.find_python(self.python)
+                place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
 
     def _root(self, host: Host, client: Any, site: Site, stack: ExitStack) -> Root:
         """What the container sees as its file system."""
         if self.rootfs is None:
             image = self._image_id(client)
-            return Root(
-                "image", image, hostroot.image_binds(host, site, stack), docker.image_environment(client, image)
-            )
+            config = docker.config_of(client, image)
+            if config.user and site.layered:
+                hostroot.open_to_all(host, site)
+            own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(config)
+            binds = hostroot.image_binds(host, site, stack)
+            return Root("image", image, binds, config.env, own_tmp=own_tmp, config=config)
         tops = hostroot.tops(host)
         if self.sees_all(host, site):
             return self._view(host, client, site, stack, tops)
@@ -149,6 +154,8 @@ class Docker(Container):
     def _image_id(self, client: Any) -> str:
         if self.dockerfile is not None:
             return docker.built(client, self.dockerfile)
+        if is_path(str(self.image)):
+            return docker.taken(client, unpacked(str(self.image)))
         return docker.pinned(client, str(self.image))
 
     def _started(
@@ -160,7 +167,7 @@ class Docker(Container):
             "Image": root.image,
             "Cmd": list(SLEEPER),
             "Entrypoint": [],
-            "User": identity(host).user,
+            "User": (root.config.user if root.config and site.layered else "") or identity(host).user,
             "Hostname": hostroot.host_name(host),
             "Env": environment({**root.env, **(_ALL_GPUS if runtime else {}), orphans.KEEPER: site.name}),
             "Labels": labels(site.name),
@@ -262,6 +269,7 @@ class Root:
     env: Mapping[str, str]
     facts: Mapping[str, Json] = field(default_factory=dict)
     own_tmp: bool = True
+    config: ImageConfig | None = None
 
 
 def _mount(bind: Bind) -> dict[str, Json]:

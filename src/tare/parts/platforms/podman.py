@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, InnerHost, Job, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
 from tare.base.processes import identity, is_root, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -20,6 +20,7 @@ from tare.drivers.containers import hostroot
 from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
+from tare.drivers.containers.unpacked import Unpacked, as_changes, image_config, is_path, packed, unpacked
 from tare.drivers.nvidia.devices import gpu_obstacles, handed_on
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -51,7 +52,11 @@ class Podman(Container):
                     "podman is not installed here: `apt-get install podman` (or your system's way) brings it.",
                 )
             )
-        elif self.image is not None and host.run([*_PODMAN, "image", "exists", self.image]).code != 0:
+        elif (
+            self.image is not None
+            and not is_path(self.image)
+            and host.run([*_PODMAN, "image", "exists", self.image]).code != 0
+        ):
             stopped.append(
                 obstacle("needs.image", f"podman has no image {self.image}: run `podman pull {self.image}`.")
             )
@@ -83,14 +88,20 @@ class Podman(Container):
             limits.check_held(host, self, folders)
             place = PodmanPlace(host, site.name, Group(host, folders, pid), in_image=self.image is not None)
             place.facts |= root.facts
+            place.image = root.image
             if self.image is not None:
-                place.find_python(self.python)
+                place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
 
     def _root(self, host: Host, site: Site, stack: ExitStack) -> _Root:
         if self.image is not None:
-            binds = hostroot.image_binds(host, site, stack)
-            return _Root([self.image], binds, own_tmp=not self.may_write(site))
+            name = _taken(host, unpacked(self.image)) if is_path(self.image) else self.image
+            (seen,) = json.loads(host.run([*_PODMAN, "image", "inspect", name]).checked().out)
+            config = image_config(seen["Config"])
+            if config.user and site.layered:
+                hostroot.open_to_all(host, site)
+            own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(config)
+            return _Root([name], hostroot.image_binds(host, site, stack), own_tmp, image=config)
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack)
             return _Root(["--rootfs", view.root], hostroot.view_binds(host, site), own_tmp=False, facts=view.facts())
@@ -118,7 +129,7 @@ class Podman(Container):
             ),
             f"--pids-limit={tree.PIDS_LIMIT}",
             f"--shm-size={self.shm_bytes(host)}b",
-            f"--user={identity(host).user}",
+            f"--user={(root.image.user if root.image and site.layered else '') or identity(host).user}",
             "--workdir=/",
             "--entrypoint=",
             "--log-driver=none",
@@ -165,6 +176,17 @@ class _Root:
     binds: Sequence[Bind]
     own_tmp: bool
     facts: Mapping[str, Json] = field(default_factory=dict)
+    image: ImageConfig | None = None
+
+
+def _taken(host: Host, image: Unpacked) -> str:
+    """The name of an image that came from a file or folder; imported once."""
+    name = f"localhost/tare/taken:{image.id[:16] or 'folder'}"
+    if not image.id or host.run([*_PODMAN, "image", "exists", name]).code != 0:
+        changes = [f"--change={change}" for change in as_changes(image.config)]
+        with packed(image) as archive:
+            host.run([*_PODMAN, "import", "--quiet", *changes, str(archive), name], limit_s=600).checked()
+    return name
 
 
 def _podman(host: Host) -> list[str]:

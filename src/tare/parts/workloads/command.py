@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from tare.base.host import Host, Job
+from tare.base.errors import TrialError
+from tare.base.host import Host, Job, image_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
-from tare.drivers.places import Malloc, environment_facts, launched, users_env
+from tare.drivers.places import Malloc, environment_facts, image_env, launched, users_env
 from tare.parts.protocols import Json, Workload
 
 Attach: TypeAlias = Literal["torch", "none"]
@@ -93,6 +94,9 @@ class Command(Workload):
     other files of the device's, every other platform has all."""
     writes: tuple[Path, ...] = ()
     """Folders that it writes to for real. Whatever it writes elsewhere goes with the trial."""
+    in_image: bool = False
+    """Its files are the image's: it runs as with `docker run`, with the image's entry point, folder and variables, and
+    sees of the device's files only `reads`. Every platform needs an `image` then."""
     keep_outputs: bool = False
     """Keep what a trial wrote, in the store's folder `outputs`."""
 
@@ -127,6 +131,8 @@ class Command(Workload):
         return value
 
     def obstacles(self, host: Host) -> list[Ruling]:
+        if self.in_image:
+            return []
         requested = [self.argv[0], self._path(), str(self._folder()), self._scripts()]
         answer = host.run([host.python, "-I", "-c", _LOOK, json.dumps(requested)])
         try:
@@ -165,6 +171,8 @@ class Command(Workload):
         after `=`); what `reads` says. The system's own folders are left out, unless `reads` says so, and so are the
         shared ones such as /tmp, which every platform has of its own: of these only the files that are named.
         """
+        if self.in_image:
+            return self.reads
         folder = self._folder()
         named = [folder, *(found for word in self.argv[1:] for found in _folders_named(word, folder))]
         wanted = [path for path in named if not _is_system(path) and path not in _SHARED] + list(self.reads)
@@ -180,8 +188,18 @@ class Command(Workload):
         return self.keep_outputs
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
-        env = {**users_env(workdir, self.malloc, attach=self.attach == "torch"), **self.env}
-        return Job(launched(place.python, workdir, self.argv), env, str(self._folder()))
+        image, attach = image_of(place), self.attach == "torch"
+        if not self.in_image:
+            env = users_env(workdir, self.malloc, attach=attach)
+            return self._timed(place, workdir, self.argv, env, str(self._folder()))
+        if image is None:
+            raise TrialError("the command's files are an image's (`in_image: true`), and this platform has no `image`.")
+        env = image_env(workdir, self.malloc, image, attach=attach)
+        return self._timed(place, workdir, (*image.entry, *self.argv), env, image.folder)
+
+    def _timed(self, place: Host, workdir: Path, argv: tuple[str, ...], env: dict[str, str], folder: str) -> Job:
+        """The job under our launcher; in an image without Python as it is, and timed from outside."""
+        return Job(launched(place.python, workdir, argv) if place.python else argv, {**env, **self.env}, folder)
 
     def _folder(self) -> Path:
         return self.cwd or Path.cwd()

@@ -171,7 +171,7 @@ def test_our_own_interpreter_need_not_be_asked():
 def test_a_folder_that_is_read_and_written_is_bound_once_and_writable():
     site = Site("t", Path("/s"), reads=(Path("/a/b"), Path("/a")), writes=(Path("/a/b"),))
 
-    assert hostroot.image_binds(site) == [Bind("/a", "/a"), Bind("/a/b", "/a/b", writable=True)]
+    assert hostroot.image_binds(linux(), site, ExitStack()) == [Bind("/a", "/a"), Bind("/a/b", "/a/b", writable=True)]
 
 
 def test_a_disk_inside_of_a_folder_of_data_is_shown_too():
