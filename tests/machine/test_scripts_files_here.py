@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import shutil
 import socket
@@ -43,14 +42,17 @@ print(open(named).read(), os.listdir("samples"))
 """
 SEES = """
 import json, locale, os, resource, shutil, socket, sys, time
-limits = {name: resource.getrlimit(getattr(resource, "RLIMIT_" + name)) for name in ("NOFILE", "MEMLOCK", "STACK", "CORE")}
-line = socket.create_server(("127.0.0.1", 0))
-socket.create_connection((socket.gethostname(), line.getsockname()[1]), timeout=5).close() if "all" in sys.argv else None
+names = ("NOFILE", "MEMLOCK", "STACK", "CORE")
+limits = {name: resource.getrlimit(getattr(resource, "RLIMIT_" + name)) for name in names}
+line = socket.create_server(("", 0))
+if "all" in sys.argv:
+    socket.create_connection((socket.gethostname(), line.getsockname()[1]), timeout=5).close()
 print(json.dumps({
     "environment": {name: value for name, value in os.environ.items() if name not in ("TARE_NAME",)},
     "host name": socket.gethostname(), "loops": socket.gethostbyname(socket.gethostname()).startswith("127."),
-    "shm": shutil.disk_usage("/dev/shm").total, "limits": limits, "id": [os.getuid(), os.getgid()], "umask": os.umask(0o22),
-    "zone": time.tzname, "width": shutil.get_terminal_size().columns, "folder": os.getcwd(), "locale": locale.getlocale(),
+    "shm": shutil.disk_usage("/dev/shm").total, "limits": limits, "id": [os.getuid(), os.getgid()],
+    "umask": os.umask(0o22), "zone": time.tzname, "width": shutil.get_terminal_size().columns,
+    "folder": os.getcwd(), "locale": locale.getlocale(),
     "tmp": os.statvfs("/tmp").f_bsize, "files": sorted(os.listdir(".")),
 }))
 """
@@ -135,8 +137,9 @@ def test_what_a_script_wrote_is_kept_where_that_was_requested(name, users, tmp_p
 @pytest.mark.machine(*NAMES, "root")
 def test_both_sides_have_the_same_environment_name_memory_and_limits(users, monkeypatch):
     given = {
-        "TOKENIZERS_PARALLELISM": "false", "WANDB_MODE": "offline", "MASTER_PORT": "29511", "MY_OWN": "a b=c", "TZ": "Asia/Tokyo",
-        "HF_HOME": str(users.home / "hf"), "HF_TOKEN": "hush", "HOME": str(users.home), "LC_ALL": "C.UTF-8", "COLUMNS": "77",
+        "TOKENIZERS_PARALLELISM": "false", "WANDB_MODE": "offline", "MASTER_PORT": "29511", "MY_OWN": "a b=c",
+        "HF_HOME": str(users.home / "hf"), "HF_TOKEN": "hush", "HOME": str(users.home), "TZ": "Asia/Tokyo",
+        "LC_ALL": "C.UTF-8", "COLUMNS": "77",
     }  # fmt: skip
     for variable, value in given.items():
         monkeypatch.setenv(variable, value)
@@ -223,4 +226,4 @@ def test_folders_on_other_disks_are_found_after_a_power_cut(users):
         assert str(left.parent) in layers.aside(LocalHost())
         layers.remove(LocalHost(), name)
 
-        assert os.listdir(disk) == []
+        assert list(disk.iterdir()) == []

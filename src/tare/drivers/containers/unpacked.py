@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,7 @@ def _blob(folder: Path, described: Mapping[str, Any]) -> Path:
 
 def _unpack(manifest: _Manifest, kept: Path) -> None:
     """All or nothing: the folder gets its name when it is whole."""
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=kept.parent))
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=_room()))
     try:
         root = draft / "root"
         root.mkdir(mode=0o755)
@@ -180,10 +180,10 @@ def _unpack(manifest: _Manifest, kept: Path) -> None:
         config = json.loads(manifest.config.read_text()).get("config") or {}
         (draft / "config.json").write_text(json.dumps(config))
         draft.chmod(0o755)
-        draft.rename(kept)
-    except BaseException:
+        with suppress(OSError) if kept.is_dir() else nullcontext():  # another run was quicker
+            draft.rename(kept)
+    finally:
         shutil.rmtree(draft, ignore_errors=True)
-        raise
 
 
 def _lay_over(layer: Path, root: Path) -> None:
