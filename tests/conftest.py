@@ -60,6 +60,7 @@ _LOOKS = {
     "cuda": _cuda,
     "root": _root,
     "tracefs": _tracefs,
+    "busybox": _command("busybox"),
     "strace": _command("strace"),
     "trace-cmd": _command("trace-cmd"),
     "perf": lambda: [*_command("perf")(), *_root()],

@@ -35,7 +35,7 @@ from pathlib import Path
 from tare.base.host import Job, LocalHost, Site
 from tare.parts import find
 name, site, scratch = sys.argv[1:4]
-place = find.find("platforms", name)().open(LocalHost(), Site(site, Path(scratch)))
+place = find.find("platforms", name)().open(LocalHost(), Site(site, Path(scratch), layered=True))
 place.spawn(Job(("sleep", "987"), env={"PATH": "/usr/bin:/bin", "HOME": "/"}))
 place.run(["true"])
 print("open", flush=True)

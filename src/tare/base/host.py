@@ -86,6 +86,7 @@ class Exit:
     timed_out: bool = False
     truncated: bool = False  # the output was longer than we keep
     oom_killed: bool = False  # the kernel killed a process of it because memory ran out
+    waiting: str = ""  # at the limit: what its processes were doing, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,23 @@ class Site:
     scratch: Path  # an existing folder of this trial's own, on the device
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
+    layered: bool = False  # all files are seen and may be written, by layers that go with the trial
+    keep: Path | None = None  # a folder of the device: what was written to the layers is copied there
+
+
+@dataclass(frozen=True, slots=True)
+class ImageConfig:
+    """What an image sets for whatever runs in it."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    folder: str = "/"
+    user: str = ""
+    entry: tuple[str, ...] = ()  # goes before the command
+
+
+def image_of(host: Host) -> ImageConfig | None:
+    """The image whose files a place has; None where they are the device's."""
+    return getattr(host, "image", None)
 
 
 class LocalProcess:

@@ -89,23 +89,29 @@ def is_root(host: Host) -> bool:
     return who.uid == 0 and who.can_mount
 
 
-def ulimit(host: Host, label: str) -> tuple[int, int] | None:
-    """A soft and hard limit as /proc/self/limits names it, or None where there is none or it cannot be read."""
+ULIMITS = {
+    "nofile": "Max open files",
+    "memlock": "Max locked memory",
+    "stack": "Max stack size",
+    "core": "Max core file size",
+    "nproc": "Max processes",
+}
+
+
+def ulimits(host: Host) -> dict[str, tuple[int, int]]:
+    """Our limits, soft and hard, for a container to have the same; -1 is none.
+
+    It would otherwise get the engine's: a million open files as a rule, and programs that walk over all possible
+    descriptors pay for that.
+    """
     try:
         lines = host.read("/proc/self/limits").splitlines()
     except OSError:
-        return None
-    for line in lines:
-        if line.startswith(label):
-            soft, hard = line.removeprefix(label).split()[:2]
-            return (int(soft), int(hard)) if soft.isdigit() and hard.isdigit() else None
-    return None
-
-
-def open_files(host: Host) -> tuple[int, int] | None:
-    """Our limit on open files, for a container to have the same.
-
-    It would otherwise get the engine's, often a million, and programs that walk over all possible descriptors
-    pay for that.
-    """
-    return ulimit(host, "Max open files")
+        return {}
+    found = {}
+    for name, label in ULIMITS.items():
+        words = next((line.removeprefix(label).split()[:2] for line in lines if line.startswith(label)), [])
+        numbers = [-1 if word == "unlimited" else int(word) for word in words if word == "unlimited" or word.isdigit()]
+        if len(numbers) == 2:
+            found[name] = (numbers[0], numbers[1])
+    return found

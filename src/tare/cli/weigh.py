@@ -18,6 +18,7 @@ from tare.base.rulings import Ruling
 from tare.cli.needs import needs_of, platform
 from tare.cli.options import FOLDER, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, say
+from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import finish, run_into, study_text
 
@@ -30,7 +31,10 @@ from tare.cli.study_runs import finish, run_into, study_text
     "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 6 to 20, by the noise]"
 )
 @margin_option("5%")
-@click.option("--image", help="The container's image; else the host's own root file system, read-only.")
+@click.option(
+    "--image", help="The container's image; else the host's own files, and what is written goes with the trial."
+)
+@click.option("--against-image", metavar="IMAGE", help="Weigh --image against this image, both in a container.")
 @click.option(
     "--seconds",
     type=click.IntRange(1),
@@ -43,6 +47,7 @@ from tare.cli.study_runs import finish, run_into, study_text
     "--minutes", type=click.FloatRange(0, min_open=True), help="End each trial so long after its first step began."
 )
 @click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
+@script_options
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -53,10 +58,12 @@ def command(
     repeat: int | None,
     margin: float,
     image: str | None,
+    against_image: str | None,
     seconds: int,
     steps: int | None,
     minutes: float | None,
     verbose: bool,
+    script: Script,
     output: Path | None,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -72,23 +79,25 @@ def command(
     """
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
+    need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
+    need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
     from tare.study.load import from_plain
 
-    work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
+    work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
     bounds = {name: value for name, value in (("steps", steps), ("minutes", minutes)) if value is not None}
     need(bool(command_line) or not bounds, "--steps and --minutes are for a command after --.")
     if bounds:
         work["command"] |= bounds
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
-        fields = {"image": image} if image else {}
+        levels, against = sides(chosen, script.platform(), image, against_image, command=bool(command_line))
         study = from_plain(
             {
                 "study": "weigh",
-                "platform": ["bare", {chosen: fields} if fields else chosen],
+                "platform": levels,
                 "workload": work,
                 "repeat": repeat or {"min": 6, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
-                "compare": {"against": {"platform": "bare"}, "margin": margin},
+                "compare": {**against, "margin": margin},
                 "rehearse": True,
             },
             "tare weigh",
@@ -103,9 +112,21 @@ def command(
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
 
 
-def own_command(words: tuple[str, ...]) -> dict[str, Any]:
-    """A command line of the user's as a workload, run where we are."""
-    return {"command": {"argv": list(words), "cwd": str(Path.cwd())}}
+def sides(
+    chosen: str, fields: dict[str, Any], image: str | None, against: str | None, *, command: bool
+) -> tuple[list[Any], dict[str, Any]]:
+    """What is weighed against what: platforms as a study has them, and its baseline. Says which software bare runs."""
+    if against:
+        by = "platform.image"
+        return [{chosen: {**fields, "image": [against, image]}}], {"by": by, "against": {by: against}}
+    bare: Any = "bare"
+    if image and command:
+        bare = {"bare": {"image": image}}
+        say(f"bare metal runs in the file system of {image} too: the same bytes on both sides.")
+    elif image:
+        say(f"bare metal runs this device's software, {chosen} that of {image}: what differs is in the report.")
+    fields = {**fields, **({"image": image} if image else {})}
+    return [bare, {chosen: fields} if fields else chosen], {"against": {"platform": "bare"}}
 
 
 def built_in_workload(name: str) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from tare.cli.needs import needs_of
 from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, metric_option, need, output_option
 from tare.cli.report import write_report
 from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
+from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import run_into, study_text
-from tare.cli.weigh import built_in_workload, choose_platform, own_command
+from tare.cli.weigh import built_in_workload, choose_platform
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 
 if TYPE_CHECKING:
@@ -57,9 +58,10 @@ _LEAST_WEIGHT = 0.15  # a fainter suspicion is tried only where nothing else is 
     "--only", metavar="LAYERS", type=NamesOption("layer", (ROOT, *LAYERS, ENGINE)),
     help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]",
 )  # fmt: skip
-@click.option("--writable", is_flag=True, help="The workload may write to the container's root.")
+@click.option("--writable", is_flag=True, help="A built-in workload may write to the container's root.")
 @click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
 @click.option("--no-calls", is_flag=True, help="Do not count system calls (one more trial a layer, traced, untimed).")
+@script_options
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -83,6 +85,7 @@ def command(
     writable: bool,
     cumulative: bool,
     no_calls: bool,
+    script: Script,
     output: Path | None,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -97,9 +100,11 @@ def command(
     """
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
-    work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
+    need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
+    work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
     limits = {"image": image, "quota": quota, "cpuset": cpuset, "memory": memory, "shm": shm}
     fields: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+    fields |= script.platform()
     if writable:
         fields["writable"] = True
     if env := _assigned(inside_env):

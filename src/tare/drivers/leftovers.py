@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from tare.base.host import Host
 from tare.base.mounts import Mount, mounts
 from tare.base.processes import Owner, boot_id
-from tare.drivers import name_leases
+from tare.drivers import layers, name_leases
 from tare.drivers.cgroups import orphans, tree
 from tare.drivers.containers.oci import STATE
 from tare.drivers.storage import placing
@@ -43,6 +43,7 @@ def shared(host: Host, scratch: Path) -> list[Leftover]:
         *_loops(host, scratch),
         *_processes(host),
         *_folders(scratch),
+        *(Leftover(PurePosixPath(path).name, f"the folder {path}") for path in layers.aside(host)),
         *tracefs.leftovers(host),
     ]
 

@@ -1,7 +1,8 @@
 """How a job reaches the inside of a platform: the command line that starts it, and its environment.
 
-A job never inherits our environment. It gets an allowlist, the same on every platform: a variable more or less moves
-the stack, and a thread count left over in someone's shell changes the result.
+A job gets an environment that is the same on every platform, to the byte: a variable more or less moves the stack. A
+built-in workload gets an allowlist, since a thread count left over in someone's shell changes the result; a command of
+the user's gets all of theirs but a short list.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import tare_inside
-from tare.base.host import Clock
-from tare_inside.variables import BUILT_IN, SECRETS, USERS_OWN
+from tare.base.host import Clock, ImageConfig
+from tare_inside.variables import BUILT_IN, users_own
 
 Malloc: TypeAlias = Literal["fixed", "default"]
 
@@ -56,12 +57,9 @@ def built_in_env(workdir: Path, malloc: Malloc, environ: Mapping[str, str] | Non
 def users_env(
     workdir: Path, malloc: Malloc, *, attach: bool, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment of a user's own command: what it may depend on of theirs, and our marks first on PYTHONPATH.
-
-    A variable whose name speaks of a secret is not passed on, since jobs are recorded; `env` in the study can say it.
-    """
+    """The environment of a user's own command: theirs, less a short list, and our marks first on PYTHONPATH."""
     ours = os.environ if environ is None else environ
-    kept = {name: value for name, value in ours.items() if USERS_OWN.fullmatch(name) and not SECRETS.search(name)}
+    kept = {name: value for name, value in ours.items() if users_own(name)}
     env = {**_DEFAULTS, **_STEADY, **kept, **_malloc(malloc)}
     inside = workdir / "inside"
     hooks = str(inside / "tare_inside" / "inside_site") if attach else ""
@@ -69,6 +67,22 @@ def users_env(
     env["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
     env["TARE_MARKS"] = str(workdir / "marks.bin")
     return env
+
+
+def image_env(workdir: Path, malloc: Malloc, image: ImageConfig, *, attach: bool) -> dict[str, str]:
+    """The environment of a command whose files are an image's: the image's own, as for `docker run`, and our marks."""
+    home = {"HOME": "/root"} if image.user.partition(":")[0] in ("", "0", "root") else {}
+    return users_env(workdir, malloc, attach=attach, environ={**home, **image.env})
+
+
+def environment_facts(malloc: Malloc, environ: Mapping[str, str] | None = None) -> dict[str, list[str]]:
+    """For the record, by name: which variables a user's own command was not given, and which ones tare sets."""
+    ours = os.environ if environ is None else environ
+    fixed = {**{name: value for name, value in _STEADY.items() if not users_own(name) or name not in ours}}
+    return {
+        "left_out": sorted(name for name in ours if not users_own(name)),
+        "fixed": sorted({*fixed, *_malloc(malloc), "PYTHONPATH", "TARE_MARKS"}),
+    }
 
 
 def _malloc(malloc: Malloc) -> dict[str, str]:

@@ -23,7 +23,7 @@ from tare.plan.model import Cell
 from tare.study.model import Study
 from tare.trial.device import device_id, private_folder
 from tare.trial.undo.journal import Journal
-from tare_inside.variables import may_pass
+from tare_inside.variables import may_pass, users_own
 
 LEAST_FREE_BYTES = 32 << 20
 _ENDS_WITHIN_S = 30.0  # an agent whose line broke: to notice it, and to clean up
@@ -48,10 +48,10 @@ def driven(fields: Mapping[str, Any], patience_s: float) -> Iterator[LeanHost]:
 def _jobs_get(there: Mapping[str, str], data: str) -> Iterator[None]:
     """This process makes jobs for another machine: what they get of the user's variables is that machine's user's.
 
-    All other variables stay ours, and so does where we keep our state: HOME is the device's meanwhile.
+    What no job gets stays ours, and so does where we keep our state: HOME is the device's meanwhile.
     """
     ours = dict(os.environ)
-    own = {name: value for name, value in ours.items() if not may_pass(name)} | {"TARE_STATE": str(state_dir())}
+    own = {name: value for name, value in ours.items() if not users_own(name)} | {"TARE_STATE": str(state_dir())}
     theirs = {name: value for name, value in there.items() if may_pass(name)}
     os.environ.clear()
     os.environ.update({**theirs, **own, "TARE_DATA": data})

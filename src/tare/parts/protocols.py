@@ -313,6 +313,8 @@ class Workload(Part):
 
     meets: ClassVar[Literal["ready", "launch"]] = "launch"
     """Where it waits for others that run beside it: by itself once it is ready, or before it is started."""
+    layered: ClassVar[bool] = False
+    """Whether it sees all files of the device and may write anywhere, to layers that go with the trial."""
 
     rehearsed: ClassVar[bool] = False
     """Whether a study tries it once on each platform before the blocks unless it says otherwise: the user's programs,
@@ -335,6 +337,18 @@ class Workload(Part):
     def inputs(self) -> tuple[Path, ...]:
         """Files and folders of the device that it reads; they are made visible inside every platform."""
         return ()
+
+    def facts(self) -> dict[str, Json]:
+        """What a record should have of how it was run, beside its fields."""
+        return {}
+
+    def outputs(self) -> tuple[Path, ...]:
+        """Folders of the device that it writes to for real; whatever else it writes goes with the trial."""
+        return ()
+
+    def keeps_outputs(self) -> bool:
+        """Whether what it wrote elsewhere is copied into the store."""
+        return False
 
     def units(self) -> int | None:
         """How many steps a complete run marks; None where that is not known beforehand."""

@@ -14,6 +14,7 @@ from typing import Any
 from tare import __version__
 from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of
+from tare.base.rulings import Ruling
 from tare.figures.energy import energy_of_trial
 from tare.figures.rederive import figures
 from tare.figures.steps import steps_from
@@ -36,6 +37,12 @@ from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, read_
 from tare_inside.marks import load as load_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 
+NO_PYTHON = Ruling(
+    "image.no-python",
+    "note",
+    "workload",
+    "the image has no Python, so that the command is timed from outside: starting it in the container is in its time.",
+)
 _MOMENTS = ("start_ns", "end_ns")
 
 
@@ -111,7 +118,11 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
         state.facts |= {"beside": beside} if (beside := trial.cell.beside()) else {}
         for planned in everyone:
             planned.workload.prepare(host)
-        homes = [_make_site(planned, bench, home(name, index), stack, state) for index, planned in enumerate(everyone)]
+        kept = bench.store.root / "outputs" / f"{trial.id}.{writer.attempt}"
+        homes = [
+            _make_site(planned, bench, home(name, index), home(str(kept), index), stack, state)
+            for index, planned in enumerate(everyone)
+        ]
         workdir = str(homes[0][0])  # where its marks can be read while it runs
         writer.keep(
             replace(_draft(trial, state), facts={**state.facts, "desk": workdir})
@@ -172,7 +183,7 @@ def _place_tenant(planned: PlannedTenant, workdir: Path, place: Host, seed: int)
 
 
 def _make_site(
-    planned: PlannedTenant, bench: Bench, name: str, stack: ExitStack, state: TrialState
+    planned: PlannedTenant, bench: Bench, name: str, kept: str, stack: ExitStack, state: TrialState
 ) -> tuple[Path, Site]:
     """Folders of the trial's own, noted in the journal before anything exists under this name."""
     noted = [
@@ -183,7 +194,15 @@ def _make_site(
     scratch = bench.scratch / name
     scratch.mkdir(mode=0o700, parents=True)
     workdir = prepare_workdir(name, scratch)
-    site = Site(name=name, scratch=scratch, reads=planned.workload.inputs(), writes=(workdir,))
+    work = planned.workload
+    site = Site(
+        name=name,
+        scratch=scratch,
+        reads=work.inputs(),
+        writes=(workdir, *work.outputs()),
+        layered=work.layered,
+        keep=Path(kept) if work.keeps_outputs() else None,
+    )
     if isinstance(bench.host, RemoteDevice):
         bench.host.prepare_workdir(site)
     return workdir, site
@@ -233,6 +252,8 @@ def _fingerprint(place: Host, workdir: Path, job: Job) -> dict[str, Any]:
     """The software that the job ran with: as the job itself said, when torch was in it; else asked for in its stead."""
     if reported := read_json_file(workdir / "fingerprint.json"):
         return reported
+    if not place.python:
+        return {}
     script = workdir / "inside" / "tare_inside" / "fingerprint.py"
     return read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
 
@@ -241,6 +262,9 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     """Read what the workloads left in their workdirs, before the workdirs go."""
     for tenant in tenants:
         tenant.result = result_in_device_time(read_json_file(tenant.workdir / "result.json"), tenant.place)
+        if not tenant.place.python and tenant.exit is not None:
+            tenant.result = {"wall_s": tenant.exit.seconds, "exit": tenant.exit.code}
+            state.notes.append(NO_PYTHON)
         tenant.outcome = read_json_file(tenant.workdir / "outcome.json")
         if (marks_file := tenant.workdir / "marks.bin").exists():
             rows, lost = load_marks(str(marks_file))
@@ -249,6 +273,7 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     measured, *beside = tenants
     state.exit, state.died = measured.exit, measured.died
     state.facts["place"] = place_facts(measured.place)
+    state.facts |= measured.workload.facts()
     if reported := read_json_file(measured.workdir / "attach.json"):
         state.facts["attach"] = reported
     if reported := read_json_file(measured.workdir / COLD_EPOCHS):

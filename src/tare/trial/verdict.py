@@ -17,6 +17,7 @@ from tare.figures.thresholds import THRESHOLDS, Thresholds
 from tare.plan.model import Trial
 from tare.records.model import State
 from tare.trial.facts import clocks
+from tare.trial.hints import hints_for
 from tare.trial.rules import cold_epochs_trouble, gpu_trouble, lost_gpu, overheated, sensor_trouble
 from tare.trial.state import TrialState, recorders_of
 
@@ -74,14 +75,14 @@ def how_it_ended(trial: Trial, state: TrialState) -> Verdict | None:
         return _ended("failed", "workload.not-started", "workload", "the workload was never started.")
     if state.exit.timed_out:
         sentence = f"time limit reached; stopped after {state.exit.seconds:.0f} s."
-        return _ended("timeout", "workload.timeout", "workload", sentence)
+        return Verdict("timeout", (Ruling("workload.timeout", "failed", "workload", sentence), *_waited(state.exit)))
     if state.exit.oom_killed or grew(state, "cgroup.oom_kills"):
         sentence = f"the kernel killed the workload: out of memory{_limit(trial)}."
         return _ended("oom", "workload.oom", "workload", sentence)
     if state.exit.code != 0:
         last = [line for line in state.exit.err.strip().splitlines() if line.strip()][-1:]
         reported = f": {last[0].strip()[:300]}" if last else ""
-        hints = [hint for words, hint in _HINTS.items() if words in state.exit.err and not _is_bare(trial)]
+        hints = hints_for(trial.cell, state.exit)
         ended = Ruling(
             "workload.exit", "failed", "workload", f"the workload ended with code {state.exit.code}{reported}"
         )
@@ -93,18 +94,12 @@ def _ended(state: State, code: str, subject: str, sentence: str) -> Verdict:
     return Verdict(state, (Ruling(code, "failed", subject, sentence),))
 
 
-_HINTS = {  # what a container does to a program that runs on bare metal
-    "Read-only file system": "Inside a container everything is read-only but /tmp, which is memory: write there, or "
-    "set `writable: true` of the platform.",
-    "No such file or directory": "Inside a container of the device's files only those in the program's folder and on "
-    "its command line are there, and of /tmp only files that the command line names: a program in /tmp does not see "
-    "what lies beside it. Move it to a folder of its own, or name what it needs in `reads:` of a study.",
-    "Bus error": "Data loader workers pass batches through /dev/shm: give the platform a larger `shm:`.",
-}
-
-
-def _is_bare(trial: Trial) -> bool:
-    return [platform.part_name() for platform in trial.cell.platforms] == ["bare"]
+def _waited(ended: Exit) -> Iterable[Ruling]:
+    """What it waited for, and the last that it reported."""
+    if ended.waiting:
+        last = [line.strip() for line in f"{ended.out}\n{ended.err}".splitlines() if line.strip()][-1:]
+        reported = f" Its last line was: {last[0][:200]}" if last else " It had printed nothing."
+        yield Ruling("workload.waits", "failed", "workload", f"at the limit: {ended.waiting}.{reported}")
 
 
 def _limit(trial: Trial) -> str:

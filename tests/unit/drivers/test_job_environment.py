@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tare.drivers.places import FIXED_MALLOC, built_in_env, launched, users_env
+from tare.drivers.places import FIXED_MALLOC, built_in_env, environment_facts, launched, users_env
+from tare_inside.variables import may_pass
 
 WORKDIR = Path("/dev/shm/tare-1-workdir")
 SHELL = {
@@ -56,9 +57,9 @@ def test_malloc_is_left_alone_by_default_of_the_c_library() -> None:
     assert not FIXED_MALLOC.keys() & built_in_env(WORKDIR, "default", SHELL).keys()
 
 
-def test_a_users_command_gets_what_it_may_depend_on_and_no_secret() -> None:
+def test_a_users_command_gets_all_of_their_variables_but_those_of_their_session_and_ours() -> None:
     env = users_env(WORKDIR, "default", attach=False, environ=SHELL)
-    left_out = {"HF_TOKEN", "CUDA_API_KEY", "SSH_AUTH_SOCK", "DISPLAY", "TARE_STATE"}
+    left_out = {"SSH_AUTH_SOCK", "DISPLAY", "TARE_STATE"}
 
     assert env == {
         **{name: value for name, value in SHELL.items() if name not in left_out},
@@ -67,6 +68,20 @@ def test_a_users_command_gets_what_it_may_depend_on_and_no_secret() -> None:
         "PYTHONPATH": "/dev/shm/tare-1-workdir/inside:/home/ada/lib",
         "TARE_MARKS": "/dev/shm/tare-1-workdir/marks.bin",
     }
+
+
+def test_the_record_has_the_names_of_what_was_left_out_and_set_and_no_value() -> None:
+    assert environment_facts("fixed", SHELL) == {
+        "left_out": ["DISPLAY", "SSH_AUTH_SOCK", "TARE_STATE"],
+        "fixed": sorted({*FIXED_MALLOC, "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONPATH", "TARE_MARKS"}),
+    }
+    assert "PYTHONHASHSEED" not in environment_facts("default", {**SHELL, "PYTHONHASHSEED": "7"})["fixed"]
+
+
+def test_a_secret_stays_on_the_device_that_has_it() -> None:
+    assert [name for name in SHELL if not may_pass(name)] == [
+        "HF_TOKEN", "CUDA_API_KEY", "SSH_AUTH_SOCK", "DISPLAY", "TARE_STATE",
+    ]  # fmt: skip
 
 
 def test_attaching_comes_first_on_the_users_python_path() -> None:

@@ -153,12 +153,12 @@ def test_our_own_state_stays_where_it_is_while_a_device_is_driven(tmp_path, monk
 
 
 def test_what_no_job_may_be_given_does_not_leave_the_device(pretended_ssh):
-    pretended_ssh(f"export HF_TOKEN=a SOME_PASSWORD=b OMP_NUM_THREADS=3 BOARD_PIN=c; {RUN_IT}")
+    pretended_ssh(f"export HF_TOKEN=a SOME_PASSWORD=b OMP_NUM_THREADS=3 SSH_AUTH_SOCK=c; {RUN_IT}")
     with a_host() as host:
         said = host.line.said["environ"]
     assert said["OMP_NUM_THREADS"] == "3"
     assert "PATH" in said
-    assert not {"HF_TOKEN", "SOME_PASSWORD", "BOARD_PIN"} & said.keys()
+    assert not {"HF_TOKEN", "SOME_PASSWORD", "SSH_AUTH_SOCK"} & said.keys()
 
 
 def test_a_device_that_slept_between_two_looks_at_its_clock_is_found_out(monkeypatch):

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
+from typing import Any
 
 from tare.base.errors import ObstacleError
 from tare.base.host import (
     Completed,
     Exit,
     Host,
+    ImageConfig,
     InnerHost,
     Job,
     Process,
@@ -24,6 +26,7 @@ from tare.base.host import (
     shares_workdir,
 )
 from tare.base.rulings import Ruling, obstacle
+from tare.drivers import layers
 from tare.drivers.cgroups import limits, orphans, tree
 
 OOM_NOTE = "tare: the kernel killed a process here for want of memory"
@@ -31,6 +34,7 @@ OOM_NOTE = "tare: the kernel killed a process here for want of memory"
 
 
 _GRACE_S = 10.0
+_MOST_TOLD = 8  # processes
 _LOOK_EVERY_S = 0.5
 _LINGER_S = 2.0  # the same as on the device, where a job's output is waited for this long
 
@@ -58,6 +62,49 @@ class Group:
     def oom_kills(self) -> int | None:
         return tree.oom_kills(self.host, self.folders)
 
+    def waiting(self) -> str:
+        """What each process of a job does or waits for now, in words, as far as the kernel tells."""
+        pids = sorted(pid for pid in tree.pids(self.host, self.folders) if pid != self.keeper)
+        return "; ".join(filter(None, (_what_it_does(self.host, pid) for pid in pids[:_MOST_TOLD])))
+
+
+# What the kernel calls the place where a process sleeps, and what that means.
+_SLEEPS = {
+    "futex": "a lock or another thread",
+    "wait_for_connect": "a network connection",
+    "csk_accept": "someone to connect to it",
+    "recv": "data from a socket",
+    "sk_wait": "data from a socket",
+    "poll": "events on files or sockets",
+    "select": "events on files or sockets",
+    "pipe": "a pipe",
+    "wait4": "a child process",
+    "do_wait": "a child process",
+    "nanosleep": "a timer",
+    "hrtimer": "a timer",
+    "tty": "a terminal",
+    "lock": "a file lock",
+    "io_schedule": "a disk",
+    "folio": "a disk",
+}
+_LONGEST_COMMAND = 80
+
+
+def _what_it_does(host: Host, pid: int) -> str:
+    try:
+        words = host.read(f"/proc/{pid}/cmdline").split("\0")
+        state = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+        place = host.read(f"/proc/{pid}/wchan").strip()
+    except OSError:  # it has just ended
+        return ""
+    if "launch.py" in "".join(words[:4]):  # ours: it waits for the job
+        return ""
+    command = " ".join(words).strip()[:_LONGEST_COMMAND] or f"process {pid}"
+    if state == "R" or place in ("", "0"):
+        return f"`{command}` {'computes' if state == 'R' else 'sleeps'}"
+    meant = next((f"{words} " for part, words in _SLEEPS.items() if part in place), "")
+    return f"`{command}` waits for {meant}({place})" if meant else f"`{command}` waits in {place}"
+
 
 class GroupProcess:
     """A job whose children are found by their group, so that none outlives it by leaving its session.
@@ -76,6 +123,7 @@ class GroupProcess:
         self._group = group
         self._before = oom_kills_before
         self._main = main
+        self._waiting = ""
 
     def wait(self, limit_s: float) -> Exit:
         ended_first, late = threading.Event(), threading.Event()
@@ -88,7 +136,7 @@ class GroupProcess:
             watch.join()
         if ended.timed_out:  # whoever brought the job in hung, and was ended
             self._group.kill_jobs()
-        ended = replace(ended, timed_out=ended.timed_out or late.is_set())
+        ended = replace(ended, timed_out=ended.timed_out or late.is_set(), waiting=self._waiting)
         return with_oom_note(ended, self._before, self._group.oom_kills())
 
     def _watch(self, limit_s: float, ended: threading.Event, late: threading.Event) -> None:
@@ -101,6 +149,7 @@ class GroupProcess:
         while not ended.wait(max(0.0, min(_LOOK_EVERY_S, end_s - time.monotonic()))):
             if time.monotonic() >= end_s:
                 late.set()
+                self._waiting = self._group.waiting()
                 self.kill()
                 return
             if self._main_is_gone() and not ended.wait(_LINGER_S):
@@ -153,10 +202,20 @@ def with_oom_note(ended: Exit, before: int | None, after: int | None) -> Exit:
 
 # Each file gets our pid, then the job takes our place. The shell's own variables must not reach it: the
 # environment of a job is the same on every platform, to the byte.
-_ENTER = (
-    'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; '
-    'exec /usr/bin/env -u PWD -u OLDPWD -u SHLVL -u _ "$@"'
-)
+_JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift; '
+_BECOME = 'exec /usr/bin/env -u PWD -u OLDPWD -u SHLVL -u _ "$@"'
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that a job on the host itself sees: with a `root` those in there, which it enters in a namespace."""
+
+    root: str = ""
+    bound: Sequence[str] = ()  # what is bound into it: a source, its place, the next source
+    image: ImageConfig | None = None  # where they are an image's
+    user: tuple[int, int] = (0, 0)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
 
 
 class GroupPlatform(limits.Limits):
@@ -176,10 +235,15 @@ class GroupPlatform(limits.Limits):
 
     def make(self, host: Host, site: Site) -> InnerHost:
         with ExitStack() as stack:
+            entry = self.files(host, site, stack)
             folders = self._group(host, site.name, stack)
             if not folders:
                 stack.callback(orphans.kill_all, host, site.name)
-            return GroupHost(host, site.name, Group(host, folders), stack.pop_all())
+            return GroupHost(host, site.name, Group(host, folders), stack.pop_all(), entry)
+
+    def files(self, host: Host, site: Site, stack: ExitStack) -> Files:
+        """Which files a job sees: the host's own."""
+        return Files()
 
     def _group(self, host: Host, name: str, stack: ExitStack) -> dict[str, str]:
         """The group's folders; none where we have no rights and no limit was asked for."""
@@ -199,6 +263,7 @@ class GroupPlatform(limits.Limits):
         if folders:
             tree.remove(host, folders)
         orphans.kill_all(host, name)
+        layers.remove(host, name)
 
 
 def _may_make_groups(host: Host) -> bool:
@@ -211,34 +276,43 @@ def _may_make_groups(host: Host) -> bool:
 class GroupHost:
     """A host, with everything that is started here inside one control group."""
 
-    def __init__(self, host: Host, name: str, group: Group, made: ExitStack) -> None:
+    def __init__(self, host: Host, name: str, group: Group, made: ExitStack, files: Files = Files()) -> None:  # noqa: B008
         self.name = name
         self.clock = host.clock
         self.python = host.python
-        self.facts = facts_of(host)
+        self.facts = {**facts_of(host), **files.facts}
         self.guest_clock = clock_inside(host)
         self.shares_workdir = shares_workdir(host)
-        self.phases: dict[str, float] = {}  # none: nothing of it takes long
+        self.phases = dict(files.phases)
+        self._files = files
+        self.image = files.image
         self._host = host
         self._group = group
         self._made = made
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
-        done = self._host.run([*self._entry(), *argv], limit_s=limit_s, stdin=stdin)
+        done = self._host.run([*self._entry("/"), *argv], limit_s=limit_s, stdin=stdin)
         return replace(done, argv=tuple(argv))
 
     def spawn(self, job: Job) -> Process:
         before = self._group.oom_kills()
         env = {**job.env, orphans.VARIABLE: self.name}
-        inner = self._host.spawn(replace(job, argv=(*self._entry(), *job.argv), env=env))
+        cwd = "/" if self._files.root else job.cwd
+        inner = self._host.spawn(Job((*self._entry(job.cwd), *job.argv), env, cwd))
         return GroupProcess(inner, self._group, before)
 
-    def _entry(self) -> tuple[str, ...]:
-        """What goes before a command so that it starts inside the group."""
-        if not self._group.folders:
-            return ()
-        files = dict.fromkeys(f"{folder}/cgroup.procs" for folder in self._group.folders.values())
-        return ("/bin/sh", "-c", _ENTER, "tare", *files, "--")
+    def _entry(self, cwd: str) -> tuple[str, ...]:
+        """What goes before a command so that it starts inside the group, and among the files that it is to see."""
+        groups = dict.fromkeys(f"{folder}/cgroup.procs" for folder in self._group.folders.values())
+        if self._files.root:
+            alone = ("unshare", "--mount", "--propagation", "private")
+            to, ids = (
+                (layers.TO_VIEW, ()) if self.image is None else (layers.TO_IMAGE, tuple(map(str, self._files.user)))
+            )
+            script = f"{_JOIN}{layers.ENTER_VIEW}{to}{_BECOME}"
+            begun = (*alone, "/bin/sh", "-c", script, "tare", *groups, "--", self._files.root, cwd)
+            return (*begun, *self._files.bound, "--", *ids)
+        return ("/bin/sh", "-c", f"{_JOIN}{_BECOME}", "tare", *groups, "--") if groups else ()
 
     def read(self, path: PurePath | str) -> str:
         return self._host.read(path)

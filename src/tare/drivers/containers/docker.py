@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tare.base.errors import ObstacleError, TrialError
-from tare.base.host import LISTENER, OUTPUT_LIMIT_BYTES, Exit, Host, Reaching
+from tare.base.host import LISTENER, OUTPUT_LIMIT_BYTES, Exit, Host, ImageConfig, Reaching
 from tare.drivers.cgroups.job import Group, with_oom_note
 from tare.drivers.containers.engine import errors
 from tare.drivers.containers.hostroot import OWN, Top
+from tare.drivers.containers.unpacked import Unpacked, as_changes, image_config, packed
 
 _STDERR = 2
 _LOOK_EVERY_S = 0.2
@@ -66,6 +67,7 @@ class ExecProcess:
 
     def wait(self, limit_s: float) -> Exit:
         timed_out = not self._ended_within(limit_s)
+        waiting = self._inside.group.waiting() if timed_out else ""
         if timed_out:
             self.kill()
         out, err = self._frames.texts()
@@ -75,6 +77,7 @@ class ExecProcess:
             out=out,
             err=err,
             timed_out=timed_out,
+            waiting=waiting,
             truncated=self._frames.truncated,
         )
         noted = with_oom_note(ended, self._oom_kills_before, self._inside.group.oom_kills())
@@ -180,6 +183,7 @@ def environment(env: Mapping[str, str], present: Iterable[str] = ()) -> list[str
 
 _SKELETON = "tare/skeleton"
 _BUILT = "tare/built"
+_TAKEN = "tare/taken"
 
 
 def skeleton_tar(tops: Iterable[Top]) -> bytes:
@@ -232,11 +236,27 @@ def pinned(client: Any, name: str) -> str:
     return known
 
 
-def image_environment(client: Any, image: str) -> dict[str, str]:
-    """The variables that an image sets for whatever runs in it."""
+def config_of(client: Any, image: str) -> ImageConfig:
+    """What an image sets for whatever runs in it."""
     with errors("look into the image"):
-        listed = client.api.inspect_image(image)["Config"]["Env"] or []
-    return dict(entry.partition("=")[::2] for entry in listed)
+        return image_config(client.api.inspect_image(image)["Config"])
+
+
+def taken(client: Any, image: Unpacked) -> str:
+    """The id of an image that came from a file or folder; imported once an engine."""
+    if not image.id:
+        raise ObstacleError(f"{image.root}: Docker takes an image of a folder only where that is an OCI layout.")
+    tag = f"{_TAKEN}:{image.id[:16]}"
+    with errors(f"import {tag}"):
+        if (known := _id(client, tag)) is None:
+            with packed(image) as archive:
+                client.api.import_image_from_file(
+                    str(archive), repository=_TAKEN, tag=image.id[:16], changes=as_changes(image.config)
+                )
+            known = _id(client, tag)
+    if known is None:
+        raise TrialError(f"the Docker engine took {tag} but does not have it.")
+    return known
 
 
 def image_facts(client: Any, image: str) -> dict[str, Any]:

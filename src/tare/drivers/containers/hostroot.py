@@ -1,7 +1,9 @@
 """The host's own root file system inside a container: both sides then run the very same software.
 
-An overlay over `/` shows the root file system and nothing that is mounted on it; what else is needed (a Python on
-another disk, data, the system's own mounts) is bound on top. The container has its own /proc, /sys, /dev, /run, /tmp.
+For a built-in workload, and where the root is sealed: an overlay over `/` shows the root file system and nothing
+that is mounted on it; what else is needed (a Python on another disk, data, the system's own mounts) is bound on top,
+and the container has its own /proc, /sys, /dev, /run, /tmp. For a command of the user's: all of their files, writable
+by layers (`tare.drivers.layers`), with the container's own /proc, /sys, /dev, /run.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tare.base.errors import ObstacleError, TrialError
-from tare.base.host import Host, Site
+from tare.base.host import Host, ImageConfig, Site
 from tare.base.mounts import Mount, holding, mounts
+from tare.drivers import layers
+from tare.drivers.layers import KERNELS, is_a_layer
 
-OWN = ("proc", "sys", "dev", "run", "tmp")
+OWN = (*KERNELS, "tmp")
 _SYSTEM = ("usr", "etc", "opt", "lib", "lib32", "lib64", "libx32", "bin", "sbin")  # software lies here
-_UNMOUNT_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,76 +49,24 @@ def tops(host: Host) -> list[Top]:
     return sorted((top for top in found if top.name not in (*OWN, "lost+found")), key=lambda top: top.name)
 
 
-def overlay(host: Host, site: Site, stack: ExitStack, *, lower: str = "/") -> str:
-    """Mount an overlay over `lower` in the site's scratch folder; returns where. The stack takes it away."""
-    folder = f"{site.scratch}/{site.name}"
-    for path in (folder, lower):
-        if set(path) & set(":,\\"):
-            raise ObstacleError(f"an overlay cannot lie under {path!r}: the kernel takes no ':', ',' or '\\' there.")
-    stack.callback(remove_overlay, host, site.name, folder)
-    host.run(["mkdir", "-p", "--", *(f"{folder}/{part}" for part in ("upper", "work", "root"))]).checked()
-    options = f"lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work"
-    done = host.run(["mount", "-t", "overlay", _source(site.name), "-o", options, f"{folder}/root"])
-    if done.code != 0:
-        raise TrialError(
-            f"no overlay over {lower} can be mounted in {folder}: {(done.err or done.out).strip()}\n"
-            "It needs root, and a scratch folder on a file system that can hold its upper layer "
-            "(ext4, xfs, btrfs or tmpfs; not NFS, and not another overlay)."
-        )
-    return f"{folder}/root"
-
-
-def _source(name: str) -> str:
-    """What the mount is called in the mount table, so that only ours is ever unmounted."""
-    return f"tare:{name}"
-
-
-def _is_a_root(mount: Mount) -> bool:
-    return mount.kind == "overlay" and mount.source.startswith(_source(""))
-
-
-def remove_overlay(host: Host, name: str, folder: str = "") -> None:
-    """Unmount every overlay of this name and remove its folder; nothing there is no error."""
-    folders = dict.fromkeys([folder] if folder else [])
-    for mount in reversed(_ours(host, name)):
-        _unmount(host, mount.point)
-        folders[mount.point.removesuffix("/root")] = None
-    for each in folders:
-        # Its name is checked once more: a path made by someone else must never get here.
-        if PurePosixPath(each).name == name and not _mounted_below(host, each):
-            host.run(["rm", "-rf", "--one-file-system", "--", each]).checked()
-
-
-def _ours(host: Host, name: str) -> list[Mount]:
-    return [mount for mount in mounts(host) if mount.kind == "overlay" and mount.source == _source(name)]
-
-
-def _mounted_below(host: Host, folder: str) -> bool:
-    return any(PurePosixPath(mount.point).is_relative_to(folder) for mount in mounts(host))
-
-
-def _unmount(host: Host, point: str) -> None:
-    """It stays busy for a moment after the last process inside; past the deadline it is only detached."""
-    deadline_ns = host.clock.now_ns() + round(_UNMOUNT_WITHIN_S * 1e9)
-    while host.run(["umount", "--", point]).code != 0:
-        if host.clock.now_ns() >= deadline_ns:
-            host.run(["umount", "-l", "--", point]).checked()
-            return
-        host.clock.sleep_until(host.clock.now_ns() + 20_000_000)
-
-
 def binds(host: Host, site: Site) -> list[Bind]:
     """What an overlay over `/` does not show but the site needs: read-only, then what may be written."""
     mounted = mounts(host)
     reads = [str(path) for path in site.reads]
     # Not the roots of containers, whose scratch may lie in the working folder or below /opt.
-    others = [mount.point for mount in mounted if not _is_a_root(mount)]
+    others = [mount.point for mount in mounted if not is_a_layer(mount)]
     below = [point for point in others if _is_below(point, reads)]  # a disk inside of a folder of data
     needed = [*reads, *below, *_existing(host, [*reads, *python_paths(host)])]
     hidden = [path for path in needed if not _shown(mounted, path)]
     system = [point for point in others if _is_system(point)]
     readable = _without_nested(mounted, sorted({*system, *hidden}))
     return _ordered(readable, site)
+
+
+def view_binds(host: Host, site: Site) -> list[Bind]:
+    """What a view of all files does not show: what lies in the kernel's folders, and what is written for real."""
+    wanted = _existing(host, [*(str(path) for path in site.reads), *python_paths(host)])
+    return _ordered([path for path in wanted if PurePosixPath(path).parts[1:2] in [(top,) for top in KERNELS]], site)
 
 
 def needed_below(host: Host, site: Site, folders: Iterable[str]) -> list[Bind]:
@@ -126,9 +76,63 @@ def needed_below(host: Host, site: Site, folders: Iterable[str]) -> list[Bind]:
     return [Bind(path, path) for path in dict.fromkeys(below)]
 
 
-def image_binds(site: Site) -> list[Bind]:
-    """What an image does not have: all that the site reads and writes."""
-    return _ordered([str(path) for path in site.reads], site)
+def image_binds(host: Host, site: Site, stack: ExitStack) -> list[Bind]:
+    """What an image does not have: all that the site reads and writes; of a command's files a layer, where we can."""
+    plain = _ordered([str(path) for path in site.reads], site)
+    if not layers.possible(host, site):
+        return plain
+    stack.callback(layers.remove, host, site.name, f"{site.scratch}/{site.name}")
+    binds = []
+    for number, bind in enumerate(plain):
+        at = "" if bind.writable else layers.over(host, site, bind.source, number)
+        binds.append(Bind(at, bind.target, writable=True) if at else bind)
+    return binds
+
+
+def hidden_by_tmp(image: ImageConfig) -> bool:
+    """Whether an image has its programs where a container has a /tmp of its own: an environment in an odd place."""
+    return any(folder.startswith("/tmp/") for folder in image.env.get("PATH", "").split(":"))
+
+
+def open_to_all(host: Host, site: Site) -> None:
+    """An image's own user writes its marks to a folder that we have made."""
+    host.run(["chmod", "a+rwx", "--", *(str(path) for path in site.writes)]).checked()
+
+
+def host_name(host: Host) -> str:
+    """The device's own name, which a container has too: scripts write it into the names of files."""
+    return host.run(["uname", "-n"]).out.strip() or "tare"
+
+
+_LOOPED = "127.0.1.1"  # as Debian has it
+_NO_HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
+
+
+def loop_address(host: Host, name: str) -> str:
+    """The address of the device's own name in a container: the device's, where that is on the loopback."""
+    for line in _hosts(host).splitlines():
+        words = line.partition("#")[0].split()
+        if name in words[1:] and words[0].startswith("127."):
+            return words[0]
+    return _LOOPED
+
+
+def hosts_text(host: Host, name: str) -> str:
+    """The device's /etc/hosts, with a line for its own name before all, which must be on the loopback."""
+    return f"{loop_address(host, name)} {name}\n{_hosts(host)}"
+
+
+def _hosts(host: Host) -> str:
+    try:
+        return host.read("/etc/hosts")
+    except OSError:
+        return _NO_HOSTS
+
+
+def shm_bytes(host: Host) -> int:
+    """The size of the device's /dev/shm; 1 GiB where it has none."""
+    words = host.run(["df", "--block-size=1", "--output=size", "/dev/shm"]).out.split()
+    return int(words[-1]) if words and words[-1].isdigit() and int(words[-1]) else 1 << 30
 
 
 def _ordered(readable: Iterable[str], site: Site) -> list[Bind]:

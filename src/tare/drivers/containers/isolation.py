@@ -65,9 +65,12 @@ def linux(layers: Collection[str]) -> dict[str, Json]:
     return made
 
 
-def process(layers: Collection[str], held: Collection[str]) -> dict[str, Json]:
-    """What layers decide about each process inside; `held` are the capabilities that the runner itself has."""
-    kept = [] if "capabilities" in layers else sorted(held)
+def process(layers: Collection[str], held: Collection[str], needed: Collection[str] = ()) -> dict[str, Json]:
+    """What layers decide about each process inside; `held` are the capabilities that the runner itself has.
+
+    `needed` are those that remain when they are dropped.
+    """
+    kept = sorted(needed) if "capabilities" in layers else sorted(held)
     return {
         "capabilities": dict.fromkeys(_CAPABILITY_SETS, kept),
         "noNewPrivileges": "no_new_privileges" in layers,

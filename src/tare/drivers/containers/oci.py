@@ -7,12 +7,13 @@ import json
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, InnerHost, Job, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
 from tare.base.processes import Identity, identity, is_root
 from tare.base.rulings import Ruling, obstacle
+from tare.drivers import layers
 from tare.drivers.cgroups import limits, orphans, tree
 from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
 from tare.drivers.cgroups.limits import PERIOD_US, Limits
@@ -21,6 +22,7 @@ from tare.drivers.containers import hostroot, isolation
 from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.isolation import USUAL
 from tare.drivers.containers.place import Container, ContainerPlace
+from tare.drivers.containers.unpacked import is_path, unpacked
 from tare.drivers.nvidia.devices import GpuFile, oci_devices, oci_rules
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -47,16 +49,19 @@ class Bundle:
     writable: bool = False
     gpus: Sequence[GpuFile] = ()
     held: Collection[str] = ()  # the runner's own capabilities, for a container that keeps them
+    needed: Collection[str] = ()  # those that it keeps in any case
+    hostname: str = "tare"
+    own_tmp: bool = True  # else /tmp is the root's
 
 
 def bundle_config(bundle: Bundle) -> dict[str, Json]:
     """config.json of a long-lived container with its root, and with the layers that were asked for."""
     return {
         "ociVersion": "1.0.2",
-        **({"hostname": "tare"} if "uts" in bundle.layers else {}),
+        **({"hostname": bundle.hostname} if "uts" in bundle.layers else {}),
         "process": process(bundle, SLEEPER, {"PATH": PATH}, "/"),
         "root": {"path": bundle.rootfs, "readonly": not bundle.writable},
-        "mounts": [*_own_mounts(bundle.shm_bytes), *(_bind(bind) for bind in bundle.binds)],
+        "mounts": [*_own_mounts(bundle), *(_bind(bind) for bind in bundle.binds)],
         "linux": {
             "cgroupsPath": f"/{PARENT}/{bundle.name}",
             "resources": _resources(bundle),
@@ -75,22 +80,22 @@ def process(bundle: Bundle, argv: Sequence[str], env: Mapping[str, str], cwd: st
         "args": list(argv),
         "env": [f"{name}={value}" for name, value in env.items()],
         "cwd": cwd,
-        **isolation.process(bundle.layers, bundle.held),
+        **isolation.process(bundle.layers, bundle.held, bundle.needed),
     }
 
 
-def _own_mounts(shm_bytes: int) -> list[dict[str, Json]]:
+def _own_mounts(bundle: Bundle) -> list[dict[str, Json]]:
     """What every container has of its own. No cgroup mount: on a hybrid machine runc refuses it."""
     return [
         _mount("/proc", "proc", _QUIET),
         _mount("/dev", "tmpfs", ["nosuid", "strictatime", "mode=755", "size=65536k"]),
         _mount("/dev/pts", "devpts", ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"]),
         _mount("/dev/mqueue", "mqueue", _QUIET),
-        _mount("/dev/shm", "tmpfs", [*_QUIET, "mode=1777", f"size={shm_bytes}"]),
+        _mount("/dev/shm", "tmpfs", [*_QUIET, "mode=1777", f"size={bundle.shm_bytes}"]),
         _mount("/sys", "sysfs", [*_QUIET, "ro"]),
         _mount("/run", "tmpfs", [*_QUIET, "mode=755", "size=65536k"]),
         # As on the device, a program may be run from /tmp: compilers of kernels put theirs there.
-        _mount("/tmp", "tmpfs", ["nosuid", "nodev", "mode=1777"]),
+        *([_mount("/tmp", "tmpfs", ["nosuid", "nodev", "mode=1777"])] if bundle.own_tmp else []),
     ]
 
 
@@ -156,6 +161,19 @@ class Runtime:
         return replace(self, path=host.run(["sh", "-c", 'command -v -- "$1"', "found", self.program]).out.strip())
 
 
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The file system of a container that was mounted for it, and what is bound on top."""
+
+    path: str
+    binds: Sequence[Bind]
+    hostname: str
+    own_tmp: bool
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    image: ImageConfig | None = None
+    user: Identity | None = None  # the image's own; else the runner
+
+
 class OciContainer(Container):
     """What every runtime shares: the overlay of the host's root, the bundle, and how commands come in."""
 
@@ -168,7 +186,7 @@ class OciContainer(Container):
         return self.runtime()
 
     @abstractmethod
-    def bundle(self, host: Host, site: Site, rootfs: str, user: Identity) -> Bundle: ...
+    def bundle(self, host: Host, site: Site, root: Root, user: Identity) -> Bundle: ...
 
     def obstacles(self, host: Host) -> list[Ruling]:
         stopped, program = limits.limit_obstacles(host, self), self.runtime().program
@@ -182,10 +200,8 @@ class OciContainer(Container):
                     f"{program} needs root here, to mount the container's root and to make its control group.",
                 )
             )
-        if self.image is not None and host.run(["test", "-d", self.image]).code != 0:
-            stopped.append(
-                obstacle("needs.image", f"no folder {self.image}: here `image` is an unpacked root file system.")
-            )
+        if self.image is not None and is_path(self.image) and host.run(["test", "-e", self.image]).code != 0:
+            stopped.append(obstacle("needs.image", f"no image {self.image}: there is no such file or folder."))
         return stopped
 
     def here(self, host: Host) -> dict[str, Json]:
@@ -197,10 +213,10 @@ class OciContainer(Container):
             stack.callback(tree.remove, host, tree.own_folders(host, site.name))
             phases = Phases(host.clock)
             with phases.timed("open.root"):
-                rootfs = hostroot.overlay(host, site, stack, lower=self.image or "/")
-            bundle = rootfs.removesuffix("/root")
-            user = identity(host)
-            made = self.bundle(host, site, rootfs, user)
+                root = self._root(host, site, stack)
+            bundle = root.path.removesuffix("/root")
+            user = root.user or identity(host)
+            made = self.bundle(host, site, root, user)
             config = bundle_config(made)
             _make_file(host, f"{bundle}/config.json", json.dumps(config))
             with phases.timed("open.start"):
@@ -208,16 +224,36 @@ class OciContainer(Container):
             folders = tree.folders_of_pid(host, pid)
             limits.check_held(host, made.limits, folders)
             place = self.place(host, site.name, Group(host, folders, pid), bundle, made)
+            place.facts |= root.facts
+            place.image = root.image
             if self.image is not None:
-                place.find_python(self.python)
+                place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
 
     def place(self, host: Host, name: str, group: Group, bundle: str, made: Bundle) -> RuntimePlace:
         """What is opened: the container that runs."""
         return RuntimePlace(host, name, group, bundle, made, self.own_runtime().found(host))
 
-    def binds(self, host: Host, site: Site) -> list[hostroot.Bind]:
-        return hostroot.binds(host, site) if self.image is None else hostroot.image_binds(site)
+    def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
+        """The file system inside, mounted. The host's name resolves in it, and others where there is a network."""
+        name = hostroot.host_name(host)
+        files = {"/etc/hosts": hostroot.hosts_text(host, name)}
+        if self.network == "host" and (resolvers := _text(host, "/etc/resolv.conf")):
+            files["/etc/resolv.conf"] = f"{resolvers}\n"  # which may be a link into /run
+        if self.sees_all(host, site):
+            view = layers.compose(host, site, stack, files=files)
+            return Root(view.root, hostroot.view_binds(host, site), name, own_tmp=False, facts=view.facts())
+        if self.image is None:
+            path = layers.overlay(host, site, stack, files=files)
+            return Root(path, hostroot.binds(host, site), name, own_tmp=True)
+        image = unpacked(self.image)
+        path = layers.overlay(host, site, stack, lower=str(image.root), files=files)
+        own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(image.config)
+        facts = {"root": "image", "image_id": image.id} if image.id else {}
+        user = replace(identity(host), uid=image.user()[0], gid=image.user()[1]) if image.config.user else None
+        if user is not None:
+            hostroot.open_to_all(host, site)
+        return Root(path, hostroot.image_binds(host, site, stack), name, own_tmp, facts, image.config, user)
 
     @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:
@@ -228,7 +264,7 @@ class OciContainer(Container):
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
         delete(host, cls.runtime(), name)
-        hostroot.remove_overlay(host, name)
+        layers.remove(host, name)
         tree.remove(host, tree.own_folders(host, name))
 
 

@@ -15,21 +15,26 @@ from tare.base.host import (
     OUTPUT_LIMIT_BYTES,
     Completed,
     Host,
+    ImageConfig,
     Job,
     LocalHost,
     Process,
     Scope,
+    Site,
     clock_inside,
     facts_of,
     shares_workdir,
 )
-from tare.base.processes import Owner, boot_id
+from tare.base.processes import Owner, boot_id, identity
 from tare.base.units import SizeBytes
+from tare.drivers import layers
 from tare.drivers.cgroups.job import Group
 from tare.drivers.cgroups.limits import Limits
+from tare.drivers.containers import hostroot
 from tare.drivers.places import Phases
 from tare.parts.protocols import Leftover
 
+OF_FILES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 LABEL = "tare.run"  # the name of the site that a container was made for
 # As on the device, a program may be run from /tmp: compilers of kernels put theirs there.
 TMPFS = {"/tmp": "rw,nosuid,nodev,exec,mode=1777", "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k"}
@@ -45,22 +50,27 @@ class Container(Limits):
     extra_s: ClassVar[float] = 1.0
 
     rootfs: Literal["host"] | None = "host"
-    """host: the host's own root file system, read-only under an overlay, so that both sides run the same software."""
+    """host: the host's own root file system under an overlay, so that both sides run the same software."""
 
     image: str | None = None
-    """An image instead of the host's root."""
+    """An image instead of the host's root: a name that the engine has, a tarball of `docker save` or `podman save`, an
+    OCI layout, or (runc, gvisor) a folder with a root file system."""
 
     python: str = "python3"
     """The interpreter inside an image; with `rootfs: host` it is the host's own."""
 
-    shm: SizeBytes = 1 << 30
-    """Size of /dev/shm inside, where data loader workers pass their batches; 1 GiB by default."""
+    shm: SizeBytes | None = None
+    """Size of /dev/shm inside, where data loader workers pass their batches; the host's own by default."""
+
+    network: Literal["none", "host"] = "none"
+    """none: the loopback and nothing else, with the host's name resolved to it; host: the host's own network."""
 
     gpu: bool | None = None
     """Hand the NVIDIA GPUs on: by default all that there are, to an image the driver too, by NVIDIA's runtime."""
 
-    writable: bool = False
-    """Let the workload write to its root: to the overlay's upper layer, which goes with the container."""
+    writable: bool | None = None
+    """By default a command of yours sees all files of the host and writes anywhere, to layers that go with the trial;
+    a built-in workload sees a read-only root. true: that may write to it too; false: the root is sealed for both."""
 
     @model_validator(mode="before")
     @classmethod
@@ -74,6 +84,21 @@ class Container(Limits):
         if (self.rootfs is None) != self._names_image(self.__dict__):
             raise ValueError("a container has one root: either `rootfs: host`, or an image (then leave `rootfs` away)")
         return self
+
+    def may_write(self, site: Site) -> bool:
+        """Whether the workload may write to its root."""
+        return site.layered if self.writable is None else self.writable
+
+    def sees_all(self, host: Host, site: Site) -> bool:
+        """Whether the root is a view of all files of the host; else an overlay of its root, or an image."""
+        return self.rootfs is not None and self.may_write(site) and layers.possible(host, site)
+
+    def capabilities(self, host: Host, site: Site) -> list[str]:
+        """Those that a command keeps: root writes to other users' folders on bare metal, and so it must inside."""
+        return list(OF_FILES) if self.may_write(site) and site.layered and identity(host).uid == 0 else []
+
+    def shm_bytes(self, host: Host) -> int:
+        return hostroot.shm_bytes(host) if self.shm is None else self.shm
 
     @classmethod
     def _names_image(cls, fields: Mapping[str, Any]) -> bool:
@@ -102,6 +127,7 @@ class ContainerPlace(ABC):
         self.guest_clock = clock_inside(host)
         self.shares_workdir = shares_workdir(host)
         self.phases = Phases(host.clock)
+        self.image: ImageConfig | None = None
         self._host = host
         self._group = group
         self._made = ExitStack()
@@ -112,15 +138,9 @@ class ContainerPlace(ABC):
         self.phases.update(phases)
         return self
 
-    def find_python(self, python: str) -> None:
+    def find_python(self, python: str, *, needed: bool) -> None:
         """Take the interpreter of an image: where it lies there, since a job comes with a PATH of the host's."""
-        done = self.run(["sh", "-c", 'command -v -- "$1"', "find", python])
-        if done.code != 0 or not done.out.startswith("/"):
-            raise TrialError(
-                f"the image has no interpreter {python!r} that a shell finds: {done.err.strip() or 'nothing found'}\n"
-                "tare times a job from inside, with Python 3.6 or newer; name the image's with `python: /path/to/it`."
-            )
-        self.python = done.out.strip()
+        self.python = python_in(self, python, needed=needed)
 
     @abstractmethod
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed: ...
@@ -144,6 +164,19 @@ class ContainerPlace(ABC):
     def close(self) -> None:
         with self.phases.timed("close.remove"):
             self._made.close()
+
+
+def python_in(place: Host, python: str, *, needed: bool) -> str:
+    """Where the interpreter of an image lies; empty where there is none, and a command can be timed from outside."""
+    done = place.run(["sh", "-c", 'command -v -- "$1"', "find", python])
+    if done.code == 0 and done.out.startswith("/"):
+        return done.out.strip()
+    if needed:
+        raise TrialError(
+            f"the image has no interpreter {python!r} that a shell finds: {done.err.strip() or 'nothing found'}\n"
+            "tare times a job from inside, with Python 3.6 or newer; name the image's with `python: /path/to/it`."
+        )
+    return ""
 
 
 def _check(path: PurePath | str, done: Completed) -> None:

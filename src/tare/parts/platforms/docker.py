@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from pydantic import model_validator
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, InnerHost, Job, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
 from tare.base.mounts import Mount, holding, mounts
-from tare.base.processes import identity, open_files
+from tare.base.processes import identity, ulimits
 from tare.base.rulings import Ruling, obstacle
+from tare.drivers import layers
 from tare.drivers.cgroups import limits, orphans, tree
 from tare.drivers.cgroups.job import Group
 from tare.drivers.containers import docker, engine, engine_lease, hostroot
 from tare.drivers.containers.docker import ExecProcess, Inside, environment
-from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers.hostroot import Bind, Top
 from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
+from tare.drivers.containers.unpacked import is_path, unpacked
 from tare.drivers.nvidia.devices import GpuFile, gpu_obstacles, handed_on
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -33,7 +35,7 @@ _PARENTS = (tree.PARENT, f"{tree.PARENT}.slice")
 
 
 class Docker(Container):
-    """Run in a container of the Docker engine: no network, no capabilities, a read-only root, Docker's seccomp."""
+    """Run in a container of the Docker engine: no network, no capabilities, Docker's seccomp."""
 
     tried: ClassVar[int | None] = 1
 
@@ -55,7 +57,7 @@ class Docker(Container):
             stopped.append(obstacle("needs.file", f"no {self.dockerfile} to build the image from."))
         if not stopped and self.image is not None and engine_lease.answers(host):
             with engine_lease.opened(host) as client:
-                if docker.missing(client, self.image):
+                if not is_path(self.image) and docker.missing(client, self.image):
                     stopped.append(
                         obstacle(
                             "needs.image",
@@ -106,19 +108,27 @@ class Docker(Container):
             limits.check_held(host, self, inside.group.folders)
             place = DockerPlace(host, site.name, inside, root)
             place.facts |= {"gpu_files": len(gpus)} if gpus else {}
+            place.image = root.config
             if self.rootfs is None:
-                place.find_python(self.python)
+                place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
 
     def _root(self, host: Host, client: Any, site: Site, stack: ExitStack) -> Root:
         """What the container sees as its file system."""
         if self.rootfs is None:
             image = self._image_id(client)
-            return Root("image", image, hostroot.image_binds(site), docker.image_environment(client, image))
+            config = docker.config_of(client, image)
+            if config.user and site.layered:
+                hostroot.open_to_all(host, site)
+            own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(config)
+            binds = hostroot.image_binds(host, site, stack)
+            return Root("image", image, binds, config.env, own_tmp=own_tmp, config=config)
         tops = hostroot.tops(host)
+        if self.sees_all(host, site):
+            return self._view(host, client, site, stack, tops)
         below, kind = "", "binds"
         if identity(host).can_mount:
-            below, kind = hostroot.overlay(host, site, stack), "overlay"
+            below, kind = layers.overlay(host, site, stack), "overlay"
         on_top = hostroot.binds(host, site)
         folders = {f"/{top.name}" for top in tops if not top.link} - {bind.target for bind in on_top}
         if kind == "binds":
@@ -126,13 +136,26 @@ class Docker(Container):
             folders -= left_out
             on_top += hostroot.needed_below(host, site, left_out)
         # Binds of an overlay are written to its upper layer; binds of the device itself never are.
-        writable = self.writable and kind == "overlay"
+        writable = self.may_write(site) and kind == "overlay"
         shown = [Bind(f"{below}{folder}", folder, writable) for folder in sorted(folders)]
         return Root(kind, docker.skeleton(client, tops), [*shown, *on_top], {"PATH": PATH})
+
+    def _view(self, host: Host, client: Any, site: Site, stack: ExitStack, tops: Sequence[Top]) -> Root:
+        """All files of the host, writable: the folders of the root's layer, and the other layers."""
+        view = layers.compose(host, site, stack)
+        names = [*(top.name for top in tops if not top.link), "tmp"]
+        shown = [Bind(f"{view.root}/{name}", f"/{name}", writable=True) for name in names]
+        shown += [Bind(layer.at, layer.point, bool(layer.upper)) for layer in view.layers[1:]]
+        there = {bind.target: bind for bind in (*shown, *hostroot.view_binds(host, site))}
+        return Root(
+            "overlay", docker.skeleton(client, tops), list(there.values()), {"PATH": PATH}, view.facts(), own_tmp=False
+        )
 
     def _image_id(self, client: Any) -> str:
         if self.dockerfile is not None:
             return docker.built(client, self.dockerfile)
+        if is_path(str(self.image)):
+            return docker.taken(client, unpacked(str(self.image)))
         return docker.pinned(client, str(self.image))
 
     def _started(
@@ -144,14 +167,14 @@ class Docker(Container):
             "Image": root.image,
             "Cmd": list(SLEEPER),
             "Entrypoint": [],
-            "User": identity(host).user,
-            "Hostname": "tare",
+            "User": (root.config.user if root.config and site.layered else "") or identity(host).user,
+            "Hostname": hostroot.host_name(host),
             "Env": environment({**root.env, **(_ALL_GPUS if runtime else {}), orphans.KEEPER: site.name}),
             "Labels": labels(site.name),
             "WorkingDir": "/",
             "Healthcheck": {"Test": ["NONE"]},
             "HostConfig": {
-                **self._walls(host, root),
+                **self._walls(host, site, root),
                 "CgroupParent": _cgroup_parent(client),
                 **({"Devices": [_device(file.path) for file in gpus]} if gpus else {}),
                 **({"Runtime": runtime} if runtime else {}),
@@ -170,23 +193,26 @@ class Docker(Container):
             )
         return Inside(client.api, made, host, Group(host, tree.folders_of_pid(host, pid), pid))
 
-    def _walls(self, host: Host, root: Root) -> dict[str, Json]:
-        """No network, no capability, a read-only root (faults.md S14, S15)."""
-        files = open_files(host)
+    def _walls(self, host: Host, site: Site, root: Root) -> dict[str, Json]:
+        """No network, no capability, a read-only root unless a command of the user's runs (faults.md S14, S15)."""
+        name = hostroot.host_name(host)
+        own = {path: options for path, options in TMPFS.items() if path != "/tmp" or root.own_tmp}
         return {
-            "NetworkMode": "none",
+            "NetworkMode": self.network,
+            "ExtraHosts": [f"{name}:{hostroot.loop_address(host, name)}"],
             "IpcMode": "private",
             "CapDrop": ["ALL"],
+            "CapAdd": self.capabilities(host, site),
             "SecurityOpt": ["no-new-privileges", *([] if self.seccomp else ["seccomp=unconfined"])],
             "Privileged": False,
-            "ReadonlyRootfs": not self.writable,
+            "ReadonlyRootfs": not self.may_write(site),
             "PidsLimit": tree.PIDS_LIMIT,
-            "ShmSize": self.shm,
+            "ShmSize": self.shm_bytes(host),
             "LogConfig": {"Type": "none"},
             "RestartPolicy": {"Name": "no"},
             "Mounts": [_mount(bind) for bind in (*root.binds, *_covers(host, root))],
-            "Tmpfs": {**TMPFS, **dict.fromkeys(_own_engine(host, root), "ro,nosuid,nodev,noexec,mode=000,size=4k")},
-            **({"Ulimits": [{"Name": "nofile", "Soft": files[0], "Hard": files[1]}]} if files else {}),
+            "Tmpfs": {**own, **dict.fromkeys(_own_engine(host, root), "ro,nosuid,nodev,noexec,mode=000,size=4k")},
+            "Ulimits": [{"Name": name, "Soft": soft, "Hard": hard} for name, (soft, hard) in ulimits(host).items()],
         }
 
     def _resources(self) -> dict[str, Json]:
@@ -225,7 +251,7 @@ class Docker(Container):
     def sweep(cls, host: Host, name: str) -> None:
         with ExitStack() as stack:
             stack.callback(tree.remove_parent, host)
-            stack.callback(hostroot.remove_overlay, host, name)
+            stack.callback(layers.remove, host, name)
             client = stack.enter_context(engine.for_removal(host))
             if client is None:
                 _end_without_engine(host, name)
@@ -241,6 +267,9 @@ class Root:
     image: str
     binds: Sequence[Bind]
     env: Mapping[str, str]
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    own_tmp: bool = True
+    config: ImageConfig | None = None
 
 
 def _mount(bind: Bind) -> dict[str, Json]:
@@ -323,7 +352,7 @@ class DockerPlace(ContainerPlace):
 
     def __init__(self, host: Host, name: str, inside: Inside, root: Root) -> None:
         super().__init__(host, name, inside.group)
-        self.facts |= {"root": root.kind, "image_id": root.image}
+        self.facts |= {"root": root.kind, "image_id": root.image, **root.facts}
         self._inside = inside
         self._root = root
 

@@ -12,7 +12,7 @@ from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import limits
 from tare.drivers.cgroups.job import Group
 from tare.drivers.containers import oci
-from tare.drivers.containers.oci import OciContainer, Runtime, RuntimePlace
+from tare.drivers.containers.oci import OciContainer, Root, Runtime, RuntimePlace
 
 _KILL_WITHIN_S = 5.0
 _RUNTIME_FAILED = 128  # what runsc says of itself; of a command it says the command's own code
@@ -48,18 +48,23 @@ class Gvisor(OciContainer):
 
     def own_runtime(self) -> Runtime:
         plain = self.runtime()
-        return plain if self.intercept is None else replace(plain, flags=(*plain.flags, f"--platform={self.intercept}"))
+        flags = tuple(flag.replace("--network=none", f"--network={self.network}") for flag in plain.flags)
+        chosen = () if self.intercept is None else (f"--platform={self.intercept}",)
+        return replace(plain, flags=(*flags, *chosen))
 
-    def bundle(self, host: Host, site: Site, rootfs: str, user: Identity) -> oci.Bundle:
+    def bundle(self, host: Host, site: Site, root: Root, user: Identity) -> oci.Bundle:
         return oci.Bundle(
             name=site.name,
-            rootfs=rootfs,
+            rootfs=root.path,
             user=user,
             limits=self,
-            binds=self.binds(host, site),
-            shm_bytes=self.shm,
+            binds=root.binds,
+            shm_bytes=self.shm_bytes(host),
             swap_is_counted=limits.swap_is_counted(host),
-            writable=self.writable,
+            writable=self.may_write(site),
+            needed=[f"CAP_{name}" for name in self.capabilities(host, site)],
+            hostname=root.hostname,
+            own_tmp=root.own_tmp,
         )
 
     def place(self, host: Host, name: str, group: Group, bundle: str, made: oci.Bundle) -> RuntimePlace:

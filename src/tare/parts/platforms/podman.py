@@ -6,18 +6,21 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, InnerHost, Job, Process, Site
-from tare.base.processes import identity, is_root, open_files
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
+from tare.base.processes import identity, is_root, ulimits
 from tare.base.rulings import Ruling, obstacle
+from tare.drivers import layers
 from tare.drivers.cgroups import limits, orphans, tree
 from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
 from tare.drivers.containers import hostroot
 from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
+from tare.drivers.containers.unpacked import Unpacked, as_changes, image_config, is_path, packed, unpacked
 from tare.drivers.nvidia.devices import gpu_obstacles, handed_on
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -36,7 +39,7 @@ _CLIENTS_OWN = re.compile(
 
 
 class Podman(Container):
-    """Run in a container of Podman, as root: no network, no capabilities, a read-only root, Podman's seccomp."""
+    """Run in a container of Podman, as root: no network, no capabilities, Podman's seccomp."""
 
     tried: ClassVar[int | None] = 2
 
@@ -49,7 +52,11 @@ class Podman(Container):
                     "podman is not installed here: `apt-get install podman` (or your system's way) brings it.",
                 )
             )
-        elif self.image is not None and host.run([*_PODMAN, "image", "exists", self.image]).code != 0:
+        elif (
+            self.image is not None
+            and not is_path(self.image)
+            and host.run([*_PODMAN, "image", "exists", self.image]).code != 0
+        ):
             stopped.append(
                 obstacle("needs.image", f"podman has no image {self.image}: run `podman pull {self.image}`.")
             )
@@ -67,10 +74,12 @@ class Podman(Container):
     def make(self, host: Host, site: Site) -> InnerHost:
         with ExitStack() as stack:
             stack.callback(_remove_groups, host)
-            stack.callback(_remove, host, site.name)
             phases = Phases(host.clock)
+            with phases.timed("open.root"):
+                root = self._root(host, site, stack)
+            stack.callback(_remove, host, site.name)
             with phases.timed("open.create"):
-                host.run([*_podman(host), "create", *self._options(host, site), *self._root(), *SLEEPER]).checked()
+                host.run([*_podman(host), "create", *self._options(host, site, root), *root.words, *SLEEPER]).checked()
             # Its monitor leaves a file where it was started when a container runs out of memory.
             with phases.timed("open.start"):
                 host.run(["env", "-C", str(site.scratch), *_PODMAN, "start", site.name]).checked()
@@ -78,44 +87,63 @@ class Podman(Container):
             folders = tree.folders_of_pid(host, pid)
             limits.check_held(host, self, folders)
             place = PodmanPlace(host, site.name, Group(host, folders, pid), in_image=self.image is not None)
+            place.facts |= root.facts
+            place.image = root.image
             if self.image is not None:
-                place.find_python(self.python)
+                place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
 
-    def _root(self) -> list[str]:
-        return ["--rootfs", "/:O"] if self.image is None else [self.image]
+    def _root(self, host: Host, site: Site, stack: ExitStack) -> _Root:
+        if self.image is not None:
+            name = _taken(host, unpacked(self.image)) if is_path(self.image) else self.image
+            (seen,) = json.loads(host.run([*_PODMAN, "image", "inspect", name]).checked().out)
+            config = image_config(seen["Config"])
+            if config.user and site.layered:
+                hostroot.open_to_all(host, site)
+            own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(config)
+            return _Root([name], hostroot.image_binds(host, site, stack), own_tmp, image=config)
+        if self.sees_all(host, site):
+            view = layers.compose(host, site, stack)
+            return _Root(["--rootfs", view.root], hostroot.view_binds(host, site), own_tmp=False, facts=view.facts())
+        return _Root(["--rootfs", "/:O"], hostroot.binds(host, site), own_tmp=True)
 
-    def _options(self, host: Host, site: Site) -> list[str]:
+    def _options(self, host: Host, site: Site, root: _Root) -> list[str]:
         """The same walls as docker's (faults.md S14)."""
-        binds = hostroot.binds(host, site) if self.image is None else hostroot.image_binds(site)
+        name = hostroot.host_name(host)
         return [
             f"--name={site.name}",
             *(f"--label={name}={value}" for name, value in labels(site.name).items()),
-            "--hostname=tare",
-            "--network=none",
+            f"--hostname={name}",
+            f"--network={self.network}",
+            f"--add-host={name}:{hostroot.loop_address(host, name)}",
             "--cap-drop=ALL",
+            *(f"--cap-add={name}" for name in self.capabilities(host, site)),
             "--security-opt=no-new-privileges",
-            *([] if self.writable else ["--read-only"]),
+            *([] if self.may_write(site) else ["--read-only"]),
             "--read-only-tmpfs=false",
             # Podman would fill them with what the root has there: the host's sockets.
-            *(f"--tmpfs={path}:{options},notmpcopyup" for path, options in TMPFS.items()),
+            *(
+                f"--tmpfs={path}:{options},notmpcopyup"
+                for path, options in TMPFS.items()
+                if path != "/tmp" or root.own_tmp
+            ),
             f"--pids-limit={tree.PIDS_LIMIT}",
-            f"--shm-size={self.shm}b",
-            f"--user={identity(host).user}",
+            f"--shm-size={self.shm_bytes(host)}b",
+            f"--user={(root.image.user if root.image and site.layered else '') or identity(host).user}",
             "--workdir=/",
             "--entrypoint=",
             "--log-driver=none",
             f"--cgroup-parent=/{tree.PARENT}",
             *self._limits(host),
             *(f"--device={file.path}" for file in handed_on(host, self.gpu)),
-            *(_mount(bind) for bind in binds),
+            *(_mount(bind) for bind in root.binds),
         ]
 
     def _limits(self, host: Host) -> list[str]:
-        # Podman's own ulimits are refused where root lacks CAP_SYS_RESOURCE: ask for no more than we have.
-        flags = [f"--ulimit=nproc={_PROCESSES}:{_PROCESSES}"]
-        if (files := open_files(host)) is not None:
-            flags.append(f"--ulimit=nofile={files[0]}:{files[1]}")
+        # What is above podman's own is refused where root lacks CAP_SYS_RESOURCE, and it lowers its own processes'.
+        ours = ulimits(host)
+        ours["nproc"] = (_PROCESSES, _PROCESSES)
+        flags = [f"--ulimit={name}={soft}:{hard}" for name, (soft, hard) in ours.items()]
         if self.quota is not None:
             flags += [f"--cpu-quota={self.quota_us()}", f"--cpu-period={limits.PERIOD_US}"]
         if self.cpuset is not None:
@@ -136,7 +164,29 @@ class Podman(Container):
     def sweep(cls, host: Host, name: str) -> None:
         with ExitStack() as stack:
             stack.callback(_remove_groups, host)
+            stack.callback(layers.remove, host, name)
             _remove(host, name)
+
+
+@dataclass(frozen=True)
+class _Root:
+    """The words that name the root, and what is bound on top."""
+
+    words: Sequence[str]
+    binds: Sequence[Bind]
+    own_tmp: bool
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    image: ImageConfig | None = None
+
+
+def _taken(host: Host, image: Unpacked) -> str:
+    """The name of an image that came from a file or folder; imported once."""
+    name = f"localhost/tare/taken:{image.id[:16] or 'folder'}"
+    if not image.id or host.run([*_PODMAN, "image", "exists", name]).code != 0:
+        changes = [f"--change={change}" for change in as_changes(image.config)]
+        with packed(image) as archive:
+            host.run([*_PODMAN, "import", "--quiet", *changes, str(archive), name], limit_s=600).checked()
+    return name
 
 
 def _podman(host: Host) -> list[str]:
@@ -208,4 +258,4 @@ class PodmanPlace(ContainerPlace):
         away = [part for name in _ADDED if name not in env for part in ("-u", name)]
         reported = {name: value for name, value in env.items() if _CLIENTS_OWN.fullmatch(name)}
         reported[orphans.VARIABLE] = self.name
-        return ["/usr/bin/env", *away, *(f"{name}={value}" for name, value in reported.items())]
+        return ["env" if self._in_image else "/usr/bin/env", *away, *(f"{name}={value}" for name, value in reported.items())]

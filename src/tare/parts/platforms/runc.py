@@ -14,7 +14,7 @@ from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import limits
 from tare.drivers.containers import isolation, oci
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
-from tare.drivers.containers.oci import OciContainer, Runtime
+from tare.drivers.containers.oci import OciContainer, Root, Runtime
 from tare.drivers.nvidia.devices import gpu_obstacles, handed_on
 from tare.parts.protocols import Json
 
@@ -53,20 +53,23 @@ class Runc(OciContainer):
     def runtime(cls) -> Runtime:
         return Runtime("runc", "runc")
 
-    def bundle(self, host: Host, site: Site, rootfs: str, user: Identity) -> oci.Bundle:
+    def bundle(self, host: Host, site: Site, root: Root, user: Identity) -> oci.Bundle:
         return oci.Bundle(
             name=site.name,
-            rootfs=rootfs,
+            rootfs=root.path,
             user=user,
             limits=self.in_force(),
-            binds=self.binds(host, site),
-            shm_bytes=self.shm,
+            binds=root.binds,
+            shm_bytes=self.shm_bytes(host),
             swap_is_counted=limits.swap_is_counted(host),
-            layers=self.isolation,
-            writable=self.writable,
+            layers=tuple(layer for layer in self.isolation if layer != "network" or self.network == "none"),
+            writable=self.may_write(site),
             seccomp=self._filter(host),
             gpus=handed_on(host, self.gpu),
             held=held_capabilities(host),
+            needed=[f"CAP_{name}" for name in self.capabilities(host, site)],
+            hostname=root.hostname,
+            own_tmp=root.own_tmp,
         )
 
     def in_force(self) -> Self:

@@ -13,11 +13,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
-from tare.base.host import Host, Job
+from tare.base.errors import TrialError
+from tare.base.host import Host, Job, image_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
 from tare.base.text import script_and_options
-from tare.drivers.places import Malloc, launched, users_env
+from tare.drivers.places import Malloc, environment_facts, image_env, launched, users_env
 from tare.parts.protocols import Json, Workload
 
 Attach: TypeAlias = Literal["torch", "none"]
@@ -116,13 +117,14 @@ class Command(Workload):
     short: ClassVar[str | None] = "argv"
     rehearsed: ClassVar[bool] = True
     example: ClassVar[Mapping[str, Json]] = {"argv": ("true",)}
+    layered: ClassVar[bool] = True
 
     argv: Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)]
     """The command and its arguments. No shell runs it."""
     cwd: Path | None = None
     """The folder to run it in; the one that tare was started in by default."""
     env: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
-    """Variables for it, beside those of yours that any command gets (PATH, HOME, PYTHONPATH, OMP_*, CUDA_*, ...).
+    """Variables for it, beside yours, all of which it gets but a few (docs/reference/platforms.md lists them).
 
     The value of one whose name speaks of a secret (HF_TOKEN, AWS_SECRET_ACCESS_KEY) is recorded as its hash."""
     attach: Annotated[Attach, BeforeValidator(_attach)] = "torch"
@@ -131,7 +133,15 @@ class Command(Workload):
     malloc: Malloc = "default"
     """`fixed`: the allocator keeps freed memory, which else flips between identical runs; `default`: it chooses."""
     reads: tuple[Path, ...] = ()
-    """Files and folders that it reads, beside those that its command line names."""
+    """Files and folders that it reads, beside those that its command line names; an image and a sealed root have no
+    other files of the device's, every other platform has all."""
+    writes: tuple[Path, ...] = ()
+    """Folders that it writes to for real. Whatever it writes elsewhere goes with the trial."""
+    in_image: bool = False
+    """Its files are the image's: it runs as with `docker run`, with the image's entry point, folder and variables, and
+    sees of the device's files only `reads`. Every platform needs an `image` then."""
+    keep_outputs: bool = False
+    """Keep what a trial wrote, in the store's folder `outputs`."""
 
     steps: PositiveInt | None = None
     """End each trial after so many steps of a PyTorch script: for one that would run for hours."""
@@ -210,7 +220,7 @@ class Command(Workload):
             raise ValueError("no word of a command line can hold a zero byte")
         return argv
 
-    @field_validator("cwd", "reads")
+    @field_validator("cwd", "reads", "writes")
     @classmethod
     def _is_absolute(cls, value: Path | tuple[Path, ...] | None) -> Path | tuple[Path, ...] | None:
         for path in value if isinstance(value, tuple) else (value,):
@@ -219,6 +229,8 @@ class Command(Workload):
         return value
 
     def obstacles(self, host: Host) -> list[Ruling]:
+        if self.in_image:
+            return []
         requested = [self._argv()[0], self._path(), str(self._folder()), self._scripts()]
         answer = host.run([host.python, "-I", "-c", _LOOK, json.dumps(requested)])
         try:
@@ -259,14 +271,36 @@ class Command(Workload):
         after `=`); what `reads` says. The system's own folders are left out, unless `reads` says so, and so are the
         shared ones such as /tmp, which every platform has of its own: of these only the files that are named.
         """
+        if self.in_image:
+            return self.reads
         folder = self._folder()
         named = [folder, *(found for word in self._argv()[1:] for found in _folders_named(word, folder))]
         wanted = [path for path in named if not _is_system(path) and path not in _SHARED] + list(self.reads)
         return tuple(dict.fromkeys(path for path in wanted if not _is_in_another(path, wanted)))
 
+    def facts(self) -> dict[str, Json]:
+        return {"environment": environment_facts(self.malloc)}
+
+    def outputs(self) -> tuple[Path, ...]:
+        return self.writes
+
+    def keeps_outputs(self) -> bool:
+        return self.keep_outputs
+
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
-        env = {**users_env(workdir, self.malloc, attach=self.attach == "torch"), **self._env(), **self._ends()}
-        return Job(launched(place.python, workdir, self._argv()), env, str(self._folder()))
+        image, attach = image_of(place), self.attach == "torch"
+        if not self.in_image:
+            env = users_env(workdir, self.malloc, attach=attach)
+            return self._timed(place, workdir, self._argv(), env, str(self._folder()))
+        if image is None:
+            raise TrialError("the command's files are an image's (`in_image: true`), and this platform has no `image`.")
+        env = image_env(workdir, self.malloc, image, attach=attach)
+        return self._timed(place, workdir, (*image.entry, *self._argv()), env, image.folder)
+
+    def _timed(self, place: Host, workdir: Path, argv: tuple[str, ...], env: dict[str, str], folder: str) -> Job:
+        """The job under our launcher; in an image without Python as it is, and timed from outside."""
+        own = {**env, **self._env(), **self._ends()}
+        return Job(launched(place.python, workdir, argv) if place.python else argv, own, folder)
 
     def _ends(self) -> dict[str, str]:
         """What tells the script's hook to end it (`tare_inside.attach`); nothing where it runs to its own end."""

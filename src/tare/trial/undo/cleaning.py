@@ -10,9 +10,8 @@ from typing import Any
 from tare.base.host import Host
 from tare.base.mounts import mounts
 from tare.base.processes import Owner
-from tare.drivers import leftovers, name_leases
+from tare.drivers import layers, leftovers, name_leases
 from tare.drivers.cgroups import orphans, tree
-from tare.drivers.containers import hostroot
 from tare.drivers.containers.oci import STATE
 from tare.drivers.tracing import tracefs
 from tare.parts.find import find
@@ -82,7 +81,7 @@ def _remove(host: Host, remains: Remains, scratch: Path) -> None:
         platform.sweep(host, remains.site)
     orphans.kill_all(host, remains.site)
     tree.remove(host, tree.own_folders(host, remains.site))
-    hostroot.remove_overlay(host, remains.site)
+    layers.remove(host, remains.site)
     tracefs.sweep(host, remains.site)  # before what it is mounted on goes
     own = _own_folders(remains, scratch)
     _free(host, own, [mount.point for mount in mounts(host) if leftovers.site_of_mount(mount, scratch) == remains.site])

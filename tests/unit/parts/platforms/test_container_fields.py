@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
+from tare.base.host import Site
 from tare.parts.platforms.docker import Docker
 from tare.parts.platforms.podman import Podman
 from tare.parts.platforms.runc import Runc
+from tare.testing import FakeHost
 
 EVERY = pytest.mark.parametrize("platform", [Docker, Podman, Runc])
 
@@ -42,5 +46,16 @@ def test_a_dockerfile_is_an_image_too_but_not_a_second_one():
         Docker(dockerfile="some/Dockerfile", image="pt:1")
 
 
-def test_shared_memory_has_room_for_data_loaders():
-    assert Docker().shm == 1 << 30
+def test_shared_memory_is_as_large_as_the_hosts_unless_the_study_has_a_size():
+    host = FakeHost(answers={"df": "1B-blocks\n4096\n"})
+    assert Docker().shm_bytes(host) == 4096
+    assert Docker(shm="2GiB").shm_bytes(host) == 2 << 30
+    assert Docker().shm_bytes(FakeHost()) == 1 << 30
+
+
+def test_a_command_may_write_and_a_built_in_workload_may_not_unless_the_study_has_it_otherwise():
+    command, built_in = Site("tare-1", Path("/s"), layered=True), Site("tare-1", Path("/s"))
+    may = {
+        value: [Docker(writable=value).may_write(site) for site in (command, built_in)] for value in (None, True, False)
+    }
+    assert may == {None: [True, False], True: [True, True], False: [False, False]}

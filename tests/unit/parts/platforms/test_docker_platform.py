@@ -369,6 +369,8 @@ def test_the_container_is_asked_for_with_the_walls_of_the_house(linux, docker):
     assert asked["Cmd"] == ["sleep", "2147483647"]
     assert walls == {
         "NetworkMode": "none",
+        "ExtraHosts": ["aarch64:127.0.1.1"],
+        "CapAdd": [],
         "IpcMode": "private",
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
@@ -383,6 +385,9 @@ def test_the_container_is_asked_for_with_the_walls_of_the_house(linux, docker):
             "/tmp": "rw,nosuid,nodev,exec,mode=1777",
             "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
         },
-        "Ulimits": [{"Name": "nofile", "Soft": 1024, "Hard": 4096}],
+        "Ulimits": [
+            {"Name": "nofile", "Soft": 1024, "Hard": 4096},
+            {"Name": "nproc", "Soft": 9000, "Hard": 9000},
+        ],
     }
     assert "docker.sock" not in json.dumps(asked["HostConfig"]["Mounts"])

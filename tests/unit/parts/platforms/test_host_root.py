@@ -12,6 +12,7 @@ from small_linux import SmallLinux
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Completed, Site
 from tare.base.mounts import holding, mounts
+from tare.drivers import layers
 from tare.drivers.containers import hostroot
 from tare.drivers.containers.hostroot import Bind, Top
 from tare.testing import FakeHost
@@ -57,7 +58,7 @@ def test_an_overlay_is_mounted_in_the_scratch_folder_and_taken_away():
     host = SmallLinux()
     before = host.left_over()
     with ExitStack() as stack:
-        point = hostroot.overlay(host, SITE, stack)
+        point = layers.overlay(host, SITE, stack)
         assert point == "/scratch/tare-1/root"
         (line,) = [line for line in host.table if "overlay" in line]
         assert "tare:tare-1" in line
@@ -71,7 +72,7 @@ def test_an_overlay_that_cannot_be_mounted_says_what_it_needs_and_leaves_nothing
     before = host.left_over()
 
     with pytest.raises(TrialError, match=r"wrong fs type[\s\S]*scratch folder on a file system"), ExitStack() as stack:
-        hostroot.overlay(host, SITE, stack)
+        layers.overlay(host, SITE, stack)
 
     assert host.left_over() == before
 
@@ -81,7 +82,7 @@ def test_a_scratch_folder_whose_name_the_kernel_cannot_take_is_refused_before_an
     host = SmallLinux()
 
     with pytest.raises(ObstacleError, match="':'"), ExitStack() as stack:
-        hostroot.overlay(host, site, stack)
+        layers.overlay(host, site, stack)
 
     assert host.asked == []
 
@@ -93,7 +94,7 @@ def test_only_an_overlay_of_our_name_is_unmounted():
     host._show_table()
     before = host.left_over()
 
-    hostroot.remove_overlay(host, "tare-1")
+    layers.remove(host, "tare-1")
 
     assert host.left_over() == before
 
@@ -103,7 +104,7 @@ def test_a_busy_overlay_is_detached_after_the_deadline():
     really = host._umount
     host._umount = lambda words: really(words) if words[0] == "-l" else (32, "", "target is busy")
     with ExitStack() as stack:
-        hostroot.overlay(host, SITE, stack)
+        layers.overlay(host, SITE, stack)
     assert host.asked[-2] == ("umount", "-l", "--", "/scratch/tare-1/root")
     assert host.left_over()["folders"] == []
 
@@ -114,7 +115,7 @@ def test_a_folder_in_which_something_is_still_mounted_is_never_removed():
     host.table.append("99 29 0:99 / /scratch/tare-1/root rw - ext4 /dev/vdb rw")
     host._show_table()
 
-    hostroot.remove_overlay(host, "tare-1", "/scratch/tare-1")
+    layers.remove(host, "tare-1", "/scratch/tare-1")
 
     assert not [asked for asked in host.asked if asked[0] == "rm"]
 
@@ -170,7 +171,7 @@ def test_our_own_interpreter_need_not_be_asked():
 def test_a_folder_that_is_read_and_written_is_bound_once_and_writable():
     site = Site("t", Path("/s"), reads=(Path("/a/b"), Path("/a")), writes=(Path("/a/b"),))
 
-    assert hostroot.image_binds(site) == [Bind("/a", "/a"), Bind("/a/b", "/a/b", writable=True)]
+    assert hostroot.image_binds(linux(), site, ExitStack()) == [Bind("/a", "/a"), Bind("/a/b", "/a/b", writable=True)]
 
 
 def test_a_disk_inside_of_a_folder_of_data_is_shown_too():

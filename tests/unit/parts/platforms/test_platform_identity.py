@@ -6,7 +6,7 @@ import pytest
 
 from small_linux import SmallLinux
 from tare.base.host import Completed
-from tare.base.processes import identity, is_root, open_files
+from tare.base.processes import identity, is_root, ulimits
 from tare.drivers.cgroups import orphans
 from tare.drivers.known_programs import advice, runc_advice
 from tare.testing import FakeHost
@@ -30,14 +30,15 @@ def test_root_without_the_right_to_mount_is_not_root_enough():
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("Max open files            1024                 524288               files", (1024, 524288)),
-        ("Max open files            unlimited            unlimited            files", None),
-        ("Max processes             7                    7                    processes", None),
+        ("Max open files            1024                 524288               files", {"nofile": (1024, 524288)}),
+        ("Max open files            unlimited            unlimited            files", {"nofile": (-1, -1)}),
+        ("Max processes             7                    7                    processes", {"nproc": (7, 7)}),
+        ("Max realtime priority     7                    7                    ", {}),
     ],
 )
-def test_the_limit_on_open_files_is_read_or_absent(line, found):
-    assert open_files(FakeHost(files={"/proc/self/limits": f"Limit  Soft  Hard\n{line}\n"})) == found
-    assert open_files(FakeHost()) is None
+def test_our_own_limits_are_read_or_absent(line, found):
+    assert ulimits(FakeHost(files={"/proc/self/limits": f"Limit  Soft  Hard\n{line}\n"})) == found
+    assert ulimits(FakeHost()) == {}
 
 
 def test_we_ourselves_are_no_stray():

@@ -1,0 +1,231 @@
+"""An image as a folder: its layers laid over each other, and what it sets for whatever runs in it.
+
+Taken are a name that the Docker engine or Podman has, a tarball of `docker save` or `podman save`, an OCI layout (a
+folder or a tarball of one), and a folder that is a root file system already. Nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.base.errors import ObstacleError, TareError
+from tare.base.files import state_dir
+from tare.base.host import ImageConfig, LocalHost
+from tare.drivers.containers import engine
+
+_WITHIN_S = 1800
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A root file system on this device."""
+
+    root: Path
+    config: ImageConfig
+    id: str  # changes when the image does; empty for a folder, which may be another tomorrow
+
+    def user(self) -> tuple[int, int]:
+        """The ids of the user that the image names; root where it names none."""
+        name, _, group = self.config.user.partition(":")
+        uid, gid = _listed(self.root / "etc/passwd", name or "0")
+        if group:
+            gid, _ = _listed(self.root / "etc/group", group)
+        return uid, gid
+
+
+def is_path(reference: str) -> bool:
+    """Whether an image is named by its place on this device; a name in an engine is none."""
+    return reference.startswith(("/", "./", "../", "~")) or (Path(reference).exists() and ":" not in reference)
+
+
+def unpacked(reference: str) -> Unpacked:
+    """The image as a folder; done once for each image, and kept in the state folder."""
+    path = Path(reference).expanduser()
+    if is_path(reference) and path.is_dir() and not (path / "oci-layout").is_file():
+        return Unpacked(path.resolve(), ImageConfig(), "")
+    with _opened(reference) as folder:
+        manifest = _manifest(reference, folder)
+        kept = state_dir() / "images" / manifest.id
+        if not (kept / "config.json").is_file():
+            _unpack(manifest, kept)
+        config = json.loads((kept / "config.json").read_text())
+    return Unpacked(kept / "root", image_config(config), manifest.id)
+
+
+def image_config(config: Mapping[str, Any]) -> ImageConfig:
+    """What Docker and OCI both call the `config` of an image."""
+    entry = config.get("Entrypoint") or ()
+    return ImageConfig(
+        env=dict(each.partition("=")[::2] for each in config.get("Env") or ()),
+        folder=config.get("WorkingDir") or "/",
+        user=config.get("User") or "",
+        entry=tuple(entry.split() if isinstance(entry, str) else entry),
+    )
+
+
+def as_changes(config: ImageConfig) -> list[str]:
+    """The same as lines of a Dockerfile, for an engine that imports the folder."""
+    lines = [f"ENV {name}={json.dumps(value)}" for name, value in config.env.items()]
+    lines += [f"WORKDIR {config.folder}"] if config.folder != "/" else []
+    lines += [f"USER {config.user}"] if config.user else []
+    return lines + ([f"ENTRYPOINT {json.dumps(list(config.entry))}"] if config.entry else [])
+
+
+@contextmanager
+def packed(image: Unpacked) -> Iterator[Path]:
+    """The folder as one archive, for an engine to import."""
+    with tempfile.TemporaryDirectory(prefix="tare-image-", dir=_room()) as folder:
+        archive = Path(folder) / "root.tar"
+        _run("tar", "-c", "--numeric-owner", "-C", str(image.root), "-f", str(archive), ".")
+        yield archive
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    id: str
+    config: Path
+    layers: tuple[Path, ...]  # the lowest first
+
+
+@contextmanager
+def _opened(reference: str) -> Iterator[Path]:
+    """A folder with the image's blobs: an OCI layout, or what `docker save` writes."""
+    path = Path(reference).expanduser()
+    if is_path(reference) and path.is_dir():
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="tare-image-", dir=_room()) as made:
+        folder = Path(made) / "blobs"
+        folder.mkdir()
+        archive = path
+        if not is_path(reference):
+            archive = Path(made) / "saved.tar"
+            _save(reference, archive)
+        elif not path.is_file():
+            raise ObstacleError(f"no image {reference}: there is no such file or folder.")
+        _run("tar", "-x", "-f", str(archive), "-C", str(folder))
+        yield folder
+
+
+def _room() -> Path:
+    folder = state_dir() / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _save(name: str, archive: Path) -> None:
+    """From whichever engine has it."""
+    host = LocalHost()
+    if host.run(["podman", "image", "exists", name]).code == 0:
+        host.run(["podman", "save", "--quiet", "-o", str(archive), name], limit_s=_WITHIN_S).checked()
+        return
+    if engine.find() is None:
+        raise ObstacleError(f"no image {name}: Podman has none, and no Docker engine answers that may have it.")
+    with closing(engine.connect(host)) as client, engine.errors(f"save the image {name}"), archive.open("wb") as file:
+        client.api.timeout = _WITHIN_S
+        for chunk in client.api.get_image(name):
+            file.write(chunk)
+
+
+def _manifest(reference: str, folder: Path) -> _Manifest:
+    try:
+        if (folder / "manifest.json").is_file():
+            (listed, *_) = json.loads((folder / "manifest.json").read_text())
+            config = folder / listed["Config"]
+            return _Manifest(config.stem, config, tuple(folder / layer for layer in listed["Layers"]))
+        if (folder / "oci-layout").is_file():
+            found = _of_this_machine(folder, json.loads((folder / "index.json").read_text()))
+            config = _blob(folder, found["config"])
+            return _Manifest(config.name, config, tuple(_blob(folder, layer) for layer in found["layers"]))
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise ObstacleError(f"{reference}: the image cannot be read: {error!r}.") from None
+    raise ObstacleError(f"{reference}: this is neither an OCI layout nor what `docker save` writes.")
+
+
+def _of_this_machine(folder: Path, index: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The manifest in an index, which may list one for each architecture, or further indexes."""
+    listed = index["manifests"]
+    ours = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    fitting = [each for each in listed if (each.get("platform") or {}).get("architecture", ours) == ours]
+    found: Mapping[str, Any] = json.loads(_blob(folder, (fitting or listed)[0]).read_text())
+    return _of_this_machine(folder, found) if "manifests" in found else found
+
+
+def _blob(folder: Path, described: Mapping[str, Any]) -> Path:
+    kind, _, digest = str(described["digest"]).partition(":")
+    if "/" in kind or "/" in digest:
+        raise ValueError(f"{described['digest']} is no digest")
+    return folder / "blobs" / kind / digest
+
+
+def _unpack(manifest: _Manifest, kept: Path) -> None:
+    """All or nothing: the folder gets its name when it is whole."""
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=_room()))
+    try:
+        root = draft / "root"
+        root.mkdir(mode=0o755)
+        for layer in manifest.layers:
+            _lay_over(layer, root)
+        config = json.loads(manifest.config.read_text()).get("config") or {}
+        (draft / "config.json").write_text(json.dumps(config))
+        draft.chmod(0o755)
+        with suppress(OSError) if kept.is_dir() else nullcontext():  # another run was quicker
+            draft.rename(kept)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _lay_over(layer: Path, root: Path) -> None:
+    """One layer over those before it: what it marks as deleted goes first."""
+    for name in _run("tar", "-t", "-f", str(layer)).splitlines():
+        path = root / name.lstrip("/")
+        if path.name == _OPAQUE and _is_within(path.parent, root):
+            for each in path.parent.iterdir():
+                _delete(each)
+        elif path.name.startswith(_WHITEOUT) and path.name != _OPAQUE and _is_within(path.parent, root):
+            _delete(path.with_name(path.name.removeprefix(_WHITEOUT)))
+    _run("tar", "-x", "-p", "--numeric-owner", f"--exclude={_WHITEOUT}*", "-f", str(layer), "-C", str(root))
+
+
+def _is_within(folder: Path, root: Path) -> bool:
+    """Whether a folder is there and no link leads out of the image."""
+    return folder.is_dir() and folder.resolve().is_relative_to(root.resolve())
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _run(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=_WITHIN_S, check=False)
+    if done.returncode != 0:
+        raise TareError(f"`{' '.join(argv)}` failed with code {done.returncode}: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def _listed(file: Path, name: str) -> tuple[int, int]:
+    """The third and fourth field of a line of /etc/passwd or /etc/group; a number stands for itself."""
+    try:
+        rows = [line.split(":") for line in file.read_text(errors="replace").splitlines()]
+    except OSError:
+        rows = []
+    for row in rows:
+        if len(row) >= 4 and name in (row[0], row[2]):
+            return int(row[2]), int(row[3]) if row[3].isdigit() else int(row[2])
+    if name.isdigit():
+        return int(name), int(name) if file.name == "group" else 0
+    raise ObstacleError(f"the image names the user {name!r}, and its {file.name} has none of that name.")

@@ -1,0 +1,166 @@
+"""Images as people have them: code that is only in the image, its own user, folder and entry point, without Python."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import platform
+import secrets
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.base.host import Exit, LocalHost, Site
+from tare.drivers.containers.unpacked import unpacked
+from tare.parts import find
+from tare.parts.workloads.command import Command
+from tare.trial.workdir import prepare_workdir, remove_folders
+
+NAMES = ("bare", "docker", "podman", "runc")
+PLATFORMS = [pytest.param(name, marks=pytest.mark.machine(name, "root", "busybox")) for name in NAMES]
+APPLETS = ("sh", "sleep", "cat", "ls", "id", "env", "pwd", "touch", "test")
+PROGRAM = (
+    '#!/bin/sh\necho "$MODE $EXTRA $(pwd) $(id -u):$(id -g) $*"; ls /app; cat "$2"; touch /app/new && touch /tmp/new\n'
+)
+
+
+def layer(files: Mapping[str, bytes | str], owned_by: int = 0) -> bytes:
+    """A tar archive of these files; a text that begins with `->` is a link."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.mode, entry.uid, entry.gid = 0o755, owned_by, owned_by
+            if name.endswith("/"):
+                entry.type = tarfile.DIRTYPE
+                entry.mode = 0o1777 if name == "tmp/" else 0o755
+                tar.addfile(entry)
+            elif isinstance(content, str) and content.startswith("->"):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content[2:]
+                tar.addfile(entry)
+            else:
+                blob = content.encode() if isinstance(content, str) else content
+                entry.size = len(blob)
+                tar.addfile(entry, io.BytesIO(blob))
+    return data.getvalue()
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An OCI layout of three layers around busybox, for a user of its own."""
+    folder = tmp_path_factory.mktemp("layout")
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def put(data: bytes) -> dict[str, Any]:
+        digest = hashlib.sha256(data).hexdigest()
+        (blobs / digest).write_bytes(data)
+        return {"digest": f"sha256:{digest}", "size": len(data), "mediaType": "application/x"}
+
+    busybox = Path(str(shutil.which("busybox"))).read_bytes()
+    system = {
+        "bin/": "",
+        "etc/": "",
+        "tmp/": "",
+        "bin/busybox": busybox,
+        "etc/passwd": "app:x:1234:1234::/app:/bin/sh\n",
+    }
+    layers = [
+        put(layer({**system, **{f"bin/{name}": "->busybox" for name in APPLETS}, "gone/": "", "gone/file": "x"})),
+        put(layer({"app/": "", "app/run": PROGRAM, "app/old": "x", "entry": '#!/bin/sh\nexec "$@" entered\n'}, 1234)),
+        put(layer({"app/.wh.old": "", "gone/.wh..wh..opq": "", "gone/new": "y"})),
+    ]
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    config = {"Env": ["PATH=/bin", "MODE=mine"], "WorkingDir": "/app", "User": "app", "Entrypoint": ["/entry"]}
+    image = put(json.dumps({"architecture": machine, "os": "linux", "config": config}).encode())
+    manifest = put(json.dumps({"schemaVersion": 2, "config": image, "layers": layers}).encode())
+    described = {**manifest, "platform": {"architecture": machine, "os": "linux"}}
+    other = {**put(b"{}"), "platform": {"architecture": "other", "os": "linux"}}
+    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [other, described]}))
+    (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = Path("/var/tmp") / f"tare-{secrets.token_hex(3)}"
+    folder.mkdir()
+    monkeypatch.setenv("TARE_STATE", str(folder))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def run(name: str, image: str, *words: str, reads: tuple[Path, ...] = ()) -> tuple[Exit, Any]:
+    work = Command(argv=words, in_image=True, env={"EXTRA": "1"}, reads=reads)
+    assert work.obstacles(LocalHost()) == []
+    site_name, scratch = f"tare-door-{secrets.token_hex(4)}", Path("/var/tmp") / f"tare-scratch-{secrets.token_hex(4)}"
+    (scratch / site_name).mkdir(parents=True)
+    workdir = prepare_workdir(site_name, scratch / site_name)
+    try:
+        site = Site(site_name, scratch / site_name, work.inputs(), (workdir,), layered=True)
+        place = find.find("platforms", name)(image=image).open(LocalHost(), site)
+        try:
+            return place.spawn(work.job(place, workdir, 0)).wait(60), place
+        finally:
+            place.close()
+    finally:
+        remove_folders(site_name, scratch)
+        scratch.rmdir()
+
+
+@pytest.mark.machine("root", "busybox")
+def test_layers_are_laid_over_each_other_and_what_was_deleted_is_gone(layout):
+    image = unpacked(str(layout))
+
+    assert sorted(path.name for path in (image.root / "app").iterdir()) == ["run"]
+    assert [path.name for path in (image.root / "gone").iterdir()] == ["new"]
+    assert (image.user(), (image.root / "app").stat().st_uid) == ((1234, 1234), 1234)
+    assert unpacked(str(layout)) == image
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_a_program_of_the_image_runs_as_the_image_says_and_is_timed_without_python(name, layout, tmp_path):
+    data = Path("/var/tmp") / f"tare-data-{secrets.token_hex(4)}"
+    data.write_text("from the device\n")
+    try:
+        ends = [run(name, str(layout), "/app/run", "x", str(data), reads=(data,)) for _ in range(2)]
+    finally:
+        data.unlink()
+
+    for ended, place in ends:
+        assert ended.out == f"mine 1 /app 1234:1234 x {data} entered\nrun\nfrom the device\n", ended.err
+        assert (ended.code, place.python) == (0, "")
+        assert ended.seconds > 0
+
+
+@pytest.mark.machine("root", "busybox", "runc")
+def test_a_tarball_of_the_layout_is_taken_too(layout, tmp_path):
+    subprocess.run(["tar", "-c", "-f", tmp_path / "image.tar", "-C", layout, "."], check=True)
+
+    ended, _ = run("runc", str(tmp_path / "image.tar"), "/app/run", "x", "/etc/passwd")
+
+    assert ended.out.startswith("mine 1 /app 1234:1234 x /etc/passwd entered\n")
+
+
+@pytest.mark.machine("root", "busybox", "runc")
+def test_weighing_in_an_image_without_python_is_whole_and_says_what_is_compared(layout, tmp_path):
+    tare = [sys.executable, Path(__file__).with_name("undisturbed.py"), "weigh", "--in", "runc", "--repeat", "1"]
+    done = subprocess.run(
+        [*tare, "--image", layout, "-o", tmp_path / "store", "--", "/app/run", "x", "/etc/passwd"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+
+    assert "the same bytes on both sides" in done.stderr
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(path.read_text()) for path in (tmp_path / "store" / "trials").glob("*/record.json")]
+    assert {record["settings"]["platform"] for record in records} == {"bare", "runc"}
+    assert all(record["metrics"]["wall_s"] > 0 for record in records)
+    assert all("image.no-python" in [note["code"] for note in record["notes"]] for record in records)
+    assert "docker save" not in done.stderr
