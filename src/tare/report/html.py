@@ -15,7 +15,19 @@ from markupsafe import Markup
 
 from tare import __version__
 from tare.analysis.model import Comparison, FlaggedTrial, Weighing
-from tare.analysis.sentences import note_text
+from tare.analysis.sentences import (
+    NO_TRIAL,
+    answer_sentence,
+    effect_of,
+    floor_of,
+    interval_of,
+    note_text,
+    sensitivity_of,
+    verdict_doubts,
+    verdict_phrase,
+    verdict_reading,
+    verdict_word,
+)
 from tare.base.rulings import Ruling
 from tare.base.text import NUMBER_AND_UNIT, count_text, metric_name, quantity_texts, safe_text
 from tare.records.model import Record
@@ -37,27 +49,17 @@ from tare.report.sections import (
 )
 from tare.report.text.trials import SHORT_ID, flat_pairs
 from tare.report.text.verdict import (
-    NO_TRIAL,
-    answer_sentence,
     baseline_of,
     baselines,
     counts_text,
     coverage_text,
     difference_text,
-    effect_of,
-    floor_of,
-    interval_of,
     is_complete,
     left_text,
     median_text,
     medians_disagree,
     medians_of,
-    sensitivity_of,
     taints,
-    verdict_doubts,
-    verdict_phrase,
-    verdict_reading,
-    verdict_word,
 )
 
 MOST_ANSWERS = 6  # that fit a first screen, each by itself

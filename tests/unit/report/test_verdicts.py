@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 import some_weighings as some
-from tare.report.text.verdict import answer_sentence, counts_text, is_complete, taints, verdict_phrase, verdict_reading
+from tare.analysis.sentences import answer_sentence, verdict_phrase, verdict_reading
+from tare.report.text.verdict import counts_text, is_complete, taints
 
 
 @pytest.mark.parametrize(

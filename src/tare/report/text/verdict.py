@@ -5,102 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
-from tare.analysis.sentences import note_text
-from tare.base.text import (
-    count_text,
-    effect_text,
-    interval_text,
-    metric_name,
-    quantity_text,
-    quantity_texts,
-    safe_text,
-    share_text,
+from tare.analysis.sentences import (
+    NO_TRIAL,
+    confidence_text,
+    effect_of,
+    floor_of,
+    interval_of,
+    note_text,
+    sensitivity_of,
+    verdict_phrase,
 )
+from tare.base.text import count_text, effect_text, metric_name, quantity_text, quantity_texts, safe_text, share_text
 from tare.records.model import USABLE
 from tare.records.trials import grouped
 from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
 from tare.report.text.trials import record_text, records_table
 
-NO_TRIAL = "no usable trial"
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
 VISIBLE_GAP = 0.01
 VISIBLE_GAP_OF_SIGNS = 0.005
-
-_WORDS: Mapping[Word, str] = {
-    "equivalent": "equivalent within {margin}",
-    "slower": "slower",
-    "faster": "faster",
-    "cannot_tell": "cannot tell",
-}
-_OF_ENERGY: Mapping[Word, str] = {"slower": "more", "faster": "less"}  # joules and watts are not quick or slow
-
-
-def verdict_phrase(comparison: Comparison) -> str:
-    """The verdict as one phrase: `equivalent within 5 %`, `cannot tell (about 9 more blocks)`."""
-    word, doubts = verdict_word(comparison), verdict_doubts(comparison)
-    return f"{word} ({doubts})" if doubts else word
-
-
-def verdict_word(comparison: Comparison) -> str:
-    """One of the four words; with *equivalent*, what it is equivalent within."""
-    energy = _OF_ENERGY if comparison.metric.endswith(("_j", "_w")) else {}
-    return energy.get(comparison.verdict, _WORDS[comparison.verdict]).format(margin=share_text(comparison.margin))
-
-
-def verdict_doubts(comparison: Comparison) -> str:
-    """What belongs behind the word in brackets, or nothing."""
-    more = more_text(comparison) if comparison.verdict == "cannot_tell" else ""
-    return "; ".join([*([more] if more else []), *(["tainted"] if comparison.tainted else [])])
-
-
-def more_text(comparison: Comparison) -> str:
-    """About how much more it would take to tell, or nothing where that is not known."""
-    if comparison.more_trials is None:
-        return ""
-    one, many = ("more block", "more blocks") if comparison.paired else ("more trial per side", "more trials per side")
-    return f"about {count_text(comparison.more_trials, one, many)}"
-
-
-def verdict_reading(comparison: Comparison) -> str:
-    """Why it is this word and no other, in a sentence or two."""
-    low, high, margin = comparison.low, comparison.high, share_text(comparison.margin)
-    if comparison.effect is None:
-        return "One side has no value, so there is no verdict."
-    if low is None or high is None:
-        return f"A {confidence_text(comparison)} interval needs at least six on each side; here n = {comparison.n}."
-    if comparison.verdict == "equivalent":
-        beyond = " It excludes zero: there is a difference, but it is smaller than the margin."
-        return f"The whole interval lies within ±{margin}, the declared margin.{'' if low <= 0 <= high else beyond}"
-    if comparison.verdict != "cannot_tell":
-        side = "above" if low > 0 else "below"
-        return f"The whole interval lies {side} zero, and not all of it within the declared margin of ±{margin}."
-    if low <= 0 <= high:
-        why = f"The interval contains zero and exceeds the declared margin of ±{margin}."
-    else:
-        why = f"The effect does not exceed the A/A noise floor ({floor_of(comparison)})."
-    more = more_text(comparison)
-    return f"{why} It would take {more} to tell." if more else why
-
-
-def confidence_text(comparison: Comparison) -> str:
-    """`95 %`, or the higher coverage that Holm asked for."""
-    return f"{comparison.confidence * 100:.3g} %"
-
-
-def effect_of(comparison: Comparison) -> str:
-    """`+1.6 %`, or nothing where a side has no usable trial."""
-    if comparison.effect is None:
-        return ""
-    return effect_text(comparison.effect, beside=(comparison.low, comparison.high))
-
-
-def interval_of(comparison: Comparison) -> str:
-    """`[+0.4, +2.9]`; where n is too small there is none, and the text says so."""
-    if comparison.effect is None:
-        return ""
-    if comparison.low is None or comparison.high is None:
-        return f"n = {comparison.n}: too small for {confidence_text(comparison)}"
-    return interval_text(comparison.low, comparison.high, beside=(comparison.effect,))
 
 
 def medians_of(comparison: Comparison) -> tuple[str, str]:
@@ -135,29 +58,6 @@ def medians_disagree(comparison: Comparison) -> str:
         f"{safe_text(comparison.level)}: the two medians alone differ by {effect_text(alone)}; "
         f"the effect is {paired if comparison.paired else middle}."
     )
-
-
-def sensitivity_of(comparison: Comparison) -> str:
-    """The smallest effect that this run could have seen."""
-    return share_text(comparison.mde) if comparison.mde is not None else "not known"
-
-
-def floor_of(comparison: Comparison) -> str:
-    """The A/A noise floor of this run."""
-    return share_text(comparison.aa_floor) if comparison.aa_floor is not None else "not measured"
-
-
-def answer_sentence(comparison: Comparison) -> str:
-    """Against whom, what, by how much, how sure: `against bare: step time +1.6 %, 95 % interval [+0.4, +2.9].`"""
-    against = f"against {safe_text(comparison.against)}"
-    if comparison.effect is None:
-        missing = comparison.level if comparison.ours is None else comparison.against
-        return f"{against}: there is {NO_TRIAL} of {safe_text(missing)}."
-    figure = f"{metric_name(comparison.metric)} {effect_of(comparison)}"
-    if comparison.low is not None:
-        figure += f", {confidence_text(comparison)} interval {interval_of(comparison)}"
-    basis = f"paired over {count_text(comparison.n, 'block')}" if comparison.paired else f"n = {comparison.n} per side"
-    return f"{against}: {figure}, {basis}."
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
