@@ -299,7 +299,8 @@ def verdict_reading(comparison: Comparison) -> str:
     """Why it is this word and no other, in a sentence or two."""
     low, high, margin = comparison.low, comparison.high, share_text(comparison.margin)
     if comparison.effect is None:
-        return "One side has no usable trial, so there is no verdict, and nothing is known of a difference."
+        none = "One side has no usable trial, so there is no verdict, and nothing is known of a difference."
+        return refusal_of(comparison) or none
     if low is None or high is None:
         return f"A {confidence_text(comparison)} interval needs at least six on each side; here n = {comparison.n}."
     if comparison.verdict == "equivalent":
@@ -369,6 +370,8 @@ def floor_of(comparison: Comparison) -> str:
 def answer_sentence(comparison: Comparison) -> str:
     """Against whom, what, by how much, how sure: `against bare: step time +1.6 %, 95 % interval [+0.4, +2.9].`"""
     against = f"against {safe_text(comparison.against)}"
+    if refused := refusal_of(comparison):
+        return f"{against}: {refused[:1].lower()}{refused[1:]}"
     if comparison.effect is None:
         missing = comparison.level if comparison.ours is None else comparison.against
         return f"{against}: there is {NO_TRIAL} of {safe_text(missing)}."
@@ -377,6 +380,13 @@ def answer_sentence(comparison: Comparison) -> str:
         figure += f", {confidence_text(comparison)} interval {interval_of(comparison)}"
     basis = f"paired over {count_text(comparison.n, 'block')}" if comparison.paired else f"n = {comparison.n} per side"
     return f"{against}: {figure}, {basis}."
+
+
+def refusal_of(comparison: Comparison) -> str:
+    """Why two sides that both have trials are not compared; nothing where they are."""
+    if comparison.effect is not None:
+        return ""
+    return next((note.sentence for note in comparison.notes if note.code == "compare.unlike-work"), "")
 
 
 def direction_text(comparisons: Sequence[Comparison]) -> str:

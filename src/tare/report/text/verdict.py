@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
+from tare.analysis.selection import START_UP
 from tare.analysis.sentences import (
     NO_TRIAL,
     confidence_text,
+    direction_text,
     effect_of,
     floor_of,
+    interaction_sentence,
     interval_of,
     note_text,
     sensitivity_of,
     verdict_phrase,
+    what_costs,
 )
 from tare.base.text import count_text, effect_text, metric_name, quantity_text, quantity_texts, safe_text, share_text
 from tare.records.model import USABLE
@@ -117,6 +121,12 @@ def taints(weighing: Weighing) -> list[str]:
     return list(dict.fromkeys(known))
 
 
+def hidden_by(weighing: Weighing) -> list[str]:
+    """What the judged metric hides, with the code of each."""
+    found = [each for comparison in weighing.comparisons for each in comparison.withheld]
+    return list(dict.fromkeys(f"{safe_text(note_text(each))} ({each.code})" for each in found))
+
+
 def _held(value: object) -> str:
     return "none" if value is None else safe_text(value)
 
@@ -135,6 +145,9 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
     lines = [
         *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
         *headline(weighing, width, color),
+        *_also_tested(weighing, width, color),
+        *_interactions(weighing, width),
+        *_hanging_each([direction_text([*weighing.comparisons, *weighing.tested])], width),
         *_supporting(weighing.others, width),
         *_doubts(weighing, width),
     ]
@@ -193,6 +206,39 @@ def _floor(comparisons: Sequence[Comparison]) -> str:
     return f"A/A noise floor: {share_text(max(floors)) if floors else 'not measured'}"
 
 
+def _also_tested(weighing: Weighing, width: int, color: bool) -> list[str]:
+    """The tail and the start-up, tested in one family with the headline, and in words which of them costs."""
+    if not weighing.tested:
+        return []
+    several = len(weighing.comparisons) > 1
+    rows = []
+    for each in weighing.tested:
+        theirs, ours = medians_of(each)
+        figures = [f"{theirs} -> {ours}", effect_of(each), interval_of(each), verdict_phrase(each)]
+        rows.append([*([safe_text(each.level)] if several else []), metric_name(each.metric), *figures])
+
+    def paint(row: int, column: int) -> Paint | None:
+        return _colour(weighing.tested[row], color) if column == len(rows[row]) - 1 else None
+
+    return [_whole_rows(rows, (), width, paint), *_hanging_each(costs_of(weighing), width)]
+
+
+def costs_of(weighing: Weighing) -> list[str]:
+    """Which costs, steady state or start-up, of each level that has both lines."""
+    starts = {(each.level, each.against): each for each in weighing.tested if each.metric == START_UP}
+    pairs = [(each, starts.get((each.level, each.against))) for each in weighing.comparisons]
+    return [what_costs(steady, start) for steady, start in pairs if start is not None and steady.effect is not None]
+
+
+def _interactions(weighing: Weighing, width: int) -> list[str]:
+    """Whether a level costs more in one cell than in another."""
+    return _hanging_each(map(interaction_sentence, weighing.interactions), width)
+
+
+def _hanging_each(sentences: Iterable[str], width: int) -> list[str]:
+    return [line for sentence in sentences if sentence for line in _hanging(sentence, width)]
+
+
 def _supporting(others: Sequence[Comparison], width: int) -> list[str]:
     """Further metrics, without a word of claim: the family of tests was declared on the headline."""
     if not others:
@@ -233,6 +279,7 @@ def _whole_rows(
 def _doubts(weighing: Weighing, width: int) -> list[str]:
     """What was left out, what taints the verdict and what else to know: nothing where all is well."""
     sentences = [f"tainted: {taint}" for taint in taints(weighing)]
+    sentences += [f"not equivalent: {hidden}" for hidden in hidden_by(weighing)]
     sentences += [f"note: {text}" for each in weighing.comparisons if (text := medians_disagree(each))]
     sentences += [f"note: {safe_text(note_text(note))}" for each in weighing.comparisons for note in each.notes]
     sentences += [f"note: {safe_text(note)}" for note in weighing.notes]
