@@ -457,9 +457,9 @@ def marked_sentence(marked: Sequence[Marked], found: Sequence[Comparison]) -> st
     return f"suspect trials, included: {shares}; {rest}."
 
 
-def shared_condition(code: str, count: int, trials: int, example: str) -> str:
+def shared_condition(code: str, count: int, trials: int, example: str = "") -> str:
     """Of a mark that all sides have alike: it is about the run, and no reason to prefer a side."""
-    return f"{count} of {trials} trials, on all sides alike ({code}): {example}"
+    return f"{count} of {trials} trials, on all sides alike ({code})" + (f": {example}" if example else ".")
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tare.analysis import sentences
 from tare.analysis.compare import judge
 from tare.analysis.model import Comparison, Marked
 from tare.analysis.selection import Selection
-from tare.base.rulings import Ruling
+from tare.base.rulings import LEGACY, Ruling
 from tare.records.model import Record
 from tare.records.trials import grouped
 
@@ -45,7 +45,10 @@ def doubts(selected: Selection, judged: Sequence[Comparison]) -> Doubts:
 
 
 def _suspect_codes(record: Record) -> set[str]:
-    return {each.code for each in record.reasons if each.weight == "suspect"}
+    """What a suspect trial is marked for; a sentence of before there were codes stands for itself."""
+    if record.state != "suspect":
+        return set()
+    return {each.code if each.code != LEGACY else each.sentence for each in record.reasons} or {"not recorded"}
 
 
 def _codes(record: Record) -> set[str]:
@@ -63,8 +66,8 @@ def _is_alike(shares: Iterable[float]) -> bool:
 
 def _shared_note(code: str, records: Sequence[Record]) -> str:
     having = [record for record in records if code in _codes(record)]
-    rulings = (each for each in (*having[0].reasons, *having[0].notes) if each.code == code)
-    return sentences.shared_condition(code, len(having), len(records), str(next(rulings)))
+    told = [str(each) for each in (*having[0].reasons, *having[0].notes) if each.code == code]
+    return sentences.shared_condition(code, len(having), len(records), *told[:1])
 
 
 def _marked(

@@ -412,7 +412,8 @@ def _notes(selected: Selection, values: Sequence[Measurement]) -> list[str]:
 
 def _stop_rule(selected: Selection, comparisons: Sequence[Comparison]) -> tuple[list[str], bool]:
     asked = selected.request
-    looked_at = asked.declared and selected.metric == (asked.its_metric or pick_metric(selected.attempts, None))
+    usual = asked.metric is None or selected.metric == (asked.its_metric or pick_metric(selected.attempts, None))
+    looked_at = asked.declared and usual
     if asked.until is None or not looked_at or not comparisons:
         return [], False
     met = reached(comparisons, until=asked.until, floor=max(FLOOR, asked.least_blocks or 0))

@@ -56,9 +56,9 @@ _LADDERS: Mapping[str, tuple[float, tuple[_Unit, ...]]] = {
 }
 
 _METRIC_NAMES: Mapping[str, str] = {
-    "step_s": "median step time",
-    "step_mean_s": "mean step time",
-    "step_p99_s": "step time, 99th percentile",
+    "step_s": "median step",
+    "step_mean_s": "mean step",
+    "step_p99_s": "step, 99th percentile",
     "sample_mean_s": "mean time per sample",
     "sample_s": "median time per sample",
     "startup_s": "start-up to the first step",
@@ -91,7 +91,7 @@ _METRIC_NAMES: Mapping[str, str] = {
     "optimiser_s": "optimiser step",
     "pre_process_s": "pre-process",
     "post_process_s": "post-process",
-    "step_p90_s": "step time, 90th percentile",
+    "step_p90_s": "step, 90th percentile",
     "wall_s": "whole run",
     "cpu_s": "CPU time",
     "cpu_step_s": "CPU time per step",

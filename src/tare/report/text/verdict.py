@@ -185,7 +185,7 @@ def _several(weighing: Weighing, width: int, color: bool) -> list[str]:
         for each in held:
             painted[len(rows)] = each
             figures = [medians_of(each)[1], effect_of(each), interval_of(each)]
-            rows.append([safe_text(each.level), *figures, verdict_phrase(each)])
+            rows.append([safe_text(each.level), *figures, verdict_phrase(each).replace(", and ", ", ")])
 
     def paint(row: int, column: int) -> Paint | None:
         return _colour(painted[row], color) if column == len(headers) - 1 and row in painted else None
