@@ -137,20 +137,27 @@ def like_work(selected: Selection) -> tuple[Selection, Work]:
     return replace(selected, used=used, metric=name), Work((per_sample_note(name, unlike),))
 
 
-def need_like_work(rows: Sequence[Any], figures: Iterable[str], source: object, *, per_job: bool = False) -> None:
+def need_like_work(rows: Sequence[Any], figures: Sequence[str], source: object, *, per_job: bool = False) -> list[str]:
     """Refuse to choose between configurations by a figure of a step where they do unlike work in it.
 
-    `rows` have `settings` and `group`; `per_job`: the figures are scaled to a job of so many samples.
+    `rows` have `settings` and `group`; `per_job`: the figures are scaled to a job of so many samples. Returns notes
+    where the name of a figure does not tell whether it is of a step.
     """
-    if per_job:
-        return
-    figures = [name for name in figures if is_per_step(name)]
-    for group in dict.fromkeys(row.group for row in rows):
+    notes: dict[str, None] = {}
+    of_step = [name for name in figures if is_per_step(name)]
+    unclear = [name for name in figures if name not in of_step and not _ONE_PER_SAMPLE.search(name)]
+    for group in () if per_job else dict.fromkeys(row.group for row in rows):
         unlike = unlike_work(row.settings for row in rows if row.group == group)
-        if unlike and figures:
+        if unlike and unclear:
+            notes[
+                f"the configurations differ in the work of a step, {what_differs(unlike)}: {', '.join(unclear)} is "
+                "taken as of equal work; --samples or --group keeps unlike work apart."
+            ] = None
+        if unlike and of_step:
             ways = "--samples N makes it a job of N samples, or " if is_counted(unlike) else ""
             raise StudyError(
                 f"{source}: the configurations differ in the work of a step, {what_differs(unlike)}, and "
-                f"{', '.join(figures)} is of one step: the least work would win. {ways}name a figure per sample or per "
+                f"{', '.join(of_step)} is of one step: the least work would win. {ways}name a figure per sample or per "
                 f"epoch, or keep them apart with --group {next(iter(unlike))}."
             )
+    return list(notes)

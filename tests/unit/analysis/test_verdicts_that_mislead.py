@@ -20,9 +20,7 @@ from tare.base.rulings import Ruling
 from tare.records.model import Record
 from tare.records.trials import TrialRow
 
-POWER_LIMIT = Ruling(
-    "gpu.power-limit", "suspect", "gpu0", "GPU 0 was held back by its power limit."
-)
+POWER_LIMIT = Ruling("gpu.power-limit", "suspect", "gpu0", "GPU 0 was held back by its power limit.")
 FOREIGN = Ruling("cpu.foreign", "suspect", "cpu", "other processes used 3 % of the device's CPU time.")
 
 
@@ -271,7 +269,8 @@ def test_no_configuration_is_chosen_by_the_step_of_unlike_work():
     with pytest.raises(StudyError, match=r"batch \(16.0, 64.0\).*--samples"):
         need_like_work(rows, ["step_s"], "mine.csv")
     need_like_work(rows, ["step_s"], "mine.csv", per_job=True)
-    need_like_work(rows, ["epoch_s", "energy_sample_j"], "mine.csv")
+    assert need_like_work(rows, ["epoch_s", "energy_sample_j"], "mine.csv") == []
+    assert "is taken as of equal work" in need_like_work(rows, ["time_s"], "mine.csv")[0]
     need_like_work([replace(row, group=str(row.settings["batch"])) for row in rows], ["step_s"], "mine.csv")
 
 
