@@ -33,9 +33,8 @@ def test_a_quota_of_nine_tenths_of_a_core_is_not_equivalent_and_fails_the_gate(t
     (tmp_path / "study.yaml").write_text(json.dumps(study))
     done = tare("run", "study.yaml", "-o", "store", cwd=tmp_path)
     with Store.open(tmp_path / "store") as store:
-        (stopped,) = {record.metrics.get("cgroup_nr_throttled", 0.0) > 0 for record in store.records()
-                      if record.settings["platform"] == "runc"}  # fmt: skip
-    assert stopped, done.stderr
+        inside = [record for record in store.records() if record.settings["platform"] == "runc"]
+    assert sum(record.metrics.get("cgroup_nr_throttled", 0.0) > 0 for record in inside) > 3, done.stderr
 
     # The widest limit: what fails is what the figure hides, or the mean itself; never the median's +3 %.
     gated = tare("compare", "store", "--metric", "step_s", "--fail-over", "90%", "--json", cwd=tmp_path)

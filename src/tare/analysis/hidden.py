@@ -36,7 +36,7 @@ def _withheld(found: Comparison, reasons: Sequence[Ruling]) -> Comparison:
     if not reasons or not depends_on_speed(found.metric) or found.effect is None:
         return found
     word = "cannot_tell" if found.verdict == "equivalent" else found.verdict
-    return replace(found, verdict=word, withheld=tuple(reasons), more_trials=None)
+    return replace(found, verdict=word, withheld=tuple(reasons))
 
 
 def _compared(selected: Selection, metric: str) -> dict[Pair, Comparison]:

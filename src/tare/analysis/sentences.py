@@ -282,7 +282,7 @@ def _is_speed(metric: str) -> bool:
 
 def verdict_doubts(comparison: Comparison) -> str:
     """What belongs behind the word in brackets, or nothing."""
-    more = more_text(comparison) if comparison.verdict == "cannot_tell" and not comparison.withheld else ""
+    more = more_text(comparison) if comparison.verdict == "cannot_tell" else ""
     hidden = dict.fromkeys(_HIDDEN[each.code] for each in comparison.withheld)
     return "; ".join([*([more] if more else []), *hidden, *(["tainted"] if comparison.tainted else [])])
 
@@ -309,7 +309,7 @@ def verdict_reading(comparison: Comparison) -> str:
         side = "above" if low > 0 else "below"
         return f"The whole interval lies {side} zero, and not all of it within the declared margin of ±{margin}."
     why = open_reason(comparison)
-    more = more_text(comparison) if not comparison.withheld else ""
+    more = more_text(comparison)
     return f"{why[:1].upper()}{why[1:]}." + (f" It would take {more} to tell." if more else "")
 
 
@@ -329,10 +329,11 @@ def open_reason(comparison: Comparison) -> str:
     """Why it cannot be told, as part of a sentence."""
     if comparison.low is None or comparison.high is None:
         return f"no interval is drawn, n = {comparison.n} is too small for one"
-    if comparison.withheld:
-        return f"the interval alone would read otherwise, but {comparison.withheld[0].sentence.rstrip('.')}"
+    margin = comparison.margin
+    if comparison.withheld and -margin <= comparison.low and comparison.high <= margin:
+        return f"the interval lies within the margin, but {comparison.withheld[0].sentence.rstrip('.')}"
     if comparison.low <= 0 <= comparison.high:
-        return f"the interval contains zero and exceeds the declared margin of ±{share_text(comparison.margin)}"
+        return f"the interval contains zero and exceeds the declared margin of ±{share_text(margin)}"
     return f"the effect does not exceed the A/A noise floor ({floor_of(comparison)})"
 
 

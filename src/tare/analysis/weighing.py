@@ -262,7 +262,7 @@ def weigh(
         notes=(
             *_blamed(selected, judged),
             *doubted.notes,
-            *_notes(selected, values),
+            *_notes(selected, values, comparisons),
             *_of_scripts(selected, found.values()),
             *skipped,
             *stop_note,
@@ -391,7 +391,7 @@ def _not_measured(study: Mapping[str, Any]) -> list[str]:
     return [f"not measured here: {obstacle}" for obstacle in read_rulings(study.get("left_out", ()), "obstacle")]
 
 
-def _notes(selected: Selection, values: Sequence[Measurement]) -> list[str]:
+def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[Comparison]) -> list[str]:
     """Whatever there is to know about the run as a whole."""
     notes = [sentences.LOOKING] if selected.request.until is not None and selected.against is not None else []
     if selected.against is None and selected.attempts:
@@ -401,7 +401,8 @@ def _notes(selected: Selection, values: Sequence[Measurement]) -> list[str]:
     if selected.repeated:
         notes.append(sentences.run_again(selected.repeated))
     levels = selected.by_label()
-    notes += throttled(levels)
+    if not any(each.code == "compare.throttled" for found in judged for each in found.withheld):
+        notes += throttled(levels)  # on all sides alike
     for level, records in levels.items():
         notes += not_deterministic(level, records)
         if selected.against is None:  # else it taints the comparison itself
