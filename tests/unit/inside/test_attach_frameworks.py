@@ -37,6 +37,6 @@ def test_a_framework_is_marked_as_a_loop_by_hand_would_be(script: str, workdir: 
     assert losses == [line for line in plain.stdout.splitlines() if "0x" in line] != []
     found, lost = marks.load(str(workdir / "marks.bin"))
     assert lost == 0
-    seen = Counter(name for _, name, edge, _ in found if edge == "end")
+    seen = Counter(name for _, name, edge, _ in found if edge == "end" and name not in ("imports", "device"))
     assert seen == {**TRAINED, "evaluate": EVALUATED[script]}
     assert json.loads((workdir / "attach.json").read_text())["state"] == "marked"
