@@ -13,7 +13,7 @@ from statistics import median
 from tare.analysis import sentences
 from tare.analysis.compare import judge
 from tare.analysis.model import Comparison
-from tare.analysis.selection import Selection, why_not
+from tare.analysis.selection import OF_RUN, START_UP, Selection, why_not
 from tare.base.rulings import Ruling
 from tare.records.model import Record, depends_on_speed
 
@@ -33,7 +33,8 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
 
 
 def _withheld(found: Comparison, reasons: Sequence[Ruling]) -> Comparison:
-    if not reasons or not depends_on_speed(found.metric) or found.effect is None:
+    of_steps = depends_on_speed(found.metric) and found.metric not in (START_UP, *OF_RUN)
+    if not reasons or not of_steps or found.effect is None:
         return found
     word = "cannot_tell" if found.verdict == "equivalent" else found.verdict
     return replace(found, verdict=word, withheld=tuple(reasons))
