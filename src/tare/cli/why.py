@@ -44,6 +44,7 @@ ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are me
     help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]",
 )  # fmt: skip
 @click.option("--writable", is_flag=True, help="The workload may write to the container's root.")
+@click.option("--start-up", is_flag=True, help="Look at the start-up to the first step instead of the steps.")
 @click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
 @click.option("--no-calls", is_flag=True, help="Do not count system calls (one more trial a layer, traced, untimed).")
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
@@ -61,6 +62,7 @@ def command(
     layers: bool,
     only: tuple[str, ...] | None,
     writable: bool,
+    start_up: bool,
     cumulative: bool,
     no_calls: bool,
     output: Path | None,
@@ -88,7 +90,7 @@ def command(
         stack.enter_context(needs_of(["docker"]))
         skipped = _skipped(fields, only)
         stages = _stages({**fields, **profile}, fields, skipped)
-        run = _Run(folder, work, python, repeat, margin)
+        run = _Run(folder, work, python, repeat, margin, "startup_s" if start_up else None)
         total = run.waterfall("total", [stages.whole, *stages.engines])
         if total.total.verdict == "equivalent" and not layers:
             _tell_nothing(total.total, folder, as_json)
@@ -116,17 +118,18 @@ def _not_asked_for() -> Calls:
 class _Run:
     """The studies of a `why`: two that differ in their platforms alone, and one that is traced."""
 
-    def __init__(self, folder: Path, work: dict[str, Any], python: str | None, repeat: int, margin: float) -> None:
+    def __init__(
+        self, folder: Path, work: dict[str, Any], python: str | None, repeat: int, margin: float, metric: str | None
+    ) -> None:
         self._folder, self._work, self._python = folder, work, python
-        self._repeat, self._margin = repeat, margin
+        self._repeat, self._margin, self._metric = repeat, margin, metric
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why import waterfall
 
         against = {"against": {"platform": "bare"}, "margin": self._margin}
-        return waterfall(
-            self._records(stage, platforms, {"repeat": self._repeat, "compare": against}), margin=self._margin
-        )
+        records = self._records(stage, platforms, {"repeat": self._repeat, "compare": against})
+        return waterfall(records, margin=self._margin, metric=self._metric)
 
     def calls(self, platforms: list[Any]) -> Calls:
         """Each make of container once, traced; where that cannot be done, why not."""
