@@ -2,3 +2,7 @@
 
 A copy of this folder lies on each trial's workdir. Nothing here imports `tare`.
 """
+
+import time
+
+BEGAN_NS = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9)  # when Python came to the first line of the program

@@ -23,7 +23,7 @@ import os
 import sys
 from _thread import get_ident
 
-from tare_inside import ending, marks
+from tare_inside import BEGAN_NS, ending, marks
 from tare_inside.programs import cold_epochs
 from tare_inside.steps import INFERENCE_MARKS as INFERENCE
 from tare_inside.steps import TRAINING_MARKS as TRAINING
@@ -341,6 +341,28 @@ def watch_models(torch, watch, looking):
     return stop
 
 
+def watch_device(torch, watch):
+    """Watch the GPU's context being made, once: whatever needs it first calls `_lazy_init` by this name."""
+    cuda = getattr(torch, "cuda", None)
+    make = getattr(cuda, "_lazy_init", None)
+    if make is None or not _knows_gpus(torch):
+        return
+    now = marks.now_ns
+
+    @functools.wraps(make)
+    def made(*arguments, **options):
+        if watch.device_ns is not None or cuda.is_initialized():
+            return make(*arguments, **options)
+        begin_ns = now()
+        result = make(*arguments, **options)
+        watch.device_ns = (begin_ns, now())
+        if cuda._lazy_init is made:
+            cuda._lazy_init = make
+        return result
+
+    cuda._lazy_init = made
+
+
 ROOM_STEPS = 1 << 15
 GPU_MARKS_A_STEP = 2 * 5
 ROOM_OTHER = 1 << 17
@@ -363,6 +385,8 @@ class Watch(object):
         self.thread = None  # the one that marks
         self.steps = self._looking  # where to tell of events; None while this process does not mark
         self._by = None
+        self.loaded_ns = marks.now_ns()  # torch is there
+        self.device_ns = None  # begin and end of making the GPU's context
 
     def begin(self):
         """An optimiser was made here: mark training from now on, unless another process does."""
@@ -468,6 +492,10 @@ class Watch(object):
         steps, self.steps = self.steps, None
         try:
             steps.close()
+            marks.interval("imports", -1, BEGAN_NS, self.loaded_ns)
+            if self.device_ns is not None:
+                marks.interval("device", -1, *self.device_ns)
+            marks.point("exit")
             if steps.steps():
                 facts = {
                     "by": "inference" if steps is self._looking else "backward" if steps.by_backward else "optimiser"
@@ -523,6 +551,7 @@ def attach(torch, path):
         watch_modes(torch, watch)
         watch_optimisers(torch, watch)
         watch_scaler(torch, watch)
+        watch_device(torch, watch)
         watch.stop_looking = watch_models(torch, watch, watch.steps)
     except Exception as problem:
         watch.give_up(problem)

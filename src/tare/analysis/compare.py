@@ -20,6 +20,7 @@ from functools import lru_cache
 from scipy import special
 
 from tare.analysis import sentences
+from tare.analysis.direction import direction_of
 from tare.analysis.estimators import Shift, Sides, line_up
 from tare.analysis.model import Comparison, Measurement, Word
 from tare.analysis.statistics import (
@@ -131,6 +132,7 @@ class Contest:
     theirs: Sequence[Measurement]
     floor: float | None = None  # A/A: by how much two runs of the same thing differed
     notes: tuple[Ruling, ...] = ()
+    metric: str = ""  # its own, in a family of several metrics; else the family's
 
 
 def compare(
@@ -141,13 +143,15 @@ def compare(
     metric: str = "value",
     alpha: float = ALPHA,
     resamples: int = RESAMPLES,
+    rises: bool | None = None,
 ) -> list[Comparison]:
     """Every level against one, Holm-corrected as one family, in the order in which the levels appear."""
     check_values(measurements)
     levels = list(dict.fromkeys(m.level for m in measurements))
     base = pick_baseline(levels, against)
     notes = () if against is not None else (sentences.baseline_chosen(base),)
-    return judge(contests(measurements, base, notes), margin=margin, metric=metric, alpha=alpha, resamples=resamples)
+    family = contests(measurements, base, notes)
+    return judge(family, margin=margin, metric=metric, alpha=alpha, resamples=resamples, rises=rises)
 
 
 def check_values(measurements: Iterable[Measurement]) -> None:
@@ -197,9 +201,18 @@ def noise_floor(twin: Sequence[Measurement], first: Sequence[Measurement]) -> fl
 
 
 def judge(
-    family: Sequence[Contest], *, margin: float, metric: str, alpha: float = ALPHA, resamples: int = RESAMPLES
+    family: Sequence[Contest],
+    *,
+    margin: float,
+    metric: str,
+    alpha: float = ALPHA,
+    resamples: int = RESAMPLES,
+    rises: bool | None = None,
 ) -> list[Comparison]:
-    """Compare a family of contests; `resamples` 0 leaves out the bootstrap beside the headline."""
+    """Compare a family of contests; `resamples` 0 leaves out the bootstrap beside the headline.
+
+    `rises` is the user's statement that more of the metric is better; None: its name decides.
+    """
     if not (math.isfinite(margin) and margin >= 0):
         raise StudyError(f"A margin is a share of zero or more, such as 0.05 or 5 %; not {margin!r}.")
     sides = [line_up(contest.ours, contest.theirs) for contest in family]
@@ -208,7 +221,7 @@ def judge(
     shared = (sentences.holm(levels),) if len(levels) > 1 else ()
     made = []
     for contest, side, test in zip(family, sides, found, strict=True):
-        plain = _without_interval(contest, side, margin, metric)
+        plain = _without_interval(contest, side, margin, contest.metric or metric, rises)
         if test is not None:
             plain = _with_interval(plain, side, test, shared)
         made.append(_with_medians(plain, contest, side, resamples))
@@ -248,11 +261,12 @@ def tested(sides: Sequence[Sides], alpha: float) -> list[Tested | None]:
     return [next(found) if side.n >= FLOOR else None for side in sides]
 
 
-def _without_interval(contest: Contest, side: Sides, margin: float, metric: str) -> Comparison:
+def _without_interval(contest: Contest, side: Sides, margin: float, metric: str, rises: bool | None) -> Comparison:
     """What can be said of too few trials: the effect as it was seen, and no claim."""
     notes = [*contest.notes, *(sentences.about(contest.level, note) for note in side.notes)]
-    if rises_when_faster(metric):
-        notes.append(sentences.more_is_faster(metric))
+    direction = direction_of(metric, rises)
+    if direction.rises or not direction.settled:
+        notes.append(sentences.direction_note(metric, direction))
     for level, trials in ((contest.level, contest.ours), (contest.against, contest.theirs)):
         if not trials:
             notes.append(sentences.no_trial(level))
@@ -276,6 +290,7 @@ def _without_interval(contest: Contest, side: Sides, margin: float, metric: str)
         aa_floor=contest.floor,
         ours=median_estimate([m.value for m in contest.ours]) if contest.ours else None,
         theirs=median_estimate([m.value for m in contest.theirs]) if contest.theirs else None,
+        direction=direction,
     )
 
 
@@ -292,7 +307,7 @@ def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[R
         effect=math.expm1(shift.centre),
         low=low,
         high=high,
-        verdict=word(low, high, plain.margin, rises_when_faster(plain.metric)),
+        verdict=word(low, high, plain.margin, plain.direction.rises),
         mde=test.mde(side),
         notes=tuple(notes),
         method=f"{shift.method} ({sentences.percent(shift.attained(1 - level))})",
@@ -313,11 +328,6 @@ def word(low: float, high: float, margin: float, rises: bool = False) -> Word:
     if high < 0:
         return "slower" if rises else "faster"
     return "cannot_tell"
-
-
-def rises_when_faster(metric: str) -> bool:
-    """Times are worse when larger; a rate, by its name, is better."""
-    return metric.endswith("_per_s")
 
 
 def _held_to_floor(found: Comparison) -> Comparison | None:

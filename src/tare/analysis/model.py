@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from tare.analysis.direction import LOWER, Direction
 from tare.base.rulings import Ruling
 
 Word: TypeAlias = Literal["slower", "faster", "equivalent", "cannot_tell"]
@@ -71,9 +72,45 @@ class Comparison:
     theirs: Estimate | None = None  # median of `against`
     ratio_of_medians: Estimate | None = None  # 1.016 is +1.6 %; block bootstrap, beside the headline
     tainted: tuple[str, ...] = ()  # differences between the sides that make the effect hard to blame on the level
+    direction: Direction = LOWER  # which way the metric is better, and how that is known
+    withheld: tuple[Ruling, ...] = ()  # what the metric hides: with any of these no level is called equivalent
+
+    @property
+    def harm(self) -> float | None:
+        """By how much the level is worse, positive where it is: the sign of a rate is turned round."""
+        return None if self.effect is None else -self.effect if self.direction.rises else self.effect
+
+    @property
+    def sure(self) -> bool:
+        """Whether there is surely a difference: the interval leaves out zero, and the effect is above the A/A floor."""
+        if self.effect is None or self.low is None or self.high is None:
+            return False
+        return (self.low > 0 or self.high < 0) and (self.aa_floor is None or abs(self.effect) > self.aa_floor)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Interaction:
+    """Whether a level costs more in one cell than in another: the ratio of its two effects, paired by block."""
+
+    factor: str  # what the cells differ in: "workload.batch"
+    level: str  # "docker"
+    against: str  # "bare"
+    here: str  # "batch 16"
+    there: str  # "batch 64"
+    found: Comparison  # its effect: (1 + effect here) / (1 + effect there) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """How many trials of a level are suspect, and what its word would be without them."""
+
+    level: str
+    suspect: int
+    trials: int
+    without: Word | None = None  # None: it is a baseline, or too few are left
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +147,13 @@ class Weighing:
     against: str
     metric: str  # the headline metric
     comparisons: tuple[Comparison, ...]  # headline metric, one per level
+    tested: tuple[Comparison, ...] = ()  # the same levels on what else is tested: the tail of requests, the start-up
+    interactions: tuple[Interaction, ...] = ()  # whether a level costs more in one cell than in another
     others: tuple[Comparison, ...] = ()  # the same levels on further metrics (cpu_s, stall_s, wall_s ...), no claims
     differences: tuple[Difference, ...] = ()
     left_out: tuple[FlaggedTrial, ...] = ()
     outliers: tuple[FlaggedTrial, ...] = ()  # marked, and included
+    marked: tuple[Marked, ...] = ()  # levels with suspect trials
     notes: tuple[str, ...] = ()  # malloc lottery, stop rule and whether it was met, missing cells
     never_ran: tuple[Ruling, ...] = ()  # sides of which no trial came to its end: the first thing to say
     counts: Mapping[str, int] = field(default_factory=dict)  # {"planned": 24, "ok": 22, "invalid": 2}

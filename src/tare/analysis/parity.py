@@ -48,7 +48,8 @@ RULES: tuple[Rule, ...] = (
     Rule(r"blas|mkldnn|onednn|(^|[._])mkl|capability", True, "another linear-algebra library or code path"),
     Rule(r"cudnn|cuda|driver|tensorrt", True, "another GPU stack"),
     Rule(r"(^|[._])torch([._]|$)", True, "another build of torch"),
-    Rule(r"MALLOC_|LD_PRELOAD|tcmalloc|jemalloc", True, "another memory allocator or its thresholds", ("malloc",)),
+    Rule(r"MALLOC_|tcmalloc|jemalloc|mimalloc", True, "another memory allocator or its thresholds", ("malloc",)),
+    Rule(r"LD_PRELOAD", True, "another library is loaded before all others, and may replace any function", ("malloc",)),
     Rule(r"LD_LIBRARY_PATH|PYTORCH_", True, "an environment variable that steers the libraries"),
     Rule(r"quota|cpu_?max|cpus_?allowed|cpuset|cores|affinity", True, "another share of the CPUs", PLACEMENT),
     Rule(r"numpy", True, "another numpy"),
@@ -62,6 +63,7 @@ ACCEL, EMULATED = "place.accel", "tcg"
 _DEVICE = "workload.device"  # CPU or GPU: with it comes another stack
 _THREADS = ("torch.threads", "torch.interop_threads")
 _GPU, _OPTIMISER, _LIBRARIES = "torch.gpu.", "torch.optimiser", "libraries."
+_ALLOCATORS = r"malloc"  # tcmalloc, jemalloc, mimalloc
 UNKNOWN = Rule("", False, "not known to change times")
 
 
@@ -167,6 +169,8 @@ def _difference(
     key: str, ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None, level: str, against: str, intended: bool
 ) -> Difference:
     rule = rule_for(key)
+    if key.endswith("LD_PRELOAD") and re.search(_ALLOCATORS, " ".join((*(ours or ()), *(theirs or ())))):
+        rule = rule_for("malloc_")
     why = f"{rule.why}; it is what is compared" if intended else rule.why
     return Difference(key, level, against, _shown(ours), _shown(theirs), rule.matters and not intended, why)
 

@@ -51,6 +51,7 @@ class Request:
     most_blocks: int | None
     declared: bool  # whether factor and baseline are those that the stop rule looked at
     listed: tuple[str, ...] = ()  # the levels of the factor in the order of the study file
+    rises: bool | None = None  # the caller's statement that more of the metric is better; None: its name decides
 
     @property
     def alpha(self) -> float:
@@ -66,6 +67,7 @@ def request(
     against: str | None = None,
     margin: float | None = None,
     metric: str | None = None,
+    rises: bool | None = None,
 ) -> Request:
     """The question that the caller and the study put together."""
     declared, repeat = _mapping(study.get("compare")), _mapping(study.get("repeat"))
@@ -86,6 +88,7 @@ def request(
         most_blocks=repeat.get("max"),
         declared=factor == its_factor and against in (None, text(its_against)),
         listed=tuple(listed_levels(study, factor)),
+        rises=rises,
     )
 
 
@@ -134,9 +137,17 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-HEADLINES = ("step_s", "wall_s")  # in this order, where the study declares none
+MEAN_STEP, MEDIAN_STEP, TAIL, START_UP = "step_mean_s", "step_s", "step_p99_s", "startup_s"
+# In this order, where the study declares none: the mean step is throughput, what the user pays.
+HEADLINES = (MEAN_STEP, MEDIAN_STEP, "wall_s")
+OF_RUN = (
+    "platform_open_s", "interpreter_s", "imports_s", "data_open_s", "device_s", "setup_s", "first_batch_s",
+    "first_step_s", "evaluation_s", "checkpoints_s", "exit_s",
+)  # fmt: skip
 # Compared next to the headline, without a claim.
-BESIDE = ("compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w")
+BESIDE = (
+    MEDIAN_STEP, "compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w", *OF_RUN,
+)  # fmt: skip
 APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (docs/explanation/validity.md)
 EACH_DEVICE_ONCE = Ruling(
     "compare.each-device-once",
@@ -288,7 +299,7 @@ def never_ran(records: Sequence[Record], rehearsals: Sequence[Record]) -> Iterat
 
 
 def pick_metric(records: Sequence[Record], asked: str | None, declared: str | None = None) -> str:
-    """The metric that was asked for, else the step time if any usable trial has one, else the whole run's time.
+    """The metric that was asked for, else the mean step if any usable trial has one, else the whole run's time.
 
     Where no trial is usable, the one that the study declares is taken at its word, and another must be known.
     """

@@ -1,12 +1,19 @@
-"""What an analysis tells people: a closed list of notes, so that their wording is in one place."""
+"""What an analysis tells people: a closed list of notes and verdicts, so that their wording is in one place.
+
+The terminal, the report and `--json` print these sentences and make none of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
+from tare.analysis.direction import Direction
+from tare.analysis.model import Comparison, Interaction, Marked, Weighing, Word
 from tare.analysis.statistics import FLOOR
 from tare.base.rulings import Ruling
+from tare.base.text import count_text, effect_text, interval_text, metric_name, safe_text, share_text
 
 NO_COMMON_BLOCK = Ruling(
     "compare.no-common-block",
@@ -149,13 +156,9 @@ def out_of_reach(most: int) -> Ruling:
     )
 
 
-def more_is_faster(metric: str) -> Ruling:
-    return Ruling(
-        "compare.rate",
-        "note",
-        "",
-        f"{metric} is a rate: more of it is taken as faster.",
-    )
+def direction_note(metric: str, direction: Direction) -> Ruling:
+    code = "compare.rate" if direction.settled else "compare.direction-guessed"
+    return Ruling(code, "note", "", f"{metric}: {direction}.")
 
 
 def baseline_chosen(level: str) -> Ruling:
@@ -175,10 +178,6 @@ def not_a_ratio(metric: str, trials: int) -> str:
     return f"{metric} is zero in {counted(trials, 'trial')}, so it is not compared: a ratio needs more than zero."
 
 
-def suspects_kept(count: int) -> str:
-    return f"{counted(count, 'suspect trial')} {'is' if count == 1 else 'are'} included; see `tare show`."
-
-
 def run_again(count: int) -> str:
     return f"{counted(count, 'attempt')} {'was' if count == 1 else 'were'} invalid and repeated; all are kept."
 
@@ -189,3 +188,299 @@ def stop_rule(until: float, most: int | None, blocks: int, run: int, met: bool) 
     used = counted(blocks, "block") if blocks >= run else f"{counted(blocks, 'block')} usable, of {run}"
     how = f"met after {used}" if met else f"not met after {used}"
     return f"Stop rule, declared before the run: every interval within ±{percent(until)}{cap}. It was {how}."
+
+
+# What a metric hides: with any of these no level is called equivalent
+
+
+def mean_and_median(mean: Comparison, median: Comparison) -> Ruling:
+    return Ruling(
+        "compare.mean-and-median",
+        "note",
+        mean.level,
+        f"mean and median of the steps disagree by more than the margin: the mean step is {effect_of(mean)}, the "
+        f"median step {effect_of(median)}. Some steps are much longer on one side.",
+    )
+
+
+def throttled_sides(level: str, against: str, ours_s: float, theirs_s: float, times: float) -> Ruling:
+    return Ruling(
+        "compare.throttled",
+        "note",
+        level,
+        f"the CPU quota stopped {level!r} for {ours_s:.2f} s of a trial ({times:.0f} times) and {against!r} for "
+        f"{theirs_s:.2f} s: a step that is stopped is rare and long.",
+    )
+
+
+def major_faults(level: str, against: str, ours: float, theirs: float) -> Ruling:
+    return Ruling(
+        "compare.major-faults",
+        "note",
+        level,
+        f"a trial of {level!r} had {ours:,.0f} major page faults and one of {against!r} {theirs:,.0f}: the sides did "
+        "not read the same from disk.",
+    )
+
+
+def epoch_tail(epoch: Comparison, step: Comparison) -> Ruling:
+    return Ruling(
+        "compare.epoch-tail",
+        "note",
+        epoch.level,
+        f"a whole epoch is {effect_of(epoch)} and its steps {effect_of(step)}: the sides differ between the steps.",
+    )
+
+
+# The verdict
+
+NO_TRIAL = "no usable trial"
+_WORDS: Mapping[Word, str] = {
+    "equivalent": "equivalent within {margin}",
+    "slower": "slower",
+    "faster": "faster",
+    "cannot_tell": "cannot tell",
+}
+_OF_ENERGY: Mapping[Word, str] = {"slower": "more", "faster": "less"}  # joules and watts are not quick or slow
+_OF_QUALITY: Mapping[Word, str] = {"slower": "worse", "faster": "better"}  # accuracy, loss, a count
+_HIDDEN = {
+    "compare.mean-and-median": "mean and median disagree",
+    "compare.throttled": "throttling differs",
+    "compare.major-faults": "major faults differ",
+    "compare.epoch-tail": "the time between steps differs",
+}
+
+
+def verdict_phrase(comparison: Comparison) -> str:
+    """The verdict as one phrase: `equivalent within 5 %, and slower`, `cannot tell (about 9 more blocks)`."""
+    word, doubts = verdict_word(comparison), verdict_doubts(comparison)
+    return f"{word} ({doubts})" if doubts else word
+
+
+def verdict_word(comparison: Comparison) -> str:
+    """One of the four words; with *equivalent*, what it is equivalent within, and the sign where that is sure."""
+    told = plain_word(comparison, comparison.verdict).format(margin=share_text(comparison.margin))
+    if comparison.verdict == "equivalent" and comparison.sure:
+        sign: Word = "slower" if (comparison.harm or 0.0) > 0 else "faster"
+        return f"{told}, and {plain_word(comparison, sign)}"
+    return told
+
+
+def plain_word(comparison: Comparison, word: Word) -> str:
+    """The word, in the terms of the metric: energy is more or less, accuracy better or worse."""
+    if comparison.metric.endswith(("_j", "_w")):
+        return _OF_ENERGY.get(word, _WORDS[word])
+    if comparison.direction.rises and not _is_speed(comparison.metric):
+        return _OF_QUALITY.get(word, _WORDS[word])
+    return _WORDS[word]
+
+
+def _is_speed(metric: str) -> bool:
+    quality = ("acc", "accuracy", "auc", "auroc", "f1", "bleu", "rouge", "map", "iou", "miou", "psnr", "ssim", "recall")
+    return not metric.lower().endswith((*quality, "precision"))
+
+
+def verdict_doubts(comparison: Comparison) -> str:
+    """What belongs behind the word in brackets, or nothing."""
+    more = more_text(comparison) if comparison.verdict == "cannot_tell" else ""
+    hidden = dict.fromkeys(_HIDDEN[each.code] for each in comparison.withheld)
+    return "; ".join([*([more] if more else []), *hidden, *(["tainted"] if comparison.tainted else [])])
+
+
+def more_text(comparison: Comparison) -> str:
+    """About how much more it would take to tell, or nothing where that is not known."""
+    if comparison.more_trials is None:
+        return ""
+    one, many = ("more block", "more blocks") if comparison.paired else ("more trial per side", "more trials per side")
+    return f"about {count_text(comparison.more_trials, one, many)}"
+
+
+def verdict_reading(comparison: Comparison) -> str:
+    """Why it is this word and no other, in a sentence or two."""
+    low, high, margin = comparison.low, comparison.high, share_text(comparison.margin)
+    if comparison.effect is None:
+        none = "One side has no usable trial, so there is no verdict, and nothing is known of a difference."
+        return refusal_of(comparison) or none
+    if low is None or high is None:
+        return f"A {confidence_text(comparison)} interval needs at least six on each side; here n = {comparison.n}."
+    if comparison.verdict == "equivalent":
+        return f"The whole interval lies within ±{margin}, the declared margin.{_beyond_zero(comparison)}"
+    if comparison.verdict != "cannot_tell":
+        side = "above" if low > 0 else "below"
+        return f"The whole interval lies {side} zero, and not all of it within the declared margin of ±{margin}."
+    why = open_reason(comparison)
+    more = more_text(comparison)
+    return f"{why[:1].upper()}{why[1:]}." + (f" It would take {more} to tell." if more else "")
+
+
+def _beyond_zero(comparison: Comparison) -> str:
+    """What an interval inside the margin says of zero; below the A/A noise floor it says nothing."""
+    low, high = comparison.low, comparison.high
+    if low is None or high is None or low <= 0 <= high:
+        return ""
+    if not comparison.sure:
+        return (
+            f" It excludes zero, but the effect does not exceed the A/A noise floor ({floor_of(comparison)}): no claim."
+        )
+    return " It excludes zero: there is a difference, but it is smaller than the margin."
+
+
+def open_reason(comparison: Comparison) -> str:
+    """Why it cannot be told, as part of a sentence."""
+    if comparison.low is None or comparison.high is None:
+        return f"no interval is drawn, n = {comparison.n} is too small for one"
+    margin = comparison.margin
+    if comparison.withheld and -margin <= comparison.low and comparison.high <= margin:
+        return f"the interval lies within the margin, but {comparison.withheld[0].sentence.rstrip('.')}"
+    if comparison.low <= 0 <= comparison.high:
+        return f"the interval contains zero and exceeds the declared margin of ±{share_text(margin)}"
+    return f"the effect does not exceed the A/A noise floor ({floor_of(comparison)})"
+
+
+def confidence_text(comparison: Comparison) -> str:
+    """`95 %`, or the higher coverage that Holm asked for."""
+    return f"{comparison.confidence * 100:.3g} %"
+
+
+def effect_of(comparison: Comparison) -> str:
+    """`+1.6 %`, or nothing where a side has no usable trial."""
+    if comparison.effect is None:
+        return ""
+    return effect_text(comparison.effect, beside=(comparison.low, comparison.high))
+
+
+def interval_of(comparison: Comparison) -> str:
+    """`[+0.4, +2.9]`; where n is too small there is none, and the text says so."""
+    if comparison.effect is None:
+        return ""
+    if comparison.low is None or comparison.high is None:
+        return f"n = {comparison.n}: too small for {confidence_text(comparison)}"
+    return interval_text(comparison.low, comparison.high, beside=(comparison.effect,))
+
+
+def sensitivity_of(comparison: Comparison) -> str:
+    """The smallest effect that this run could have seen."""
+    return share_text(comparison.mde) if comparison.mde is not None else "not known"
+
+
+def floor_of(comparison: Comparison) -> str:
+    """The A/A noise floor of this run."""
+    return share_text(comparison.aa_floor) if comparison.aa_floor is not None else "not measured"
+
+
+def answer_sentence(comparison: Comparison) -> str:
+    """Against whom, what, by how much, how sure: `against bare: step time +1.6 %, 95 % interval [+0.4, +2.9].`"""
+    against = f"against {safe_text(comparison.against)}"
+    if refused := refusal_of(comparison):
+        return f"{against}: {refused[:1].lower()}{refused[1:]}"
+    if comparison.effect is None:
+        missing = comparison.level if comparison.ours is None else comparison.against
+        return f"{against}: there is {NO_TRIAL} of {safe_text(missing)}."
+    figure = f"{metric_name(comparison.metric)} {effect_of(comparison)}"
+    if comparison.low is not None:
+        figure += f", {confidence_text(comparison)} interval {interval_of(comparison)}"
+    basis = f"paired over {count_text(comparison.n, 'block')}" if comparison.paired else f"n = {comparison.n} per side"
+    return f"{against}: {figure}, {basis}."
+
+
+def refusal_of(comparison: Comparison) -> str:
+    """Why two sides that both have trials are not compared; nothing where they are."""
+    if comparison.effect is not None:
+        return ""
+    return next((note.sentence for note in comparison.notes if note.code == "compare.unlike-work"), "")
+
+
+def direction_text(comparisons: Sequence[Comparison]) -> str:
+    """`mean step time: lower is better (by its name)`, once for each metric that is tested."""
+    told = dict.fromkeys(f"{metric_name(each.metric)}: {each.direction}" for each in comparisons)
+    return "; ".join(told)
+
+
+# Several lines, several cells, marked trials
+
+STEADY, START = "steady state", "start-up to the first step"
+
+
+def what_costs(steady: Comparison, start: Comparison) -> str:
+    """Which of the two tested lines of a level costs, in words."""
+    level, against = safe_text(steady.level), safe_text(steady.against)
+    told = {STEADY: steady, START: start}
+    dear = [name for name, found in told.items() if found.verdict == "slower"]
+    open_still = [name for name, found in told.items() if found.verdict == "cannot_tell"]
+    if len(dear) == 2:
+        return f"{level} costs more than {against} both in the {STEADY} and in the {START}."
+    if dear:
+        other = START if dear[0] == STEADY else STEADY
+        rest = "which cannot be told" if other in open_still else f"which is {verdict_word(told[other])}"
+        return f"{level} costs more than {against} in the {dear[0]}, not shown in the {other}, {rest}."
+    if open_still:
+        return f"It cannot be told whether {level} costs more than {against} in the {' or in the '.join(open_still)}."
+    return f"{level} costs no more than {against} by the margin, neither in the {STEADY} nor in the {START}."
+
+
+def interaction_sentence(found: Interaction) -> str:
+    """`docker against bare costs more with batch 16 than with batch 64: +3.1 % [+1.0, +5.2] on top.`"""
+    each = found.found
+    who = f"{safe_text(found.level)} against {safe_text(found.against)}"
+    cells = f"with {safe_text(found.here)} than with {safe_text(found.there)}"
+    figures = f"{effect_of(each)} {interval_of(each)}".strip()
+    if each.effect is None:
+        return f"{who}: whether it costs more {cells} is not known, no block holds all four sides."
+    if each.verdict == "slower":
+        return f"{who} costs more {cells}: ratio of the effects {figures}."
+    if each.verdict == "faster":
+        return f"{who} costs less {cells}: ratio of the effects {figures}."
+    if each.verdict == "equivalent":
+        alike = f"with {safe_text(found.here)} and with {safe_text(found.there)}"
+        return f"{who} costs the same within {share_text(each.margin)} {alike}: ratio of the effects {figures}."
+    more = more_text(each)
+    told = f"{who}: cannot tell whether it costs more {cells}: ratio of the effects {figures}"
+    return f"{told} ({more})." if more else f"{told}."
+
+
+def marked_sentence(marked: Sequence[Marked], found: Sequence[Comparison]) -> str:
+    """The share of each side that is suspect, and whether leaving them out would change a word."""
+    shares = ", ".join(f"{each.suspect} of {each.trials} of {safe_text(each.level)}" for each in marked)
+    words = {each.level: each for each in found}
+    changed = [
+        f"{safe_text(each.level)} would be {_WORDS[each.without].format(margin=share_text(words[each.level].margin))}"
+        for each in marked
+        if each.without is not None and each.without != words[each.level].verdict
+    ]
+    told = [each for each in marked if each.without is not None]
+    rest = (
+        f"without them {'; '.join(changed)}"
+        if changed
+        else "without them no word changes"
+        if told
+        else "without them too few trials are left for a word"
+    )
+    return f"suspect trials, included: {shares}; {rest}."
+
+
+def shared_condition(code: str, count: int, trials: int, example: str = "") -> str:
+    """Of a mark that all sides have alike: it is about the run, and no reason to prefer a side."""
+    return f"{count} of {trials} trials, on all sides alike ({code})" + (f": {example}" if example else ".")
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison, with the words that people read."""
+    return {
+        **comparison.as_json(),
+        "phrase": verdict_phrase(comparison),
+        "sentence": answer_sentence(comparison),
+        "reading": verdict_reading(comparison),
+    }
+
+
+def weighing_json(weighing: Weighing) -> dict[str, Any]:
+    """What `tare compare --json` and `tare weigh --json` have of a weighing."""
+    return {
+        "comparisons": [comparison_json(each) for each in weighing.comparisons],
+        "tested": [comparison_json(each) for each in weighing.tested],
+        "interactions": [
+            {**asdict(each), "found": comparison_json(each.found), "sentence": interaction_sentence(each)}
+            for each in weighing.interactions
+        ],
+        "marked": [asdict(each) for each in weighing.marked],
+    }

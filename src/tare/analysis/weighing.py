@@ -13,14 +13,28 @@ import numpy as np
 from tare.analysis import sentences
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import Cells
-from tare.analysis.compare import compare, judge
+from tare.analysis.compare import Contest, compare, judge
+from tare.analysis.hidden import withhold
+from tare.analysis.interaction import interactions
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
-from tare.analysis.noise import drift, family_enough, loud_levels, malloc_lottery, reached, throttled
-from tare.analysis.parity import differences, in_memory, mixed_populations, not_deterministic, other_computation, taints
+from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
+from tare.analysis.parity import (
+    INFERENCE,
+    differences,
+    in_memory,
+    mixed_populations,
+    not_deterministic,
+    other_computation,
+    taints,
+)
 from tare.analysis.selection import (
     BESIDE,
     DEFAULT_MARGIN,
+    MEAN_STEP,
+    MEDIAN_STEP,
+    START_UP,
+    TAIL,
     Selection,
     level_medians,
     level_phases,
@@ -33,18 +47,20 @@ from tare.analysis.selection import (
     why_not,
 )
 from tare.analysis.statistics import FLOOR, median_estimate
+from tare.analysis.suspects import doubts
 from tare.analysis.table import rows_to_compare
+from tare.analysis.work import like_work
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.base.text import script_and_options
 from tare.records.model import Record, State
 from tare.records.trials import TYPE
 
-WHOLE = "step_s"
 UNMARKED = frozenset(
     f"script.{why}"
     for why in ("marking-failed", "no-loop", "no-python", "no-torch", "no-backward", "grad-only", "other-thread")
 )
+WHOLE = (MEAN_STEP, MEDIAN_STEP)
 PARTS = {  # metric -> what people call it; compute is left out where its own parts are known
     "stall_s": "the wait for data",
     "copy_s": "the copy to the device",
@@ -63,13 +79,16 @@ _MOST_OF_IT = 0.5
 
 def where_it_lies(found: Comparison, ours: Sequence[Record], theirs: Sequence[Record]) -> str | None:
     """`96 % of what docker has more than bare is in the optimiser step`; None where no part holds most of it."""
-    if found.metric != WHOLE or found.verdict not in ("slower", "faster"):
+    if found.metric not in WHOLE or found.verdict not in ("slower", "faster"):
         return None
-    whole_s = _difference(WHOLE, ours, theirs)
+    whole_s = _difference(found.metric, ours, theirs)
     if whole_s is None or whole_s[0] == 0:
         return None
+    means = found.metric == MEAN_STEP
     shares = {
-        part: (gap[0] / whole_s[0], gap) for part in _known(ours, theirs) if (gap := _difference(part, ours, theirs))
+        part: (gap[0] / whole_s[0], gap)
+        for part in _known(ours, theirs)
+        if (gap := (_difference(_mean(part), ours, theirs) if means else None) or _difference(part, ours, theirs))
     }
     if not shares:
         return None
@@ -81,6 +100,11 @@ def where_it_lies(found: Comparison, ours: Sequence[Record], theirs: Sequence[Re
         f"{min(share, 1.0):.0%} of what {found.level!r} takes {more} than {found.against!r} is in {PARTS[part]}: "
         f"{before_s * 1e3:.3g} ms to {after_s * 1e3:.3g} ms."
     )
+
+
+def _mean(part: str) -> str:
+    """The mean of a part: a mean step is the sum of its parts' means."""
+    return f"{part.removesuffix('_s')}_mean_s"
 
 
 def _known(ours: Sequence[Record], theirs: Sequence[Record]) -> list[str]:
@@ -209,14 +233,20 @@ def weigh(
     against: str | None = None,
     margin: float | None = None,
     metric: str | None = None,
+    rises: bool | None = None,
 ) -> Weighing:
     """Everything that a report says about a store; what the caller leaves open the study decides."""
     records = records_of(store)
-    asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric)
-    selected = select(records, asked)
-    judged = judge(selected.family(), margin=asked.margin, metric=selected.metric, alpha=asked.alpha)
+    asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric, rises=rises)
+    selected, work = like_work(select(records, asked))
+    family = judge(
+        _tested_family(selected), margin=asked.margin, metric=selected.metric, alpha=asked.alpha, rises=asked.rises
+    )
+    judged = withhold(selected, [each for each in family if each.metric == selected.metric])
+    doubted = doubts(selected, judged)
+    judged = tuple(replace(each, notes=(*each.notes, *doubted.unlike.get(each.level, ()))) for each in judged)
     found = {(each.level, each.against): _differences(selected, each) for each in judged}
-    comparisons = tuple(_tainted(selected, each, found[each.level, each.against]) for each in judged)
+    comparisons = tuple(work.on(_tainted(selected, each, found[each.level, each.against])) for each in judged)
     used, values = selected.used, selected.measurements()
     others, skipped = _beside(selected)
     stop_note, met = _stop_rule(selected, comparisons)
@@ -232,13 +262,17 @@ def weigh(
         against=selected.against or "",
         metric=selected.metric,
         comparisons=comparisons,
+        tested=tuple(each for each in family if each.metric != selected.metric),
+        interactions=() if work.refused else interactions(selected),
         others=others,
         differences=tuple(dict.fromkeys(each for several in found.values() for each in several)),
         left_out=selected.left_out,
         outliers=tuple(marked_outliers(used, selected.label, selected.metric)),
+        marked=doubted.marked,
         notes=(
             *_blamed(selected, judged),
-            *_notes(selected, values),
+            *doubted.notes,
+            *_notes(selected, values, comparisons),
             *_of_scripts(selected, found.values()),
             *skipped,
             *stop_note,
@@ -261,12 +295,14 @@ def weigh_table(
     block: str | None = None,
     against: str | None = None,
     margin: float | None = None,
+    rises: bool | None = None,
 ) -> Weighing:
     """The same of a table of the user's own, which has neither facts nor other metrics."""
     rows, label = rows_to_compare(path, by, value, block), Cells(by)
     values = measurements(rows, label, value)
     try:
-        found = compare(values, against=against, margin=DEFAULT_MARGIN if margin is None else margin, metric=value)
+        allowed = DEFAULT_MARGIN if margin is None else margin
+        found = compare(values, against=against, margin=allowed, metric=value, rises=rises)
     except StudyError as error:
         raise StudyError(f"{path}, column {by!r}: {error}") from None
     base = found[0].against
@@ -289,7 +325,33 @@ def weigh_table(
 def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
     """The stop rule on a store, as the runner asks it after each block."""
     records = records_of(store)
-    return family_enough(select(records, request(store.study, records)).family(), until=until, floor=floor)
+    selected, _ = like_work(select(records, request(store.study, records)))
+    family = _tested_family(selected)
+    if not all(each.ours and each.theirs for each in family):
+        return False
+    judged = judge(family, margin=selected.request.margin, metric=selected.metric, alpha=LOOKING_ALPHA, resamples=0)
+    headline = [each for each in judged if each.metric == selected.metric]
+    return reached(headline, until=until, floor=max(floor, FLOOR))
+
+
+def _tested_family(selected: Selection) -> list[Contest]:
+    """Every level on the headline and, unless one metric was named, on the tail of requests and the start-up.
+
+    One family: the claims hold together. A line that a side lacks is left out.
+    """
+    family = [replace(each, metric=selected.metric) for each in selected.family()]
+    for metric in _further(selected):
+        used = [record for record in selected.used if not why_not(record, metric)]
+        made = [each for each in selected.family(metric, used) if each.ours and each.theirs]
+        family += [replace(each, metric=metric, notes=()) for each in made]
+    return family
+
+
+def _further(selected: Selection) -> list[str]:
+    if selected.request.metric is not None or selected.label.by == TYPE:
+        return []
+    infers = all(record.settings.get("workload") in INFERENCE for record in selected.used)
+    return [*([TAIL] if infers else []), START_UP]
 
 
 def _differences(selected: Selection, found: Comparison) -> list[Difference]:
@@ -348,19 +410,18 @@ def _why_whole(selected: Selection) -> list[str]:
     return list(found.values())
 
 
-def _notes(selected: Selection, values: Sequence[Measurement]) -> list[str]:
+def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[Comparison]) -> list[str]:
     """Whatever there is to know about the run as a whole."""
     notes = [sentences.LOOKING] if selected.request.until is not None and selected.against is not None else []
     if selected.against is None and selected.attempts:
         notes.append(sentences.one_level(selected.label.by, selected.label.level(selected.attempts[0])))
     elif selected.request.against is None and selected.against is not None:
         notes.append(str(sentences.baseline_chosen(selected.against)))
-    if suspects := sum(record.state == "suspect" for record in selected.used):
-        notes.append(sentences.suspects_kept(suspects))
     if selected.repeated:
         notes.append(sentences.run_again(selected.repeated))
     levels = selected.by_label()
-    notes += throttled(levels)
+    if not any(each.code == "compare.throttled" for found in judged for each in found.withheld):
+        notes += throttled(levels)  # on all sides alike
     for level, records in levels.items():
         notes += not_deterministic(level, records)
         if selected.against is None:  # else it taints the comparison itself
@@ -372,7 +433,8 @@ def _notes(selected: Selection, values: Sequence[Measurement]) -> list[str]:
 
 def _stop_rule(selected: Selection, comparisons: Sequence[Comparison]) -> tuple[list[str], bool]:
     asked = selected.request
-    looked_at = asked.declared and selected.metric == (asked.its_metric or pick_metric(selected.attempts, None))
+    usual = asked.metric is None or selected.metric == (asked.its_metric or pick_metric(selected.attempts, None))
+    looked_at = asked.declared and usual
     if asked.until is None or not looked_at or not comparisons:
         return [], False
     met = reached(comparisons, until=asked.until, floor=max(FLOOR, asked.least_blocks or 0))

@@ -59,12 +59,14 @@ def front(
     from tare.analysis.choose.configurations import assignments, need_column
     from tare.analysis.choose.front import pareto
     from tare.analysis.observations import columns_of, observations
+    from tare.analysis.work import need_like_work
     from tare.report.text.choose import fronts_text
 
     known = columns_of(source)
     figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
     rows = observations(source, settings=settings, values=figures, group=group)
     _say_mixed(source, settings, group)
+    say_notes(need_like_work(rows, figures, source))
     fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
     return Result(lambda: {"fronts": [each.as_json() for each in fronts]}, lambda: fronts_text(fronts, width()))
 
@@ -223,7 +225,10 @@ def _finite(number: float | None) -> float | None:
 
 @command.command("recommend")
 @reads_source()
-@click.option("--minimise", default="energy", show_default=True, help="time, energy, cost, latency_p99, or a column.")
+@click.option(
+    "--minimise",
+    help="time, energy, cost, latency_p99, or a column.  [default: energy where it is measured, else time]",
+)
 @click.option("--deadline", type=TIME, help="The job must end within this, such as 2h.")
 @click.option("--power-cap", type=POWER, help="Mean power must stay below this, such as 30W.")
 @click.option("--energy-budget", type=ENERGY, help="The job must not take more than this, such as 50Wh.")
@@ -247,7 +252,7 @@ def _finite(number: float | None) -> float | None:
 @click.option("--measured-only", is_flag=True, help="Do not look at configurations that were not measured.")
 def recommend(
     source: Path,
-    minimise: str,
+    minimise: str | None,
     deadline: float | None,
     power_cap: float | None,
     energy_budget: float | None,
@@ -280,13 +285,16 @@ def recommend(
     from tare.analysis.choose.recommend.candidates import predictions
     from tare.analysis.choose.recommend.decide import recommend as recommendations
     from tare.analysis.choose.recommend.job import job_observations
+    from tare.analysis.work import need_like_work
     from tare.report.text.choose import recommendations_text
 
     limits = _limits(deadline, power_cap, energy_budget, at_most)
     columns = {"time": time_column, "energy": energy_column, "power": power_column}
-    job = _job(source, minimise, limits, columns, _times(source, steps, epochs, samples), samples, price)
+    asked = minimise or _usual_aim(source, columns)
+    job = _job(source, asked, limits, columns, _times(source, steps, epochs, samples), samples, price)
     rows = job_observations(source, job, settings=settings, group=group)
     _say_mixed(source, settings, group)
+    say_notes(need_like_work(rows, _figures_of(source, job, epochs), source, per_job=samples is not None))
     offered, doubts = ([], ()) if measured_only else predictions(source, job, rows, group=group)
     say_notes(doubts)
     today = None if default is None else assignments(default)
@@ -296,6 +304,29 @@ def recommend(
     return Result(
         lambda: {"recommendations": [each.as_json() for each in found]}, lambda: recommendations_text(found, width())
     )
+
+
+def _usual_aim(source: Path, named: Mapping[str, str | None]) -> str:
+    """What is minimised where nobody says: energy, or time where no energy and no power was measured."""
+    from tare.analysis.choose.configurations import column_for
+    from tare.analysis.observations import columns_of
+
+    known = columns_of(source)
+    measured = any(named[word] or column_for(word, known) for word in ("energy", "power"))
+    return "energy" if measured else "time"
+
+
+def _figures_of(source: Path, job: Job, epochs: float | None) -> list[str]:
+    """The columns behind what is minimised and limited; with --epochs they are of an epoch, by the user's word."""
+    from tare.analysis.choose.configurations import column_for
+    from tare.analysis.observations import columns_of
+
+    if epochs is not None:
+        return []
+    known = columns_of(source)
+    words = ["time" if word == "cost" else word for word in (job.minimise, *(limit.figure for limit in job.limits))]
+    found = [column_for((job.columns or {}).get(word, word), known) for word in words if word != "power"]
+    return list(dict.fromkeys(column.name for column in found if column is not None))
 
 
 def _times(source: Path, steps: float | None, epochs: float | None, samples: float | None) -> float | None:

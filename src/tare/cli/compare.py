@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tare.base.errors import StudyError
-from tare.cli.options import SHARE, comparing, need
+from tare.cli.options import SHARE, comparing, higher_option, need
 from tare.cli.scaffold import Result, Verb, color, reading, reads_either, say, weighed, width
 
 if TYPE_CHECKING:
-    from tare.analysis.model import Comparison, Weighing
+    from tare.analysis.model import Weighing
 
 
 @click.command("compare", cls=Verb)
 @reads_either("comparing")
 @comparing
 @click.option("--block", metavar="COLUMN", help="Of a table: the column that pairs rows, such as the run.")
-@click.option("--fail-over", type=SHARE, help="Exit 1 if a level is slower by more than this, and surely slower.")
+@higher_option
+@click.option("--fail-over", type=SHARE, help="Exit 1 if a level is surely worse by more than this, or hides it.")
 def command(source: Path, block: str | None, fail_over: float | None, **asked: Any) -> Result:
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
     The source is a store (a folder or a pack), or any table with one row per trial: CSV, TSV, Parquet or JSON lines.
-    Of a table, --metric names the column to compare; more is slower. A table that `tare report --format csv` (or
-    parquet) wrote is judged as the store that it came from.
+    Of a table, --metric names the column to compare. Whether more of it is better follows from its name (samples/s,
+    accuracy: higher; step_ms, loss: lower); --higher-is-better or --lower-is-better states it where the name does not.
+    A table that `tare report --format csv` (or parquet) wrote is judged as the store that it came from.
 
     tare compare out/weigh-1 --by platform --fail-over 5%
 
     tare compare mine.csv --by platform --metric step_s --block run
+
+    --json: {"comparisons": [{"metric", "level", "against", "effect", "low", "high", "verdict", "direction", "withheld",
+    "phrase", "sentence", "reading", ...}], "tested": [the same of the tail and the start-up], "interactions":
+    [{"factor", "level", "against", "here", "there", "found", "sentence"}], "marked": [{"level",
+    "suspect", "trials", "without"}],
+    "gate": null or {"limit", "passed", "reasons", "remarks"}}.
     """
+    from tare.analysis.gate import gate
+    from tare.analysis.sentences import weighing_json
     from tare.records.unpack import is_store
     from tare.report.text.verdict import verdict_text
 
@@ -41,53 +51,24 @@ def command(source: Path, block: str | None, fail_over: float | None, **asked: A
             weighing = weighed(store, **asked)
     else:
         weighing = _of_table(source, block, **asked)
+    passed = None if fail_over is None else gate(weighing, fail_over)
+    for each in () if passed is None else (*passed.reasons, *passed.remarks):
+        say(f"{'gate' if each.weight == 'failed' else 'note'}: {each}")
     return Result(
-        lambda: {"comparisons": [comparison.as_json() for comparison in weighing.comparisons]},
+        lambda: {**weighing_json(weighing), "gate": passed and {**asdict(passed), "passed": passed.passed}},
         lambda: verdict_text(weighing, width(), color()),
-        exit_code=1 if fail_over is not None and _too_slow(weighing, fail_over) else 0,
+        exit_code=0 if passed is None or passed.passed else 1,
     )
 
 
-def _of_table(
-    source: Path, block: str | None, by: str | None, against: str | None, margin: float | None, metric: str | None
-) -> Weighing:
+def _of_table(source: Path, block: str | None, by: str | None, metric: str | None, **asked: Any) -> Weighing:
     from tare.analysis.table import exported_trials
     from tare.analysis.weighing import weigh, weigh_table
 
     if (exported := exported_trials(source)) is not None and block is None:
         # What tare wrote itself says how it is judged; columns may be named as in the table or as in the store.
         by, metric = by and by.removeprefix("setting."), metric and metric.removeprefix("metric.")
-        return weigh(exported, by=by, against=against, margin=margin, metric=metric)
+        return weigh(exported, by=by, metric=metric, **asked)
     if metric is None:
         raise StudyError(f"{source}: --metric COLUMN names the column to compare.")
-    return weigh_table(source, by=by or "platform", value=metric, block=block, against=against, margin=margin)
-
-
-def _too_slow(weighing: Weighing, limit: float) -> bool:
-    """Whether a level is worse than the limit, and surely worse than nothing, whatever the margin calls it."""
-    worse = [found for found in map(_harm, weighing.comparisons) if found is not None and found.harm > limit]
-    for found in worse:
-        sure = "" if found.sure else ", but its interval holds zero, so that may be noise and is not counted"
-        say(f"{found.level} is {found.harm:.1%} slower than {found.against}, over {limit:.1%}{sure}.")
-    return any(found.sure for found in worse)
-
-
-@dataclass(frozen=True)
-class Harm:
-    """How much worse a level is, positive where it is worse, and whether its interval leaves out zero."""
-
-    level: str
-    against: str
-    harm: float
-    sure: bool
-
-
-def _harm(found: Comparison) -> Harm | None:
-    from tare.analysis.compare import rises_when_faster
-
-    if found.effect is None:
-        return None
-    harm = -found.effect if rises_when_faster(found.metric) else found.effect
-    apart = found.low is not None and found.high is not None and (found.low > 0 or found.high < 0)
-    above_noise = found.aa_floor is None or abs(found.effect) > found.aa_floor
-    return Harm(found.level, found.against, harm, sure=apart and above_noise)
+    return weigh_table(source, by=by or "platform", value=metric, block=block, **asked)

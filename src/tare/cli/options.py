@@ -150,12 +150,18 @@ def margin_option(default: str | None = None) -> Option:
     )  # fmt: skip
 
 
-def metric_option(default: str = "as in the study, step_s or wall_s", *, multiple: bool = False) -> Option:
+def metric_option(default: str = "as in the study, step_mean_s or wall_s", *, multiple: bool = False) -> Option:
     """`--metric`: of a store one of its metrics, of a table a column."""
     help_text = f"The metric of a store, or the column of a table.  [default: {default}]"
     if multiple:
         return click.option("--metric", "metrics", multiple=True, metavar="NAME", help=f"{help_text} Repeatable.")
     return click.option("--metric", metavar="NAME", help=help_text)
+
+
+higher_option: Option = click.option(
+    "--higher-is-better/--lower-is-better", "rises", default=None,
+    help="Which way the metric is better.  [default: by its name]",
+)  # fmt: skip
 
 
 def output_option(help_text: str, kind: click.ParamType = FILE) -> Option:  # type: ignore[type-arg]

@@ -167,7 +167,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
     if traced and not unusable and outcome.done:
         say(f"every trial was traced, so no times are compared; see `tare analyse kernel {folder}`.")
         return
-    nothing = weighing.comparisons and all(comparison.effect is None for comparison in weighing.comparisons)
+    nothing = weighing.comparisons and all(each.ours is None or each.theirs is None for each in weighing.comparisons)
     if not nothing and not unusable:
         _tell_unusable(folder, weighing, again)
         return
@@ -205,12 +205,12 @@ def _tell(
     as_json: bool,
 ) -> None:  # fmt: skip
     """The verdict, where the report lies, and what else the study is good for."""
+    from tare.analysis.sentences import weighing_json
     from tare.report.text.verdict import verdict_text
 
     report = folder / REPORT
     if as_json:
-        comparisons = [comparison.as_json() for comparison in weighing.comparisons]
-        told = {"store": str(folder), "report": str(report), "ended": outcome.why, "comparisons": comparisons}
+        told = {"store": str(folder), "report": str(report), "ended": outcome.why, **weighing_json(weighing)}
         print_json({**told, "not_measured": study.get("left_out", []), "next": following})
         return
     click.echo(verdict_text(weighing, width(), color()))

@@ -59,6 +59,7 @@ _LEAST_WEIGHT = 0.15  # a fainter suspicion is tried only where nothing else is 
     help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]",
 )  # fmt: skip
 @click.option("--writable", is_flag=True, help="A built-in workload may write to the container's root.")
+@click.option("--start-up", is_flag=True, help="Look at the start-up to the first step instead of the steps.")
 @click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
 @click.option("--no-calls", is_flag=True, help="Do not count system calls (one more trial a layer, traced, untimed).")
 @script_options
@@ -83,6 +84,7 @@ def command(
     no_layers: bool,
     only: tuple[str, ...] | None,
     writable: bool,
+    start_up: bool,
     cumulative: bool,
     no_calls: bool,
     script: Script,
@@ -117,7 +119,8 @@ def command(
         own = {**fields, **(profile if chosen == "runc" else {})}
         need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
         refuse_wrong(chosen, own, work, python)
-        run = _Run(folder, work, python, repeat, margin)
+        metric = "startup_s" if start_up else metric
+        run = _Run(folder, work, python, repeat, margin, metric)
         found = _explained(run, chosen, own, metric, margin, as_json)
         if not (layers or (not no_layers and found.unexplained)):
             _tell_answer(found, None, folder, as_json)
@@ -335,17 +338,18 @@ def _not_asked_for() -> Calls:
 class _Run:
     """The studies of a `why`: two that differ in their platforms alone, and one that is traced."""
 
-    def __init__(self, folder: Path, work: dict[str, Any], python: str | None, repeat: int, margin: float) -> None:
+    def __init__(
+        self, folder: Path, work: dict[str, Any], python: str | None, repeat: int, margin: float, metric: str | None
+    ) -> None:
         self._folder, self._work, self._python = folder, work, python
-        self.repeat, self._margin = repeat, margin
+        self.repeat, self._margin, self._metric = repeat, margin, metric
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why import waterfall
 
         against = {"against": {"platform": "bare"}, "margin": self._margin}
-        return waterfall(
-            self.records(stage, platforms, {"repeat": self.repeat, "compare": against}), margin=self._margin
-        )
+        records = self.records(stage, platforms, {"repeat": self.repeat, "compare": against})
+        return waterfall(records, margin=self._margin, metric=self._metric)
 
     def answer(self, slow: _Level, changes: dict[str, _Level], metric: str) -> Answer:
         """Both sides and every intervention, in interleaved blocks."""

@@ -53,6 +53,9 @@ class Evidence(Protocol):
     def facts(self) -> Mapping[str, Any]: ...
 
     @property
+    def phases(self) -> Mapping[str, float]: ...
+
+    @property
     def slept_s(self) -> float: ...
 
 

@@ -18,6 +18,7 @@ from tare.base.rulings import read_rulings
 from tare.figures.energy import CLOCKS, Energy, energy_of_trial
 from tare.figures.energy_sources import RUN, SHARED
 from tare.figures.evidence import Evidence, shared_metrics
+from tare.figures.phases import PHASES, phase_metrics
 from tare.figures.steps import COUNTED, Steps, counter_metrics, job_metrics, step_metrics, steps_from
 from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Mark, Recorder
@@ -54,6 +55,7 @@ class SealedEvidence:
     channels: Sequence[Mapping[str, Any]] = ()
     traced: Mapping[str, float] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
     slept_s: float = 0.0
     untraced: str = ""  # why the figures of tracers could not be made again; empty where they were, or where none ran
 
@@ -85,6 +87,7 @@ def evidence_of(store: Store, record: Record) -> SealedEvidence:
         channels=store.channels(*key, quantiles=False),
         traced=traced,
         facts=facts,
+        phases=record.phases,
         slept_s=facts.get("slept_s", 0.0),
         untraced=untraced,
     )
@@ -153,8 +156,9 @@ def figures(evidence: Evidence, steps: Steps | None, energy: Energy | None) -> d
     metrics = reported_figures(evidence) | counter_metrics(evidence.readings)
     if evidence.neighbours:
         metrics |= shared_metrics(evidence.marks, evidence.neighbours, evidence.result)
-    elif steps is not None:
-        metrics |= step_metrics(steps)
+    else:
+        metrics |= {} if steps is None else step_metrics(steps)
+        metrics |= phase_metrics(evidence.marks, evidence.result, evidence.phases, steps)
     return metrics | {**evidence.traced, **(energy.metrics if energy is not None else {})}
 
 
@@ -215,7 +219,7 @@ def rederive(store: Store, record: Record) -> Rederived:
     said = reported_figures(evidence).keys() & record.metrics.keys()
     taken = _taken(record, found, evidence)
     kept = {name: value for name, value in record.metrics.items() if name not in taken}
-    found = {name: value for name, value in found.items() if name not in taken}
+    found = {name: value for name, value in found.items() if name not in taken and not _came_later(name, record)}
     pairs = [*_pairs(kept, found)]
     if energy is not None:
         # Sentences and names are not figures, and an older tare may have called them otherwise.
@@ -252,6 +256,11 @@ def _taken(record: Record, found: Mapping[str, float], evidence: SealedEvidence)
     if evidence.untraced:
         taken |= {name: evidence.untraced for name in one_sided if name in record.metrics and name not in taken}
     return taken
+
+
+def _came_later(name: str, record: Record) -> bool:
+    """A phase that the record lacks: an older tare did not take a run apart."""
+    return name in PHASES and name not in record.metrics
 
 
 def _pairs(stored: Mapping[str, float], derived: Mapping[str, float]) -> Iterator[tuple[str, Any, Any]]:

@@ -15,7 +15,23 @@ from markupsafe import Markup
 
 from tare import __version__
 from tare.analysis.model import Comparison, FlaggedTrial, Weighing
-from tare.analysis.sentences import note_text
+from tare.analysis.selection import START_UP
+from tare.analysis.sentences import (
+    NO_TRIAL,
+    answer_sentence,
+    direction_text,
+    effect_of,
+    floor_of,
+    interaction_sentence,
+    interval_of,
+    note_text,
+    sensitivity_of,
+    verdict_doubts,
+    verdict_phrase,
+    verdict_reading,
+    verdict_word,
+    what_costs,
+)
 from tare.base.rulings import Ruling
 from tare.base.text import NUMBER_AND_UNIT, count_text, metric_name, quantity_texts, safe_text
 from tare.records.model import Record
@@ -37,27 +53,17 @@ from tare.report.sections import (
 )
 from tare.report.text.trials import SHORT_ID, flat_pairs
 from tare.report.text.verdict import (
-    NO_TRIAL,
-    answer_sentence,
     baseline_of,
     baselines,
     counts_text,
     coverage_text,
     difference_text,
-    effect_of,
-    floor_of,
-    interval_of,
     is_complete,
     left_text,
     median_text,
     medians_disagree,
     medians_of,
-    sensitivity_of,
     taints,
-    verdict_doubts,
-    verdict_phrase,
-    verdict_reading,
-    verdict_word,
 )
 
 MOST_ANSWERS = 6  # that fit a first screen, each by itself
@@ -74,12 +80,13 @@ class Answer:
     doubts: str
     sentence: str
     reading: str
+    further: tuple[str, ...] = ()  # what else is tested of this level, what it hides, and which line costs
 
 
 def answers_of(weighing: Weighing) -> list[Answer]:
     """One for each comparison; where there are many, one for each verdict."""
     if len(weighing.comparisons) <= MOST_ANSWERS:
-        return [_answer(each) for each in weighing.comparisons]
+        return [replace(_answer(each), further=tuple(_further(each, weighing))) for each in weighing.comparisons]
     names = level_names([each.level for each in weighing.comparisons], weighing.by)
     groups = grouped(weighing.comparisons, lambda each: (each.verdict, verdict_word(each)))
     return [
@@ -104,6 +111,16 @@ def _answer(comparison: Comparison) -> Answer:
         sentence=answer_sentence(comparison),
         reading=verdict_reading(comparison),
     )
+
+
+def _further(comparison: Comparison, weighing: Weighing) -> list[str]:
+    pair = (comparison.level, comparison.against)
+    tested = [each for each in weighing.tested if (each.level, each.against) == pair]
+    made = [f"{each.sentence} ({each.code})" for each in comparison.withheld]
+    for each in tested:
+        made.append(f"{metric_name(each.metric)} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}.")
+    start = next((each for each in tested if each.metric == START_UP), None)
+    return [*made, *([what_costs(comparison, start)] if start is not None and comparison.effect is not None else [])]
 
 
 def notes_of(weighing: Weighing) -> list[str]:
@@ -181,6 +198,8 @@ class Page:
     others: tuple[tuple[Cell, ...], ...]
     left_out: tuple[Cell, ...]
     outliers: tuple[Cell, ...]
+    interactions: tuple[str, ...]
+    direction: str
     taints: tuple[str, ...]
     differences: tuple[str, ...]
     parity: str
@@ -228,6 +247,8 @@ def page(
         others=tuple(_other_rows(weighing, hrefs)),
         left_out=tuple(_listed(left, anchors) for left in weighing.left_out),
         outliers=tuple(_listed(left, anchors) for left in weighing.outliers),
+        interactions=tuple(map(interaction_sentence, weighing.interactions)),
+        direction=direction_text([*weighing.comparisons, *weighing.tested]),
         taints=tuple(taints(weighing)),
         differences=tuple(difference_text(each) for each in weighing.differences if not each.matters),
         parity=parity_sentence(weighing, shown, records),

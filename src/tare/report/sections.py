@@ -124,6 +124,8 @@ def software_lines(shown: Sequence[ReportRow], records: Sequence[Record]) -> lis
 
 def parity_sentence(weighing: Weighing, shown: Sequence[ReportRow], records: Sequence[Record]) -> str:
     """Whether the sides ran the same software, as far as it is known."""
+    if any(each.ours is None or each.theirs is None for each in weighing.comparisons):
+        return "One side has no usable trial, so nothing is known of what the sides share."
     if any(each.tainted for each in weighing.comparisons) or any(each.matters for each in weighing.differences):
         return "The sides differ in more than the level: the effect cannot be blamed on it alone."
     fingerprinted = _fingerprints(shown, records)

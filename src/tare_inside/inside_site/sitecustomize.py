@@ -77,6 +77,10 @@ def _run_the_next_one():
 
 
 if os.environ.get("TARE_MARKS"):
+    try:
+        import tare_inside  # noqa: F401  (it notes when the interpreter had come up)
+    except Exception:
+        pass
     sys.meta_path.insert(0, _WhenTorchComes())
     _leave_word("x", '{"state": "started"}')  # json is not imported yet, and need not be
 _run_the_next_one()

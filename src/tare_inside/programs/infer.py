@@ -27,7 +27,7 @@ import time
 
 import torch
 
-from tare_inside import barrier, gpu, marks
+from tare_inside import BEGAN_NS, barrier, gpu, marks
 from tare_inside.gpu import GpuClock
 from tare_inside.programs import running, tasks
 from tare_inside.programs.running import program, read_job
@@ -112,7 +112,10 @@ def made_ready(job, room):
     if job.get("threads") is not None:
         torch.set_num_threads(job["threads"])
     torch.backends.cudnn.deterministic = True
+    imported_ns = marks.now_ns()
     marks.open_marks(job["marks"], room)
+    marks.interval("imports", -1, BEGAN_NS, imported_ns)
+    running.mark_device(torch, job["device"])
     begin_ns = marks.now_ns()
     task, tensors_on = (tasks.application if job.get("application") else tasks.in_memory)(job)
     end_ns = marks.now_ns()

@@ -4,7 +4,7 @@ import json
 import resource
 import sys
 
-from tare_inside import fingerprint
+from tare_inside import fingerprint, marks
 from tare_inside.launch import write_whole
 
 _IN_A_WORKER = "in DataLoader worker process"
@@ -110,7 +110,18 @@ def program(work, job, shown):
     write_whole(job["outcome"], outcome)
     write_whole(job["fingerprint"], fingerprint.gather())
     print(json.dumps({name: outcome[name] for name in shown if name in outcome}))
+    marks.point("exit")
     return 0
+
+
+def mark_device(torch, device):
+    """Make the GPU's context, which the first tensor would make otherwise, and mark what that takes."""
+    if device == "cpu":
+        return
+    begin_ns = marks.now_ns()
+    torch.zeros(1, device=device)
+    torch.cuda.synchronize()
+    marks.interval("device", -1, begin_ns, marks.now_ns())
 
 
 def used():

@@ -27,7 +27,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from tare_inside import barrier, gpu, marks, named
+from tare_inside import BEGAN_NS, barrier, gpu, marks, named
 from tare_inside.gpu import GpuClock
 from tare_inside.programs import checkpoints, cold_epochs, running, training_loop
 from tare_inside.programs.running import program, read_job
@@ -195,11 +195,16 @@ def made_ready(job):
         torch.set_num_threads(job["threads"])
     torch.manual_seed(job["seed"])
     torch.backends.cudnn.deterministic = True
+    times_ns = [BEGAN_NS, marks.now_ns()]
     dataset, steps, classes = open_data(job)
+    times_ns.append(marks.now_ns())
     if job["marked"]:
         marks.open_marks(job["marks"], steps * job["epochs"] * MARKS_A_STEP + 4 * job["epochs"] + MARKS_APART)
     else:
         marks.close_marks()  # or the first mark would open a file by itself
+    marks.interval("imports", -1, *times_ns[:2])
+    marks.interval("data_open", -1, *times_ns[1:])
+    running.mark_device(torch, job["device"])
     loader = make_loader(job, dataset, steps)
     model, optimiser = built(job, classes)
     parts = training_loop.parts_of(model, optimiser, cross_entropy)

@@ -240,7 +240,7 @@ def test_of_a_rate_more_is_faster_and_it_is_said():
     found = only(noisy(8, effect=0.2), metric="items_per_s")
 
     assert found.verdict == "faster"
-    assert any("is a rate" in note for note in map(note_text, found.notes))
+    assert any("higher is better (by its name)" in note for note in map(note_text, found.notes))
 
 
 def test_the_baseline_is_bare_where_none_is_named_else_the_first_and_it_is_said():

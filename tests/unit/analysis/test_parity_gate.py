@@ -117,6 +117,14 @@ def test_a_key_that_only_one_side_has_is_a_difference():
 
     assert (difference.ours, difference.theirs, difference.matters) == ("libjemalloc.so", None, True)
     assert "bare has none" in taints([difference])[0]
+    assert "memory allocator" in difference.why
+
+
+def test_a_preloaded_library_is_called_an_allocator_only_where_it_is_one():
+    (difference,) = found("env.LD_PRELOAD", "libgomp.so.1")
+
+    assert difference.matters
+    assert "allocator" not in difference.why and "loaded before all others" in difference.why
 
 
 def test_a_side_without_a_fingerprint_is_not_compared():

@@ -124,7 +124,7 @@ def test_a_share_is_as_short_as_it_can_be(share: float, text: str) -> None:
 
 def test_metrics_have_names_for_people() -> None:
     asked = ["step_s", "cpu_s", "stall_s", "epoch0_step_s", "minor_faults", "cgroup.throttled_s", "images_per_s"]
-    told = ["step time", "CPU time", "fetch stall", "step time, first epoch", "minor faults", "cgroup throttled"]
+    told = ["median step", "CPU time", "fetch stall", "median step, first epoch", "minor faults", "cgroup throttled"]
     assert [metric_name(metric) for metric in asked] == [*told, "images per s"]
 
 

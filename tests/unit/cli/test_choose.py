@@ -171,3 +171,28 @@ def test_anatomy_names_workers_and_what_binds(tmp_path):
 def test_help_documents_the_json_of_each_verb():
     for verb in ("choose front", "choose recommend", "analyse variability", "analyse pipeline"):
         assert "--json: {" in " ".join(tare(*verb.split(), "--help").split())
+
+
+@pytest.fixture
+def batches(tmp_path) -> Path:
+    """Batch 16 and 64 on one device, without energy: a step of 64 takes longer, a sample of it less."""
+    chance = random.Random(4)
+    rows = ["batch,run,step_ms"]
+    for batch, ms in ((16, 12.9), (64, 40.0)):
+        rows += [f"{batch},{run},{ms * chance.gauss(1, 0.01):.5f}" for run in range(6)]
+    path = tmp_path / "batches.csv"
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_the_least_work_does_not_win_and_samples_tell_which_batch_is_quicker(batches):
+    with pytest.raises(StudyError, match="differ in the work of a step, batch"):
+        tare("choose", "recommend", str(batches), "--settings", "batch", "--minimise", "time")
+    with pytest.raises(StudyError, match="differ in the work of a step, batch"):
+        tare("choose", "front", str(batches), "--settings", "batch", "--minimise", "step_ms,run")
+
+    words = ("choose", "recommend", str(batches), "--settings", "batch", "--samples", "64000")
+    (found,) = written(*words)["recommendations"]
+
+    assert found["minimised"] == "time"  # no energy and no power was measured
+    assert found["best"]["settings"] == {"batch": 64.0}

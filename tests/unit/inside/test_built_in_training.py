@@ -56,7 +56,7 @@ def counted(loaded: list[Any], edge: str) -> dict[str, int]:
 def test_every_mini_batch_is_marked(tmp_path: Path, data: Path) -> None:
     outcome, loaded = trained(tmp_path, data)
 
-    each = {"fetch": 10, "copy": 10, "compute": 10, "step": 10, "epoch": 2}
+    each = {"fetch": 10, "copy": 10, "compute": 10, "step": 10, "epoch": 2, "imports": 1, "data_open": 1}
     assert counted(loaded, "begin") == counted(loaded, "end") == dict(sorted(each.items()))
     assert [step for _, name, edge, step in loaded if (name, edge) == ("step", "begin")] == list(range(10))
     assert [step for _, name, edge, step in loaded if (name, edge) == ("epoch", "begin")] == [0, 1]

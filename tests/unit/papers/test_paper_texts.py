@@ -240,6 +240,6 @@ def test_the_layers_say_what_was_taken_apart_by_which_figure_and_what_could_have
     for text in (paper_text(found, ["layers"], 80), paper_markdown(found, ["layers"])):
         said = " ".join(text.split()).replace("\\", "")
         assert "minimum detectable effect" in said
-        assert "ayer by layer: torch_train, step time" in said
+        assert "ayer by layer: torch_train, median step" in said
         assert "the container in whole (compute of a mini-batch)" in said.replace("The container", "the container")
         assert "s0-container-tax was not run" in said.replace("s0-container- tax", "s0-container-tax")

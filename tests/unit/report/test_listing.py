@@ -12,10 +12,10 @@ def test_a_table_of_records_shows_what_sets_them_apart_and_their_first_figures()
     other_batch = replace(third, settings={**third.settings, "workload.batch": 64})
     failed = replace(second, state="failed", metrics={})
     assert records_table([first, failed, other_batch], width=100).splitlines() == [
-        "trial     block  platform           batch  state   step time  whole run  CPU time",
-        "5feceb66      0  bare (A/A repeat)     16  ok        1.83 ms     4.19 s    3.09 s",
+        "trial     block  platform           batch  state   median step  whole run  CPU time",
+        "5feceb66      0  bare (A/A repeat)     16  ok          1.83 ms     4.19 s    3.09 s",
         "6b86b273      0  bare                  16  failed",
-        "d4735e3a      0  docker                64  ok        1.86 ms     4.25 s    3.13 s",
+        "d4735e3a      0  docker                64  ok          1.86 ms     4.25 s    3.13 s",
     ]
 
 
@@ -34,7 +34,7 @@ def test_one_record_is_told_in_full_and_an_empty_section_is_left_out() -> None:
     assert text.splitlines()[0] == f"trial {suspect.trial}, attempt 0: suspect"
     assert "because: Something else used 3 % of the CPU." in text
     assert "note: a note" in text
-    for said in ("step time", "open", "workload.batch", "inside.torch.version", "device.memory_bytes", "23.3 GiB"):
+    for said in ("median step", "open", "workload.batch", "inside.torch.version", "device.memory_bytes", "23.3 GiB"):
         assert said in text
     assert "phases" not in record_text(replace(suspect, phases={}))
 

@@ -21,10 +21,12 @@ def test_what_the_terminal_says_is_as_in_the_golden_file(name: str, width: int) 
 
 
 def test_one_comparison_begins_exactly_in_the_promised_form() -> None:
-    assert verdict_text(some.weighing()).splitlines()[:3] == [
+    assert verdict_text(some.weighing()).splitlines()[:5] == [
         "container (docker) vs bare metal, LeNet-5 training, batch 16",
-        "step time  1.84 ms -> 1.87 ms   +1.6 %  [+0.4, +2.9]   equivalent within 5 %",
+        "median step  1.84 ms -> 1.87 ms   +1.6 %  [+0.4, +2.9]",
+        "  equivalent within 5 %, and slower",
         "smallest effect this run could have seen: 1.5 %   A/A noise floor: 0.9 %",
+        "median step: lower is better (by its name)",
     ]
 
 
@@ -46,7 +48,9 @@ def test_colour_adds_nothing_but_colour(name: str) -> None:
 
 
 def test_further_metrics_get_no_word_of_claim() -> None:
-    shown = verdict_text(some.weighing(others=(some.comparison(metric="cpu_s", verdict="slower"),)))
+    inside = some.comparison(low=-0.01)
+    others = (some.comparison(metric="cpu_s", verdict="slower"),)
+    shown = verdict_text(some.weighing(comparisons=(inside,), others=others))
     assert "CPU time" in shown
     assert "slower" not in shown
 
@@ -70,7 +74,7 @@ def test_where_other_factors_vary_each_baseline_stands_before_its_levels() -> No
         some.comparison(f"docker, batch={batch}", against=f"bare, batch={batch}", effect=effect)
         for batch, effect in ((16, 0.016), (64, 0.011))
     ]
-    lines = verdict_text(some.weighing(comparisons=tuple(pairs), others=())).splitlines()
+    lines = verdict_text(some.weighing(comparisons=tuple(pairs), others=()), 100).splitlines()
     assert [line.split("  ")[0] for line in lines[2:6]] == [
         "bare, batch=16",
         "docker, batch=16",

@@ -3,20 +3,23 @@ from __future__ import annotations
 import pytest
 
 import some_weighings as some
-from tare.report.text.verdict import answer_sentence, counts_text, is_complete, taints, verdict_phrase, verdict_reading
+from tare.analysis.sentences import answer_sentence, verdict_phrase, verdict_reading
+from tare.report.text.verdict import counts_text, is_complete, taints
 
 
 @pytest.mark.parametrize(
     ("changes", "phrase"),
     [
-        ({}, "equivalent within 5 %"),
+        ({}, "equivalent within 5 %, and slower"),
+        ({"low": -0.01}, "equivalent within 5 %"),
+        ({"effect": 0.005, "low": 0.001}, "equivalent within 5 %"),  # below the A/A noise floor
         ({"verdict": "slower"}, "slower"),
         ({"verdict": "faster"}, "faster"),
         ({"verdict": "cannot_tell", "more_trials": 9}, "cannot tell (about 9 more blocks)"),
         ({"verdict": "cannot_tell", "more_trials": 1}, "cannot tell (about 1 more block)"),
         ({"verdict": "cannot_tell", "more_trials": 9, "paired": False}, "cannot tell (about 9 more trials per side)"),
         ({"verdict": "cannot_tell"}, "cannot tell"),
-        ({"tainted": ("another torch",)}, "equivalent within 5 % (tainted)"),
+        ({"tainted": ("another torch",)}, "equivalent within 5 %, and slower (tainted)"),
         (
             {"verdict": "cannot_tell", "more_trials": 2, "tainted": ("x",)},
             "cannot tell (about 2 more blocks; tainted)",
@@ -31,13 +34,14 @@ def test_a_verdict_is_one_of_four_words_and_what_to_doubt(changes: dict[str, obj
     ("changes", "part"),
     [
         ({}, "smaller than the margin"),
+        ({"effect": 0.005, "low": 0.001}, "does not exceed the A/A noise floor (0.9 %): no claim"),
         ({"low": -0.01}, "The whole interval lies within ±5 %, the declared margin."),
         ({"verdict": "slower", "low": 0.02, "high": 0.09}, "lies above zero"),
         ({"verdict": "slower", "low": -0.09, "high": -0.02}, "lies below zero"),  # a rate: less of it is slower
         ({"verdict": "cannot_tell", "low": -0.02, "high": 0.09}, "contains zero and exceeds"),
         ({"verdict": "cannot_tell", "low": 0.02, "high": 0.09}, "does not exceed the A/A noise floor (0.9 %)"),
         ({"verdict": "cannot_tell", "low": None, "high": None, "n": 3}, "needs at least six on each side; here n = 3"),
-        ({"verdict": "cannot_tell", "effect": None, "low": None, "high": None}, "One side has no value"),
+        ({"verdict": "cannot_tell", "effect": None, "low": None, "high": None}, "One side has no usable trial"),
     ],
 )
 def test_the_reading_says_what_the_interval_does(changes: dict[str, object], part: str) -> None:
@@ -46,7 +50,7 @@ def test_the_reading_says_what_the_interval_does(changes: dict[str, object], par
 
 def test_the_answer_says_against_whom_by_how_much_and_how_sure() -> None:
     assert answer_sentence(some.comparison(confidence=0.983)) == (
-        "against bare: step time +1.6 %, 98.3 % interval [+0.4, +2.9], paired over 12 blocks."
+        "against bare: median step +1.6 %, 98.3 % interval [+0.4, +2.9], paired over 12 blocks."
     )
 
 

@@ -48,10 +48,10 @@ def test_a_gpu_that_was_slowed_down_makes_its_trial_invalid(reason):
     assert "0.25 s" in sentence
 
 
-def test_a_gpu_at_its_power_limit_is_suspect():
+def test_a_gpu_at_its_power_limit_is_worth_a_note_and_no_mark():
     ((weight, sentence),) = trouble(trial_state(throttle_sw_power_s=[0.0, 1.0]))
 
-    assert (weight, "10%" in sentence) == ("suspect", True)
+    assert (weight, "10%" in sentence) == ("note", True)
 
 
 def test_a_power_limit_that_the_study_sets_is_meant_to_be_met():

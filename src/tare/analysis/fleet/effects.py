@@ -19,7 +19,8 @@ import numpy as np
 from scipy import special
 
 from tare.analysis.cells import Cells
-from tare.analysis.compare import rises_when_faster, word
+from tare.analysis.compare import word
+from tare.analysis.direction import rises_when_faster
 from tare.analysis.estimators import Sides, line_up
 from tare.analysis.fleet.model import DeviceEffect, Effect, Population, Standing
 from tare.analysis.fleet.random_effects import (

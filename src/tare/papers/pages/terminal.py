@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tare.analysis.model import Comparison
-from tare.analysis.sentences import too_few_for_interval
+from tare.analysis.sentences import effect_of, interval_of, sensitivity_of, too_few_for_interval
 from tare.base.text import metric_name, safe_text, share_text
 from tare.papers.pages.claims import answer_place, by_claim, claim_notes, claim_text, summary_texts
 from tare.papers.pages.notes import (
@@ -21,7 +21,6 @@ from tare.papers.pages.notes import (
 from tare.papers.pages.rows import change_texts, known_change, machine_text, ours_text, printed_text, row_text
 from tare.papers.tables.rows import NOT_HERE, Answered, Layers, layers
 from tare.report.columns import table, wrap
-from tare.report.text.verdict import effect_of, interval_of, sensitivity_of
 from tare.report.text.why import layer_name
 
 _INDENT = "  "

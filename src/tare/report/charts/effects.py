@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.model import Comparison, Weighing
+from tare.analysis.sentences import effect_of, interval_of, open_reason, verdict_phrase, verdict_word
 from tare.analysis.why import LayerCost, Waterfall, waterfall
 from tare.base.errors import TareError
 from tare.base.text import effect_text, metric_name, safe_text, share_text
@@ -14,7 +15,6 @@ from tare.records.model import Record
 from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
 from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
 from tare.report.naming import MOST_LANES, MOST_TOLD, level_names, not_all_drawn, some_of
-from tare.report.text.verdict import effect_of, interval_of, verdict_phrase, verdict_word
 from tare.report.text.why import layer_name, moved_text
 
 
@@ -169,19 +169,11 @@ def _reading(headline: Sequence[Comparison], names: Mapping[str, str]) -> str:
     if outside:
         told = [f"{names[each.level]} is {each.verdict}: {effect_text(each.effect or 0.0)}" for each in outside]
         parts.append(some_of(told))
-    for why in dict.fromkeys(map(_why_open, open_still)):
-        alike = [names[each.level] for each in open_still if _why_open(each) == why]
+    for why in dict.fromkeys(map(open_reason, open_still)):
+        alike = [names[each.level] for each in open_still if open_reason(each) == why]
         parts.append(f"{some_of(alike)} cannot be told: {why}")
     sentence = "; ".join(parts)
     return f"{sentence[:1].upper() if inside else sentence[:1]}{sentence[1:]}."
-
-
-def _why_open(each: Comparison) -> str:
-    if each.low is None or each.high is None:
-        return f"no interval is drawn, n = {each.n} is too small for one"
-    if each.low <= 0 <= each.high:
-        return "the interval contains zero and exceeds the margin"
-    return "the effect is no larger than the A/A noise floor"
 
 
 def _named(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:

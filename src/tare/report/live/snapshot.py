@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tare.analysis.labels import make_labels
 from tare.analysis.model import Weighing
+from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.weighing import weigh
 from tare.base.errors import TareError
 from tare.base.sides import is_rehearsal
@@ -26,7 +27,7 @@ from tare.records.store import Store
 from tare.report.charts.layout import thinned
 from tare.report.live.devices import Ledger, fleet
 from tare.report.text.trials import SHORT_ID, plain_text
-from tare.report.text.verdict import counts_text, effect_of, interval_of, left_text, verdict_phrase
+from tare.report.text.verdict import counts_text, left_text
 from tare_inside.marks import HEADER_BYTES, MAGIC, names_in
 
 if TYPE_CHECKING:

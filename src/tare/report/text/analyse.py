@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tare.analysis.model import Comparison, Estimate
 from tare.analysis.pipeline import Anatomy, Part, Pipeline
+from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.tenants import Sharing
 from tare.analysis.variability import Plan, Variability
 from tare.base.text import (
@@ -20,7 +21,7 @@ from tare.base.text import (
 )
 from tare.report.columns import table, wrap
 from tare.report.text.choose import loss_text, sentences
-from tare.report.text.verdict import effect_of, interval_of, medians_of, verdict_phrase
+from tare.report.text.verdict import medians_of
 
 BINDS = {"disk": "disk", "cpu": "CPU", "input": "input", "compute": "compute"}
 HIDDEN = {"hidden": "yes", "not hidden": "no"}  # else the median alone speaks

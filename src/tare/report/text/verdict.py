@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
-from tare.analysis.sentences import note_text
+from tare.analysis.selection import START_UP
+from tare.analysis.sentences import (
+    NO_TRIAL,
+    confidence_text,
+    direction_text,
+    effect_of,
+    floor_of,
+    interaction_sentence,
+    interval_of,
+    note_text,
+    sensitivity_of,
+    verdict_phrase,
+    what_costs,
+)
 from tare.base.text import (
     count_text,
     effect_text,
-    interval_text,
     metric_name,
     natural_key,
     quantity_text,
@@ -22,86 +34,9 @@ from tare.records.trials import grouped
 from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
 from tare.report.text.trials import record_text, records_table
 
-NO_TRIAL = "no usable trial"
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
 VISIBLE_GAP = 0.01
 VISIBLE_GAP_OF_SIGNS = 0.005
-
-_WORDS: Mapping[Word, str] = {
-    "equivalent": "equivalent within {margin}",
-    "slower": "slower",
-    "faster": "faster",
-    "cannot_tell": "cannot tell",
-}
-_OF_ENERGY: Mapping[Word, str] = {"slower": "more", "faster": "less"}  # joules and watts are not quick or slow
-
-
-def verdict_phrase(comparison: Comparison) -> str:
-    """The verdict as one phrase: `equivalent within 5 %`, `cannot tell (about 9 more blocks)`."""
-    word, doubts = verdict_word(comparison), verdict_doubts(comparison)
-    return f"{word} ({doubts})" if doubts else word
-
-
-def verdict_word(comparison: Comparison) -> str:
-    """One of the four words; with *equivalent*, what it is equivalent within."""
-    energy = _OF_ENERGY if comparison.metric.endswith(("_j", "_w")) else {}
-    return energy.get(comparison.verdict, _WORDS[comparison.verdict]).format(margin=share_text(comparison.margin))
-
-
-def verdict_doubts(comparison: Comparison) -> str:
-    """What belongs behind the word in brackets, or nothing."""
-    more = more_text(comparison) if comparison.verdict == "cannot_tell" else ""
-    return "; ".join([*([more] if more else []), *(["tainted"] if comparison.tainted else [])])
-
-
-def more_text(comparison: Comparison) -> str:
-    """About how much more it would take to tell, or nothing where that is not known."""
-    if comparison.more_trials is None:
-        return ""
-    one, many = ("more block", "more blocks") if comparison.paired else ("more trial per side", "more trials per side")
-    return f"about {count_text(comparison.more_trials, one, many)}"
-
-
-def verdict_reading(comparison: Comparison) -> str:
-    """Why it is this word and no other, in a sentence or two."""
-    low, high, margin = comparison.low, comparison.high, share_text(comparison.margin)
-    if comparison.effect is None:
-        return "One side has no value, so there is no verdict."
-    if low is None or high is None:
-        return f"A {confidence_text(comparison)} interval needs at least six on each side; here n = {comparison.n}."
-    if comparison.verdict == "equivalent":
-        beyond = " It excludes zero: there is a difference, but it is smaller than the margin."
-        return f"The whole interval lies within ±{margin}, the declared margin.{'' if low <= 0 <= high else beyond}"
-    if comparison.verdict != "cannot_tell":
-        side = "above" if low > 0 else "below"
-        return f"The whole interval lies {side} zero, and not all of it within the declared margin of ±{margin}."
-    if low <= 0 <= high:
-        why = f"The interval contains zero and exceeds the declared margin of ±{margin}."
-    else:
-        why = f"The effect does not exceed the A/A noise floor ({floor_of(comparison)})."
-    more = more_text(comparison)
-    return f"{why} It would take {more} to tell." if more else why
-
-
-def confidence_text(comparison: Comparison) -> str:
-    """`95 %`, or the higher coverage that Holm asked for."""
-    return f"{comparison.confidence * 100:.3g} %"
-
-
-def effect_of(comparison: Comparison) -> str:
-    """`+1.6 %`, or nothing where a side has no usable trial."""
-    if comparison.effect is None:
-        return ""
-    return effect_text(comparison.effect, beside=(comparison.low, comparison.high))
-
-
-def interval_of(comparison: Comparison) -> str:
-    """`[+0.4, +2.9]`; where n is too small there is none, and the text says so."""
-    if comparison.effect is None:
-        return ""
-    if comparison.low is None or comparison.high is None:
-        return f"n = {comparison.n}: too small for {confidence_text(comparison)}"
-    return interval_text(comparison.low, comparison.high, beside=(comparison.effect,))
 
 
 def medians_of(comparison: Comparison) -> tuple[str, str]:
@@ -136,29 +71,6 @@ def medians_disagree(comparison: Comparison) -> str:
         f"{safe_text(comparison.level)}: the two medians alone differ by {effect_text(alone)}; "
         f"the effect is {paired if comparison.paired else middle}."
     )
-
-
-def sensitivity_of(comparison: Comparison) -> str:
-    """The smallest effect that this run could have seen."""
-    return share_text(comparison.mde) if comparison.mde is not None else "not known"
-
-
-def floor_of(comparison: Comparison) -> str:
-    """The A/A noise floor of this run."""
-    return share_text(comparison.aa_floor) if comparison.aa_floor is not None else "not measured"
-
-
-def answer_sentence(comparison: Comparison) -> str:
-    """Against whom, what, by how much, how sure: `against bare: step time +1.6 %, 95 % interval [+0.4, +2.9].`"""
-    against = f"against {safe_text(comparison.against)}"
-    if comparison.effect is None:
-        missing = comparison.level if comparison.ours is None else comparison.against
-        return f"{against}: there is {NO_TRIAL} of {safe_text(missing)}."
-    figure = f"{metric_name(comparison.metric)} {effect_of(comparison)}"
-    if comparison.low is not None:
-        figure += f", {confidence_text(comparison)} interval {interval_of(comparison)}"
-    basis = f"paired over {count_text(comparison.n, 'block')}" if comparison.paired else f"n = {comparison.n} per side"
-    return f"{against}: {figure}, {basis}."
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -218,6 +130,12 @@ def taints(weighing: Weighing) -> list[str]:
     return list(dict.fromkeys(known))
 
 
+def hidden_by(weighing: Weighing) -> list[str]:
+    """What the judged metric hides, with the code of each."""
+    found = [each for comparison in weighing.comparisons for each in comparison.withheld]
+    return list(dict.fromkeys(f"{safe_text(note_text(each))} ({each.code})" for each in found))
+
+
 def _held(value: object) -> str:
     return "none" if value is None else safe_text(value)
 
@@ -238,6 +156,9 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
         *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
         *_never_ran(weighing, width, color),
         *headline(weighing, width, color),
+        *_also_tested(weighing, width, color),
+        *_interactions(weighing, width),
+        *_hanging_each([direction_text([*weighing.comparisons, *weighing.tested])], width),
         *_supporting(weighing.others, width),
         *_doubts(weighing, width),
     ]
@@ -283,7 +204,7 @@ def _several(weighing: Weighing, width: int, color: bool) -> list[str]:
         for each in held:
             painted[len(rows)] = each
             figures = [medians_of(each)[1], effect_of(each), interval_of(each)]
-            rows.append([safe_text(each.level), *figures, verdict_phrase(each)])
+            rows.append([safe_text(each.level), *figures, verdict_phrase(each).replace(", and ", ", ")])
 
     def paint(row: int, column: int) -> Paint | None:
         return _colour(painted[row], color) if column == len(headers) - 1 and row in painted else None
@@ -302,6 +223,39 @@ def _seen(comparisons: Sequence[Comparison]) -> str:
 def _floor(comparisons: Sequence[Comparison]) -> str:
     floors = [each.aa_floor for each in comparisons if each.aa_floor is not None]
     return f"A/A noise floor: {share_text(max(floors)) if floors else 'not measured'}"
+
+
+def _also_tested(weighing: Weighing, width: int, color: bool) -> list[str]:
+    """The tail and the start-up, tested in one family with the headline, and in words which of them costs."""
+    if not weighing.tested:
+        return []
+    several = len(weighing.comparisons) > 1
+    rows = []
+    for each in weighing.tested:
+        theirs, ours = medians_of(each)
+        figures = [f"{theirs} -> {ours}", effect_of(each), interval_of(each), verdict_phrase(each)]
+        rows.append([*([safe_text(each.level)] if several else []), metric_name(each.metric), *figures])
+
+    def paint(row: int, column: int) -> Paint | None:
+        return _colour(weighing.tested[row], color) if column == len(rows[row]) - 1 else None
+
+    return [_whole_rows(rows, (), width, paint), *_hanging_each(costs_of(weighing), width)]
+
+
+def costs_of(weighing: Weighing) -> list[str]:
+    """Which costs, steady state or start-up, of each level that has both lines."""
+    starts = {(each.level, each.against): each for each in weighing.tested if each.metric == START_UP}
+    pairs = [(each, starts.get((each.level, each.against))) for each in weighing.comparisons]
+    return [what_costs(steady, start) for steady, start in pairs if start is not None and steady.effect is not None]
+
+
+def _interactions(weighing: Weighing, width: int) -> list[str]:
+    """Whether a level costs more in one cell than in another."""
+    return _hanging_each(map(interaction_sentence, weighing.interactions), width)
+
+
+def _hanging_each(sentences: Iterable[str], width: int) -> list[str]:
+    return [line for sentence in sentences if sentence for line in _hanging(sentence, width)]
 
 
 def _supporting(others: Sequence[Comparison], width: int) -> list[str]:
@@ -344,6 +298,7 @@ def _whole_rows(
 def _doubts(weighing: Weighing, width: int) -> list[str]:
     """What was left out, what taints the verdict and what else to know: nothing where all is well."""
     sentences = [f"tainted: {taint}" for taint in taints(weighing)]
+    sentences += [f"not equivalent: {hidden}" for hidden in hidden_by(weighing)]
     sentences += [f"note: {text}" for each in weighing.comparisons if (text := medians_disagree(each))]
     sentences += [f"note: {safe_text(note_text(note))}" for each in weighing.comparisons for note in each.notes]
     sentences += [f"note: {safe_text(note)}" for note in weighing.notes]

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tare.analysis.causes import Answer, Phase, Tried
 from tare.analysis.model import Comparison
+from tare.analysis.sentences import effect_of, interval_of, verdict_phrase, verdict_word
 from tare.analysis.why import Calls, LayerCalls, LayerCost, Moved, Waterfall
 from tare.base.text import effect_text, metric_name, quantity_text, share_text, time_text
 from tare.report.columns import table, wrap
 from tare.report.figure import in_words
-from tare.report.text.verdict import effect_of, interval_of, medians_of, verdict_phrase, verdict_word
+from tare.report.text.verdict import medians_of
 
 _HEADS = ("layer", "adds", "interval", "verdict", "without it", "counters that moved")
 

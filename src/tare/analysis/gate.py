@@ -1,0 +1,66 @@
+"""Whether a weighing passes a limit (`--fail-over`): the reasons why it does not, as codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tare.analysis.model import Comparison, Weighing
+from tare.analysis.selection import START_UP
+from tare.base.errors import StudyError
+from tare.base.rulings import Ruling
+from tare.base.text import metric_name
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Passed where there are no reasons against; `remarks` are worth knowing, and count for nothing."""
+
+    limit: float
+    reasons: tuple[Ruling, ...] = ()
+    remarks: tuple[Ruling, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return not self.reasons
+
+
+def gate(weighing: Weighing, limit: float) -> Gate:
+    """Every level on the headline and, of inference, on its tail. The start-up is tested, and not gated."""
+    gated = [*weighing.comparisons, *(each for each in weighing.tested if each.metric != START_UP)]
+    for each in gated:
+        if not each.direction.settled:
+            raise StudyError(
+                f"--fail-over needs to know whether more of {each.metric!r} is better, and its name does not settle "
+                "it: add --higher-is-better or --lower-is-better."
+            )
+    reasons = [reason for each in gated for reason in _against(each, limit)]
+    remarks = [remark for each in gated if (remark := _unsure(each, limit)) is not None]
+    return Gate(limit, tuple(reasons), tuple(remarks))
+
+
+def _against(found: Comparison, limit: float) -> list[Ruling]:
+    if found.harm is None:
+        why = next((str(note) for note in found.notes if note.code == "compare.unlike-work"), None)
+        missing = found.level if found.ours is None else found.against
+        sentence = why or f"there is no usable trial of {missing}, so nothing is known of {found.level}."
+        return [Ruling("gate.no-trial", "failed", found.level, sentence)]
+    made = [
+        Ruling("gate.hidden", "failed", found.level, f"{found.level}: {each.sentence} ({each.code})")
+        for each in found.withheld
+    ]
+    if found.harm > limit and found.sure:
+        made.append(Ruling("gate.over", "failed", found.level, f"{_worse(found, found.harm, limit)}."))
+    return made
+
+
+def _unsure(found: Comparison, limit: float) -> Ruling | None:
+    if found.harm is None or found.harm <= limit or found.sure:
+        return None
+    sentence = f"{_worse(found, found.harm, limit)}, but that may be noise and is not counted."
+    return Ruling("gate.over", "note", found.level, sentence)
+
+
+def _worse(found: Comparison, harm: float, limit: float) -> str:
+    how = "less" if found.direction.rises else "more"
+    figure = f"{metric_name(found.metric)} {harm:.1%} {how}"
+    return f"{found.level} is worse than {found.against}: {figure}, over {limit:.1%}"

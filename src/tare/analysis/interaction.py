@@ -1,0 +1,89 @@
+"""Does a level cost more in one cell than in another? The ratio of its two effects, paired by block.
+
+For every other factor that varies: in each block, the effect of the level at each value of the factor (the mean of its
+logarithms over what else varies, where all of it was run), and those effects against each other. All are one family.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, median
+
+from tare.analysis.compare import Contest, contests, judge
+from tare.analysis.labels import make_labels, signature
+from tare.analysis.model import Interaction, Measurement
+from tare.analysis.selection import Selection, block_of
+from tare.records.model import Record
+from tare.records.trials import TYPE, collected, grouped
+
+Key = tuple[str | None, ...]
+
+
+def interactions(selected: Selection) -> tuple[Interaction, ...]:
+    """Of every level against the baseline, for each factor beside; empty where only one cell was run."""
+    if selected.against is None or not selected.label.rest or selected.label.by == TYPE:
+        return ()
+    first = [record for record in selected.used if not record.twin and block_of(record) is not None]
+    places: list[tuple[str, str]] = []  # the factor and the level of each contest
+    family: list[Contest] = []
+    floor = max((each.floor for each in selected.family() if each.floor is not None), default=None)
+    for factor in selected.label.rest:
+        names = _names(first, factor)
+        for level in (level for level in selected.levels if level != selected.against):
+            effects = _effects(selected, first, factor, names, level)
+            seen = {each.level for each in effects}
+            order = [name for name in names.values() if name in seen]
+            if len(order) > 1:
+                made = contests(effects, order[0], levels=order)
+                family += [replace(each, floor=floor) for each in made]
+                places += [(factor, level)] * len(made)
+    asked = selected.request
+    judged = judge(
+        family, margin=asked.margin, metric=selected.metric, alpha=asked.alpha, resamples=0, rises=asked.rises
+    )
+    return tuple(
+        Interaction(factor, level, selected.against, each.level, each.against, each)
+        for (factor, level), each in zip(places, judged, strict=True)
+    )
+
+
+def _names(records: Sequence[Record], factor: str) -> dict[Key, str]:
+    """What each value of the factor is called, numbers by their size: the first is what the others are held against."""
+    values = {signature(record.settings, (factor,)): record.settings for record in records}
+    words = make_labels(list(values.values()), (factor,))
+    return {key: str(words.words(values[key])) for key in sorted(values, key=_size)}
+
+
+def _size(key: Key) -> tuple[float, str]:
+    try:
+        return float(str(key[0])), ""
+    except ValueError:
+        return math.inf, str(key[0])
+
+
+def _effects(
+    selected: Selection, records: Sequence[Record], factor: str, names: Mapping[Key, str], level: str
+) -> list[Measurement]:
+    """One ratio of the level to the baseline for each block and value of the factor."""
+    label, base = selected.label, str(selected.against)
+    rest = tuple(name for name in label.rest if name != factor)
+    sides: dict[tuple[str | None, Key, Key], dict[str, list[float]]] = {}
+    for record in records:
+        if (whose := label.level(record)) in (level, base):
+            key = (block_of(record), signature(record.settings, (factor,)), signature(record.settings, rest))
+            sides.setdefault(key, {}).setdefault(whose, []).append(record.metrics[selected.metric])
+    logs = {
+        key: math.log(median(found[level])) - math.log(median(found[base]))
+        for key, found in sides.items()
+        if len(found) == 2
+    }
+    made = []
+    for block, inside in grouped(logs, lambda key: key[0]).items():
+        by_value = collected((key[1], key[2]) for key in inside)
+        common = set.intersection(*(set(held) for held in by_value.values()))  # what else varies, run at every value
+        for value in by_value if common else ():
+            ratio = math.exp(fmean(logs[block, value, other] for other in common))
+            made.append(Measurement(names[value], ratio, block))
+    return made

@@ -1,0 +1,163 @@
+"""Is the work of a step the same on both sides? Where it is not, time and energy are per sample, or not compared.
+
+The one rule for `compare`, `recommend` and `front`: a step of 64 images is not slower than one of 16, it is more work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tare.analysis.labels import text
+from tare.analysis.model import Comparison
+from tare.analysis.selection import Selection
+from tare.base.errors import StudyError
+from tare.base.rulings import Ruling
+from tare.base.text import metric_name
+
+# The last word of a setting -> what it is called. How many samples a step has is known of the first kind alone.
+SAMPLES = {"batch": "batch", "batch_size": "batch", "bs": "batch", "minibatch": "batch", "tenants": "tenants"}
+SIZES = {
+    "pixels": "resolution", "resolution": "resolution", "image_size": "resolution", "img_size": "resolution",
+    "imgsz": "resolution", "length": "sequence length", "seq_len": "sequence length", "seqlen": "sequence length",
+    "sequence_length": "sequence length", "seq_length": "sequence length", "block_size": "sequence length",
+    "max_length": "sequence length", "context": "sequence length",
+}  # fmt: skip
+PER_SAMPLE: Mapping[str, str] = {
+    "step_mean_s": "sample_mean_s", "step_s": "sample_s", "mean_step_s": "sample_mean_s",
+    "step_p99_s": "sample_p99_s", "step_p90_s": "sample_p90_s", "compute_s": "compute_sample_s",
+    "stall_s": "stall_sample_s", "cpu_step_s": "cpu_sample_s", "energy_step_j": "energy_sample_j",
+}  # fmt: skip
+_ONE_PER_STEP = re.compile(r"step|batch|iter|stall|compute|copy|forward|backward|optimi[sz]er|overhead", re.IGNORECASE)
+_ONE_PER_SAMPLE = re.compile(r"sample|item|image|token|request|epoch|_per_|/", re.IGNORECASE)
+
+Settings = Mapping[str, Any]
+
+
+def is_per_step(metric: str) -> bool:
+    """Whether a figure is of one step, whatever that step holds."""
+    return bool(_ONE_PER_STEP.search(metric)) and not _ONE_PER_SAMPLE.search(metric)
+
+
+def unlike_work(several: Iterable[Settings]) -> dict[str, list[str]]:
+    """Setting of the work of a step -> its values, where there is more than one."""
+    values: dict[str, dict[str, None]] = {}
+    for settings in several:
+        for name, value in settings.items():
+            if name.rpartition(".")[2].lower() in SAMPLES or name.rpartition(".")[2].lower() in SIZES:
+                values.setdefault(name, {})[text(value)] = None
+    return {name: list(found) for name, found in values.items() if len(found) > 1}
+
+
+def is_counted(names: Iterable[str]) -> bool:
+    """Whether the samples of a step follow from these settings: of a batch they do, of a resolution they do not."""
+    return all(name.rpartition(".")[2].lower() in SAMPLES for name in names)
+
+
+def samples_of(settings: Settings) -> float | None:
+    """How many samples the device works on in a step: the batch, of all tenants together."""
+    found = [value for name, value in settings.items() if name.rpartition(".")[2].lower() in SAMPLES]
+    product = 1.0
+    for value in found:
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            return None
+        product *= value
+    return product if found else None
+
+
+def what_differs(unlike: Mapping[str, Sequence[str]]) -> str:
+    """`workload.batch (16, 64)`."""
+    return ", ".join(f"{name} ({', '.join(values[:4])})" for name, values in unlike.items())
+
+
+def per_sample_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Ruling:
+    sentence = f"the sides differ in the work of a step, {what_differs(unlike)}: {metric_name(metric)} is compared."
+    return Ruling("compare.per-sample", "note", "", f"{sentence[:1].upper()}{sentence[1:]}")
+
+
+def as_requested_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Ruling:
+    sentence = (
+        f"The sides differ in the work of a step, {what_differs(unlike)}, and {metric} is of one step, as requested: "
+        "more of it is more work as well."
+    )
+    return Ruling("compare.unlike-work", "note", "", sentence)
+
+
+def refused_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Ruling:
+    sentence = (
+        f"Not compared: the sides differ in the work of a step, {what_differs(unlike)}, and {metric} is of one step. "
+        "Compare within equal settings, or name a metric per sample or per epoch with --metric."
+    )
+    return Ruling("compare.unlike-work", "note", "", sentence)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is said of comparisons of unlike work."""
+
+    notes: tuple[Ruling, ...] = ()
+    refused: bool = False
+
+    def on(self, found: Comparison) -> Comparison:
+        """The comparison with these notes; where it is refused, without an effect and without a word."""
+        if not self.notes:
+            return found
+        noted = replace(found, notes=(*found.notes, *self.notes))
+        if not self.refused:
+            return noted
+        return replace(
+            noted, effect=None, low=None, high=None, mde=None, p=None, tost_p=None, more_trials=None,
+            verdict="cannot_tell", ratio_of_medians=None,
+        )  # fmt: skip
+
+
+def like_work(selected: Selection) -> tuple[Selection, Work]:
+    """The selection with a figure per sample where sides differ in the samples of a step; else why it is refused.
+
+    A metric that the caller or the study names is compared as it is, with a note.
+    """
+    cells: dict[str, list[Settings]] = {}
+    for record in selected.used:
+        cells.setdefault(selected.label.surroundings(record), []).append(record.settings)
+    unlike = {name: values for held in cells.values() for name, values in unlike_work(held).items()}
+    if not unlike or selected.against is None or not is_per_step(selected.metric):
+        return selected, Work()
+    if selected.request.metric is not None:
+        return selected, Work((as_requested_note(selected.metric, unlike),))
+    name = PER_SAMPLE.get(selected.metric)
+    samples = [samples_of(record.settings) for record in selected.used]
+    if name is None or not is_counted(unlike) or None in samples:
+        return selected, Work((refused_note(selected.metric, unlike),), refused=True)
+    used = tuple(
+        replace(record, metrics={**record.metrics, name: record.metrics[selected.metric] / (count or 1.0)})
+        for record, count in zip(selected.used, samples, strict=True)
+    )
+    return replace(selected, used=used, metric=name), Work((per_sample_note(name, unlike),))
+
+
+def need_like_work(rows: Sequence[Any], figures: Sequence[str], source: object, *, per_job: bool = False) -> list[str]:
+    """Refuse to choose between configurations by a figure of a step where they do unlike work in it.
+
+    `rows` have `settings` and `group`; `per_job`: the figures are scaled to a job of so many samples. Returns notes
+    where the name of a figure does not tell whether it is of a step.
+    """
+    notes: dict[str, None] = {}
+    of_step = [name for name in figures if is_per_step(name)]
+    unclear = [name for name in figures if name not in of_step and not _ONE_PER_SAMPLE.search(name)]
+    for group in () if per_job else dict.fromkeys(row.group for row in rows):
+        unlike = unlike_work(row.settings for row in rows if row.group == group)
+        if unlike and unclear:
+            notes[
+                f"the configurations differ in the work of a step, {what_differs(unlike)}: {', '.join(unclear)} is "
+                "taken as of equal work; --samples or --group keeps unlike work apart."
+            ] = None
+        if unlike and of_step:
+            ways = "--samples N makes it a job of N samples, or " if is_counted(unlike) else ""
+            raise StudyError(
+                f"{source}: the configurations differ in the work of a step, {what_differs(unlike)}, and "
+                f"{', '.join(of_step)} is of one step: the least work would win. {ways}name a figure per sample or per "
+                f"epoch, or keep them apart with --group {next(iter(unlike))}."
+            )
+    return list(notes)

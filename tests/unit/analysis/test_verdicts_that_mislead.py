@@ -1,0 +1,331 @@
+"""A verdict is about what the user pays: what a figure hides, its direction, unlike work, cells, marks of one side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis_figures import FakeStore, record
+from tare.analysis.direction import direction_of
+from tare.analysis.gate import gate
+from tare.analysis.sentences import interaction_sentence, verdict_word, weighing_json
+from tare.analysis.weighing import is_enough, weigh, weigh_table
+from tare.analysis.work import need_like_work
+from tare.base.errors import StudyError
+from tare.base.rulings import Ruling
+from tare.records.model import Record
+from tare.records.trials import TrialRow
+
+POWER_LIMIT = Ruling("gpu.power-limit", "suspect", "gpu0", "GPU 0 was held back by its power limit.")
+FOREIGN = Ruling("cpu.foreign", "suspect", "cpu", "other processes used 3 % of the device's CPU time.")
+
+
+def trials(
+    n: int = 8,
+    sides: Mapping[str, Mapping[str, float]] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    noise: float = 0.002,
+) -> list[Record]:
+    """n blocks of each side: its factors on the median step, the mean step, the epoch; other figures as given."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for block in range(n):
+        speed = 0.002 * float(np.exp(rng.normal(0, 0.03)))
+        for platform, its in (sides or {"bare": {}, "docker": {}}).items():
+            one = speed * float(np.exp(rng.normal(0, noise)))
+            scale = {name: its.get(name, 1.0) for name in ("median", "mean", "epoch", "start")}
+            metrics = {name: value for name, value in its.items() if name not in scale}
+            metrics |= {"step_mean_s": one * 1.05 * scale["mean"], "epoch_s": one * 110 * scale["epoch"]}
+            metrics |= {"startup_s": 2 * float(np.exp(rng.normal(0, 0.01))) * scale["start"]} if "start" in its else {}
+            made.append(record(platform, block, one * scale["median"], settings=settings, metrics=metrics))
+    return made
+
+
+def only(records: list[Record], **asked: Any) -> Any:
+    (found,) = weigh(FakeStore(records), **asked).comparisons
+    return found
+
+
+# 1: the figure that is judged
+
+
+def test_the_mean_step_is_judged_and_the_median_stands_beside_it():
+    found = weigh(FakeStore(trials()))
+
+    assert found.metric == "step_mean_s"
+    assert "step_s" in [each.metric for each in found.others]
+    assert found.comparisons[0].verdict == "equivalent"
+    assert gate(found, 0.05).passed
+
+
+QUOTA = {"bare": {}, "docker": {"median": 1.02, "mean": 1.15}}
+
+
+@pytest.mark.parametrize("metric", ["step_mean_s", "step_s"])
+def test_a_quota_that_stops_a_few_steps_is_never_equivalent_whichever_figure_is_judged(metric):
+    found = weigh(FakeStore(trials(sides=QUOTA)), metric=metric)
+
+    assert found.comparisons[0].verdict != "equivalent"
+    failed = gate(found, 0.05)
+    assert not failed.passed
+    assert "compare.mean-and-median" in [each.code for each in found.comparisons[0].withheld]
+
+
+@pytest.mark.parametrize(
+    ("hides", "code"),
+    [
+        ({"cgroup_throttled_s": 0.2, "cgroup_nr_throttled": 30.0}, "compare.throttled"),
+        ({"major_faults_training": 500.0}, "compare.major-faults"),
+        ({"epoch": 1.2}, "compare.epoch-tail"),
+    ],
+)
+def test_what_differs_beside_equal_steps_takes_the_word_away_and_fails_the_gate_with_its_code(hides, code):
+    plain = {"cgroup_throttled_s": 0.0, "cgroup_nr_throttled": 0.0, "major_faults_training": 0.0}
+    alike = weigh(FakeStore(trials(sides={"bare": {**plain, **hides}, "docker": {**plain, **hides}})))
+    apart = weigh(FakeStore(trials(sides={"bare": plain, "docker": {**plain, **hides}})))
+
+    assert (alike.comparisons[0].verdict, alike.comparisons[0].withheld) == ("equivalent", ())
+    (reason,) = apart.comparisons[0].withheld
+    assert (apart.comparisons[0].verdict, reason.code) == ("cannot_tell", code)
+    assert [each.code for each in gate(apart, 0.05).reasons] == ["gate.hidden"]
+
+
+def test_of_inference_the_tail_is_tested_in_one_family_with_the_mean():
+    sides = {"bare": {"step_p99_s": 0.01}, "docker": {"step_p99_s": 0.013}}
+    records = trials(sides=sides, settings={"workload": "torch_infer"})
+
+    found = weigh(FakeStore(records))
+
+    assert (found.metric, [each.metric for each in found.tested]) == ("step_mean_s", ["step_p99_s"])
+    assert found.comparisons[0].confidence + found.tested[0].confidence > 1.9  # one of the two at 97.5 %
+    assert [each.code for each in gate(found, 0.05).reasons] == ["gate.over"]
+
+
+# 2: the start-up
+
+
+def test_steady_state_and_start_up_are_two_tested_lines_and_words_tell_which_costs():
+    found = weigh(FakeStore(trials(sides={"bare": {"start": 1.0}, "docker": {"start": 1.2}})))
+
+    (start,) = found.tested
+    assert (found.comparisons[0].verdict, start.metric, start.verdict) == ("equivalent", "startup_s", "slower")
+    assert start.confidence == pytest.approx(0.975)
+    assert start.effect == pytest.approx(0.2, abs=0.03)
+    from tare.report.text.verdict import verdict_text
+
+    assert "docker costs more than bare in the start-up to the first step" in " ".join(verdict_text(found, 200).split())
+
+
+def test_a_named_metric_is_tested_alone():
+    records = trials(sides={"bare": {"start": 1.0}, "docker": {"start": 1.2}})
+
+    found = weigh(FakeStore(records), metric="step_mean_s")
+
+    assert (found.tested, found.comparisons[0].confidence) == ((), 0.95)
+
+
+def test_the_start_up_does_not_hold_up_the_stop_rule():
+    study = {"study": "weigh", "repeat": {"min": 6, "max": 20, "until": 0.02}}
+    records = trials(sides={"bare": {"start": 1.0}, "docker": {"start": 1.2}})
+    loud = [replace(each, metrics={**each.metrics, "startup_s": 1.0 + each.block}) for each in records]
+
+    assert is_enough(FakeStore(loud, study), until=0.02)
+    assert not is_enough(FakeStore(loud, study), until=1e-6)
+
+
+# 3: direction
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["throughput", "tokens_per_second", "train_samples_per_second", "fps", "samples/s", "it/s", "qps", "ips", "mfu",
+     "accuracy", "eval_accuracy", "images_per_joule", "tokensPerSecond", "mAP", "img/sec", "GFLOPS"],
+)  # fmt: skip
+def test_of_a_rate_a_fifth_less_is_worse_and_the_gate_fails(metric, tmp_path):
+    rows = [f"{block},{side},{100 * (0.8 if side == 'docker' else 1.0) + block % 3}" for block in range(8)
+            for side in ("bare", "docker")]  # fmt: skip
+    table = tmp_path / "mine.csv"
+    table.write_text("\n".join([f"run,platform,{metric}", *rows]))
+
+    found = weigh_table(table, by="platform", value=metric, block="run")
+
+    assert found.comparisons[0].verdict == "slower"
+    assert found.comparisons[0].direction == direction_of(metric)
+    assert not gate(found, 0.05).passed
+    assert weigh_table(table, by="platform", value=metric, block="run", rises=False).comparisons[0].verdict == "faster"
+
+
+@pytest.mark.parametrize(
+    "metric", ["step_s", "ms", "s/it", "seconds_per_step", "ms_per_token", "joules_per_second", "train_loss",
+               "stepTime", "error_rate", "latency_p99", "max_rss_bytes", "energy_sample_j", "cost_per_hour"],
+)  # fmt: skip
+def test_what_is_spent_is_better_when_it_is_less(metric):
+    assert (direction_of(metric).rises, direction_of(metric).source) == (False, "name")
+
+
+def test_a_gate_is_refused_on_a_guess_and_taken_with_a_statement(tmp_path):
+    table = tmp_path / "mine.csv"
+    rows = [f"{side},{value + block % 3}" for block in range(8) for side, value in (("bare", 100), ("docker", 80))]
+    table.write_text("\n".join(["platform,score", *rows]))
+
+    guessed = weigh_table(table, by="platform", value="score")
+    stated = weigh_table(table, by="platform", value="score", rises=True)
+
+    assert "compare.direction-guessed" in [note.code for note in guessed.comparisons[0].notes]
+    with pytest.raises(StudyError, match="--higher-is-better"):
+        gate(guessed, 0.05)
+    assert not gate(stated, 0.05).passed
+
+
+# 11: suspect trials
+
+
+def suspects(records: list[Record], ruling: Ruling, platforms: tuple[str, ...], blocks: int) -> list[Record]:
+    return [
+        replace(each, state="suspect", reasons=(ruling,))
+        if each.settings["platform"] in platforms and each.block < blocks
+        else each
+        for each in records
+    ]
+
+
+def test_what_both_sides_share_is_a_note_on_the_study_and_no_mark():
+    found = weigh(FakeStore(suspects(trials(), POWER_LIMIT, ("bare", "docker"), 8)))
+
+    assert found.marked == ()
+    assert any("16 of 16 trials, on all sides alike (gpu.power-limit)" in note for note in found.notes)
+    assert not any("suspect trials" in note for note in found.notes)
+
+
+def test_what_one_side_has_is_told_with_its_share_and_whether_the_word_hangs_on_it():
+    records = suspects(trials(12), FOREIGN, ("docker",), 3)
+    slowed = [
+        replace(each, metrics={**each.metrics, "step_mean_s": 1.5 * each.metrics["step_mean_s"],
+                               "step_s": 1.5 * each.metrics["step_s"], "epoch_s": 1.5 * each.metrics["epoch_s"]})
+        if each.state == "suspect" else each
+        for each in records
+    ]  # fmt: skip
+
+    found, alike = weigh(FakeStore(slowed)), weigh(FakeStore(records))
+
+    assert {each.level: (each.suspect, each.trials) for each in found.marked} == {"bare": (0, 12), "docker": (3, 12)}
+    assert found.comparisons[0].verdict == "cannot_tell"
+    assert any("3 of 12 of docker; without them docker would be equivalent" in note for note in found.notes)
+    assert any("3 of 12 of docker; without them no word changes" in note for note in alike.notes)
+    assert "compare.unlike-conditions" in [note.code for note in found.comparisons[0].notes]
+
+
+# 13: unlike work
+
+
+def batches(effects: Mapping[int, float], n: int = 8, tenants: int | None = None) -> list[Record]:
+    made: list[Record] = []
+    for batch, effect in effects.items():
+        sides = {"bare": {"median": batch / 16, "mean": batch / 16, "epoch": batch / 16}}
+        sides["docker"] = {name: value * (1 + effect) for name, value in sides["bare"].items()}
+        settings = {"workload.batch": batch, **({} if tenants is None else {"tenants": tenants})}
+        made += trials(n, sides, settings=settings, seed=batch)
+    return made
+
+
+def test_batches_are_compared_per_sample():
+    found = weigh(FakeStore(batches({16: 0.0, 64: 0.0})), by="batch")
+
+    assert found.metric == "sample_mean_s"
+    assert all(abs(each.effect) < 0.05 for each in found.comparisons)  # not +300 %
+    assert "compare.per-sample" in [note.code for note in found.comparisons[0].notes]
+
+
+def test_another_resolution_is_not_compared_and_the_gate_says_why():
+    records = [
+        replace(each, settings={**each.settings, "workload.pixels": 32 if each.settings["platform"] == "bare" else 64})
+        for each in trials()
+    ]
+    mixed = [replace(each, settings={**each.settings, "platform": "bare"}) for each in records]
+
+    found = weigh(FakeStore(mixed), by="pixels")
+
+    assert [(each.effect, each.verdict) for each in found.comparisons] == [(None, "cannot_tell")]
+    assert "compare.unlike-work" in [note.code for note in found.comparisons[0].notes]
+    (reason,) = gate(found, 0.05).reasons
+    assert "differ in the work of a step" in reason.sentence
+
+
+def test_a_metric_that_is_named_is_compared_as_it_is_with_a_note():
+    found = weigh(FakeStore(batches({16: 0.0, 64: 0.0})), by="batch", metric="step_s")
+
+    assert found.comparisons[0].effect == pytest.approx(3.0, abs=0.2)
+    assert "compare.unlike-work" in [note.code for note in found.comparisons[0].notes]
+
+
+def test_no_configuration_is_chosen_by_the_step_of_unlike_work():
+    rows = [TrialRow.foreign({"batch": float(batch)}, {"step_s": 0.01}, "row") for batch in (16, 64)]
+
+    with pytest.raises(StudyError, match=r"batch \(16.0, 64.0\).*--samples"):
+        need_like_work(rows, ["step_s"], "mine.csv")
+    need_like_work(rows, ["step_s"], "mine.csv", per_job=True)
+    assert need_like_work(rows, ["epoch_s", "energy_sample_j"], "mine.csv") == []
+    assert "is taken as of equal work" in need_like_work(rows, ["time_s"], "mine.csv")[0]
+    need_like_work([replace(row, group=str(row.settings["batch"])) for row in rows], ["step_s"], "mine.csv")
+
+
+# 14: interactions
+
+
+def test_whether_a_container_costs_more_with_small_batches_is_answered():
+    found = weigh(FakeStore(batches({16: 0.12, 64: 0.0})))
+
+    (one,) = found.interactions
+    assert (one.level, one.against, one.here, one.there) == ("docker", "bare", "batch 64", "batch 16")
+    assert one.found.effect == pytest.approx(1 / 1.12 - 1, abs=0.01)
+    assert one.found.verdict == "faster"
+    assert interaction_sentence(one).startswith("docker against bare costs less with batch 64 than with batch 16: ")
+    assert weighing_json(found)["interactions"][0]["sentence"] == interaction_sentence(one)
+
+
+def test_equal_effects_in_two_cells_cost_the_same_also_where_a_third_factor_varies():
+    made = []
+    for workers in (0, 4):
+        made += [
+            replace(each, settings={**each.settings, "workload.workers": workers}, trial=f"{each.trial}-{workers}")
+            for each in batches({16: 0.1, 64: 0.1})
+        ]
+
+    found = weigh(FakeStore(made))
+
+    assert {(one.factor, one.found.verdict) for one in found.interactions} == {
+        ("workload.batch", "equivalent"),
+        ("workload.workers", "equivalent"),
+    }
+    assert all("costs the same within 5 %" in interaction_sentence(one) for one in found.interactions)
+
+
+def test_one_cell_has_no_interaction():
+    assert weigh(FakeStore(trials())).interactions == ()
+
+
+# 15: words
+
+
+def test_equivalent_still_tells_the_sure_sign_and_never_below_the_noise_floor():
+    found = only(trials(12, {"bare": {}, "docker": {"median": 1.03, "mean": 1.03, "epoch": 1.03}}))
+
+    assert verdict_word(found) == "equivalent within 5 %, and slower"
+    assert verdict_word(replace(found, aa_floor=0.04)) == "equivalent within 5 %"
+    assert verdict_word(replace(found, effect=-0.03, low=-0.04, high=-0.02)) == "equivalent within 5 %, and faster"
+
+
+def test_a_side_without_a_usable_trial_is_neither_the_same_nor_let_through():
+    gone = [replace(each, state="failed") if each.settings["platform"] == "docker" else each for each in trials()]
+
+    found = weigh(FakeStore(gone))
+
+    told = weighing_json(found)["comparisons"][0]
+    assert (told["verdict"], told["effect"]) == ("cannot_tell", None)
+    assert "no usable trial of docker" in told["sentence"]
+    assert [each.code for each in gate(found, 0.05).reasons] == ["gate.no-trial"]
