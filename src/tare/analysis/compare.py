@@ -131,6 +131,7 @@ class Contest:
     theirs: Sequence[Measurement]
     floor: float | None = None  # A/A: by how much two runs of the same thing differed
     notes: tuple[Ruling, ...] = ()
+    sides: Sides | None = None  # already lined up, where blocks alone do not tell how
 
 
 def compare(
@@ -202,7 +203,7 @@ def judge(
     """Compare a family of contests; `resamples` 0 leaves out the bootstrap beside the headline."""
     if not (math.isfinite(margin) and margin >= 0):
         raise StudyError(f"A margin is a share of zero or more, such as 0.05 or 5 %; not {margin!r}.")
-    sides = [line_up(contest.ours, contest.theirs) for contest in family]
+    sides = [contest.sides or line_up(contest.ours, contest.theirs) for contest in family]
     found = tested(sides, alpha)
     levels = [each.level for each in found if each is not None]
     shared = (sentences.holm(levels),) if len(levels) > 1 else ()

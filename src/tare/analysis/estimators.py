@@ -97,6 +97,11 @@ class RankShift(Shift):
     def attained(self, confidence: float) -> float:
         return 1 - 2 * self._null.at_most(max(0, self._null.critical((1 - confidence) / 2)))
 
+    @property
+    def least_p(self) -> float:
+        """The smallest one-sided p that so few trials can have."""
+        return self._null.at_most(0)
+
     def p_above(self, bound: float) -> float:
         return self._null.at_most(self._values.at_most(bound))
 
@@ -159,7 +164,39 @@ class WiderShift(Shift):
         return max(self.by_ranks.p_below(bound), self.by_t.p_below(bound))
 
 
-def signed_rank(differences: Floats) -> Shift:
+@dataclass(frozen=True)
+class FewRanksShift(Shift):
+    """Ranks' estimate where so few trials cannot reach the confidence: the wider of their whole range and t.
+
+    The estimate stays the robust one: of six blocks, one that is ten times as slow moves a mean of logs by 47 %.
+    """
+
+    ranks: ClassVar[bool] = False
+    centre: float
+    freedom: float
+    by_ranks: RankShift
+    by_t: Shift
+    method: str
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        (low, high), (other_low, other_high) = (each.interval(confidence) for each in (self.by_ranks, self.by_t))
+        return min(low, other_low), max(high, other_high)
+
+    def attained(self, confidence: float) -> float:
+        return confidence
+
+    def p_above(self, bound: float) -> float:
+        return self._held(self.by_ranks.p_above(bound), self.by_t.p_above(bound))
+
+    def p_below(self, bound: float) -> float:
+        return self._held(self.by_ranks.p_below(bound), self.by_t.p_below(bound))
+
+    def _held(self, by_ranks: float, by_t: float) -> float:
+        """That of t where ranks are as sure as they can be; elsewhere the bound is in their range."""
+        return by_t if by_ranks <= self.by_ranks.least_p else max(by_ranks, by_t)
+
+
+def signed_rank(differences: Floats) -> RankShift:
     """Paired: the pseudo-median of the block differences."""
     n = len(differences)
     null = signed_rank_null(n)
@@ -167,7 +204,7 @@ def signed_rank(differences: Floats) -> Shift:
     return RankShift(WalshAverages(differences), null, n - 1, method)
 
 
-def mann_whitney(ours: Floats, theirs: Floats) -> Shift:
+def mann_whitney(ours: Floats, theirs: Floats) -> RankShift:
     """Unpaired: the median of all pairwise differences."""
     null = mann_whitney_null(len(ours), len(theirs))
     method = f"Hodges-Lehmann of two samples, {null.word} Mann-Whitney interval"
@@ -195,6 +232,17 @@ def wider(ours: Floats, theirs: Floats) -> Shift:
     method = "Hodges-Lehmann of two samples, the wider of the Mann-Whitney and the Welch t interval"
     by_ranks, by_t = mann_whitney(ours, theirs), welch_t(ours, theirs)
     return WiderShift(by_ranks.centre, by_t.freedom, by_ranks, by_t, method)
+
+
+def few_ranks(by_ranks: RankShift, by_t: Shift) -> Shift:
+    method = f"{by_ranks.method.partition(',')[0]}, the wider of the range of ranks and the t interval"
+    return FewRanksShift(by_ranks.centre, by_t.freedom, by_ranks, by_t, method)
+
+
+def paired_shift(differences: Floats, confidence: float) -> Shift:
+    """Of block differences: by ranks, with t beside them where so few cannot reach the confidence."""
+    by_ranks = signed_rank(differences)
+    return by_ranks if by_ranks.can_reach(confidence) else few_ranks(by_ranks, paired_t(differences))
 
 
 def _rounded_mean(values: Floats) -> float:
@@ -226,7 +274,7 @@ class Sides:
         return len(self.ours) == 0 or len(self.theirs) == 0
 
     @cached_property
-    def by_ranks(self) -> Shift:
+    def by_ranks(self) -> RankShift:
         ours, theirs = np.log(self.ours), np.log(self.theirs)
         return signed_rank(ours - theirs) if self.paired else mann_whitney(ours, theirs)
 
@@ -235,9 +283,9 @@ class Sides:
         return paired_t(ours - theirs) if self.paired else welch_t(ours, theirs)
 
     def shift(self, confidence: float) -> Shift:
-        """By ranks, with Welch's t beside them where the sides are unlike; by t alone where ranks cannot reach."""
+        """By ranks, with t beside them where the sides are unlike, or so few that ranks cannot reach."""
         if not self.by_ranks.can_reach(confidence):
-            return self.by_t()
+            return few_ranks(self.by_ranks, self.by_t())
         return wider(np.log(self.ours), np.log(self.theirs)) if self.unlike else self.by_ranks
 
     @cached_property
