@@ -118,8 +118,8 @@ def few_ranks(n: int, paired: bool, confidence: float) -> Ruling:
         "compare.few-ranks",
         "note",
         "",
-        f"{counted(n, unit(paired))} cannot reach {percent(confidence)} by ranks alone: the interval is Student's t on "
-        "the logarithms, which leans on noise being normal. More trials avoid that.",
+        f"{counted(n, unit(paired))} cannot reach {percent(confidence)} by ranks alone: the interval is the wider of "
+        "their range and of Student's t on the logarithms, which leans on noise being normal. More trials avoid that.",
     )
 
 

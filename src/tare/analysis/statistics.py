@@ -304,11 +304,6 @@ def holm_levels(ps: Sequence[float], alpha: float = ALPHA) -> list[float]:
     return levels
 
 
-def blocks_for(comparisons: int, alpha: float = ALPHA) -> int:
-    """The fewest blocks whose ranks reach the confidence of so many comparisons together: 6 for one, 7 for two."""
-    return max(FLOOR, 1 + math.ceil(math.log2(max(1, comparisons) / alpha)))
-
-
 def outliers(values: Sequence[float]) -> list[int]:
     """Positions of values over ten robust standard deviations from the median (10 % where most tie): marked, kept."""
     array = floats(values)
