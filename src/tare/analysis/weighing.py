@@ -32,7 +32,7 @@ from tare.analysis.selection import (
     why_not,
 )
 from tare.analysis.statistics import FLOOR, median_estimate
-from tare.analysis.table import rows_to_compare
+from tare.analysis.table import rows_to_compare, run_order
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.records.model import Record, State
@@ -250,10 +250,13 @@ def weigh_table(
     block: str | None = None,
     against: str | None = None,
     margin: float | None = None,
+    order: str | None = None,
 ) -> Weighing:
     """The same of a table of the user's own, which has neither facts nor other metrics."""
     rows, label = rows_to_compare(path, by, value, block), Cells(by)
     values = measurements(rows, label, value)
+    places = run_order(path, order)
+    values = [replace(each, place=at) for each, at in zip(values, places, strict=True)] if places else values
     try:
         found = compare(values, against=against, margin=DEFAULT_MARGIN if margin is None else margin, metric=value)
     except StudyError as error:

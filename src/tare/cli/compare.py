@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 @reads_either("comparing")
 @comparing
 @click.option("--block", metavar="COLUMN", help="Of a table: the column that pairs rows, such as the run.")
+@click.option("--order", metavar="COLUMN", help="Of a table: the column that tells when each row was run, or "
+              "`shuffled`.  [default: the order of the rows]")  # fmt: skip
 @click.option("--fail-over", type=SHARE, help="Exit 1 if a level is slower by more than this, and surely slower.")
-def command(source: Path, block: str | None, fail_over: float | None, **asked: Any) -> Result:
+def command(source: Path, block: str | None, order: str | None, fail_over: float | None, **asked: Any) -> Result:
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
     The source is a store (a folder or a pack), or any table with one row per trial: CSV, TSV, Parquet or JSON lines.
-    Of a table, --metric names the column to compare; more is slower.
+    Of a table, --metric names the column to compare; more is slower. Rows are taken as run in the order in which they
+    stand: levels that were run one after another, or in the same order in every block, get no sure word, since a drift
+    would look like a difference. --order names the column that tells another order.
 
     tare compare out/weigh-1 --by platform --fail-over 5%
 
@@ -36,10 +40,11 @@ def command(source: Path, block: str | None, fail_over: float | None, **asked: A
 
     if is_store(source):
         need(block is None, "--block is for tables; a store knows its blocks.")
+        need(order is None, "--order is for tables; a store knows when each trial was run.")
         with reading(source) as store:
             weighing = weighed(store, **asked)
     else:
-        weighing = _of_table(source, block, **asked)
+        weighing = _of_table(source, block, order, **asked)
     return Result(
         lambda: {"comparisons": [comparison.as_json() for comparison in weighing.comparisons]},
         lambda: verdict_text(weighing, width(), color()),
@@ -48,13 +53,16 @@ def command(source: Path, block: str | None, fail_over: float | None, **asked: A
 
 
 def _of_table(
-    source: Path, block: str | None, by: str | None, against: str | None, margin: float | None, metric: str | None
-) -> Weighing:
+    source: Path, block: str | None, order: str | None,
+    by: str | None, against: str | None, margin: float | None, metric: str | None,
+) -> Weighing:  # fmt: skip
     from tare.analysis.weighing import weigh_table
 
     if metric is None:
         raise StudyError(f"{source}: --metric COLUMN names the column to compare.")
-    return weigh_table(source, by=by or "platform", value=metric, block=block, against=against, margin=margin)
+    return weigh_table(
+        source, by=by or "platform", value=metric, block=block, against=against, margin=margin, order=order
+    )
 
 
 def _too_slow(weighing: Weighing, limit: float) -> bool:

@@ -21,7 +21,7 @@ from tare.papers.pages.notes import (
 from tare.papers.pages.rows import change_texts, known_change, machine_text, ours_text, printed_text, row_text
 from tare.papers.tables.rows import NOT_HERE, Answered, Layers, layers
 from tare.report.columns import table, wrap
-from tare.report.text.verdict import effect_of, interval_of, sensitivity_of
+from tare.report.text.verdict import effect_of, interval_of, noise_text, sensitivity_of
 from tare.report.text.why import layer_name
 
 _INDENT = "  "
@@ -173,7 +173,8 @@ def layers_sentence(each: Layers) -> str:
     if each.apart is None:
         return ""
     floor = each.apart.noise_floor
-    noise = f" The same thing run twice differed by {share_text(floor)}." if floor is not None else ""
+    told = noise_text(floor, each.apart.noise_most)
+    noise = f" A/A noise, the same thing run twice: {told}." if floor is not None else ""
     guilty = ", ".join(layer_name(layer.layer) for layer in each.apart.guilty)
     said = f"Surely slower with it than without: {guilty}." if guilty else "No layer is surely slower than without it."
     return f"{said}{noise}"

@@ -144,7 +144,14 @@ def sensitivity_of(comparison: Comparison) -> str:
 
 def floor_of(comparison: Comparison) -> str:
     """The A/A noise floor of this run."""
-    return share_text(comparison.aa_floor) if comparison.aa_floor is not None else "not measured"
+    return noise_text(comparison.aa_floor, comparison.aa_most)
+
+
+def noise_text(seen: float | None, most: float | None) -> str:
+    """`0.01 % seen, may be up to 0.9 %`: one draw of the noise is no bound on it."""
+    if seen is None:
+        return "not measured"
+    return share_text(seen) if most is None else f"{share_text(seen)} seen, may be up to {share_text(most)}"
 
 
 def answer_sentence(comparison: Comparison) -> str:
@@ -289,8 +296,9 @@ def _seen(comparisons: Sequence[Comparison]) -> str:
 
 
 def _floor(comparisons: Sequence[Comparison]) -> str:
-    floors = [each.aa_floor for each in comparisons if each.aa_floor is not None]
-    return f"A/A noise floor: {share_text(max(floors)) if floors else 'not measured'}"
+    known = [each for each in comparisons if each.aa_floor is not None]
+    told = floor_of(max(known, key=lambda each: each.aa_floor or 0.0)) if known else "not measured"
+    return f"A/A noise floor: {told}"
 
 
 def _supporting(others: Sequence[Comparison], width: int) -> list[str]:

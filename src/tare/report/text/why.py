@@ -9,7 +9,7 @@ from tare.analysis.why import Calls, LayerCalls, LayerCost, Moved, Waterfall
 from tare.base.text import effect_text, metric_name, quantity_text, share_text
 from tare.report.columns import table, wrap
 from tare.report.figure import in_words
-from tare.report.text.verdict import effect_of, interval_of, medians_of, verdict_phrase, verdict_word
+from tare.report.text.verdict import effect_of, interval_of, medians_of, noise_text, verdict_phrase, verdict_word
 
 _HEADS = ("layer", "adds", "interval", "verdict", "without it", "counters that moved")
 
@@ -108,6 +108,6 @@ def _answer(found: Waterfall) -> Iterator[str]:
     else:
         yield "No layer is surely slower than the ones before it."
     if found.noise_floor is not None:
-        yield f"A/A noise floor: {share_text(found.noise_floor)}; less than that is noise."
+        yield f"A/A noise: {noise_text(found.noise_floor, found.noise_most)}."
     if found.left_out:
         yield f"{found.left_out} trials could not be used and were left out."
