@@ -21,8 +21,9 @@ from scipy import special
 
 from tare.analysis import sentences
 from tare.analysis.direction import direction_of
-from tare.analysis.estimators import Shift, Sides, line_up
+from tare.analysis.estimators import Shift, Sides, line_up, resampled_shift
 from tare.analysis.model import Comparison, Measurement, Word
+from tare.analysis.order import kept_back
 from tare.analysis.statistics import (
     ALPHA,
     FLOOR,
@@ -39,6 +40,7 @@ from tare.base.rulings import Ruling
 from tare.records.trials import grouped
 
 POWER = 0.8
+ENOUGH_TO_DRAW = 10  # blocks, or trials a side
 MOST = 10_000  # a plan for more trials than this helps nobody
 _RANK_COST = math.sqrt(math.pi / 3)
 _FEW_ORDERS_COST = 0.05  # fitted by simulation, n = 6..20, levels 0.5..5 %
@@ -133,6 +135,8 @@ class Contest:
     floor: float | None = None  # A/A: by how much two runs of the same thing differed
     notes: tuple[Ruling, ...] = ()
     metric: str = ""  # its own, in a family of several metrics; else the family's
+    floor_most: float | None = None  # and by how much they may differ (95 %): one draw says little
+    sides: Sides | None = None  # already lined up, where blocks alone do not tell how
 
 
 def compare(
@@ -181,23 +185,56 @@ def contests(
     notes: tuple[Ruling, ...] = (),
     levels: Sequence[str] | None = None,
 ) -> list[Contest]:
-    """Each other level against `against`. Twin trials are not pooled: they only make the A/A noise floor."""
+    """Each other level against `against`. An A/A repeat makes the noise floor, and of its block's two runs both count:
+    a baseline that is run twice is known better, and that is worth a third of the run.
+    """
     levels = list(dict.fromkeys(m.level for m in measurements)) if levels is None else levels
     sides = grouped(measurements, lambda m: (m.level, m.twin != 0))
     twins = [(sides.get((level, True), []), sides.get((level, False), [])) for level in levels]
-    floors = [floor for twin, first in twins if (floor := noise_floor(twin, first)) is not None]
-    theirs = sides.get((against, False), [])
+    floor = largest_floor(noise_floor(twin, first) for twin, first in twins)
+    theirs = both_runs(sides.get((against, False), []), sides.get((against, True), []))
     return [
-        Contest(level, against, sides.get((level, False), []), theirs, max(floors, default=None), notes)
+        Contest(level, against, both_runs(sides.get((level, False), []), sides.get((level, True), [])), theirs,
+                floor.seen if floor else None, notes, floor_most=floor.most if floor else None)
         for level in levels
         if level != against
-    ]
+    ]  # fmt: skip
 
 
-def noise_floor(twin: Sequence[Measurement], first: Sequence[Measurement]) -> float | None:
-    """By how much the same thing differed from itself in this run, as a share; None where it was not run twice."""
+def both_runs(first: Sequence[Measurement], twin: Sequence[Measurement]) -> list[Measurement]:
+    """A side with its A/A repeats, where blocks tell which runs belong together; two samples stay as large as they are.
+
+    A level whose first runs all failed is not made of its repeats alone.
+    """
+    blocked = all(m.block is not None for m in (*first, *twin))
+    return [*first, *twin] if first and blocked else list(first)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """By how much the same thing differed from itself, as shares: as it was seen, and what it may be (95 %)."""
+
+    seen: float
+    most: float | None  # None below six blocks
+
+
+def noise_floor(twin: Sequence[Measurement], first: Sequence[Measurement]) -> Floor | None:
+    """Of the two runs of the same thing in this run; None where it was not run twice."""
     sides = line_up(twin, first)
-    return None if sides.empty else abs(math.expm1(sides.by_ranks.centre))
+    if sides.empty:
+        return None
+    seen, most = abs(math.expm1(sides.by_ranks.centre)), None
+    if sides.n >= FLOOR:
+        most = max(abs(math.expm1(end)) for end in sides.shift(1 - ALPHA).interval(1 - ALPHA))
+    return Floor(seen, most)
+
+
+def largest_floor(floors: Iterable[Floor | None]) -> Floor | None:
+    """What several A/A repeats show together: the largest of each."""
+    known = [floor for floor in floors if floor is not None]
+    if not known:
+        return None
+    return Floor(max(each.seen for each in known), max((each.most for each in known if each.most), default=None))
 
 
 def judge(
@@ -215,7 +252,7 @@ def judge(
     """
     if not (math.isfinite(margin) and margin >= 0):
         raise StudyError(f"A margin is a share of zero or more, such as 0.05 or 5 %; not {margin!r}.")
-    sides = [line_up(contest.ours, contest.theirs) for contest in family]
+    sides = [contest.sides or line_up(contest.ours, contest.theirs) for contest in family]
     found = tested(sides, alpha)
     levels = [each.level for each in found if each is not None]
     shared = (sentences.holm(levels),) if len(levels) > 1 else ()
@@ -224,7 +261,7 @@ def judge(
         plain = _without_interval(contest, side, margin, contest.metric or metric, rises)
         if test is not None:
             plain = _with_interval(plain, side, test, shared)
-        made.append(_with_medians(plain, contest, side, resamples))
+        made.append(_with_medians(kept_back(plain, contest.ours, contest.theirs), contest, side, resamples))
     return made
 
 
@@ -245,10 +282,17 @@ class Tested:
         return self.shift.standard_error(1 - self.level)
 
     def mde(self, side: Sides) -> float | None:
-        """The smallest effect that such a run sees with 80 % power, if its noise is roughly normal."""
+        """The smallest effect that such a run sees with 80 % power: by drawing its blocks (or trials) again.
+
+        Below ten, what they show of their noise is too little, and normal noise is assumed where that sees less.
+        """
         error = self.standard_error()
         if self.shift.ranks:
-            return mde(side.deviation(error), side.effective_n, self.level, paired=side.paired)
+            normal = mde(side.deviation(error), side.effective_n, self.level, paired=side.paired)
+            drawn = resampled_shift(side, self.level, POWER)
+            if normal is None or drawn is None:
+                return normal
+            return math.expm1(drawn) if side.n >= ENOUGH_TO_DRAW else max(normal, math.expm1(drawn))
         return t_mde(error, self.shift.freedom, self.level)
 
 
@@ -288,6 +332,7 @@ def _without_interval(contest: Contest, side: Sides, margin: float, metric: str,
         method="Hodges-Lehmann, no interval",
         more_trials=None if side.empty else max(FLOOR - side.n, 0) or None,
         aa_floor=contest.floor,
+        aa_most=contest.floor_most,
         ours=median_estimate([m.value for m in contest.ours]) if contest.ours else None,
         theirs=median_estimate([m.value for m in contest.theirs]) if contest.theirs else None,
         direction=direction,

@@ -44,6 +44,7 @@ class Measurement:
     block: str | None = None
     twin: int = 0
     trial: str = ""
+    place: float | None = None  # of a table: when it was run, as a number; None where chance decided, or nobody knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Comparison:
     confidence: float = 0.95  # of the interval; higher than 0.95 where Holm asks for it
     more_trials: int | None = None  # with "cannot_tell": about how many more blocks it would take
     aa_floor: float | None = None  # |effect| between two runs of the same thing, in this run
+    aa_most: float | None = None  # the upper end of that, with 95 % confidence: one draw says little
     ours: Estimate | None = None  # median of `level`
     theirs: Estimate | None = None  # median of `against`
     ratio_of_medians: Estimate | None = None  # 1.016 is +1.6 %; block bootstrap, beside the headline

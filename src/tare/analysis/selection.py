@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from tare.analysis.cells import Cells, baseline_level, cells, level_name, resolve_factor
-from tare.analysis.compare import Contest, contests, pick_baseline
+from tare.analysis.compare import Contest, Floor, contests, largest_floor, pick_baseline
 from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA
@@ -179,7 +179,7 @@ class Selection:
         return grouped(self.used, self.label.label)
 
     def sides(self, level: str, against: str) -> tuple[list[Record], list[Record]]:
-        """The trials behind a comparison; an A/A repeat only makes the noise floor, and is on neither side."""
+        """The trials behind a comparison, one a block; an A/A repeat is the same trial again."""
         found = grouped((record for record in self.used if not record.twin), self.label.label)
         return found.get(level, []), found.get(against, [])
 
@@ -204,8 +204,11 @@ class Selection:
             levels = list(dict.fromkeys(map(self.label.label, attempts)))
             family += contests(figures, self.label.joined(self.against, around), notes, levels=levels)
         # A study runs one cell twice; what that shows of the noise holds for the cells that were not.
-        known = max((each.floor for each in family if each.floor is not None), default=None)
-        return [each if each.floor is not None else replace(each, floor=known) for each in family]
+        known = largest_floor(Floor(each.floor, each.floor_most) for each in family if each.floor is not None)
+        if known is None:
+            return family
+        unknown = {"floor": known.seen, "floor_most": known.most}
+        return [each if each.floor is not None else replace(each, **unknown) for each in family]
 
 
 def select(records: Sequence[Record], request: Request) -> Selection:

@@ -125,8 +125,8 @@ def few_ranks(n: int, paired: bool, confidence: float) -> Ruling:
         "compare.few-ranks",
         "note",
         "",
-        f"{counted(n, unit(paired))} cannot reach {percent(confidence)} by ranks alone: the interval is Student's t on "
-        "the logarithms, which leans on noise being normal. More trials avoid that.",
+        f"{counted(n, unit(paired))} cannot reach {percent(confidence)} by ranks alone: the interval is the wider of "
+        "their range and of Student's t on the logarithms, which leans on noise being normal. More trials avoid that.",
     )
 
 
@@ -365,7 +365,14 @@ def sensitivity_of(comparison: Comparison) -> str:
 
 def floor_of(comparison: Comparison) -> str:
     """The A/A noise floor of this run."""
-    return share_text(comparison.aa_floor) if comparison.aa_floor is not None else "not measured"
+    return noise_text(comparison.aa_floor, comparison.aa_most)
+
+
+def noise_text(seen: float | None, most: float | None) -> str:
+    """`0.01 % seen, may be up to 0.9 %`: one draw of the noise is no bound on it."""
+    if seen is None:
+        return "not measured"
+    return share_text(seen) if most is None else f"{share_text(seen)} seen, may be up to {share_text(most)}"
 
 
 def answer_sentence(comparison: Comparison) -> str:

@@ -62,6 +62,30 @@ def read_table(path: Path | str) -> Table:
     return table
 
 
+RUN_ORDER = ("started_utc", "timestamp", "order")  # columns that tell it, where --order names none
+SHUFFLED = "shuffled"  # --order: the runs were shuffled, though the table is sorted
+
+
+def run_order(path: Path | str, order: str | None = None) -> list[float] | None:
+    """The place of each row in the order of running: by a column, else as the rows stand; None where it was shuffled.
+
+    Numbers go by their size, anything else by its letters, as dates do.
+    """
+    if order == SHUFFLED:
+        return None
+    table = read_table(path)
+    known = next((name for name in RUN_ORDER if name in table.columns and all(table.columns[name])), None)
+    name = order or known
+    if name is None:
+        return [float(row) for row in range(len(table))]
+    cells = label_column(table, name)
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError:
+        places = {cell: float(place) for place, cell in enumerate(sorted(set(cells)))}
+        return [places[cell] for cell in cells]
+
+
 def rows_to_compare(path: Path | str, by: str, value: str, block: str | None = None) -> list[TrialRow]:
     """One trial a row: `by` names the levels, `value` the figure, `block` (if any) what was run together."""
     table = read_table(path)

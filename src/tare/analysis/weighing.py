@@ -48,7 +48,7 @@ from tare.analysis.selection import (
 )
 from tare.analysis.statistics import FLOOR, median_estimate
 from tare.analysis.suspects import doubts
-from tare.analysis.table import rows_to_compare
+from tare.analysis.table import rows_to_compare, run_order
 from tare.analysis.work import like_work
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
@@ -296,10 +296,13 @@ def weigh_table(
     against: str | None = None,
     margin: float | None = None,
     rises: bool | None = None,
+    order: str | None = None,
 ) -> Weighing:
     """The same of a table of the user's own, which has neither facts nor other metrics."""
     rows, label = rows_to_compare(path, by, value, block), Cells(by)
     values = measurements(rows, label, value)
+    places = run_order(path, order)
+    values = [replace(each, place=at) for each, at in zip(values, places, strict=True)] if places else values
     try:
         allowed = DEFAULT_MARGIN if margin is None else margin
         found = compare(values, against=against, margin=allowed, metric=value, rises=rises)

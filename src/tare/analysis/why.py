@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tare.analysis.compare import Contest, judge, noise_floor
+from tare.analysis.compare import Contest, Floor, judge, largest_floor, noise_floor
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.selection import pick_metric
 from tare.analysis.statistics import FLOOR, median_estimate
@@ -36,22 +36,22 @@ class Moved:
 
 
 def moved(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[Moved, ...]:
-    """Counters whose change is sure and not small, and words that differ."""
-    found = [each for name in COUNTERS if (each := _counter(name, ours, theirs)) is not None]
-    return tuple(found + _words(ours, theirs))
+    """Counters whose change is sure and not small, and words that differ. The counters of a layer are one family."""
+    sides = {name: (_counters_values(name, ours), _counters_values(name, theirs)) for name in COUNTERS}
+    known = {name: pair for name, pair in sides.items() if min(map(len, pair)) >= FLOOR}
+    family = [Contest(name, "before", after, before) for name, (after, before) in known.items()]
+    tested = judge(family, margin=_LEAST, metric="count", resamples=0)
+    found = [_counter(one.level, *known[one.level]) for one in tested if _leaves_out_zero(one)]
+    return tuple([each for each in found if each is not None] + _words(ours, theirs))
 
 
-def _counter(name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> Moved | None:
-    after, before = _counters_values(name, ours), _counters_values(name, theirs)
-    if min(len(after), len(before)) < FLOOR:
-        return None
-    high, low = (
-        median_estimate([one.value - 1 for one in after]).value,
-        median_estimate([one.value - 1 for one in before]).value,
-    )
-    (tested,) = judge([Contest("after", "before", after, before)], margin=_LEAST, metric=name, resamples=0)
-    if tested.low is None or tested.high is None or tested.low <= 0 <= tested.high:
-        return None
+def _leaves_out_zero(found: Comparison) -> bool:
+    return found.low is not None and found.high is not None and not found.low <= 0 <= found.high
+
+
+def _counter(name: str, after: Sequence[Measurement], before: Sequence[Measurement]) -> Moved | None:
+    """What the counter was before and after; None where it changed by little."""
+    high, low = (median_estimate([one.value - 1 for one in side]).value for side in (after, before))
     share = high / low - 1 if low > 0 else None
     return Moved(name, low, high, share) if share is None or abs(share) >= _LEAST else None
 
@@ -122,6 +122,7 @@ class Waterfall:
     total: Comparison  # the last stage against bare metal
     layers: tuple[LayerCost, ...]
     noise_floor: float | None
+    noise_most: float | None  # its upper end, 95 %
     left_out: int = 0  # trials that could not be used
 
     @property
@@ -158,7 +159,9 @@ def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = 
     layers = tuple(
         LayerCost(layer, added.get(layer), kept.get(layer), changed.get(layer, ())) for layer in {**added, **kept}
     )
-    return Waterfall(name, total, layers, floor, left_out=len({record.trial for record in records}) - len(newest))
+    left_out = len({record.trial for record in records}) - len(newest)
+    seen, most = (floor.seen, floor.most) if floor else (None, None)
+    return Waterfall(name, total, layers, seen, most, left_out)
 
 
 def _whole_time(records: Sequence[Record]) -> str:
@@ -236,22 +239,23 @@ def new_layer(ours: Stage, theirs: Stage) -> str:
 
 
 def _contest(
-    stages: Mapping[Stage, Sequence[Record]], ours: Stage, theirs: Stage, metric: str, floor: float | None
+    stages: Mapping[Stage, Sequence[Record]], ours: Stage, theirs: Stage, metric: str, floor: Floor | None
 ) -> Contest:
-    return Contest(ours.name, theirs.name, _values(stages[ours], metric), _values(stages[theirs], metric), floor)
+    sides = [_values(stages[stage], metric) for stage in (ours, theirs)]  # with the A/A repeats: both runs count
+    known = {"floor": floor.seen, "floor_most": floor.most} if floor else {}
+    return Contest(ours.name, theirs.name, *sides, **known)
 
 
-def _values(records: Iterable[Record], metric: str, twin: bool = False) -> list[Measurement]:
+def _values(records: Iterable[Record], metric: str) -> list[Measurement]:
     return [
-        Measurement("", record.metrics[metric], str(record.block), trial=record.trial)
+        Measurement("", record.metrics[metric], str(record.block), record.twin, trial=record.trial)
         for record in records
-        if bool(record.twin) == twin
     ]
 
 
-def _floor(groups: Iterable[Sequence[Record]], metric: str) -> float | None:
-    found = [noise_floor(_values(group, metric, twin=True), _values(group, metric)) for group in groups]
-    return max((each for each in found if each is not None), default=None)
+def _floor(groups: Iterable[Sequence[Record]], metric: str) -> Floor | None:
+    pairs = [grouped(_values(group, metric), lambda each: bool(each.twin)) for group in groups]
+    return largest_floor(noise_floor(pair.get(True, []), pair.get(False, [])) for pair in pairs)
 
 
 def _slower(found: Comparison | None) -> bool:

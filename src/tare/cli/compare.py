@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 @reads_either("comparing")
 @comparing
 @click.option("--block", metavar="COLUMN", help="Of a table: the column that pairs rows, such as the run.")
+@click.option("--order", metavar="COLUMN", help="Of a table: the column that tells when each row was run, or "
+              "`shuffled`.  [default: the order of the rows]")  # fmt: skip
 @higher_option
 @click.option("--fail-over", type=SHARE, help="Exit 1 if a level is surely worse by more than this, or hides it.")
-def command(source: Path, block: str | None, fail_over: float | None, **asked: Any) -> Result:
+def command(source: Path, block: str | None, order: str | None, fail_over: float | None, **asked: Any) -> Result:
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
     The source is a store (a folder or a pack), or any table with one row per trial: CSV, TSV, Parquet or JSON lines.
     Of a table, --metric names the column to compare. Whether more of it is better follows from its name (samples/s,
     accuracy: higher; step_ms, loss: lower); --higher-is-better or --lower-is-better states it where the name does not.
-    A table that `tare report --format csv` (or parquet) wrote is judged as the store that it came from.
+    Rows are taken as run in the order in which they stand: levels that were run one after another, or in the same order
+    in every block, get no sure word, since a drift would look like a difference. --order names the column that tells
+    another order. A table that `tare report --format csv` (or parquet) wrote is judged as the store that it came from.
 
     tare compare out/weigh-1 --by platform --fail-over 5%
 
@@ -47,10 +51,11 @@ def command(source: Path, block: str | None, fail_over: float | None, **asked: A
 
     if is_store(source):
         need(block is None, "--block is for tables; a store knows its blocks.")
+        need(order is None, "--order is for tables; a store knows when each trial was run.")
         with reading(source) as store:
             weighing = weighed(store, **asked)
     else:
-        weighing = _of_table(source, block, **asked)
+        weighing = _of_table(source, block, order, **asked)
     passed = None if fail_over is None else gate(weighing, fail_over)
     for each in () if passed is None else (*passed.reasons, *passed.remarks):
         say(f"{'gate' if each.weight == 'failed' else 'note'}: {each}")
@@ -61,7 +66,9 @@ def command(source: Path, block: str | None, fail_over: float | None, **asked: A
     )
 
 
-def _of_table(source: Path, block: str | None, by: str | None, metric: str | None, **asked: Any) -> Weighing:
+def _of_table(
+    source: Path, block: str | None, order: str | None, by: str | None, metric: str | None, **asked: Any
+) -> Weighing:
     from tare.analysis.table import exported_trials
     from tare.analysis.weighing import weigh, weigh_table
 
@@ -71,4 +78,4 @@ def _of_table(source: Path, block: str | None, by: str | None, metric: str | Non
         return weigh(exported, by=by, metric=metric, **asked)
     if metric is None:
         raise StudyError(f"{source}: --metric COLUMN names the column to compare.")
-    return weigh_table(source, by=by or "platform", value=metric, block=block, **asked)
+    return weigh_table(source, by=by or "platform", value=metric, block=block, order=order, **asked)

@@ -140,12 +140,12 @@ def _answered(asked: Paper, results: Path) -> Answered:
 
 def _read_and_answered(asked: Paper, results: Path) -> Answered:
     from tare.papers.tables.machines import machines
-    from tare.papers.tables.rows import PAPER, TAKEN_APART, answered, studies_of
+    from tare.papers.tables.rows import PAPER, TAKEN_APART, answered, studies_read
     from tare.records.unpack import each_pack_once
 
     apart: dict[str, set[str]] = {study: set() for study in TAKEN_APART} if asked.paper == PAPER else {}
     with each_pack_once():
-        read = machines(results, studies_of(asked) | apart)
+        read = machines(results, studies_read(asked) | apart)
     return answered(asked, read)
 
 

@@ -15,11 +15,11 @@ from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.text import size_text
 from tare.drivers.known_programs import conflicts
 from tare.parts.protocols import Part, Platform, Recorder
-from tare.plan.matrix import OnDevice, place, trials
+from tare.plan.matrix import OnDevice, baseline, place, trials
 from tare.plan.matrix import cells as cells_of
 from tare.plan.model import Cell, Trial, disk_bytes, guessed_cell_s
 from tare.study.choice import PartChoice
-from tare.study.design import ENOUGH_REPEATS
+from tare.study.design import ENOUGH_REPEATS, Repeat, blocks_for
 from tare.study.model import Study
 
 
@@ -176,9 +176,34 @@ def _notes(study: Study, cells: Sequence[Cell]) -> Iterator[Ruling]:
             f"the range is shown, and nothing is called equivalent."
         )
         yield Ruling("plan.few-blocks", "note", "repeat", sentence)
+    elif (many := comparisons(study, cells)) > 1:
+        needed = blocks_for(many)
+        corrected = f"{many} comparisons are corrected together (Holm)"
+        if study.repeat.min < needed:
+            sentence = (
+                f"{corrected}: {needed} blocks reach their confidence by ranks, {study.repeat.min} do not, so that "
+                f"intervals are wider and lean on noise being normal. Write `repeat: {needed}`."
+            )
+            yield Ruling("plan.few-blocks-for-family", "note", "repeat", sentence)
+        elif study.repeat.min == study.repeat.max == needed > ENOUGH_REPEATS:
+            sentence = f"{corrected}, which takes {needed} blocks instead of {ENOUGH_REPEATS}."
+            yield Ruling("plan.blocks-for-family", "note", "repeat", sentence)
     if len(cells) == 1:
         sentence = "There is one cell only: it is measured, and compared with nothing."
         yield Ruling("plan.one-cell", "note", "", sentence)
+
+
+def comparisons(study: Study, cells: Sequence[Cell]) -> int:
+    """How many are judged together: every cell that is not one of the baseline's."""
+    return len(cells) - len(baseline(study, cells)) if len(cells) > 1 else 0
+
+
+def _with_enough_blocks(study: Study, cells: Sequence[Cell]) -> Study:
+    """A study that does not say how many blocks takes as many as its corrected intervals need."""
+    needed = blocks_for(comparisons(study, cells))
+    if "repeat" in study.model_fields_set or needed == study.repeat.min:
+        return study
+    return study.model_copy(update={"repeat": Repeat(min=needed, max=needed)})
 
 
 class Possible(NamedTuple):
@@ -226,7 +251,8 @@ NOTHING = MissingParts()
 def possible(study: Study, host: Host, brought: bool = False) -> Possible:
     """All of the study, unless it says that what cannot be run may be left out; `brought` as in `check`."""
     if study.missing == "refuse":
-        return Possible(study, tuple(cells_of(study)))
+        every = cells_of(study)
+        return Possible(_with_enough_blocks(study, every), tuple(every))
     return left_of(study, ObstacleCheck(host, brought))
 
 
@@ -246,7 +272,8 @@ def left_of(study: Study, source: ObstacleSource, devices: Sequence[OnDevice] = 
     for what, why in _why_nothing(fewer, every, kept):
         only_gaps = [gap for gap in dict.fromkeys(gaps) if gap not in stopping]
         raise NothingLeft(what, why, list(dict.fromkeys(stopping)), only_gaps)
-    return Possible(fewer.model_copy(update={"left_out": tuple(dict.fromkeys(gaps + stopping))}), tuple(kept))
+    fewer = fewer.model_copy(update={"left_out": tuple(dict.fromkeys(gaps + stopping))})
+    return Possible(_with_enough_blocks(fewer, kept), tuple(kept))
 
 
 def _without_beside(study: Study, source: ObstacleSource) -> tuple[Study, list[Ruling]]:

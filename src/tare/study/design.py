@@ -41,6 +41,7 @@ def written(seconds: float) -> str:
     return f"{seconds!r} s"
 
 
+SEVERAL_REPEATS = 8  # of several comparisons: the fewest whose corrected interval bears one stray block
 ENOUGH_REPEATS = 6  # the fewest that have a 95 % interval of the median (docs/explanation/validity.md)
 MOST_REPEATS = 20  # with a stop rule that names no cap
 MOST_BLOCKS = 1_000_000  # so that everything which is counted from it stays a number
@@ -77,6 +78,17 @@ def _metric(value: Json) -> str:
 OpenShare = Annotated[float, BeforeValidator(_share)]
 _WITHIN = time_between(1, 30 * 86400, "from 1 s to 30 d", "10 min")
 Count = Annotated[int, BeforeValidator(_blocks)]
+
+
+def blocks_for(comparisons: int) -> int:
+    """The fewest blocks whose ranks reach the confidence of so many comparisons that are corrected together (Holm).
+
+    n blocks reach 1 - 2/2^n. Six are enough for one comparison, and none of two or more could be claimed by ranks:
+    those take eight, where the interval is no longer the whole range and one stray block does not set its end.
+    """
+    if comparisons < 2:
+        return ENOUGH_REPEATS
+    return max(SEVERAL_REPEATS, 1 + math.ceil(math.log2(comparisons / 0.05)))
 
 
 class Repeat(BaseModel):

@@ -94,5 +94,5 @@ S4 = {
         0.0, 0.3, 0.05,
     ),
     "s4.container-in-vm-costs-most": Case(_platforms, 0.2, -0.2, 0.03),
-    "s4.container-costs-least-on-the-edge": Case(_edge, 0.3, -0.2, 0.03),
+    "s4.container-costs-least-on-the-edge": Case(_edge, 0.3, -0.2, 0.05),
 }  # fmt: skip

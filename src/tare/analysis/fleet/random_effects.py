@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special
 
-from tare.analysis.estimators import Shift, paired_t, signed_rank
+from tare.analysis.estimators import Shift, paired_shift
 from tare.analysis.fleet.model import Component, Spread
 from tare.analysis.model import Estimate
 from tare.analysis.statistics import FLOOR, Floats, nested, possible_variances, variances
@@ -168,8 +168,7 @@ def centre_of(logs: Floats) -> Centre:
     """The centre of one sample."""
     if len(logs) == 1:
         return Centre(float(logs[0]), 1, None, method="one trial")
-    shift = signed_rank(logs)
-    return from_shift(shift if shift.can_reach(LEVEL) else paired_t(logs), len(logs))
+    return from_shift(paired_shift(logs, LEVEL), len(logs))
 
 
 def from_shift(shift: Shift, n: int) -> Centre:

@@ -32,7 +32,7 @@ class Series:
         return joined([self, other], lambda ours, theirs: ours - theirs)
 
     def of_store(self, store: str) -> Series:
-        return replace(self, values={block: log for block, log in self.values.items() if _store(block) == store})
+        return replace(self, values={block: log for block, log in self.values.items() if store_of(block) == store})
 
 
 Cells: TypeAlias = Mapping[Cell, Series]
@@ -77,7 +77,7 @@ def by_level(cells: Cells, factor: str) -> dict[Cell, dict[Value, Series]]:
 def by_level_of_store(cells: Cells, factor: str) -> Iterator[tuple[Cell, dict[Value, Series]]]:
     """The same, store by store: a level that only another store has shares no block with these."""
     for rest, found in by_level(cells, factor).items():
-        for store in dict.fromkeys(_store(block) for series in found.values() for block in series.values):
+        for store in dict.fromkeys(store_of(block) for series in found.values() for block in series.values):
             parts = {value: series.of_store(store) for value, series in found.items()}
             yield rest, {value: part for value, part in parts.items() if part.values}
 
@@ -174,9 +174,9 @@ def pooled(cells: Cells) -> Series | None:
     """
     values: dict[str, float] = {}
     used: list[Series] = []
-    for store in dict.fromkeys(_store(block) for series in cells.values() for block in series.values):
+    for store in dict.fromkeys(store_of(block) for series in cells.values() for block in series.values):
         parts = [
-            {block: value for block, value in each.values.items() if _store(block) == store} for each in cells.values()
+            {block: value for block, value in each.values.items() if store_of(block) == store} for each in cells.values()
         ]
         most = max(map(len, parts))
         kept = [(part, each) for part, each in zip(parts, cells.values(), strict=True) if len(part) >= FEW * most]
@@ -199,7 +199,8 @@ def _adjusted(parts: list[dict[str, float]]) -> dict[str, float]:
     return made
 
 
-def _store(block: str) -> str:
+def store_of(block: str) -> str:
+    """`0` of `0/3`."""
     return block.partition("/")[0]
 
 

@@ -11,11 +11,14 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tare.analysis.compare import MOST, TIE, Contest, judge
+from tare.analysis.estimators import Sides
+from tare.analysis.fleet.stores import sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.papers import claims as folder
+from tare.papers.claims.contrasts import store_of
 from tare.papers.claims.evidence import Population
 from tare.papers.claims.model import (
     COUNTED,
@@ -58,13 +61,18 @@ def decide(claim: Claim, evidence: Population, where: str = "") -> Answer:
 def _judged(checks: Sequence[Check], alpha: float) -> list[Judged]:
     """The checks of a claim are one family; each is held to its own margin."""
     usable = [check for check in checks if check.ours and check.theirs]
-    family = [Contest(check.about, "", check.ours, check.theirs, check.floor) for check in usable]
+    family = [Contest(c.about, "", c.ours, c.theirs, c.floor, sides=_of_stores(c)) for c in usable]
     by_margin = {
         margin: judge(family, margin=margin, metric="value", alpha=alpha, resamples=0)
         for margin in dict.fromkeys(check.margin for check in usable)
     }
     found = [(check, by_margin[check.margin][place]) for place, check in enumerate(usable)]
     return [(check, comparison, word_for(check, comparison)) for check, comparison in found]
+
+
+def _of_stores(check: Check) -> Sides | None:
+    """Blocks of several stores are no replicates of each other: store by store, then as a random effect."""
+    return sides_of_stores([(store_of(str(each.block)), math.log(each.value)) for each in check.ours])
 
 
 def words_of(checks: Sequence[Check], alpha: float) -> list[Word]:
@@ -85,30 +93,35 @@ def _is_no_evidence(check: Check, found: Comparison) -> bool:
 
 
 def _rises(found: Comparison) -> Word:
-    return _WHEN_RISING.get(found.verdict, UNDECIDED)
+    """The whole interval beyond the margin holds, the whole interval short of it fails, one that straddles it tells
+    nothing: 4.3 to 5.1 % is no rise of more than 5 %, and no rise of less.
+    """
+    return HOLDS if _above(found) else FAILS if (found.high or 0.0) <= found.margin + TIE else UNDECIDED
 
 
 def _falls(found: Comparison) -> Word:
-    return _WHEN_FALLING.get(found.verdict, UNDECIDED)
+    return HOLDS if _below(found) else FAILS if (found.low or 0.0) >= -found.margin - TIE else UNDECIDED
 
 
 def _same(found: Comparison) -> Word:
     """Within the margin, for sure; a difference that may be smaller than the margin does not speak against it."""
-    return HOLDS if found.verdict == "equivalent" else FAILS if _beyond(found) else UNDECIDED
+    return HOLDS if found.verdict == "equivalent" else FAILS if _above(found) or _below(found) else UNDECIDED
 
 
 def _apart(found: Comparison) -> Word:
     """More than the margin, for sure, in either direction."""
-    return FAILS if found.verdict == "equivalent" else HOLDS if _beyond(found) else UNDECIDED
+    return FAILS if found.verdict == "equivalent" else HOLDS if _above(found) or _below(found) else UNDECIDED
 
 
-def _beyond(found: Comparison) -> bool:
-    outside = (found.low or 0.0) > found.margin + TIE or (found.high or 0.0) < -found.margin - TIE
-    return outside and found.verdict != "cannot_tell"
+def _above(found: Comparison) -> bool:
+    """Surely more than the margin, and more than the same thing differs from itself (else the verdict is held back)."""
+    return (found.low or 0.0) > found.margin + TIE and found.verdict != "cannot_tell"
 
 
-_WHEN_RISING: Mapping[str, Word] = {"slower": HOLDS, "faster": FAILS, "equivalent": FAILS}
-_WHEN_FALLING: Mapping[str, Word] = {"faster": HOLDS, "slower": FAILS, "equivalent": FAILS}
+def _below(found: Comparison) -> bool:
+    return (found.high or 0.0) < -found.margin - TIE and found.verdict != "cannot_tell"
+
+
 _RULES: Mapping[Wants, Callable[[Comparison], Word]] = {
     "rises": _rises,
     "falls": _falls,
@@ -155,7 +168,7 @@ _ROOM: Mapping[Wants, Callable[[float, float], float]] = {
     "same": lambda low, high: min(low, -high),
     "apart": lambda low, high: max(low, -high),
 }
-_HELD_TO: Mapping[Wants, int] = {"rises": 0, "falls": 0, "same": -1, "apart": 1}
+_HELD_TO: Mapping[Wants, int] = {"rises": 1, "falls": 1, "same": -1, "apart": 1}
 
 
 def _answer(claim: Claim, word: Word, decisive: Judged | None, why: str, trials: Iterable[str], where: str) -> Answer:
@@ -205,8 +218,8 @@ def _further(words: Sequence[Word], told: int) -> str:
 
 
 _SAID: Mapping[Wants, str] = {
-    "rises": "should rise, and not stay within",
-    "falls": "should fall, and not stay within",
+    "rises": "should rise by more than",
+    "falls": "should fall by more than",
     "same": "should stay within",
     "apart": "should differ by more than",
 }
@@ -237,21 +250,33 @@ def _undecided(check: Check, found: Comparison) -> str:
         return f"the sides differ in more: {check.tainted[0].rstrip('.')}"
     if _is_no_evidence(check, found):
         return f"undecided: {check.no_evidence}"
-    more = found.more_trials or _more(found)
+    more = _more(check, found)
     if more is None:
         return f"undecided: more than {MOST:,} blocks would not tell, lower the noise"
     return f"undecided: about {counted(more, f'more {unit(found.paired)}')}"
 
 
-def _more(found: Comparison) -> int | None:
-    """About how many more blocks would part the interval from the margin: it shrinks with the root of their number."""
-    if found.effect is None or found.low is None or found.high is None:
-        return None
+def _more(check: Check, found: Comparison) -> int | None:
+    """About how many more blocks would part the interval from the margin: it shrinks with the root of their number.
+
+    Fewer than an interval takes, and a difference no larger than the same thing's from itself, have their own number.
+    """
+    if found.effect is None or found.low is None or found.high is None or _is_held_back(found):
+        return found.more_trials
     half = (math.log1p(found.high) - math.log1p(found.low)) / 2
-    way = abs(abs(math.log1p(found.effect)) - math.log1p(found.margin))
+    effect, margin = math.log1p(found.effect), math.log1p(found.margin)
+    way = abs(_TOWARDS.get(check.wants, abs)(effect) - margin)
     if way * math.sqrt(MOST / found.n) <= half:
         return None
     return max(1, math.ceil(found.n * (half / way) ** 2) - found.n)
+
+
+_TOWARDS: Mapping[Wants, Callable[[float], float]] = {"rises": lambda effect: effect, "falls": lambda effect: -effect}
+
+
+def _is_held_back(found: Comparison) -> bool:
+    """Whether the interval leaves out zero, and yet nothing is claimed."""
+    return found.verdict == "cannot_tell" and ((found.low or 0.0) > 0 or (found.high or 0.0) < 0)
 
 
 def _exceptions(checks: Sequence[Check], alpha: float) -> list[str]:

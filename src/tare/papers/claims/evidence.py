@@ -100,7 +100,7 @@ class Population:
                 for side in (twins, trials)
             ]
             if all(sides) and (apart := noise_floor(*sides)) is not None:
-                found.append(apart)
+                found.append(apart.seen)
         return found
 
     # Platforms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tare.analysis.model import Comparison
-from tare.analysis.sentences import effect_of, interval_of, sensitivity_of, too_few_for_interval
+from tare.analysis.sentences import effect_of, interval_of, noise_text, sensitivity_of, too_few_for_interval
 from tare.base.text import metric_name, safe_text, share_text
 from tare.papers.pages.claims import answer_place, by_claim, claim_notes, claim_text, summary_texts
 from tare.papers.pages.notes import (
@@ -172,7 +172,8 @@ def layers_sentence(each: Layers) -> str:
     if each.apart is None:
         return ""
     floor = each.apart.noise_floor
-    noise = f" The same thing run twice differed by {share_text(floor)}." if floor is not None else ""
+    told = noise_text(floor, each.apart.noise_most)
+    noise = f" A/A noise, the same thing run twice: {told}." if floor is not None else ""
     guilty = ", ".join(layer_name(layer.layer) for layer in each.apart.guilty)
     said = f"Surely slower with it than without: {guilty}." if guilty else "No layer is surely slower than without it."
     return f"{said}{noise}"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
-from tare.analysis.compare import judge
+from tare.analysis.compare import Floor, judge, largest_floor
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison
 from tare.analysis.parity import differences, taints
@@ -19,6 +19,7 @@ from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answ
 from tare.papers.tables.conditions import FULL, behind, conditions, other_data, remarks
 from tare.papers.tables.machines import Machine, cannot_be_run
 from tare.papers.tables.model import ByClaim, Change, Paper, Row
+from tare.papers.tables.model import paper as read_paper
 from tare.papers.tables.picking import Measured, RowSelection, is_set_by_any, pick
 from tare.records.model import Record
 from tare.records.trials import StoreTrials, grouped, is_usable
@@ -82,6 +83,21 @@ def studies_of(paper: Paper) -> dict[str, set[str]]:
     return found
 
 
+def studies_read(paper: Paper) -> dict[str, set[str]]:
+    """The same with those of the papers that share a claim with it: on them the claim is judged here too."""
+    found: dict[str, set[str]] = {}
+    for each in _sharing(paper, [name for claim in claims_of(paper.paper) for name in claim.papers]):
+        for study, figures in studies_of(each).items():
+            found.setdefault(study, set()).update(figures)
+    return found
+
+
+def _sharing(paper: Paper, names: Iterable[str]) -> list[Paper]:
+    """The paper itself, and the others of these."""
+    own = paper.paper.lower()
+    return [paper, *(read_paper(name) for name in dict.fromkeys(names) if name != own)]
+
+
 def answered(paper: Paper, machines: Sequence[Machine]) -> Answered:
     """All rows and all claims, machine by machine."""
     claims = {each.name: _claims(paper, each) for each in machines}
@@ -91,8 +107,11 @@ def answered(paper: Paper, machines: Sequence[Machine]) -> Answered:
 
 
 def _claims(paper: Paper, machine: Machine) -> tuple[Answer, ...]:
-    ours = studies_of(paper)
-    found = answers(claims_of(paper.paper), [held for held in machine.held if held.study_name in ours])
+    """A claim that papers share is judged on the stores of all of them, so that it reads the same on every page."""
+    found: list[Answer] = []
+    for papers, claims in grouped(claims_of(paper.paper), lambda claim: claim.papers).items():
+        ours = {study for each in _sharing(paper, papers) for study in studies_of(each)}
+        found += answers(claims, [held for held in machine.held if held.study_name in ours])
     return tuple(_or_refused(answer, machine) for answer in found)
 
 
@@ -183,8 +202,9 @@ def _judged_together(metric: str, family: Mapping[Key, RowSelection]) -> dict[Ke
     """A pair of sides counts once, also where another row turns it round."""
     asked = _asked(next(iter(family.values())))
     contests = {key: each.contest for key, each in family.items() if each.contest is not None}
-    floors = [each.floor for each in contests.values() if each.floor is not None]
-    known = max(floors, default=None)  # one cell is run twice: what it shows of the noise holds for all
+    # One cell is run twice: what it shows of the noise holds for all.
+    known = largest_floor(Floor(each.floor, each.floor_most) for each in contests.values() if each.floor is not None)
+    floors = {"floor": known.seen, "floor_most": known.most} if known else {}
     once: dict[frozenset[object], Key] = {}
     for key, each in family.items():
         once.setdefault(each.pair, key)
@@ -192,7 +212,7 @@ def _judged_together(metric: str, family: Mapping[Key, RowSelection]) -> dict[Ke
     for key, each in family.items():
         if key not in made:
             members = [key if first == once[each.pair] else first for first in once.values()]
-            told = [replace(contests[member], floor=known) for member in members]
+            told = [replace(contests[member], **floors) for member in members]
             found = judge(told, margin=asked.margin, metric=metric, alpha=asked.alpha, resamples=0)
             made |= {member: one for member, one in zip(members, found, strict=True) if member not in made}
     return made

@@ -221,8 +221,9 @@ def _seen(comparisons: Sequence[Comparison]) -> str:
 
 
 def _floor(comparisons: Sequence[Comparison]) -> str:
-    floors = [each.aa_floor for each in comparisons if each.aa_floor is not None]
-    return f"A/A noise floor: {share_text(max(floors)) if floors else 'not measured'}"
+    known = [each for each in comparisons if each.aa_floor is not None]
+    told = floor_of(max(known, key=lambda each: each.aa_floor or 0.0)) if known else "not measured"
+    return f"A/A noise floor: {told}"
 
 
 def _also_tested(weighing: Weighing, width: int, color: bool) -> list[str]:

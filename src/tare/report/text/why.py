@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tare.analysis.causes import Answer, Phase, Tried
 from tare.analysis.model import Comparison
-from tare.analysis.sentences import effect_of, interval_of, verdict_phrase, verdict_word
+from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_phrase, verdict_word
 from tare.analysis.why import Calls, LayerCalls, LayerCost, Moved, Waterfall
 from tare.base.text import effect_text, metric_name, quantity_text, share_text, time_text
 from tare.report.columns import table, wrap
@@ -110,7 +110,7 @@ def _answer(found: Waterfall) -> Iterator[str]:
     else:
         yield "No layer is surely slower than the ones before it."
     if found.noise_floor is not None:
-        yield f"A/A noise floor: {share_text(found.noise_floor)}; less than that is noise."
+        yield f"A/A noise: {noise_text(found.noise_floor, found.noise_most)}."
     if found.left_out:
         yield f"{found.left_out} trials could not be used and were left out."
 

@@ -1,0 +1,77 @@
+"""Blocks of several stores: the stores are the sample, and each has an effect of its own.
+
+A block is a replicate within its store only. Blocks of one store share what was run there: its cells, the state of the
+machine that day. Pooled as if they were replicates of each other, stores that differ by 10 % with blocks that differ by
+1 % would have an interval of 1 %. So each store has its estimate, and they are joined as devices are:
+
+- three stores or more: their mean as a random effect (Paule and Mandel, Hartung and Knapp; docs/decisions/0016);
+- two: how stores scatter cannot be known, so that nothing is claimed that is not true of each of them: the interval
+  reaches from the lower end of one to the upper end of the other.
+
+A store with fewer than six blocks has no interval of its own and is left out where there are others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tare.analysis.estimators import Shift, Sides, StudentShift, paired_shift
+from tare.analysis.fleet.random_effects import FEWEST, LEVEL, error_variances, from_shift, scatter
+from tare.analysis.statistics import FLOOR, Floats
+
+
+@dataclass(frozen=True)
+class EachStoreShift(Shift):
+    """Two stores: what both of their tests reject."""
+
+    ranks: ClassVar[bool] = False
+    centre: float
+    freedom: float
+    stores: tuple[Shift, ...]
+    method: str = "Hodges-Lehmann in each of two stores, from the lower end of one to the upper end of the other"
+
+    def interval(self, confidence: float) -> tuple[float, float]:
+        ends = [each.interval(confidence) for each in self.stores]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def attained(self, confidence: float) -> float:
+        return confidence
+
+    def p_above(self, bound: float) -> float:
+        return max(each.p_above(bound) for each in self.stores)
+
+    def p_below(self, bound: float) -> float:
+        return max(each.p_below(bound) for each in self.stores)
+
+
+@dataclass(frozen=True)
+class StoreSides(Sides):
+    """Blocks of two stores or more, each with enough of them."""
+
+    stores: tuple[Floats, ...] = ()  # log differences of the blocks of each
+
+    def shift(self, confidence: float) -> Shift:
+        found = [paired_shift(each, confidence) for each in self.stores]
+        if len(found) < FEWEST:
+            centre = float(np.mean([each.centre for each in found]))
+            return EachStoreShift(centre, min(each.freedom for each in found), tuple(found))
+        centres = [from_shift(paired_shift(each, LEVEL), len(each)) for each in self.stores]
+        mean, _, error = scatter(np.array([each.value for each in centres]), error_variances(centres))
+        return StudentShift(mean, error, len(centres) - 1, f"Hodges-Lehmann in each of {len(centres)} stores, "
+                            "then their mean as a random effect, Hartung-Knapp interval")  # fmt: skip
+
+
+def sides_of_stores(blocks: Sequence[tuple[str, float]]) -> Sides | None:
+    """The log ratios of `(store, log ratio)`; None where one store alone has enough blocks, or none has."""
+    found: Mapping[str, list[float]] = {store: [] for store, _ in blocks}
+    for store, value in blocks:
+        found[store].append(value)
+    enough = tuple(np.array(values) for values in found.values() if len(values) >= FLOOR)
+    if len(enough) < 2:
+        return None
+    ours = np.exp(np.concatenate(enough))
+    return StoreSides(ours, np.ones_like(ours), paired=True, n=len(ours), stores=enough)
