@@ -46,7 +46,7 @@ class Steps(object):
 
     def __init__(self, room, find_gpu=None):
         self._write_usual = marks.group(TRAINING_MARKS, room)
-        self.gpu = None  # a gpu_events.Timeline, once the script is seen to use a GPU
+        self.gpu = None  # a gpu.Timeline, once the script is seen to use a GPU
         self._find_gpu, self._gpu_looks = find_gpu, GPU_LOOKS if find_gpu else 0
         self._step = self._epoch = 0
         self._pass = None  # that gave the last batch
@@ -92,6 +92,7 @@ class Steps(object):
         self._fetches.append((begin_ns, end_ns))
         self._sources.append(current)
         if self.gpu is not None:
+            self.gpu.waited(begin_ns, end_ns)
             self.gpu.stamp(end_ns)
 
     def _is_left_behind(self, current):
@@ -206,7 +207,7 @@ class Steps(object):
         """The same step as the GPU saw it; until one is in use, look for it after each of the first steps."""
         if self.gpu is not None:
             parts = (("forward", self._forwards), ("backward", self._backwards), ("optimiser", self._optimisers))
-            self.gpu.stepped(self._step, parts, end_ns)
+            self.gpu.stepped(self._step, parts, end_ns, self._fetches[0][1] if self._fetches else None)
         elif self._gpu_looks:
             self._gpu_looks -= 1
             self.gpu = self._find_gpu()
@@ -278,6 +279,7 @@ class InferenceSteps(object):
         self._pass, self._fetch, self._called = current, (begin_ns, end_ns), None
         self.awaits_model = not self._trains
         if self.gpu is not None:
+            self.gpu.waited(begin_ns, end_ns)
             self.gpu.stamp(end_ns)
 
     def exhausted(self, current, now_ns):
@@ -324,7 +326,7 @@ class InferenceSteps(object):
             return
         begin_ns = fetch[0] if self._follows_ns is None else self._follows_ns
         self._write(self._step, *(fetch + called + (fetch[1], called[1], begin_ns, end_ns)))
-        self._mark_on_gpu(called)
+        self._mark_on_gpu(called, fetch[1])
         self._step += 1
         self._pass.steps += 1
         self._pass.came_ns = self._follows_ns = end_ns
@@ -341,9 +343,9 @@ class InferenceSteps(object):
                 )
         return self._write is not None
 
-    def _mark_on_gpu(self, called):
+    def _mark_on_gpu(self, called, came_ns):
         if self.gpu is not None:
-            self.gpu.stepped(self._step, (("inference", [called]),), called[1])
+            self.gpu.stepped(self._step, (("inference", [called]),), called[1], came_ns)
         elif self._gpu_looks:
             self._gpu_looks -= 1
             self.gpu = self._find_gpu()
