@@ -19,6 +19,7 @@ from tare.base.text import (
 from tare.records.model import USABLE
 from tare.records.trials import grouped
 from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
+from tare.report.text.gpu import gpu_lines
 from tare.report.text.trials import record_text, records_table
 
 NO_TRIAL = "no usable trial"
@@ -236,6 +237,7 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
         *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
         *headline(weighing, width, color),
         *_supporting(weighing.others, width),
+        *gpu_lines(weighing, width),
         *_doubts(weighing, width),
     ]
     return "\n".join(lines)
