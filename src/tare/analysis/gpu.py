@@ -22,7 +22,7 @@ NAMES: Mapping[GpuBinds, str] = {
     "sync": "bound by synchronising calls",
     "data": "waits for data",
 }
-ADVICE: Mapping[GpuBinds, str] = {
+ADVICE: Mapping[str, str] = {  # by GpuBinds
     "gpu": "the GPU is the limit: lower precision (bf16), fused kernels or a faster GPU shorten the step.",
     "copy": "the GPU mostly copies: use pinned memory and non_blocking copies, or keep the data on the GPU.",
     "launch": "the GPU waits for Python to launch kernels: use torch.compile or CUDA graphs, a larger batch, or fused "
@@ -69,7 +69,17 @@ def gpu_uses(medians: Mapping[str, Mapping[str, Estimate]]) -> list[GpuUse]:
         if not own:
             continue
         shares = {name: figures[name].value for name in SHARES if name in figures}
-        counts = [figures[name].value if name in figures else 0.0 for name in ("gpu_syncs", "gpu_pageable_copies")]
-        bound = figures.get("energy_bound_share")
-        found.append(GpuUse(level, own, binds(shares), *counts, None if bound is None else bound.value))
+        syncs, pageable, bound = (
+            figures.get(name) for name in ("gpu_syncs", "gpu_pageable_copies", "energy_bound_share")
+        )
+        found.append(
+            GpuUse(
+                level,
+                own,
+                binds(shares),
+                syncs=0.0 if syncs is None else syncs.value,
+                pageable=0.0 if pageable is None else pageable.value,
+                bound_share=None if bound is None else bound.value,
+            )
+        )
     return found
