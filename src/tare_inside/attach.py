@@ -364,7 +364,7 @@ def watch_device(torch, watch):
 
 
 ROOM_STEPS = 1 << 15
-GPU_MARKS_A_STEP = 2 * 5
+GPU_MARKS_A_STEP = 2 * 6
 ROOM_OTHER = 1 << 17
 
 
@@ -459,9 +459,9 @@ class Watch(object):
         """A timeline of the GPU's own, if the script uses one."""
         if not _knows_gpus(self._torch):
             return None
-        from tare_inside import gpu
+        from tare_inside import activity, gpu
 
-        return gpu.timeline(self._torch.cuda)
+        return gpu.timeline(self._torch.cuda, lambda: activity.of_script(self._torch, os.path.dirname(self._path)))
 
     def give_up(self, problem):
         """A fault of ours must not become one of the script's: say it once, and get out of the way."""

@@ -1,27 +1,32 @@
-"""When the GPU did its work, on the host's clock: CUDA events, recorded in the loop and read after it.
+"""What the GPU did in each step, on its own clock: one definition, for built-in loops and for loops of others.
 
-Recording an event costs the host about a microsecond and the GPU nothing; nobody waits for it. An event knows no host
-time, so the whole row is hung between two anchors, one before the loop and one after it: at an anchor the GPU is idle
-and the host waits for a single event, so that its time lies between two readings of the host's clock. What the two
-clocks disagree on between the anchors (`drift_s`) is spread evenly over the row; half the width of the wider anchor is
-how wrong a place on the host's clock can be (`uncertainty_s`). Durations do not depend on the anchors.
+A step on the GPU begins with its first event and ends with its last. The first lies before the copy of the mini-batch;
+in a loop without a DataLoader it is the last event of the step before: nothing tells where the loop's body begins.
 
-A step as the GPU saw it, from CUDA events that are recorded in the user's stream and read when they have happened.
+    gpu_step        from the first event of a step to its last
+    gpu_copy        the copy of the mini-batch, where events lie on both sides of it
+    gpu_forward     from the copy's end (or the step's begin) to the backward pass
+    gpu_backward    the backward pass
+    gpu_optimiser   from its end to the end of the optimiser step
+    gpu_idle        from the last event of the step before to the first of this one: outside all work. Between events
+                    nobody knows whether the GPU had work; `activity.py` does, for a window of steps.
 
-Nothing is synchronised: an event that has not happened yet is asked again after a later step. `gpu_step` is from the
-first to the last event of a step, `gpu_idle` from the last one of the step before to its first: the time in which the
-GPU had run out of work (or waited for the host's next batch).
+`step_marks` writes all of them. There are two ways to get at the times of events:
 
-Events tell only how far apart they were on the GPU's clock. They are chained, each measured from the one before (one
-number for a long time is a 32-bit float and too coarse), from a reference event on. Where that chain lies on the host's
-clock is known by two bounds: no event happens before the host recorded it, none after the host saw that it had. The
-first is sharp whenever the GPU was idle. The GPU's clock may drift by DRIFT, so an old bound slowly loses its say.
+`GpuClock`, for loops of our own, which may wait for the GPU before the first step and after the last. The whole row of
+events is hung between two anchors: there the GPU is idle and the host waits for a single event, so that its time lies
+between two readings of the host's clock. What the two clocks disagree on between the anchors (`drift_s`) is spread
+evenly over the row; half the width of the wider anchor is how wrong a place on the host's clock can be
+(`uncertainty_s`).
 
-From the GPU's events to marks, after the run.
+`Timeline`, for loops of others, in which nothing may wait, and of which it records as many steps as cost SHARE of their
+time. An event that has not happened yet is asked again after a
+later step. Where the row lies on the host's clock is known by two bounds: no event happens before the host recorded
+it, none after the host saw that it had. The first is sharp whenever the GPU was idle. The GPU's clock may drift by
+DRIFT, so an old bound slowly loses its say.
 
-A step has three events, or five with phases: before the copy, before the first kernel, (after forward, after backward,)
-after the last kernel. With `timing: async` they are what a step is made of: it runs from the end of the step before to
-its own end, and the host's wait for the mini-batch counts as far as the GPU had nothing to do meanwhile.
+Either way events are chained, each measured from the one before: one number for a long time is a 32-bit float and too
+coarse. Recording an event costs the host about a microsecond and the GPU nothing; nobody waits for it.
 """
 
 from collections import deque, namedtuple
@@ -99,35 +104,47 @@ def _passed_ns(events):
 
 
 DRIFT = 1e-4
+SHARE = 0.003  # of the time of the steps may be spent on recording events: on a slow host one costs as much as a launch
+MOST_APART = 64  # steps between two that are recorded
 READS_A_STEP = 2  # so the queue shrinks, and no step pays for many others
 MOST_WAITING = 4096  # steps; a script that never lets the GPU finish is not marked on it
 
 
-def timeline(cuda):
+def timeline(cuda, make_window=None):
     """A Timeline if the script has begun to use a GPU, else None; never the first to touch one."""
-    return Timeline(cuda) if cuda.is_initialized() else None
+    if not cuda.is_initialized():
+        return None
+    return Timeline(cuda, make_window() if make_window else None)
 
 
 class Timeline(object):
     """The events of the step that is going on, and the steps whose events have not all happened."""
 
-    def __init__(self, cuda):
+    def __init__(self, cuda, window=None):
         self._cuda = cuda
+        self.window = window  # an activity.Window, or None
         self._free = []
         self._stamps = []  # (host_ns, event) in order of time
         self._waiting = deque()
         self._last = None  # (event, its time on the chain in ns): of the last step that was read
+        self._end = None  # (host_ns, event): the end of the last step
+        self._end_waits = False  # that step is waiting to be read, or was
         self._offset_ns = None  # from the chain to the host's clock
         self._offset_at_ns = 0.0
         self._follows = False  # the GPU did nothing that we forgot since the last step
+        self._turn = self._resting = 0  # steps that were recorded in a row; that are still left out
+        self._cost_ns, self._most_stamps, self._steps, self._since_ns = None, 2, 0, None
 
     def stamp(self, host_ns):
         """The host is here now; the GPU will be when it has done what it was given."""
-        if self._cuda.is_current_stream_capturing():
+        if self._resting or self._cuda.is_current_stream_capturing():
             return
         event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
         event.record()
         self._stamps.append((host_ns, event))
+        cost_ns = marks.now_ns() - host_ns
+        if self._cost_ns is None or cost_ns < self._cost_ns:
+            self._cost_ns = cost_ns  # the least: where the GPU's queue is full, recording waits, and costs nothing
 
     def forget(self):
         """What was stamped belongs to no step; and the GPU was not idle before the next one."""
@@ -135,25 +152,61 @@ class Timeline(object):
             self._free.extend(event for _, event in self._stamps)
             self._stamps, self._follows = [], False
 
-    def stepped(self, step, parts, end_ns):
-        """A step is over; `parts` are its (name, intervals on the host's clock). Read what has happened by now."""
+    def waited(self, begin_ns, end_ns):
+        """The host waited for a mini-batch."""
+        if self.window is not None:
+            self.window.waited(begin_ns, end_ns)
+
+    def stepped(self, step, parts, end_ns, came_ns=None):
+        """A step is over; `parts` are its (name, intervals on the host's clock). Read what has happened by now.
+
+        `came_ns`: when its first mini-batch came, at which there is a stamp; None: it began where the one before ended.
+        """
         own = [stamp for stamp in self._stamps if stamp[0] <= end_ns]
         self._stamps = self._stamps[len(own) :]
-        kept = len(own) >= 2 and len(self._waiting) < MOST_WAITING
+        ended, follows = self._end, self._follows
+        joined = came_ns is None and follows
+        has_end = bool(own) and own[-1][0] == end_ns
+        is_whole = has_end and (joined or own[0][0] == came_ns)
+        kept = is_whole and len(own) >= 2 and len(self._waiting) < MOST_WAITING
+        self._most_stamps = max(self._most_stamps, len(own))
         if kept:
+            own = [ended] + own if joined else own
             spans = _between_stamps(parts, [host_ns for host_ns, _ in own])
-            self._waiting.append((step, own, spans, self._follows))
+            self._waiting.append((step, own, spans, follows and not joined))
         else:
-            self._free.extend(event for _, event in own)
-        self._follows = kept
+            self._free.extend(event for _, event in (own[:-1] if has_end else own))
+        if has_end:
+            if not self._end_waits and ended is not None and not (kept and joined):
+                self._free.append(ended[1])
+            self._end, self._end_waits = own[-1], kept
+        self._follows = has_end
+        self._rest(end_ns)
         if not self._cuda.is_current_stream_capturing():
             self._read(READS_A_STEP)
+            if self.window is not None:
+                self.window.stepped(step)
+
+    def _rest(self, end_ns):
+        """Record two steps in a row (what lies between them is known then), and leave out as many as it takes."""
+        self._steps += 1
+        self._since_ns = self._since_ns or end_ns
+        if self._resting:
+            self._resting -= 1
+            return
+        self._turn += 1
+        if self._turn >= 2 and self._steps > 2 and self._cost_ns is not None:
+            step_ns = (end_ns - self._since_ns) / (self._steps - 1.0)
+            apart = 2 * self._most_stamps * self._cost_ns / max(1.0, SHARE * step_ns)
+            self._turn, self._resting = 0, int(min(MOST_APART, max(0, apart - 2)))
 
     def close(self):
         """The program ends, and the GPU with it: wait for what it has not done."""
         if self._waiting:
             self._waiting[-1][1][-1][1].synchronize()
         self._read(len(self._waiting))
+        if self.window is not None:
+            self.window.close()
 
     def _read(self, most):
         while most and self._waiting and self._waiting[0][1][-1][1].query():
@@ -166,15 +219,12 @@ class Timeline(object):
         chain_ns = self._chained(own)
         self._place([host_ns for host_ns, _ in own], chain_ns, seen_ns)
         on_host = [int(self._offset_ns + at_ns) for at_ns in chain_ns]
-        for name, first, last in spans:
-            marks.interval("gpu_" + name, step, on_host[first], on_host[last])
-        marks.interval("gpu_step", step, on_host[0], on_host[-1])
-        if before is not None:
-            self._free.append(before[0])
-        if before is not None and follows:
-            idle_ns = max(0, int(chain_ns[0] - before[1]))
-            marks.interval("gpu_idle", step, on_host[0] - idle_ns, on_host[0])
-        self._free.extend(event for _, event in own[:-1])
+        idle_ns = max(0, int(chain_ns[0] - before[1])) if before is not None and follows else None
+        step_marks(step, on_host, spans, idle_ns)
+        done = [event for _, event in own[:-1]]
+        if before is not None and before[0] is not done[0]:
+            done.append(before[0])
+        self._free.extend(done)
 
     def _chained(self, own):
         """When each event happened, on the chain; the first ever is the reference."""
@@ -207,27 +257,44 @@ def _between_stamps(parts, stamps_ns):
     return spans
 
 
-EVENTS_A_STEP = {False: 3, True: 5}  # with phases or without
+def step_marks(step, at_ns, spans, idle_ns):
+    """Write a step's marks. `at_ns` are its events on the host's clock, `spans` its (name, first event, last event).
+
+    `idle_ns`: how long before the first event the last one of the step before was; None where that is not known.
+    """
+    for name, first, last in spans:
+        marks.interval("gpu_" + name, step, at_ns[first], at_ns[last])
+    marks.interval("gpu_step", step, at_ns[0], at_ns[-1])
+    if idle_ns is not None:
+        marks.interval("gpu_idle", step, at_ns[0] - idle_ns, at_ns[0])
 
 
-def by_step(times_ns, phases):
-    """The events of each step."""
-    size = EVENTS_A_STEP[phases]
+# The events of a step in loops of our own: before the copy, before the first kernel, (after forward, after backward,)
+# after the last kernel.
+TRAINING = (("copy", 0, 1), ("forward", 1, 2), ("backward", 2, 3), ("optimiser", 3, 4))
+INFERENCE = (("copy", 0, 1), ("inference", 1, 2))
+
+
+def by_step(times_ns, spans):
+    """The events of each whole step."""
+    size = spans[-1][2] + 1
     return [times_ns[at : at + size] for at in range(0, len(times_ns) - size + 1, size)]
 
 
-def mark_gpu(steps):
-    """`gpu_step`: from the first kernel to the last; `gpu_idle`: the gap since the last kernel of the step before."""
+def mark_gpu(steps, spans):
+    """The marks of all steps of a loop of our own."""
     ended_ns = None
     for step, events in enumerate(steps):
-        marks.interval("gpu_step", step, events[1], events[-1])
-        if ended_ns is not None:
-            marks.interval("gpu_idle", step, ended_ns, events[1])
+        step_marks(step, events, spans, None if ended_ns is None else events[0] - ended_ns)
         ended_ns = events[-1]
 
 
 def mark_steps(steps, waits, phases):
-    """`step`, `fetch`, `copy`, `compute` and the phases, as the GPU saw them; `waits` are the host's, begin and end."""
+    """With `timing: async`, `step`, `fetch`, `copy`, `compute` and the phases are the GPU's; `waits` are the host's.
+
+    A step runs from the end of the step before to its own end, and the host's wait for the mini-batch counts as far
+    as the GPU had nothing to do meanwhile.
+    """
     if not steps:
         return
     ended_ns = waits[0][0]

@@ -69,7 +69,7 @@ class Steps(object):
     def __init__(self, room, find_gpu=None, ending=None):
         self._write = marks.group(TRAINING_MARKS, room)
         self.ending = ending  # when the script is to be ended; None: never
-        self.gpu = None  # a gpu_events.Timeline, once the script is seen to use a GPU
+        self.gpu = None  # a gpu.Timeline, once the script is seen to use a GPU
         self._find_gpu, self._gpu_looks = find_gpu, GPU_LOOKS if find_gpu else 0
         self.by_backward = True  # until an optimiser has stepped
         self.has_optimiser = False  # one was made
@@ -137,6 +137,7 @@ class Steps(object):
         self._fetches.append((begin_ns, end_ns))
         self._sources.append(current)
         if self.gpu is not None:
+            self.gpu.waited(begin_ns, end_ns)
             self.gpu.stamp(end_ns)
 
     def _is_left_behind(self, current):
@@ -346,7 +347,7 @@ class Steps(object):
             return  # what is marked of a GPU cannot be taken back
         if self.gpu is not None:
             parts = (("forward", self._forwards), ("backward", self._backwards), ("optimiser", self._optimisers))
-            self.gpu.stepped(self._step, parts, end_ns)
+            self.gpu.stepped(self._step, parts, end_ns, self._fetches[0][1] if self._fetches else None)
         elif self._gpu_looks:
             self._gpu_looks -= 1
             self.gpu = self._find_gpu()
@@ -430,6 +431,7 @@ class InferenceSteps(object):
         self._pass, self._fetch, self._called = current, (begin_ns, end_ns), None
         self.awaits_model = not self._trains
         if self.gpu is not None:
+            self.gpu.waited(begin_ns, end_ns)
             self.gpu.stamp(end_ns)
 
     def exhausted(self, current, now_ns):
@@ -497,7 +499,7 @@ class InferenceSteps(object):
             return
         begin_ns = fetch[0] if self._follows_ns is None else self._follows_ns
         self._write(self._step, *(fetch + called + (fetch[1], called[1], begin_ns, end_ns)))
-        self._mark_on_gpu(called)
+        self._mark_on_gpu(called, fetch[1])
         self._step += 1
         self._pass.steps += 1
         if self.ending is not None:
@@ -516,9 +518,9 @@ class InferenceSteps(object):
                 )
         return self._write is not None
 
-    def _mark_on_gpu(self, called):
+    def _mark_on_gpu(self, called, came_ns):
         if self.gpu is not None:
-            self.gpu.stepped(self._step, (("inference", [called]),), called[1])
+            self.gpu.stepped(self._step, (("inference", [called]),), called[1], came_ns)
         elif self._gpu_looks:
             self._gpu_looks -= 1
             self.gpu = self._find_gpu()

@@ -31,7 +31,7 @@ def train(job):
     between = cold_epochs.Between(str(Path(job["marks"]).parent))
     parts = (lambda inputs, labels: inputs, lambda loss: time.sleep(STEP_S), lambda: None)
     if job["phases"]:
-        compute = training_loop.computing_in_phases(*parts, wait=lambda: None, steps=epochs * steps)
+        compute = training_loop.computing_in_phases(*parts, wait=lambda: None, steps=epochs * steps, tick=lambda: None)
     else:
         compute = training_loop.computing(*parts)
 
@@ -42,7 +42,9 @@ def train(job):
                 yield Nothing(), Nothing()
 
     same = [lambda tensor: tensor, lambda: None, lambda: None]
-    ready = training_loop.Ready(Loader(), compute, *same, epochs, steps, training_loop.ON_HOST, between)
+    ready = training_loop.Ready(
+        Loader(), compute, *same, epochs, steps, training_loop.ON_HOST, between, lambda *_: None
+    )
     marks.point("ready")
     barrier.wait()
     before, begin_ns = running.used(), marks.now_ns()

@@ -21,6 +21,8 @@ import numpy as np
 
 from tare.analysis.choose.configurations import Column, column_for, need_column, setting_text
 from tare.analysis.compare import Contest, judge
+from tare.analysis.gpu import SHARES as GPU_SHARES
+from tare.analysis.gpu import binds as gpu_binds
 from tare.analysis.model import Comparison, Estimate, Measurement, Word
 from tare.analysis.observations import Setting, columns_of, observations
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
@@ -28,7 +30,8 @@ from tare.base.errors import StudyError
 from tare.records.trials import TrialRow, grouped
 from tare.records.unpack import is_store
 
-Binds: TypeAlias = Literal["disk", "cpu", "input", "compute"]  # "input": disk or CPU, which cannot be told apart here
+# "input": disk or CPU, which cannot be told apart here; "compute": what the GPU did meanwhile is not known.
+Binds: TypeAlias = Literal["disk", "cpu", "input", "compute", "gpu", "copy", "launch", "sync"]
 
 HIDDEN: Mapping[Word, str] = {  # the step with its stall, against the step without it
     "equivalent": "hidden",
@@ -102,7 +105,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "storage": ("storage", "medium", "media", "disk"),
     "cache": ("cache", "page_cache"),
 }
-OPTIONAL = {"compute": "compute", "copy": "copy_s", "overhead": "overhead_s"}
+OPTIONAL = {"compute": "compute", "copy": "copy_s", "overhead": "overhead_s", **{name: name for name in GPU_SHARES}}
 SIGNED = ("overhead",)  # a difference: it may lie a little below zero
 
 
@@ -360,8 +363,17 @@ def _part(
         word,
         by_median,
         _shares(group, workers),
-        binds(word == "hidden" or (word == "cannot tell" and by_median), fetch, disk),
+        _binds(group, workers, binds(word == "hidden" or (word == "cannot tell" and by_median), fetch, disk)),
     )
+
+
+def _binds(group: PipelineTrials, workers: float, found: Binds) -> Binds:
+    """Where the stall is hidden and the GPU's activity is known: what the GPU itself waited for."""
+    if found != "compute":
+        return found
+    known = [name for name in GPU_SHARES if all(name in trial.metrics for trial in group.trials[workers])]
+    word = gpu_binds({name: float(np.median(group.values(workers, name))) for name in known})
+    return found if word is None or word == "data" else word
 
 
 def _shares(group: PipelineTrials, workers: float) -> dict[str, float]:

@@ -114,7 +114,7 @@ def pipeline(
     source: Path, step: str | None, stall: str | None, compute: str | None, workers: str | None, storage: str | None,
     cache: str | None, settings: tuple[str, ...] | None, hidden: float,
 ) -> Result:  # fmt: skip
-    """What limits the input pipeline (disk, CPU or computation), and how many workers hide the fetch stall.
+    """What limits a training: disk, CPU, GPU, launches or copies; and how many workers hide the fetch stall.
 
     The fewest workers and the slowest medium that hide it, predicted from the trials without workers, and measured.
 

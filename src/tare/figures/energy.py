@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tare.base.rulings import Ruling, read_rulings
-from tare.figures.energy_sources import SHARED, Pace, Source, Span, pace_of, scope_of, sources, span_of, widest
-from tare.figures.evidence import Evidence, overlap_ns
+from tare.figures.energy_sources import RUN, SHARED, Pace, Source, Span, pace_of, scope_of, sources, span_of, widest
+from tare.figures.evidence import Evidence, overlap_ns, run_ns
+from tare.figures.gpu import gpu_power_metrics, memory_metrics, used_gpus
 from tare.figures.power_series import PARTIAL, Amount, Times, Values, counted, integral, sensor_step
 from tare.figures.steps import Steps
 from tare.figures.thresholds import THRESHOLDS, Thresholds
@@ -36,6 +37,7 @@ class Measured:
     slept_s: float = 0.0
     sensor: str | None = None  # M29: what speaks against the sensor itself
     dropped_s: float = 0.0  # E7: of the window, the time whose energy the counter lacks, since it was reset in it
+    edges_by_power: bool = True  # False: as before version 2 of the thresholds
 
     @property
     def way(self) -> str:
@@ -71,10 +73,16 @@ class Measured:
         found = []
         if self.sensor is not None:
             found.append(Ruling("energy.sensor-step", "suspect", "", f"the power sensor: {self.sensor}"))
-        if self.disagreement is not None and abs(self.disagreement) > THRESHOLDS.energy_disagreement_share:
+        if self.disagreement is not None and abs(self.disagreement) > self._may_disagree_share():
             sentence = f"the counter and the sum of power differ by {abs(self.disagreement):.1%}."
             found.append(Ruling("energy.disagreement", "suspect", "", sentence))
         return [ruling.about(self.source.name) for ruling in found]
+
+    def _may_disagree_share(self) -> float:
+        """M28; in a short time the edges alone may make more of a difference than sensors may have."""
+        both = [one for one in (self.by_counter, self.by_integral) if one is not None]
+        edges = sum(one.bound_j for one in both) / both[-1].joules if self.edges_by_power else 0.0
+        return max(THRESHOLDS.energy_disagreement_share, edges)
 
     def doubts(self) -> list[Ruling]:
         """Why this energy may not be claimed; empty where it may."""
@@ -92,19 +100,24 @@ class Measured:
         return [*(doubt.about(self.source.name) for doubt in doubts), *self.suspicions()]
 
     def _too_short(self, found: Amount) -> list[Ruling]:
-        """M14 and M34: an integral needs 60 samples of power; a counter misses nothing between two readings of it.
-
-        Where a reading takes longer than the sensor's own window, it is the reading that blurs the edges.
-        """
+        """M14 and M34: an integral needs 60 samples of power; a counter has what its edges leave open."""
         doubts = []
         samples, window_s = THRESHOLDS.energy_samples, self.sensor_window_s or 0.0
-        if self.way == "counter":
-            window_s = max(window_s, found.period_s)
+        if self.way == "counter" and self.edges_by_power:
+            if found.bound_share > THRESHOLDS.energy_bound_share:
+                sentence = (
+                    f"too short: in {found.window_s:.1f} s the edges leave {min(found.bound_share, 9.99):.0%} of the "
+                    f"energy open, and {THRESHOLDS.energy_bound_share:.0%} is the limit."
+                )
+                doubts.append(Ruling("energy.too-short", "note", "", sentence))
+            return doubts
+        what = "a sensor that averages over"
+        if self.way == "counter":  # as before version 2
+            what, window_s = "a counter that is read every", max(window_s, found.period_s)
         elif found.samples < samples:
             sentence = f"too short: {found.samples} samples in {found.window_s:.1f} s, and it takes {samples}."
             doubts.append(Ruling("energy.few-samples", "note", "", sentence))
         if found.window_s < (least_s := THRESHOLDS.energy_windows * window_s):
-            what = "a counter that is read every" if self.way == "counter" else "a sensor that averages over"
             sentence = f"too short: {found.window_s:.1f} s, and {what} {window_s:.2g} s takes {least_s:.2g} s."
             doubts.append(Ruling("energy.too-short", "note", "", sentence))
         return doubts
@@ -130,27 +143,47 @@ class Measured:
                 "covered_share": found.covered_share,
                 "longest_gap_s": found.longest_gap_s,
                 "power_w": found.power_w,
+                "bound_j": found.bound_j,
             }
         return {key: value for key, value in reported.items() if value not in (None, "")}
 
 
 def measured_energy(
-    series: Series, span: Span, abouts: Mapping[str, str], pace: Pace | None = None, *, slept_s: float = 0.0
+    series: Series,
+    span: Span,
+    abouts: Mapping[str, str],
+    pace: Pace | None = None,
+    *,
+    slept_s: float = 0.0,
+    edges_by_power: bool = True,
 ) -> dict[str, Measured]:
     """Every source of power in the series, over one span; `pace` is that of the work in it, where it is known."""
-    return {
-        source.name: Measured(
-            source,
-            counted(*series[source.joules], span.window) if source.joules else None,
-            integral(*series[source.watts], span.window) if source.watts else None,
-            source.sensor_window_s(source.joules, abouts),
-            source.sensor_window_s(source.watts, abouts),
-            slept_s,
-            None if pace is None else sensor_step(*_power(series, source), span.window, pace.ends_ns, pace.step_s),
-            _dropped_s(series.get(f"{source.of}.dropped_s"), span),
-        )
-        for source in sources(series)
-    }
+    return {source.name: _measured(source, series, span, abouts, pace, slept_s, edges_by_power)
+            for source in sources(series)}  # fmt: skip
+
+
+def _measured(
+    source: Source,
+    series: Series,
+    span: Span,
+    abouts: Mapping[str, str],
+    pace: Pace | None,
+    slept_s: float,
+    edges_by_power: bool,
+) -> Measured:
+    of_counter, of_power = (source.sensor_window_s(channel, abouts) for channel in (source.joules, source.watts))
+    power = series[source.watts] if source.watts and edges_by_power else None
+    return Measured(
+        source,
+        counted(*series[source.joules], span.window, power, of_counter or 0.0) if source.joules else None,
+        integral(*series[source.watts], span.window, of_power or 0.0) if source.watts else None,
+        of_counter,
+        of_power,
+        slept_s,
+        None if pace is None else sensor_step(*_power(series, source), span.window, pace.ends_ns, pace.step_s),
+        _dropped_s(series.get(f"{source.of}.dropped_s"), span),
+        edges_by_power,
+    )
 
 
 def _dropped_s(dropped: tuple[Times, Values] | None, span: Span) -> float:
@@ -268,8 +301,13 @@ class Energy:
     facts: Mapping[str, Any]
 
 
-def energy_of_trial(settings: Mapping[str, Any], evidence: Evidence, steps: Steps | None) -> Energy | None:
-    """The energy of one trial from what was seen of it; None where no power was, or nothing ran."""
+def energy_of_trial(
+    settings: Mapping[str, Any], evidence: Evidence, steps: Steps | None, version: int = THRESHOLDS.version
+) -> Energy | None:
+    """The energy of one trial from what was seen of it; None where no power was, or nothing ran.
+
+    `version` is that of the thresholds it was first found with: before 2 nothing was known of bounds.
+    """
     if evidence.neighbours:
         window = overlap_ns(evidence.marks, evidence.neighbours, evidence.result)
         span = None if window is None else Span(*window, what=SHARED)
@@ -284,12 +322,34 @@ def energy_of_trial(settings: Mapping[str, Any], evidence: Evidence, steps: Step
     } & evidence.series.keys()
     pace = None if steps is None else pace_of(evidence.marks, steps)
     reported = {name: each for name, each in evidence.series.items() if name in powered or name.endswith(".dropped_s")}
-    found = measured_energy(reported, span, abouts, pace, slept_s=evidence.slept_s)
+    bounded = version >= _BOUNDED
+    found = measured_energy(reported, span, abouts, pace, slept_s=evidence.slept_s, edges_by_power=bounded)
     clocks = clock_metrics(evidence.series, span)
+    gpus = used_gpus(evidence.series, span) if bounded else []
+    others = clocks | (memory_metrics(evidence.series, span, gpus) if bounded else {})
     if not found:
-        return Energy(clocks, {}) if clocks else None
-    energy = _put_together(found, span, abouts, _work(settings, span, tenants), tenants, clocks)
+        return Energy(others, {}) if others else None
+    energy = _put_together(found, span, abouts, _work(settings, span, tenants), tenants, others, gpus)
+    if bounded and not evidence.neighbours:
+        energy = _with_the_whole_run(energy, reported, abouts, run_ns(evidence.result), evidence.slept_s)
     return _without_what_sensors_belie(energy, _belied(evidence))
+
+
+_BOUNDED = 2  # since this version of the thresholds energy has a bound, and GPUs have figures of their own
+
+
+def _with_the_whole_run(
+    energy: Energy, series: Series, abouts: Mapping[str, str], window: tuple[int, int] | None, slept_s: float
+) -> Energy:
+    """The energy of everything that the workload did, with its start and its end, where the steady state has one."""
+    if "energy_j" not in energy.metrics or window is None or window[0] >= window[1]:
+        return energy
+    found = measured_energy(series, Span(*window, what=RUN), abouts, slept_s=slept_s)
+    chosen = [found[name] for name in energy.facts["source"].split("+") if name in found]
+    if not chosen or any(each.amount is None or each.doubts() for each in chosen):
+        return energy
+    joules = sum(each.amount.joules for each in chosen if each.amount is not None)
+    return Energy({**energy.metrics, "energy_run_j": joules}, energy.facts)
 
 
 def _belied(evidence: Evidence) -> list[Ruling]:
@@ -302,7 +362,11 @@ def _without_what_sensors_belie(energy: Energy, doubts: list[Ruling]) -> Energy:
     """A trial whose sensors are suspect is kept for its times, and has no energy."""
     if not doubts:
         return energy
-    kept = {name: value for name, value in energy.metrics.items() if not name.endswith(("_j", "_w", "energy_window_s"))}
+    kept = {
+        name: value
+        for name, value in energy.metrics.items()
+        if not name.endswith(("_j", "_w", "energy_window_s", "energy_bound_share"))
+    }
     reported = [*energy.facts["doubts"], *(doubt.as_json() for doubt in doubts)]
     return Energy(kept, {**energy.facts, "claimed": False, "doubts": reported})
 
@@ -313,11 +377,13 @@ def _put_together(
     abouts: Mapping[str, str],
     work: Mapping[str, float],
     tenants: int,
-    clocks: Mapping[str, float],
+    others: Mapping[str, float],
+    gpus: Sequence[str],
 ) -> Energy:
     chosen = widest([each.source for each in found.values()])
     doubts = [doubt for source in chosen for doubt in found[source.name].doubts()]
-    metrics = {**clocks, **_of_sources(found)}
+    metrics = {**others, **_of_sources(found)}
+    metrics |= gpu_power_metrics(metrics, span, gpus)
     if chosen and not doubts:
         metrics |= _figures([found[source.name] for source in chosen], span, work)
     facts: dict[str, Any] = {
@@ -353,8 +419,10 @@ def _of_sources(found: Mapping[str, Measured]) -> dict[str, float]:
 def _figures(chosen: Sequence[Measured], span: Span, work: Mapping[str, float]) -> dict[str, float]:
     energy_j = sum(each.amount.joules for each in chosen if each.amount is not None)
     per_unit = {f"energy_{unit}_j": energy_j / count for unit, count in work.items() if count > 0}
+    bounds_j = [each.amount.bound_j for each in chosen if each.amount is not None and each.edges_by_power]
     return {
         "energy_j": energy_j,
+        **({"energy_bound_share": sum(bounds_j) / energy_j} if bounds_j and energy_j > 0 else {}),
         "energy_window_s": span.seconds,
         "power_mean_w": energy_j / span.seconds,
         **per_unit,

@@ -149,8 +149,9 @@ def pace_of(marks: Sequence[Mark], steps: Steps) -> Pace:
     """The pace of the measured steps, in the order of their numbers."""
     found = intervals(mark_columns(marks), "step")
     ends = dict(zip(found.step.tolist(), found.end_ns.tolist(), strict=True))
-    numbers = steps.numbers[steps.warm_up :].tolist()
-    return Pace(np.array([ends[number] for number in numbers], dtype=np.int64), steps.seconds["step"][steps.warm_up :])
+    numbers, seconds = steps.numbers[steps.warm_up :], steps.seconds["step"][steps.warm_up :]
+    timed = ~np.isnan(seconds)
+    return Pace(np.array([ends[number] for number in numbers[timed].tolist()], dtype=np.int64), seconds[timed])
 
 
 def _of_steps(marks: Sequence[Mark], steps: Steps) -> Span | None:

@@ -35,10 +35,15 @@ class Amount:
     period_s: float  # the typical time between two samples
     longest_gap_s: float  # in the window, where it is more than the series' own rhythm explains; else 0
     problems: tuple[Ruling, ...] = ()
+    bound_j: float = 0.0  # so far may the joules be off, by what is not known about the two edges of the window
 
     @property
     def covered_share(self) -> float:
         return self.covered_s / self.window_s
+
+    @property
+    def bound_share(self) -> float:
+        return self.bound_j / self.joules if self.joules > 0 else float("inf")
 
     @property
     def power_w(self) -> float | None:
@@ -46,7 +51,7 @@ class Amount:
         return self.joules / self.covered_s if self.covered_s > 0 else None
 
 
-def integral(t_ns: Times, watts: Values, window: Window) -> Amount | None:
+def integral(t_ns: Times, watts: Values, window: Window, sensor_s: float = 0.0) -> Amount | None:
     """The sum of p dt by trapezoids over the real intervals; None where there are not two samples.
 
     A pause of more than three typical intervals is a gap: nothing is known of it and nothing is added for it. At the
@@ -72,14 +77,23 @@ def integral(t_ns: Times, watts: Values, window: Window) -> Amount | None:
         period_s=typical,
         longest_gap_s=max((float(gap) for gap in gaps), default=0.0),
         problems=_gaps_told(covered_s / (end - begin), gaps),
+        bound_j=sum(
+            (typical + sensor_s) / 2 * _highest_near(times, watts, edge, typical + sensor_s) for edge in window
+        ),
     )
 
 
-def counted(t_ns: Times, joules: Values, window: Window) -> Amount | None:
+def counted(
+    t_ns: Times, joules: Values, window: Window, power: tuple[Times, Values] | None = None, sensor_s: float = 0.0
+) -> Amount | None:
     """How much a counter grew in the window, interpolated at both edges; None where there are not two samples.
 
     The hardware counts on while nobody looks, so a gap inside the window costs nothing unless it is so long that the
     counter may have wrapped. An edge that lies in a gap, or a step backwards, cannot be made good.
+
+    Between the two readings around an edge the joules are spread as `power` has it, or evenly without it. What the
+    edges may be off by: half a time between two values of the counter (`sensor_s`) and half a period of power, at the
+    highest power near the edge; without power the time to the nearer of the two readings, at the mean power there.
     """
     times, joules = _in_order(t_ns, joules)
     if len(times) < 2:
@@ -90,7 +104,11 @@ def counted(t_ns: Times, joules: Values, window: Window) -> Amount | None:
     last = min(len(times) - 1, int(np.searchsorted(times, window[1], side="left")))
     seen = _overlap(window, (int(times[first]), int(times[last])))
     inside = np.array(seen, dtype=np.int64) - times[0]
-    low, high = np.interp(inside.astype(np.float64), (times - times[0]).astype(np.float64), joules)
+    beside = None if power is None else _in_order(*power)
+    if beside is not None and not all(_is_known(beside[0], edge) for edge in seen):
+        beside = None
+    at_ns, risen_j = (times, joules) if beside is None else _spread(times, joules, *beside)
+    low, high = np.interp(inside.astype(np.float64), (at_ns - times[0]).astype(np.float64), risen_j)
     longest_s = float(spans[first:last].max(initial=0.0))
     window_s, covered_s = (window[1] - window[0]) / _NS, (seen[1] - seen[0]) / _NS
     problems = [
@@ -105,7 +123,51 @@ def counted(t_ns: Times, joules: Values, window: Window) -> Amount | None:
         period_s=typical,
         longest_gap_s=longest_s if longest_s > THRESHOLDS.gap_periods * typical else 0.0,
         problems=tuple(problems),
+        bound_j=sum(_edge_bound_j(edge, times, joules, beside, sensor_s) for edge in seen),
     )
+
+
+def _spread(times: Times, joules: Values, t_ns: Times, watts: Values) -> tuple[Times, Values]:
+    """A finer row of the same counter: between two readings it rises as the integral of power does."""
+    at_ns = np.union1d(times, t_ns[(t_ns > times[0]) & (t_ns < times[-1])])
+    at_s = (at_ns - at_ns[0]) / _NS
+    power = np.interp(at_s, (t_ns - at_ns[0]) / _NS, watts)
+    shape_j = np.concatenate(([0.0], np.cumsum(np.diff(at_s) * (power[1:] + power[:-1]) / 2)))
+    reading = np.searchsorted(at_ns, times)  # where each reading of the counter is among them
+    before = np.clip(np.searchsorted(times, at_ns, side="right") - 1, 0, len(times) - 2)
+    since_j, whole_j = shape_j - shape_j[reading[before]], np.diff(shape_j[reading])[before]
+    evenly = (at_ns - times[before]) / np.diff(times)[before]
+    share = np.where(whole_j > 0, since_j / np.where(whole_j > 0, whole_j, 1.0), evenly)
+    return at_ns, joules[before] + np.diff(joules)[before] * share
+
+
+def _is_known(t_ns: Times, edge: int) -> bool:
+    """Whether there is a sample of power on both sides of this moment, neither further off than gaps may be."""
+    place = int(np.searchsorted(t_ns, edge))
+    if not 0 < place < len(t_ns):
+        return False
+    typical = float(np.median(np.diff(t_ns)))
+    return float(t_ns[place] - t_ns[place - 1]) <= THRESHOLDS.gap_periods * typical
+
+
+def _edge_bound_j(
+    edge: int, times: Times, joules: Values, power: tuple[Times, Values] | None, sensor_s: float
+) -> float:
+    """What the joules may be off by, for what is not known about one edge of the window."""
+    if power is not None:
+        period_s = float(np.median(np.diff(power[0]))) / _NS
+        return (sensor_s + period_s) / 2 * _highest_near(*power, edge, sensor_s + period_s)
+    after = min(max(int(np.searchsorted(times, edge)), 1), len(times) - 1)
+    around_s = [abs(int(times[place]) - edge) / _NS for place in (after - 1, after)]
+    mean_w = float(joules[after] - joules[after - 1]) / (int(times[after] - times[after - 1]) / _NS)
+    return (sensor_s / 2 + min(around_s)) * max(mean_w, 0.0)
+
+
+def _highest_near(times: Times, watts: Values, edge: int, around_s: float) -> float:
+    """The highest power within so many seconds of a moment; else that of the nearest sample."""
+    away_s = np.abs(times - edge) / _NS
+    near = away_s <= around_s
+    return float(watts[near].max() if near.any() else watts[int(np.argmin(away_s))])
 
 
 def _in_order(t_ns: Times, values: Values) -> tuple[Times, Values]:

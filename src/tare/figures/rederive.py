@@ -18,6 +18,7 @@ from tare.base.rulings import read_rulings
 from tare.figures.energy import CLOCKS, Energy, energy_of_trial
 from tare.figures.energy_sources import RUN, SHARED
 from tare.figures.evidence import Evidence, shared_metrics
+from tare.figures.gpu import activity_metrics
 from tare.figures.phases import PHASES, phase_metrics
 from tare.figures.steps import COUNTED, Steps, counter_metrics, job_metrics, step_metrics, steps_from
 from tare.figures.thresholds import THRESHOLDS
@@ -159,10 +160,11 @@ def figures(evidence: Evidence, steps: Steps | None, energy: Energy | None) -> d
     else:
         metrics |= {} if steps is None else step_metrics(steps)
         metrics |= phase_metrics(evidence.marks, evidence.result, evidence.phases, steps)
+    metrics |= activity_metrics(evidence.facts)
     return metrics | {**evidence.traced, **(energy.metrics if energy is not None else {})}
 
 
-_SPEAKS_OF_LOAD = re.compile(r"cpu\.busy_s|gpu\.util|.*\.dropped_s")
+_SPEAKS_OF_LOAD = re.compile(r"cpu\.busy_s|gpu\d*\.(util|memory_used_bytes)|.*\.dropped_s")
 
 
 def needs_all_readings(channel: Mapping[str, Any]) -> bool:
@@ -214,7 +216,8 @@ def rederive(store: Store, record: Record) -> Rederived:
     """Every figure of the trial again: its metrics, its energy's numbers, and the distributions of its channels."""
     evidence = evidence_of(store, record)
     steps = steps_from(evidence.marks)
-    energy = energy_of_trial(record.settings, evidence, steps)
+    version = record.facts.get("thresholds", {}).get("version", 1)
+    energy = energy_of_trial(record.settings, evidence, steps, version)
     found = _finite(figures(evidence, steps, energy))
     said = reported_figures(evidence).keys() & record.metrics.keys()
     taken = _taken(record, found, evidence)

@@ -19,6 +19,8 @@ Durations = npt.NDArray[np.float64]
 ENOUGH_FOR_P90 = 100  # steps; a higher percentile needs far more of them (validity.md M15)
 ENOUGH_FOR_P99 = 1000  # as requests to a quick network may have
 WARM_UP_SHARE = 0.1  # of the steps, where the workload marks no epochs
+MOST_WARM_UP_SHARE = 0.5  # so many steps may be kept apart for a profiler's sake; behind that they are only left out
+PROFILED = "gpu_window"  # an interval that belongs to no step: tare_inside/activity.py
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class Steps:
     """Per step of the run, in order: its number, and each named interval's seconds (NaN where not marked)."""
 
     numbers: npt.NDArray[np.int64]
-    seconds: Mapping[str, Durations]
-    warm_up: int  # so many steps are kept apart: epoch 0, or the first tenth
+    seconds: Mapping[str, Durations]  # NaN also in steps that a profiler watched: they are of no use for times
+    warm_up: int  # so many steps are kept apart: epoch 0, or the first tenth; more where a profiler watched early steps
 
     def measured(self, name: str) -> Durations:
         values = self.seconds[name][self.warm_up :]
@@ -53,7 +55,20 @@ def steps_from(marks: Iterable[Mark]) -> Steps | None:
         warm_up = sum(begin_ns[number] < epochs.end_ns[0] for number in numbers.tolist())
     else:
         warm_up = max(1, round(len(numbers) * WARM_UP_SHARE)) if len(numbers) > 1 else 0
-    return Steps(numbers, seconds, warm_up)
+    profiled = _touched(found.named(PROFILED), of_steps.named("step"), numbers)
+    if not profiled.any():
+        return Steps(numbers, seconds, warm_up)
+    after = int(np.flatnonzero(profiled)[-1]) + 1
+    warm_up = max(warm_up, after) if after <= len(numbers) * MOST_WARM_UP_SHARE else warm_up
+    return Steps(numbers, {name: np.where(profiled, np.nan, values) for name, values in seconds.items()}, warm_up)
+
+
+def _touched(windows: Intervals, steps: Intervals, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Of these steps, those that share time with a window."""
+    found = np.zeros(len(numbers), bool)
+    for begin_ns, end_ns in zip(windows.begin_ns.tolist(), windows.end_ns.tolist(), strict=True):
+        found |= np.isin(numbers, steps.step[(steps.begin_ns < end_ns) & (steps.end_ns > begin_ns)])
+    return found
 
 
 def _per_step(found: Intervals, numbers: npt.NDArray[np.int64]) -> Durations:
@@ -77,6 +92,11 @@ _NAMES = {  # what the marks call it -> what the definitions call it (docs/expla
     "post_process": "post_process_s",
     "evaluate": "evaluate_s",
     "gpu_step": "gpu_step_s",
+    "gpu_copy": "gpu_copy_s",
+    "gpu_forward": "gpu_forward_s",
+    "gpu_backward": "gpu_backward_s",
+    "gpu_optimiser": "gpu_optimiser_s",
+    "gpu_inference": "gpu_inference_s",
     "gpu_idle": "gpu_idle_s",
     "host_step": "host_step_s",
     "host_fetch": "host_fetch_s",

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 class Thresholds:
     """Defaults from the rules M19-M32 in docs/explanation/validity.md."""
 
-    version: int = 1
+    version: int = 2  # 2: energy by a counter has a bound, and edges are split as power has it
     steal_suspect_share: float = 0.005  # M25: time that the hypervisor took, of the device's capacity
     steal_invalid_share: float = 0.05
     foreign_suspect_share: float = 0.02  # M25: CPU time of neither the workload nor tare
@@ -31,7 +31,8 @@ class Thresholds:
     overlap_steps: int = 10  # of the measured workload, in the time in which all tenants worked
     marks_share: float = 0.01  # stall + copy + compute may exceed the step by so much
     energy_samples: int = 60  # M14: fewer samples of power make no energy; a counter needs only the next
-    energy_windows: float = 10  # M14, M34: so many averaging windows of the sensor fit into what is measured
+    energy_windows: float = 10  # M14, M34: so many averaging windows of the sensor fit into what is integrated
+    energy_bound_share: float = 0.20  # M14: energy by a counter is claimed if it cannot be further off than this
     energy_disagreement_share: float = 0.05  # M28: two ways to the same energy may differ by so much
     power_step_share: float = 0.2  # M29: power that changes by so much for good ...
     work_step_share: float = 0.05  # ... while steps change by less than this

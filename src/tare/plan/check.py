@@ -14,6 +14,7 @@ from tare.base.host import Host
 from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.text import size_text
 from tare.drivers.known_programs import conflicts
+from tare.drivers.nvidia import nvml
 from tare.parts.protocols import Part, Platform, Recorder
 from tare.plan.matrix import OnDevice, baseline, place, trials
 from tare.plan.matrix import cells as cells_of
@@ -249,11 +250,30 @@ NOTHING = MissingParts()
 
 
 def possible(study: Study, host: Host, brought: bool = False) -> Possible:
-    """All of the study, unless it says that what cannot be run may be left out; `brought` as in `check`."""
+    """All of the study, unless it says that what cannot be run may be left out; `brought` as in `check`.
+
+    Where the device has an NVIDIA GPU, a study that names no probes watches it too.
+    """
+    study = _watching_gpus(study, host)
     if study.missing == "refuse":
         every = cells_of(study)
         return Possible(_with_enough_blocks(study, every), tuple(every))
     return left_of(study, ObstacleCheck(host, brought))
+
+
+def _watching_gpus(study: Study, host: Host) -> Study:
+    """The study with the probe `gpu`, if it names no probes and there is a driver; else with why that cannot be."""
+    if "probes" in study.model_fields_set:
+        return study
+    try:
+        host.read(nvml.DRIVER)
+    except OSError:
+        return study
+    choice = PartChoice("probes", "gpu")
+    stopped = [ruling for part in choice.parts() for ruling in ObstacleCheck(host).ask("probe", part)]
+    if stopped:
+        return study.model_copy(update={"left_out": (*study.left_out, *stopped)})
+    return study.model_copy(update={"probes": (*study.probes, choice)})
 
 
 def left_of(study: Study, source: ObstacleSource, devices: Sequence[OnDevice] = ((),)) -> Possible:

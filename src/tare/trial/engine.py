@@ -16,6 +16,7 @@ from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of
 from tare.base.rulings import Ruling
 from tare.figures.energy import energy_of_trial
+from tare.figures.gpu import FACT as ACTIVITY_FACT
 from tare.figures.rederive import figures
 from tare.figures.steps import steps_from
 from tare.figures.thresholds import THRESHOLDS
@@ -34,6 +35,7 @@ from tare.trial.tenants import Tenant, renamed, run_together
 from tare.trial.undo.journal import Journal
 from tare.trial.verdict import judge
 from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, read_json_file, remove_folders
+from tare_inside.activity import FILE as ACTIVITY_FILE
 from tare_inside.marks import load as load_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 
@@ -276,6 +278,8 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     state.facts |= measured.workload.facts()
     if reported := read_json_file(measured.workdir / "attach.json"):
         state.facts["attach"] = reported
+    if reported := read_json_file(measured.workdir / ACTIVITY_FILE):
+        state.facts[ACTIVITY_FACT] = reported
     if reported := read_json_file(measured.workdir / COLD_EPOCHS):
         state.facts["cold_epochs"] = reported
     state.result, state.outcome, state.marks = measured.result, measured.outcome, measured.marks

@@ -20,6 +20,7 @@ waiting, and that is its `fetch`; a thread that waits for a request is idle, and
 import gc
 import hashlib
 import json
+import os
 import random
 import sys
 import threading
@@ -27,7 +28,7 @@ import time
 
 import torch
 
-from tare_inside import BEGAN_NS, barrier, gpu, marks
+from tare_inside import BEGAN_NS, activity, barrier, gpu, marks
 from tare_inside.gpu import GpuClock
 from tare_inside.programs import running, tasks
 from tare_inside.programs.running import program, read_job
@@ -100,8 +101,8 @@ def _side_by_side(work, concurrency):
         thread.join()
 
 
-EVENTS_A_STEP = gpu.EVENTS_A_STEP[False]
-GPU_MARKS_A_STEP = 12
+EVENTS_A_STEP = len(gpu.INFERENCE) + 1
+GPU_MARKS_A_STEP = 16
 MARKS_APART = 64
 SHOWN_CHARACTERS = 200
 SHOWN = ("steps", "answers_digest", "answer")
@@ -174,6 +175,10 @@ def served(job, task, tensors_on):
         arrivals = poisson_ns(job["requests"], job["rate_per_s"], job["seed"])
     clock = gpu_clock(job, tensors_on)
     handle = marked_handler(job, task, tensors_on, clock)
+    window = None
+    if job["device"] == "cuda" and job["concurrency"] == 1:
+        window = activity.of_script(torch, os.path.dirname(job["marks"]))
+        handle = handle if window is None else watched(handle, window)
     gc.collect()  # what came before: here, and not somewhere between two requests
     marks.point("ready")
     barrier.wait()
@@ -186,16 +191,32 @@ def served(job, task, tensors_on):
         clock.stop()
         end_ns = marks.now_ns() if job["timing"] == "async" else end_ns
         reported["gpu_clock"] = mark_by_events(job, clock, start_ns)
-    reported["metrics"] = figures(job, before, running.used(), (end_ns - start_ns) / 1e9)
+    after, spent_s = running.used(), 0.0
+    if window is not None:
+        after["cpu_train_s"] -= window.cpu_s
+        spent_s = window.spent_until_s(end_ns)
+        window.close()
+    reported["metrics"] = figures(job, before, after, (end_ns - start_ns) / 1e9 - spent_s)
     reported.update(answer_digest(task, answers, requested))
     return reported
+
+
+def watched(handle, window):
+    """As `handle`, and the window hears of each request that is over."""
+
+    def handle_and_tell(step, items, since_ns):
+        answer = handle(step, items, since_ns)
+        window.stepped(step)
+        return answer
+
+    return handle_and_tell
 
 
 def mark_by_events(job, clock, start_ns):
     """Write the marks that the GPU's events tell of; how well its clock could be placed on the host's."""
     times_ns, reported = clock.place()
-    steps = gpu.by_step(times_ns, False)
-    gpu.mark_gpu(steps)
+    steps = gpu.by_step(times_ns, gpu.INFERENCE)
+    gpu.mark_gpu(steps, gpu.INFERENCE)
     if job["timing"] == "async":
         gpu.mark_steps(steps, [(start_ns, start_ns)] * len(steps), False)
         for step, events in enumerate(steps):

@@ -6,7 +6,8 @@ pass, with the epoch as its step number, and `checkpoint` each time that what wa
 to be (`checkpoints.py`). Points: `ready`, `train_begin`, `train_end`. The first fetch of an epoch
 holds what it takes to begin one: the shuffle and, in epoch 0, the start of the loader's workers.
 
-On a GPU `gpu_step` and `gpu_idle` come from CUDA events. `timing: sync` waits for the GPU after the copy, after each
+On a GPU `gpu_step`, its parts and `gpu_idle` come from CUDA events (`gpu.py`), and what really ran in a window of
+steps from CUPTI (`activity.py`). `timing: sync` waits for the GPU after the copy, after each
 step and, with `phases`, after each phase; `timing: async` never waits, and the marks above are the events' own, placed
 on the host's clock after the run, beside the host's `host_fetch`, `host_copy`, `host_compute`, `host_step`.
 
@@ -27,7 +28,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from tare_inside import BEGAN_NS, barrier, gpu, marks, named
+from tare_inside import BEGAN_NS, activity, barrier, gpu, marks, named
 from tare_inside.gpu import GpuClock
 from tare_inside.programs import checkpoints, cold_epochs, running, training_loop
 from tare_inside.programs.running import program, read_job
@@ -143,11 +144,11 @@ def make_loader(job, dataset, steps):
     )
 
 
-MARKS_A_STEP = 26  # thirteen intervals: all that a step on a GPU can have
+MARKS_A_STEP = 34  # seventeen intervals: all that a step on a GPU can have
 MARKS_APART = 64
 
 
-def nothing():
+def nothing(*_):
     """Where there is nothing to wait for, and nothing to record."""
 
 
@@ -162,20 +163,17 @@ def mover(job):
 def arranged(job, loader, parts, epochs, steps, marked):
     """(what the loop needs, the GPU's clock or None where there is none); `parts` are forward, backward, optimise."""
     on_gpu, is_async = job["device"] != "cpu", job["timing"] == "async"
-    by_events = job["phases"] and is_async
     wait = torch.cuda.synchronize if on_gpu and not is_async else nothing
-    clock = None
-    if on_gpu and marked:
-        clock = GpuClock(torch.cuda, epochs * steps * gpu.EVENTS_A_STEP[by_events])
+    clock = GpuClock(torch.cuda, epochs * steps * (len(gpu.TRAINING) + 1)) if on_gpu and marked else None
     tick = clock.tick if clock else nothing
-    if not (marked and job["phases"]):
-        compute = training_loop.computing(*parts)
-    elif is_async:
+    if marked and job["phases"] and not is_async:
+        compute = training_loop.computing_in_phases(*parts, wait=wait, steps=epochs * steps, tick=tick)
+    elif clock:
         compute = training_loop.computing_between_ticks(*parts, tick=tick)
     else:
-        compute = training_loop.computing_in_phases(*parts, wait=wait, steps=epochs * steps)
+        compute = training_loop.computing(*parts)
     names = training_loop.BESIDE_GPU if is_async else training_loop.ON_HOST
-    ready = training_loop.Ready(loader, compute, mover(job), wait, tick, epochs, steps, names, nothing)
+    ready = training_loop.Ready(loader, compute, mover(job), wait, tick, epochs, steps, names, nothing, nothing)
     return ready, clock
 
 
@@ -190,7 +188,7 @@ def built(job, classes):
 
 
 def made_ready(job):
-    """What the loop needs, the GPU's clock and the checkpoints; marks are open from here on, if there are to be any."""
+    """What the loop needs, the GPU's clock and window, and the checkpoints; from here on marks are open, if any."""
     if job.get("threads") is not None:
         torch.set_num_threads(job["threads"])
     torch.manual_seed(job["seed"])
@@ -209,11 +207,12 @@ def made_ready(job):
     model, optimiser = built(job, classes)
     parts = training_loop.parts_of(model, optimiser, cross_entropy)
     ready, clock = arranged(job, loader, parts, job["epochs"], steps, job["marked"])
-    return (
-        ready._replace(freshen=cold_epochs.Between(os.path.dirname(job["marks"]))),
-        clock,
-        saver(job, model, optimiser),
+    folder = os.path.dirname(job["marks"])
+    window = activity.of_script(torch, folder) if clock else None
+    ready = ready._replace(
+        freshen=cold_epochs.Between(folder), stepped=window.fetched_and_stepped if window else nothing
     )
+    return ready, clock, window, saver(job, model, optimiser)
 
 
 def saver(job, model, optimiser):
@@ -224,7 +223,7 @@ def saver(job, model, optimiser):
     )
 
 
-def trained(job, ready, clock, saved):
+def trained(job, ready, clock, saved, window=None):
     """Train; the loop's own answer, and what it took from the first fetch to the last kernel."""
     loop = training_loop.train if job["marked"] else training_loop.train_unmarked
     note_epoch = partial(marks.interval, "epoch") if job["timing"] == "sync" else _note_no_epoch
@@ -246,6 +245,9 @@ def trained(job, ready, clock, saved):
         "train_s": (end_ns - begin_ns - ready.freshen.spent_ns - saved.spent_ns) / 1e9,
         "epoch0_s": (done.epoch0_end_ns - begin_ns - ready.freshen.first_ns) / 1e9,
     }
+    if window is not None:
+        reported["train_s"] -= window.spent_until_s(end_ns)
+        reported["epoch0_s"] -= window.spent_until_s(done.epoch0_end_ns)
     if clock is not None:
         clock.stop()
         reported["gpu_clock"] = mark_by_events(job, clock, done.waits, ready.steps)
@@ -260,8 +262,8 @@ def mark_by_events(job, clock, waits, steps_per_epoch):
     """Write the marks that the GPU's events tell of; how well its clock could be placed on the host's."""
     is_async = job["timing"] == "async"
     times_ns, reported = clock.place()
-    steps = gpu.by_step(times_ns, job["phases"] and is_async)
-    gpu.mark_gpu(steps)
+    steps = gpu.by_step(times_ns, gpu.TRAINING)
+    gpu.mark_gpu(steps, gpu.TRAINING)
     if is_async:
         gpu.mark_steps(steps, waits, job["phases"])
         gpu.mark_epochs(steps, waits, steps_per_epoch)
@@ -281,16 +283,19 @@ def loss_digest(losses):
 def run(job):
     """Train as the job says; what came of it, as plain data."""
     job = dict({"timing": "sync", "marked": True}, **job)
-    ready, clock, saved = made_ready(job)
+    ready, clock, window, saved = made_ready(job)
     gc.collect()  # what the imports left behind: here, and not somewhere in the first epoch
     marks.point("ready")
     barrier.wait()
     before, workers_before_s = running.used(), running.workers_cpu_s()
     try:
-        losses, outcome = trained(job, ready, clock, saved)
+        losses, outcome = trained(job, ready, clock, saved, window)
         after = running.used()
     finally:
         saved.remove()
+    if window is not None:
+        after["cpu_train_s"] -= window.cpu_s
+        window.close()
     outcome["steps_per_epoch"] = ready.steps
     between = ready.freshen
     del ready  # ends the loader's workers, so that their CPU time can be counted

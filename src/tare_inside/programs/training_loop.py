@@ -21,8 +21,9 @@ BESIDE_GPU = (
 PHASES = ("forward", "backward", "optimiser")
 
 # What the loop needs. `move` brings a tensor to the device, `wait` waits until the device has done its work, `tick`
-# records an event there; on a CPU each of them does nothing. `freshen` is called before the clock of a pass is read.
-Ready = namedtuple("Ready", "loader compute move wait tick epochs steps names freshen")
+# records an event there, `stepped` hears of each step; on a CPU each of them does nothing. `freshen` is called before
+# the clock of a pass is read.
+Ready = namedtuple("Ready", "loader compute move wait tick epochs steps names freshen stepped")
 
 # What came of it: the losses, still as tensors; begin and end of each wait for a mini-batch; when epoch 0 ended.
 Trained = namedtuple("Trained", "losses waits epoch0_end_ns")
@@ -30,7 +31,7 @@ Trained = namedtuple("Trained", "losses waits epoch0_end_ns")
 
 def train(ready, note_epoch):
     """Train, and mark each mini-batch after it is done; `note_epoch(epoch, begin_ns, end_ns)` hears of each pass."""
-    loader, compute, move, wait, tick, epochs, steps, names, freshen = ready
+    loader, compute, move, wait, tick, epochs, steps, names, freshen, stepped = ready
     write, now = marks.group(names, epochs * steps), marks.now_ns
     losses, waits, ends_ns = [], [], []
     keep, note_wait = losses.append, waits.append
@@ -54,6 +55,7 @@ def train(ready, note_epoch):
             write(step, t0, t1, t1, t2, t2, t3, t0, t3)
             keep(loss.detach())
             note_wait((t0, t1))
+            stepped(step, t0, t1)
             step += 1
             t0 = now()
         ends_ns.append(now())
@@ -63,7 +65,7 @@ def train(ready, note_epoch):
 
 def train_unmarked(ready, note_epoch):
     """As `train`, with not a mark in it: the other side of what marking costs."""
-    loader, compute, move, wait, _, epochs, steps, _, freshen = ready
+    loader, compute, move, wait, _, epochs, steps, _, freshen, _ = ready
     now = marks.now_ns
     losses, ends_ns = [], []
     keep = losses.append
@@ -97,16 +99,18 @@ def computing(forward, backward, optimise):
     return compute
 
 
-def computing_in_phases(forward, backward, optimise, wait, steps):
-    """As `computing`, with each phase waited for and marked apart."""
+def computing_in_phases(forward, backward, optimise, wait, steps, tick):
+    """As `computing`, with each phase waited for and marked apart, and with an event between two of them."""
     write, now = marks.group(PHASES, steps), marks.now_ns
 
     def compute(step, inputs, labels):
         t0 = now()
         loss = forward(inputs, labels)
+        tick()
         wait()
         t1 = now()
         backward(loss)
+        tick()
         wait()
         t2 = now()
         optimise()

@@ -1,5 +1,7 @@
 """What binds a pipeline, and how many workers or how slow a medium hide its stall."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from paper_results import write_store
 from tare.analysis.pipeline import anatomy, pipeline_rows, predicted_stall, predicted_workers
 from tare.base.errors import StudyError
 from tare.records.trials import TrialRow
+from tare.report.text.analyse import anatomy_text
 
 
 def loader(fetch_s, rest_s=0.025, workers=(0, 1, 2, 4), trials=8, noise=0.01, seed=1, **settings):
@@ -39,6 +42,26 @@ def test_a_pipeline_needs_as_many_workers_as_its_fetch_is_longer_than_the_rest()
     assert [part.binds for part in found.parts] == ["input", "input", "input", "compute"]
     assert found.parts[1].predicted_stall_s == pytest.approx(0.035, rel=0.03)
     assert found.parts[3].shares["compute"] == pytest.approx(0.9, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("shares", "word"),
+    [
+        ({"gpu_busy_share": 0.98, "gpu_launch_share": 0.01, "gpu_copying_share": 0.02}, "gpu"),
+        ({"gpu_busy_share": 0.95, "gpu_launch_share": 0.01, "gpu_copying_share": 0.7}, "copy"),
+        ({"gpu_busy_share": 0.09, "gpu_launch_share": 0.82, "gpu_sync_share": 0.05}, "launch"),
+        ({"gpu_busy_share": 0.4, "gpu_launch_share": 0.1, "gpu_sync_share": 0.5}, "sync"),
+        ({}, "compute"),
+    ],
+)
+def test_where_the_stall_is_hidden_it_says_what_the_gpu_waited_for(shares, word):
+    rows = [replace(row, metrics={**row.metrics, **shares}) for row in loader(0.0005, workers=(0,))]
+
+    found = anatomy(rows)
+    assert one(found).parts[0].binds == word
+    told = anatomy_text(found)
+    assert ("launch kernels" in told) == (word == "launch")
+    assert ("non_blocking" in told) == (word == "copy")
 
 
 def test_a_fetch_that_is_a_small_part_of_the_step_needs_no_worker():

@@ -1,5 +1,6 @@
 import pytest
 
+from tare.figures.gpu import activity_metrics
 from tare.figures.steps import counter_metrics, job_metrics, step_metrics, steps_from
 from tare.parts.protocols import Mark
 
@@ -134,3 +135,40 @@ def test_a_mark_of_the_users_own_becomes_a_figure_of_its_own():
     ]  # fmt: skip
 
     assert step_metrics(steps_from(marks))["own_tokenise_it_s"] == 30 / 1e9
+
+
+def test_steps_that_a_profiler_watched_are_in_no_time():
+    marks = marked_steps(100)
+    spans = {mark.step: mark.t_ns for mark in marks if mark.name == "step" and mark.edge == "end"}
+    slow = [mark._replace(t_ns=mark.t_ns + 500 * MS) if mark.step > 12 else mark for mark in marks]
+    window = [Mark(spans[6], "gpu_window", "begin", -1), Mark(spans[13] + 499 * MS, "gpu_window", "end", -1)]
+    steps = steps_from(sorted([*slow, *window]))
+    assert steps.warm_up == 14  # the first tenth, and what the profiler watched
+    metrics = step_metrics(steps)
+    assert metrics["step_s"] == metrics["step_mean_s"] == pytest.approx(0.010)
+    assert metrics["epoch0_step_s"] == pytest.approx(0.010)
+    assert metrics["steps"] == 100
+
+
+def test_a_late_window_is_left_out_and_the_steps_before_it_count():
+    marks = marked_steps(20)
+    spans = {mark.step: mark.t_ns for mark in marks if mark.name == "step" and mark.edge == "end"}
+    window = [Mark(spans[8] + 1, "gpu_window", "begin", -1), Mark(spans[15], "gpu_window", "end", -1)]
+    steps = steps_from(sorted([*marks, *window]))
+    assert steps.warm_up == 2
+    assert len(steps.measured("step")) == 20 - 2 - 7
+
+
+def test_what_ran_in_the_window_makes_figures():
+    found = {
+        "steps": 8, "window_s": 0.08, "busy_share": 0.6, "between_share": 0.05, "idle_share": 0.35, "copy_s": 0.001,
+        "idle_for": {"data": 0.1, "sync": 0.05, "launch": 0.2}, "kernels": 57.0, "pageable_copies": 2.0,
+        "synchronising": {"cudaStreamSynchronize": 2.0, "cudaMemcpy": 1.0},
+    }  # fmt: skip
+    metrics = activity_metrics({"gpu_activity": found})
+    assert metrics["gpu_busy_share"] == 0.6
+    assert metrics["gpu_idle_share"] == 0.35
+    assert metrics["gpu_launch_share"] == 0.2
+    assert metrics["gpu_copying_share"] == pytest.approx(0.1)
+    assert metrics["gpu_syncs"] == 3.0
+    assert activity_metrics({"gpu_activity": {"problem": "too few steps"}}) == activity_metrics({}) == {}

@@ -21,7 +21,8 @@ class FakeGpu:
         self.host_ns = 1_000_000
         self.free_at_ns = 0  # when the GPU will have done what it was given, on the host's clock
         self.capturing = self.started = False
-        self.synchronised = self.made = 0
+        self.synchronised = self.made = self.recorded = 0
+        self.recording_ns = 0  # what it costs the host to record an event
 
     def is_initialized(self) -> bool:
         return self.started
@@ -44,6 +45,8 @@ class FakeEvent:
         self._at_ns: int | None = None
 
     def record(self) -> None:
+        self._gpu.recorded += 1
+        self._gpu.host_ns += self._gpu.recording_ns
         self._at_ns = max(self._gpu.free_at_ns, self._gpu.host_ns)
 
     def query(self) -> bool:
@@ -76,6 +79,17 @@ class Loop:
     def train(self, stall_us: int = 5, gpu_us: int = 60) -> None:
         self.steps.finish()
         self.steps.fetched(self.current, self.gpu.host_ns, self.pass_us(stall_us))
+        self.gpu.work(gpu_us * US // 3)
+        begin_ns = self.pass_us(5)
+        if self.steps.gpu is not None:
+            self.steps.gpu.stamp(begin_ns)
+        self.gpu.work(gpu_us * US // 3)
+        self.steps.went_backward(begin_ns, self.pass_us(5))
+        self.gpu.work(gpu_us * US // 3)
+        self.steps.optimised(1, self.gpu.host_ns, self.pass_us(5))
+
+    def train_without_loader(self, gpu_us: int = 60) -> None:
+        """Host work of 15 us: forward, backward, optimiser; nothing tells of the forward pass."""
         self.gpu.work(gpu_us * US // 3)
         begin_ns = self.pass_us(5)
         if self.steps.gpu is not None:
@@ -132,6 +146,43 @@ def test_a_gpu_that_waits_for_data_is_idle_and_its_steps_lie_on_the_hosts_clock(
     fetched = {step: end_ns for step, _, end_ns in seen["fetch"]}
     for step, begin_ns, _ in seen["gpu_step"]:
         assert abs(begin_ns - fetched[step]) <= 1 * US
+
+
+def test_without_a_loader_the_forward_pass_is_part_of_the_step_and_never_idle(loop: Loop) -> None:
+    loop.gpu.started = True
+    for _ in range(10):
+        loop.train_without_loader(gpu_us=60)
+
+    seen = loop.seen()
+    assert "gpu_idle" not in seen
+    assert lengths_us(seen["gpu_step"])[2:] == [60.0] * (len(seen["gpu_step"]) - 2)
+    assert len(seen["gpu_step"]) >= 7
+    for name in ("gpu_forward", "gpu_backward", "gpu_optimiser"):
+        assert lengths_us(seen[name])[2:] == [20.0] * (len(seen[name]) - 2)
+    ends = {step: end_ns for step, _, end_ns in seen["gpu_step"]}
+    gaps = [begin_ns - ends[step - 1] for step, begin_ns, _ in seen["gpu_step"] if step - 1 in ends]
+    assert gaps and max(map(abs, gaps)) <= 1 * US  # but for where the row is placed on the host's clock
+    assert loop.gpu.made < 40
+
+
+@pytest.mark.parametrize("has_loader", [True, False])
+def test_where_events_are_dear_few_steps_are_recorded_and_those_are_right(loop: Loop, has_loader: bool) -> None:
+    loop.gpu.started, loop.gpu.recording_ns = True, 30 * US
+    for _ in range(500):
+        loop.pass_us(2_400)
+        if has_loader:
+            loop.train(gpu_us=60)
+        else:
+            loop.train_without_loader(gpu_us=60)
+
+    assert loop.gpu.recorded * 30 <= 0.005 * 500 * 2_400
+    seen = loop.seen()
+    assert len(seen["gpu_step"]) >= 10
+    assert lengths_us(seen["gpu_backward"])[4:] == [pytest.approx(35, abs=15)] * (len(seen["gpu_backward"]) - 4)
+    if has_loader:
+        assert 10 <= len(seen["gpu_idle"]) < len(seen["gpu_step"])
+    else:
+        assert "gpu_idle" not in seen
 
 
 def test_nothing_waits_for_the_gpu_before_the_end(loop: Loop) -> None:

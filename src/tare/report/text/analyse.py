@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tare.analysis.gpu import ADVICE
 from tare.analysis.model import Comparison, Estimate
 from tare.analysis.pipeline import Anatomy, Part, Pipeline
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
@@ -23,7 +24,10 @@ from tare.report.columns import table, wrap
 from tare.report.text.choose import loss_text, sentences
 from tare.report.text.verdict import medians_of
 
-BINDS = {"disk": "disk", "cpu": "CPU", "input": "input", "compute": "compute"}
+BINDS = {
+    "disk": "disk", "cpu": "CPU", "input": "input", "compute": "compute", "gpu": "GPU", "copy": "copies",
+    "launch": "launches", "sync": "waiting calls",
+}  # fmt: skip
 HIDDEN = {"hidden": "yes", "not hidden": "no"}  # else the median alone speaks
 HEADERS = ("workers", "trials", "step", "stall", "predicted", "of step", "hidden", "binds")
 
@@ -42,7 +46,13 @@ def _pipeline(each: Pipeline, share: float, width: int) -> list[str]:
     steps = quantity_texts("step_s", [part.step_s.value for part in each.parts])
     rows = [_row(part, *texts) for part, *texts in zip(each.parts, steps, stalls, strict=True)]
     lines.append(table(rows, HEADERS, width))
-    return lines + sentences([_fetch(each), _workers(each, share)], width)
+    return lines + sentences([_fetch(each), _workers(each, share), *_changes(each)], width)
+
+
+def _changes(each: Pipeline) -> list[str]:
+    """What to change where it is the GPU that something waits for, or that waits."""
+    found = dict.fromkeys(part.binds for part in each.parts)
+    return [f"{BINDS[word]}: {ADVICE[word]}" for word in found if word in ADVICE]
 
 
 def _title(each: Pipeline) -> str:

@@ -32,6 +32,7 @@ from tare.base.text import (
 from tare.records.model import USABLE
 from tare.records.trials import grouped
 from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
+from tare.report.text.gpu import gpu_lines
 from tare.report.text.trials import record_text, records_table
 
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
@@ -160,6 +161,7 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
         *_interactions(weighing, width),
         *_hanging_each([direction_text([*weighing.comparisons, *weighing.tested])], width),
         *_supporting(weighing.others, width),
+        *gpu_lines(weighing, width),
         *_doubts(weighing, width),
     ]
     return "\n".join(lines)
