@@ -258,4 +258,8 @@ class PodmanPlace(ContainerPlace):
         away = [part for name in _ADDED if name not in env for part in ("-u", name)]
         reported = {name: value for name, value in env.items() if _CLIENTS_OWN.fullmatch(name)}
         reported[orphans.VARIABLE] = self.name
-        return ["env" if self._in_image else "/usr/bin/env", *away, *(f"{name}={value}" for name, value in reported.items())]
+        return [
+            "env" if self._in_image else "/usr/bin/env",
+            *away,
+            *(f"{name}={value}" for name, value in reported.items()),
+        ]
