@@ -33,7 +33,7 @@ from tare.trial.undo.journal import Journal
 from tare.trial.undo.restoration import restore
 
 FINISHING = "finishing this trial; press Ctrl-C again to stop it now."
-PUTTING_BACK = "the device is being put back; this takes a moment."
+PUTTING_BACK = "the device is being restored; this takes a moment."
 
 
 class Interruption:
@@ -245,7 +245,7 @@ class _Runner:
         if len(self._same_failure) >= THRESHOLDS.breaker:
             raise TareError(
                 f"{THRESHOLDS.breaker} trials in a row failed in the same way, so the study was stopped:\n{reason}\n"
-                f"See `tare show {self._bench.store.root} {record.trial[:8]}` for what the workload said."
+                f"See `tare show {self._bench.store.root} {record.trial[:8]}` for what the workload printed."
             )
 
 

@@ -96,7 +96,7 @@ def test_what_stands_right_is_not_written():
 def test_a_kernel_that_ignores_a_value_is_noticed(tmp_path: Path):
     host = kernel(deaf=("dirty_expire_centisecs",))
     with (
-        pytest.raises(ControlNotHeld, match=r"vm\.dirty_expire_centisecs: asked for 100, the device says 3000"),
+        pytest.raises(ControlNotHeld, match=r"vm\.dirty_expire_centisecs: requested 100, the device reports 3000"),
         ExitStack() as stack,
     ):
         hold_controls(stack, host, [Dirty(expire=1.0, ratio=0.4)], [], Journal(tmp_path / "device"))
