@@ -1,7 +1,8 @@
 """Runs scripts with tare and without: `python forked_runs.py INTO < [[NAME, ARGUMENT...], ...] as JSON`.
 
 torch is imported once, and each script runs in a fork of its own, once as it is and once attached to as Python's start
-does when torch comes. INTO/<NAME ARGUMENT>/{plain,attached} then hold `out`, `err`, `code`, the files of the workdir.
+does when torch comes. INTO/<NAME ARGUMENT>/{plain,attached} then hold `out`, `err`, `code`,
+the files of the workdir; an argument that is a path is left out of the name.
 """
 
 from __future__ import annotations
@@ -60,10 +61,14 @@ def end_after(do: Callable[[], None]) -> None:
     os._exit(code)
 
 
+def named(line: list[str]) -> str:
+    return " ".join(word for word in line if not word.startswith("/"))
+
+
 def main(into: Path) -> None:
     for line in json.load(sys.stdin):
         for side in ("plain", "attached"):
-            run(line, into / " ".join(line) / side, side == "attached")
+            run(line, into / named(line) / side, side == "attached")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Lightning and Hugging Face Trainer scripts, unchanged: they use the same hooks underneath.
 
-Both must be installed (tools/setup test): without them these tests fail, for a skipped one would say nothing.
+Both must be installed (tools/setup test): without them these tests fail, for a skipped one would say nothing. As for
+the other scripts, all are forks of one process that has torch; each imports its framework after tare was attached.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from pathlib import Path
 import pytest
 from forked_runs import SCRIPTS
 
-from tare.base.host import LocalHost
-from tare.parts.workloads.command import Command
 from tare_inside import marks
 
 # 32 examples in batches of 4, two batches a step, two epochs
@@ -24,19 +23,26 @@ TRAINED = {"fetch": 16, "forward": 16, "backward": 16, "compute": 16, "optimiser
 EVALUATED = {"with_lightning.py": 3, "with_hugging_face.py": 2}  # Lightning tries the test pass before it trains
 
 
-@pytest.mark.parametrize("script", EVALUATED)
-def test_a_framework_is_marked_as_a_loop_by_hand_would_be(script: str, workdir: Path, tmp_path: Path) -> None:
-    argv = (sys.executable, script, str(tmp_path / "out"))
-    command = Command.model_validate({"argv": argv, "cwd": SCRIPTS})
-    ended = LocalHost().spawn(command.job(LocalHost(), workdir, seed=1)).wait(600)
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every script, run with us and without."""
+    folder = tmp_path_factory.mktemp("ran")
+    source = str(Path(marks.__file__).parents[1])
+    env = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    runner = [sys.executable, str(SCRIPTS.parent / "forked_runs.py"), str(folder)]
+    lines = [[script, str(folder / "out")] for script in EVALUATED]
+    subprocess.run(runner, env=env, check=True, input=json.dumps(lines).encode(), timeout=600)
+    return folder
 
-    assert ended.code == 0, ended.err
-    env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-    plain = subprocess.run(argv, cwd=SCRIPTS, env=env, check=True, capture_output=True, text=True)
-    losses = [line for line in ended.out.splitlines() if "0x" in line]
-    assert losses == [line for line in plain.stdout.splitlines() if "0x" in line] != []
-    found, lost = marks.load(str(workdir / "marks.bin"))
+
+@pytest.mark.parametrize("script", EVALUATED)
+def test_a_framework_is_marked_as_a_loop_by_hand_would_be(script: str, ran: Path) -> None:
+    plain, attached = (ran / script / side for side in ("plain", "attached"))
+    assert (attached / "code").read_text() == "0", (attached / "err").read_text()
+    losses = [line for line in (attached / "out").read_text().splitlines() if "0x" in line]
+    assert losses == [line for line in (plain / "out").read_text().splitlines() if "0x" in line] != []
+    found, lost = marks.load(str(attached / "marks.bin"))
     assert lost == 0
     seen = Counter(name for _, name, edge, _ in found if edge == "end")
     assert seen == {**TRAINED, "evaluate": EVALUATED[script]}
-    assert json.loads((workdir / "attach.json").read_text())["state"] == "marked"
+    assert json.loads((attached / "attach.json").read_text())["state"] == "marked"
