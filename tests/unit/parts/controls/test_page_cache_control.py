@@ -135,7 +135,7 @@ def test_reading_that_leaves_too_little_in_memory_is_said(monkeypatch: pytest.Mo
 def test_what_cannot_be_checked_is_not_claimed(monkeypatch: pytest.MonkeyPatch, data: Path):
     monkeypatch.setattr(residency_module, "_CACHESTAT", 100_000)
     monkeypatch.setattr(residency_module, "_may_know", lambda descriptor: False)
-    with pytest.raises(TrialError, match=r"does not tell this user how much of .*bin is in memory"):
+    with pytest.raises(TrialError, match=r"does not report to this user how much of .*bin is in memory"):
         write(PageCache(state="cold"), data)
 
 

@@ -260,7 +260,7 @@ def test_a_plan_while_a_run_is_alive_says_whose_device_it_is_and_that_a_restore_
         ({"control": "passwd", "fields": {}, "id": "passwd"}, "no control 'passwd'"),
         ({"control": "file_knob", "fields": {"file": "/etc/passwd"}, "id": "file_knob a"}, "file"),
         ({"control": "file_knob", "fields": {"file": "a", "path": "/etc"}, "id": "file_knob a"}, "path"),
-        ({"control": "file_knob", "fields": {"file": "b"}, "id": "file_knob a"}, "not the knob"),
+        ({"control": "file_knob", "fields": {"file": "b"}, "id": "file_knob a"}, "not a setting"),
     ],
 )
 def test_a_record_that_no_control_would_have_written_is_refused(tmp_path: Path, knob: dict[str, object], reason: str):
