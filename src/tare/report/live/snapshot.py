@@ -15,7 +15,7 @@ from tare.analysis.labels import make_labels
 from tare.analysis.model import Weighing
 from tare.analysis.weighing import weigh
 from tare.base.errors import TareError
-from tare.base.text import duration_text, metric_name, safe_text
+from tare.base.text import count_text, duration_text, metric_name, safe_text
 from tare.records.creation import is_held
 from tare.records.model import FINISHED, Record, State, varied
 from tare.records.schema import LEDGER_FILE, SPOOL_FOLDER
@@ -305,3 +305,11 @@ def _ended(record: Record, records: Sequence[Record]) -> Json:
         "block": record.block, "state": record.state, "took": duration_text(took) if took > 0 else "",
         "reasons": [safe_text(reason) for reason in record.reasons[:3]],
     }  # fmt: skip
+
+
+def summary_line(look: Json) -> str:
+    """One line about a store, for whoever has no room for more."""
+    if "trouble" in look:
+        return f"{look['name']}: {look['trouble']}"
+    progress = look["progress"]
+    return f"{look['name']}: {progress['done']} of {count_text(progress['total'], 'trial')}, {progress['state']}"
