@@ -141,7 +141,7 @@ def test_a_request_to_end_that_comes_during_the_restore_does_not_break_it_off(bo
     runner.send_signal(signal.SIGTERM)
     assert within(30, sign.exists)
     runner.send_signal(signal.SIGTERM)
-    assert "being put back" in ended(runner)
+    assert "being restored" in ended(runner)
     assert board.moved() == {}
 
 

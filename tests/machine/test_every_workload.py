@@ -36,7 +36,17 @@ SMALL = 64  # pixels; AlexNet needs that many
 SHORT = 16  # tokens
 INFERRED = ("pre_process", "inference", "post_process")
 
-SCALES = {"mobilebert": 0.1, "lstm": 0.1, "bert_large": 0.05, "rnnt": 0.1, "dlrm": 0.001, "vgg11": 0.1}
+SCALES = {
+    "alexnet": 0.1,
+    "resnet18": 0.25,
+    "resnet50": 0.25,
+    "mobilebert": 0.1,
+    "lstm": 0.1,
+    "bert_large": 0.05,
+    "rnnt": 0.1,
+    "dlrm": 0.001,
+    "vgg11": 0.1,
+}
 IN_DOCKER = ("lenet5", "image-classification")  # the rest in runc, which is quicker; the platforms have tests of theirs
 
 

@@ -102,7 +102,7 @@ def test_a_run_killed_in_the_middle_loses_nothing_and_the_next_one_goes_on(tmp_p
 
     again = tare(*run, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "ended without putting it back" in again.stderr
+    assert "ended without restoring it" in again.stderr
     found = records(store)
     assert finished <= {(r["trial"], r["attempt"]) for r in found}
     assert "interrupted" in {r["state"] for r in found}

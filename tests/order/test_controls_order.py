@@ -130,7 +130,7 @@ def test_a_value_that_does_not_stick_ends_the_trial_before_its_body(tmp_path: Pa
         real(path, "rounded\n" if str(path).endswith("/a") and text == "new\n" else text)
 
     steps.host.write = write  # type: ignore[method-assign]
-    with pytest.raises(ControlNotHeld, match="asked for new, the device says rounded"):
+    with pytest.raises(ControlNotHeld, match="requested new, the device reports rounded"):
         steps.run()
     assert "body" not in steps.log
     assert "read b" not in steps.log

@@ -60,7 +60,18 @@ PHRASES = (
     Phrase(r"\bpretend(?:s|ed|ing)?\b(?!\s+yes)", "simulated", "a pretended board"),
     Phrase(r"\bits last words\b", "its last lines", "apt-get failed; its last words:"),
     Phrase(r"\bin silence\b|\bwithout a word\b", "without a message", "never dropped in silence"),
-    Phrase(r"\bmade anew\b|\bmakes? \S+ anew\b", "regenerated", "the table is made anew"),
+    Phrase(r"\banew\b(?!:)", "again", "the table is made anew"),
+    Phrase(r"\bsaid\b(?!\s*[=\"\[\])])", "reported, printed, recorded", "it said nothing"),
+    Phrase(r"\btold\b(?! apart| by\b|:)", "reported, recorded", "the user is told"),
+    Phrase(r"\basked for\b(?! \{)", "requested", "no probe was asked for"),
+    Phrase(r"\btells\b(?! \S+ apart)|\b(?:does|did) not tell\b", "reports, shows", "as the kernel tells it"),
+    Phrase(r"\bknobs?\b", "setting", "may turn knobs"),
+    Phrase(
+        r"\bput(?:s|ting)?(?: (?:it|the device|the folder|this file))? back\b", "restore", "it puts the device back"
+    ),
+    Phrase(
+        r"\b(?:ran|was run|set) beside\b(?! (?:bare|a VM|another))", "during; compared with", "a tracer ran beside it"
+    ),
 )
 
 

@@ -89,7 +89,7 @@ class ControlNotHeld(TrialError):
     code = "control.not-held"
 
     def __init__(self, control: str, *, asked: object, found: object) -> None:
-        super().__init__(f"{control}: asked for {asked}, the device says {found}.")
+        super().__init__(f"{control}: requested {asked}, the device reports {found}.")
 
 
 class DeviceLost(TrialError):

@@ -151,7 +151,7 @@ def _sentence(root: Path, doing: str, error: OSError, need_bytes: int) -> str:
     if not root.is_dir():
         return (
             f"{root}: the store was removed or moved while tare was {doing}. "
-            "It was not made again; put the folder back, then run the same command."
+            "It was not made again; move the folder to its place, then run the same command."
         )
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in FULL:

@@ -61,7 +61,7 @@ class Completed:
     def checked(self) -> Completed:
         """Itself if the command succeeded, otherwise an error that quotes it."""
         if self.code != 0:
-            said = (self.err or self.out).strip()[-2000:] or "it said nothing"
+            said = (self.err or self.out).strip()[-2000:] or "it printed nothing"
             raise TareError(f"`{' '.join(self.argv)}` failed with code {self.code}:\n{said}")
         return self
 

@@ -61,7 +61,7 @@ def busy(place: Path) -> str:
     """Who has the device, and what to do."""
     if holder(place) is None:
         return f"{owner(place)}\n`fuser {place}` names its process, as root."
-    advice = "Wait until it ends, or ask its owner to stop it: it then puts the device back by itself."
+    advice = "Wait until it ends, or ask its owner to stop it: it then restores the device by itself."
     return f"{owner(place)}\n{advice}"
 
 

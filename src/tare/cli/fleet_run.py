@@ -140,7 +140,7 @@ def run_over(wanted: Wanted, over: Over, as_json: bool, again: str) -> None:
     going_on = f"{again} --retry-failed" if wanted.retry_failed else again
     code = _tell_stopped(came, going_on) if came.outcome.interrupted else _finished(wanted, came, as_json, again)
     for device in came.not_restored:
-        how = "The next run there puts it back." if device.lean else "`tare device restore` on it restores it."
+        how = "The next run there restores it." if device.lean else "`tare device restore` on it restores it."
         say(f"{device.name}: THIS DEVICE WAS NOT RESTORED. {how}")
         code = NotRestoredError.exit_code
     if code:

@@ -143,7 +143,7 @@ def _last_words(log: Path) -> str:
     try:
         return log.read_text(errors="replace")[-1000:]
     except OSError:
-        return "it said nothing."
+        return "it printed nothing."
 
 
 def _make_keys(folder: Path, made: Mapping[str, Any]) -> dict[str, str]:

@@ -278,7 +278,7 @@ class LeanHost(GuestPlace):
             raise
 
     def look_at_clock(self) -> None:
-        with self._alive("tell its time"):
+        with self._alive("report its time"):
             self.guest_clock.add(sight(self.clock.now_ns, self._its_ns))
             self.guest_clock.note_sleep(self._slept_s)
 

@@ -148,7 +148,7 @@ def _take(host: LeanHost, device: str, run: str) -> None:
     if (why := requested.header.get("refused")) is not None:
         raise NotPermittedError(f"{host.name}: {why}")
     if (holder := requested.header.get("busy")) is not None:
-        who = f"pid {holder.get('pid')} there, run {holder.get('run')!r}" if holder else "it has not said which it is"
+        who = f"pid {holder.get('pid')} there, run {holder.get('run')!r}" if holder else "it has not named itself"
         raise BusyError(f"{host.name}: another run owns this device: {who}.")
 
 

@@ -38,7 +38,7 @@ from tare.trial.undo.journal import Journal
 from tare.trial.undo.restoration import restore
 
 FINISHING = "finishing this trial; press Ctrl-C again to stop it now."
-PUTTING_BACK = "the device is being put back; this takes a moment."
+PUTTING_BACK = "the device is being restored; this takes a moment."
 
 
 class Interruption:
@@ -383,7 +383,7 @@ class _Runner:
         if self._breaker.failed(trial.side, _platform(trial), reason):
             raise TareError(
                 f"{THRESHOLDS.breaker} trials in a row failed in the same way, so the study was stopped:\n{reason}\n"
-                f"See `tare show {self._bench.store.root} {record.trial[:8]}` for what the workload said."
+                f"See `tare show {self._bench.store.root} {record.trial[:8]}` for what the workload printed."
             )
         if self._breaker.is_hopeless(trial.side):
             name = self._skipped[trial.side] = self._side(trial)

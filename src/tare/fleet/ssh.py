@@ -185,7 +185,7 @@ def _seconds(device: Device, said: bytes) -> float:
     try:
         return float(said)
     except ValueError:
-        raise Refused(device.name, f"asked for the time it said {said[:80]!r}.") from None
+        raise Refused(device.name, f"its answer to a request for the time was {said[:80]!r}.") from None
 
 
 class _Line:
@@ -336,7 +336,7 @@ def last_words(err: IO[bytes]) -> str:
 
 def why_silent(device: Device, code: int, words: str, *, heard: bool = False) -> TareError:
     """What an ssh that has ended says of the device, from which we had `heard` or not."""
-    last = " ".join(words.splitlines()[-3:]) or "it said nothing"
+    last = " ".join(words.splitlines()[-3:]) or "it printed nothing"
     if code == _SSH_FAILED and any(text in words for text in _REFUSED):
         return Refused(device.name, f"ssh was refused: {last}")
     if code == _SSH_FAILED or code < 0:

@@ -188,5 +188,5 @@ def _parsed(root: Path, path: Path, data: bytes) -> Header:
         return Header(version, str(found["tare_version"]), str(found["created_utc"]), found["study"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
-            f"{path}: damaged ({error}). Put this file back from a copy; the trials beside it were not touched."
+            f"{path}: damaged ({error}). Restore this file from a copy; the trials were not touched."
         ) from error

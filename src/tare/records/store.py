@@ -302,7 +302,7 @@ class Store:
         if identity(self.root) != self._identity:
             raise StoreError(
                 f"{self.root}: the store was removed or moved while it was in use. "
-                "It was not made again; put the folder back, then run the same command."
+                "It was not made again; move the folder to its place, then run the same command."
             )
 
     def _note_sealed(self, record: Record) -> None:

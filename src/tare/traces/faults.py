@@ -91,13 +91,6 @@ def places(
     return tuple(Place(*key, count, count / total) for key, count in ranked)
 
 
-def by_cause(cause: Sequence[str]) -> dict[str, int]:
-    """How many faults each cause has; causes without one are left out."""
-    names, counts = np.unique(np.asarray(cause, dtype=str), return_counts=True)
-    found = dict(zip(names.tolist(), counts.tolist(), strict=True))
-    return {name: found[name] for name in CAUSES if name in found}
-
-
 def top_share(labels: npt.NDArray[np.object_] | Sequence[str], most: int = 10) -> float | None:
     """The share of the `most` commonest labels among all; None where there is none."""
     if not len(labels):

@@ -299,7 +299,7 @@ def _raw(kind: str, recording: Recording) -> Opened:
     if recording.clock != "mono":
         notes += (
             f"Its times are of the clock '{recording.clock}', and not of CLOCK_MONOTONIC (`trace-cmd record -C mono`): "
-            "they cannot be set beside other series of the device.",
+            "they cannot be aligned with other series of the device.",
         )
     lost = {source.cpu: lost_events(source, recording.layout) for source in recording.sources}
     counted = {cpu: found.events + found.uncounted for cpu, found in lost.items() if any(found)}

@@ -210,14 +210,14 @@ def _busy(path: Path, reported: bytes) -> str:
         since = _clock(content["since"])
         run = f", run {str(content['run'])[:200]!r}" if content.get("run") else ""
     except (ValueError, KeyError, TypeError, OverflowError):
-        return f"another run owns this device, and has not said which it is.\n`fuser {path}` names its process."
+        return f"another run owns this device, and has not named itself.\n`fuser {path}` names its process."
     if not holder.is_alive():  # a holder between taking the lock and saying so, or one in another pid namespace
         return (
             f"another run owns this device, and is not pid {holder.pid} of before.\n`fuser {path}` names its process."
         )
     return (
         f"another run owns this device: pid {holder.pid}, since {since}{run}.\n"
-        f"Wait until it ends, or stop it with `kill {holder.pid}`: it then puts the device back by itself."
+        f"Wait until it ends, or stop it with `kill {holder.pid}`: it then restores the device by itself."
     )
 
 

@@ -258,7 +258,7 @@ def still_lives(folder):
             pid = file.read().strip()
     except OSError:
         pid = ""
-    who = "pid %s" % pid if pid else "it has not said which"
+    who = "pid %s" % pid if pid else "it has not named itself"
     how = " `ps -o stat,wchan,args -p %s` there shows what it does, `kill -9 %s` ends it." % (pid, pid) if pid else ""
     text = "the trial has not ended long after it had to, and its process still lives there (%s).%s" % (who, how)
     return {"code": STILL_LIVES, "text": text}

@@ -152,7 +152,7 @@ def _transcribed(folder):
             if name.endswith(_TRANSCRIPT):
                 found += _read_transcript(top, name)
     if not found:
-        raise FileNotFoundError("{}: no clip in it: WAV files with a NAME{} beside them.".format(folder, _TRANSCRIPT))
+        raise FileNotFoundError("{}: no clip in it: WAV files with a NAME{} next to them.".format(folder, _TRANSCRIPT))
     return [path for path, _ in found], [text for _, text in found]
 
 

@@ -67,7 +67,7 @@ def test_status_names_each_setting_that_stands_otherwise_and_whose_run_it_was(xa
 def test_restore_plans_first_and_then_puts_back(xavier: Kernel):
     left_changed(xavier)
     planned = json.loads(said("restore", "--plan", "--json"))
-    assert "would be put back" in planned["planned"][0]
+    assert "would be restored" in planned["planned"][0]
     assert json.loads(said("status", "--json"))["changed"] == 1
     assert json.loads(said("restore", "--json"))["clean"]
     assert json.loads(said("status", "--json")) | {"device": ""} == {

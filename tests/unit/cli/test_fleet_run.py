@@ -65,7 +65,7 @@ def test_a_device_that_was_not_restored_is_named_and_the_exit_code_is_70_whateve
         code, said = ends(Came(came, {"one": "one: gone"}, [], [ONE]), verdict)
         assert code == 70
         assert "one: THIS DEVICE WAS NOT RESTORED. `tare device restore` on it restores it." in said
-    assert "The next run there puts it back" in ends(Came(DONE, {}, [], [LEAN]))[1]
+    assert "The next run there restores it" in ends(Came(DONE, {}, [], [LEAN]))[1]
 
 
 def test_who_stops_a_run_is_told_what_goes_on_without_it(ends):

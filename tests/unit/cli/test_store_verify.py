@@ -112,14 +112,14 @@ def test_pages_that_grew_old_are_no_damage_and_the_command_that_renews_them_is_n
         tare("store", "verify", str(results))
     assert str(found.value) == (
         f"{results}: every store is as recorded; 2 blocks of the pages differ from what their commands print now. "
-        f"`tare store verify {results} --write` writes the pages anew."
+        f"`tare store verify {results} --write` rewrites the pages."
     )
     other = tmp_path / "my page.md"
     other.write_text("<!-- tare show h200/energy.tare -->\n<!-- /tare -->\n")
     tare("store", "verify", str(results), "--write")
     with pytest.raises(TareError, match="1 block of the pages differs from what its command prints now") as found:
         tare("store", "verify", str(results), "--page", str(other))
-    assert f"`tare store verify {results} '--page={other}' --write` writes the pages anew." in str(found.value)
+    assert f"`tare store verify {results} '--page={other}' --write` rewrites the pages." in str(found.value)
     assert "not as recorded" not in str(found.value)
     tare("store", "verify", str(results), f"--page={other}", "--write")
     assert "all as they stand" in tare("store", "verify", str(results), "--page", str(other))

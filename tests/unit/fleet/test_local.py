@@ -280,7 +280,7 @@ def test_a_second_request_to_end_does_not_break_off_the_restore(scene):
         interruption(signal.SIGTERM, None)
     interruption(signal.SIGTERM, None)
     interruption(signal.SIGHUP, None)
-    assert said == ["the device is being put back; this takes a moment."] * 2
+    assert said == ["the device is being restored; this takes a moment."] * 2
 
 
 def test_a_device_that_another_run_owns_is_left_alone(scene):

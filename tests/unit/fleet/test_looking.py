@@ -84,8 +84,10 @@ def test_who_owns_a_device_is_said_as_far_as_it_is_known(answers, owner, says):
 
 def test_a_clock_that_tells_no_time_is_that_devices_trouble(answers, monkeypatch):
     def clock(device):
-        raise Refused(device.name, "asked for the time it said b'x'.")
+        raise Refused(device.name, "its answer to a request for the time was b'x'.")
 
     answers["a"] = said()
     monkeypatch.setattr(inspect, "clock", clock)
-    assert inspect_device(devices("a")[0]).troubles == (obstacle("fleet.refused", "asked for the time it said b'x'."),)
+    assert inspect_device(devices("a")[0]).troubles == (
+        obstacle("fleet.refused", "its answer to a request for the time was b'x'."),
+    )

@@ -54,7 +54,7 @@ def test_a_file_is_said_to_be_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"schema_version": "1"}', '{"schema_version": NaN}'])
 def test_a_damaged_header_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "store.json").write_text(text)
-    with pytest.raises(StoreError, match=r"store\.json: damaged \(.*the trials beside it were not touched"):
+    with pytest.raises(StoreError, match=r"store\.json: damaged \(.*the trials were not touched"):
         Store.open(tmp_path)
 
 

@@ -99,7 +99,7 @@ def test_a_knob_that_cannot_be_journaled_is_not_touched(tmp_path: Path):
 def test_a_knob_that_refuses_its_value_fails_the_trial_and_the_others_are_put_back(tmp_path: Path, number: int):
     host, journal = knob_host(), journal_in(tmp_path)
     refuse(host, "b", value="new", error=OSError(number, "refused by the kernel"))
-    with pytest.raises(ControlNotHeld, match="asked for new, the device says refused by the kernel"):
+    with pytest.raises(ControlNotHeld, match="requested new, the device reports refused by the kernel"):
         hold(host, KNOBS, journal)
     assert stand(host) == FOUND
     assert journal.pending() == []
@@ -111,7 +111,7 @@ def test_a_knob_that_rounds_its_value_fails_the_trial_with_both_values(tmp_path:
             super().write(host, "1113600" if state == "1190400" else state)
 
     host, journal = knob_host(), journal_in(tmp_path)
-    with pytest.raises(ControlNotHeld, match="asked for 1190400, the device says 1113600"):
+    with pytest.raises(ControlNotHeld, match="requested 1190400, the device reports 1113600"):
         hold(host, [KNOBS[0], Rounding(file="b", value="1190400")], journal)
     assert stand(host) == FOUND  # the neighbour's value was never asked for, but it is of our making
     assert journal.pending() == []
@@ -161,7 +161,7 @@ def test_one_knob_that_does_not_go_back_keeps_no_other_from_it(tmp_path: Path):
         hold(host, KNOBS, journal)
     assert stand(host) == {"a": "old", "b": "new", "c": "old"}
     assert caught.value.exit_code == 70
-    assert "file_knob: NOT put back to old: Device or resource busy." in str(caught.value)
+    assert "file_knob: NOT restored to old: Device or resource busy." in str(caught.value)
     assert "tare device restore" in str(caught.value).splitlines()[-1]
     assert [entry.seq for entry in journal.pending()] == [2]
 

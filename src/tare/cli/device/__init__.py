@@ -156,9 +156,9 @@ def restore(plan_only: bool, force: bool, as_json: bool) -> None:
     if owner and not rows:
         say(f"nothing is changed at this moment, but {owner} Until it ends a restore is refused.")
     elif not report.sentences():
-        say("nothing to put back: the device is as it was found.")
+        say("nothing to restore: the device is as it was found.")
     if not plan_only and not report.clean:
-        raise NotRestoredError("not everything could be put back; see above.", force=bool(report.foreign))
+        raise NotRestoredError("not everything could be restored; see above.", force=bool(report.foreign))
 
 
 def _tell_restored(report: Restoration, rows: Sequence[StatusRow]) -> None:
@@ -178,7 +178,7 @@ def _tell_rows(rows: Sequence[StatusRow]) -> None:
         owner = [f"pid {row.owner.partition(':')[0]}", duration_text(row.age_s)]
         body += [[knob, found, now, *owner] for knob, found, now in _pieces(row)]
     if body:
-        click.echo(table(body, ["knob or place", "as found", "now", "owner", "age"], width()))
+        click.echo(table(body, ["setting or place", "as found", "now", "owner", "age"], width()))
 
 
 def _pieces(row: StatusRow) -> list[tuple[str, str, str]]:

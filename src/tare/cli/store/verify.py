@@ -72,7 +72,9 @@ class PageLooked:
 
 @click.command("verify", cls=Verb)
 @click.argument("results", type=STORE)
-@click.option("--page", "pages", multiple=True, type=click.Path(path_type=Path), help="A page that tells of them, too.")
+@click.option(
+    "--page", "pages", multiple=True, type=click.Path(path_type=Path), help="Another page with figures of them."
+)
 @click.option(
     "--write", is_flag=True, help="Put what the commands print now into the pages, in place of what is there."
 )
@@ -128,7 +130,7 @@ def _summary(problems: int, changes: int, again: str) -> str:
     )
     differ = f"{one if changes == 1 else f'{changes:,} {more} commands print'} now"
     if not problems:
-        return f"every store is as recorded; {differ}. `{again}` writes the pages anew."
+        return f"every store is as recorded; {differ}. `{again}` rewrites the pages."
     return f"{things}; {differ}. No page is written before that is mended." if changes else f"{things}."
 
 
@@ -218,7 +220,7 @@ def _told(stores: Sequence[StoreLooked], pages: Sequence[PageLooked]) -> Iterato
             state = count_text(len(each.problems), "problem")
         yield (
             f"{each.store}: {count_text(each.trials, 'trial')}, {state}; {each.derived:,} figures derived again, "
-            f"{each.said:,} as the launcher and the program said, {each.taken_count:,} taken as recorded."
+            f"{each.said:,} as the launcher and the program reported, {each.taken_count:,} taken as recorded."
         )
     if thinned := sum(each.thinned for each in stores):
         yield (

@@ -68,7 +68,7 @@ def _modules(host: Host) -> set[str]:
 def choices(host: Host, requested: str) -> list[Choice]:
     """What to boot with, in order: with `auto`, KVM that looks right but does not boot is followed by TCG."""
     if requested == "tcg":
-        return [Choice("tcg", f"asked for with `accel: tcg`: {EMULATED}.")]
+        return [Choice("tcg", f"requested by `accel: tcg`: {EMULATED}.")]
     trouble = kvm_trouble(host)
     if requested == "kvm":
         return [Choice("kvm")]

@@ -214,7 +214,7 @@ class GuestPlace:
 
     def look_at_clock(self) -> None:
         """Compare the guest's clock with the device's."""
-        with self._alive("tell its time"):
+        with self._alive("report its time"):
             self.guest_clock.add(sight(self.clock.now_ns, lambda: int(self._link.ask("clock").header["ns"])))
 
     def pull(self, path: PurePath | str | None = None) -> None:

@@ -142,7 +142,7 @@ def _checked(text: str, path: Path) -> _Note | None:
         groups = {str(name): core_text(cores(value)) for name, value in content["groups"].items()}
         boot = content["boot"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise TareError(f"{path} is damaged: cpusets cannot be put back from it; look at it, then remove it") from None
+        raise TareError(f"{path} is damaged: cpusets cannot be restored from it; look at it, then remove it") from None
     for name in groups:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise TareError(f"{path} names {name!r}, which is no group below the cpusets; remove the file")

@@ -122,7 +122,7 @@ def current(host: Host) -> str:
     except OSError:
         kept = None
     if kept is None:
-        reported = (requested.err or requested.out).strip() or "it said nothing"
+        reported = (requested.err or requested.out).strip() or "it printed nothing"
         raise TareError(f"`{COMMAND} -q` does not say which mode the board is in: {reported}")
     return kept[1]
 
@@ -249,7 +249,7 @@ def _answered(host: Host, *arguments: str) -> Completed:
     """Run it with nothing to read and a deadline."""
     done = host.run([JETSON_CLOCKS, *arguments], limit_s=JETSON_CLOCKS_LIMIT_S)
     if done.code != 0:
-        reported = (done.err or done.out).strip().splitlines()[-1:] or ["it said nothing"]
+        reported = (done.err or done.out).strip().splitlines()[-1:] or ["it printed nothing"]
         raise ControlNotHeld(f"{JETSON_CLOCKS} {' '.join(arguments)}".strip(), asked="an answer", found=reported[0])
     return done
 
@@ -281,11 +281,11 @@ def await_end(limit_s: float = PATIENCE_S) -> list[str]:
         if time.monotonic() - began_s > limit_s:
             first = at_work[0]
             raise BusyError(
-                f"`{first.line}` (pid {first.pid}) still runs after {limit_s:.0f} s, and may turn knobs yet: "
-                f"nothing was put back.\nWait until it ends, or stop it with `kill {first.pid}`; then try again."
+                f"`{first.line}` (pid {first.pid}) still runs after {limit_s:.0f} s, and may change settings yet: "
+                f"nothing was restored.\nWait until it ends, or stop it with `kill {first.pid}`; then try again."
             )
         time.sleep(_AGAIN_S)
-    return [f"`{each.line}` (pid {each.pid}) was still turning knobs; it was waited for." for each in waited]
+    return [f"`{each.line}` (pid {each.pid}) was still changing settings; tare waited for it." for each in waited]
 
 
 def _look(folder: Path) -> Running | None:

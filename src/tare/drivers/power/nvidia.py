@@ -284,7 +284,7 @@ def _standing(host: Host, gpu: Gpu, name: str) -> str:
 
 def _or_raise(text: str | None, gpu: Gpu, name: str) -> str:
     if text is None:
-        raise TareError(f"gpu: GPU {gpu.index} does not tell its {name}")
+        raise TareError(f"gpu: GPU {gpu.index} does not report its {name}")
     return text
 
 

@@ -63,7 +63,7 @@ class PerfRecord:
         assert self._child.stdout is not None
         ready, _, _ = select.select([self._child.stdout], [], [], _START_S)
         if not ready or os.read(self._child.stdout.fileno(), 16) != b"on\n":
-            raise TareError(f"`perf record` could not start: {self.complaint() or 'it said nothing'}")
+            raise TareError(f"`perf record` could not start: {self.complaint() or 'it printed nothing'}")
 
     def complaint(self) -> str:
         """Its last words."""
@@ -75,7 +75,7 @@ class PerfRecord:
         if self.ended_early is not None:
             return
         if self._child.poll() is not None:
-            self.ended_early = f"`perf record` ended by itself: {self.complaint() or 'it said nothing'}"
+            self.ended_early = f"`perf record` ended by itself: {self.complaint() or 'it printed nothing'}"
         elif self._size() > self._limit_bytes:
             self.ended_early = f"its file reached {self._limit_bytes >> 20} MiB (`limit`)"
             self._hang_up()

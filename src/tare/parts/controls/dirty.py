@@ -66,9 +66,9 @@ class Dirty(Control):
         if all(value is None for value in self.fields().values()):
             yield "name at least one value, like {ratio: 20 %}"
         if self.ratio is not None and self.bytes is not None:
-            yield "`ratio` and `bytes` are one limit said in two ways, and the kernel knows one of them at a time"
+            yield "`ratio` and `bytes` are one limit in two units, and the kernel knows one of them at a time"
         if self.background_ratio is not None and self.background_bytes is not None:
-            yield "`background_ratio` and `background_bytes` are one limit said in two ways"
+            yield "`background_ratio` and `background_bytes` are one limit in two units"
         if self.bytes is not None and self.bytes < _LEAST_BYTES:
             yield f"`bytes` is at least two pages, {_LEAST_BYTES} B"
         if self.background_bytes is not None and self.background_bytes < 1:

@@ -138,7 +138,7 @@ def _measure(files: list[Path]) -> Residency:
         if seen is None:
             name = Path(f"/proc/self/fd/{descriptor}").readlink()
             raise TrialError(
-                f"page_cache: the kernel does not tell this user how much of {name} is in memory, "
+                f"page_cache: the kernel does not report to this user how much of {name} is in memory, "
                 "so cold or warm cannot be checked. Run as the owner of the file, or as root."
             )
         total += seen

@@ -43,7 +43,7 @@ class Cpu(Probe):
     per_core: bool = False
     """The times of each core as well."""
     frequency: bool = False
-    """The clock of each core, where the kernel tells; off, because asking may wake an idle core."""
+    """The clock of each core, where the kernel reports it; off, because asking may wake an idle core."""
 
     def obstacles(self, host: Host) -> list[Ruling]:
         return unreadable(host, STAT)
@@ -101,5 +101,5 @@ def _cores(stat: str) -> list[int]:
 
 
 def _clock_of(core: int) -> KernelFile:
-    channel = Channel(f"cpu.core{core}.freq_hz", "Hz", "gauge", "clock of the core as the kernel tells it")
+    channel = Channel(f"cpu.core{core}.freq_hz", "Hz", "gauge", "clock of the core as the kernel reports it")
     return KernelFile(f"/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq", number(channel, 1000))

@@ -18,7 +18,7 @@ from tare.drivers.sensors.folders import Folder, folders, text_of, told_apart
 from tare.drivers.sensors.meters import EnergyCounter
 from tare.parts.protocols import Feed, Probe, Reading
 
-TOTAL = Channel("power_rapl.total_j", "J", "counter", "all packages, and the memory beside them; not the socket")
+TOTAL = Channel("power_rapl.total_j", "J", "counter", "all packages, and the memory; not the socket")
 # What a sum over time must know: a counter that was put right after a reset lacks the energy of these seconds.
 DROPPED = Channel("power_rapl.dropped_s", "s", "counter", "time whose energy is in no counter: it fell back or jumped")
 # `intel-rapl-mmio` shows the same counters a second time.

@@ -40,7 +40,7 @@ class Application(ServingWorkload):
     data_path: Path | None = None
     """A folder of your own with the real files."""
     items: PositiveInt | None = None
-    """How many items the synthetic data set has; as many as are asked for, at most the paper's number by default."""
+    """How many items the synthetic data set has; as many as are requested, at most the paper's number by default."""
 
     @field_validator("name")
     @classmethod

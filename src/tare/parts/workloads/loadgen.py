@@ -20,7 +20,7 @@ _ITEMS = 64  # of synthetic data, by default
 
 
 class LoadGen(ServingWorkload):
-    """Let MLCommons LoadGen ask, as in MLPerf, and set its figures beside ours from end to end."""
+    """Let MLCommons LoadGen ask, as in MLPerf, and compare its figures with ours from end to end."""
 
     application: str | None = "image"
     """The application that answers: image, speech, question, recommendation."""
@@ -29,7 +29,7 @@ class LoadGen(ServingWorkload):
     scenario: Literal["SingleStream", "MultiStream", "Server", "Offline"] = "SingleStream"
     """How LoadGen asks: the next query when one is done; the same with several samples; at random; all at once."""
     batch: PositiveInt = 1
-    """The most samples that are computed together, of those that have been asked for."""
+    """The most samples that are computed together, of those that were requested."""
     target_qps: Rate = 10.0
     """Queries a second (`10/s`): Server's rate, Offline's guess of how many samples make the time full, and for the
     streams the guess of how quick they are."""

@@ -45,7 +45,7 @@ class TorchTrain(TorchWorkload):
     length: PositiveInt | None = None
     """Tokens in a text; what the network was made for by default."""
     classes: PositiveInt | None = None
-    """Classes that the network tells apart; as many as the data have by default (for text: its vocabulary)."""
+    """Classes that the network distinguishes; as many as the data have by default (for text: its vocabulary)."""
     scale: float = Field(default=1.0, gt=0, le=1)
     """Shrinks the network, where it can be shrunk, for a small machine."""
     batch: PositiveInt = 16

@@ -193,7 +193,7 @@ def _written_back(host: Host, knob: Knob, journal: Journal, now: Json) -> Outcom
     if after != knob.old:
         raise TareError(f"it was written, but the device still says {apart(knob.old, after)[1]}")
     found, stood = apart(knob.old, now)
-    outcome = Outcome("restored", f"{knob.name}: put back to {found} (it stood at {stood}).")
+    outcome = Outcome("restored", f"{knob.name}: restored to {found} (it stood at {stood}).")
     return retired(journal, knob.seqs, "restored", outcome)
 
 
@@ -213,7 +213,7 @@ def _planned(knob: Knob, now: Json, stand: Stand, force: bool) -> Outcome:
         return outcome._replace(sentence=f"{outcome.sentence}\n`{command}` restores what tare found.")
     if stand in ("ours", "foreign"):
         found, stands = apart(knob.old, now)
-        return Outcome("planned", f"{knob.name}: would be put back to {found} (it stands at {stands}).")
+        return Outcome("planned", f"{knob.name}: would be restored to {found} (it stands at {stands}).")
     because = "as it was found" if stand == "as found" else "healed by the reboot since then"
     return Outcome("planned", f"{knob.name}: nothing to do, it is {because} ({show(now)}).")
 
@@ -227,5 +227,5 @@ def _foreign(knob: Knob, now: Json) -> Outcome:
 def _not_put_back(knob: Knob, error: Exception) -> str:
     if isinstance(error, PermissionError):
         needed = f"but root is needed: `{restore_command(as_root=True)}`"
-        return f"{knob.name}: would be put back to {show(knob.old)}, {needed}."
-    return f"{knob.name}: NOT put back to {show(knob.old)}: {why(error)}."
+        return f"{knob.name}: would be restored to {show(knob.old)}, {needed}."
+    return f"{knob.name}: NOT restored to {show(knob.old)}: {why(error)}."

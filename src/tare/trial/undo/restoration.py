@@ -169,7 +169,7 @@ def _control(entry: KnobEntry) -> Control:
     control = parts.find("controls", entry.control).model_validate(entry.fields)
     assert isinstance(control, Control)
     if control.knob() != entry.knob:
-        raise TareError(f"{entry.knob!r} is not the knob of a {entry.control} with these fields")
+        raise TareError(f"{entry.knob!r} is not a setting of a {entry.control} with these fields")
     return control
 
 
@@ -206,7 +206,7 @@ def _left_by(journal: Journal, pending: Sequence[Entry]) -> list[str]:
             boot = "" if stamp.boot_id == journal.boot else " of an earlier boot"
             since = f"pid {owner.pid}{boot}{_run(stamp)} changed this device at {_clock(stamp)}, and"
             alive = not boot and owner.is_alive()
-            sentences.append(f"{since} {_AT_WORK if alive else 'ended without putting it back.'}")
+            sentences.append(f"{since} {_AT_WORK if alive else 'ended without restoring it.'}")
     return sentences
 
 

@@ -137,7 +137,7 @@ def test_on_version_2_the_effective_set_is_looked_at(board: Board, tmp_path: Pat
         hold_controls(stack, host, [PowerMode(cores=4)], [], journal_in(tmp_path))
     assert host.read("/sys/fs/cgroup/cpuset.cpus.effective") == "0-11\n"
     (host.root / "sys/fs/cgroup/cpuset.cpus.effective").write_text("0-3\n")
-    with pytest.raises(ControlNotHeld, match=r"cpuset\.cpus\.effective: asked for 0-11"):
+    with pytest.raises(ControlNotHeld, match=r"cpuset\.cpus\.effective: requested 0-11"):
         hotplug.check_effective(host, set(range(12)))
 
 

@@ -79,7 +79,7 @@ def test_a_mode_with_other_power_gating_needs_a_reboot_and_is_refused_beforehand
 
 @pytest.mark.parametrize(
     ("behaviour", "said"),
-    [("reboot", "needs a reboot"), ("refuse", "failed to set power mode"), ("ignore", "the device says mode 0")],
+    [("reboot", "needs a reboot"), ("refuse", "failed to set power mode"), ("ignore", "the device reports mode 0")],
 )
 def test_an_nvpmodel_that_does_not_do_it_fails_the_trial_and_the_board_is_as_it_was(
     board: Board, tmp_path: Path, behaviour: str, said: str

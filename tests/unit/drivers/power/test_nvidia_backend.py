@@ -121,13 +121,13 @@ def test_every_gpu_is_set(library, host):
 def test_a_gpu_that_ignores_the_lock_is_found_out(library, host):
     library.change(ignores=True)
 
-    with pytest.raises(ControlNotHeld, match="asked for 990 MHz, the device says 345 MHz"):
+    with pytest.raises(ControlNotHeld, match="requested 990 MHz, the device reports 345 MHz"):
         BACKEND.write(host, AT_990)
 
 
 def test_a_gpu_that_rounds_is_found_out_and_what_it_did_is_taken_for_ours(library, host):
     library.change(off_by_mhz=15)
-    with pytest.raises(ControlNotHeld, match="asked for 990 MHz, the device says 1005 MHz"):
+    with pytest.raises(ControlNotHeld, match="requested 990 MHz, the device reports 1005 MHz"):
         BACKEND.write(host, AT_990)
     assert BACKEND.read(host, CLOCK) == AT_990  # so that it is put back
     BACKEND.write(host, FREE)

@@ -75,7 +75,7 @@ def test_a_core_that_stays_online_fails_the_trial_and_the_others_come_back(tmp_p
     host = Cores()
     real = host.write
     host.write = lambda path, text: None if "cpu2" in str(path) else real(path, text)  # type: ignore[method-assign]
-    both = r"asked for \{'online': \[0\]\}, the device says \{'online': \[0, 2\]\}"
+    both = r"requested \{'online': \[0\]\}, the device reports \{'online': \[0, 2\]\}"
     with pytest.raises(ControlNotHeld, match=both), ExitStack() as stack:
         hold_controls(stack, host, [Cpu(online=(0,))], [], journal_in(tmp_path))
     assert host.read(f"{FOLDER}/online") == "0,1,2,3\n"

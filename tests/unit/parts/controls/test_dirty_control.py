@@ -96,7 +96,7 @@ def test_what_stands_right_is_not_written():
 def test_a_kernel_that_ignores_a_value_is_noticed(tmp_path: Path):
     host = kernel(deaf=("dirty_expire_centisecs",))
     with (
-        pytest.raises(ControlNotHeld, match=r"vm\.dirty_expire_centisecs: asked for 100, the device says 3000"),
+        pytest.raises(ControlNotHeld, match=r"vm\.dirty_expire_centisecs: requested 100, the device reports 3000"),
         ExitStack() as stack,
     ):
         hold_controls(stack, host, [Dirty(expire=1.0, ratio=0.4)], [], Journal(tmp_path / "device"))
@@ -117,8 +117,8 @@ def test_a_kernel_that_refuses_a_value_is_put_back_all_the_same(tmp_path: Path):
         ({"ratio": 20}, "write '20 %'"),
         ({"ratio": "12.5 %"}, "whole percentage"),
         ({"ratio": "120 %"}, "whole percentage"),
-        ({"ratio": "20 %", "bytes": "64 MiB"}, "one limit said in two ways"),
-        ({"background_ratio": "20 %", "background_bytes": "64 MiB"}, "one limit said in two ways"),
+        ({"ratio": "20 %", "bytes": "64 MiB"}, "one limit in two units"),
+        ({"background_ratio": "20 %", "background_bytes": "64 MiB"}, "one limit in two units"),
         ({"bytes": "1 kB"}, "at least two pages"),
         ({"ratio": "10 %", "background_ratio": "10 %"}, "takes half of that"),
         ({"expire": "1 ms"}, "hundredths"),

@@ -92,7 +92,9 @@ def test_it_looks_for_the_files_under_the_hosts_root(tmp_path: Path, data: Path)
 def test_files_that_cannot_leave_memory_are_said_with_their_share(monkeypatch: pytest.MonkeyPatch, data: Path):
     with (data / "train" / "0.bin").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
         total = sum(view[:: mmap.PAGESIZE])  # mapped and touched: the kernel keeps these pages
-        with pytest.raises(ControlNotHeld, match=r"asked for cold, the device says 2\d\.\d% of the data set's 1.5 MiB"):
+        with pytest.raises(
+            ControlNotHeld, match=r"requested cold, the device reports 2\d\.\d% of the data set's 1.5 MiB"
+        ):
             write(PageCache(state="cold"), data)
         assert total >= 0
 
@@ -118,7 +120,7 @@ def test_a_data_set_larger_than_memory_is_not_read_in(monkeypatch: pytest.Monkey
     monkeypatch.setattr(page_cache, "_read_through", lambda files: pytest.fail("it was read"))
     control = PageCache(state="warm")
     with pytest.raises(
-        ControlNotHeld, match=r"asked for warm.*1\.5 MiB to be read in, and 1\.0 MiB of memory available"
+        ControlNotHeld, match=r"requested warm.*1\.5 MiB to be read in, and 1\.0 MiB of memory available"
     ):
         control.write(LocalHost(root=tmp_path), control.target(LocalHost(), [Path("/data")]))
 
@@ -133,7 +135,7 @@ def test_reading_that_leaves_too_little_in_memory_is_said(monkeypatch: pytest.Mo
 def test_what_cannot_be_checked_is_not_claimed(monkeypatch: pytest.MonkeyPatch, data: Path):
     monkeypatch.setattr(residency_module, "_CACHESTAT", 100_000)
     monkeypatch.setattr(residency_module, "_may_know", lambda descriptor: False)
-    with pytest.raises(TrialError, match=r"does not tell this user how much of .*bin is in memory"):
+    with pytest.raises(TrialError, match=r"does not report to this user how much of .*bin is in memory"):
         write(PageCache(state="cold"), data)
 
 

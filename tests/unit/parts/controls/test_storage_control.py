@@ -128,7 +128,7 @@ def test_a_tenth_off_is_near_enough(data: Path, seen: float):
 def test_a_kernel_that_ignores_the_limit_is_noticed_before_anything_is_measured(data: Path):
     host, control = PretendDisks(ignores_limits=True), Storage(emulate="sd")
     held(control, host, data)
-    with pytest.raises(ControlNotHeld, match=r"read_bps_device: asked for 7:7 100000000, the device says nothing"):
+    with pytest.raises(ControlNotHeld, match=r"read_bps_device: requested 7:7 100000000, the device reports nothing"):
         control.settle(host, [tenant(data)])
     assert host.measured == []
 

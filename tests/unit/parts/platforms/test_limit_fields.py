@@ -49,7 +49,7 @@ def test_a_limit_that_did_not_hold_is_an_error_that_says_what_was_found(asked, f
     limits.apply(host, asked, folders)
     host.files[f"/sys/fs/cgroup/{file}"] = found
 
-    with pytest.raises(ControlNotHeld, match=f"the device says {found}"):
+    with pytest.raises(ControlNotHeld, match=f"the device reports {found}"):
         limits.check_held(host, asked, folders)
 
 

@@ -69,7 +69,7 @@ def test_a_crash_between_the_second_knob_and_the_third_is_put_back(tmp_path: Pat
     assert stand(host) == FOUND
     assert len(report.restored) == 2
     assert report.clean
-    assert "put back to old (it stood at new)" in report.restored[0]
+    assert "restored to old (it stood at new)" in report.restored[0]
     assert not journal.path.exists()
 
 
@@ -98,7 +98,7 @@ def test_nothing_pending_is_nothing_to_say(tmp_path: Path):
 def test_the_run_that_died_is_named(tmp_path: Path):
     report = restore(knob_host(a="new"), crashed(tmp_path, A))
     assert any("pid 4194304 (run '7f3') changed this device at 1970-01-01" in note for note in report.notes)
-    assert any("ended without putting it back" in note for note in report.notes)
+    assert any("ended without restoring it" in note for note in report.notes)
 
 
 def test_restore_follows_the_ranks_and_then_the_last_first(tmp_path: Path):
@@ -192,7 +192,7 @@ def test_a_knob_that_cannot_be_put_back_is_reported_and_tried_again_next_time(tm
     host, journal = knob_host(a="new", b="new"), crashed(tmp_path, A, B)
     broken = FakeHost(files={"/sys/knobs/b": "new\n"})
     report = restore(broken, journal)
-    assert "file_knob: NOT put back to old: /sys/knobs/a." in report.failed
+    assert "file_knob: NOT restored to old: /sys/knobs/a." in report.failed
     assert not report.clean
     assert restore(host, journal).clean
     assert stand(host) == {"a": "old", "b": "new"}  # b was put back on the first try, and retired
@@ -202,7 +202,7 @@ def test_a_knob_that_keeps_its_value_is_not_retired(tmp_path: Path):
     host, journal = knob_host(a="new"), crashed(tmp_path, A)
     host.write = lambda path, text: None  # type: ignore[method-assign]
     report = restore(host, journal)
-    assert report.failed == ("file_knob: NOT put back to old: it was written, but the device still says new.",)
+    assert report.failed == ("file_knob: NOT restored to old: it was written, but the device still says new.",)
     assert len(journal.pending()) == 1
 
 
@@ -218,7 +218,7 @@ def test_without_root_it_says_what_it_would_do_and_that_root_is_needed(tmp_path:
     os.chown(journal.path, os.geteuid(), -1)
     report = restore(host, journal)
     needed = f"`{restore_command(as_root=True)}`"
-    assert report.failed == (f"file_knob: would be put back to old, but root is needed: {needed}.",)
+    assert report.failed == (f"file_knob: would be restored to old, but root is needed: {needed}.",)
     assert needed.startswith("`sudo env TARE_STATE=")  # root has a journal of its own
     assert not report.clean
 
@@ -231,7 +231,7 @@ def test_a_plan_changes_nothing(tmp_path: Path):
     assert report.planned == (
         "tare-1: what shed left there would be removed.",
         "file_knob: nothing to do, it is as it was found (old).",
-        "file_knob: would be put back to old (it stands at new).",
+        "file_knob: would be restored to old (it stands at new).",
     )
     assert len(report.foreign) == 1
     assert (host.log, Shed.swept, journal.path.read_bytes()) == ([], [], before)
@@ -260,7 +260,7 @@ def test_a_plan_while_a_run_is_alive_says_whose_device_it_is_and_that_a_restore_
         ({"control": "passwd", "fields": {}, "id": "passwd"}, "no control 'passwd'"),
         ({"control": "file_knob", "fields": {"file": "/etc/passwd"}, "id": "file_knob a"}, "file"),
         ({"control": "file_knob", "fields": {"file": "a", "path": "/etc"}, "id": "file_knob a"}, "path"),
-        ({"control": "file_knob", "fields": {"file": "b"}, "id": "file_knob a"}, "not the knob"),
+        ({"control": "file_knob", "fields": {"file": "b"}, "id": "file_knob a"}, "not a setting"),
     ],
 )
 def test_a_record_that_no_control_would_have_written_is_refused(tmp_path: Path, knob: dict[str, object], reason: str):
