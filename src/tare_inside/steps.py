@@ -198,9 +198,10 @@ class Steps(object):
         if self._fetches:
             return False  # passes over the data tell that
         self.finish()
-        if self._backwards or self._step - self._aside_at < 2:
+        steps, self._aside_at = self._step - self._aside_at, self._step
+        if self._backwards or steps < 2:
             return False
-        self._aside_ns, self._aside_at = now_ns, self._step
+        self._aside_ns = now_ns
         return True
 
     def resumed(self, now_ns):
