@@ -410,6 +410,7 @@ class Watch(object):
         if self._pid == os.getpid():
             sys.stderr.write("tare: ended after {} steps, as requested.\n".format(self.ending.reported["steps"]))
         self._close()
+        self.steps = None  # also where another process marks
         ending.leave()
 
     def _open(self, marks_a_step):
@@ -470,13 +471,10 @@ class Watch(object):
         try:
             steps.close()
             if steps.steps():
-                facts = {
-                    "by": "inference" if steps is self._looking else "backward" if steps.by_backward else "optimiser"
-                }
-                if self._stopped:
-                    facts["stopped"] = self.ending.reported
-                self.say("marked", **facts)
-                self._by = facts["by"]
+                told_by = "backward" if steps.by_backward else "optimiser"
+                self._by = "inference" if steps is self._looking else told_by
+                stopped = {"stopped": self.ending.reported} if self._stopped else {}
+                self.say("marked", by=self._by, **stopped)
         except Exception as problem:
             self.give_up(problem)
 
