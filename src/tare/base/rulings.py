@@ -49,7 +49,7 @@ CODES: dict[str, str] = {
     "script.no-python": "the command ran no Python program that tare can mark; it is timed whole",
     "script.no-torch": "the script never imported torch; it is timed whole",
     "script.no-backward": "torch was imported, and neither trained nor used for inference; the script is timed whole",
-    "script.grad-only": "gradients came from torch.autograd.grad, so that no steps were seen; the script is timed whole",
+    "script.grad-only": "gradients came from torch.autograd.grad: no steps were seen; the script is timed whole",
     "script.other-thread": "the training ran in a thread that is not watched; the script is timed whole",
     "script.by-backward": "no optimiser of torch stepped; steps are counted by backward passes",
     "steps.unsteady": "the second half of the steps took longer or shorter than the first",
