@@ -252,9 +252,10 @@ def _watch_steps_of(optimiser, watch):
             return do_step(self, *arguments, **options)
         if watch.ending is not None and _is_over(watch, steps):
             watch.stop()
-        closure = arguments[0] if arguments else options.get("closure")
-        if closure is not None and callable(closure):
-            return _step_with_closure(watch, steps, do_step, self, closure, arguments, options)
+        if arguments or options:
+            closure = arguments[0] if arguments else options.get("closure")
+            if callable(closure):
+                return _step_with_closure(watch, steps, do_step, self, closure, arguments, options)
         begin_ns = now()
         result = do_step(self, *arguments, **options)
         try:
@@ -378,7 +379,7 @@ class Watch(object):
         self.trains = False  # an optimiser was made, or a backward pass was done
         self.goes_backward = False  # at this moment
         self.saw_grad = self.saw_thread = False  # torch.autograd.grad was called; another thread went backward
-        self.gave_up = self._stopped = False
+        self.gave_up = self._stopped = self._ended = False
         self.ending = None  # when the script is to be ended, if before its time
         self._looking = InferenceSteps(self._open, self._find_gpu)
         self.stop_looking = _do_nothing  # leave the calls of modules alone again
@@ -433,6 +434,7 @@ class Watch(object):
         if self._pid == os.getpid():
             sys.stderr.write("tare: ended after {} steps, as requested.\n".format(self.ending.reported["steps"]))
         self._close()
+        self.steps = None  # also where another process marks
         ending.leave()
 
     def _open(self, marks_a_step):
@@ -497,20 +499,18 @@ class Watch(object):
                 marks.interval("device", -1, *self.device_ns)
             marks.point("exit")
             if steps.steps():
-                facts = {
-                    "by": "inference" if steps is self._looking else "backward" if steps.by_backward else "optimiser"
-                }
-                if self._stopped:
-                    facts["stopped"] = self.ending.reported
-                self.say("marked", **facts)
-                self._by = facts["by"]
+                told_by = "backward" if steps.by_backward else "optimiser"
+                self._by = "inference" if steps is self._looking else told_by
+                stopped = {"stopped": self.ending.reported} if self._stopped else {}
+                self.say("marked", by=self._by, **stopped)
         except Exception as problem:
             self.give_up(problem)
 
     def end(self):
         """The process ends: mark what is still open, and say what software this was, or why nothing was marked."""
-        if os.getpid() != self._born or self.gave_up:
+        if os.getpid() != self._born or self.gave_up or self._ended:
             return
+        self._ended = True
         try:
             self._close()
             if self._by is not None:

@@ -74,7 +74,7 @@ class Steps(object):
         self.by_backward = True  # until an optimiser has stepped
         self.has_optimiser = False  # one was made
         self._kept, self._held = [], []  # steps and epochs that were told by backward passes
-        self._clears = False  # a model's gradients were cleared by name
+        self._clears, self._cleared = False, []  # a model's gradients were ever cleared by name; in this step
         self._step = self._epoch = 0
         self._usual = 0  # optimiser steps in the last step
         self._pass = None  # that gave the last batch
@@ -93,7 +93,9 @@ class Steps(object):
     def _forget(self):
         """Begin anew: nothing is known of a step that is going on."""
         self._fetches, self._forwards, self._backwards, self._optimisers = [], [], [], []
-        self._stepped, self._sources, self._cleared = [], [], []
+        self._stepped, self._sources = [], []
+        if self._cleared:
+            self._cleared = []
 
     def _leave_out(self):
         """What was seen since the last step is in none."""
@@ -197,9 +199,10 @@ class Steps(object):
         if self._fetches:
             return False  # passes over the data tell that
         self.finish()
-        if self._backwards or self._step - self._aside_at < 2:
+        steps, self._aside_at = self._step - self._aside_at, self._step
+        if self._backwards or steps < 2:
             return False
-        self._aside_ns, self._aside_at = now_ns, self._step
+        self._aside_ns = now_ns
         return True
 
     def resumed(self, now_ns):
@@ -224,15 +227,17 @@ class Steps(object):
 
     def optimised(self, which, begin_ns, end_ns, pieces=None):
         """An optimiser stepped; `pieces` of it, if its closures are to be left out."""
-        pieces = pieces or [(begin_ns, end_ns)]
-        if self._optimisers and self._optimisers[-1][0] >= pieces[0][0]:
+        if self._optimisers and self._optimisers[-1][0] >= (pieces[0][0] if pieces else begin_ns):
             return  # a wrapper around an optimiser that has reported already
         if self.by_backward:
             self._go_by_optimisers()
         if which in self._stepped:
             self.finish()
         self._stepped.append(which)
-        self._optimisers.extend(pieces)
+        if pieces:
+            self._optimisers.extend(pieces)
+        else:
+            self._optimisers.append((begin_ns, end_ns))
         self._since_ns = end_ns
         if self.gpu is not None:
             self.gpu.stamp(end_ns)
@@ -296,9 +301,9 @@ class Steps(object):
             self._credit(end_ns)
             if self._unproven:
                 self._settle()
-            if self.by_backward:
+            if self.by_backward and self.has_optimiser:
                 self._keep(begin_ns)
-            if self.ending is not None and not (self.by_backward and self.has_optimiser):
+            elif self.ending is not None:
                 self.ending.stepped(self._step, begin_ns, end_ns)
         self._follows_ns, self._usual = end_ns, len(self._stepped)
         self._forget()
@@ -306,7 +311,7 @@ class Steps(object):
 
     def _keep(self, begin_ns):
         """Until it is known whether an optimiser steps."""
-        if self.has_optimiser and len(self._kept) < MOST_KEPT:
+        if len(self._kept) < MOST_KEPT:
             self._kept.append((begin_ns, self._fetches, self._forwards, self._backwards, self._sources))
 
     def _begin_ns(self):

@@ -10,6 +10,7 @@ from analysis_figures import FakeStore, record, weighed_records
 from some_records import because
 from tare.analysis.weighing import is_enough, weigh, weigh_table
 from tare.base.errors import StudyError
+from tare.base.rulings import Ruling
 
 UNTIL = {
     "study": "weigh",
@@ -161,6 +162,18 @@ def test_a_suspect_trial_is_used_and_said():
 
     assert found.left_out == ()
     assert any(note.startswith("suspect trials, included: 1 of 8 of bare, 0 of 8 of docker") for note in found.notes)
+
+
+def test_a_verdict_on_the_whole_run_says_why_there_are_no_steps():
+    why = Ruling("script.no-torch", "note", "workload", "no steps were found: the script never imported torch.")
+    with_steps = weighed_records(notes=(why,))
+    whole = [replace(each, metrics={"wall_s": each.metrics["wall_s"]}) for each in with_steps]
+
+    found = weigh(FakeStore(whole))
+
+    assert found.metric == "wall_s"
+    assert found.notes.count(why.sentence) == 1
+    assert why.sentence not in weigh(FakeStore(with_steps)).notes
 
 
 def test_a_rerun_replaces_nothing_but_only_one_attempt_counts():

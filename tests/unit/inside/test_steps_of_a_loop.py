@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -275,3 +276,140 @@ def test_batches_that_are_taken_ahead_belong_to_the_step_in_which_they_were_wait
     assert [step for name, step, _, _ in seen if name == "fetch"] == [0, 0, 0, 1, 1]
     assert [step for name, step, _, _ in seen if name == "step"] == [0, 1, 2]
     assert [name for name, *_ in seen if name in ("epoch", "evaluate")] == ["epoch"]
+
+
+@pytest.fixture
+def by_hand(loop: Loop) -> Loop:
+    """No optimiser is made."""
+    loop.steps.has_optimiser = False
+    return loop
+
+
+def test_without_an_optimiser_a_batch_is_a_step_to_the_next_fetch(
+    by_hand: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "now_ns", lambda: by_hand._now_ns)
+    current = by_hand.iterate()
+    for _ in range(3):
+        by_hand.fetch(current)
+        by_hand.backward()
+        by_hand.backward()
+        by_hand.tick()  # the update
+    by_hand.exhaust(current)
+
+    assert by_hand.named("step") == [(0, 120, 200), (1, 200, 280), (2, 280, 360)]
+    assert len(by_hand.named("backward")) == 6
+    assert by_hand.named("epoch") == [(0, 120, 380)]
+    assert by_hand.named("optimiser") == []
+
+
+def test_without_an_optimiser_or_a_loader_each_backward_pass_is_a_step(by_hand: Loop) -> None:
+    for _ in range(3):
+        by_hand.backward()
+
+    assert by_hand.named("step") == [(0, 110, 120), (1, 120, 140), (2, 140, 160)]
+
+
+def test_where_a_model_clears_its_gradients_a_step_is_from_one_time_to_the_next(by_hand: Loop) -> None:
+    for _ in range(3):
+        by_hand.steps.cleared("model", by_hand.tick()[1])
+        by_hand.backward()
+        by_hand.backward()  # two losses
+
+    assert by_hand.named("step") == [(0, 120, 180), (1, 180, 240), (2, 240, 280)]
+    assert [step for step, _, _ in by_hand.named("backward")] == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_model_may_clear_its_gradients_after_the_step(by_hand: Loop) -> None:
+    for _ in range(3):
+        by_hand.backward()
+        by_hand.steps.cleared("model", by_hand.tick()[1])
+
+    assert by_hand.named("step") == [(0, 110, 140), (1, 140, 180), (2, 180, 220)]
+
+
+def test_backward_passes_before_the_first_optimiser_step_become_one_step(loop: Loop) -> None:
+    for _ in range(2):
+        for _ in range(3):
+            loop.backward()
+        loop.step()
+
+    assert loop.named("step") == [(0, 110, 180), (1, 180, 260)]
+    assert [step for step, _, _ in loop.named("backward")] == [0, 0, 0, 1, 1, 1]
+
+
+def test_what_came_before_an_optimiser_was_made_is_in_no_step(by_hand: Loop) -> None:
+    for _ in range(5):
+        by_hand.backward()
+    by_hand.steps.take_back()
+    by_hand.train(by_hand.iterate())
+
+    assert [step for step, _, _ in by_hand.named("step")] == [0]
+    assert len(by_hand.named("backward")) == 1
+
+
+def test_an_evaluation_without_a_loader_is_in_no_step(loop: Loop) -> None:
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            loop.backward()
+            loop.step()
+
+    train(3)
+    assert loop.steps.put_aside(loop.tick()[1])
+    loop.steps.resumed(loop.tick()[1])
+    train(3)
+
+    assert loop.named("evaluate") == [(2, 240, 260)]
+    assert loop.named("step")[3] == (3, 260, 300)
+
+
+def test_an_evaluation_that_comes_with_every_step_belongs_to_it(loop: Loop) -> None:
+    for _ in range(4):
+        loop.backward()
+        loop.step()
+        loop.steps.put_aside(loop.tick()[1])
+        loop.steps.resumed(loop.tick()[1])
+
+    assert all(before[2] == after[1] for before, after in pairwise(loop.named("step")))
+    assert loop.named("evaluate") == []
+
+
+def test_what_closures_took_is_not_the_optimisers_time(loop: Loop) -> None:
+    loop.fetch(loop.iterate())
+    assert not loop.steps.calls_closure("lbfgs")
+    loop.steps.went_backward(150, 160)
+    loop.steps.closure_begins(170)
+    loop.steps.went_backward(180, 190)
+    loop.steps.optimised("lbfgs", 145, 200, [(160, 170), (190, 200)])
+
+    assert loop.named("optimiser") == [(0, 160, 170), (0, 190, 200)]
+    assert loop.named("forward") == [(0, 140, 150), (0, 170, 180)]
+
+
+def test_a_step_whose_last_batches_were_taken_ahead_keeps_its_backward_passes(loop: Loop) -> None:
+    current = loop.iterate()  # one batch ahead, two batches a step, as timm does
+    loop.fetch(current)
+    for last in (False, False, True):
+        loop.fetch(current)
+        loop.backward()
+        if last:
+            loop.exhaust(current)
+        else:
+            loop.fetch(current)
+        loop.backward()
+        loop.step()
+
+    assert [step for step, _, _ in loop.named("backward")] == [0, 0, 1, 1, 2, 2]
+    assert len(loop.named("epoch")) == 1
+
+
+def test_batches_without_a_step_at_the_end_of_a_pass_are_in_none(loop: Loop) -> None:
+    for _ in range(2):
+        current = loop.iterate()
+        loop.train(current)
+        loop.fetch(current)
+        loop.backward()  # the last one does not fill a step
+        loop.exhaust(current)
+
+    assert len(loop.named("step")) == len(loop.named("backward")) == 2
+    assert len(loop.named("epoch")) == 2
