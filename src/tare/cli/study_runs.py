@@ -210,7 +210,14 @@ def _tell(
     report = folder / REPORT
     if as_json:
         comparisons = [comparison.as_json() for comparison in weighing.comparisons]
-        told = {"store": str(folder), "report": str(report), "ended": outcome.why, "comparisons": comparisons}
+        told: dict[str, Any] = {
+            "store": str(folder),
+            "report": str(report),
+            "ended": outcome.why,
+            "comparisons": comparisons,
+        }
+        if weighing.never_ran:
+            told["never_ran"] = [ruling.as_json() for ruling in weighing.never_ran]
         print_json({**told, "not_measured": study.get("left_out", []), "next": following})
         return
     click.echo(verdict_text(weighing, width(), color()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import ObstacleError
+from tare.base.errors import ObstacleError, TareError
 from tare.cli.needs import needs_of
 from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, need, output_option
 from tare.cli.report import write_report
@@ -19,6 +19,7 @@ from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import run_into, study_text
 from tare.cli.weigh import built_in_workload, own_command
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
+from tare.records.trials import sides_that_never_ran
 
 if TYPE_CHECKING:
     from tare.analysis.model import Comparison
@@ -150,6 +151,9 @@ class _Run:
             say(f"{outcome.why}. `tare why -o {self._folder}` with the same options resumes.")
             raise SystemExit(130)
         with reading(self._folder / stage) as store:
+            failed = sides_that_never_ran(store.records(), store.rehearsals())
+            if failed and not store.records():
+                raise TareError(f"{outcome.why}: {failed[0].reasons[0]}")
             return store.records()
 
 

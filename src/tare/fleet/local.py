@@ -160,6 +160,7 @@ class _Echo:
             self._say(f"{_platform(trial)} | {line.decode('utf-8', 'replace').rstrip()}")
 
 
+TOO_LONG = "If it only needs longer, set `limit` in the study; `--steps 200` or `--minutes 3` ends a script early."
 LAST_LINES = 6  # of what a failed workload printed
 LONGEST_LINE = 150
 
@@ -262,6 +263,7 @@ class _Runner:
         return with_limit([rehearsal], followed_limit_s([each.run_s for each in lengths.values()]))[0]
 
     def _note_length(self, rehearsal: Trial, record: Record, lengths: dict[str, Length], is_new: bool) -> None:
+        assert rehearsal.rehearses is not None
         trial_s, run_s = (record.end_ns - record.start_ns) / 1e9, record.phases.get("run", 0.0)
         if (length := length_of(rehearsal, trial_s, run_s, dict(record.metrics))) is not None:
             lengths[rehearsal.side] = length
@@ -271,6 +273,10 @@ class _Runner:
             marked += f" of {time_text(step_s)}" if steps and step_s else ""
             marked += _scatter(record)
             self._watcher.note(f"  {self._side(rehearsal)}: {time_text(trial_s)}{marked}")
+            if rehearsal.cell.workload != rehearsal.rehearses.workload and not steps:
+                self._watcher.note(
+                    "  no steps were found in it, so that it cannot be ended at one: it runs to its end."
+                )
 
     def _tell_time(self, left: Sequence[Trial], lengths: dict[str, Length]) -> None:
         """How long the blocks that are sure to run take, where each side's length is known."""
@@ -399,6 +405,8 @@ class _Runner:
         if printed and printed[-1].strip()[:LONGEST_LINE] in str(reason):
             printed.pop()  # the reason has it
         shown = [f"    | {line[:LONGEST_LINE]}" for line in printed[-LAST_LINES:]]
+        if record.state == "timeout":
+            more.append(TOO_LONG)
         return "\n".join([f"{name} {record.state}: {reason}", *shown, *(f"  {each}" for each in more)])
 
 

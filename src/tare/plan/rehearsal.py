@@ -17,6 +17,7 @@ from tare.study.model import Study
 
 MOST_SIDES = 12  # with more of them, each platform is tried with one workload
 FIRST_LIMIT_S = 1800.0  # of a rehearsal, where the study names no limit and nobody knows how long it takes
+ENOUGH_STEPS = 20  # fewer are mostly warm-up, and say little of those to come
 LEAST_LIMIT_S = 120.0
 LIMIT_FACTOR, LIMIT_SLACK_S = 3.0, 60.0
 
@@ -62,7 +63,7 @@ def length_of(rehearsal: Trial, trial_s: float, run_s: float, metrics: dict[str,
     if (bound_s := whole.bound_s()) is not None:
         return Length(trial_s + bound_s, run_s + bound_s)
     all_steps, some_steps, step_s = whole.about_units(), short.about_units(), metrics.get("step_s")
-    if all_steps is None or some_steps is None or step_s is None:
+    if all_steps is None or some_steps is None or step_s is None or some_steps < ENOUGH_STEPS:
         return None
     more_s = max(0, all_steps - some_steps) * step_s
     return Length(trial_s + more_s, run_s + more_s)
