@@ -16,10 +16,17 @@ from tare.base.errors import ObstacleError, StudyError
 from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
 from tare.cli.needs import needs_of, platform
-from tare.cli.options import FOLDER, json_option, margin_option, need, output_option
+from tare.cli.options import FOLDER, Option, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, say
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import finish, run_into, study_text
+
+steps_option: Option = click.option(
+    "--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script."
+)
+minutes_option: Option = click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), help="End each trial so long after its first step began."
+)
 
 
 @click.command("weigh", cls=Verb)
@@ -38,10 +45,8 @@ from tare.cli.study_runs import finish, run_into, study_text
     show_default=True,
     help="After the sixth block, start no block that would exceed this.",
 )
-@click.option("--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script.")
-@click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), help="End each trial so long after its first step began."
-)
+@steps_option
+@minutes_option
 @click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
 @json_option
@@ -75,10 +80,7 @@ def command(
     from tare.study.load import from_plain
 
     work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
-    bounds = {name: value for name, value in (("steps", steps), ("minutes", minutes)) if value is not None}
-    need(bool(command_line) or not bounds, "--steps and --minutes are for a command after --.")
-    if bounds:
-        work["command"] |= bounds
+    end_early(work, steps, minutes)
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         fields = {"image": image} if image else {}
@@ -101,6 +103,14 @@ def command(
             allowed = f"the {seconds} s of --seconds" if named else f"tare weigh's default of {seconds} s (--seconds)"
             outcome = replace(outcome, why=f"another block would not fit into {allowed}")
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
+
+
+def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) -> None:
+    """The workload, ended after so many steps or minutes where that is asked for."""
+    bounds = {name: value for name, value in (("steps", steps), ("minutes", minutes)) if value is not None}
+    need("command" in work or not bounds, "--steps and --minutes are for a command after --.")
+    if bounds:
+        work["command"] |= bounds
 
 
 def own_command(words: tuple[str, ...]) -> dict[str, Any]:

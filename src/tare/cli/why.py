@@ -17,7 +17,7 @@ from tare.cli.report import write_report
 from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import run_into, study_text
-from tare.cli.weigh import built_in_workload, own_command
+from tare.cli.weigh import built_in_workload, end_early, minutes_option, own_command, steps_option
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 from tare.records.trials import sides_that_never_ran
 
@@ -47,6 +47,8 @@ ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are me
 @click.option("--writable", is_flag=True, help="The workload may write to the container's root.")
 @click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
 @click.option("--no-calls", is_flag=True, help="Do not count system calls (one more trial a layer, traced, untimed).")
+@steps_option
+@minutes_option
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -64,6 +66,8 @@ def command(
     writable: bool,
     cumulative: bool,
     no_calls: bool,
+    steps: int | None,
+    minutes: float | None,
     output: Path | None,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -78,6 +82,7 @@ def command(
     """
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     work = own_command(command_line) if command_line else built_in_workload(workload or "lenet5")
+    end_early(work, steps, minutes)
     limits = {"quota": quota, "cpuset": cpuset, "memory": memory}
     fields = {name: value for name, value in limits.items() if value is not None}
     if writable:
