@@ -210,7 +210,11 @@ def _tell(
 
     report = folder / REPORT
     if as_json:
-        told = {"store": str(folder), "report": str(report), "ended": outcome.why, **weighing_json(weighing)}
+        told: dict[str, Any] = {
+            "store": str(folder), "report": str(report), "ended": outcome.why, **weighing_json(weighing)
+        }
+        if weighing.never_ran:
+            told["never_ran"] = [ruling.as_json() for ruling in weighing.never_ran]
         print_json({**told, "not_measured": study.get("left_out", []), "next": following})
         return
     click.echo(verdict_text(weighing, width(), color()))

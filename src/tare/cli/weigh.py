@@ -16,11 +16,18 @@ from tare.base.errors import ObstacleError, StudyError
 from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
 from tare.cli.needs import needs_of, platform
-from tare.cli.options import FOLDER, json_option, margin_option, need, output_option
+from tare.cli.options import FOLDER, Option, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, say
 from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import finish, run_into, study_text
+
+steps_option: Option = click.option(
+    "--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script."
+)
+minutes_option: Option = click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), help="End each trial so long after its first step began."
+)
 
 
 @click.command("weigh", cls=Verb)
@@ -42,10 +49,8 @@ from tare.cli.study_runs import finish, run_into, study_text
     show_default=True,
     help="After the sixth block, start no block that would exceed this.",
 )
-@click.option("--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script.")
-@click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), help="End each trial so long after its first step began."
-)
+@steps_option
+@minutes_option
 @click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
 @script_options
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
@@ -84,10 +89,7 @@ def command(
     from tare.study.load import from_plain
 
     work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
-    bounds = {name: value for name, value in (("steps", steps), ("minutes", minutes)) if value is not None}
-    need(bool(command_line) or not bounds, "--steps and --minutes are for a command after --.")
-    if bounds:
-        work["command"] |= bounds
+    end_early(work, steps, minutes)
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         levels, against = sides(chosen, script.platform(), image, against_image, command=bool(command_line))
@@ -127,6 +129,14 @@ def sides(
         say(f"bare metal runs this device's software, {chosen} that of {image}: what differs is in the report.")
     fields = {**fields, **({"image": image} if image else {})}
     return [bare, {chosen: fields} if fields else chosen], {"against": {"platform": "bare"}}
+
+
+def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) -> None:
+    """The workload, ended after so many steps or minutes where that is asked for."""
+    bounds = {name: value for name, value in (("steps", steps), ("minutes", minutes)) if value is not None}
+    need("command" in work or not bounds, "--steps and --minutes are for a command after --.")
+    if bounds:
+        work["command"] |= bounds
 
 
 def built_in_workload(name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tare.base.errors import ObstacleError
+from tare.base.errors import ObstacleError, TareError
 from tare.cli.needs import needs_of
 from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, metric_option, need, output_option
 from tare.cli.report import write_report
@@ -20,8 +20,9 @@ from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
 from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import run_into, study_text
-from tare.cli.weigh import built_in_workload, choose_platform
+from tare.cli.weigh import built_in_workload, choose_platform, end_early, minutes_option, steps_option
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
+from tare.records.trials import sides_that_never_ran
 
 if TYPE_CHECKING:
     from tare.analysis.causes import Answer, Phase
@@ -62,6 +63,8 @@ _LEAST_WEIGHT = 0.15  # a fainter suspicion is tried only where nothing else is 
 @click.option("--start-up", is_flag=True, help="Look at the start-up to the first step instead of the steps.")
 @click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
 @click.option("--no-calls", is_flag=True, help="Do not count system calls (one more trial a layer, traced, untimed).")
+@steps_option
+@minutes_option
 @script_options
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
 @json_option
@@ -87,6 +90,8 @@ def command(
     start_up: bool,
     cumulative: bool,
     no_calls: bool,
+    steps: int | None,
+    minutes: float | None,
     script: Script,
     output: Path | None,
     as_json: bool,
@@ -104,6 +109,7 @@ def command(
     need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
     need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
     work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
+    end_early(work, steps, minutes)
     limits = {"image": image, "quota": quota, "cpuset": cpuset, "memory": memory, "shm": shm}
     fields: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     fields |= script.platform()
@@ -395,6 +401,9 @@ class _Run:
             say(f"{outcome.why}. `tare why -o {self._folder}` with the same options resumes.")
             raise SystemExit(130)
         with reading(self._folder / stage) as store:
+            failed = sides_that_never_ran(store.records(), store.rehearsals())
+            if failed and not store.records():
+                raise TareError(f"{outcome.why}: {failed[0].reasons[0]}")
             return store.records()
 
 

@@ -160,6 +160,7 @@ class _Echo:
             self._say(f"{_platform(trial)} | {line.decode('utf-8', 'replace').rstrip()}")
 
 
+TOO_LONG = "If it only needs longer, set `limit` in the study; `--steps 200` or `--minutes 3` ends a script early."
 LAST_LINES = 6  # of what a failed workload printed
 LONGEST_LINE = 150
 
@@ -231,18 +232,13 @@ class _Runner:
         known = {record.trial: record for record in store.rehearsals()}
         ran = {side_of(record.settings) for record in store.records() if record.state not in FAILED}
         planned = [each for each in rehearsals(self._study, left) if each.id in known or each.side not in ran]
+        kept = {name for name, record in known.items() if record.state in (*self._finished, "invalid")}
+        if new := [each for each in planned if each.id not in kept]:
+            self._watcher.note(f"rehearsal: {count_text(len(new), 'side')}, each run once; these runs are not data.")
         lengths: dict[str, Length] = {}
-        for number, rehearsal in enumerate(planned):
-            record = known.get(rehearsal.id)
-            is_new = record is None or not (record.state in self._finished or record.state == "invalid")
-            if is_new:
-                if not any(each.id in known for each in planned[:number]) and number == 0:
-                    sides = count_text(len(planned), "side")
-                    self._watcher.note(f"rehearsal: {sides}, each run once; these runs are not data.")
-                record = run_trial(self._with_followed_limit(rehearsal, lengths), self._bench)
-                put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
-                _refuse_lost(record)
-            assert record is not None
+        for rehearsal in planned:
+            is_new = rehearsal.id not in kept
+            record = self._rehearse_one(rehearsal, lengths) if is_new else known[rehearsal.id]
             if record.state in FAILED:
                 self._skip(rehearsal, record, is_new)
             else:
@@ -251,17 +247,23 @@ class _Runner:
                 return trials
         if not self._nothing_to_compare(trials):
             self._tell_time(left, lengths)
-        if self._study.sets_limit:
+        if self._study.sets_limit or not {trial.side for trial in left} <= {*lengths, *self._skipped}:
             return trials
         return with_limit(trials, followed_limit_s([each.run_s for each in lengths.values()]))
 
-    def _with_followed_limit(self, rehearsal: Trial, lengths: dict[str, Length]) -> Trial:
-        """The first side has the limit of a stranger; of the others it is known by then how long the work takes."""
-        if self._study.sets_limit:
-            return rehearsal
-        return with_limit([rehearsal], followed_limit_s([each.run_s for each in lengths.values()]))[0]
+    def _rehearse_one(self, rehearsal: Trial, lengths: dict[str, Length]) -> Record:
+        """The first has the limit of a stranger; on the next platform it is known how long the same work takes."""
+        assert rehearsal.rehearses is not None
+        work = rehearsal.rehearses.workload
+        same = [length.run_s for length in lengths.values() if length.workload == work]
+        limit_s = None if self._study.sets_limit else followed_limit_s(same)
+        record = run_trial(with_limit([rehearsal], limit_s)[0], self._bench)
+        put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
+        _refuse_lost(record)
+        return record
 
     def _note_length(self, rehearsal: Trial, record: Record, lengths: dict[str, Length], is_new: bool) -> None:
+        assert rehearsal.rehearses is not None
         trial_s, run_s = (record.end_ns - record.start_ns) / 1e9, record.phases.get("run", 0.0)
         if (length := length_of(rehearsal, trial_s, run_s, dict(record.metrics))) is not None:
             lengths[rehearsal.side] = length
@@ -271,6 +273,11 @@ class _Runner:
             marked += f" of {time_text(step_s)}" if steps and step_s else ""
             marked += _scatter(record)
             self._watcher.note(f"  {self._side(rehearsal)}: {time_text(trial_s)}{marked}")
+            workload = rehearsal.cell.workload
+            if workload.rehearsed and workload != rehearsal.rehearses.workload and not steps:
+                self._watcher.note(
+                    "  no steps were found in it, so that it cannot be ended at one: it runs to its end."
+                )
 
     def _tell_time(self, left: Sequence[Trial], lengths: dict[str, Length]) -> None:
         """How long the blocks that are sure to run take, where each side's length is known."""
@@ -393,13 +400,14 @@ class _Runner:
 
     def _failure_text(self, name: str, record: Record) -> str:
         """What failed, the last lines that it printed, and what is likely to help."""
-        reason, *more = record.reasons or (record.state,)
+        reason, *hints = map(str, record.reasons or (record.state,))
         _, err = self._bench.store.output(record.trial, record.attempt)
         printed = [line.rstrip() for line in err.splitlines() if line.strip()]
-        if printed and printed[-1].strip()[:LONGEST_LINE] in str(reason):
+        if printed and printed[-1].strip()[:LONGEST_LINE] in reason:
             printed.pop()  # the reason has it
         shown = [f"    | {line[:LONGEST_LINE]}" for line in printed[-LAST_LINES:]]
-        return "\n".join([f"{name} {record.state}: {reason}", *shown, *(f"  {each}" for each in more)])
+        hints += [TOO_LONG] if record.state == "timeout" else []
+        return "\n".join([f"{name} {record.state}: {reason}", *shown, *(f"  {hint}" for hint in hints)])
 
 
 class _Breaker:

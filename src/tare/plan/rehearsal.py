@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tare.parts.protocols import Workload
 from tare.plan.matrix import place
 from tare.plan.model import Cell, Trial
 from tare.study.model import Study
 
 MOST_SIDES = 12  # with more of them, each platform is tried with one workload
 FIRST_LIMIT_S = 1800.0  # of a rehearsal, where the study names no limit and nobody knows how long it takes
+ENOUGH_STEPS = 20  # fewer are mostly warm-up, and say little of those to come
 LEAST_LIMIT_S = 120.0
 LIMIT_FACTOR, LIMIT_SLACK_S = 3.0, 60.0
 
@@ -25,6 +27,7 @@ LIMIT_FACTOR, LIMIT_SLACK_S = 3.0, 60.0
 class Length:
     """What a trial of a side will take, by its rehearsal."""
 
+    workload: Workload
     trial_s: float  # from its begin to its sealed record
     run_s: float  # of the workload alone, which the limit is about
 
@@ -58,14 +61,14 @@ def length_of(rehearsal: Trial, trial_s: float, run_s: float, metrics: dict[str,
     assert rehearsal.rehearses is not None
     whole, short = rehearsal.rehearses.workload, rehearsal.cell.workload
     if whole == short:
-        return Length(trial_s, run_s)
+        return Length(whole, trial_s, run_s)
     if (bound_s := whole.bound_s()) is not None:
-        return Length(trial_s + bound_s, run_s + bound_s)
+        return Length(whole, trial_s + bound_s, run_s + bound_s)
     all_steps, some_steps, step_s = whole.about_units(), short.about_units(), metrics.get("step_s")
-    if all_steps is None or some_steps is None or step_s is None:
+    if all_steps is None or some_steps is None or step_s is None or some_steps < ENOUGH_STEPS:
         return None
     more_s = max(0, all_steps - some_steps) * step_s
-    return Length(trial_s + more_s, run_s + more_s)
+    return Length(whole, trial_s + more_s, run_s + more_s)
 
 
 def with_limit(trials: Sequence[Trial], limit_s: float | None) -> list[Trial]:

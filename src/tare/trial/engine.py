@@ -89,6 +89,8 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     pending in the journal, and whoever runs trials looks there (`fleet.local`).
     """
     state = TrialState(bench.host.clock)
+    if trial.rehearses is not None:
+        state.facts["role"] = "rehearsal"  # its id says so too, and that is what readers go by
     draft = _draft(trial, state)
     writer = bench.store.begin(draft)
     name = f"tare-{trial.id[:8]}-{writer.attempt}-{state.start_ns:x}"

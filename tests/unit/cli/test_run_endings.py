@@ -10,8 +10,8 @@ import pytest
 
 from metered import BARE, kept, trials
 from some_records import because
-from tare.base.errors import StudyError
-from tare.cli.study_runs import finish
+from tare.base.errors import BusyError, StudyError
+from tare.cli.study_runs import finish, new_store_goes_if_refused, open_store
 from tare.fleet.local import Outcome
 from tare.plan.matrix import cells
 from tare.records.model import Record
@@ -120,3 +120,24 @@ def test_a_label_that_the_fields_belie_is_refused():
     with pytest.raises(StudyError, match="not what the other fields say"):
         control = {"power_mode": {"mode": "2 cores", "cores": 4}}
         from_plain({"study": "s", "platform": "bare", "workload": "null", "control": control})
+
+
+def test_a_run_that_is_refused_before_its_first_trial_leaves_no_store_behind(tmp_path: Path):
+    study = from_plain({"study": "s", "platform": "bare", "workload": "null"})
+    for folder in (tmp_path / "new", tmp_path / "empty"):
+        if folder.name == "empty":
+            folder.mkdir()
+        with pytest.raises(BusyError), new_store_goes_if_refused(folder), open_store(study, "", folder) as store:
+            store.plan([])
+            raise BusyError("another run owns this device.")
+        assert not (folder / "store.json").exists()
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "empty").is_dir()
+
+
+def test_a_store_that_holds_something_stays_when_a_run_is_refused(tmp_path: Path):
+    folder = kept(tmp_path / "store", list(trials(BARE, n=1)), STUDY)
+    study = from_plain({"study": "s", "platform": "bare", "workload": "null"})
+    with pytest.raises(BusyError), new_store_goes_if_refused(folder), open_store(study, "", folder):
+        raise BusyError("another run owns this device.")
+    assert (folder / "store.json").exists()

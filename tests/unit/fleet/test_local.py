@@ -388,6 +388,13 @@ def test_the_limit_follows_from_the_rehearsal_unless_the_study_names_one(scene):
     assert {trial.limit_s for trial in scene.ran} == {5}
 
 
+def test_how_long_one_workload_takes_says_nothing_of_another(scene):
+    scene.run(rehearse=True, workload=["null", {"torch_train": {"batch": 8}}])
+    limits = {(each.settings["workload"], each.settings["platform"]): each.limit_s for each in scene.ran[:4]}
+    assert limits["null", "bare"] == limits["torch_train", "bare"] == 1800
+    assert limits["null", "docker"] == limits["torch_train", "docker"] == 120
+
+
 def test_a_side_that_fails_again_and_again_between_good_trials_of_another_is_skipped(scene):
     """Failures of docker between good trials of bare are never three in a row over all trials."""
     study = scene.study(repeat=6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from stand_in_parts import Docker, stand_ins
 from tare.base.errors import TareError
 from tare.base.rulings import Ruling
+from tare.plan import check as plan_check
 from tare.plan.check import Check, check
 from tare.plan.matrix import cells
 from tare.plan.model import GUESSED_TRIAL_S
@@ -119,3 +121,19 @@ def test_the_trials_come_in_the_order_in_which_they_would_run() -> None:
     found = checked().trials
 
     assert [(trial.block, trial.position) for trial in found] == [(b, p) for b in range(6) for p in range(3)]
+
+
+def test_what_would_run_full_is_an_obstacle_before_the_first_trial(tmp_path, monkeypatch):
+    meminfo = {"/proc/meminfo": "MemTotal: 900000 kB\nMemAvailable: 90000 kB\n"}
+    free = {str(tmp_path): 1 << 20, "/dev/shm": 1 << 10}
+    monkeypatch.setattr(
+        plan_check.shutil, "disk_usage", lambda path: SimpleNamespace(free=free.get(str(path), 1 << 40))
+    )
+    found = list(plan_check.room_obstacles(FakeHost(files=meminfo), tmp_path / "out" / "store", 1 << 20))
+    assert [each.code for each in found] == ["needs.space"] * 3
+    assert f"the disk of {tmp_path} has 1.00 MiB free" in str(found[0])
+    assert "/dev/shm has 1.00 KiB free" in str(found[1])
+    assert "87.9 MiB of memory are available" in str(found[2])
+    free.clear()
+    roomy = FakeHost(files={"/proc/meminfo": "MemAvailable: 9000000 kB\n"})
+    assert list(plan_check.room_obstacles(roomy, tmp_path / "store", 1 << 20)) == []

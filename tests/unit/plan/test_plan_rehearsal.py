@@ -58,8 +58,7 @@ def test_a_built_in_workload_is_rehearsed_in_a_short_form_under_the_settings_of_
     first = planned(made)[0]
     assert first.settings["workload.epochs"] == 3
     assert first.cell.workload.units() == 5
-    assert length_of(first, 4.0, 2.0, {}) is None  # nobody knows what the rest takes
-    assert length_of(first, 4.0, 2.0, {"step_s": 0.01}).run_s == pytest.approx(2 + 295 * 0.01)
+    assert length_of(first, 4.0, 2.0, {"step_s": 0.01}) is None  # five steps say nothing of the rest
 
 
 def test_a_script_that_is_ended_at_a_step_is_rehearsed_with_few_of_them():

@@ -83,10 +83,19 @@ def test_where_other_factors_vary_each_baseline_stands_before_its_levels() -> No
     ]
 
 
-def test_many_lost_trials_are_counted_and_not_all_listed() -> None:
+def test_trials_that_are_lost_for_one_reason_are_told_once_and_counted() -> None:
     left = some.tainted().weighing.left_out[0]
-    lost = tuple(replace(left, block=block) for block in range(25))
+    reasons = [replace(left.reasons[0], sentence=f"The machine swapped {block} pages.") for block in range(25)]
+    lost = tuple(replace(left, block=block, reasons=(reason,)) for block, reason in enumerate(reasons))
     shown = verdict_text(some.weighing(left_out=lost))
+    assert f"25 of {left.label}: {left.state}: The machine swapped 0 pages. ({left.trial[:8]}, for one)" in shown
+    assert shown.count("The machine swapped") == 1
+
+
+def test_many_reasons_are_counted_and_not_all_listed() -> None:
+    left = some.tainted().weighing.left_out[0]
+    each = [replace(left, reasons=(replace(left.reasons[0], subject=f"part {n}"),)) for n in range(25)]
+    shown = verdict_text(some.weighing(left_out=tuple(each)))
     assert "and 15 more, all of them in the report" in shown
     assert shown.count("The machine swapped") == 10
 

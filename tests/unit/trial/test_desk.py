@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tare.base.errors import TareError
-from tare.base.host import LocalHost
+from tare.base.host import Job, LocalHost
 from tare.base.mounts import mounts
 from tare.drivers.storage import folders
 from tare.testing import FakeHost
 from tare.trial import workdir
-from tare.trial.workdir import remove_folders
+from tare.trial.workdir import OUTPUT_FILE, Tail, heard_by, remove_folders
 
 # How the kernel writes each of these folder names in its table.
 WRITTEN = {
@@ -69,3 +69,25 @@ def test_checkpoints_that_a_killed_workload_left_go_with_the_trials_folders(
     remove_folders("tare-1", tmp_path / "scratch")
     assert not left.parent.exists()
     assert others.exists()
+
+
+def test_what_a_job_prints_is_heard_while_it_runs_and_its_end_is_kept_for_whoever_watches(tmp_path):
+    heard: list[bytes] = []
+    job = Job(("sh", "-c", "echo first; echo second >&2"), env={"PATH": "/usr/bin:/bin"}, cwd=str(tmp_path))
+    with heard_by(Tail(tmp_path, heard.append)):
+        ended = LocalHost().spawn(job).wait(10)
+    LocalHost().spawn(job).wait(10)  # and nobody hears this one
+    assert sorted(b"".join(heard).splitlines()) == [b"first", b"second"]
+    assert (ended.out, ended.err) == ("first\n", "second\n")
+    assert (tmp_path / OUTPUT_FILE).read_text() in ("first\n", "second\n")  # written at most twice a second
+
+
+def test_only_the_end_of_a_long_output_is_kept(tmp_path):
+    tail = Tail(tmp_path)
+    tail(b"x" * 100_000 + b"the end")
+    assert (tmp_path / OUTPUT_FILE).read_bytes().endswith(b"the end")
+    assert (tmp_path / OUTPUT_FILE).stat().st_size < 10_000
+
+
+def test_a_workdir_that_is_gone_is_no_error(tmp_path):
+    Tail(tmp_path / "gone")(b"late words")

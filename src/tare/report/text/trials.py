@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tare.base.sides import is_rehearsal
 from tare.base.text import has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text
 from tare.records.model import AA_REPEAT, Record, varied
 from tare.records.trials import grouped
@@ -91,7 +92,8 @@ def _why(records: Sequence[Record], width: int) -> list[str]:
 def record_text(record: Record, width: int = 80) -> str:
     """Everything that one record says, section by section; a section without content is left out."""
     head = f"trial {safe_text(record.trial)}, attempt {record.attempt}: {safe_text(record.state)}"
-    place = f"{safe_text(record.study)}, block {record.block}, position {record.position}"
+    where = "rehearsal, no data" if is_rehearsal(record.trial) else f"block {record.block}, position {record.position}"
+    place = f"{safe_text(record.study)}, {where}"
     begun = f", started {safe_text(record.started_utc)}" if record.started_utc else ""
     lines = [*wrap(head, width), *wrap(place + begun, width)]
     lines += [line for reason in record.reasons for line in wrap(f"because: {safe_text(reason)}", width, indent="  ")]

@@ -326,8 +326,10 @@ def _listed(heading: str, trials: Sequence[FlaggedTrial], width: int) -> list[st
 
 
 def _same_reason(left: FlaggedTrial) -> tuple[str, str, str]:
-    """What makes two trials be left out for one reason; figures in the sentence differ."""
-    return (left.state, left.reasons[0].code, left.reasons[0].subject) if left.reasons else (left.state, "", "")
+    """What makes two trials be left out for one reason; figures in the sentence differ. An outlier stands alone."""
+    if left.state in USABLE or not left.reasons:
+        return left.state, left.trial, ""
+    return left.state, left.reasons[0].code, left.reasons[0].subject
 
 
 def _together(same: Sequence[FlaggedTrial]) -> str:
@@ -338,9 +340,9 @@ def _together(same: Sequence[FlaggedTrial]) -> str:
         return f"{left_text(first)} ({example})"
     levels = grouped(same, lambda each: each.label)
     counts = [f"{len(levels[level])} of {safe_text(level)}" for level in sorted(levels, key=natural_key)]
-    which = ", ".join(counts) if len(counts) <= NAMED_LEVELS else f"in {len(counts)} cells"
+    which = ", ".join(counts) if len(counts) <= NAMED_LEVELS else f"{len(same)} in {len(counts)} cells"
     why = " ".join(safe_text(reason) for reason in first.reasons)
-    return f"{count_text(len(same), 'trial')} {safe_text(first.state)} ({which}): {why} ({example}, for one)"
+    return f"{which}: {safe_text(first.state)}: {why} ({example}, for one)"
 
 
 def _hanging(text: str, width: int, *, start: str = "", indent: str = "  ") -> list[str]:

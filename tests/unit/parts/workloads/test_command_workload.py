@@ -88,11 +88,25 @@ def test_what_cannot_be_a_command_is_refused(fields: dict[str, Any], said: str) 
         Command.model_validate(fields)
 
 
-def test_the_title_is_the_line_shortened() -> None:
-    assert command("/opt/venv/bin/python", "train.py", "--epochs", "3").title() == "python train.py --epochs 3"
-    long = command("python", "train.py", *(f"--option-{number}={number}" for number in range(9))).title()
-    assert len(long) == 60
-    assert long.endswith("…")
+def test_the_title_is_the_script_with_its_options_where_they_are_few() -> None:
+    assert command("/opt/venv/bin/python", "-u", "src/train.py", "--epochs", "3").title() == "train.py --epochs 3"
+    assert command("python", "train.py", *(f"--option-{n}={n}" for n in range(9))).title() == "train.py"
+    assert command("torchrun", "--nproc_per_node", "2", "train.py").title() == "train.py"
+    assert command("python3", "-c", "print(1)").title() == "python3 -c"
+    assert command("python", "train.py", label="MNIST").title() == "MNIST"
+
+
+def test_a_script_is_ended_at_a_step_by_what_its_hook_is_told() -> None:
+    bounded = command("python", "train.py", steps=200, minutes=1.5).job(FakeHost(), Path("/workdir"), 1)
+    assert json.loads(bounded.env["TARE_ATTACH"]) == {"stop_after_steps": 200, "stop_after_s": 90.0}
+    assert "TARE_ATTACH" not in command("python", "train.py").job(FakeHost(), Path("/workdir"), 1).env
+
+
+def test_a_script_that_is_not_there_is_an_obstacle_also_behind_options(work: Path) -> None:
+    for words in (("python3", "-u", "gone.py"), ("bash", "gone.sh")):
+        (found,) = command(*words, cwd=work).obstacles(LocalHost())
+        assert (found.code, "gone." in str(found)) == ("needs.file", True)
+    assert command("python3", "-m", "json.tool", "gone.py", cwd=work).obstacles(LocalHost()) == []
 
 
 def test_the_job_runs_in_the_users_folder_with_their_words(work: Path) -> None:
