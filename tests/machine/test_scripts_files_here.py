@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -18,8 +19,10 @@ import pytest
 
 from tare.base.host import Exit, LocalHost, Site
 from tare.base.mounts import mounts
+from tare.base.processes import Identity
 from tare.drivers import layers
 from tare.parts import find
+from tare.parts.platforms import docker as docker_module
 from tare.parts.workloads.command import Command
 from tare.trial.workdir import prepare_workdir, remove_folders
 
@@ -93,7 +96,15 @@ def run(platform: str, users: Users, script: str, *words: str, keep: Path | None
     (scratch / name).mkdir(parents=True)
     workdir = prepare_workdir(name, scratch / name)
     try:
-        site = Site(name, scratch / name, work.inputs(), (workdir, *work.outputs()), layered=True, keep=keep)
+        site = Site(
+            name,
+            scratch / name,
+            work.inputs(),
+            (workdir, *work.outputs()),
+            layered=True,
+            folder=work.folder(),
+            keep=keep,
+        )
         place = find.find("platforms", platform)(**of_platform).open(LocalHost(), site)
         try:
             ended = place.spawn(work.job(place, workdir, 0)).wait(60)
@@ -187,6 +198,19 @@ def test_the_devices_network_is_there_where_it_was_requested(name, users):
 
         assert run(name, users, script, network="host").code == 0
         assert run(name, users, script).code != 0
+
+
+@pytest.mark.parametrize("name", PLATFORMS[:2])
+def test_without_the_right_to_mount_each_trial_has_a_fresh_copy_of_the_working_folder(name, users, monkeypatch):
+    monkeypatch.setattr(layers, "possible", lambda host, site: False)
+    monkeypatch.setattr(docker_module, "identity", lambda host: Identity(os.geteuid(), os.getegid(), can_mount=False))
+    script = "open('made', 'x').write('x'); __import__('os').remove('train.txt'); print(open('../data/set').read())"
+    before = users.contents()
+
+    ends = [run(name, users, script.replace("../data", str(users.data)), reads=(users.data,)) for _ in range(2)]
+
+    assert [(end.code, end.out) for end in ends] == [(0, "5\n")] * 2, ends[0].err
+    assert users.contents() == before
 
 
 @contextlib.contextmanager

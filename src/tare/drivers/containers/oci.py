@@ -248,7 +248,8 @@ class OciContainer(Container):
             return Root(path, hostroot.binds(host, site), name, own_tmp=True)
         image = unpacked(self.image)
         path = layers.overlay(host, site, stack, lower=str(image.root), files=files)
-        own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(image.config)
+        odd = hostroot.hidden_by_tmp(image.config) or any((image.root / "tmp").glob("*"))
+        own_tmp = not self.may_write(site) and not odd
         facts = {"root": "image", "image_id": image.id} if image.id else {}
         user = replace(identity(host), uid=image.user()[0], gid=image.user()[1]) if image.config.user else None
         if user is not None:

@@ -119,7 +119,7 @@ class Podman(Container):
             "--cap-drop=ALL",
             *(f"--cap-add={name}" for name in self.capabilities(host, site)),
             "--security-opt=no-new-privileges",
-            *([] if self.may_write(site) else ["--read-only"]),
+            *([] if self.may_write(site) or not root.own_tmp else ["--read-only"]),
             "--read-only-tmpfs=false",
             # Podman would fill them with what the root has there: the host's sockets.
             *(
@@ -258,4 +258,8 @@ class PodmanPlace(ContainerPlace):
         away = [part for name in _ADDED if name not in env for part in ("-u", name)]
         reported = {name: value for name, value in env.items() if _CLIENTS_OWN.fullmatch(name)}
         reported[orphans.VARIABLE] = self.name
-        return ["env" if self._in_image else "/usr/bin/env", *away, *(f"{name}={value}" for name, value in reported.items())]
+        return [
+            "env" if self._in_image else "/usr/bin/env",
+            *away,
+            *(f"{name}={value}" for name, value in reported.items()),
+        ]
