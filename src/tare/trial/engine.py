@@ -46,8 +46,8 @@ SHARED_FILES = Ruling(
     "files.shared",
     "note",
     "workload",
-    "what the command wrote on bare metal stayed on the device, so that later trials find it: layers over the files need "
-    "root, and its folder is too large to be copied.",
+    "what the command wrote on bare metal stayed on the device, so that later trials find it: layers over the files "
+    "need root, and its folder is too large to be copied.",
 )
 _MOMENTS = ("start_ns", "end_ns")
 
