@@ -82,7 +82,7 @@ def compose(host: Host, site: Site, stack: ExitStack, *, files: Mapping[str, str
     layers += [layer for point, kind in seen if (layer := _further(host, site, table, root, point, kind)) is not None]
     view = View(tuple(layers))
     if site.keep is not None:
-        stack.callback(keep, view, site.keep)
+        stack.callback(keep, view, site.keep, without=files or ())
     return view
 
 
@@ -281,19 +281,19 @@ def _unmount(host: Host, point: str) -> None:
         host.clock.sleep_until(host.clock.now_ns() + 20_000_000)
 
 
-def keep(view: View, into: Path) -> None:
+def keep(view: View, into: Path, without: Iterable[str] = ()) -> None:
     """Copy what was written to the layers; what was deleted, and what is no file or link, leaves nothing."""
     for layer in view.layers:
         if layer.upper:
-            _copy(Path(layer.upper), into / layer.point.lstrip("/"))
+            _copy(Path(layer.upper), into / layer.point.lstrip("/"), {f"{layer.upper}{path}" for path in without})
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, without: set[str]) -> None:
     for folder, _, names in os.walk(source):
         there = target / Path(folder).relative_to(source)
         for name in names:
             path = Path(folder) / name
-            if stat.S_ISREG(path.lstat().st_mode) or path.is_symlink():
+            if str(path) not in without and (stat.S_ISREG(path.lstat().st_mode) or path.is_symlink()):
                 there.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, there / name, follow_symlinks=False)
 
