@@ -61,6 +61,28 @@ print(json.dumps({
 """
 
 
+ESCAPES = """
+import ctypes, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(name, act):
+    try:
+        if act() in (-1, False):
+            return
+    except OSError:
+        return
+    print(name)
+attempt("mount", lambda: libc.mount(b"x", b"/tmp", b"tmpfs", 0, None))
+attempt("unshare", lambda: libc.unshare(0x00020000))
+attempt("setuid", lambda: os.setuid(12345))
+attempt("raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+attempt("network", lambda: socket.create_connection(("192.0.2.1", 80), timeout=1))
+attempt("kernel setting", lambda: open("/proc/sys/kernel/hostname", "w"))
+attempt("kernel memory", lambda: os.open("/dev/mem", os.O_RDONLY))
+attempt("block device", lambda: os.mknod("/tmp/disk", 0o60600, os.makedev(254, 0)))
+attempt("a file of another user", lambda: open("theirs", "w"))
+"""
+
+
 @dataclass(frozen=True)
 class Users:
     """Folders of a user's, and what is in them."""
@@ -181,6 +203,18 @@ def test_what_is_named_as_written_for_real_reaches_the_users_folder(name, users)
     assert run(name, users, script, str(users.data), writes=(users.data,)).code == 0
 
     assert (users.data / "real").read_text() == "yes"
+
+
+@pytest.mark.parametrize("name", PLATFORMS[1:])
+def test_root_writes_to_other_users_files_as_on_bare_metal_and_every_other_wall_stands(name, users):
+    theirs = users.project / "theirs"
+    theirs.write_text("theirs")
+    theirs.chmod(0o600)
+    os.chown(theirs, 4321, 4321)
+    os.chown(users.project, 4321, 4321)
+
+    assert run(name, users, ESCAPES).out == "a file of another user\n"
+    assert theirs.read_text() == "theirs"
 
 
 @pytest.mark.parametrize("name", PLATFORMS[1:])
