@@ -71,6 +71,8 @@ def command(
     from tare.study.load import from_plain
 
     work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
+    if command_line:
+        say(script.environment())
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         levels, against = sides(chosen, script.platform(), image, against_image, command=bool(command_line))
@@ -94,6 +96,7 @@ def sides(
     chosen: str, fields: dict[str, Any], image: str | None, against: str | None, *, command: bool
 ) -> tuple[list[Any], dict[str, Any]]:
     """What is weighed against what: platforms as a study has them, and its baseline. Says which software bare runs."""
+    image, against = (None if each is None else placed(each) for each in (image, against))
     if against:
         by = "platform.image"
         return [{chosen: {**fields, "image": [against, image]}}], {"by": by, "against": {by: against}}
@@ -105,6 +108,13 @@ def sides(
         say(f"bare metal runs this device's software, {chosen} that of {image}: what differs is in the report.")
     fields = {**fields, **({"image": image} if image else {})}
     return [bare, {chosen: fields} if fields else chosen], {"against": {"platform": "bare"}}
+
+
+def placed(image: str) -> str:
+    """An image as a study names it: a file or folder by its whole path."""
+    from tare.drivers.containers.unpacked import is_path
+
+    return str(Path(image).expanduser().resolve()) if is_path(image) else image
 
 
 def built_in_workload(name: str) -> dict[str, Any]:

@@ -249,7 +249,8 @@ class OciContainer(Container):
             return Root(path, hostroot.binds(host, site), name, own_tmp=True)
         # Of another machine's images only a folder there can be taken.
         here = isinstance(host, LocalHost)
-        image = unpacked(self.image) if here else Unpacked(Path(self.image), ImageConfig(), "")
+        folder = not here or (Path(self.image).is_dir() and not is_path(self.image))
+        image = Unpacked(Path(self.image).absolute(), ImageConfig(), "") if folder else unpacked(self.image)
         path = layers.overlay(host, site, stack, lower=str(image.root), files=files)
         odd = hostroot.hidden_by_tmp(image.config) or any((image.root / "tmp").glob("*"))
         own_tmp = not self.may_write(site) and not odd
