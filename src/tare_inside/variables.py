@@ -18,11 +18,11 @@ SECRETS = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|COOKIE|AUTH|SESSION", re.IGNOR
 """A variable with such a name holds a secret: a job is given it, and no record has its value."""
 
 
-def users_own(name):
+def users_own(name: str) -> bool:
     """Whether a user's own command is given this variable."""
     return not LEFT_OUT.fullmatch(name)
 
 
-def may_pass(name):
+def may_pass(name: str) -> bool:
     """Whether this variable may go from a device to the one that drives it; a secret stays where it is."""
     return name in BUILT_IN or (users_own(name) and not SECRETS.search(name))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +74,28 @@ def test_the_interpreter_runs_in_an_unpacked_image(platform, small_folder, tmp_p
 @pytest.mark.machine("root")
 def test_the_interpreter_runs_in_an_image_of_the_engine(small_image, tmp_path):
     assert run_in("docker", small_image, tmp_path) == f"{sys.version.split()[0]} {sys.prefix}\n"
+
+
+@pytest.mark.parametrize(
+    "platform", [pytest.param(name, marks=pytest.mark.machine(name, "root")) for name in ("runc", "docker")]
+)
+def test_an_environment_in_tmp_is_not_hidden_by_the_containers_own(platform, tmp_path):
+    with tempfile.TemporaryDirectory(dir="/tmp") as odd, contextlib.ExitStack() as stack:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", f"{odd}/venv"], check=True)
+        where = ["--engine", "folder", "-o", str(tmp_path / "root")]
+        if platform == "docker":
+            name = f"tare/test-{secrets.token_hex(4)}"
+            where = ["--name", name]
+            client = stack.enter_context(contextlib.closing(engine.connect(LocalHost())))
+            stack.callback(client.api.remove_image, name, force=True)
+        done = tare(
+            "device", "image", "build", "--packages", "", "--python", f"{odd}/venv/bin/python3", "--json", *where
+        )
+        assert done.returncode == 0, done.stderr
+
+        said = run_in(platform, json.loads(done.stdout)["image"], tmp_path)
+
+        assert said == f"{sys.version.split()[0]} {odd}/venv\n"
 
 
 @pytest.mark.machine("runc")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -18,8 +19,10 @@ import pytest
 
 from tare.base.host import Exit, LocalHost, Site
 from tare.base.mounts import mounts
+from tare.base.processes import Identity
 from tare.drivers import layers
 from tare.parts import find
+from tare.parts.platforms import docker as docker_module
 from tare.parts.workloads.command import Command
 from tare.trial.workdir import prepare_workdir, remove_folders
 
@@ -58,6 +61,28 @@ print(json.dumps({
 """
 
 
+ESCAPES = """
+import ctypes, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(name, act):
+    try:
+        if act() in (-1, False):
+            return
+    except OSError:
+        return
+    print(name)
+attempt("mount", lambda: libc.mount(b"x", b"/tmp", b"tmpfs", 0, None))
+attempt("unshare", lambda: libc.unshare(0x00020000))
+attempt("setuid", lambda: os.setuid(12345))
+attempt("raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+attempt("network", lambda: socket.create_connection(("192.0.2.1", 80), timeout=1))
+attempt("kernel setting", lambda: open("/proc/sys/kernel/hostname", "w"))
+attempt("kernel memory", lambda: os.open("/dev/mem", os.O_RDONLY))
+attempt("block device", lambda: os.mknod("/tmp/disk", 0o60600, os.makedev(254, 0)))
+attempt("a file of another user", lambda: open("theirs", "w"))
+"""
+
+
 @dataclass(frozen=True)
 class Users:
     """Folders of a user's, and what is in them."""
@@ -93,7 +118,15 @@ def run(platform: str, users: Users, script: str, *words: str, keep: Path | None
     (scratch / name).mkdir(parents=True)
     workdir = prepare_workdir(name, scratch / name)
     try:
-        site = Site(name, scratch / name, work.inputs(), (workdir, *work.outputs()), layered=True, keep=keep)
+        site = Site(
+            name,
+            scratch / name,
+            work.inputs(),
+            (workdir, *work.outputs()),
+            layered=True,
+            folder=work.folder(),
+            keep=keep,
+        )
         place = find.find("platforms", platform)(**of_platform).open(LocalHost(), site)
         try:
             ended = place.spawn(work.job(place, workdir, 0)).wait(60)
@@ -131,7 +164,7 @@ def test_what_a_script_wrote_is_kept_where_that_was_requested(name, users, tmp_p
     found = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
     project = str(users.project).lstrip("/")
     assert {f"{project}/mnist_cnn.pt", f"{project}/samples/grid_ori_0.png", f"tmp/{words[-1]}"} <= found
-    assert f"{project}/train.txt" not in found
+    assert not {f"{project}/train.txt", "etc/hosts"} & found
 
 
 @pytest.mark.machine(*NAMES, "root")
@@ -173,6 +206,18 @@ def test_what_is_named_as_written_for_real_reaches_the_users_folder(name, users)
 
 
 @pytest.mark.parametrize("name", PLATFORMS[1:])
+def test_root_writes_to_other_users_files_as_on_bare_metal_and_every_other_wall_stands(name, users):
+    theirs = users.project / "theirs"
+    theirs.write_text("theirs")
+    theirs.chmod(0o600)
+    os.chown(theirs, 4321, 4321)
+    os.chown(users.project, 4321, 4321)
+
+    assert run(name, users, ESCAPES).out == "a file of another user\n"
+    assert theirs.read_text() == "theirs"
+
+
+@pytest.mark.parametrize("name", PLATFORMS[1:])
 def test_a_sealed_root_is_read_only_as_before(name, users):
     ended = run(name, users, "open('new', 'w')", writable=False)
 
@@ -189,6 +234,19 @@ def test_the_devices_network_is_there_where_it_was_requested(name, users):
         assert run(name, users, script).code != 0
 
 
+@pytest.mark.parametrize("name", PLATFORMS[:2])
+def test_without_the_right_to_mount_each_trial_has_a_fresh_copy_of_the_working_folder(name, users, monkeypatch):
+    monkeypatch.setattr(layers, "possible", lambda host, site: False)
+    monkeypatch.setattr(docker_module, "identity", lambda host: Identity(os.geteuid(), os.getegid(), can_mount=False))
+    script = "open('made', 'x').write('x'); __import__('os').remove('train.txt'); print(open('../data/set').read())"
+    before = users.contents()
+
+    ends = [run(name, users, script.replace("../data", str(users.data)), reads=(users.data,)) for _ in range(2)]
+
+    assert [(end.code, end.out) for end in ends] == [(0, "5\n")] * 2, ends[0].err
+    assert users.contents() == before
+
+
 @contextlib.contextmanager
 def another_disk() -> Iterator[Path]:
     point = Path("/var/tmp") / f"tare-disk-{secrets.token_hex(4)}"
@@ -197,7 +255,7 @@ def another_disk() -> Iterator[Path]:
     try:
         yield point
     finally:
-        subprocess.run(["umount", str(point)], check=True)
+        subprocess.run(["umount", "-l", str(point)], check=True)
         point.rmdir()
 
 
@@ -213,7 +271,8 @@ def test_another_disk_has_a_layer_on_itself(name, users):
         ended = run(name, users, script)
 
         assert (ended.code, ended.out) == (0, f"there\n{8 << 20}\n"), ended.err
-        assert [path.name for path in disk.iterdir()] == ["set"]
+        assert not (disk / "new").exists()
+        assert not list(disk.glob(f"{layers.ASIDE}/tare-door-*/upper/new"))  # other runs here may have layers on it too
 
 
 @pytest.mark.machine("root")

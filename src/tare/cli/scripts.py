@@ -24,6 +24,7 @@ _OPTIONS = (
                  help="host: the container has this device's network; none: the loopback alone."),
     click.option("--keep-outputs", is_flag=True, help="Keep what each trial wrote, in the store's folder outputs."),
 )  # fmt: skip
+_EVERY_SHELLS = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME"})
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ class Script:
         kept = {name: value for name, value in given.items() if value}
         where = {"in_image": True} if image and not names_files_here(words) else {"cwd": str(Path.cwd())}
         return {"command": {"argv": list(words), **where, **kept}}
+
+    def environment(self) -> str:
+        """For people: what of their variables the command does not get, and what tare sets."""
+        from tare.drivers.places import environment_facts
+
+        facts = environment_facts("default")
+        away = [name for name in facts["left_out"] if name not in _EVERY_SHELLS]
+        fixed = [name for name in facts["fixed"] if name != "TARE_MARKS"]
+        less = f" but {', '.join(away)}" if away else ""
+        return f"the command gets all your variables{less}, on both sides; tare sets {', '.join(fixed)}."
 
     def platform(self) -> dict[str, Any]:
         """Fields of the container."""

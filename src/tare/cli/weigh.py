@@ -90,6 +90,8 @@ def command(
 
     work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
     end_early(work, steps, minutes)
+    if command_line:
+        say(script.environment())
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         levels, against = sides(chosen, script.platform(), image, against_image, command=bool(command_line))
@@ -118,6 +120,7 @@ def sides(
     chosen: str, fields: dict[str, Any], image: str | None, against: str | None, *, command: bool
 ) -> tuple[list[Any], dict[str, Any]]:
     """What is weighed against what: platforms as a study has them, and its baseline. Says which software bare runs."""
+    image, against = (None if each is None else placed(each) for each in (image, against))
     if against:
         by = "platform.image"
         return [{chosen: {**fields, "image": [against, image]}}], {"by": by, "against": {by: against}}
@@ -137,6 +140,13 @@ def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) ->
     need("command" in work or not bounds, "--steps and --minutes are for a command after --.")
     if bounds:
         work["command"] |= bounds
+
+
+def placed(image: str) -> str:
+    """An image as a study names it: a file or folder by its whole path."""
+    from tare.drivers.containers.unpacked import is_path
+
+    return str(Path(image).expanduser().resolve()) if is_path(image) else image
 
 
 def built_in_workload(name: str) -> dict[str, Any]:

@@ -33,6 +33,9 @@ _NO_FILES = frozenset(
      "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs",
      "sysfs", "tracefs"}
 )  # fmt: skip
+_REMOTE = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph", "gluster", "lustre")
+"""Beginnings of kinds whose server may be gone, and with it every answer; none of them takes an upper layer."""
+_ANSWERS_WITHIN_S = 3.0
 _OF_ENGINES = tuple(f"/var/lib/{name}" for name in ("docker", "containers", "containerd", "kubelet"))
 _UNMOUNT_WITHIN_S = 10.0
 
@@ -74,12 +77,12 @@ def compose(host: Host, site: Site, stack: ExitStack, *, files: Mapping[str, str
     """
     root = overlay(host, site, stack, files=files)
     table = mounts(host)
-    seen = _seen(host, [mount.point for mount in further(table, site)])
+    seen = _seen(host, further(table, site))
     layers = [Layer("/", root, f"{root.removesuffix('/root')}/upper")]
     layers += [layer for point, kind in seen if (layer := _further(host, site, table, root, point, kind)) is not None]
     view = View(tuple(layers))
     if site.keep is not None:
-        stack.callback(keep, view, site.keep)
+        stack.callback(keep, view, site.keep, without=files or ())
     return view
 
 
@@ -98,14 +101,21 @@ def further(table: Sequence[Mount], site: Site) -> list[Mount]:
     return [found[point] for point in sorted(found, key=lambda point: PurePosixPath(point).parts)]
 
 
-def _seen(host: Host, points: list[str]) -> list[tuple[str, str]]:
-    """The points that are there with what they are: w a folder to write to, d one to read, f a file."""
+def _seen(host: Host, found: list[Mount]) -> list[tuple[str, str]]:
+    """The points that are there with what they are: w a folder to write to, d one to read, f a file.
+
+    One that gives no answer is left out, with what lies in it.
+    """
     script = (
         'for path do if [ -d "$path" ]; then if [ -w "$path" ]; then echo w; else echo d; fi; '
         'elif [ -f "$path" ]; then echo f; else echo -; fi; done'
     )
-    if not points:
-        return []
+    silent: list[str] = []
+    for mount in found:
+        remote = mount.kind.startswith(_REMOTE)
+        if remote and host.run(["test", "-e", mount.point], limit_s=_ANSWERS_WITHIN_S).code != 0:
+            silent.append(mount.point)
+    points = [mount.point for mount in found if not any(_is_in(mount.point, each) for each in silent)]
     kinds = host.run(["sh", "-c", script, "seen", *points]).checked().out.split()
     return [(point, kind) for point, kind in zip(points, kinds, strict=True) if kind != "-"]
 
@@ -128,7 +138,8 @@ def _further(host: Host, site: Site, table: Sequence[Mount], root: str, point: s
 def _upper_folders(site: Site, table: Sequence[Mount], point: str) -> list[str]:
     """Where the upper layer of a file system may lie: on itself, else in the scratch folder."""
     mangled = f"{site.scratch}/{site.name}/on{point.replace('/', '-')}"
-    if holding(table, str(site.scratch)) == holding(table, point):
+    own = holding(table, point)
+    if own is None or own.kind.startswith(_REMOTE) or holding(table, str(site.scratch)) == own:
         return [mangled]
     return [f"{point}/{ASIDE}/{site.name}", mangled]
 
@@ -186,6 +197,25 @@ def _mount(host: Host, name: str, lower: str, folder: str, at: str) -> str:
     return (done.err or done.out).strip() or f"code {done.code}"
 
 
+LARGEST_COPY_BYTES = 2 << 30
+
+
+def copied(host: Host, site: Site, stack: ExitStack) -> str:
+    """A fresh copy of the folder that a command is started in, where no layers can be mounted; empty if it is too big.
+
+    What a trial writes there reaches neither the next one nor the user's folder.
+    """
+    if not (site.layered and site.folder and isinstance(host, LocalHost)) or site.folder in site.writes:
+        return ""
+    size = host.run(["du", "-sb", "--", str(site.folder)]).out.split()
+    if not size or not size[0].isdigit() or int(size[0]) > LARGEST_COPY_BYTES or site.folder == Path("/"):
+        return ""
+    folder = f"{site.scratch}/{site.name}-copy"
+    stack.callback(host.run, ["rm", "-rf", "--", folder])
+    done = host.run(["cp", "-a", "--reflink=auto", "--", str(site.folder), folder], limit_s=600)
+    return folder if done.code == 0 else ""
+
+
 def is_a_layer(mount: Mount) -> bool:
     """Whether this is one of ours, of whatever site."""
     return mount.kind == "overlay" and mount.source.startswith("tare:")
@@ -214,7 +244,8 @@ def aside(host: Host, name: str = "*") -> list[str]:
     """The folders of this site, or of all, at the tops of file systems that are not the scratch folder's."""
     if not isinstance(host, LocalHost):
         return []
-    points = [Path(mount.point) for mount in mounts(host) if mount.kind not in _NO_FILES]
+    disks = [mount for mount in mounts(host) if mount.kind not in _NO_FILES and not mount.kind.startswith(_REMOTE)]
+    points = [Path(mount.point) for mount in disks]
     found = (path for point in points for path in _listed(point / ASIDE))
     return sorted({str(path) for path in found if name in ("*", path.name)})
 
@@ -250,19 +281,19 @@ def _unmount(host: Host, point: str) -> None:
         host.clock.sleep_until(host.clock.now_ns() + 20_000_000)
 
 
-def keep(view: View, into: Path) -> None:
+def keep(view: View, into: Path, without: Iterable[str] = ()) -> None:
     """Copy what was written to the layers; what was deleted, and what is no file or link, leaves nothing."""
     for layer in view.layers:
         if layer.upper:
-            _copy(Path(layer.upper), into / layer.point.lstrip("/"))
+            _copy(Path(layer.upper), into / layer.point.lstrip("/"), {f"{layer.upper}{path}" for path in without})
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, without: set[str]) -> None:
     for folder, _, names in os.walk(source):
         there = target / Path(folder).relative_to(source)
         for name in names:
             path = Path(folder) / name
-            if stat.S_ISREG(path.lstat().st_mode) or path.is_symlink():
+            if str(path) not in without and (stat.S_ISREG(path.lstat().st_mode) or path.is_symlink()):
                 there.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, there / name, follow_symlinks=False)
 

@@ -338,6 +338,10 @@ class Workload(Part):
         """Files and folders of the device that it reads; they are made visible inside every platform."""
         return ()
 
+    def folder(self) -> Path | None:
+        """The folder of the device that it is started in, where that is one of the user's."""
+        return None
+
     def facts(self) -> dict[str, Json]:
         """What a record should have of how it was run, beside its fields."""
         return {}

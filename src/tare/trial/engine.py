@@ -45,6 +45,13 @@ NO_PYTHON = Ruling(
     "workload",
     "the image has no Python, so that the command is timed from outside: starting it in the container is in its time.",
 )
+SHARED_FILES = Ruling(
+    "files.shared",
+    "note",
+    "workload",
+    "what the command wrote on bare metal stayed on the device, so that later trials find it: layers over the files "
+    "need root, and its folder is too large to be copied.",
+)
 _MOMENTS = ("start_ns", "end_ns")
 
 
@@ -205,6 +212,7 @@ def _make_site(
         reads=work.inputs(),
         writes=(workdir, *work.outputs()),
         layered=work.layered,
+        folder=work.folder(),
         keep=Path(kept) if work.keeps_outputs() else None,
     )
     if isinstance(bench.host, RemoteDevice):
@@ -278,6 +286,7 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     state.exit, state.died = measured.exit, measured.died
     state.facts["place"] = place_facts(measured.place)
     state.facts |= measured.workload.facts()
+    state.notes += [SHARED_FILES] if state.facts["place"].get("files") == "shared" else []
     if reported := read_json_file(measured.workdir / "attach.json"):
         state.facts["attach"] = reported
     if reported := read_json_file(measured.workdir / ACTIVITY_FILE):

@@ -26,6 +26,7 @@ GONE = probe_note("probe.file-gone", "cgroup", "gone at 3 s")
 class Planned:
     """As much of a trial as the verdict looks at."""
 
+    layered = False
     planned_units: int | None = None
     probes: tuple[Any, ...] = ()
     cell: Any = field(init=False)
@@ -110,7 +111,27 @@ def test_a_program_that_wrote_where_a_container_lets_it_not_is_told_where_it_may
     verdict = verdict_of(
         trial_state(exit=Exit(code=1, seconds=1.0, err="OSError: [Errno 30] Read-only file system: 'x'"))
     )
-    assert "/tmp, which is memory: write there" in str(verdict.reasons[1])
+    assert "sealed, so that nothing but /tmp can be written" in str(verdict.reasons[1])
+
+
+def test_what_a_program_looked_for_in_vain_and_is_on_the_device_is_named_with_the_option_that_brings_it(tmp_path):
+    (tmp_path / "set.bin").write_text("x")
+    missing = "No such file or directory: "
+    err = f"FileNotFoundError: [Errno 2] {missing}'{tmp_path}/set.bin'\n{missing}'/no'"
+    verdict = verdict_of(trial_state(exit=Exit(code=1, seconds=1.0, err=err)))
+    assert f"`--reads {tmp_path}/set.bin` brings it" in str(verdict.reasons[1])
+    assert "/no:" not in str(verdict.reasons[1])
+
+
+def test_a_program_that_hung_is_told_with_what_it_waited_for():
+    waiting = "`python x` waits for a pipe (pipe_read)"
+    ended = Exit(code=-9, seconds=30.0, out="epoch 1\n", timed_out=True, waiting=waiting)
+    verdict = verdict_of(trial_state(exit=ended))
+    assert (verdict.state, [reason.code for reason in verdict.reasons]) == (
+        "timeout", ["workload.timeout", "workload.waits"],
+    )  # fmt: skip
+    assert "waits for a pipe" in str(verdict.reasons[1])
+    assert "Its last line was: epoch 1" in str(verdict.reasons[1])
 
 
 def test_half_of_the_work_is_not_faster_but_invalid():

@@ -214,6 +214,7 @@ class Files:
     bound: Sequence[str] = ()  # what is bound into it: a source, its place, the next source
     image: ImageConfig | None = None  # where they are an image's
     user: tuple[int, int] = (0, 0)
+    moved: Mapping[str, str] = field(default_factory=dict)  # a folder of the host's to the copy that stands for it
     facts: Mapping[str, Any] = field(default_factory=dict)
     phases: Mapping[str, float] = field(default_factory=dict)
 
@@ -297,7 +298,7 @@ class GroupHost:
     def spawn(self, job: Job) -> Process:
         before = self._group.oom_kills()
         env = {**job.env, orphans.VARIABLE: self.name}
-        cwd = "/" if self._files.root else job.cwd
+        cwd = "/" if self._files.root else self._files.moved.get(job.cwd, job.cwd)
         inner = self._host.spawn(Job((*self._entry(job.cwd), *job.argv), env, cwd))
         return GroupProcess(inner, self._group, before)
 

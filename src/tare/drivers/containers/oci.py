@@ -8,9 +8,10 @@ from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
 from tare.base.processes import Identity, identity, is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -22,7 +23,7 @@ from tare.drivers.containers import hostroot, isolation
 from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.isolation import USUAL
 from tare.drivers.containers.place import Container, ContainerPlace
-from tare.drivers.containers.unpacked import is_path, unpacked
+from tare.drivers.containers.unpacked import Unpacked, is_path, unpacked
 from tare.drivers.nvidia.devices import GpuFile, oci_devices, oci_rules
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -246,9 +247,13 @@ class OciContainer(Container):
         if self.image is None:
             path = layers.overlay(host, site, stack, files=files)
             return Root(path, hostroot.binds(host, site), name, own_tmp=True)
-        image = unpacked(self.image)
+        # Of another machine's images only a folder there can be taken.
+        here = isinstance(host, LocalHost)
+        folder = not here or (Path(self.image).is_dir() and not is_path(self.image))
+        image = Unpacked(Path(self.image).absolute(), ImageConfig(), "") if folder else unpacked(self.image)
         path = layers.overlay(host, site, stack, lower=str(image.root), files=files)
-        own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(image.config)
+        odd = hostroot.hidden_by_tmp(image.config) or any((image.root / "tmp").glob("*"))
+        own_tmp = not self.may_write(site) and not odd
         facts = {"root": "image", "image_id": image.id} if image.id else {}
         user = replace(identity(host), uid=image.user()[0], gid=image.user()[1]) if image.config.user else None
         if user is not None:

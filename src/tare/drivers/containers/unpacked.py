@@ -45,8 +45,9 @@ class Unpacked:
 
 
 def is_path(reference: str) -> bool:
-    """Whether an image is named by its place on this device; a name in an engine is none."""
-    return reference.startswith(("/", "./", "../", "~")) or (Path(reference).exists() and ":" not in reference)
+    """Whether an image is named by its place on this device, and not as an engine has it."""
+    path = Path(reference)
+    return reference.startswith(("/", "./", "../", "~")) or path.is_file() or (path / "oci-layout").is_file()
 
 
 def unpacked(reference: str) -> Unpacked:

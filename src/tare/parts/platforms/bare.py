@@ -21,7 +21,8 @@ class Bare(GroupPlatform):
 
     direct: bool = False
     """A command of yours writes to the real files, as it does without tare. By default what it writes goes to layers
-    that go with the trial, as in a container (as root; else it is as with `direct: true`)."""
+    that go with the trial, as in a container. Only root can have layers: others run in a fresh copy of the working
+    folder, unless that is larger than 2 GiB."""
 
     image: str | None = None
     """Run in the file system of this image: the same bytes as in a container of it, without one. As root; named as for
@@ -63,8 +64,13 @@ class Bare(GroupPlatform):
     def files(self, host: Host, site: Site, stack: ExitStack) -> Files:
         if self.image is not None:
             return self._image_files(self.image, host, site, stack)
-        if self.direct or not layers.possible(host, site):
+        if self.direct or not site.layered:
             return Files(facts={"files": "direct"} if site.layered else {})
+        if not layers.possible(host, site):
+            copy = layers.copied(host, site, stack)
+            return Files(
+                facts={"files": "copied" if copy else "shared"}, moved={str(site.folder): copy} if copy else {}
+            )
         phases = Phases(host.clock)
         with phases.timed("open.root"):
             view = layers.compose(host, site, stack)

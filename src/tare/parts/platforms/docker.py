@@ -135,6 +135,9 @@ class Docker(Container):
             left_out = _holding_the_engine(client, folders)
             folders -= left_out
             on_top += hostroot.needed_below(host, site, left_out)
+            if self.may_write(site) and (copy := layers.copied(host, site, stack)):
+                on_top = [bind for bind in on_top if bind.target != str(site.folder)]
+                on_top.append(Bind(copy, str(site.folder), writable=True))
         # Binds of an overlay are written to its upper layer; binds of the device itself never are.
         writable = self.may_write(site) and kind == "overlay"
         shown = [Bind(f"{below}{folder}", folder, writable) for folder in sorted(folders)]
@@ -205,7 +208,7 @@ class Docker(Container):
             "CapAdd": self.capabilities(host, site),
             "SecurityOpt": ["no-new-privileges", *([] if self.seccomp else ["seccomp=unconfined"])],
             "Privileged": False,
-            "ReadonlyRootfs": not self.may_write(site),
+            "ReadonlyRootfs": root.own_tmp and not self.may_write(site),
             "PidsLimit": tree.PIDS_LIMIT,
             "ShmSize": self.shm_bytes(host),
             "LogConfig": {"Type": "none"},

@@ -61,7 +61,7 @@ class Gvisor(OciContainer):
             binds=root.binds,
             shm_bytes=self.shm_bytes(host),
             swap_is_counted=limits.swap_is_counted(host),
-            writable=self.may_write(site),
+            writable=self.may_write(site) or not root.own_tmp,
             needed=[f"CAP_{name}" for name in self.capabilities(host, site)],
             hostname=root.hostname,
             own_tmp=root.own_tmp,

@@ -119,7 +119,7 @@ class Podman(Container):
             "--cap-drop=ALL",
             *(f"--cap-add={name}" for name in self.capabilities(host, site)),
             "--security-opt=no-new-privileges",
-            *([] if self.may_write(site) else ["--read-only"]),
+            *([] if self.may_write(site) or not root.own_tmp else ["--read-only"]),
             "--read-only-tmpfs=false",
             # Podman would fill them with what the root has there: the host's sockets.
             *(

@@ -63,7 +63,7 @@ class Runc(OciContainer):
             shm_bytes=self.shm_bytes(host),
             swap_is_counted=limits.swap_is_counted(host),
             layers=tuple(layer for layer in self.isolation if layer != "network" or self.network == "none"),
-            writable=self.may_write(site),
+            writable=self.may_write(site) or not root.own_tmp,
             seccomp=self._filter(host),
             gpus=handed_on(host, self.gpu),
             held=held_capabilities(host),

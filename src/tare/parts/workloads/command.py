@@ -124,7 +124,7 @@ class Command(Workload):
     cwd: Path | None = None
     """The folder to run it in; the one that tare was started in by default."""
     env: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
-    """Variables for it, beside yours, all of which it gets but a few (docs/reference/platforms.md lists them).
+    """Variables for it, beside yours, all of which it gets but a few (docs/how-to/weigh-my-script.md lists them).
 
     The value of one whose name speaks of a secret (HF_TOKEN, AWS_SECRET_ACCESS_KEY) is recorded as its hash."""
     attach: Annotated[Attach, BeforeValidator(_attach)] = "torch"
@@ -280,6 +280,9 @@ class Command(Workload):
 
     def facts(self) -> dict[str, Json]:
         return {"environment": environment_facts(self.malloc)}
+
+    def folder(self) -> Path | None:
+        return None if self.in_image else self._folder()
 
     def outputs(self) -> tuple[Path, ...]:
         return self.writes

@@ -34,7 +34,7 @@ def docker(server: SmallLinux, monkeypatch: pytest.MonkeyPatch) -> PretendEngine
     monkeypatch.setattr(engine, "connect", lambda host: pretend)
     monkeypatch.setattr(engine, "candidates", lambda: ["/var/run/docker.sock"])
     monkeypatch.setattr(engine, "find", lambda: engine.Engine("/var/run/docker.sock", ours=False))
-    monkeypatch.setattr("tare.drivers.containers.place.ContainerPlace.find_python", lambda place, python: None)
+    monkeypatch.setattr("tare.drivers.containers.place.ContainerPlace.find_python", lambda place, python, needed: None)
     return pretend
 
 

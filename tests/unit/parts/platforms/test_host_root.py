@@ -198,3 +198,32 @@ def test_the_root_of_a_container_is_no_part_of_the_system_where_its_scratch_lies
 
     assert "/opt/cuda" in targets
     assert not any(target.startswith("/opt/state") for target in targets)
+
+
+def test_every_file_system_with_files_has_a_layer_outer_ones_first_and_ours_have_none():
+    host = linux("/home/ada/disk", "/home", "/run/user/0", "/var/lib/docker/x", "/scratch/tare-2/root/home")
+    host.table += [
+        "60 29 0:60 / /scratch/tare-2/root rw - overlay tare:tare-2 rw",
+        "61 29 0:61 / /elsewhere/root rw - overlay tare:tare-3 rw",
+        "62 29 0:62 / /elsewhere/root/home rw - ext4 /dev/sd9 rw",
+        "63 29 0:63 / /net rw - autofs systemd-1 rw",
+        "64 29 0:64 / /data rw - nfs4 server:/data rw",
+        "65 29 0:65 / /home rw - ext4 /dev/later rw",
+    ]
+    host._show_table()
+
+    found = layers.further(mounts(host), SITE)
+
+    assert [(mount.point, mount.source) for mount in found] == [
+        ("/data", "server:/data"), ("/home", "/dev/later"), ("/home/ada/disk", "/dev/sd0"),
+    ]  # fmt: skip
+
+
+def test_the_devices_own_name_is_on_the_loopback_in_a_container():
+    known = FakeHost(files={"/etc/hosts": "127.0.0.1 localhost\n10.0.0.7 board # 127.0.0.9 board\n127.0.0.2 box\n"})
+
+    assert [hostroot.loop_address(known, name) for name in ("box", "board", "other")] == [
+        "127.0.0.2", "127.0.1.1", "127.0.1.1",
+    ]  # fmt: skip
+    assert hostroot.hosts_text(known, "board").startswith("127.0.1.1 board\n127.0.0.1 localhost\n")
+    assert "localhost" in hostroot.hosts_text(FakeHost(), "board")

@@ -92,7 +92,9 @@ def test_what_podman_itself_would_heed_is_not_in_its_environment(name):
 
 def test_in_an_image_the_images_own_variables_stay_and_its_path_wins():
     host = SmallLinux()
-    host.answer = lambda argv: Completed((), 0, "/opt/python3\n", "") if "exec" in argv else None
+    answers = {"exec": "/opt/python3\n", "image": '[{"Config": {"Env": ["PATH=/opt"], "User": "app"}}]'}
+    found = lambda argv: next((text for word, text in answers.items() if word in argv[:3]), None)  # noqa: E731
+    host.answer = lambda argv: None if found(argv) is None else Completed((), 0, found(argv), "")
     place = Podman(image="pt:1").open(host, SITE)
 
     place.spawn(Job(("python", "train.py"), env={"A": "1", "PATH": "/host"}))

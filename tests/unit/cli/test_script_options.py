@@ -1,0 +1,72 @@
+"""What `tare weigh` and `tare why` take for a script: its files, variables, network, and the image that it is in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from tare.cli.scripts import Script, names_files_here
+from tare.cli.weigh import command, sides
+from tare.parts.workloads.command import Command
+
+
+def test_a_script_is_run_where_we_are_with_what_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = Script((tmp_path,), (tmp_path,), {"A": "1"}, "host", keep_outputs=True)
+
+    work = Command(**given.workload(("true",))["command"])
+
+    assert (work.cwd, work.reads, work.writes, work.env) == (tmp_path, (tmp_path,), (tmp_path,), {"A": "1"})
+    assert (work.outputs(), work.folder(), work.keeps_outputs()) == ((tmp_path,), tmp_path, True)
+    assert given.platform() == {"network": "host"}
+    assert not work.in_image
+
+
+def test_code_that_is_only_in_the_image_is_the_images_and_a_file_here_is_ours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+
+    assert Script().workload(("python3", "/app/train.py"), image=True)["command"]["in_image"]
+    assert Script().workload(("python3", "train.py"), image=True)["command"]["cwd"] == str(tmp_path)
+    assert not names_files_here(("python3", "--out", "/etc", ""))
+
+
+def test_bare_metal_runs_in_the_same_image_and_two_images_are_compared_with_each_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.tar").write_text("")
+
+    levels, against = sides("docker", {}, "app.tar", None, command=True)
+    assert levels == [{"bare": {"image": f"{tmp_path}/app.tar"}}, {"docker": {"image": f"{tmp_path}/app.tar"}}]
+    assert against == {"against": {"platform": "bare"}}
+    assert "the same bytes on both sides" in capsys.readouterr().err
+
+    levels, against = sides("docker", {}, "my/app:2", "my/app:1", command=True)
+    assert levels == [{"docker": {"image": ["my/app:1", "my/app:2"]}}]
+    assert against == {"by": "platform.image", "against": {"platform.image": "my/app:1"}}
+    assert sides("docker", {}, None, None, command=True)[0] == ["bare", "docker"]
+    assert sides("docker", {}, "my/app:2", None, command=False)[0][0] == "bare"
+
+
+def test_the_user_is_told_which_variables_the_command_does_not_get(monkeypatch):
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+
+    assert re.search(r"but .*SSH_AUTH_SOCK.*; tare sets .*PYTHONHASHSEED", Script().environment())
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--env", "NAME", "--", "true"], "NAME=VALUE"),
+        (["--env", "A=1"], "need a command"),
+        (["--against-image", "a", "--", "true"], "needs --image"),
+        (["--reads", "/no/such", "--", "true"], "does not exist"),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_told_before_anything_runs(words, says):
+    done = CliRunner().invoke(command, words)
+
+    assert done.exit_code != 0
+    assert says in f"{done.output} {done.exception}"
