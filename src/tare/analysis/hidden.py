@@ -23,6 +23,8 @@ FAULT_S = 1e-3  # what a major fault may cost, and from which share of a run tha
 FAULTS_SHARE, LEAST_FAULTS, MORE_FAULTS = 0.005, 10, 2.0
 _FAULTS = ("major_faults_training", "major_faults_inference", "major_faults")  # the nearest to the steps first
 
+_STEPS = (MEAN, MEDIAN, EPOCH)
+
 Pair = tuple[str, str]
 
 
@@ -50,7 +52,7 @@ def _compared(selected: Selection, metric: str) -> dict[Pair, Comparison]:
 
 def _of_steps(found: Comparison, by_metric: Mapping[str, Mapping[Pair, Comparison]]) -> list[Ruling]:
     pair = (found.level, found.against)
-    mean, middle, epoch = (by_metric[name].get(pair) for name in (MEAN, MEDIAN, EPOCH))
+    mean, middle, epoch = (found if found.metric == name else by_metric[name].get(pair) for name in _STEPS)
     made = []
     if mean is not None and middle is not None and _apart(mean, middle, found.margin):
         made.append(sentences.mean_and_median(mean, middle))
