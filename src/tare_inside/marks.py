@@ -213,6 +213,17 @@ def close_marks():
     _buffer, _write = None, _drop
 
 
+def opened():
+    """The buffer that marks go to, for `resume`."""
+    return _buffer
+
+
+def resume(buffer):
+    """Take marks into a buffer again that was open before another."""
+    global _buffer, _write
+    _buffer, _write = buffer, _drop if buffer is None else buffer.write
+
+
 if _CAN_WATCH_FORKS:
     os.register_at_fork(after_in_child=close_marks)  # the buffer is shared memory, and its slots are the parent's
 

@@ -6,7 +6,7 @@ Where the sides differ in one of these, no level is called equivalent and no gat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -28,8 +28,17 @@ Pair = tuple[str, str]
 
 def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Comparison, ...]:
     """The comparisons, each with what its metric may hide; one that was called equivalent then cannot be told."""
-    by_metric = {name: _compared(selected, name) for name in (MEAN, MEDIAN, EPOCH)}
-    return tuple(_withheld(each, [*_of_steps(each, by_metric), *_of_runs(selected, each)]) for each in judged)
+    mean, middle, epoch = (_compared(selected, name) for name in (MEAN, MEDIAN, EPOCH))
+    long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(selected, EPOCH, MEAN)
+    made = []
+    for each in judged:
+        pair, reasons = (each.level, each.against), []
+        if pair in mean and pair in middle and _disagree(long_steps.get(pair), each):
+            reasons.append(sentences.mean_and_median(mean[pair], middle[pair]))
+        if pair in mean and pair in epoch and _disagree(between.get(pair), each):
+            reasons.append(sentences.epoch_tail(epoch[pair], mean[pair]))
+        made.append(_withheld(each, [*reasons, *_of_runs(selected, each)]))
+    return tuple(made)
 
 
 def _withheld(found: Comparison, reasons: Sequence[Ruling]) -> Comparison:
@@ -40,29 +49,30 @@ def _withheld(found: Comparison, reasons: Sequence[Ruling]) -> Comparison:
     return replace(found, verdict=word, withheld=tuple(reasons))
 
 
-def _compared(selected: Selection, metric: str) -> dict[Pair, Comparison]:
-    used = [record for record in selected.used if not why_not(record, metric)]
+def _compared(selected: Selection, metric: str, used: Sequence[Record] | None = None) -> dict[Pair, Comparison]:
+    used = [record for record in selected.used if not why_not(record, metric)] if used is None else used
     if not used:
         return {}
     found = judge(selected.family(metric, used), margin=selected.request.margin, metric=metric, resamples=0)
     return {(each.level, each.against): each for each in found}
 
 
-def _of_steps(found: Comparison, by_metric: Mapping[str, Mapping[Pair, Comparison]]) -> list[Ruling]:
-    pair = (found.level, found.against)
-    mean, middle, epoch = (by_metric[name].get(pair) for name in (MEAN, MEDIAN, EPOCH))
-    made = []
-    if mean is not None and middle is not None and _apart(mean, middle, found.margin):
-        made.append(sentences.mean_and_median(mean, middle))
-    if mean is not None and epoch is not None and _apart(epoch, mean, found.margin):
-        made.append(sentences.epoch_tail(epoch, mean))
-    return made
+def _ratios(selected: Selection, one: str, other: str) -> dict[Pair, Comparison]:
+    """Each pair of sides compared by one figure over another of the same trial: how far their effects are apart."""
+    name = f"{one}_over_{other}"
+    used = [
+        replace(record, metrics={**record.metrics, name: record.metrics[one] / record.metrics[other]})
+        for record in selected.used
+        if not (why_not(record, one) or why_not(record, other))
+    ]
+    return _compared(selected, name, used)
 
 
-def _apart(one: Comparison, other: Comparison, margin: float) -> bool:
-    if one.effect is None or other.effect is None:
+def _disagree(apart: Comparison | None, found: Comparison) -> bool:
+    """Beyond the margin; where no one says equivalent, also surely: noise alone is no reason to fail a gate."""
+    if apart is None or apart.effect is None or abs(math.log1p(apart.effect)) <= math.log1p(found.margin):
         return False
-    return abs(math.log1p(one.effect) - math.log1p(other.effect)) > math.log1p(margin)
+    return found.verdict == "equivalent" or apart.low is None or apart.sure
 
 
 def _of_runs(selected: Selection, found: Comparison) -> list[Ruling]:

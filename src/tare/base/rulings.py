@@ -154,7 +154,6 @@ CODES: dict[str, str] = {
     "gate.over": "a level is worse than --fail-over allows, and surely worse",
     "gate.hidden": "a level is not called equivalent for what its metric hides",
     "gate.no-trial": "a level has no usable trial, so the gate knows nothing of it",
-    "gate.no-direction": "the name of the metric does not settle whether more is better",
     # Obstacles: what a part needs, and does not find on this device.
     "needs.root": "root, or a permission that this user does not have",
     "needs.program": "a program that is not installed",

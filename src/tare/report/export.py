@@ -73,6 +73,8 @@ def as_markdown(page: Page) -> str:
         f"{safe(page.counts)}. {safe(page.coverage)}".strip(),
     ]
     blocks += [f"**{safe(a.level)}: {safe(a.phrase)}**{safe(a.doubts)}. {safe(a.sentence)}" for a in page.answers]
+    blocks += [safe(line) for answer in page.answers for line in answer.further]
+    blocks += _section("Does it cost more in one cell than in another?", page.interactions)
     blocks += _section("What taints this", page.taints)
     headers = ("level", "median", "effect", "interval", "verdict", "n")
     verdicts = [(row.level, row.median, row.effect, row.interval, row.phrase, row.n) for row in page.verdicts]

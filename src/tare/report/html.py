@@ -58,6 +58,7 @@ from tare.report.text.verdict import (
     counts_text,
     coverage_text,
     difference_text,
+    hidden_by,
     is_complete,
     left_text,
     median_text,
@@ -116,9 +117,9 @@ def _answer(comparison: Comparison) -> Answer:
 def _further(comparison: Comparison, weighing: Weighing) -> list[str]:
     pair = (comparison.level, comparison.against)
     tested = [each for each in weighing.tested if (each.level, each.against) == pair]
-    made = [f"{each.sentence} ({each.code})" for each in comparison.withheld]
-    for each in tested:
-        made.append(f"{metric_name(each.metric)} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}.")
+    made = [
+        f"{metric_name(each.metric)} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}." for each in tested
+    ]
     start = next((each for each in tested if each.metric == START_UP), None)
     return [*made, *([what_costs(comparison, start)] if start is not None and comparison.effect is not None else [])]
 
@@ -127,7 +128,8 @@ def notes_of(weighing: Weighing) -> list[str]:
     """All notes; where many levels have the same one, it is told once, with some of their names."""
     medians = [sentence for each in weighing.comparisons if (sentence := medians_disagree(each))]
     notes = _together([note for each in weighing.comparisons for note in each.notes], weighing)
-    return list(dict.fromkeys([*medians, *notes, *map(safe_text, weighing.notes)]))
+    hidden = [f"not equivalent: {each}" for each in hidden_by(weighing)]
+    return list(dict.fromkeys([*hidden, *medians, *notes, *map(safe_text, weighing.notes)]))
 
 
 def _together(notes: Sequence[Ruling], weighing: Weighing) -> list[str]:
@@ -198,6 +200,8 @@ class Page:
     others: tuple[tuple[Cell, ...], ...]
     left_out: tuple[Cell, ...]
     outliers: tuple[Cell, ...]
+    tested_headers: tuple[str, ...]
+    tested: tuple[tuple[Cell, ...], ...]
     interactions: tuple[str, ...]
     direction: str
     taints: tuple[str, ...]
@@ -247,6 +251,8 @@ def page(
         others=tuple(_other_rows(weighing, hrefs)),
         left_out=tuple(_listed(left, anchors) for left in weighing.left_out),
         outliers=tuple(_listed(left, anchors) for left in weighing.outliers),
+        tested_headers=TESTED_HEADERS,
+        tested=tuple(_tested_rows(weighing, hrefs)),
         interactions=tuple(map(interaction_sentence, weighing.interactions)),
         direction=direction_text([*weighing.comparisons, *weighing.tested]),
         taints=tuple(taints(weighing)),
@@ -307,6 +313,28 @@ def _other_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cell
             Cell(interval_of(each), numeric=True),
         )
         rows.append((*who, *figures))
+    return rows
+
+
+TESTED_HEADERS = ("level", "metric", "against", "median", "effect", "interval", "verdict")
+
+
+def _tested_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cell, ...]]:
+    """The tail and the start-up of each level, tested in one family with the headline."""
+    rows = []
+    for each in weighing.tested:
+        theirs, ours = medians_of(each)
+        rows.append(
+            (
+                Cell(each.level, hrefs.get(each.level, "")),
+                Cell(metric_name(each.metric)),
+                Cell(theirs, hrefs.get(each.against, ""), numeric=True),
+                Cell(ours, hrefs.get(each.level, ""), numeric=True),
+                Cell(effect_of(each), "#trials", numeric=True),
+                Cell(interval_of(each), numeric=True),
+                Cell(verdict_phrase(each)),
+            )
+        )
     return rows
 
 

@@ -188,6 +188,7 @@ def marking_s(scratch, arrange):
     """
     batches = [(Nothing(), Nothing())] * STEPS
     parts = (_forward, _backward, _optimise)
+    before = marks.opened()
     marks.open_marks(scratch, ROUNDS * STEPS * _MARKS_A_STEP)
     try:
         costs_s = []
@@ -196,7 +197,7 @@ def marking_s(scratch, arrange):
             without_ns = _spent_ns(train_unmarked, arrange(batches, parts, 1, STEPS, False)[0])
             costs_s.append((with_ns - without_ns) / 1e9 / STEPS)
     finally:
-        marks.close_marks()
+        marks.resume(before)
         os.unlink(scratch)
     return sorted(costs_s)[ROUNDS // 2]
 

@@ -329,3 +329,31 @@ def test_a_side_without_a_usable_trial_is_neither_the_same_nor_let_through():
     assert (told["verdict"], told["effect"]) == ("cannot_tell", None)
     assert "no usable trial of docker" in told["sentence"]
     assert [each.code for each in gate(found, 0.05).reasons] == ["gate.no-trial"]
+
+
+def test_terminal_report_and_json_tell_the_same_sentences():
+    from html_reading import read_page
+    from tare.report.export import as_markdown
+    from tare.report.html import page, render
+    from tare.report.text.verdict import verdict_text
+
+    sides = {"bare": {"start": 1.0}, "docker": {"start": 1.3, "cgroup_throttled_s": 0.2, "cgroup_nr_throttled": 9.0}}
+    records = [
+        each for batch in (16, 64) for each in trials(sides=sides, settings={"workload.batch": batch}, seed=batch)
+    ]
+    found = weigh(FakeStore(records))
+
+    told = weighing_json(found)
+    shown = " ".join(verdict_text(found, 10_000).split())
+    text = read_page(render(found, records, "2026-11-16 16:00 UTC")).text()
+    markdown = as_markdown(page(found, records, "2026-11-16 16:00 UTC", "", ())).replace("\\", "")
+    for sentence in [
+        told["interactions"][0]["sentence"],
+        told["comparisons"][0]["withheld"][0]["sentence"].rstrip("."),
+    ]:
+        assert sentence in shown
+        assert sentence in " ".join(text.replace("\N{NO-BREAK SPACE}", " ").replace("\N{MINUS SIGN}", "-").split())
+        assert sentence in markdown
+    for each in told["comparisons"]:
+        assert each["phrase"].replace(", and ", ", ") in shown
+        assert each["verdict"] == "cannot_tell"

@@ -72,10 +72,10 @@ def test_the_page_has_a_section_with_its_tables() -> None:
     assert section.sentences[1].startswith("The effect of docker against bare: all devices (9): equivalent; the effect")
     assert section.sentences[0].startswith("orin-6 is an outlier among identical devices")
     assert [sheet.title for sheet in section.sheets] == [
-        "Step time: the effect of docker against bare",
-        "Step time: each device among identical devices",
-        "Step time: spread of bare, 54 trials",
-        "Step time: spread of docker, 54 trials",
+        "Median step: the effect of docker against bare",
+        "Median step: each device among identical devices",
+        "Median step: spread of bare, 54 trials",
+        "Median step: spread of docker, 54 trials",
     ]
     assert all(len(row) == len(sheet.headers) for sheet in section.sheets for row in sheet.rows)
 
@@ -117,7 +117,7 @@ def test_where_nothing_is_compared_the_figure_shows_each_from_its_twins() -> Non
     figure = figure_of(trials([*boards(5), ODD], platforms=("bare",)))
 
     assert figure is not None
-    assert figure.title == "Step time, each device in its type"
+    assert figure.title == "Median step, each device in its type"
     assert figure.reading == "Outliers among identical devices: orin-6."
     assert "devices" in charts_json([figure])
 
@@ -135,7 +135,7 @@ def test_markdown_has_the_section() -> None:
     text = as_markdown(page_of(trials(FLEET)))
 
     assert "## Devices" in text
-    assert "### Step time: each device among identical devices" in text
+    assert "### Median step: each device among identical devices" in text
     assert "| orin-6 | orin | 12 |" in text
 
 

@@ -134,7 +134,7 @@ def test_no_effect_no_figure() -> None:
     [
         ("normal", "The whole interval of docker lies inside the margin of ±5 %."),
         ("slower", "docker is slower: +28.0 %."),
-        ("cannot_tell", "docker cannot be told: the interval contains zero and exceeds the margin."),
+        ("cannot_tell", "docker cannot be told: the interval contains zero and exceeds the declared margin of ±5 %."),
         ("too_few", "docker cannot be told: no interval is drawn, n = 3 is too small for one."),
         (
             "several",
