@@ -192,6 +192,10 @@ class FewRanksShift(Shift):
     def p_below(self, bound: float) -> float:
         return self._held(self.by_ranks.p_below(bound), self.by_t.p_below(bound))
 
+    def standard_error(self, confidence: float) -> float:
+        """That of t: the range of a few says little of how they scatter."""
+        return self.by_t.standard_error(confidence)
+
     def _held(self, by_ranks: float, by_t: float) -> float:
         """That of t where ranks are as sure as they can be; elsewhere the bound is in their range."""
         return by_t if by_ranks <= self.by_ranks.least_p else max(by_ranks, by_t)
@@ -365,9 +369,9 @@ def check_span(values: Sequence[float], where: str) -> None:
         raise StudyError(f"{where}: {span}, too far apart for a ratio. Check their units.")
 
 
-DRAWS = 400
+DRAWS = 200
 _MOST_DRAWN = 2_000_000  # pairwise values of all draws together; beyond this normal noise is assumed
-_WIDEN = 0.35  # n draws of n values vary less than the values do, by (n - 1) / n: this much of it is made up for
+_WIDEN = 0.3  # n draws of n values vary less than the values do, by (n - 1) / n: this much of it is made up for
 _SEED = 20_240_229
 
 
@@ -395,7 +399,7 @@ def resampled_shift(sides: Sides, alpha: float, power: float) -> float | None:
             return None
         left, right = (_redrawn(side - np.median(side), generator) for side in (ours, theirs))
         values = (left[:, :, None] - right[:, None, :]).reshape(DRAWS, size)
-    return float(np.quantile(-np.partition(values, k, axis=1)[:, k], power))
+    return float(np.quantile(-np.partition(np.round(values, DIGITS), k, axis=1)[:, k], power))
 
 
 def _redrawn(residuals: Floats, generator: np.random.Generator) -> Floats:
