@@ -19,6 +19,7 @@ from scipy import special
 
 from tare.analysis import sentences
 from tare.analysis.model import Measurement
+from tare.analysis.order import together
 from tare.analysis.statistics import (
     DIGITS,
     Floats,
@@ -322,6 +323,7 @@ def line_up(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> Sides
     if not all(m.block is not None for m in (*ours, *theirs)):
         some = any(m.block is not None for m in (*ours, *theirs))
         return _two_samples(ours, theirs, (sentences.SOME_WITHOUT_BLOCK,) if some else ())
+    ours, theirs, apart = together(ours, theirs)
     left, right = _by_block(ours), _by_block(theirs)
     both = [block for block in left if block in right]
     if not both and ours and theirs:
@@ -332,7 +334,10 @@ def line_up(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> Sides
         floats([median(right[block]) for block in both]),
         paired=True,
         n=len(both),
-        notes=tuple(_pairing_notes(left, right, both, _several_in_a_block(ours, theirs, both))),
+        notes=(
+            *((apart,) if apart else ()),
+            *_pairing_notes(left, right, both, _several_in_a_block(ours, theirs, both)),
+        ),
     )
 
 

@@ -20,7 +20,7 @@ from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
 from tare.base.units import parse_share
 from tare.records.model import Record
-from tare.records.trials import TYPE, TrialRow, collected, counted_attempts, device_of, grouped, is_usable
+from tare.records.trials import TYPE, TrialRow, collected, counted_attempts, device_of, grouped, is_usable, started_s
 
 DEFAULT_BY = "platform"
 DEFAULT_MARGIN = 0.05
@@ -270,7 +270,9 @@ def fit_for(metric: str) -> Callable[[Record], bool]:
 
 def measurements(records: Iterable[Record], label: Cells, metric: str) -> list[Measurement]:
     return [
-        Measurement(label.label(record), record.metrics[metric], block_of(record), record.twin, record.trial)
+        Measurement(
+            label.label(record), record.metrics[metric], block_of(record), record.twin, record.trial, started_s(record)
+        )
         for record in records
     ]
 

@@ -211,6 +211,33 @@ def test_the_estimate_is_the_robust_one_also_with_three_levels_and_six_blocks(sp
     assert found.verdict == ("equivalent" if spike == 1 else "cannot_tell")
 
 
+def timed(measurements, started, later=()):
+    """A trial a minute; those that are named (level, block) again an hour later."""
+    return [
+        replace(m, started_s=60.0 * (2 * int(m.block) + started[m.level]) + 3600 * ((m.level, m.block) in later))
+        for m in measurements
+    ]
+
+
+def test_a_block_of_which_one_side_was_run_again_an_hour_later_is_left_out_and_that_is_said():
+    values = noisy(8, effect=0.2, cv=0.001)
+    values = [replace(m, value=3 * m.value) if (m.level, m.block) == ("docker", "3") else m for m in values]
+
+    apart = only(timed(values, {"bare": 0, "docker": 1}, {("docker", "3")}))
+    whole = only(timed(values, {"bare": 0, "docker": 1}, {("docker", "3"), ("bare", "3")}))
+
+    assert (apart.n, whole.n) == (7, 8)
+    (note,) = [note for note in apart.notes if note.code == "compare.block-apart"]
+    assert "1 block has trials that began up to 61 min apart" in note.sentence
+    assert not any(note.code == "compare.block-apart" for note in whole.notes)
+
+
+def test_blocks_that_are_as_long_as_the_others_stay_blocks():
+    values = timed(noisy(8, effect=0.2), {"bare": 0, "docker": 90})  # each an hour and a half: that is its trials' length
+
+    assert only(values).n == 8
+
+
 def test_the_noise_floor_does_not_undo_an_equivalence():
     base = noisy(12, cv=0.002)
 
