@@ -22,7 +22,7 @@ from scipy import special
 from tare.analysis import sentences
 from tare.analysis.direction import direction_of
 from tare.analysis.estimators import Shift, Sides, line_up, resampled_shift
-from tare.analysis.model import Comparison, Measurement, Word
+from tare.analysis.model import Comparison, Estimate, Measurement, Word
 from tare.analysis.order import kept_back
 from tare.analysis.statistics import (
     ALPHA,
@@ -333,8 +333,8 @@ def _without_interval(contest: Contest, side: Sides, margin: float, metric: str,
         more_trials=None if side.empty else max(FLOOR - side.n, 0) or None,
         aa_floor=contest.floor,
         aa_most=contest.floor_most,
-        ours=median_estimate([m.value for m in contest.ours]) if contest.ours else None,
-        theirs=median_estimate([m.value for m in contest.theirs]) if contest.theirs else None,
+        ours=_median(contest.ours) if contest.ours else None,
+        theirs=_median(contest.theirs) if contest.theirs else None,
         direction=direction,
     )
 
@@ -414,7 +414,12 @@ def _with_medians(found: Comparison, contest: Contest, side: Sides, resamples: i
         )
     return replace(
         found,
-        ours=median_estimate([m.value for m in contest.ours]),
-        theirs=median_estimate([m.value for m in contest.theirs]),
+        ours=_median(contest.ours),
+        theirs=_median(contest.theirs),
         ratio_of_medians=ratio,
     )
+
+
+def _median(side: Sequence[Measurement]) -> Estimate:
+    """Of the first runs: an A/A repeat is shown apart."""
+    return median_estimate([m.value for m in side if not m.twin] or [m.value for m in side])

@@ -19,6 +19,7 @@ from scipy import special
 
 from tare.analysis import sentences
 from tare.analysis.model import Measurement
+from tare.analysis.order import together
 from tare.analysis.statistics import (
     DIGITS,
     Floats,
@@ -192,6 +193,10 @@ class FewRanksShift(Shift):
     def p_below(self, bound: float) -> float:
         return self._held(self.by_ranks.p_below(bound), self.by_t.p_below(bound))
 
+    def standard_error(self, confidence: float) -> float:
+        """That of t: the range of a few says little of how they scatter."""
+        return self.by_t.standard_error(confidence)
+
     def _held(self, by_ranks: float, by_t: float) -> float:
         """That of t where ranks are as sure as they can be; elsewhere the bound is in their range."""
         return by_t if by_ranks <= self.by_ranks.least_p else max(by_ranks, by_t)
@@ -318,6 +323,7 @@ def line_up(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> Sides
     if not all(m.block is not None for m in (*ours, *theirs)):
         some = any(m.block is not None for m in (*ours, *theirs))
         return _two_samples(ours, theirs, (sentences.SOME_WITHOUT_BLOCK,) if some else ())
+    ours, theirs, apart = together(ours, theirs)
     left, right = _by_block(ours), _by_block(theirs)
     both = [block for block in left if block in right]
     if not both and ours and theirs:
@@ -328,7 +334,10 @@ def line_up(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> Sides
         floats([median(right[block]) for block in both]),
         paired=True,
         n=len(both),
-        notes=tuple(_pairing_notes(left, right, both, _several_in_a_block(ours, theirs, both))),
+        notes=(
+            *((apart,) if apart else ()),
+            *_pairing_notes(left, right, both, _several_in_a_block(ours, theirs, both)),
+        ),
     )
 
 
@@ -365,9 +374,9 @@ def check_span(values: Sequence[float], where: str) -> None:
         raise StudyError(f"{where}: {span}, too far apart for a ratio. Check their units.")
 
 
-DRAWS = 400
+DRAWS = 200
 _MOST_DRAWN = 2_000_000  # pairwise values of all draws together; beyond this normal noise is assumed
-_WIDEN = 0.35  # n draws of n values vary less than the values do, by (n - 1) / n: this much of it is made up for
+_WIDEN = 0.3  # n draws of n values vary less than the values do, by (n - 1) / n: this much of it is made up for
 _SEED = 20_240_229
 
 
@@ -395,7 +404,7 @@ def resampled_shift(sides: Sides, alpha: float, power: float) -> float | None:
             return None
         left, right = (_redrawn(side - np.median(side), generator) for side in (ours, theirs))
         values = (left[:, :, None] - right[:, None, :]).reshape(DRAWS, size)
-    return float(np.quantile(-np.partition(values, k, axis=1)[:, k], power))
+    return float(np.quantile(-np.partition(np.round(values, DIGITS), k, axis=1)[:, k], power))
 
 
 def _redrawn(residuals: Floats, generator: np.random.Generator) -> Floats:

@@ -44,6 +44,7 @@ class Measurement:
     block: str | None = None
     twin: int = 0
     trial: str = ""
+    started_s: float | None = None  # of a store: when it began, in seconds since 1970
     place: float | None = None  # of a table: when it was run, as a number; None where chance decided, or nobody knows
 
 

@@ -4,19 +4,23 @@ A machine's speed wanders: what is run next to each other is alike. All trials o
 differ by that alone (43 to 64 % false claims in simulation), and so do levels that come in the same order in every
 block (19 to 34 %). Ranks assume that order was left to chance, so where it was not, nothing is claimed: the effect and
 its interval are shown, and the word is "cannot tell". docs/decisions/0024 has the simulation.
+
+A block is what was run together. A trial that was run again later, since its first attempt could not be used, is
+compared with what was run an hour before: it is no longer of its block, and is left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 
 from scipy import special
 
 from tare.analysis.model import Comparison, Measurement
 from tare.base.rulings import Ruling
-from tare.records.trials import grouped
+from tare.records.trials import collected, grouped
 
 FEW_RUNS = 0.10  # a shuffled order has as few runs of one level as this with at most this probability
 FIXED = 0.05  # and the same level first in as many blocks with this
@@ -96,3 +100,50 @@ def _log_choose(n: int, k: int) -> float:
     if k < 0 or k > n:
         return -math.inf
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+FAR_TIMES = 4.0  # as far from the middle of its block as this many times what blocks usually reach, and
+FAR_S = 120.0  # at least so far: a machine does not change much in less
+
+
+def far_from_block(started: Sequence[tuple[Hashable, float]]) -> list[bool]:
+    """Of each `(block, start in seconds)`, whether it began far from the rest of its block.
+
+    How far blocks usually reach is the median over them, so that a few that were run again do not set the scale. Of a
+    block of two both are far: neither is more of it than the other.
+    """
+    blocks = collected(started)
+    middles = {block: median(times) for block, times in blocks.items()}
+    reach = [max(abs(time - middles[block]) for time in times) for block, times in blocks.items()]
+    far = max(FAR_TIMES * median(reach), FAR_S) if reach else FAR_S
+    return [abs(time - middles[block]) > far for block, time in started]
+
+
+def together(
+    ours: Sequence[Measurement], theirs: Sequence[Measurement]
+) -> tuple[list[Measurement], list[Measurement], Ruling | None]:
+    """Both sides without what was run far from the rest of its block, and what there is to say of it."""
+    every = [*ours, *theirs]
+    if any(each.started_s is None or each.block is None for each in every):
+        return list(ours), list(theirs), None
+    flags = far_from_block([(each.block, each.started_s or 0.0) for each in every])
+    if not any(flags):
+        return list(ours), list(theirs), None
+    lost = {each.block for each, far in zip(every, flags, strict=True) if far}
+    kept = [None if far else each for each, far in zip(every, flags, strict=True)]
+    left, right = ([each for each in side if each is not None] for side in (kept[: len(ours)], kept[len(ours) :]))
+    return left, right, apart_note(_minutes_apart(every, lost), len(lost))
+
+
+def _minutes_apart(every: Sequence[Measurement], blocks: set[str | None]) -> float:
+    times: Mapping[Hashable, list[float]] = collected((each.block, each.started_s or 0.0) for each in every)
+    return max(max(times[block]) - min(times[block]) for block in blocks) / 60
+
+
+def apart_note(minutes: float, blocks: int) -> Ruling:
+    which = "1 block has" if blocks == 1 else f"{blocks} blocks have"
+    sentence = (
+        f"{which} trials that began up to {minutes:.0f} min apart, far more than the others: one was run again later. "
+        "They are not compared with each other: such a block is left out, or what was run far from the rest of it."
+    )
+    return Ruling("compare.block-apart", "note", "", sentence)

@@ -30,6 +30,7 @@ from tare.records.trials import (
     grouped,
     is_usable,
     sides_that_never_ran,
+    started_s,
 )
 
 DEFAULT_BY = "platform"
@@ -346,7 +347,9 @@ def fit_for(metric: str) -> Callable[[Record], bool]:
 
 def measurements(records: Iterable[Record], label: Cells, metric: str) -> list[Measurement]:
     return [
-        Measurement(label.label(record), record.metrics[metric], block_of(record), record.twin, record.trial)
+        Measurement(
+            label.label(record), record.metrics[metric], block_of(record), record.twin, record.trial, started_s(record)
+        )
         for record in records
     ]
 

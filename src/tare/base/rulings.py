@@ -139,6 +139,7 @@ CODES: dict[str, str] = {
     "compare.holm": "several comparisons: their intervals are wider, so that the claims hold together",
     "compare.run-one-after-another": "a table's levels were run one after another, so that a drift looks like an effect",
     "compare.fixed-order": "the levels came in the same order in every block, so that a drift looks like an effect",
+    "compare.block-apart": "trials of a block were run far apart in time, and are not compared with each other",
     "compare.few-ranks": "too few for an interval by ranks alone: it is the wider of their range and Student's t",
     "compare.unlike-sides": "the samples differ in size or spread: the interval is the wider of two",
     "compare.out-of-reach": "at this noise a verdict would take very many trials",

@@ -140,13 +140,13 @@ def _answered(asked: Paper, results: Path) -> Answered:
 
 def _read_and_answered(asked: Paper, results: Path) -> Answered:
     from tare.papers.tables.machines import machines
-    from tare.papers.tables.rows import PAPER, TAKEN_APART, answered, studies_read
+    from tare.papers.tables.rows import PAPER, TAKEN_APART, answered, studies_of, studies_read
     from tare.records.unpack import each_pack_once
 
     apart: dict[str, set[str]] = {study: set() for study in TAKEN_APART} if asked.paper == PAPER else {}
     with each_pack_once():
         read = machines(results, studies_read(asked) | apart)
-    return answered(asked, read)
+    return answered(asked, [each for each in read if each.has_any(studies_of(asked) | apart)])
 
 
 def _say_notes(read: Sequence[Machine]) -> None:

@@ -168,7 +168,7 @@ def test_the_noise_floor_is_the_effect_of_the_baseline_on_itself():
 
 
 def test_a_difference_no_larger_than_the_noise_floor_is_not_claimed():
-    base = noisy(8, effect=0.06, cv=0.002)
+    base = noisy(8, effect=0.12, cv=0.002)  # 7.7 % above the mean of the baseline's two runs
 
     found = only(base + side("bare", [m.value * 1.08 for m in base[:8]], twin=1))
 
@@ -176,6 +176,66 @@ def test_a_difference_no_larger_than_the_noise_floor_is_not_claimed():
     assert found.verdict == "cannot_tell"
     assert found.more_trials >= 1
     assert any("does not exceed the A/A noise floor (8.0 %)" in note for note in map(note_text, found.notes))
+
+
+def test_the_noise_floor_has_an_upper_bound_as_one_draw_may_be_small_by_luck():
+    base = noisy(8, effect=0.2)
+    twin = [m.value * (1.02 if place % 2 else 0.98) for place, m in enumerate(base[:8])]
+
+    found = only(base + side("bare", twin, twin=1))
+
+    assert found.aa_floor == pytest.approx(0.0, abs=0.001)
+    assert 0.015 <= found.aa_most <= 0.025
+
+
+def test_both_runs_of_a_baseline_count_where_it_was_run_twice():
+    base = noisy(8, effect=0.2)
+
+    found = only(base + side("bare", [m.value * 1.10 for m in base[:8]], twin=1))
+
+    assert found.effect == pytest.approx(1.2 / 1.05 - 1, abs=0.02)
+    assert found.n == 8
+    assert not any("several trials in a block" in note for note in map(note_text, found.notes))
+
+
+@pytest.mark.parametrize("spike", [1.0, 10.0])
+def test_the_estimate_is_the_robust_one_also_with_three_levels_and_six_blocks(spike):
+    bare = side("bare", [1.0, 1.001, 0.999, 1.002, 0.998, 1.0])
+    docker = side("docker", [0.99, 0.991, 0.989, 0.992, 0.988, 0.99 * spike])
+    podman = side("podman", [1.0, 1.002, 0.998, 1.001, 0.999, 1.0])
+
+    found, _ = compare(bare + docker + podman, against="bare", margin=0.05, resamples=0)
+
+    assert found.effect == pytest.approx(-0.01, abs=0.002)  # a mean of logs would make +45 % of one spike
+    assert found.low <= found.effect <= found.high
+    assert found.verdict == ("equivalent" if spike == 1 else "cannot_tell")
+
+
+def timed(measurements, started, later=()):
+    """A trial a minute; those that are named (level, block) again an hour later."""
+    return [
+        replace(m, started_s=60.0 * (2 * int(m.block) + started[m.level]) + 3600 * ((m.level, m.block) in later))
+        for m in measurements
+    ]
+
+
+def test_a_block_of_which_one_side_was_run_again_an_hour_later_is_left_out_and_that_is_said():
+    values = noisy(8, effect=0.2, cv=0.001)
+    values = [replace(m, value=3 * m.value) if (m.level, m.block) == ("docker", "3") else m for m in values]
+
+    apart = only(timed(values, {"bare": 0, "docker": 1}, {("docker", "3")}))
+    whole = only(timed(values, {"bare": 0, "docker": 1}, {("docker", "3"), ("bare", "3")}))
+
+    assert (apart.n, whole.n) == (7, 8)
+    (note,) = [note for note in apart.notes if note.code == "compare.block-apart"]
+    assert "1 block has trials that began up to 61 min apart" in note.sentence
+    assert not any(note.code == "compare.block-apart" for note in whole.notes)
+
+
+def test_blocks_that_are_as_long_as_the_others_stay_blocks():
+    values = timed(noisy(8, effect=0.2), {"bare": 0, "docker": 90})  # each an hour and a half: that is its trials' length
+
+    assert only(values).n == 8
 
 
 def test_the_noise_floor_does_not_undo_an_equivalence():
@@ -353,7 +413,7 @@ def test_an_interval_that_ends_on_the_margin_is_inside_it(margin):
 
 
 def test_an_effect_far_below_the_noise_floor_does_not_ask_for_millions_of_trials():
-    base = noisy(8, effect=0.0002, cv=1e-6)
+    base = noisy(8, effect=0.2502, cv=1e-6)  # 0.02 % above the mean of the baseline's two runs
 
     found = only(base + side("bare", [m.value * 1.5 for m in base[:8]], twin=1), margin=0.0)
 

@@ -113,7 +113,7 @@ def test_one_trial_without_marked_steps_is_left_out_and_does_not_change_the_metr
 
     found = weigh(FakeStore(records))
 
-    assert (found.metric, found.comparisons[0].n) == ("step_s", 7)
+    assert (found.metric, found.comparisons[0].n) == ("step_s", 8)  # its A/A repeat has the figure
     assert [(left.trial, [*map(str, left.reasons)]) for left in found.left_out] == [
         (records[3].trial, ["it has no step_s."])
     ]
@@ -518,7 +518,7 @@ def test_a_table_is_weighed_without_a_store(tmp_path):
         f"{m},{v * (1 + 0.001 * b)},{b}" for b in range(8) for m, v in (("host", 1.0), ("vm", 1.2 + 0.01 * (b % 3)))
     ]
 
-    found = weigh_table(table(tmp_path, rows), by="platform", value="step_s", block="block")
+    found = weigh_table(table(tmp_path, rows), by="platform", value="step_s", block="block", order="shuffled")
 
     (comparison,) = found.comparisons
     assert (comparison.verdict, comparison.against, comparison.margin) == ("slower", "host", 0.05)
@@ -526,6 +526,35 @@ def test_a_table_is_weighed_without_a_store(tmp_path):
     assert found.medians["vm"]["step_s"].n == 8
     assert found.question == "vm vs host"
     assert found.counts == {"planned": 16, "ok": 16}
+
+
+ONE_AFTER_ANOTHER = [f"{level},{1 + 0.2 * (level == 'vm') + 0.001 * n},{n}" for level in ("host", "vm") for n in range(8)]
+IN_EVERY_BLOCK = [f"{level},{1 + 0.2 * (level == 'vm') + 0.001 * n},{n}" for n in range(8) for level in ("host", "vm")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "block", "code"),
+    [
+        (ONE_AFTER_ANOTHER, None, "compare.run-one-after-another"),
+        (IN_EVERY_BLOCK, "block", "compare.fixed-order"),
+        (ONE_AFTER_ANOTHER, "block", "compare.fixed-order"),
+    ],
+)
+def test_levels_in_one_order_get_no_sure_word_as_a_drift_would_look_the_same(tmp_path, rows, block, code):
+    (found,) = weigh_table(table(tmp_path, rows), by="platform", value="step_s", block=block).comparisons
+
+    assert found.verdict == "cannot_tell" and found.low > 0.1
+    assert code in [note.code for note in found.notes]
+
+
+def test_another_order_of_running_can_be_named(tmp_path):
+    rows = [f"{row},{place * 5 % 16:02}" for place, row in enumerate(ONE_AFTER_ANOTHER)]
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(["platform,step_s,block,when", *rows]), encoding="utf-8")
+
+    for order in ("when", "shuffled"):
+        (found,) = weigh_table(path, by="platform", value="step_s", order=order).comparisons
+        assert found.verdict == "slower", order
 
 
 def test_a_table_marks_its_outliers_by_row(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -56,6 +56,45 @@ def configurations(rows: Iterable[TrialRow], figures: Sequence[str]) -> list[Con
             trials = sorted(settings[key], key=lambda row: [row.metrics[figure] for figure in figures])
             made.append(Configuration(settings[key][0].settings, tuple(trials), group))
     return made
+
+
+# Settings that say which work is done: what another model takes says nothing about this one.
+_MODELS = ("model", "network", "net", "arch", "architecture")
+
+
+def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, ...]]:
+    """The rows with a group for each model (and each workload), and a note, where nobody has grouped them.
+
+    The lightest model would always be recommended: which one to run is no question of speed.
+    """
+    if any(row.group is not None for row in rows):
+        return list(rows), ()
+    names = list(dict.fromkeys(name for row in rows for name in row.settings if _names_work(name)))
+    several = [name for name in names if len({row.settings.get(name) for row in rows}) > 1]
+    if not several:
+        return list(rows), ()
+    made = [
+        replace(row, group=", ".join(setting_text(row.settings[name]) for name in several if name in row.settings))
+        for row in rows
+    ]
+    return made, (f"{' and '.join(several)} differ: each is answered by itself, and none is ranked against another.",)
+
+
+def _names_work(name: str) -> bool:
+    return name == "workload" or name.rpartition(".")[2].lower() in _MODELS
+
+
+def default_among(
+    found: Sequence[Configuration], every: Sequence[Configuration], wanted: Mapping[str, Setting], source: Path | str
+) -> Configuration | None:
+    """The default, in a group that has it; None where another group of `every` has it."""
+    try:
+        return find_configuration(found, wanted, source)
+    except StudyError:
+        if len(every) == len(found):
+            raise
+        find_configuration(every, wanted, source)
+        return None
 
 
 def centres(found: Sequence[Configuration], figures: Sequence[str]) -> Floats:

@@ -10,7 +10,8 @@ if no other is at least as low in every figure and lower in one. Points that are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from tare.analysis.choose.configurations import (
     centres,
     configurations,
     copied_rows,
-    find_configuration,
+    default_among,
+    models_apart,
     resampled_centres,
 )
+from tare.analysis.choose.contrasts import Place, contrast, default_against, told_apart
 from tare.analysis.model import Estimate
 from tare.analysis.observations import Setting
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
@@ -86,7 +89,6 @@ def _by_search(unique: Floats) -> Flags:
     return kept
 
 
-COVERAGE = 0.95
 SEEN = 0.05  # of the resamples: below this a configuration is not listed
 
 
@@ -99,6 +101,7 @@ class Point:
     n: int
     on_front: bool
     front_share: float | None  # of the resamples; None where it was measured once, so that nothing is known
+    not_told_from: tuple[Mapping[str, Setting], ...] = ()  # other listed points that may be the same in every figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +109,11 @@ class Default:
     """What a configuration that is in use loses against the front."""
 
     point: Point
-    dominated_by: Point | None  # the front point that beats it in every figure, by the most
-    loss: Mapping[str, Estimate]  # share more than `dominated_by` takes, by figure; empty where it is on the front
-    dominated_share: float | None  # of the resamples in which anything beats it; None where that is unknown
+    word: Place  # beaten for sure, on the front for sure, equivalent (not beaten by more than the margin), cannot tell
+    dominated_by: Point | None  # what surely beats it, by the most; None with any other word
+    ahead: Point | None  # where nothing surely does: the front point that is ahead of it by the medians
+    loss: Mapping[str, Estimate]  # share more than either takes, by figure; corrected for how many were looked at
+    dominated_share: float | None  # of the resamples in which anything is ahead of it; None where that is unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +142,19 @@ def pareto(
     """The front of each group; every figure in `minimised` is better when it is lower."""
     if len(set(minimised)) < 2:
         raise StudyError("A front needs two figures or more, such as --minimise time,energy.")
+    rows, apart = models_apart(rows)
     found = configurations(rows, minimised)
     if not found:
         raise StudyError(f"{source}: no row has all of {', '.join(minimised)}.")
     dropped = sum(any(figure not in row.metrics for figure in minimised) for row in rows)
     missing = (f"{dropped} of {len(rows)} rows lack one of the figures and are left out.",) if dropped else ()
-    return [
-        _front(
-            group, each, tuple(minimised), [find_configuration(each, wanted, source) for wanted in defaults], missing
-        )
-        for group, each in grouped(found, lambda each: each.group).items()
-    ]
+    made = []
+    for group, each in grouped(found, lambda each: each.group).items():
+        every = found if apart else each  # where a user grouped them, each group has the default
+        asked = [default_among(each, every, wanted, source) for wanted in defaults]
+        today = [one for one in asked if one is not None]
+        made.append(_front(group, each, tuple(minimised), today, (*missing, *apart)))
+    return made
 
 
 @dataclass(frozen=True)
@@ -185,12 +192,14 @@ def _front(
     shown = [place for place in range(len(found)) if flags[place] or (shares[place] or 0.0) >= SEEN]
     shown.sort(key=lambda place: (*where[place], found[place].label))
     points = {place: _point(found[place], minimised, bool(flags[place]), shares[place]) for place in {*shown, *asked}}
+    if drawn.count:
+        points |= _with_likes(points, found, shown, minimised)
     return Front(
         group,
         minimised,
         len(found),
         tuple(points[place] for place in shown),
-        tuple(_default(place, points, where, flags, drawn, minimised) for place in asked),
+        tuple(_default(place, points, where, flags, drawn, minimised, found) for place in asked),
         drawn.count,
         (*missing, *_doubts(found, drawn), *copied_rows(found, minimised)),
     )
@@ -217,6 +226,26 @@ def _point(each: Configuration, minimised: Sequence[str], kept: bool, share: flo
     return Point(each.settings, figures, each.n, kept, share)
 
 
+MOST_LIKES = 60  # points of which each is held against every other
+
+
+def _with_likes(
+    points: Mapping[int, Point], found: Sequence[Configuration], shown: Sequence[int], minimised: Sequence[str]
+) -> dict[int, Point]:
+    """The listed points, each with those that it cannot be told from."""
+    if len(shown) > MOST_LIKES:
+        return {}
+    pairs = list(combinations(shown, 2))
+    tries = len(pairs) * len(minimised)
+    alike = [pair for pair in pairs if not told_apart(found[pair[0]], found[pair[1]], minimised, tries)]
+    likes = {place: [one if other == place else other for one, other in alike if place in (one, other)]
+             for place in shown}  # fmt: skip
+    return {
+        place: replace(points[place], not_told_from=tuple(found[other].settings for other in others))
+        for place, others in likes.items()
+    }
+
+
 def _default(
     place: int,
     points: Mapping[int, Point],
@@ -224,45 +253,33 @@ def _default(
     flags: Flags,
     drawn: _Drawn,
     minimised: Sequence[str],
+    found: Sequence[Configuration],
 ) -> Default:
-    beating = [int(other) for other in np.flatnonzero(flags) if dominates(where[other], where[place])]
     unknown = points[place].n < 2 or not drawn.count
     share = None if unknown else float(1 - drawn.flags[:, drawn.columns[place]].mean())
-    if not beating:
-        return Default(points[place], None, {}, share)
-    winner = min(beating, key=lambda other: float(np.prod(_ratio(where[other], where[place]))))
-    few = min(points[place].n, points[winner].n)
+    judged = default_against(found[place], found, minimised)
+    ahead = [int(other) for other in np.flatnonzero(flags) if dominates(where[other], where[place])]
+    if judged.winner is not None:
+        winner = next(other for other, each in enumerate(found) if each is judged.winner)
+    elif ahead:
+        winner = min(ahead, key=lambda other: float(np.prod(_ratio(where[other], where[place]))))
+    else:
+        return Default(points[place], judged.word, None, None, {}, share)
+    tries = (len(found) - 1) * len(minimised)
     loss = {
-        figure: _loss(float(where[place, axis] / where[winner, axis]) - 1, few, _drawn_loss(drawn, place, winner, axis))
+        figure: contrast(found[place], found[winner], figure, tries).estimate
         for axis, figure in enumerate(minimised)
         if where[winner, axis] > 0  # more than nothing is no share
     }
-    return Default(points[place], points[winner], loss, share)
-
-
-def _drawn_loss(drawn: _Drawn, place: int, winner: int, axis: int) -> Floats | None:
-    ours, theirs = drawn.columns.get(place), drawn.columns.get(winner)
-    if ours is None or theirs is None:
-        return None
-    return _ratio(drawn.figures[:, ours, axis], drawn.figures[:, theirs, axis]) - 1
+    point = points.get(winner) or _point(found[winner], minimised, bool(flags[winner]), None)
+    sure = judged.winner is not None
+    return Default(points[place], judged.word, point if sure else None, None if sure else point, loss, share)
 
 
 def _ratio(ours: Floats, theirs: Floats) -> Floats:
     """Ours over theirs; equal figures are 1, also where both are zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(ours == theirs, 1.0, ours / theirs)
-
-
-def _loss(value: float, n: int, drawn: Floats | None) -> Estimate:
-    """The loss, with an interval where both sides have enough trials for one."""
-    if drawn is None or n < FLOOR:
-        return Estimate(value, None, None, n, f"ratio of medians; {n} trials are too few for an interval", COVERAGE)
-    low, high = np.quantile(drawn, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
-    if not np.isfinite([low, high]).all():
-        return Estimate(value, None, None, n, "ratio of medians; some trials have nothing to be a share of", COVERAGE)
-    return Estimate(
-        value, float(low), float(high), n, f"ratio of medians, bootstrap ({len(drawn)} resamples)", COVERAGE
-    )
 
 
 def _doubts(found: Sequence[Configuration], drawn: _Drawn) -> tuple[str, ...]:

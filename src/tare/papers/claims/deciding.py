@@ -250,6 +250,8 @@ def _undecided(check: Check, found: Comparison) -> str:
         return f"the sides differ in more: {check.tainted[0].rstrip('.')}"
     if _is_no_evidence(check, found):
         return f"undecided: {check.no_evidence}"
+    if _of_stores(check) is not None:
+        return "undecided: it rests on several stores, and more of them would tell"
     more = _more(check, found)
     if more is None:
         return f"undecided: more than {MOST:,} blocks would not tell, lower the noise"

@@ -12,6 +12,7 @@ from tare.analysis.derived import with_figures
 from tare.analysis.noise import LOOKING_ALPHA
 from tare.analysis.nvm.stores import with_flush_latencies
 from tare.analysis.observations import usable_attempts
+from tare.analysis.order import far_from_block
 from tare.analysis.statistics import ALPHA
 from tare.analysis.variability import epoch_means
 from tare.papers.claims import metrics
@@ -27,6 +28,7 @@ from tare.records.trials import (
     grouped,
     has_most_of,
     is_usable,
+    started_s,
     usable_trials,
     without_copies,
 )
@@ -122,10 +124,19 @@ def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
             for each in fresh
         ]
         for device, records in grouped(rows, lambda each: str(each.device)).items():
-            trials = tuple(usable_trials(records, has_most_of(_FIGURES), repeats=False))
+            trials = _together(usable_trials(records, has_most_of(_FIGURES), repeats=False))
             twins = tuple(usable_trials(each for each in records if each.twin))
             made.append(DeviceTrials(f"{source.name} ({device})", trials, twins, _known(trials), baseline, looked))
     return made
+
+
+def _together(trials: Sequence[TrialRow]) -> tuple[TrialRow, ...]:
+    """Without those that were run again far from the rest of their block: they are not of it any more."""
+    times = [(trial.block_id, started_s(trial)) for trial in trials]
+    known = [(block, time) for block, time in times if time is not None]
+    if len(known) < len(times):
+        return tuple(trials)
+    return tuple(trial for trial, far in zip(trials, far_from_block(known), strict=True) if not far)
 
 
 def populations(found: Sequence[DeviceTrials]) -> list[Population]:

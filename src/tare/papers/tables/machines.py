@@ -90,6 +90,10 @@ class Machine:
     def of(self, study: str) -> list[StoreTrials]:
         return [each for each in self.held if each.study_name == study]
 
+    def has_any(self, studies: Collection[str]) -> bool:
+        """Whether it has run any of these studies, or refused it."""
+        return any(each.study_name in studies for each in self.held) or any(study in studies for study in self.not_run)
+
     @property
     def device(self) -> Mapping[str, Any]:
         """Board or processor, cores, memory, GPU and kernel, as the first usable trial tells."""

@@ -265,6 +265,7 @@ def _change(ours: Ours, picked: RowSelection, found: Comparison) -> Ours:
         margin=found.margin,
         mde=found.mde,
         taints=_taints(picked),
+        remarks=(*ours.remarks, *(note.sentence for note in found.notes if note.code == "compare.block-apart")),
     )
 
 

@@ -67,6 +67,7 @@ def _front_text(front: Front, width: int) -> str:
     spoken = " and ".join(metric_name(figure) for figure in front.minimised)
     lines = wrap(f"{title}{on_it} of {front.configurations:,} configurations are on the {spoken} front", width)
     lines += [table(_rows(front), _headers(front), width)]
+    lines += sentences(_likes(front), width)
     lines += [line for default in front.defaults for line in _default_lines(default, width)]
     return "\n".join([*lines, *sentences((f"note: {note}" for note in front.notes), width)])
 
@@ -94,14 +95,36 @@ def _standing(point: Point) -> str:
     return f"{now}, how sure is {UNKNOWN}" if point.front_share is None else f"{now}, {share_text(point.front_share)}"
 
 
+_PLACES = {
+    "on_front": "on the front: every other is surely worse in a figure",
+    "equivalent": "not beaten by more than 5 %",
+    "cannot_tell": "whether anything beats it cannot be told",
+}
+
+
 def _default_lines(default: Default, width: int) -> list[str]:
     name = shown_settings(default.point.settings)
-    sure = "" if default.dominated_share is None else f" (beaten in {share_text(default.dominated_share)} of resamples)"
-    if default.dominated_by is None:
-        return wrap(f"default {name}: on the front{sure}", width, indent="  ")
     lost = ", ".join(f"{loss_text(loss)} {metric_name(figure)}" for figure, loss in default.loss.items())
-    other = shown_settings(default.dominated_by.settings)
-    return wrap(f"default {name}: beaten by {other}{sure}; it takes {lost}", width, indent="  ")
+    if default.dominated_by is not None:
+        other = shown_settings(default.dominated_by.settings)
+        return wrap(f"default {name}: beaten by {other}; it takes {lost}", width, indent="  ")
+    ahead = ""
+    if default.ahead is not None:
+        ahead = f"; by the medians {shown_settings(default.ahead.settings)} is ahead: it takes {lost}"
+    return wrap(f"default {name}: {_PLACES[default.word]}{ahead}", width, indent="  ")
+
+
+def _likes(front: Front) -> list[str]:
+    """`cannot be told apart: a; b`, once for each set of points that are all alike to each other or to the first."""
+    told: list[str] = []
+    seen: set[str] = set()
+    for point in front.points:
+        name = shown_settings(point.settings)
+        others = [shown_settings(each) for each in point.not_told_from]
+        if others and name not in seen:
+            seen |= {name, *others}
+            told.append(f"cannot be told from {name}: {'; '.join(others)}")
+    return told
 
 
 MOST_ROWS = 60  # of one workload on a terminal; --json has all
@@ -239,14 +262,31 @@ def _choice(found: Recommendation, best: Candidate, title: str) -> list[str]:
         told.append(f"whether it has {lowest} is not sure: it was measured once")
     else:
         told.append(f"it has {lowest} in {share_text(found.best_share)} of resamples")
-    return told
+    return told + _rivals(found)
 
 
 def _gain(found: Recommendation, best: Candidate, default: Candidate) -> str:
     if best.settings == default.settings:
         return "that is the default already"
     changes = ", ".join(f"{safe_text(name)} {loss_text(gain)}" for name, gain in found.gain.items())
-    return f"against the default ({shown_settings(default.settings)}): {changes}"
+    sure = f" {_VERDICTS[found.verdict]}" if found.verdict in _VERDICTS else ""
+    return f"against the default ({shown_settings(default.settings)}): {changes}{sure}"
+
+
+_VERDICTS = {
+    "better": "(surely better, also after the search for the best)",
+    "equivalent": "(within 5 %: the default is as good)",
+    "cannot_tell": "(cannot tell: it may be no better than the default, so there is no reason yet to leave it)",
+}
+
+
+def _rivals(found: Recommendation) -> list[str]:
+    """Who else may be the best."""
+    if not found.rivals:
+        return []
+    shown = "; ".join(shown_settings(each) for each in found.rivals[:3])
+    more = f"; and {len(found.rivals) - 3:,} more" if len(found.rivals) > 3 else ""
+    return [f"cannot be told from {count_text(len(found.rivals), 'other')}: {shown}{more}"]
 
 
 def _kept(limit: Limit, chances: Mapping[str, float | None]) -> str:

@@ -43,7 +43,7 @@ def test_the_thriftiest_that_keeps_the_deadline_is_recommended():
     found = the(recommend(rows(modes), Job("energy", (DEADLINE,)), default={"mode": "fast"}))
 
     assert found.best.settings == {"mode": "middle"}
-    assert found.best.chances["deadline"] > 0.99
+    assert found.best.chances["deadline"] == pytest.approx(1 - 0.5 / 25)  # 24 trials cannot promise more
     assert found.best_share == 1.0
     assert found.gain["energy"].value == pytest.approx(5 / 9 - 1, abs=0.02)
     assert found.gain["energy"].low < 5 / 9 - 1 < found.gain["energy"].high

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import special
 
 from tare.analysis.choose.configurations import Configuration, column_for, settings_text
+from tare.analysis.choose.contrasts import Standing
 from tare.analysis.choose.recommend.job import OF_THE_RUN, Job, Limit, of_job
 from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting, columns_of
@@ -81,7 +82,9 @@ class Recommendation:
     best_share: float | None  # of the resamples in which it is the best of those that fit; None where unknown
     predicted: Candidate | None  # only where it is better than the best that was measured
     default: Candidate | None
-    gain: Mapping[str, Estimate]  # share that the best takes more (or less) than the default
+    gain: Mapping[str, Estimate]  # share that the best takes more (or less) than the default; corrected for the search
+    verdict: Standing | None  # of the best against the default, by the figure that is minimised; None without a default
+    rivals: tuple[Mapping[str, Setting], ...]  # others that fit, and of which the best is not surely the better one
     nearest_miss: Miss | None
     next_trial: NextTrial | None
     practices: tuple[Finding, ...]
@@ -91,6 +94,7 @@ class Recommendation:
         return asdict(self)
 
 
+UNSEEN = math.log(1.5)  # how slow a run may be that none of the trials has shown
 STATED_FREEDOM = 1e6  # a spread that the user states is taken as known
 
 
@@ -145,6 +149,30 @@ def predicted_chance(estimate: Estimate, at_most: float) -> float | None:
     return float(room >= 0) if scale == 0 else float(special.ndtr(room / scale))
 
 
+def chance_like_the_others(each: Configuration, figure: str, at_most: float, pool: Floats) -> float | None:
+    """The same, by how far runs of any of the configurations lay from the others of their own; None without any.
+
+    A tenth of the runs may be slow, and most configurations of six trials have none of them: what a slow run does is
+    known from all of them together. Beside those that were seen, half a run is counted that nobody has seen (Jeffreys)
+    and that takes half as much again: a few trials cannot promise that there is none.
+    """
+    if not len(pool):
+        return None
+    centre, limit = _log(each.centre(figure)), _log(at_most)
+    over = int((centre + pool > limit).sum()) + 0.5 * (centre + UNSEEN > limit)
+    return 1 - over / (len(pool) + 1)
+
+
+def residuals(found: Sequence[Configuration], figure: str) -> Floats:
+    """Of every trial, how far its log lies from the median of the other trials of its configuration."""
+    made: list[float] = []
+    for each in found:
+        logs = _logs(each.values(figure))
+        if len(logs) >= 2:
+            made += [float(logs[place] - np.median(np.delete(logs, place))) for place in range(len(logs))]
+    return np.array(made)
+
+
 def all_kept(chances: Sequence[float | None]) -> float | None:
     """At least this likely are all limits kept, however they depend on each other; None where one is unknown."""
     known = [chance for chance in chances if chance is not None]
@@ -170,6 +198,7 @@ class Judged:
     chances: Mapping[str, float | None]
     keeps_all: float | None
     over: Mapping[str, float]  # limit -> share above it, by the median
+    by_its_own: float | None = None  # that it keeps all, by its own trials alone
 
     @property
     def within(self) -> bool:
@@ -190,14 +219,20 @@ class Judged:
 def judged(found: Sequence[Configuration], limits: Sequence[Limit], stated: Spread | None) -> list[Judged]:
     """Every configuration against every limit."""
     shared = {limit.name: stated or pooled_spread(found, limit.figure) for limit in limits}
+    pools = {limit.name: residuals(found, limit.figure) for limit in limits}
     made = []
     for each in found:
-        chances = {
-            limit.name: chance_at_most(each, limit.figure, limit.at_most, shared[limit.name]) for limit in limits
-        }
+        own = {limit.name: chance_at_most(each, limit.figure, limit.at_most, shared[limit.name]) for limit in limits}
+        like = {limit.name: chance_like_the_others(each, limit.figure, limit.at_most, pools[limit.name])
+                for limit in limits}  # fmt: skip
+        chances = {name: _lesser(own[name], like[name]) for name in own}
         over = {limit.name: each.centre(limit.figure) / limit.at_most - 1 for limit in limits}
-        made.append(Judged(each, chances, all_kept(list(chances.values())), over))
+        made.append(Judged(each, chances, all_kept(list(chances.values())), over, all_kept(list(own.values()))))
     return made
+
+
+def _lesser(own: float | None, like: float | None) -> float | None:
+    return own if own is None or like is None else min(own, like)
 
 
 def fitting(all_of_them: Sequence[Judged], minimise: str, confidence: float) -> list[tuple[Judged, float]]:
@@ -205,16 +240,23 @@ def fitting(all_of_them: Sequence[Judged], minimise: str, confidence: float) -> 
 
     Whoever picks the first that passes gives luck one chance with each that is tried, so the allowed probability of
     breaking a limit is shared among those in question so far (Bonferroni): of all answers, no more than 1 - confidence
-    break one. Where nothing was run twice, a configuration is held to having kept the limits that once.
+    break one. That is of chance in its own trials; what all runs together show must only reach the confidence itself.
+    Where nothing was run twice, a configuration is held to having kept the limits that once.
     """
     found: list[tuple[Judged, float]] = []
     in_question = 0
     for one in sorted(all_of_them, key=lambda each: each.objective(minimise)):
-        in_question += bool(one.chances) and one.keeps_all is not None and one.keeps_all >= HOPELESS
+        in_question += bool(one.chances) and one.by_its_own is not None and one.by_its_own >= HOPELESS
         held_to = 1 - (1 - confidence) / max(1, in_question)
-        if one.within and (one.keeps_all is None or one.keeps_all >= held_to):
+        if one.within and _surely_keeps(one, held_to, confidence):
             found.append((one, held_to))
     return found
+
+
+def _surely_keeps(one: Judged, held_to: float, confidence: float) -> bool:
+    if one.keeps_all is None or one.by_its_own is None:
+        return True
+    return one.by_its_own >= held_to and one.keeps_all >= confidence
 
 
 def candidate(one: Judged, figures: Sequence[str]) -> Candidate:

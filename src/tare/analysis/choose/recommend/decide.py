@@ -12,9 +12,11 @@ from tare.analysis.choose.configurations import (
     affordable,
     configurations,
     copied_rows,
-    find_configuration,
+    default_among,
+    models_apart,
     resampled_centres,
 )
+from tare.analysis.choose.contrasts import Contrast, contrast
 from tare.analysis.choose.recommend.candidates import (
     STATED_FREEDOM,
     Candidate,
@@ -112,6 +114,7 @@ def recommend(
 ) -> list[Recommendation]:
     """One answer a group. `stated_spread` is how much trials differ (a share), where the rows cannot tell."""
     needed = list(dict.fromkeys([job.minimise, *(limit.figure for limit in job.limits)]))
+    rows, apart = models_apart(rows)
     found = configurations(rows, needed)
     if not found:
         raise StudyError(f"{source}: no row has all of {', '.join(needed)}.")
@@ -121,9 +124,10 @@ def recommend(
             group,
             judged(each, job.limits, stated),
             job,
-            find_configuration(each, default, source) if default is not None else None,
+            default_among(each, found if apart else each, default, source) if default is not None else None,
             confidence,
             [one for one in predicted if one.group == group],
+            apart,
         )
         for group, each in grouped(found, lambda each: each.group).items()
     ]
@@ -136,6 +140,7 @@ def _answer(
     today: Configuration | None,
     confidence: float,
     offered: Sequence[Predicted],
+    told: tuple[str, ...] = (),
 ) -> Recommendation:
     needed = list(dict.fromkeys([job.minimise, *(limit.figure for limit in job.limits)]))
     figures = list(dict.fromkeys([*needed, *SHOWN]))
@@ -148,6 +153,7 @@ def _answer(
     miss = nearest_miss(all_of_them, figures) if best is None and job.limits else None
     in_use = next((one for one in all_of_them if one.configuration is today), None)
     found = [one.configuration for one in all_of_them]
+    gain = _gain(best.configuration, today, figures, len(found) - 1) if best is not None and today is not None else {}
     return Recommendation(
         group,
         job.minimise,
@@ -159,11 +165,13 @@ def _answer(
         _best_share([one for one, _ in fit[:CONTENDERS]], job.minimise),
         hoped,
         candidate(in_use, figures) if in_use is not None else None,
-        _gain(best.configuration, today, figures) if best is not None and today is not None else {},
+        {name: each.estimate for name, each in gain.items()},
+        gain[job.minimise].word if job.minimise in gain else None,
+        _rivals([one for one, _ in fit[:CONTENDERS]], job.minimise),
         miss,
         next_trial(best, all_of_them, job.minimise, hoped, miss),
         tuple(practices(PracticeInput(found, best.configuration if best else None, today))),
-        (*_notes(all_of_them, best), *copied_rows(found, needed)),
+        (*told, *_notes(all_of_them, best), *copied_rows(found, needed)),
     )
 
 
@@ -176,24 +184,29 @@ def _best_share(contenders: Sequence[Judged], minimise: str) -> float | None:
     return float((drawn[:, 0] <= drawn.min(axis=1)).mean())
 
 
-def _gain(best: Configuration, today: Configuration, figures: Sequence[str]) -> dict[str, Estimate]:
+def _gain(best: Configuration, today: Configuration, figures: Sequence[str], tries: int) -> dict[str, Contrast]:
     """What the best takes more, or less, than what is in use; as a share of the latter."""
     shared = [name for name in figures if all(name in t.metrics for t in (*best.trials, *today.trials))]
     shared = [name for name in shared if (today.values(name) > 0).all()]  # more than nothing is no share
-    n = min(best.n, today.n)
     if best is today:
-        return {name: Estimate(0.0, None, None, n, "it is the default itself") for name in shared}
-    if n < FLOOR:
-        few = f"ratio of medians; {n} trials are too few for an interval"
-        return {name: Estimate(best.centre(name) / today.centre(name) - 1, None, None, n, few) for name in shared}
-    drawn = resampled_centres([best, today], shared)
-    made = {}
-    for axis, name in enumerate(shared):
-        low, high = np.quantile(drawn[:, 0, axis] / drawn[:, 1, axis] - 1, [0.025, 0.975])
-        value = best.centre(name) / today.centre(name) - 1
-        method = f"ratio of medians, bootstrap ({len(drawn)} resamples)"
-        made[name] = Estimate(value, float(low), float(high), n, method)
-    return made
+        itself = Contrast(Estimate(0.0, None, None, best.n, "it is the default itself"), "equivalent")
+        return dict.fromkeys(shared, itself)
+    return {name: contrast(best, today, name, tries) for name in shared}
+
+
+def _rivals(contenders: Sequence[Judged], minimise: str) -> tuple[Mapping[str, Setting], ...]:
+    """Those that fit too, and of which the first is not surely the better one."""
+    if len(contenders) < 2:
+        return ()
+    best, *others = (one.configuration for one in contenders)
+    tries = len(others)
+    return tuple(
+        other.settings for other in others if not _is_below(contrast(best, other, minimise, tries).estimate)
+    )
+
+
+def _is_below(estimate: Estimate) -> bool:
+    return estimate.high is not None and estimate.high < 0
 
 
 def _notes(all_of_them: Sequence[Judged], best: Judged | None) -> list[str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.choose.configurations import Configuration, centres, setting_text
-from tare.analysis.choose.front import dominates
+from tare.analysis.choose.configurations import Configuration, setting_text
+from tare.analysis.choose.contrasts import Contrast, contrast, default_against
 from tare.analysis.choose.recommend.candidates import pooled_spread
-from tare.analysis.model import Estimate, Finding
+from tare.analysis.model import Finding
 from tare.analysis.observations import Setting
-from tare.analysis.statistics import ratio_of_medians
 
 NEARLY = 0.05  # within this share of the best is as good as the best
 LITTLE_ENERGY = 0.10
@@ -59,16 +58,18 @@ def the_default_is_beaten(given: PracticeInput) -> list[Finding]:
     today, found = given.today, [each for each in given.found if _has(each, "time", "energy")]
     if today is None or not any(each is today for each in found):
         return []
-    place = centres([today], ["time", "energy"])
-    flags = dominates(centres(found, ["time", "energy"]), place)
-    beating = [each for each, beats in zip(found, flags, strict=True) if beats]
-    if not beating:
-        return [
-            Finding("the default is on the time-energy front: nothing is both faster and thriftier", source="S3 5.6.1")
-        ]
-    least = min(beating, key=lambda each: (each.centre("energy"), each.label))
-    statement = f"the default is not on the time-energy front: {least.label} is no slower and takes less energy"
-    return [_finding(statement, least, today, "energy", "S3 5.6.1")]
+    judged = default_against(today, found, ["time", "energy"])
+    if judged.winner is not None:
+        statement = f"the default is not on the time-energy front: {judged.winner.label} is no slower and no thirstier"
+        return [_finding(statement, judged.winner, today, "energy", "S3 5.6.1", 2 * (len(found) - 1))]
+    return [Finding(_STANDINGS[judged.word], source="S3 5.6.1")]
+
+
+_STANDINGS = {
+    "on_front": "the default is on the time-energy front: everything else is surely slower or thirstier",
+    "equivalent": "nothing beats the default in time and energy by more than 5 %",
+    "cannot_tell": "whether the default is on the time-energy front cannot be told: more trials would",
+}
 
 
 def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
@@ -82,7 +83,7 @@ def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
         return [Finding(f"the fastest ({fastest.label}) takes the least energy too: take it", source="S3 5.6.3")]
     extra = fastest.centre("energy") / thriftiest.centre("energy") - 1
     told = "hardly costs energy: take it" if extra <= LITTLE_ENERGY else "costs energy: take it only for a deadline"
-    return [_finding(f"the fastest ({fastest.label}) {told}", fastest, thriftiest, "energy", "S3 5.6.3")]
+    return [_finding(f"the fastest ({fastest.label}) {told}", fastest, thriftiest, "energy", "S3 5.6.3", len(found) - 1)]
 
 
 def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
@@ -100,7 +101,7 @@ def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
         against = levels[-2] if enough is most else enough
         told = f"{name} still helps at its highest" if enough is most else f"{name} of {_level(enough, name)} is enough"
         statement = f"{told}; the time at {_level(most, name)} against {_level(against, name)}"
-        made.append(_finding(statement, most, against, "time", source))
+        made.append(_finding(statement, most, against, "time", source, len(levels) - 1))
     return made
 
 
@@ -124,11 +125,17 @@ def a_slower_medium_is_enough(given: PracticeInput) -> list[Finding]:
             continue
         slowest = max(levels, key=lambda each: (each.centre("time"), each.label))
         fastest = min(levels, key=lambda each: (each.centre("time"), each.label))
-        matters = slowest.centre("time") / fastest.centre("time") - 1 > NEARLY
-        told = "the medium matters here" if matters else "the medium does not matter here"
-        statement = f"{told}: {_level(slowest, name)} against {_level(fastest, name)}"
-        return [_finding(statement, slowest, fastest, "time", "S3 5.2.2")]
+        tries = len(levels) - 1
+        statement = f"{_matters(contrast(slowest, fastest, 'time', tries))}: {_level(slowest, name)} against "
+        return [_finding(f"{statement}{_level(fastest, name)}", slowest, fastest, "time", "S3 5.2.2", tries)]
     return []
+
+
+def _matters(found: Contrast) -> str:
+    if found.estimate.low is not None and found.estimate.low > NEARLY:
+        return "the medium matters here"
+    sure = found.surely_not_worse and found.surely_not_better
+    return "the medium does not matter here" if sure else "whether the medium matters here cannot be told"
 
 
 def a_few_trials_speak_for_many(given: PracticeInput) -> list[Finding]:
@@ -151,13 +158,12 @@ PRACTICES: tuple[Practice, ...] = (
 )
 
 
-def _finding(statement: str, ours: Configuration, theirs: Configuration, figure: str, source: str) -> Finding:
-    """The statement with how much more `ours` takes than `theirs`."""
-    ratio = ratio_of_medians(ours.values(figure), theirs.values(figure), paired=False)
-    low = None if ratio.low is None else ratio.low - 1
-    high = None if ratio.high is None else ratio.high - 1
+def _finding(
+    statement: str, ours: Configuration, theirs: Configuration, figure: str, source: str, tries: int = 1
+) -> Finding:
+    """The statement with how much more `ours` takes than `theirs`, where `tries` might have been shown instead."""
     trials = tuple(trial.trial for trial in (*ours.trials, *theirs.trials))
-    return Finding(statement, Estimate(ratio.value - 1, low, high, ratio.n, ratio.method), "share", trials, source)
+    return Finding(statement, contrast(ours, theirs, figure, tries).estimate, "share", trials, source)
 
 
 def _has(each: Configuration, *figures: str) -> bool:
