@@ -165,8 +165,9 @@ class Timeline(object):
         own = [stamp for stamp in self._stamps if stamp[0] <= end_ns]
         self._stamps = self._stamps[len(own) :]
         ended, follows = self._end, self._follows
-        joined = came_ns is None and follows
-        has_end = bool(own) and own[-1][0] == end_ns
+        begins, ends = zip(*[interval for _, intervals in parts for interval in intervals] or [(end_ns, end_ns)])
+        joined = came_ns is None and follows and ended[0] == min(begins)
+        has_end = bool(own) and own[-1][0] == max(ends)
         is_whole = has_end and (joined or own[0][0] == came_ns)
         kept = is_whole and len(own) >= 2 and len(self._waiting) < MOST_WAITING
         self._most_stamps = max(self._most_stamps, len(own))

@@ -81,9 +81,14 @@ class CellEnergy:
     without: int = 0  # so many trials have none
 
 
-def cell_energies(records: Sequence[Record], label: Cells, left_out: Sequence[str] = ()) -> list[CellEnergy]:
-    """One for each cell, in the order in which they appear; `left_out` names probes that the device lacks."""
-    return [_cell(name, group, left_out) for name, group in grouped(records, label.label).items()]
+def cell_energies(
+    records: Sequence[Record], label: Cells, left_out: Sequence[str] = (), idle: Mapping[Key, IdlePower] | None = None
+) -> list[CellEnergy]:
+    """One for each cell, in the order in which they appear; `left_out` names probes that the device lacks.
+
+    `idle` is the idle power that was subtracted: its own uncertainty is in what is left.
+    """
+    return [_cell(name, group, left_out, idle or {}) for name, group in grouped(records, label.label).items()]
 
 
 def power_left_out(study: Mapping[str, object]) -> dict[str, list[Ruling]]:
@@ -94,7 +99,7 @@ def power_left_out(study: Mapping[str, object]) -> dict[str, list[Ruling]]:
     return {name: why for name, why in told.items() if why}
 
 
-def _cell(name: str, group: Sequence[Record], left_out: Sequence[str]) -> CellEnergy:
+def _cell(name: str, group: Sequence[Record], left_out: Sequence[str], idle: Mapping[Key, IdlePower]) -> CellEnergy:
     held = [record for record in group if ENERGY in record.compared]
     others = [record for record in group if ENERGY not in record.compared]
     scopes = dict.fromkeys(str(energy_facts(record).get("scope", "")) for record in held)
@@ -103,7 +108,7 @@ def _cell(name: str, group: Sequence[Record], left_out: Sequence[str]) -> CellEn
         label=name,
         n=len(held),
         scope=" or ".join(scopes),
-        figures=_figures(held),
+        figures=_figures(held, idle),
         trials=tuple(record.trial for record in held),
         shared_by=max(shared, default=1),
         doubts=tuple(dict.fromkeys(reason for record in others for reason in why_no_energy(record, left_out))),
@@ -111,14 +116,37 @@ def _cell(name: str, group: Sequence[Record], left_out: Sequence[str]) -> CellEn
     )
 
 
-def _figures(held: Sequence[Record]) -> dict[str, Estimate]:
+def _figures(held: Sequence[Record], idle: Mapping[Key, IdlePower]) -> dict[str, Estimate]:
     found = {}
     for metric in FIGURES:
         values = [record.compared[metric] for record in held if metric in record.compared]
         if values:
             found[metric] = median_estimate(values)
+    for metric in (BASELOAD, INCREMENTAL):
+        if metric in found:
+            found[metric] = _less_sure(found[metric], held, idle)
     shares = [record.compared[BASELOAD] / record.compared[ENERGY] for record in held if BASELOAD in record.compared]
     return found | ({SHARE: median_estimate(shares)} if shares else {})
+
+
+def _less_sure(estimate: Estimate, held: Sequence[Record], idle: Mapping[Key, IdlePower]) -> Estimate:
+    """The interval, wider by what is not known of the idle power, over the time that the energy is of.
+
+    Both add up, since the same idle power is taken off every trial; without an interval of it there is none here.
+    """
+    known = [(idle[key_of(record)].power_w, record.compared[WINDOW]) for record in held if key_of(record) in idle]
+    if not known or estimate.low is None or estimate.high is None:
+        return estimate
+    sides = [
+        None if each.low is None or each.high is None else max(each.high - each.value, each.value - each.low) * window_s
+        for each, window_s in known
+    ]
+    off = [each for each in sides if each is not None]
+    method = f"{estimate.method}, and that of the idle power"
+    if len(off) < len(sides):
+        return replace(estimate, low=None, high=None, method=f"{method}: too few idle trials for one")
+    wider = float(np.median(off))
+    return replace(estimate, low=estimate.low - wider, high=estimate.high + wider, method=method)
 
 
 def why_no_energy(record: Record, left_out: Sequence[str] = ()) -> list[Ruling]:
@@ -323,7 +351,7 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
     label = cells(held, asked.by)
     base = _baseline(held, label, asked.against)
     found = [] if base is None else list(_differences(held, label, base, known))
-    told = tuple(cell_energies(held, label, list(power_left_out(store.study))))
+    told = tuple(cell_energies(held, label, list(power_left_out(store.study)), known))
     why = () if any(each.n for each in told) else _left_out_notes(store)
     return EnergyFindings(told, tuple(found), tuple(idle), (*_notes(told, known), *why))
 

@@ -269,3 +269,14 @@ def test_where_nothing_was_left_out_it_is_said_that_no_such_probe_was_asked_for(
 def test_of_energy_that_was_measured_it_is_not_said_what_was_left_out():
     answer = energy_findings(Held(trials(BARE), {"left_out": LEFT_OUT}))
     assert not any(note.startswith("left out") for note in answer.notes)
+
+
+def test_idle_power_is_taken_off_with_its_own_uncertainty():
+    work = [worked(BARE, block) for block in range(8)]
+    sure = [idled(BARE, block) for block in range(8)]
+    unsure = [idled(BARE, block, noise=0.02 * (block - 3.5)) for block in range(8)]
+    found = [energy_findings(Held([*work, *idle])).cells[0].figures for idle in (sure, unsure)]
+    widths = [figures["energy_incremental_j"].high - figures["energy_incremental_j"].low for figures in found]
+    assert widths[0] == pytest.approx(0.0)
+    assert widths[1] > 0.05 * 10.0 * 10.0  # of 10 W for 10 s
+    assert found[1]["energy_j"].high - found[1]["energy_j"].low == pytest.approx(0.0)

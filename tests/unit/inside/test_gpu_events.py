@@ -165,6 +165,21 @@ def test_without_a_loader_the_forward_pass_is_part_of_the_step_and_never_idle(lo
     assert loop.gpu.made < 40
 
 
+def test_what_came_between_two_steps_without_a_loader_is_in_none(loop: Loop) -> None:
+    """An evaluation whose begin nobody saw: the next forward pass begins later than the last step ended."""
+    loop.gpu.started = True
+    for number in range(8):
+        if number == 4:
+            loop.steps.finish()
+            loop.gpu.work(900 * US)
+            loop.steps._since_ns, loop.steps._follows_ns = loop.pass_us(50), None
+        loop.train_without_loader(gpu_us=60)
+
+    lengths = lengths_us(loop.seen()["gpu_step"])
+    assert len(lengths) >= 4
+    assert max(lengths) <= 65
+
+
 @pytest.mark.parametrize("has_loader", [True, False])
 def test_where_events_are_dear_few_steps_are_recorded_and_those_are_right(loop: Loop, has_loader: bool) -> None:
     loop.gpu.started, loop.gpu.recording_ns = True, 30 * US

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import torch
 from pretend_gpu import MS, US, Loader, PretendGpu
 from tare.figures.steps import Steps, step_metrics, steps_from
 from tare.parts.protocols import Mark
+from tare_inside import activity, marks
 from tare_inside import gpu as gpu_clock
 from tare_inside import gpu as gpu_marks
-from tare_inside import marks
 from tare_inside.programs import train
 from tare_inside.programs.checkpoints import Checkpoints
 from tare_inside.programs.cold_epochs import Between
@@ -28,7 +29,9 @@ def timed(
 ) -> tuple[Steps, dict[str, Any], PretendGpu]:
     """Three epochs of a network with three kernels, timed as `train.run` times it."""
     gpu = PretendGpu(rate=changes.pop("rate", 1.0))
-    job = {"device": "cuda", "timing": "async", "phases": False, "marked": True, "marks": str(folder / "m")} | changes
+    job = {"device": "cuda", "timing": "async", "phases": False, "marked": True, "marks": str(folder / "m")} | {
+        name: value for name, value in changes.items() if name != "window"
+    }
     monkeypatch.setattr(torch.cuda, "Event", gpu.Event)
     monkeypatch.setattr(torch.cuda, "synchronize", gpu.synchronize)
     for module in (marks, gpu_clock):
@@ -44,7 +47,12 @@ def timed(
         ready, clock = train.arranged(job, Loader(gpu, fetch_ns, COPY), parts, EPOCHS, STEPS, marked=True)
         gpu.waits = 0
         ready = ready._replace(freshen=Between(str(folder)))
-        _, said = train.trained(job, ready, clock, Checkpoints(job, dict))
+        window = changes.get("window") and changes["window"](gpu, str(folder))
+        if window:
+            ready = ready._replace(stepped=window.fetched_and_stepped)
+        _, said = train.trained(job, ready, clock, Checkpoints(job, dict), window)
+        if window:
+            window.close()
     finally:
         marks.close_marks()
     rows, lost = marks.load(job["marks"])
@@ -137,6 +145,44 @@ def test_sync_keeps_the_hosts_times_and_has_the_gpus_beside_them(
     assert metrics["gpu_forward_s"] == pytest.approx(0.002, rel=0.01)
     assert metrics["gpu_idle_s"] == pytest.approx(0.003, rel=0.05)
     assert "host_step_s" not in metrics
+
+
+class DearProfiler:
+    """Takes a fifth of a second of the host to start and to stop, and has seen one kernel a step."""
+
+    def __init__(self, gpu: PretendGpu) -> None:
+        self._gpu = gpu
+
+    def is_in_use(self) -> bool:
+        return False
+
+    def start(self, on_conflict: Any) -> None:
+        self._gpu.spend(200 * MS)
+
+    def stop(self) -> object:
+        self._gpu.spend(200 * MS)
+        return self
+
+    def read(self, results: object) -> list[Any]:
+        at = range(10**15, 10**15 + 2000 * MS, 10 * MS)
+        calls = [("cudaLaunchKernel", False, t_ns, t_ns + US, number, 0) for number, t_ns in enumerate(at)]
+        return calls + [("gemm", True, t_ns + US, t_ns + 6 * MS, number, 0) for number, t_ns in enumerate(at)]
+
+
+def test_what_the_window_costs_is_in_no_time_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def window(gpu: PretendGpu, folder: str) -> activity.Window:
+        return activity.Window(DearProfiler(gpu), folder, gpu, wall_ns=gpu.now_ns)
+
+    (tmp_path / "with").mkdir()
+    _, plain, _ = timed(tmp_path, monkeypatch, fetch_ns=3 * MS, timing="sync")
+    steps, said, _ = timed(tmp_path / "with", monkeypatch, fetch_ns=3 * MS, timing="sync", window=window)
+
+    assert said["train_s"] == pytest.approx(plain["train_s"], rel=0.02)
+    assert said["epoch0_s"] == pytest.approx(plain["epoch0_s"], rel=0.05)
+    assert steps.warm_up >= STEPS
+    assert step_metrics(steps)["step_s"] == pytest.approx(0.0113, rel=0.02)
+    seen = json.loads((tmp_path / "with" / activity.FILE).read_text())
+    assert seen["busy_share"] == pytest.approx(0.6, abs=0.01)
 
 
 def test_clocks_that_drift_are_brought_together_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
