@@ -211,7 +211,10 @@ def _tell(
     report = folder / REPORT
     if as_json:
         told: dict[str, Any] = {
-            "store": str(folder), "report": str(report), "ended": outcome.why, **weighing_json(weighing)
+            "store": str(folder),
+            "report": str(report),
+            "ended": outcome.why,
+            **weighing_json(weighing),
         }
         if weighing.never_ran:
             told["never_ran"] = [ruling.as_json() for ruling in weighing.never_ran]

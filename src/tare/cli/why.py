@@ -20,7 +20,7 @@ from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
 from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import run_into, study_text
-from tare.cli.weigh import built_in_workload, choose_platform, end_early, minutes_option, steps_option
+from tare.cli.weigh import built_in_workload, choose_platform, end_early, minutes_option, placed, steps_option
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 from tare.records.trials import sides_that_never_ran
 
@@ -110,6 +110,7 @@ def command(
     need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
     work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
     end_early(work, steps, minutes)
+    image = image and placed(image)
     limits = {"image": image, "quota": quota, "cpuset": cpuset, "memory": memory, "shm": shm}
     fields: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
     fields |= script.platform()
@@ -126,7 +127,7 @@ def command(
         need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
         refuse_wrong(chosen, own, work, python)
         metric = "startup_s" if start_up else metric
-        run = _Run(folder, work, python, repeat, margin, metric)
+        run = _Run(folder, work, python, repeat, margin, metric, image)
         found = _explained(run, chosen, own, metric, margin, as_json)
         if not (layers or (not no_layers and found.unexplained)):
             _tell_answer(found, None, folder, as_json)
@@ -184,9 +185,8 @@ def _explained(
     """The three steps: what is slower, who is suspected, what the interventions show."""
     from tare.analysis.causes import QUICK, SLOW, WHOLE, answer, judged_metric, phases
 
-    roles = {QUICK: settings_of("bare", {}), SLOW: settings_of(platform, fields)}
-    slow_level = {platform: _levels(fields)} if fields else platform
-    records = run.records("total", [slow_level], {"repeat": run.repeat, "aa": False})
+    roles = {QUICK: settings_of(*run.bare), SLOW: settings_of(platform, fields)}
+    records = run.records("total", [_level(_Level(platform, fields))], {"repeat": run.repeat, "aa": False})
     name = metric or judged_metric(records)
     first = answer(records, roles, margin=margin, metric=name)
     if metric is None and name != WHOLE and first.total.verdict != "slower":
@@ -206,7 +206,7 @@ def _explained(
     strong = dict(list(strong.items())[:_MOST_TRIED])
     if not strong:
         return replace(found, answer=first)
-    changes = _changes(strong, platform, fields)
+    changes = _changes(strong, platform, fields, run.bare)
     say(_estimate(len(changes) + 2, run.repeat, quick.metrics, slow.metrics))
     tested = run.answer(_Level(platform, fields), changes, first.metric)
     parts = [strong[each.cause].without for each in tested.causes if each.outcome == "a part"]
@@ -216,7 +216,7 @@ def _explained(
     return replace(found, answer=tested)
 
 
-def _changes(strong: dict[str, Suspicion], platform: str, fields: dict[str, Any]) -> dict[str, _Level]:
+def _changes(strong: dict[str, Suspicion], platform: str, fields: dict[str, Any], bare: _Level) -> dict[str, _Level]:
     """Each intervention by its role."""
     from tare.analysis.causes import added, without
 
@@ -225,7 +225,7 @@ def _changes(strong: dict[str, Suspicion], platform: str, fields: dict[str, Any]
         if each.without is not None:
             made[without(name)] = _Level(platform, merged(fields, each.without))
         if each.added is not None:
-            made[added(name)] = _Level("bare", merged({}, each.added))
+            made[added(name)] = _Level("bare", merged(bare.fields, each.added))
     return {role: level for role, level in made.items() if _is_possible(level)}
 
 
@@ -345,10 +345,20 @@ class _Run:
     """The studies of a `why`: two that differ in their platforms alone, and one that is traced."""
 
     def __init__(
-        self, folder: Path, work: dict[str, Any], python: str | None, repeat: int, margin: float, metric: str | None
+        self,
+        folder: Path,
+        work: dict[str, Any],
+        python: str | None,
+        repeat: int,
+        margin: float,
+        metric: str | None,
+        image: str | None = None,
     ) -> None:
         self._folder, self._work, self._python = folder, work, python
         self.repeat, self._margin, self._metric = repeat, margin, metric
+        # A command whose files are an image's runs in them on bare metal too: the same bytes on both sides.
+        in_image = isinstance(work.get("command"), dict) and work["command"].get("in_image")
+        self.bare = _Level("bare", {"image": image} if in_image else {})
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why import waterfall
@@ -361,7 +371,7 @@ class _Run:
         """Both sides and every intervention, in interleaved blocks."""
         from tare.analysis.causes import QUICK, SLOW, answer
 
-        sides = {QUICK: _Level("bare", {}), SLOW: slow, **changes}
+        sides = {QUICK: self.bare, SLOW: slow, **changes}
         roles = {role: settings_of(*side) for role, side in sides.items()}
         records = self.records("tried", _platforms(sides), {"repeat": self.repeat, "aa": False})
         return answer(records, roles, margin=self._margin, metric=metric)
@@ -373,7 +383,7 @@ class _Run:
         fields = slow.fields
         for part in parts:
             fields = merged(fields, part)
-        sides = {QUICK: _Level("bare", {}), SLOW: slow, "cured": _Level(slow.platform, fields)}
+        sides = {QUICK: self.bare, SLOW: slow, "cured": _Level(slow.platform, fields)}
         roles = {role: settings_of(*side) for role, side in sides.items()}
         records = self.records("cured", _platforms(sides), {"repeat": self.repeat, "aa": False})
         last = answer(records, roles, margin=self._margin, metric=found.metric, cured="cured")
@@ -393,7 +403,7 @@ class _Run:
         """Run a study of bare metal and these platforms; what it left."""
         from tare.study.load import from_plain
 
-        plain = {"study": f"why-{stage}", "platform": ["bare", *platforms], "workload": self._work, **fields}
+        plain = {"study": f"why-{stage}", "platform": [_level(self.bare), *platforms], "workload": self._work, **fields}
         plain |= {"rehearse": stage != "calls"}  # by then each of them has run
         study = with_interpreter(from_plain(plain, "tare why"), self._python)
         outcome = run_into(study, study_text(study), self._folder / stage)
@@ -409,8 +419,13 @@ class _Run:
 
 def _platforms(sides: dict[str, _Level]) -> list[Any]:
     """The levels of a study beside bare metal, each once: two causes may be tried by the same change."""
-    levels = [{name: _levels(fields)} if fields else name for name, fields in sides.values()]
-    return [each for index, each in enumerate(levels) if each != "bare" and each not in levels[:index]]
+    first, *levels = map(_level, sides.values())
+    return [each for index, each in enumerate(levels) if each != first and each not in levels[:index]]
+
+
+def _level(side: _Level) -> Any:
+    """As a study writes it."""
+    return {side.platform: _levels(side.fields)} if side.fields else side.platform
 
 
 class _Stages:

@@ -233,7 +233,9 @@ def test_a_block_of_which_one_side_was_run_again_an_hour_later_is_left_out_and_t
 
 
 def test_blocks_that_are_as_long_as_the_others_stay_blocks():
-    values = timed(noisy(8, effect=0.2), {"bare": 0, "docker": 90})  # each an hour and a half: that is its trials' length
+    values = timed(
+        noisy(8, effect=0.2), {"bare": 0, "docker": 90}
+    )  # each an hour and a half: that is its trials' length
 
     assert only(values).n == 8
 

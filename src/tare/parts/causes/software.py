@@ -32,6 +32,8 @@ class Software(Cause):
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         if not slow.fields.get("image") and not slow.fields.get("dockerfile"):
             return RuledOut("both sides run the software of this device.")
+        if slow.fields.get("image") == quick.fields.get("image"):
+            return RuledOut("both sides run the software of the image.")
         found = [(weight, what, key) for pattern, what, weight in _KEYS for key in _differing(pattern, slow, quick)]
         if not found and slow.facts and quick.facts:
             return RuledOut("Python, C library, torch, NumPy and BLAS are the same on both sides.")
