@@ -255,7 +255,7 @@ def settings_of(platform: str, fields: dict[str, Any]) -> dict[str, Any]:
     from tare.parts.find import find
 
     part = find("platforms", platform).model_validate(fields)
-    return {"platform": platform, **{f"platform.{name}": value for name, value in part.fields().items()}}
+    return {"platform": platform, "platform.env": None, **{f"platform.{n}": v for n, v in part.settings().items()}}
 
 
 def _levels(fields: dict[str, Any]) -> dict[str, Any]:

@@ -204,6 +204,10 @@ class Limits(Platform):
         env = {name: value for name, value in (fields.get("env") or {}).items() if value is not None}
         return {**fields, **({"env": {**fields["env"], **masked_env(env)}} if env else {})}
 
+    def settings(self) -> dict[str, Json]:
+        """Without `env` where it is empty, as records have it that are older than the field."""
+        return {name: value for name, value in super().settings().items() if name != "env" or value}
+
     def variables(self) -> Mapping[str, str | None]:
         return self.env
 

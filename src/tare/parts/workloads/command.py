@@ -171,7 +171,7 @@ class Command(Workload):
         shown = self.fields() | {"argv": self.masked({"argv": list(self._argv())})["argv"]}
         if self.vary and self.env:
             shown["env"] = self.masked({"env": self._env()})["env"]
-        for name in ("steps", "minutes", "vary", "label"):
+        for name in ("writes", "in_image", "keep_outputs", "steps", "minutes", "vary", "label"):
             if not shown[name]:
                 del shown[name]
         if self.vary:
