@@ -158,7 +158,8 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
         say(f"{left_text(outcome)}; `{going_on}` resumes. The device is as it was found.")
         raise SystemExit(130)
     if weighing.never_ran:
-        say(f"See `tare show {folder}`; `{again} --retry-failed` tries again what never ran.")
+        skipped = f"{count_text(outcome.skipped, 'trial')} skipped. " if outcome.skipped else ""
+        say(f"{skipped}See `tare show {folder}`; `{again} --retry-failed` tries again what never ran.")
         raise SystemExit(1)
     if failed:
         what = count_text(len(failed), "trial")

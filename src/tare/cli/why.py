@@ -404,7 +404,7 @@ class _Run:
         from tare.study.load import from_plain
 
         plain = {"study": f"why-{stage}", "platform": [_level(self.bare), *platforms], "workload": self._work, **fields}
-        plain |= {"rehearse": stage != "calls"}  # by then each of them has run
+        plain |= {"rehearse": stage == "total"}  # after it, bare metal and the whole container are known to run
         study = with_interpreter(from_plain(plain, "tare why"), self._python)
         outcome = run_into(study, study_text(study), self._folder / stage)
         if outcome.interrupted:

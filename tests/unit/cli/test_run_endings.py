@@ -141,3 +141,12 @@ def test_a_store_that_holds_something_stays_when_a_run_is_refused(tmp_path: Path
     with pytest.raises(BusyError), new_store_goes_if_refused(folder), open_store(study, "", folder):
         raise BusyError("another run owns this device.")
     assert (folder / "store.json").exists()
+
+
+def test_a_side_that_never_ran_is_the_answer_and_the_exit_code_is_1(tmp_path: Path, capsys: pytest.CaptureFixture):
+    failed = [replace(each, state="failed", reasons=[because("no data.")], metrics={}) for each in trials(BARE, n=2)]
+    assert ended(tmp_path / "store", failed) == 1
+    out = json.loads((told := capsys.readouterr()).out)
+    assert [ruling["code"] for ruling in out["never_ran"]] == ["side.never-ran"]
+    assert out["never_ran"][0]["sentence"].endswith("never ran: no data.")
+    assert "--retry-failed` tries again what never ran." in told.err

@@ -147,7 +147,10 @@ class Command(Workload):
     """End each trial after so many steps of a PyTorch script: for one that would run for hours."""
     minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """End each trial so many minutes after its first step began."""
-    vary: dict[str, Annotated[Scalar, BeforeValidator(_scalar)]] = Field(default_factory=dict)
+    vary: dict[str, Annotated[Scalar, BeforeValidator(_scalar)]] = Field(
+        default_factory=dict,  # a study has lists here: the levels, which `expanded` takes apart
+        json_schema_extra={"additionalProperties": {"type": ["number", "string", "array"]}},
+    )
     """Levels by name, like {batch: [16, 64]}: each combination is a level, with `{batch}` in `argv`, `env` and `label`
     replaced."""
     label: str | None = None
