@@ -36,7 +36,7 @@ _NO_FILES = frozenset(
 _REMOTE = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph", "gluster", "lustre")
 """Beginnings of kinds whose server may be gone, and with it every answer; none of them takes an upper layer."""
 _ANSWERS_WITHIN_S = 3.0
-_OF_ENGINES = tuple(f"/var/lib/{name}" for name in ("docker", "containers", "containerd", "kubelet"))
+_OF_ENGINES = tuple(f"/var/lib/{name}" for name in ("docker", "containers", "containerd", "kubelet", "tare"))
 _UNMOUNT_WITHIN_S = 10.0
 
 
@@ -97,8 +97,16 @@ def further(table: Sequence[Mount], site: Site) -> list[Mount]:
         and PurePosixPath(mount.point).parts[1:2] not in [(), *((name,) for name in KERNELS)]
         and not any(PurePosixPath(mount.point).is_relative_to(folder) for folder in hidden)
         and holding(table, mount.point) == mount
+        and not _shown_by_root(holding(table, "/"), mount)
     }
     return [found[point] for point in sorted(found, key=lambda point: PurePosixPath(point).parts)]
+
+
+def _shown_by_root(root: Mount | None, mount: Mount) -> bool:
+    """Whether a folder of the root is mounted on itself, as engines do with their data: a layer over / has it all."""
+    if root is None or (root.kind, root.source) != (mount.kind, mount.source):
+        return False
+    return mount.root == f"{root.root.rstrip('/')}{mount.point}"
 
 
 def _seen(host: Host, found: list[Mount]) -> list[tuple[str, str]]:

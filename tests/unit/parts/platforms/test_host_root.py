@@ -209,6 +209,8 @@ def test_every_file_system_with_files_has_a_layer_outer_ones_first_and_ours_have
         "63 29 0:63 / /net rw - autofs systemd-1 rw",
         "64 29 0:64 / /data rw - nfs4 server:/data rw",
         "65 29 0:65 / /home rw - ext4 /dev/later rw",
+        "66 29 8:0 /srv/engine /srv/engine rw - ext4 /dev/vda rw",
+        "67 29 8:0 /srv/other /mnt/other rw - ext4 /dev/vda rw",
     ]
     host._show_table()
 
@@ -216,6 +218,7 @@ def test_every_file_system_with_files_has_a_layer_outer_ones_first_and_ours_have
 
     assert [(mount.point, mount.source) for mount in found] == [
         ("/data", "server:/data"), ("/home", "/dev/later"), ("/home/ada/disk", "/dev/sd0"),
+        ("/mnt/other", "/dev/vda"),
     ]  # fmt: skip
 
 
