@@ -321,7 +321,7 @@ TESTED_HEADERS = ("level", "metric", "against", "median", "effect", "interval", 
 
 def _tested_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cell, ...]]:
     """The tail and the start-up of each level, tested in one family with the headline."""
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for each in weighing.tested:
         theirs, ours = medians_of(each)
         rows.append(

@@ -123,7 +123,7 @@ def whole_title(each: Layers) -> str:
 
 
 def layers_title(each: Layers) -> str:
-    """`layer by layer: torch_train lenet5, step mean`."""
+    """`layer by layer: torch_train lenet5, mean step`."""
     return f"layer by layer: {each.workload}, {metric_name(each.apart.metric)}" if each.apart is not None else ""
 
 
