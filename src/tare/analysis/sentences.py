@@ -418,10 +418,10 @@ def what_costs(steady: Comparison, start: Comparison) -> str:
         return f"{level} costs more than {against} both in the {STEADY} and in the {START}."
     if dear:
         other = START if dear[0] == STEADY else STEADY
-        rest = "which cannot be told" if other in open_still else f"which is {verdict_word(told[other])}"
+        rest = "which is undecided" if other in open_still else f"which is {verdict_word(told[other])}"
         return f"{level} costs more than {against} in the {dear[0]}, not shown in the {other}, {rest}."
     if open_still:
-        return f"It cannot be told whether {level} costs more than {against} in the {' or in the '.join(open_still)}."
+        return f"It is undecided whether {level} costs more than {against} in the {' or in the '.join(open_still)}."
     return f"{level} costs no more than {against} by the margin, neither in the {STEADY} nor in the {START}."
 
 

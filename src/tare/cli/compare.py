@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @reads_either("comparing")
 @comparing
 @click.option("--block", metavar="COLUMN", help="Of a table: the column that pairs rows, such as the run.")
-@click.option("--order", metavar="COLUMN", help="Of a table: the column that tells when each row was run, or "
+@click.option("--order", metavar="COLUMN", help="Of a table: the column with the time or number of each run, or "
               "`shuffled`.  [default: the order of the rows]")  # fmt: skip
 @higher_option
 @click.option("--fail-over", type=SHARE, help="Exit 1 if a level is surely worse by more than this, or hides it.")
@@ -31,7 +31,7 @@ def command(source: Path, block: str | None, order: str | None, fail_over: float
     Of a table, --metric names the column to compare. Whether more of it is better follows from its name (samples/s,
     accuracy: higher; step_ms, loss: lower); --higher-is-better or --lower-is-better states it where the name does not.
     Rows are taken as run in the order in which they stand: levels that were run one after another, or in the same order
-    in every block, get no sure word, since a drift would look like a difference. --order names the column that tells
+    in every block, get no sure word, since a drift would look like a difference. --order names the column with
     another order. A table that `tare report --format csv` (or parquet) wrote is judged as the store that it came from.
 
     tare compare out/weigh-1 --by platform --fail-over 5%

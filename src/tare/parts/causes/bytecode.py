@@ -14,7 +14,7 @@ _COSTLY = {
 
 
 class Bytecode(Cause):
-    """Python's compiled files: an image without them compiles every import anew, in every container."""
+    """Python's compiled files: an image without them compiles every import again, in every container."""
 
     title: ClassVar[str] = "Python's compiled files"
     phases: ClassVar[frozenset[str]] = frozenset({"start"})

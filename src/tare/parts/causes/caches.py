@@ -14,7 +14,7 @@ _FOLDERS = {
     "XDG_CACHE_HOME": ("caches are kept elsewhere", 0.5),
     "HF_HOME": ("Hugging Face's files are kept elsewhere", 0.5),
     "TORCH_HOME": ("torch's downloads are kept elsewhere", 0.4),
-    "MPLCONFIGDIR": ("Matplotlib builds its font list anew", 0.3),
+    "MPLCONFIGDIR": ("Matplotlib builds its font list again", 0.3),
     "NUMBA_CACHE_DIR": ("Numba's compiled code is kept elsewhere", 0.4),
 }
 

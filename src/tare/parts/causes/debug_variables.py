@@ -24,7 +24,7 @@ COSTLY = {
     "PYTORCH_JIT": ("TorchScript is off", 0.4),
     "NCCL_DEBUG": ("NCCL logs", 0.2),
     "NVIDIA_TF32_OVERRIDE": ("TF32 is switched on or off for all libraries", 0.6),
-    "CUDA_CACHE_DISABLE": ("kernels are compiled anew in every process", 0.6),
+    "CUDA_CACHE_DISABLE": ("kernels are compiled again in every process", 0.6),
     "OMP_DISPLAY_AFFINITY": ("OpenMP prints at every region", 0.3),
     "OMP_WAIT_POLICY": ("threads wait in another way", 0.5),
     "GOMP_SPINCOUNT": ("threads wait in another way", 0.5),
