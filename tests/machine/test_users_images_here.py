@@ -53,7 +53,7 @@ def layer(files: Mapping[str, bytes | str], owned_by: int = 0) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An OCI layout of three layers around busybox, for a user of its own."""
     folder = tmp_path_factory.mktemp("layout")
     blobs = folder / "blobs" / "sha256"
@@ -85,7 +85,11 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = {**put(b"{}"), "platform": {"architecture": "other", "os": "linux"}}
     (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [other, described]}))
     (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    return folder
+    yield folder
+    tag = f"tare/taken:{image['digest'].partition(':')[2][:16]}"  # engines keep what they have imported
+    for remove in (["podman", "rmi", "--force", f"localhost/{tag}"], ["docker", "rmi", "--force", tag]):
+        if shutil.which(remove[0]):
+            subprocess.run(remove, capture_output=True, check=False)
 
 
 @pytest.fixture(autouse=True)
