@@ -14,8 +14,10 @@ from tare.analysis import sentences
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, judge
-from tare.analysis.hidden import withhold
-from tare.analysis.interaction import interactions
+from tare.analysis.judging.hidden import withhold
+from tare.analysis.judging.interaction import interactions
+from tare.analysis.judging.suspects import doubts
+from tare.analysis.judging.work import like_work
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
@@ -47,9 +49,7 @@ from tare.analysis.selection import (
     why_not,
 )
 from tare.analysis.statistics import FLOOR, median_estimate
-from tare.analysis.suspects import doubts
 from tare.analysis.table import rows_to_compare, run_order
-from tare.analysis.work import like_work
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.base.text import script_and_options

@@ -58,8 +58,8 @@ def front(
     """
     from tare.analysis.choose.configurations import assignments, need_column
     from tare.analysis.choose.front import pareto
+    from tare.analysis.judging.work import need_like_work
     from tare.analysis.observations import columns_of, observations
-    from tare.analysis.work import need_like_work
     from tare.report.text.choose import fronts_text
 
     known = columns_of(source)
@@ -285,7 +285,7 @@ def recommend(
     from tare.analysis.choose.recommend.candidates import predictions
     from tare.analysis.choose.recommend.decide import recommend as recommendations
     from tare.analysis.choose.recommend.job import job_observations
-    from tare.analysis.work import need_like_work
+    from tare.analysis.judging.work import need_like_work
     from tare.report.text.choose import recommendations_text
 
     limits = _limits(deadline, power_cap, energy_budget, at_most)

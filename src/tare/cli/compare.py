@@ -44,7 +44,7 @@ def command(source: Path, block: str | None, order: str | None, fail_over: float
     "suspect", "trials", "without"}],
     "gate": null or {"limit", "passed", "reasons", "remarks"}}.
     """
-    from tare.analysis.gate import gate
+    from tare.analysis.judging.gate import gate
     from tare.analysis.sentences import weighing_json
     from tare.records.unpack import is_store
     from tare.report.text.verdict import verdict_text

@@ -11,10 +11,10 @@ import pytest
 
 from analysis_figures import FakeStore, record
 from tare.analysis.direction import direction_of
-from tare.analysis.gate import gate
+from tare.analysis.judging.gate import gate
+from tare.analysis.judging.work import need_like_work
 from tare.analysis.sentences import interaction_sentence, verdict_word, weighing_json
 from tare.analysis.weighing import is_enough, weigh, weigh_table
-from tare.analysis.work import need_like_work
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.records.model import Record
