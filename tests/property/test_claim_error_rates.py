@@ -30,7 +30,13 @@ def of_interval(low, high, wants="rises"):
 
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
-    [(0.043, 0.051, UNDECIDED), (0.043, 0.049, FAILS), (0.051, 0.08, HOLDS), (-0.2, 0.02, FAILS), (-0.2, 0.2, UNDECIDED)],
+    [
+        (0.043, 0.051, UNDECIDED),
+        (0.043, 0.049, FAILS),
+        (0.051, 0.08, HOLDS),
+        (-0.2, 0.02, FAILS),
+        (-0.2, 0.2, UNDECIDED),
+    ],
 )
 def test_a_claim_is_undecided_where_its_interval_straddles_the_margin(low, high, expected):
     assert of_interval(low, high) == expected

@@ -136,6 +136,14 @@ class Contest:
     floor_most: float | None = None  # and by how much they may differ (95 %): one draw says little
     sides: Sides | None = None  # already lined up, where blocks alone do not tell how
 
+    @property
+    def noise(self) -> Floor | None:
+        return None if self.floor is None else Floor(self.floor, self.floor_most)
+
+    def with_noise(self, noise: Floor | None) -> Contest:
+        """The same with this floor; what is not known is left as it is."""
+        return self if noise is None else replace(self, floor=noise.seen, floor_most=noise.most)
+
 
 def compare(
     measurements: Sequence[Measurement],

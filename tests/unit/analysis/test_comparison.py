@@ -233,7 +233,9 @@ def test_a_block_of_which_one_side_was_run_again_an_hour_later_is_left_out_and_t
 
 
 def test_blocks_that_are_as_long_as_the_others_stay_blocks():
-    values = timed(noisy(8, effect=0.2), {"bare": 0, "docker": 90})  # each an hour and a half: that is its trials' length
+    values = timed(
+        noisy(8, effect=0.2), {"bare": 0, "docker": 90}
+    )  # each an hour and a half: that is its trials' length
 
     assert only(values).n == 8
 
@@ -364,7 +366,7 @@ def test_two_samples_unlike_in_size_or_spread_get_the_wider_interval_and_it_is_s
     )
 
 
-def test_unlike_samples_whose_ranks_cannot_reach_the_confidence_are_compared_by_the_wider_of_range_and_t_and_that_is_said():
+def test_unlike_samples_whose_ranks_cannot_reach_get_the_wider_of_range_and_t_and_that_is_said():
     bare, docker = UNLIKE["sizes"]
     found = only(side("bare", bare, blocks=False) + side("docker", docker, blocks=False), alpha=0.0005)
 

@@ -176,7 +176,8 @@ def pooled(cells: Cells) -> Series | None:
     used: list[Series] = []
     for store in dict.fromkeys(store_of(block) for series in cells.values() for block in series.values):
         parts = [
-            {block: value for block, value in each.values.items() if store_of(block) == store} for each in cells.values()
+            {block: value for block, value in each.values.items() if store_of(block) == store}
+            for each in cells.values()
         ]
         most = max(map(len, parts))
         kept = [(part, each) for part, each in zip(parts, cells.values(), strict=True) if len(part) >= FEW * most]

@@ -200,9 +200,7 @@ def _rivals(contenders: Sequence[Judged], minimise: str) -> tuple[Mapping[str, S
         return ()
     best, *others = (one.configuration for one in contenders)
     tries = len(others)
-    return tuple(
-        other.settings for other in others if not _is_below(contrast(best, other, minimise, tries).estimate)
-    )
+    return tuple(other.settings for other in others if not _is_below(contrast(best, other, minimise, tries).estimate))
 
 
 def _is_below(estimate: Estimate) -> bool:

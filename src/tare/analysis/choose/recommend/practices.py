@@ -83,7 +83,9 @@ def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
         return [Finding(f"the fastest ({fastest.label}) takes the least energy too: take it", source="S3 5.6.3")]
     extra = fastest.centre("energy") / thriftiest.centre("energy") - 1
     told = "hardly costs energy: take it" if extra <= LITTLE_ENERGY else "costs energy: take it only for a deadline"
-    return [_finding(f"the fastest ({fastest.label}) {told}", fastest, thriftiest, "energy", "S3 5.6.3", len(found) - 1)]
+    return [
+        _finding(f"the fastest ({fastest.label}) {told}", fastest, thriftiest, "energy", "S3 5.6.3", len(found) - 1)
+    ]
 
 
 def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
