@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import median
 
 from scipy import special
 
@@ -205,13 +206,22 @@ def contests(
     ]  # fmt: skip
 
 
+RUNS_AGREE = 3 * 1.4826  # times the median distance of two runs of the same thing: beyond it, one of them is a spike
+
+
 def both_runs(first: Sequence[Measurement], twin: Sequence[Measurement]) -> list[Measurement]:
     """A side with its A/A repeats, where blocks tell which runs belong together; two samples stay as large as they are.
 
-    A level whose first runs all failed is not made of its repeats alone.
+    A repeat that lies far from its first run is left out: the mean of a spike and a usual run would skew the ratios,
+    and ranks would claim too much (8 % instead of 5 % with 15 % spikes). A level whose first runs all failed is not
+    made of its repeats alone.
     """
-    blocked = all(m.block is not None for m in (*first, *twin))
-    return [*first, *twin] if first and blocked else list(first)
+    if not first or any(m.block is None for m in (*first, *twin)):
+        return list(first)
+    known = {m.block: math.log(m.value) for m in first}
+    distances = [abs(math.log(m.value) - known[m.block]) for m in twin if m.block in known]
+    far = RUNS_AGREE * median(distances) if distances else math.inf
+    return [*first, *(m for m in twin if m.block not in known or abs(math.log(m.value) - known[m.block]) <= far)]
 
 
 @dataclass(frozen=True)
