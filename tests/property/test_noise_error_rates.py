@@ -10,8 +10,8 @@ import math
 import numpy as np
 import pytest
 
-from tare.analysis.compare import compare
-from tare.analysis.estimators import signed_rank
+from tare.analysis.compare import both_runs, compare
+from tare.analysis.estimators import line_up, signed_rank
 from tare.analysis.model import Measurement
 from tare.analysis.order import runs_at_most
 
@@ -130,3 +130,28 @@ def test_the_count_of_runs_is_that_of_the_textbook():
     assert runs_at_most(2, 6, 6) == pytest.approx(2 / 924)
     assert runs_at_most(3, 6, 6) == pytest.approx(12 / 924)
     assert runs_at_most(12, 6, 6) == pytest.approx(1.0)
+
+
+# Both runs of a baseline
+
+
+def spiky(rng, shape):
+    return rng.normal(0, 0.01, shape) + (rng.random(shape) < 0.15) * rng.exponential(0.1, shape)
+
+
+@pytest.mark.parametrize(("noise", "narrower"), [(normal, 0.9), (spiky, 1.05)])
+def test_a_baseline_that_was_run_twice_claims_no_more_and_is_known_better(noise, narrower):
+    rng = np.random.default_rng(32)
+    claims, widths = 0, []
+    for _ in range(500):
+        ours, first, again = noise(rng, (3, 20))
+        theirs = both_runs(*([Measurement("bare", math.exp(log), str(block), twin) for block, log in enumerate(logs)]
+                             for twin, logs in enumerate((first, again))))  # fmt: skip
+        both = line_up([Measurement("ours", math.exp(log), str(block)) for block, log in enumerate(ours)], theirs)
+        low, high = both.by_ranks.interval(0.95)
+        once_low, once_high = signed_rank(ours - first).interval(0.95)
+        claims += low > 0 or high < 0
+        widths.append((high - low) / (once_high - once_low))
+
+    assert claims / 500 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 500)
+    assert np.median(widths) <= narrower

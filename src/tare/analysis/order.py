@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 
 from scipy import special
@@ -46,7 +47,7 @@ def order_doubt(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> R
         return _same_in_every_block(ours, theirs)
     placed = sorted([(each.place or 0.0, 0) for each in ours] + [(each.place or 0.0, 1) for each in theirs])
     sides = [side for _, side in placed]
-    runs = 1 + sum(one != other for one, other in zip(sides, sides[1:], strict=False))
+    runs = 1 + sum(one != other for one, other in pairwise(sides))
     if runs_at_most(runs, len(ours), len(theirs)) > FEW_RUNS:
         return None
     sentence = (

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from tare.analysis.cells import Cells, baseline_level, cells, level_name, resolve_factor
-from tare.analysis.compare import Contest, Floor, contests, largest_floor, pick_baseline
+from tare.analysis.compare import Contest, contests, largest_floor, pick_baseline
 from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA
@@ -205,11 +205,8 @@ class Selection:
             levels = list(dict.fromkeys(map(self.label.label, attempts)))
             family += contests(figures, self.label.joined(self.against, around), notes, levels=levels)
         # A study runs one cell twice; what that shows of the noise holds for the cells that were not.
-        known = largest_floor(Floor(each.floor, each.floor_most) for each in family if each.floor is not None)
-        if known is None:
-            return family
-        unknown = {"floor": known.seen, "floor_most": known.most}
-        return [each if each.floor is not None else replace(each, **unknown) for each in family]
+        known = largest_floor(each.noise for each in family)
+        return [each if each.floor is not None else each.with_noise(known) for each in family]
 
 
 def select(records: Sequence[Record], request: Request) -> Selection:

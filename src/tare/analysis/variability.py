@@ -351,7 +351,12 @@ def variability(
         target,
         tuple(found),
         cheapest(found),
-        (*notes, *_plan_notes(trial, found, target), *_device_notes(device)),
+        (
+            *notes,
+            *_plan_notes(trial, found, target),
+            *_if_wider(components, found, within or 0.0, target),
+            *_device_notes(device),
+        ),
     )
 
 
@@ -472,6 +477,21 @@ def _plan_notes(trial: float | None, found: Sequence[Plan], target: float) -> li
     if min(plan.trials for plan in found) < FLOOR:
         return [f"An interval of the median takes {FLOOR} trials, however little they differ."]
     return []
+
+
+def _if_wider(components: Sequence[Component], found: Sequence[Plan], within: float, target: float) -> list[str]:
+    """What the plan takes if the trials differ by as much as they may: their spread is an estimate as well."""
+    trials = next((each.deviation for each in components if each.level == "between trials"), None)
+    if not found or trials is None or trials.high is None:
+        return []
+    wider, now = cheapest(plans(trials.high, within, target)), cheapest(found)
+    if now is None or (wider is not None and wider.trials <= now.trials):
+        return []
+    takes = f"{wider.trials} trials" if wider is not None else "more than 1,000 trials"
+    spread = (
+        f"Trials differ by {trials.value * 100:.2g} %, by this estimate, and may differ by {trials.high * 100:.2g} %"
+    )
+    return [f"{spread} (95 %): then it takes {takes} instead of {now.trials}."]
 
 
 def _device_notes(device: float | None) -> list[str]:

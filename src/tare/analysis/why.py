@@ -241,9 +241,8 @@ def new_layer(ours: Stage, theirs: Stage) -> str:
 def _contest(
     stages: Mapping[Stage, Sequence[Record]], ours: Stage, theirs: Stage, metric: str, floor: Floor | None
 ) -> Contest:
-    sides = [_values(stages[stage], metric) for stage in (ours, theirs)]  # with the A/A repeats: both runs count
-    known = {"floor": floor.seen, "floor_most": floor.most} if floor else {}
-    return Contest(ours.name, theirs.name, *sides, **known)
+    left, right = (_values(stages[stage], metric) for stage in (ours, theirs))  # with A/A repeats: both runs count
+    return Contest(ours.name, theirs.name, left, right).with_noise(floor)
 
 
 def _values(records: Iterable[Record], metric: str) -> list[Measurement]:

@@ -137,7 +137,7 @@ CODES: dict[str, str] = {
     "compare.no-trial": "a level has no usable trial",
     "compare.below-floor": "the effect does not exceed the A/A noise floor",
     "compare.holm": "several comparisons: their intervals are wider, so that the claims hold together",
-    "compare.run-one-after-another": "a table's levels were run one after another, so that a drift looks like an effect",
+    "compare.run-one-after-another": "levels of a table were run one after another: a drift looks like an effect",
     "compare.fixed-order": "the levels came in the same order in every block, so that a drift looks like an effect",
     "compare.block-apart": "trials of a block were run far apart in time, and are not compared with each other",
     "compare.few-ranks": "too few for an interval by ranks alone: it is the wider of their range and Student's t",

@@ -366,7 +366,7 @@ def test_two_samples_unlike_in_size_or_spread_get_the_wider_interval_and_it_is_s
     )
 
 
-def test_unlike_samples_whose_ranks_cannot_reach_the_confidence_are_compared_by_the_wider_of_range_and_t_and_that_is_said():
+def test_unlike_samples_whose_ranks_cannot_reach_get_the_wider_of_range_and_t_and_that_is_said():
     bare, docker = UNLIKE["sizes"]
     found = only(side("bare", bare, blocks=False) + side("docker", docker, blocks=False), alpha=0.0005)
 

@@ -528,10 +528,12 @@ def test_a_table_is_weighed_without_a_store(tmp_path):
     assert found.counts == {"planned": 16, "ok": 16}
 
 
-ONE_AFTER_ANOTHER = [
-    f"{level},{1 + 0.2 * (level == 'vm') + 0.001 * n},{n}" for level in ("host", "vm") for n in range(8)
-]
-IN_EVERY_BLOCK = [f"{level},{1 + 0.2 * (level == 'vm') + 0.001 * n},{n}" for n in range(8) for level in ("host", "vm")]
+def ordered_row(level, block):
+    return f"{level},{1 + 0.2 * (level == 'vm') + 0.001 * block},{block}"
+
+
+ONE_AFTER_ANOTHER = [ordered_row(level, block) for level in ("host", "vm") for block in range(8)]
+IN_EVERY_BLOCK = [ordered_row(level, block) for block in range(8) for level in ("host", "vm")]
 
 
 @pytest.mark.parametrize(

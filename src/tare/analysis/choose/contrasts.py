@@ -62,7 +62,7 @@ def _word(low: float, high: float) -> Standing:
         return "better"
     if low > 0 and high > MARGIN:
         return "worse"
-    return "equivalent" if -MARGIN <= low and high <= MARGIN else "cannot_tell"
+    return "equivalent" if low >= -MARGIN and high <= MARGIN else "cannot_tell"
 
 
 def _lined_up(ours: Configuration, theirs: Configuration, figure: str) -> Sides:

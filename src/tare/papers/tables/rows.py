@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
-from tare.analysis.compare import Floor, judge, largest_floor
+from tare.analysis.compare import judge, largest_floor
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison
 from tare.analysis.parity import differences, taints
@@ -203,8 +203,7 @@ def _judged_together(metric: str, family: Mapping[Key, RowSelection]) -> dict[Ke
     asked = _asked(next(iter(family.values())))
     contests = {key: each.contest for key, each in family.items() if each.contest is not None}
     # One cell is run twice: what it shows of the noise holds for all.
-    known = largest_floor(Floor(each.floor, each.floor_most) for each in contests.values() if each.floor is not None)
-    floors = {"floor": known.seen, "floor_most": known.most} if known else {}
+    known = largest_floor(each.noise for each in contests.values())
     once: dict[frozenset[object], Key] = {}
     for key, each in family.items():
         once.setdefault(each.pair, key)
@@ -212,7 +211,7 @@ def _judged_together(metric: str, family: Mapping[Key, RowSelection]) -> dict[Ke
     for key, each in family.items():
         if key not in made:
             members = [key if first == once[each.pair] else first for first in once.values()]
-            told = [replace(contests[member], **floors) for member in members]
+            told = [contests[member].with_noise(known) for member in members]
             found = judge(told, margin=asked.margin, metric=metric, alpha=asked.alpha, resamples=0)
             made |= {member: one for member, one in zip(members, found, strict=True) if member not in made}
     return made
