@@ -52,8 +52,8 @@ def order_doubt(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> R
         return None
     sentence = (
         "The trials of one level were run after those of the other, not shuffled (by their order in the table): what "
-        "drifted meanwhile cannot be separated from a difference, so nothing is claimed. Name the order in which they were "
-        "run (--order COLUMN), or what was run together (--block COLUMN), or run them shuffled."
+        "drifted meanwhile cannot be separated from a difference, so nothing is claimed. Name the order in which they "
+        "were run (--order COLUMN), or what was run together (--block COLUMN), or run them shuffled."
     )
     return Ruling(SEQUENTIAL, "note", "", sentence)
 
@@ -67,8 +67,8 @@ def _same_in_every_block(ours: Sequence[Measurement], theirs: Sequence[Measureme
         return None
     sentence = (
         f"One level was run first in {len(first) - rare} of {len(first)} blocks (by their order in the table): what "
-        "changes within a block cannot be separated from a difference, so nothing is claimed. Name the order in which they "
-        "were run (--order COLUMN), or shuffle within blocks."
+        "changes within a block cannot be separated from a difference, so nothing is claimed. Name the order in which "
+        "they were run (--order COLUMN), or shuffle within blocks."
     )
     return Ruling(FIXED_ORDER, "note", "", sentence)
 

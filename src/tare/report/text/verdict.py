@@ -27,7 +27,6 @@ from tare.base.text import (
     quantity_text,
     quantity_texts,
     safe_text,
-    share_text,
 )
 from tare.records.model import USABLE
 from tare.records.trials import grouped
