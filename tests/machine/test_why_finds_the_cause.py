@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import sweeps
-from tare.analysis.why import Waterfall, waterfall
+from tare.analysis.why.layers import Waterfall, waterfall
 from tare.records.store import Store
 
 pytestmark = pytest.mark.alone  # it compares times

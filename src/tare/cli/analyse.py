@@ -48,7 +48,7 @@ def energy(store: Store, by: str | None, against: str | None) -> Result:
     "idle", "work", "share", "trials"}], "idle": [{"label", "logging", "power_w", "scope", "values_w", "trials"}],
     "notes"}; joules, watts and shares; what is unknown is null.
     """
-    from tare.analysis.energy import energy_findings
+    from tare.analysis.resources.energy import energy_findings
     from tare.report.text.energy import energy_text
 
     found = energy_findings(store, by=by, against=against)
@@ -125,7 +125,7 @@ def pipeline(
     "disk_at_least", "workers_predicted", "workers_measured", "workers_by_median"}], "media": [{"cell", "cache",
     "workers", "slowest_predicted", "slowest_measured", "slowest_by_median"}], "notes"}; seconds and shares.
     """
-    from tare.analysis.pipeline import anatomy, pipeline_rows
+    from tare.analysis.resources.pipeline import anatomy, pipeline_rows
     from tare.report.text.analyse import anatomy_text
 
     columns = {"step": step, "stall": stall, "compute": compute}

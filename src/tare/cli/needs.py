@@ -71,7 +71,7 @@ def platform(name: str) -> type[Platform]:
 
 def measures_power(study: Study) -> bool:
     """Whether a probe of the study measures power, or may."""
-    from tare.analysis.energy import POWER_PROBES
+    from tare.analysis.resources.energy import POWER_PROBES
     from tare.parts.find import find
 
     asked = [choice.name for choice in study.probes]
@@ -80,7 +80,7 @@ def measures_power(study: Study) -> bool:
 
 def no_power(study: Study) -> list[Ruling]:
     """Nothing if a probe of the study measures power; else which probes would, and what prevents them here."""
-    from tare.analysis.energy import POWER_PROBES
+    from tare.analysis.resources.energy import POWER_PROBES
     from tare.parts.find import names
 
     if measures_power(study):
@@ -94,7 +94,7 @@ def too_short(study: Study, duration_s: float) -> list[str]:
 
     A sensor has to be read 60 times, a counter has to be read ten times, and ten times what either averages over.
     """
-    from tare.analysis.energy import POWER_PROBES
+    from tare.analysis.resources.energy import POWER_PROBES
 
     parts = [choice.samples[0] for choice in study.probes]
     if not all(_is_ours(type(part)) for part in parts):

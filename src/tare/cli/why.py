@@ -25,9 +25,9 @@ from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 from tare.records.trials import sides_that_never_ran
 
 if TYPE_CHECKING:
-    from tare.analysis.causes import Answer, Phase
     from tare.analysis.model import Comparison
-    from tare.analysis.why import Calls, Waterfall
+    from tare.analysis.why.causes import Answer, Phase
+    from tare.analysis.why.layers import Calls, Waterfall
     from tare.parts.protocols import Side, Suspicion
     from tare.records.model import Record
 
@@ -183,7 +183,7 @@ def _explained(
     run: _Run, platform: str, fields: dict[str, Any], metric: str | None, margin: float, quiet: bool
 ) -> Explained:
     """The three steps: what is slower, who is suspected, what the interventions show."""
-    from tare.analysis.causes import QUICK, SLOW, WHOLE, answer, judged_metric, phases
+    from tare.analysis.why.causes import QUICK, SLOW, WHOLE, answer, judged_metric, phases
 
     roles = {QUICK: settings_of(*run.bare), SLOW: settings_of(platform, fields)}
     records = run.records("total", [_level(_Level(platform, fields))], {"repeat": run.repeat, "aa": False})
@@ -218,7 +218,7 @@ def _explained(
 
 def _changes(strong: dict[str, Suspicion], platform: str, fields: dict[str, Any], bare: _Level) -> dict[str, _Level]:
     """Each intervention by its role."""
-    from tare.analysis.causes import added, without
+    from tare.analysis.why.causes import added, without
 
     made: dict[str, _Level] = {}
     for name, each in strong.items():
@@ -265,7 +265,7 @@ def _levels(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _side(role: str, records: list[Record], settings: dict[str, Any]) -> Side:
-    from tare.analysis.causes import SLOW, facts_of, metrics_of
+    from tare.analysis.why.causes import SLOW, facts_of, metrics_of
     from tare.parts.protocols import Side
     from tare.records.trials import usable_trials
 
@@ -336,7 +336,7 @@ def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], py
 
 
 def _not_asked_for() -> Calls:
-    from tare.analysis.why import Calls
+    from tare.analysis.why.layers import Calls
 
     return Calls(missing="system calls were not counted (--no-calls).")
 
@@ -361,7 +361,7 @@ class _Run:
         self.bare = _Level("bare", {"image": image} if in_image else {})
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
-        from tare.analysis.why import waterfall
+        from tare.analysis.why.layers import waterfall
 
         against = {"against": {"platform": "bare"}, "margin": self._margin}
         records = self.records(stage, platforms, {"repeat": self.repeat, "compare": against})
@@ -369,7 +369,7 @@ class _Run:
 
     def answer(self, slow: _Level, changes: dict[str, _Level], metric: str) -> Answer:
         """Both sides and every intervention, in interleaved blocks."""
-        from tare.analysis.causes import QUICK, SLOW, answer
+        from tare.analysis.why.causes import QUICK, SLOW, answer
 
         sides = {QUICK: self.bare, SLOW: slow, **changes}
         roles = {role: settings_of(*side) for role, side in sides.items()}
@@ -378,7 +378,7 @@ class _Run:
 
     def cured(self, slow: _Level, parts: list[Mapping[str, Any]], found: Answer) -> Answer:
         """The slow side without all of these at once: whether that leaves anything to explain."""
-        from tare.analysis.causes import QUICK, SLOW, answer
+        from tare.analysis.why.causes import QUICK, SLOW, answer
 
         fields = slow.fields
         for part in parts:
@@ -391,7 +391,7 @@ class _Run:
 
     def calls(self, platforms: list[Any]) -> Calls:
         """Each make of container once, traced; where that cannot be done, why not."""
-        from tare.analysis.why import Calls, calls_by_layer
+        from tare.analysis.why.layers import Calls, calls_by_layer
         from tare.base.host import LocalHost
         from tare.parts.find import find
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis_figures import record
-from tare.analysis.causes import QUICK, SLOW, added, answer, judged_metric, phases, without
+from tare.analysis.why.causes import QUICK, SLOW, added, answer, judged_metric, phases, without
 from tare.base.errors import TareError
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from some_layers import container
-from tare.analysis.why import calls_by_layer, waterfall
+from tare.analysis.why.layers import calls_by_layer, waterfall
 from tare.report.text.why import waterfall_text
 
 COUNTS = {0: 100.0, 1: 101.0, 2: 101.0, 3: 150.0, 4: 150.0}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paper_results import write_store
-from tare.analysis.pipeline import anatomy, pipeline_rows, predicted_stall, predicted_workers
+from tare.analysis.resources.pipeline import anatomy, pipeline_rows, predicted_stall, predicted_workers
 from tare.base.errors import StudyError
 from tare.records.trials import TrialRow
 from tare.report.text.analyse import anatomy_text

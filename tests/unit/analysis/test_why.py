@@ -8,7 +8,7 @@ import pytest
 
 from analysis_figures import record
 from some_layers import ORDER, container, stage
-from tare.analysis.why import moved, waterfall
+from tare.analysis.why.layers import moved, waterfall
 from tare.base.errors import StudyError, TareError
 from tare.report.text.why import nothing_text, waterfall_text
 

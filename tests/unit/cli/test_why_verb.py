@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from some_layers import stage
-from tare.analysis.why import waterfall
+from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
 from tare.cli import why
 from tare.drivers.containers.isolation import USUAL

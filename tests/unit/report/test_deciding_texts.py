@@ -6,7 +6,7 @@ import pytest
 from tare.analysis.choose.front import pareto
 from tare.analysis.choose.recommend.decide import recommend
 from tare.analysis.choose.recommend.job import Job, Limit
-from tare.analysis.pipeline import anatomy
+from tare.analysis.resources.pipeline import anatomy
 from tare.analysis.variability import NestedValue, variability
 from tare.records.trials import TrialRow
 from tare.report.columns import display_width

@@ -8,7 +8,7 @@ import pytest
 
 from golden_files import assert_as_in_file
 from metered import BARE, DOCKER, Held, idle_trials, idled, trials
-from tare.analysis.energy import energy_findings
+from tare.analysis.resources.energy import energy_findings
 from tare.report.columns import display_width
 from tare.report.text.energy import energy_text
 

@@ -164,7 +164,7 @@ def _refuse_without_power(study: Study) -> None:
 def _tell(store: Path, as_json: bool) -> None:
     """Idle power of each platform and mode; which trials gave none is said beside it."""
     from tare.analysis.baseload import idle_powers
-    from tare.analysis.energy import why_no_energy
+    from tare.analysis.resources.energy import why_no_energy
     from tare.base.text import count_text, safe_text
     from tare.records.trials import counted_attempts
     from tare.report.text.energy import idle_text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tare.analysis.energy import doubt_about_energy
+from tare.analysis.resources.energy import doubt_about_energy
 from tare.records.model import Record
 
 Names = tuple[str, ...]

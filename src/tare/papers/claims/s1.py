@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import median
 
 from tare.analysis.cells import ALWAYS_COLD, CACHE, COLD, EVERY, FIRST, NEVER, WARM, WORKERS, reads
-from tare.analysis.pipeline import HIDDEN_SHARE, predicted_stall
+from tare.analysis.resources.pipeline import HIDDEN_SHARE, predicted_stall
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import conditions, each, excused, tendency
 from tare.papers.claims.contrasts import (

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 from tare.analysis.cells import CACHE, EMULATED, Cells, cells
 from tare.analysis.compare import Contest, contests
 from tare.analysis.derived import SOURCES, WRITE_BACKS
-from tare.analysis.energy import doubt_about_energy
 from tare.analysis.labels import text
 from tare.analysis.model import Measurement
+from tare.analysis.resources.energy import doubt_about_energy
 from tare.analysis.selection import measurements
 from tare.papers.tables.machines import Machine, cannot_be_run
 from tare.papers.tables.model import Change, Scalar, Value, Within

@@ -12,7 +12,7 @@ from tare.analysis.model import Comparison
 from tare.analysis.parity import differences, taints
 from tare.analysis.selection import Request, request
 from tare.analysis.statistics import median_estimate
-from tare.analysis.why import Waterfall, waterfall
+from tare.analysis.why.layers import Waterfall, waterfall
 from tare.base.errors import TareError
 from tare.papers.claims.deciding import answers, claims_of
 from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Kind, Word

@@ -8,7 +8,7 @@ from typing import Any
 
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.sentences import effect_of, interval_of, open_reason, verdict_phrase, verdict_word
-from tare.analysis.why import LayerCost, Waterfall, waterfall
+from tare.analysis.why.layers import LayerCost, Waterfall, waterfall
 from tare.base.errors import TareError
 from tare.base.text import effect_text, metric_name, safe_text, share_text
 from tare.records.model import Record

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tare.analysis.gpu import ADVICE
 from tare.analysis.model import Comparison, Estimate
-from tare.analysis.pipeline import Anatomy, Part, Pipeline
+from tare.analysis.resources.gpu import ADVICE
+from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.tenants import Sharing
 from tare.analysis.variability import Plan, Variability

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tare.analysis.baseload import IdlePower
-from tare.analysis.energy import SHARE, UNITS, CellEnergy, EnergyDifference, EnergyFindings
 from tare.analysis.model import Estimate
+from tare.analysis.resources.energy import SHARE, UNITS, CellEnergy, EnergyDifference, EnergyFindings
 from tare.base.text import count_text, effect_text, quantity_text, quantity_texts, safe_text, share_text
 from tare.report.columns import table
 from tare.report.text.choose import sentences

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tare.analysis.gpu import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
 from tare.analysis.model import Estimate, Weighing
+from tare.analysis.resources.gpu import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
 from tare.base.text import count_text, quantity_texts, safe_text, share_text
 from tare.report.columns import Chunk, display_width, flow, wrap
 

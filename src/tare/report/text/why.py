@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tare.analysis.causes import Answer, Phase, Tried
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_phrase, verdict_word
-from tare.analysis.why import Calls, LayerCalls, LayerCost, Moved, Waterfall
+from tare.analysis.why.causes import Answer, Phase, Tried
+from tare.analysis.why.layers import Calls, LayerCalls, LayerCost, Moved, Waterfall
 from tare.base.text import effect_text, metric_name, quantity_text, share_text, time_text
 from tare.report.columns import table, wrap
 from tare.report.figure import in_words

@@ -21,10 +21,10 @@ import numpy as np
 
 from tare.analysis.choose.configurations import Column, column_for, need_column, setting_text
 from tare.analysis.compare import Contest, judge
-from tare.analysis.gpu import SHARES as GPU_SHARES
-from tare.analysis.gpu import binds as gpu_binds
 from tare.analysis.model import Comparison, Estimate, Measurement, Word
 from tare.analysis.observations import Setting, columns_of, observations
+from tare.analysis.resources.gpu import SHARES as GPU_SHARES
+from tare.analysis.resources.gpu import binds as gpu_binds
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
 from tare.base.errors import StudyError
 from tare.records.trials import TrialRow, grouped
