@@ -35,7 +35,7 @@ minutes_option: Option = click.option(
 @click.option("--workload", metavar="NAME", help="A built-in workload: see `tare list workloads`.  [default: lenet5]")
 @python_option
 @click.option(
-    "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 6 to 20, by the noise]"
+    "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 7 to 20, by the noise]"
 )
 @margin_option("5%")
 @click.option(
@@ -47,7 +47,7 @@ minutes_option: Option = click.option(
     type=click.IntRange(1),
     default=140,
     show_default=True,
-    help="After the sixth block, start no block that would exceed this.",
+    help="After the seventh block, start no block that would exceed this.",
 )
 @steps_option
 @minutes_option
@@ -100,7 +100,7 @@ def command(
                 "study": "weigh",
                 "platform": levels,
                 "workload": work,
-                "repeat": repeat or {"min": 6, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
+                "repeat": repeat or {"min": 7, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
                 "compare": {**against, "margin": margin},
                 "rehearse": True,
             },
