@@ -50,7 +50,7 @@ def share(rise, wanted, blocks=8, noise=0.02):
 
 
 def test_a_rise_of_4_percent_is_said_to_pass_5_percent_in_at_most_2_point_5_percent():
-    assert share(0.04, HOLDS) <= 0.025  # 38 % before the margin had two sides
+    assert share(0.04, HOLDS) <= 0.025  # 82 % before the margin had two sides
 
 
 def test_a_rise_of_6_percent_is_said_not_to_pass_5_percent_in_at_most_2_point_5_percent():

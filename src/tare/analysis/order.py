@@ -1,9 +1,9 @@
 """In which order the trials of a table were run, and whether that order could make a difference by itself.
 
 A machine's speed wanders: what is run next to each other is alike. All trials of one level and then all of the other
-differ by that alone (43 to 64 % false claims in simulation), and so do levels that come in the same order in every
-block (19 to 34 %). Ranks assume that order was left to chance, so where it was not, nothing is claimed: the effect and
-its interval are shown, and the word is "cannot tell". docs/decisions/0024 has the simulation.
+differ by that alone (60 % false claims in noise that wanders), and so do levels that come in the same order in every
+block (54 % in a drift). Ranks assume that order was left to chance, so where it was not, nothing is claimed: the effect
+and its interval are shown, and the word is "cannot tell". docs/decisions/0024 has the simulation.
 
 A block is what was run together. A trial that was run again later, since its first attempt could not be used, is
 compared with what was run an hour before: it is no longer of its block, and is left out.
