@@ -6,10 +6,12 @@ Both halves of tare need the two rules below: whoever plans and runs, and whoeve
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 REHEARSAL = "r"  # how the id of a rehearsal begins; that of a trial is hexadecimal
+_ID = re.compile(rf"{REHEARSAL}[0-9a-f]+")
 
 
 def is_rehearsal(trial: str) -> bool:
@@ -17,7 +19,7 @@ def is_rehearsal(trial: str) -> bool:
 
     `Store.records` and `Store.states` leave rehearsals out, so that no reader counts one; `Store.rehearsals` has them.
     """
-    return trial.startswith(REHEARSAL)
+    return _ID.fullmatch(trial) is not None
 
 
 def side_of(settings: Mapping[str, Any]) -> str:

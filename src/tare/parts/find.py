@@ -13,11 +13,11 @@ from tare.parts.protocols import Cause, Control, Part, Platform, Probe, Workload
 
 Kind: TypeAlias = Literal["causes", "controls", "platforms", "probes", "workloads"]
 KINDS: dict[Kind, type[Part]] = {
-    "causes": Cause,
     "controls": Control,
     "platforms": Platform,
     "probes": Probe,
     "workloads": Workload,
+    "causes": Cause,
 }
 
 

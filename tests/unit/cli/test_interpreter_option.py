@@ -42,7 +42,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Study]:
     """The studies that would have been run, one after the other; a store is begun for each, and no trial."""
     studies: list[Study] = []
 
-    def begin(study: Study, text: str, folder: Path, *options: Any) -> None:
+    def begin(study: Study, text: str, folder: Path, *options: Any, **named: Any) -> None:
         studies.append(study)
         study_runs.open_store(study, text, folder).close()
         raise Stop

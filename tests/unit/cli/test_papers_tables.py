@@ -134,6 +134,7 @@ def test_a_store_beside_folders_is_one_machine_with_what_lies_in_them(results, t
     found = json.loads(tare("papers", "tables", "s0", out, "--json"))
     assert [each["name"] for each in found["machines"]] == ["out"]
     assert found["layers"]["out"]["store"] == "out/why/layers"
+    assert found["layers"]["out"]["apart"], found["layers"]["out"]
     assert found["layers"]["out"]["apart"]["metric"] == "step_s"
     assert found["rows"][0]["ours"]["out"]["store"] == f"out/{TAX}"
 

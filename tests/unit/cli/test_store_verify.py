@@ -236,7 +236,7 @@ def test_a_command_that_ends_badly_is_an_error(results):
     (results / "t.csv").write_text(table)
     command = "compare t.csv --by platform --metric step_s --fail-over 5%"
     (results / "page.md").write_text(f"<!-- tare {command} -->\n<!-- /tare -->\n")
-    with pytest.raises(TareError, match=r"page\.md:1: .* ended with code 1\. docker is 9"):
+    with pytest.raises(TareError, match=r"page\.md:1: .* ended with code 1\. gate: docker is worse than bare"):
         tare("store", "verify", str(results), "--write")
 
 

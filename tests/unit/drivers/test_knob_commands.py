@@ -60,7 +60,7 @@ def test_a_restore_waits_for_a_command_that_still_turns_knobs(tmp_path: Path, mo
     report = restore(LocalHost(root=tmp_path), journal_in(tmp_path / "state"))
     assert (tmp_path / "done").exists()
     assert (tmp_path / "sys/knobs/a").read_text().strip() == "old"
-    assert any("nvpmodel -m 1.5" in note and "was waited for" in note for note in report.notes)
+    assert any("nvpmodel -m 1.5" in note and "tare waited for it" in note for note in report.notes)
     assert report.clean
 
 

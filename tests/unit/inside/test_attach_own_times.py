@@ -65,7 +65,7 @@ def spans(workdir: Path) -> Spans:
     for t_ns, name, edge, step in rows:
         if edge == "begin":
             begun[name, step] = t_ns
-        else:
+        elif edge == "end":
             found.setdefault(name, []).append((step, begun[name, step], t_ns))
     return found
 

@@ -98,7 +98,7 @@ def _standing(point: Point) -> str:
 _PLACES = {
     "on_front": "on the front: every other is surely worse in a figure",
     "equivalent": "not beaten by more than 5 %",
-    "cannot_tell": "whether anything beats it cannot be told",
+    "cannot_tell": "whether anything beats it is not known",
 }
 
 
@@ -123,7 +123,7 @@ def _likes(front: Front) -> list[str]:
         others = [shown_settings(each) for each in point.not_told_from]
         if others and name not in seen:
             seen |= {name, *others}
-            told.append(f"cannot be told from {name}: {'; '.join(others)}")
+            told.append(f"not distinguishable from {name}: {'; '.join(others)}")
     return told
 
 
@@ -286,7 +286,7 @@ def _rivals(found: Recommendation) -> list[str]:
         return []
     shown = "; ".join(shown_settings(each) for each in found.rivals[:3])
     more = f"; and {len(found.rivals) - 3:,} more" if len(found.rivals) > 3 else ""
-    return [f"cannot be told from {count_text(len(found.rivals), 'other')}: {shown}{more}"]
+    return [f"not distinguishable from {count_text(len(found.rivals), 'other')}: {shown}{more}"]
 
 
 def _kept(limit: Limit, chances: Mapping[str, float | None]) -> str:

@@ -137,7 +137,7 @@ def _matters(found: Contrast) -> str:
     if found.estimate.low is not None and found.estimate.low > NEARLY:
         return "the medium matters here"
     sure = found.surely_not_worse and found.surely_not_better
-    return "the medium does not matter here" if sure else "whether the medium matters here cannot be told"
+    return "the medium does not matter here" if sure else "whether the medium matters here is not known"
 
 
 def a_few_trials_speak_for_many(given: PracticeInput) -> list[Finding]:
