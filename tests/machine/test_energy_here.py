@@ -33,7 +33,7 @@ os.remove(sys.argv[1])
 STUDY = """\
 study: metered
 platform: bare
-workload: {{command: {{argv: ["{python}", "{folder}/work.py", "{folder}/busy"]}}}}
+workload: {{command: {{argv: ["{python}", "{folder}/work.py", "{folder}/busy"], writes: ["{folder}"]}}}}
 probes: [{{external: {{command: ["{python}", "{folder}/meter.py", "{folder}/busy"]}}}}]
 repeat: 1
 aa: false

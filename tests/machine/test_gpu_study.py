@@ -28,7 +28,7 @@ class Scene:
 
     def run(self, *, changes: dict[str, object], control: str = "", repeat: int = 1) -> subprocess.CompletedProcess:
         argv = json.dumps([sys.executable, "-I", "-c", CHANGES, str(self.gpu), json.dumps(changes)])
-        text = f"study: s\nplatform: bare\nworkload: {{command: {{argv: {argv}}}}}\n{control}"
+        text = f"study: s\nplatform: bare\nworkload: {{command: {{argv: {argv}, writes: [{self.folder}]}}}}\n{control}"
         study = self.folder / "s.yaml"
         study.write_text(f"{text}\nprobes: [gpu]\nrepeat: {repeat}\naa: false\nperiod: 50 ms\n")
         command = [*TARE, "run", str(study), "-o", str(self.store)]
