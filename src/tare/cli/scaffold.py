@@ -43,6 +43,7 @@ class Verb(click.Command):
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
+        self.context_settings.setdefault("help_option_names", ["-h", "--help"])  # also where it is looked at by itself
         self.params.sort(key=lambda param: param.name == "as_json")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from analysis_figures import FakeStore, record, weighed_records
 from some_records import because
+from tare.analysis.model import Comparison
 from tare.analysis.table import exported_trials
 from tare.analysis.weighing import weigh
 from tare.cli import tare
@@ -42,6 +43,12 @@ def from_table(path: Path, **asked: Any) -> Any:
     return weigh(exported, **asked)
 
 
+def _as_json(each: Comparison) -> dict[str, Any]:
+    """Without the note on marks of one side alone: a table has the states of trials and not the codes of their marks."""
+    notes = [note for note in each.notes if note.code != "compare.unlike-conditions"]
+    return {**each.as_json(), "notes": notes}
+
+
 @settings(max_examples=12, deadline=None)
 @given(
     n=st.integers(6, 12),
@@ -58,7 +65,7 @@ def test_a_table_gives_the_verdict_of_its_store(tmp_path_factory, n, effect, see
         records[place] = replace(records[place], state=state, reasons=reasons, metrics=metrics)
     path = written(tmp_path_factory.mktemp("table"), records, STUDY)
     ours, theirs = from_table(path), weigh(FakeStore(records, STUDY))
-    assert [each.as_json() for each in ours.comparisons] == [each.as_json() for each in theirs.comparisons]
+    assert [_as_json(each) for each in ours.comparisons] == [_as_json(each) for each in theirs.comparisons]
     assert (ours.question, ours.counts, ours.medians) == (theirs.question, theirs.counts, theirs.medians)
 
 
