@@ -44,7 +44,7 @@ def from_table(path: Path, **asked: Any) -> Any:
 
 
 def _as_json(each: Comparison) -> dict[str, Any]:
-    """Without the note on marks of one side alone: a table has the states of trials and not the codes of their marks."""
+    """Without the note on marks of one side alone: a table has the states of trials and not the codes of marks."""
     notes = [note for note in each.notes if note.code != "compare.unlike-conditions"]
     return {**each.as_json(), "notes": notes}
 
