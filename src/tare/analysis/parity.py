@@ -101,7 +101,7 @@ def _follows(key: str, one_sided: bool, declared: Collection[str], sides: Sequen
     """Whether a difference comes with a setting that it is not itself: a GPU's stack with the device of the workload.
 
     Threads that nobody has set follow the cores that there are. A library that both sides have, and another path of
-    the optimiser in training, are differences all the same.
+    the optimiser in training, are still differences.
     """
     if key in _THREADS:
         unset = all(side.get("workload.threads") is None for side in sides)

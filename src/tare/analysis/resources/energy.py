@@ -92,7 +92,7 @@ def cell_energies(
 
 
 def power_left_out(study: Mapping[str, object]) -> dict[str, list[Ruling]]:
-    """Of what a study left out here, the probes that tell power, each with the reasons."""
+    """Of what a study left out here, the power probes, each with the reasons."""
     listed = study.get("left_out")
     found = read_rulings(listed, "obstacle") if isinstance(listed, list | tuple) else ()
     told = {name: [each for each in found if each.subject == f"probe {name}"] for name in POWER_PROBES}
@@ -152,7 +152,7 @@ def _less_sure(estimate: Estimate, held: Sequence[Record], idle: Mapping[Key, Id
 def why_no_energy(record: Record, left_out: Sequence[str] = ()) -> list[Ruling]:
     """Why a trial has no energy: nothing watched power, what did was lost, or what it said may not be claimed.
 
-    `left_out`: the probes that tell power, and that the study asked for and this device lacks.
+    `left_out`: the power probes that the study requests and this device lacks.
     """
     if record.traced and ENERGY in record.metrics:
         return [Ruling("energy.traced", "note", "", "a tracer was running, which itself costs power.")]
