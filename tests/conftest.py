@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,8 +89,53 @@ def _deep() -> bool:
     return os.environ.get("TARE_DEEP", "") not in ("", "0")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadscope`: what runs on one worker, in turn.
+
+    A file is a unit, since its fixtures (an emulated machine, a training run that twenty tests read) would otherwise be
+    made once per worker. Files that hold a resource are one unit, so that no worker waits for another's lock. Tests on
+    the machine that share nothing are units of their own.
+    """
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _unit_of(config.rootpath, nodeid)
+
+    return ByFile(config, log)
+
+
+def _unit_of(root: Path, nodeid: str) -> str:
+    file = nodeid.split("::")[0]
+    shared = _shared_in(root / file)
+    if shared == "nothing" and "/machine/" in file:
+        return nodeid
+    return file if shared in ("nothing", "fixtures") else shared
+
+
+@cache
+def _shared_in(file: Path) -> str:
+    """What the tests of a file share: `nothing`, `fixtures`, or the resource that all of them hold."""
+    text = file.read_text(encoding="utf-8")
+    if held := re.search(r'^pytestmark = .*mark\.holds\("(\w+)"', text, re.MULTILINE):
+        return held[1]
+    return "fixtures" if re.search(r'fixture\(scope="module"', text) else "nothing"
+
+
+def _longest_first(item: pytest.Item) -> int:
+    """Workers take units in this order: what takes minutes is not left for the end."""
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    order = ("machine", "contract", "browser", "property")
+    return order.index(folder) if folder in order else len(order)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`deep` tests only with TARE_DEEP=1."""
+    """`deep` tests only with TARE_DEEP=1; on a worker, what takes long comes first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_longest_first)
     if _deep():
         return
     deep = [item for item in items if item.get_closest_marker("deep")]

@@ -30,6 +30,7 @@ from tare.cli.study_runs import endings
 from tare.parts.find import find
 from tare.plan.matrix import cells
 from tare.records.store import Store
+from tare.study.model import Study
 
 TARE = Path(__file__).with_name("undisturbed.py")
 TAKES_CORES_AWAY = ("s3-power-modes",)
@@ -40,11 +41,18 @@ HELD = {  # control or probe -> what no other test may use meanwhile
 }  # fmt: skip
 
 
-def combinations(name: str) -> set[tuple[str, str, str]]:
+@cache
+def smallest(name: str) -> Study:
+    """A study at its smallest scale; every worker that collects reads all of them, hence once."""
+    return load_study(Path(name), scale="smoke")
+
+
+@cache
+def combinations(name: str) -> frozenset[tuple[str, str, str]]:
     """Platform, workload and probe, where it works here, of every cell of a study at its smallest scale."""
-    study = load_study(Path(name), scale="smoke")
+    study = smallest(name)
     pairs = {(str(cell.settings["platform"]), str(cell.settings["workload"])) for cell in cells(study)}
-    return {(*pair, probe.name) for pair in pairs for probe in study.probes if works_here(probe.name)}
+    return frozenset((*pair, probe.name) for pair in pairs for probe in study.probes if works_here(probe.name))
 
 
 @cache
@@ -55,7 +63,7 @@ def works_here(probe: str) -> bool:
 
 def held(name: str) -> set[str]:
     """What no other test may use while this study runs."""
-    study = load_study(Path(name), scale="smoke")
+    study = smallest(name)
     controls = {part.name for axis in study.controls for part in axis}
     return {HELD[each] for each in controls | {probe.name for probe in study.probes} if each in HELD}
 
@@ -132,7 +140,7 @@ def test_an_experiment_runs_and_can_be_read(name: str, with_torch: bool, tmp_pat
     with Store.open(place) as store:
         states = [store.states().get(str(row["trial"])) for row in store.planned()]
     assert states and set(states) <= {"ok", "suspect"}, done.stderr
-    for command in endings({"ends_in": load_study(Path(name), scale="smoke").ends_in}, place):
+    for command in endings({"ends_in": smallest(name).ends_in}, place):
         assert read(*shlex.split(command)[1:]) == 0, command
     assert read("report", str(place)) == 0  # as a run does at its end
     assert (place / "report.html").stat().st_size > 10_000

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,15 +79,20 @@ def test_an_obstacle_stops_what_it_is_about():
     assert obstacle("platform.emulated", "no KVM.").about("platform qemu").weight == "obstacle"
 
 
-MODULES = {path: ast.parse(path.read_text()) for path in sorted(Path(rulings.__file__).parents[1].rglob("*.py"))}
 MAKERS = {"Ruling", "obstacle", "probe_note"}
 LOOKS_INTO = {"startswith", "endswith", "partition", "rpartition", "split", "find", "index", "count", "removeprefix"}
+
+
+@cache
+def modules() -> dict[Path, ast.Module]:
+    """Every file of tare, parsed: only where one of these tests runs, not in every worker that collects them."""
+    return {path: ast.parse(path.read_text()) for path in sorted(Path(rulings.__file__).parents[1].rglob("*.py"))}
 
 
 def test_every_code_is_declared_and_every_declared_code_is_used():
     made = {
         node.args[0].value
-        for tree in MODULES.values()
+        for tree in modules().values()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS
         if node.args and isinstance(node.args[0], ast.Constant)
@@ -94,7 +100,7 @@ def test_every_code_is_declared_and_every_declared_code_is_used():
     assert made <= CODES.keys()
     written = {
         node.value
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         if path.name != "rulings.py"
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
@@ -114,7 +120,7 @@ def looks_into_a_sentence(node: ast.AST) -> bool:
 def test_nobody_looks_into_a_sentence():
     found = [
         f"{path}:{node.lineno}"  # type: ignore[attr-defined]
-        for path, tree in MODULES.items()
+        for path, tree in modules().items()
         for node in ast.walk(tree)
         if looks_into_a_sentence(node)
     ]
