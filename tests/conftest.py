@@ -85,10 +85,6 @@ def obstacles(part: str) -> tuple[str, ...]:
     return (f"nobody knows how to look for {part!r}.",)
 
 
-def _deep() -> bool:
-    return os.environ.get("TARE_DEEP", "") not in ("", "0")
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`--dist loadscope`: what runs on one worker, in turn.
@@ -136,7 +132,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """`deep` tests only with TARE_DEEP=1; on a worker, what takes long comes first."""
     if hasattr(config, "workerinput"):
         items.sort(key=_longest_first)
-    if _deep():
+    if sweeps.deep():
         return
     deep = [item for item in items if item.get_closest_marker("deep")]
     items[:] = [item for item in items if item not in deep]
@@ -144,8 +140,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    chosen = "all steps" if _deep() else f"eighth {sweeps.chosen()} (TARE_SWEEP={sweeps.chosen()} repeats it)"
-    terminalreporter.write_line(f"kill sweeps: {chosen}")
+    chosen = "all" if sweeps.deep() else f"eighth {sweeps.chosen()} (TARE_SWEEP={sweeps.chosen()} repeats it)"
+    terminalreporter.write_line(f"sweeps: {chosen}")
 
 
 @pytest.hookimpl(wrapper=True)

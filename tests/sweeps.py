@@ -1,4 +1,4 @@
-"""Which steps of a kill sweep are taken: an eighth of them, another one each day; `make deep` takes all.
+"""Which part of a long sweep is taken: an eighth, another one each day; `make deep` takes all.
 
 TARE_SWEEP=0..7 in the environment chooses the eighth; the end of a test run prints it.
 """
@@ -9,6 +9,11 @@ import datetime
 import os
 
 EIGHTHS = 8
+
+
+def deep() -> bool:
+    """Whether everything is wanted (`make deep`)."""
+    return os.environ.get("TARE_DEEP", "") not in ("", "0")
 
 
 def first_step(every: int = EIGHTHS) -> int:

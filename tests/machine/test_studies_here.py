@@ -4,9 +4,10 @@ Beside other tests most trials are disturbed, which would make them invalid and 
 makes them suspect. What is looked at is that each was run to its end and sealed, and that every verb that the study
 names reads what was kept.
 
-With torch run only so many studies that together they have every platform x workload x probe that any study has:
-importing it is most of a trial. The others run with programs that do not compute (program_without_torch.py), on the
-same platforms, with the same controls, tenants and probes; `make deep` has all of them with torch.
+Importing torch is most of a trial. Every day run with it so many studies that together they have every platform x
+workload that any study has, and one of those few that have the other combinations of platform x workload x probe. The
+rest run with programs that do not compute (program_without_torch.py), on the same platforms, with the same controls,
+tenants and probes; `make deep` has all of them with torch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import sweeps
 from tare.base.errors import TareError
 from tare.base.host import LocalHost
 from tare.cli import tare as verbs
@@ -68,17 +70,21 @@ def held(name: str) -> set[str]:
     return {HELD[each] for each in controls | {probe.name for probe in study.probes} if each in HELD}
 
 
-@cache
-def covering() -> frozenset[str]:
-    """Studies that have every combination between them, the largest first."""
-    left = {name: combinations(name) for name in STUDIES}
+def covering(parts: int = 3) -> list[str]:
+    """Studies that have every combination of these first parts of platform, workload, probe; the largest first."""
+    left = {name: {found[:parts] for found in combinations(name)} for name in STUDIES}
     chosen = []
-    while most := max(left, key=lambda name: len(left[name])):
-        if not (new := set(left[most])):
-            break
+    while new := set(left[most := max(left, key=lambda name: len(left[name]))]):
         chosen.append(most)
         left = {name: found - new for name, found in left.items()}
-    return frozenset(chosen)
+    return chosen
+
+
+@cache
+def with_torch_today() -> frozenset[str]:
+    daily = covering(2)
+    others = [name for name in covering() if name not in daily]
+    return frozenset([*daily, others[sweeps.chosen() % len(others)]] if others else daily)
 
 
 def params() -> list[Any]:
@@ -88,7 +94,7 @@ def params() -> list[Any]:
         marks = [pytest.mark.holds(*held(name))]
         if name in TAKES_CORES_AWAY:
             marks.append(pytest.mark.alone)
-        if name in covering():
+        if name in with_torch_today():
             made.append(pytest.param(name, True, id=name, marks=marks))
         else:
             made.append(pytest.param(name, False, id=f"{name}-without-torch", marks=marks))
@@ -122,8 +128,20 @@ def read(*words: str) -> int:
 
 
 def test_few_studies_have_every_combination() -> None:
-    assert set().union(*map(combinations, covering())) == set().union(*map(combinations, STUDIES))
+    every = set().union(*map(combinations, STUDIES))
+    assert set().union(*map(combinations, covering())) == every
     assert len(covering()) < len(STUDIES) / 2
+    today = set().union(*map(combinations, with_torch_today()))
+    assert {found[:2] for found in today} == {found[:2] for found in every}
+    assert len(with_torch_today()) <= len(covering())
+
+
+def test_in_eight_days_every_combination_runs_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set()
+    for day in range(sweeps.EIGHTHS):
+        monkeypatch.setenv("TARE_SWEEP", str(day))
+        seen |= with_torch_today.__wrapped__()
+    assert seen >= set(covering())
 
 
 @pytest.mark.parametrize(("name", "with_torch"), params())

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
+from zlib import crc32
 
 import click
 import pytest
 from click.testing import CliRunner
 
 import recorded_stores
+import sweeps
+from sweeps import EIGHTHS
 from tare.base.errors import StoreError, StudyError, TareError
 from tare.cli import tare as verbs
 from tare.cli.store.verify import READING
@@ -263,7 +267,21 @@ def test_a_store_or_a_pack_alone_is_verified(results):
     assert "10 trials, every byte as sealed" in tare("store", "verify", str(recorded_stores.ENERGY))
 
 
-def test_the_results_that_come_with_tare_are_what_was_recorded(made):
-    """Those that are in the repository, once there are any; the made-up ones stand for them until then."""
+def test_the_results_that_come_with_tare_are_what_was_recorded(made, monkeypatch):
+    """Every byte of every store, every block of every page; figures of the first trial of each store and an eighth of
+    the others, another eighth each day; of all of them in `make deep`."""
+    from tare.figures import rederive as figures
+
+    whole, stores, looked = figures.rederive, set(), Counter()
+
+    def of_today(store, record):
+        taken = store.path not in stores or sweeps.deep() or crc32(record.trial.encode()) % EIGHTHS == sweeps.chosen()
+        stores.add(store.path)
+        looked[taken] += 1
+        return whole(store, record) if taken else figures.Rederived(record.trial, record.attempt)
+
+    monkeypatch.setattr(figures, "rederive", of_today)
     for kept in [made, *(path.parent for path in REPOSITORY.glob("studies-results/pages.txt"))]:
         assert "figures derived again" in tare("store", "verify", str(kept))
+    assert looked[True] > looked.total() / (2 * EIGHTHS)
+    assert len(stores) > 20
