@@ -129,14 +129,30 @@ def _longest_first(item: pytest.Item) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`deep` tests only with TARE_DEEP=1; on a worker, what takes long comes first."""
+    """`deep` tests only with TARE_DEEP=1, of the cases of `rotates` some; on a worker, what takes long comes first."""
     if hasattr(config, "workerinput"):
         items.sort(key=_longest_first)
     if sweeps.deep():
         return
-    deep = [item for item in items if item.get_closest_marker("deep")]
-    items[:] = [item for item in items if item not in deep]
-    config.hook.pytest_deselected(items=deep)
+    left_out = {item for item in items if item.get_closest_marker("deep")} | _another_days(items)
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+
+
+def _another_days(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of each test marked `rotates(n)` the cases that are not today's; at least one of them is."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("rotates"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {each for found in cases.values() for each in found if each not in _todays(found)}
+
+
+def _todays(cases: list[pytest.Item]) -> list[pytest.Item]:
+    marker = cases[0].get_closest_marker("rotates")
+    assert marker is not None
+    every = min(marker.args[0], len(cases))
+    return cases[sweeps.chosen() % every :: every]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

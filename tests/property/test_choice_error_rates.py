@@ -10,6 +10,8 @@ from tare.analysis.choose.recommend.decide import recommend
 from tare.analysis.choose.recommend.job import Job, Limit
 from tare.records.trials import TrialRow
 
+pytestmark = pytest.mark.rotates(4)  # simulations; single results are in tests/unit
+
 FIGURES = ("time", "energy")
 
 

@@ -15,6 +15,8 @@ from tare.analysis.estimators import line_up, signed_rank
 from tare.analysis.model import Measurement
 from tare.analysis.order import runs_at_most
 
+pytestmark = pytest.mark.rotates(4)  # simulations; single results are in tests/unit
+
 SURE = ("slower", "faster", "equivalent")
 
 

@@ -16,6 +16,8 @@ from tare.analysis.compare import compare, detectable, mde
 from tare.analysis.model import Measurement
 from tare.analysis.noise import LOOKING_ALPHA, enough
 
+pytestmark = pytest.mark.rotates(4)  # simulations; single results are in tests/unit
+
 STUDIES = 1_000
 DRIFT = 0.08
 CV = 0.02
