@@ -50,6 +50,16 @@ def test_a_manifest_that_names_a_file_elsewhere_is_damaged(tmp_path: Path, name:
     assert "is no name of a file of a trial" in problem
 
 
+def test_a_number_in_the_manifest_itself_that_was_changed_is_damage(tmp_path: Path) -> None:
+    folder = folder_of(made(tmp_path / "store", "aaaa"), "aaaa")
+    body = strict_json.load((folder / MANIFEST_FILE).read_bytes())
+    (folder / MANIFEST_FILE).write_bytes(strict_json.dump({**body, "lost_marks": body["lost_marks"] + 1}))
+
+    (problem,) = verify_sealed(folder)
+
+    assert "the checksum differs" in problem
+
+
 def test_merging_such_a_trial_changes_nothing_of_the_store(tmp_path: Path) -> None:
     ours, theirs = made(tmp_path / "ours", "bbbb"), made(tmp_path / "theirs", "aaaa", "bbbb")
     forged = folder_of(theirs, "bbbb") / RECORD_FILE
