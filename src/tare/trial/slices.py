@@ -1,0 +1,258 @@
+"""`design: slices`: the trials of a block alive at once, one of them running while the others are stopped.
+
+Each has a record of its own, as if it had run alone, with the fact `slices` (figures/windows.py says what is in it).
+Whatever disturbs the machine for longer than a slice disturbs all of them alike.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+
+from tare.base.errors import TareError
+from tare.base.host import Clock, Host
+from tare.base.rulings import Ruling
+from tare.drivers.cgroups.freezing import freezer_of
+from tare.figures.windows import FACT, paired_ns
+from tare.plan.model import Trial
+from tare.records.model import Record
+from tare.study.design import Slices
+from tare.trial.conditions import guarded_from_heat
+from tare.trial.engine import Bench, Opened, TrialRun
+from tare.trial.tenants import Run, Watched, end_all, kill_all
+from tare.trial.verdict import grew
+from tare.trial.workdir import Tail, heard_by
+
+START_S = 1.0  # of the first slice, at least: a container engine needs a moment to bring the job in
+LIMIT_SLACK_S = 60.0
+
+
+class _OneFailed(Exception):
+    """A side failed, and its state says why."""
+
+
+def run_sliced(trials: Sequence[Trial], bench: Bench) -> list[Record]:
+    """Run the trials in turns; all are opened, run, closed and sealed, as `run_trial` does it for one."""
+    runs = [TrialRun(trial, bench) for trial in trials]
+    try:
+        with ExitStack() as stack:
+            _observe(runs, bench, stack)
+    except _OneFailed:
+        pass
+    except Exception as error:  # of what is closed after all of them
+        for run in runs:
+            run.failed(error)
+    except BaseException:
+        for run in runs:
+            run.state.interrupted = True
+        raise
+    finally:
+        _tell_partners(runs)
+        records = [run.seal() for run in runs]
+    return records
+
+
+def _observe(runs: Sequence[TrialRun], bench: Bench, stack: ExitStack) -> None:
+    opened: list[Opened] = []
+    for run in runs:
+        with _blamed(run):
+            opened.append(run.open(stack, runs[0].state.facts["controls"] if opened else None))
+    slices = runs[0].trial.slices
+    assert slices is not None
+    sides = [Side(run, each, len(runs)) for run, each in zip(runs, opened, strict=True)]
+    guarding = guarded_from_heat(bench.host, runs[0].trial.cell.probes, runs[0].state.facts)
+    with ExitStack() as timing, guarding as guard:
+        for run in runs:
+            timing.enter_context(run.state.timed("run"))
+        turns = Turns(sides, slices, bench.host, random.Random(runs[0].trial.seed))
+        turns.run(guard)
+    for side in sides:
+        with _blamed(side.run):
+            side.run.collect(side.opened)
+    turns.note()
+
+
+@contextmanager
+def _blamed(run: TrialRun) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        run.failed(error)
+        raise _OneFailed from error
+
+
+def _tell_partners(runs: Sequence[TrialRun]) -> None:
+    """Who was stopped because another failed has no figures, and no fault."""
+    failed = [run for run in runs if run.state.error is not None or run.state.died]
+    for run in runs:
+        if failed and run not in failed:
+            whose = failed[0].trial.settings["platform"]
+            sentence = f"the other side ({whose}) failed, and they can only run together."
+            run.state.partner = Ruling("slices.partner", "invalid", "", sentence)
+
+
+class Side:
+    """One trial of the block while it runs: its process, what stops it, and when it ran."""
+
+    def __init__(self, run: TrialRun, opened: Opened, sides: int) -> None:
+        self.run, self.opened = run, opened
+        host = run.bench.host
+        self.freezer = freezer_of(host, run.name, opened.measured.place.scope())
+        self.windows: list[tuple[int, int]] = []
+        self.late = False
+        self._clock: Clock = host.clock
+        # Its own time is what the limit is about; the one that its process is waited for with is only the last resort.
+        self.process = Run(opened.measured, sides * (run.trial.limit_s + LIMIT_SLACK_S))
+        self._started = False
+
+    @property
+    def over(self) -> bool:
+        return self._started and self.process.over.is_set()
+
+    @property
+    def spent_s(self) -> float:
+        return sum(end - begin for begin, end in self.windows) / 1e9
+
+    def slice(self, seconds: float) -> None:
+        """Run for so long, or to its end if that comes before."""
+        if self._started:
+            self.freezer.resume()
+            begin_ns = self._clock.now_ns()
+        else:
+            begin_ns = self._clock.now_ns()
+            bench, trial = self.run.bench, self.run.trial
+            tail = Tail(self.opened.measured.workdir, None if bench.heard is None else partial(bench.heard, trial))
+            with heard_by(tail):
+                self.process.start(waits=False)
+            self._started = True
+            seconds = max(seconds, START_S)
+        over = self.process.over.wait(seconds)
+        end_ns = self._clock.now_ns()
+        self.windows.append((begin_ns, end_ns))
+        if not over:
+            self.freezer.stop()
+            if self.spent_s > self.run.trial.limit_s:
+                self.late = True
+                self.end()
+
+    def run_out(self) -> None:
+        """The last of them: it runs on alone to its end."""
+        self.slice(max(0.0, self.run.trial.limit_s - self.spent_s) + 1.0)
+
+    def end(self) -> None:
+        """End it; what is stopped must be resumed first."""
+        self.resume()
+        self.process.kill()
+
+    def resume(self) -> None:
+        with suppress(OSError, TareError):
+            self.freezer.resume()
+
+
+class Turns:
+    """Who runs when. The order within a round is shuffled, so that nothing periodic meets one side alone."""
+
+    def __init__(self, sides: Sequence[Side], slices: Slices, host: Host, rng: random.Random) -> None:
+        self._sides, self._slices, self._rng = list(sides), slices, rng
+        self._host = host
+        self._rounds: list[tuple[int, int, float | None]] = []  # begin, end, share of the CPU time that others took
+
+    def run(self, watched: Watched | None) -> None:
+        """Until all have ended; one that fails takes the others with it."""
+        runs = [side.process for side in self._sides]
+        watching = watched(partial(self._kill, runs)) if watched else None
+        try:
+            with ExitStack() as stack:
+                if watching is not None:
+                    stack.enter_context(watching)
+                self._alternate()
+        finally:
+            for side in self._sides:
+                side.resume()
+            end_all(runs)
+            self._blame()
+
+    def _alternate(self) -> None:
+        while len(alive := [side for side in self._sides if not side.over]) > 1:
+            if any(self._has_failed(side) for side in self._sides):
+                return
+            self._rng.shuffle(alive)
+            before, begin_ns = _Used.now(self._host, self._sides), self._host.clock.now_ns()
+            for side in alive:
+                with _blamed(side.run):
+                    side.slice(self._slices.length_s)
+            share = _Used.now(self._host, self._sides).others_share(before)
+            self._rounds.append((begin_ns, self._host.clock.now_ns(), share))
+        for side in alive:
+            if not any(self._has_failed(each) for each in self._sides):
+                with _blamed(side.run):
+                    side.run_out()
+
+    def _kill(self, runs: Sequence[Run]) -> None:
+        for side in self._sides:
+            side.resume()
+        kill_all(runs)
+
+    def _has_failed(self, side: Side) -> bool:
+        return side.late or (side.over and side.process.failed)
+
+    def _blame(self) -> None:
+        for side in self._sides:
+            if side.late and (found := side.opened.measured.exit) is not None:
+                side.opened.measured.exit = replace(found, timed_out=True, seconds=side.spent_s)
+            side.opened.measured.died = self._has_failed(side)
+
+    def note(self) -> None:
+        """The fact `slices` of each record, and what the rules must know of the other sides."""
+        marks = [side.run.state.marks for side in self._sides]
+        paired = paired_ns(marks, [side.windows for side in self._sides])
+        quiet = self._slices.quiet
+        loud = [(b, e) for b, e, share in self._rounds if quiet is not None and share is not None and share > quiet]
+        known = [share for _, _, share in self._rounds if share is not None]
+        cpu_s = [grew(side.run.state, "cgroup.cpu_s") for side in self._sides]
+        for side, own_s in zip(self._sides, cpu_s, strict=True):
+            side.run.state.partners_cpu_s = sum(cpu_s) - own_s
+            side.run.state.facts[FACT] = {
+                **self._slices.as_plain(),
+                "by": side.freezer.way,
+                "windows_ns": [list(each) for each in side.windows],
+                "paired_ns": list(paired),
+                "rounds": len(self._rounds),
+                **({"left_out_ns": [list(each) for each in loud]} if quiet is not None else {}),
+                **({"others_share": sum(known) / len(known)} if known else {}),
+            }
+
+
+class _Used:
+    """CPU time of the device, and of what of it is ours."""
+
+    def __init__(self, capacity_s: float, busy_s: float, ours_s: float | None) -> None:
+        self._capacity_s, self._busy_s, self._ours_s = capacity_s, busy_s, ours_s
+
+    @classmethod
+    def now(cls, host: Host, sides: Sequence[Side]) -> _Used:
+        """Steal counts as busy: the hypervisor is one of the others."""
+        tick = 1 / os.sysconf("SC_CLK_TCK")
+        try:
+            user, nice, system, idle, iowait, irq, softirq, steal = map(
+                int, host.read("/proc/stat").split("\n", 1)[0].split()[1:9]
+            )
+        except (OSError, ValueError):
+            return cls(0.0, 0.0, None)
+        busy = user + nice + system + irq + softirq + steal
+        spent = [side.freezer.cpu_s() for side in sides]
+        ours_s = None if None in spent else sum(each or 0.0 for each in spent) + time.process_time()
+        return cls((busy + idle + iowait) * tick, busy * tick, ours_s)
+
+    def others_share(self, before: _Used) -> float | None:
+        """Of the CPU time that the device had since then; None where the kernel does not tell whose it was."""
+        capacity_s = self._capacity_s - before._capacity_s
+        if self._ours_s is None or before._ours_s is None or capacity_s <= 0:
+            return None
+        others_s = (self._busy_s - before._busy_s) - (self._ours_s - before._ours_s)
+        return max(0.0, others_s / capacity_s)
