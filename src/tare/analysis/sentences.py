@@ -33,6 +33,16 @@ SEVERAL_IN_A_BLOCK = Ruling(
     "",
     "Where a side has several trials in a block, their median is used: the block is the unit.",
 )
+CPU_TIME = (
+    "CPU time leaves out all waiting: for other processes on the same cores, for a quota, for locks, for disks and the "
+    "network. A side that waits longer has no more of it; the mean step has both."
+)
+MANY_BLOCKS = 15  # more than that is worth another design
+NOISY = (
+    "the noise of this machine hides the answer: `design: slices` in a study (`tare weigh --design slices`) lets both "
+    "sides take turns in fractions of a second, so that both meet the same noise; `--cpu-time` judges what it leaves "
+    "alone. See docs/how-to/measure-on-a-noisy-machine.md."
+)
 LOOKING = (
     "The run looked at its intervals after each block, so they have 96.5 % coverage instead of 95 %: "
     "that is the price of stopping when they are tight enough."

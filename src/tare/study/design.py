@@ -147,7 +147,6 @@ class Repeat(BaseModel):
 
 
 _SLICE = time_between(0.05, 60, "from 50 ms to 1 min", "300 ms")
-SLICE_S = 0.3
 LEAVE_OUT = 3
 MOST_AT_ONCE = 4  # processes of one block that share the memory and the cores
 
@@ -163,7 +162,8 @@ class Slices(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    length_s: Annotated[float, BeforeValidator(_SLICE)] = Field(SLICE_S, alias="length")
+    length_s: Annotated[float, BeforeValidator(_SLICE)] | None = Field(None, alias="length")
+    """None: as short as the steps allow (trial/slices.py): the shorter, the more alike is what the sides meet."""
     leave_out: Annotated[int, BeforeValidator(_left_out_steps)] = LEAVE_OUT
     """So many steps after each stop are not measured: caches are cold then."""
     quiet: OpenShare | None = None
@@ -171,7 +171,8 @@ class Slices(BaseModel):
     that the device has is left out of all sides."""
 
     def as_plain(self) -> dict[str, Json]:
-        plain: dict[str, Json] = {"length": written(self.length_s), "leave_out": self.leave_out}
+        plain: dict[str, Json] = {} if self.length_s is None else {"length": written(self.length_s)}
+        plain["leave_out"] = self.leave_out
         return plain | ({} if self.quiet is None else {"quiet": self.quiet})
 
 
@@ -181,6 +182,8 @@ class Design(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     slices: Slices | None = None
+    cpu_time: StrictBool = False
+    """Whether the CPU time (and on a GPU the time of its kernels) is judged too, in one family with the headline."""
 
     @model_validator(mode="before")
     @classmethod
@@ -191,10 +194,13 @@ class Design(BaseModel):
             return {}
         if isinstance(value, dict):
             return {key: {} if key == "slices" and item is None else item for key, item in value.items()}
-        raise ValueError("must be 'blocks', 'slices', or {slices: {length: 300 ms, leave_out: 3}}, not {given}")
+        raise ValueError(
+            "must be 'blocks', 'slices', or a mapping like {slices: {quiet: 10%}, cpu_time: true}, not {given}"
+        )
 
     def as_plain(self) -> dict[str, Json]:
-        return {} if self.slices is None else {"slices": self.slices.as_plain()}
+        plain: dict[str, Json] = {} if self.slices is None else {"slices": self.slices.as_plain()}
+        return plain | ({"cpu_time": True} if self.cpu_time else {})
 
 
 class Order(BaseModel):

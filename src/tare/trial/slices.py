@@ -14,11 +14,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from tare.base.errors import TareError
 from tare.base.host import Clock, Host
 from tare.base.rulings import Ruling
 from tare.drivers.cgroups.freezing import freezer_of
-from tare.figures.windows import FACT, paired_ns
+from tare.figures.steps import steps_from
+from tare.figures.windows import FACT, paired_ns, without_stops
+from tare.parts.protocols import Mark
 from tare.plan.model import Trial
 from tare.records.model import Record
 from tare.study.design import Slices
@@ -27,7 +31,11 @@ from tare.trial.engine import Bench, Opened, TrialRun
 from tare.trial.tenants import Run, Watched, end_all, kill_all
 from tare.trial.verdict import grew
 from tare.trial.workdir import Tail, heard_by
+from tare_inside.marks import load as load_marks
 
+LEAST_S, MOST_S, FIRST_S = 0.1, 5.0, 0.3  # of a slice whose length the study leaves open
+STEPS_A_SLICE = 15
+ENOUGH_STEPS = 8  # of each side, to know how long they are
 START_S = 1.0  # of the first slice, at least: a container engine needs a moment to bring the job in
 LIMIT_SLACK_S = 60.0
 
@@ -140,6 +148,16 @@ class Side:
                 self.late = True
                 self.end()
 
+    def step_s(self) -> float | None:
+        """The median step so far, stops not counted; None where there are too few."""
+        rows, _ = load_marks(str(self.opened.measured.workdir / "marks.bin"))
+        facts = {FACT: {"windows_ns": self.windows}}
+        marks, _ = without_stops([Mark(*row) for row in rows], {}, facts)
+        steps = steps_from(marks)
+        if steps is None or len(steps.numbers) < ENOUGH_STEPS:
+            return None
+        return float(np.nanmedian(steps.seconds["step"]))
+
     def run_out(self) -> None:
         """The last of them: it runs on alone to its end."""
         self.slice(max(0.0, self.run.trial.limit_s - self.spent_s) + 1.0)
@@ -160,6 +178,8 @@ class Turns:
     def __init__(self, sides: Sequence[Side], slices: Slices, host: Host, rng: random.Random) -> None:
         self._sides, self._slices, self._rng = list(sides), slices, rng
         self._host = host
+        self.length_s = slices.length_s or FIRST_S
+        self._settled = slices.length_s is not None
         self._rounds: list[tuple[int, int, float | None]] = []  # begin, end, share of the CPU time that others took
 
     def run(self, watched: Watched | None) -> None:
@@ -185,13 +205,25 @@ class Turns:
             before, begin_ns = _Used.now(self._host, self._sides), self._host.clock.now_ns()
             for side in alive:
                 with _blamed(side.run):
-                    side.slice(self._slices.length_s)
+                    side.slice(self.length_s)
             share = _Used.now(self._host, self._sides).others_share(before)
             self._rounds.append((begin_ns, self._host.clock.now_ns(), share))
+            self._settle()
         for side in alive:
             if not any(self._has_failed(each) for each in self._sides):
                 with _blamed(side.run):
                     side.run_out()
+
+    def _settle(self) -> None:
+        """Find the length of the slices, once the steps of all sides are known: short, but with enough steps in it."""
+        number = len(self._rounds)
+        if self._settled or number & (number - 1):  # reading all marks takes a moment: after 1, 2, 4, 8 rounds
+            return
+        steps_s = [side.step_s() for side in self._sides]
+        known = [each for each in steps_s if each is not None]
+        if len(known) == len(steps_s):
+            self._settled = True
+            self.length_s = min(MOST_S, max(LEAST_S, STEPS_A_SLICE * max(known)))
 
     def _kill(self, runs: Sequence[Run]) -> None:
         for side in self._sides:
@@ -219,6 +251,7 @@ class Turns:
             side.run.state.partners_cpu_s = sum(cpu_s) - own_s
             side.run.state.facts[FACT] = {
                 **self._slices.as_plain(),
+                "length_s": self.length_s,
                 "by": side.freezer.way,
                 "windows_ns": [list(each) for each in side.windows],
                 "paired_ns": list(paired),
