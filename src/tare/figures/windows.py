@@ -22,7 +22,6 @@ from tare.parts.protocols import Mark
 from tare.records.intervals import Ints, intervals, mark_columns
 
 FACT = "slices"
-LONGEST_SHARE = 0.9  # of a slice: a longer step is hardly ever seen whole, and its weight would be a guess
 _NO_SPAN = (0, 0)
 
 
@@ -86,24 +85,41 @@ def steps_in(marks: Sequence[Mark], facts: Mapping[str, Any]) -> Steps | None:
 def _sliced(steps: Steps, marks: Sequence[Mark], windows: Windows) -> Steps:
     """A step counts where it lies in one slice from its begin to its end, after the first `leave_out` of that slice.
 
-    The step that the stop cuts is rather a long one than a short one. What is left over would be too short in the
-    mean, hence the weight: one over the chance that a step of this length is not cut (Horvitz and Thompson).
+    The step that a stop cuts is rather a long one than a short one, so that the mean of the others is too short. Of a
+    cut step it is known that it took longer than until the stop: it hands its weight to the longer ones (product-limit
+    estimator; of gap times that recur until a fixed end, see Pena, Strawderman and Hollander 2001).
     """
     whole = intervals(mark_columns(marks), "step")
     first = {number: place for place, number in reversed(list(enumerate(whole.step.tolist())))}
     rows = np.array([first[number] for number in steps.numbers.tolist()], np.int64)
     begin_ns, end_ns = whole.begin_ns[rows], whole.end_ns[rows]
-    place = windows.slice_of(begin_ns, end_ns)
-    order = _order_in_slice(place)
-    used = (place >= 0) & (order >= windows.leave_out)
+    begun = windows.slice_of(begin_ns, begin_ns)
+    ended = windows.slice_of(begin_ns, end_ns)
+    counts = (begun >= 0) & (_order_in_slice(begun) >= windows.leave_out)
+    used = counts & (ended >= 0)
+    counts[: steps.warm_up] = False
+    seen_ns = np.minimum(end_ns, windows.end_ns[np.maximum(begun, 0)]) - begin_ns
     weight = np.full(len(rows), np.nan)
-    for number in np.unique(place[used]).tolist():
-        of_slice = np.flatnonzero(used & (place == number))
-        room_ns = windows.end_ns[number] - begin_ns[of_slice].min()
-        share = np.minimum((end_ns - begin_ns)[of_slice] / room_ns, LONGEST_SHARE)
-        weight[of_slice] = 1 / (1 - share)
+    weight[counts] = product_limit(seen_ns[counts], used[counts])
     seconds = {name: np.where(used, values, np.nan) for name, values in steps.seconds.items()}
     return replace(steps, seconds=seconds, weight=weight)
+
+
+def product_limit(seen: npt.NDArray[Any], whole: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """The share of each of these lengths, of which some were seen whole and others only begun; they add up to one.
+
+    What was only begun has none. Where the longest is one of those, its share goes to the longest that is whole.
+    """
+    order = np.lexsort((~whole, seen))  # of equal ones the whole come first
+    left = np.arange(len(seen), 0, -1)
+    survives = np.cumprod(np.where(whole[order], 1 - 1 / left, 1.0))
+    before = np.concatenate(([1.0], survives[:-1]))
+    share = np.zeros(len(seen))
+    share[order] = np.where(whole[order], before / left, 0.0)
+    if len(seen) and whole.any():
+        last = order[np.flatnonzero(whole[order])[-1]]
+        share[last] += 1 - share.sum()
+    return share
 
 
 def _order_in_slice(place: Ints) -> Ints:
