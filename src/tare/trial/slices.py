@@ -36,7 +36,7 @@ from tare_inside.marks import load as load_marks
 LEAST_S, MOST_S, FIRST_S = 0.1, 5.0, 0.3  # of a slice whose length the study leaves open
 STEPS_A_SLICE = 15
 ENOUGH_STEPS = 8  # of each side, to know how long they are
-START_S = 1.0  # of the first slice, at least: a container engine needs a moment to bring the job in
+START_S = 1.0  # before the first slice of what marks nothing
 LIMIT_SLACK_S = 60.0
 
 
@@ -138,7 +138,7 @@ class Side:
             with heard_by(tail):
                 self.process.start(waits=False)
             self._started = True
-            seconds = max(seconds, START_S)
+            self._until_it_runs()
         over = self.process.over.wait(seconds)
         end_ns = self._clock.now_ns()
         self.windows.append((begin_ns, end_ns))
@@ -147,6 +147,13 @@ class Side:
             if self.spent_s > self.run.trial.limit_s:
                 self.late = True
                 self.end()
+
+    def _until_it_runs(self) -> None:
+        """A container engine needs a moment to bring the job in, and may not be stopped in the middle of it."""
+        until_ns = self._clock.now_ns() + round(START_S * 1e9)
+        marks = self.opened.measured.workdir / "marks.bin"
+        while not marks.exists() and not self.process.over.wait(0.02) and self._clock.now_ns() < until_ns:
+            pass
 
     def step_s(self) -> float | None:
         """The median step so far, stops not counted; None where there are too few."""
