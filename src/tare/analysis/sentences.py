@@ -188,6 +188,27 @@ def not_a_ratio(metric: str, trials: int) -> str:
     return f"{metric} is zero in {counted(trials, 'trial')}, so it is not compared: a ratio needs more than zero."
 
 
+def in_slices(told: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How trials took turns, from what their records tell; nothing where none did."""
+    if not told:
+        return []
+    told = list(
+        {tuple(each["paired_ns"]): each for each in told}.values()
+    )  # all sides of a block tell of the same rounds
+    lengths = sorted({round(each["length_s"] * 1e3) for each in told})
+    span = " to ".join(str(each) for each in dict.fromkeys((lengths[0], lengths[-1])))
+    text = f"the sides took turns in slices of {span} ms"
+    rounds = sum(each["rounds"] for each in told)
+    if any("left_out_ns" in each for each in told):
+        loud = sum(len(each.get("left_out_ns", ())) for each in told)
+        text += (
+            f"; {loud} of {rounds} rounds were left out, for others took more than the declared share of the CPU time"
+        )
+    shares = [each["others_share"] for each in told if "others_share" in each]
+    text += f"; others took {share_text(sum(shares) / len(shares))} of it in the mean" if shares else ""
+    return [f"{text}. Start-up and the whole run are timed without the stops."]
+
+
 def run_again(count: int) -> str:
     return f"{counted(count, 'attempt')} {'was' if count == 1 else 'were'} invalid and repeated; all are kept."
 

@@ -445,6 +445,7 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
     notes += _why_whole(selected)
     if not selected.request.sliced and any((each.more_trials or 0) > sentences.MANY_BLOCKS for each in judged):
         notes.append(sentences.NOISY)
+    notes += sentences.in_slices([each.facts["slices"] for each in selected.used if "slices" in each.facts])
     if _of_processors(selected):
         notes.append(sentences.CPU_TIME)
     found = [stall_parts(selected.used), malloc_lottery(selected.attempts), drift(values)]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import random
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -187,6 +186,7 @@ class Turns:
         self._host = host
         self.length_s = slices.length_s or FIRST_S
         self._settled = slices.length_s is not None
+        self._cores: frozenset[int] = frozenset()  # that any side may use; none: not known yet
         self._rounds: list[tuple[int, int, float | None]] = []  # begin, end, share of the CPU time that others took
 
     def run(self, watched: Watched | None) -> None:
@@ -209,11 +209,11 @@ class Turns:
             if any(self._has_failed(side) for side in self._sides):
                 return
             self._rng.shuffle(alive)
-            before, begin_ns = _Used.now(self._host, self._sides), self._host.clock.now_ns()
+            before, begin_ns = _Used.now(self._host, self._sides, self._cores), self._host.clock.now_ns()
             for side in alive:
                 with _blamed(side.run):
                     side.slice(self.length_s)
-            share = _Used.now(self._host, self._sides).others_share(before)
+            share = _Used.now(self._host, self._sides, self._cores).others_share(before)
             self._rounds.append((begin_ns, self._host.clock.now_ns(), share))
             self._settle()
         for side in alive:
@@ -222,9 +222,12 @@ class Turns:
                     side.run_out()
 
     def _settle(self) -> None:
-        """Find the length of the slices, once the steps of all sides are known: short, but with enough steps in it."""
+        """Which cores count; and the length of the slices, once the steps of all sides are known: short, but with enough steps in it."""
         number = len(self._rounds)
-        if self._settled or number & (number - 1):  # reading all marks takes a moment: after 1, 2, 4, 8 rounds
+        if number & (number - 1):  # reading all marks takes a moment: after 1, 2, 4, 8 rounds
+            return
+        self._cores = frozenset().union(*(side.freezer.cores() for side in self._sides))
+        if self._settled:
             return
         steps_s = [side.step_s() for side in self._sides]
         known = [each for each in steps_s if each is not None]
@@ -269,28 +272,31 @@ class Turns:
 
 
 class _Used:
-    """CPU time of the device, and of what of it is ours."""
+    """CPU time of the cores that the sides may use, and what of it is theirs."""
 
     def __init__(self, capacity_s: float, busy_s: float, ours_s: float | None) -> None:
         self._capacity_s, self._busy_s, self._ours_s = capacity_s, busy_s, ours_s
 
     @classmethod
-    def now(cls, host: Host, sides: Sequence[Side]) -> _Used:
-        """Steal counts as busy: the hypervisor is one of the others."""
+    def now(cls, host: Host, sides: Sequence[Side], cores: Collection[int]) -> _Used:
+        """`cores`: those that count; none for all. Steal counts as busy: the hypervisor is one of the others."""
         tick = 1 / os.sysconf("SC_CLK_TCK")
+        names = {f"cpu{core}" for core in cores} or {"cpu"}
+        busy = capacity = 0
         try:
-            user, nice, system, idle, iowait, irq, softirq, steal = map(
-                int, host.read("/proc/stat").split("\n", 1)[0].split()[1:9]
-            )
+            for name, *words in map(str.split, host.read("/proc/stat").splitlines()):
+                if name in names:
+                    user, nice, system, idle, iowait, irq, softirq, steal = map(int, words[:8])
+                    busy += user + nice + system + irq + softirq + steal
+                    capacity += user + nice + system + irq + softirq + steal + idle + iowait
         except (OSError, ValueError):
             return cls(0.0, 0.0, None)
-        busy = user + nice + system + irq + softirq + steal
         spent = [side.freezer.cpu_s() for side in sides]
-        ours_s = None if None in spent else sum(each or 0.0 for each in spent) + time.process_time()
-        return cls((busy + idle + iowait) * tick, busy * tick, ours_s)
+        ours_s = None if None in spent else sum(each or 0.0 for each in spent)
+        return cls(capacity * tick, busy * tick, ours_s)
 
     def others_share(self, before: _Used) -> float | None:
-        """Of the CPU time that the device had since then; None where the kernel does not tell whose it was."""
+        """Of the CPU time that these cores had since then; None where the kernel does not tell whose it was."""
         capacity_s = self._capacity_s - before._capacity_s
         if self._ours_s is None or before._ours_s is None or capacity_s <= 0:
             return None

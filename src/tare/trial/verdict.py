@@ -190,7 +190,12 @@ def slices_have_steps(trial: Trial, state: TrialState, steps: Steps | None, limi
         sentence = "no steps were marked: the whole run is timed, without the stops, but with what they cost."
         yield Ruling("slices.no-steps", "note", "workload", sentence)
     elif (count := steps.measured("step").size) < limits.overlap_steps:
-        sentence = f"only {count} steps lie whole in the slices that both sides had: take longer slices, or more steps."
+        told = state.facts.get("slices", {})
+        loud = len(told.get("left_out_ns", ()))
+        quiet = f" ({loud} of {told.get('rounds')} rounds were not quiet)" if loud else ""
+        sentence = (
+            f"only {count} steps lie whole in the slices that are used{quiet}: take longer slices, or more steps."
+        )
         yield Ruling("slices.few-steps", "invalid", "workload", sentence)
 
 

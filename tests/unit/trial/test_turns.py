@@ -18,7 +18,7 @@ class Noting:
     def __init__(self, name, log, slices, fails=False, step_s=None):
         self.name, self._log, self._left, self.late = name, log, slices, False
         self.process = SimpleNamespace(failed=fails)
-        self.freezer = SimpleNamespace(cpu_s=lambda: 0.0)
+        self.freezer = SimpleNamespace(cpu_s=lambda: 0.0, cores=lambda: frozenset({0}))
         self.run = SimpleNamespace(failed=lambda error: None)
         self._step_s = step_s
 
@@ -90,3 +90,11 @@ def test_what_others_took_is_what_is_neither_ours_nor_idle():
     before, after = _Used(100.0, 50.0, 20.0), _Used(110.0, 57.0, 24.0)
     assert after.others_share(before) == pytest.approx(0.3)
     assert _Used(110.0, 57.0, None).others_share(before) is None
+
+
+def test_only_the_cores_that_the_sides_may_use_count():
+    text = "cpu  30 0 0 170 0 0 0 0 0 0\ncpu0 10 0 0 90 0 0 0 0 0 0\ncpu1 20 0 0 80 0 0 0 0 0 0\nintr 5 6\n"
+    host, side = FakeHost(files={"/proc/stat": text}), Noting("a", [], 1)
+    nothing = _Used(0.0, 0.0, 0.0)
+    assert _Used.now(host, [side], ()).others_share(nothing) == pytest.approx(0.15)
+    assert _Used.now(host, [side], {1}).others_share(nothing) == pytest.approx(0.20)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from tare.base.errors import TrialError
 from tare.base.host import Host, Scope
+from tare.base.units import cores as cores_of
 from tare.drivers.cgroups import orphans, tree
 
 STOPPED_WITHIN_S = 10.0
@@ -61,6 +62,17 @@ class Freezer:
                 return int(dict(line.split() for line in text.splitlines())["usage_usec"]) / 1e6
         return None
 
+    def cores(self) -> frozenset[int]:
+        """The cores that the busiest of its processes may use; none where that is not known."""
+        if self.way == "SIGSTOP":
+            return frozenset()
+        busiest = max(tree.pids(self.host, {"": self.target}), key=lambda pid: _ticks(self.host, pid), default=None)
+        with contextlib.suppress(OSError):
+            for line in self.host.read(f"/proc/{busiest}/status").splitlines():
+                if line.startswith("Cpus_allowed_list:"):
+                    return frozenset(cores_of(line.partition(":")[2]))
+        return frozenset()
+
     def _file(self) -> str:
         return f"{self.target}/{'cgroup.freeze' if self.way == 'cgroup v2' else 'freezer.state'}"
 
@@ -107,6 +119,14 @@ def resume_all(host: Host, name: str) -> None:
 
 def _kill(host: Host, name: str, pids: Iterable[int]) -> None:
     host.run(["sh", "-c", f'kill -{name} "$@"', "kill", *map(str, sorted(pids))])
+
+
+def _ticks(host: Host, pid: int) -> int:
+    try:
+        words = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        return int(words[11]) + int(words[12])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _state(host: Host, pid: int) -> str:
