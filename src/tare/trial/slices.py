@@ -222,7 +222,7 @@ class Turns:
                     side.run_out()
 
     def _settle(self) -> None:
-        """Which cores count; and the length of the slices, once the steps of all sides are known: short, but with enough steps in it."""
+        """Which cores count; and how long slices are, once steps are known: short, but with enough steps in them."""
         number = len(self._rounds)
         if number & (number - 1):  # reading all marks takes a moment: after 1, 2, 4, 8 rounds
             return
