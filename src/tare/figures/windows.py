@@ -138,7 +138,7 @@ def without_stops(
     windows = windows_of(facts)
     if windows is None:
         return marks, result
-    times = windows.running_ns([mark.t_ns for mark in marks]) if len(marks) else []
+    times = windows.running_ns(np.array([mark.t_ns for mark in marks], np.int64))
     moved = [mark._replace(t_ns=int(t_ns)) for mark, t_ns in zip(marks, times, strict=True)]
     moments = {key: int(windows.running_ns(result[key])) for key in ("start_ns", "end_ns") if key in result}
     wall = {"wall_s": (moments["end_ns"] - moments["start_ns"]) / 1e9} if len(moments) == 2 else {}
