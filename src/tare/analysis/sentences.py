@@ -205,7 +205,7 @@ def in_slices(told: Sequence[Mapping[str, Any]]) -> list[str]:
             f"; {loud} of {rounds} rounds were left out, for others took more than the declared share of the CPU time"
         )
     shares = [each["others_share"] for each in told if "others_share" in each]
-    text += f"; others took {share_text(sum(shares) / len(shares))} of it in the mean" if shares else ""
+    text += f"; others took {share_text(sum(shares) / len(shares))} of the CPU time in the mean" if shares else ""
     return [f"{text}. Start-up and the whole run are timed without the stops."]
 
 

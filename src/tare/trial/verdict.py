@@ -184,13 +184,12 @@ def _was_never_alone(
 
 def slices_have_steps(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """A trial in slices is judged by the steps that no stop has touched; there must be some."""
-    if trial.slices is None:
+    if (told := state.facts.get("slices")) is None:
         return
     if steps is None:
         sentence = "no steps were marked: the whole run is timed, without the stops, but with what they cost."
         yield Ruling("slices.no-steps", "note", "workload", sentence)
     elif (count := steps.measured("step").size) < limits.overlap_steps:
-        told = state.facts.get("slices", {})
         loud = len(told.get("left_out_ns", ()))
         quiet = f" ({loud} of {told.get('rounds')} rounds were not quiet)" if loud else ""
         sentence = (
@@ -265,7 +264,7 @@ def nothing_was_stolen(trial: Trial, state: TrialState, steps: Steps | None, lim
     share = grew(state, "cpu.steal_s") / _capacity_s(state)
     if share > limits.steal_suspect_share:
         weight: Weight = "invalid" if share > limits.steal_invalid_share else "suspect"
-        weight = "note" if trial.slices is not None else weight  # all sides had their share of it
+        weight = "note" if "slices" in state.facts else weight  # all sides had their share of it
         yield Ruling("cpu.steal", weight, "cpu", f"the hypervisor took {share:.1%} of the CPU time away (steal).")
 
 
@@ -279,7 +278,7 @@ def nobody_else_worked(trial: Trial, state: TrialState, steps: Steps | None, lim
     share = foreign_s / _capacity_s(state)
     if share > limits.foreign_suspect_share:
         weight: Weight = "invalid" if share > limits.foreign_invalid_share else "suspect"
-        weight = "note" if trial.slices is not None else weight  # all sides had their share of it
+        weight = "note" if "slices" in state.facts else weight  # all sides had their share of it
         yield Ruling("cpu.foreign", weight, "cpu", f"other processes used {share:.1%} of the device's CPU time.")
 
 

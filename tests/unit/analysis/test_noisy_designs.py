@@ -61,4 +61,4 @@ def test_a_weighing_tells_how_the_sides_took_turns():
     ]
     (note,) = [each for each in weigh(FakeStore(records)).notes if "took turns" in each]
     assert "slices of 100 ms; 80 of 320 rounds were left out" in note
-    assert "others took 12 % of it" in note
+    assert "others took 12 % of the CPU time" in note
