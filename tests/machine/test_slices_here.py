@@ -23,7 +23,10 @@ TARE = (sys.executable, str(Path(__file__).with_name("undisturbed.py")))
 PROGRAM = """\
 import sys, time
 from tare_inside import marks
+fails = sys.argv[2:] and open("/proc/1/comm").read().strip() == "sleep"  # in the container
 for number in range(int(sys.argv[1])):
+    if fails and number == 20:
+        sys.exit(3)
     with marks.during("step", number):
         until = time.process_time() + 0.004
         while time.process_time() < until:
@@ -32,7 +35,7 @@ for number in range(int(sys.argv[1])):
 STUDY = """\
 study: turns
 platform: [bare, runc]
-workload: {{command: {{argv: [python3, {program}, "{steps}"], reads: [{folder}]}}}}
+workload: {{command: {{argv: [python3, {program}, "{steps}"{more}], reads: [{folder}]}}}}
 design: {{slices: {{leave_out: 1}}, cpu_time: true}}
 repeat: 1
 aa: false
@@ -40,11 +43,11 @@ rehearse: false
 """
 
 
-def study(folder: Path, steps: int) -> None:
+def study(folder: Path, steps: int, more: str = "") -> None:
     program = folder / "program" / "steps.py"
     program.parent.mkdir()
     program.write_text(PROGRAM)
-    (folder / "study.yaml").write_text(STUDY.format(program=program, folder=program.parent, steps=steps))
+    (folder / "study.yaml").write_text(STUDY.format(program=program, folder=program.parent, steps=steps, more=more))
 
 
 def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -83,6 +86,15 @@ def test_two_sides_take_turns_and_leave_records_like_any_other(tmp_path: Path) -
 
     verified = tare("store", "verify", "store", cwd=tmp_path)
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+@pytest.mark.machine("runc", "root")
+def test_a_side_that_fails_takes_the_other_with_it_and_only_it_is_to_blame(tmp_path: Path) -> None:
+    study(tmp_path, 100_000, more=", inside-fails")
+    tare("run", "study.yaml", "-o", "store", cwd=tmp_path)
+    records = [json.loads(path.read_text()) for path in (tmp_path / "store").glob("trials/*/record.json")]
+    found = {each["settings"]["platform"]: (each["state"], each["reasons"][0]["code"]) for each in records}
+    assert found == {"bare": ("invalid", "slices.partner"), "runc": ("failed", "workload.exit")}
 
 
 @pytest.mark.machine("runc", "root")

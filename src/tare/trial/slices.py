@@ -199,10 +199,11 @@ class Turns:
                     stack.enter_context(watching)
                 self._alternate()
         finally:
+            failed = [side for side in self._sides if self._has_failed(side)]  # before the others are ended for it
             for side in self._sides:
                 side.resume()
             end_all(runs)
-            self._blame()
+            self._blame(failed)
 
     def _alternate(self) -> None:
         while len(alive := [side for side in self._sides if not side.over]) > 1:
@@ -243,11 +244,11 @@ class Turns:
     def _has_failed(self, side: Side) -> bool:
         return side.late or (side.over and side.process.failed)
 
-    def _blame(self) -> None:
-        for side in self._sides:
+    def _blame(self, failed: Sequence[Side]) -> None:
+        for side in failed:
+            side.opened.measured.died = True
             if side.late and (found := side.opened.measured.exit) is not None:
                 side.opened.measured.exit = replace(found, timed_out=True, seconds=side.spent_s)
-            side.opened.measured.died = self._has_failed(side)
 
     def note(self) -> None:
         """The fact `slices` of each record, and what the rules must know of the other sides."""
