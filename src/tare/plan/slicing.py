@@ -84,9 +84,9 @@ def _of_cell(cell: Cell) -> Iterable[Ruling]:
     for probe in cell.probes:
         name = probe.part_name()
         if isinstance(probe, Recorder):
-            yield _refused(f"{name} records the whole device: whose events they are could not be said.")
+            yield _refused(f"{name} records the whole device: the events of each side could not be told apart.")
         elif name.startswith(_POWER):
-            yield _refused(f"{name} measures the whole device: whose energy it is could not be said.")
+            yield _refused(f"{name} measures the whole device: the energy of each side could not be told apart.")
 
 
 _GPU = "work that is queued on a GPU goes on while its process is stopped."
