@@ -53,6 +53,8 @@ class Request:
     declared: bool  # whether factor and baseline are those that the stop rule looked at
     listed: tuple[str, ...] = ()  # the levels of the factor in the order of the study file
     rises: bool | None = None  # the caller's statement that more of the metric is better; None: its name decides
+    sliced: bool = False  # both sides took turns (`design: slices`)
+    cpu_time: bool = False  # the study declares that CPU time is judged too
 
     @property
     def alpha(self) -> float:
@@ -90,6 +92,8 @@ def request(
         declared=factor == its_factor and against in (None, text(its_against)),
         listed=tuple(listed_levels(study, factor)),
         rises=rises,
+        sliced="slices" in _mapping(study.get("design")),
+        cpu_time=_mapping(study.get("design")).get("cpu_time") is True,
     )
 
 

@@ -33,6 +33,16 @@ SEVERAL_IN_A_BLOCK = Ruling(
     "",
     "Where a side has several trials in a block, their median is used: the block is the unit.",
 )
+CPU_TIME = (
+    "CPU time leaves out all waiting: for other processes on the same cores, for a quota, for locks, for disks and the "
+    "network. A side that waits longer has no more of it; the mean step has both."
+)
+MANY_BLOCKS = 15  # more than that is worth another design
+NOISY = (
+    "the noise of this machine hides the answer: `design: slices` in a study (`tare weigh --design slices`) lets both "
+    "sides take turns in fractions of a second, so that both meet the same noise; `--cpu-time` judges what it leaves "
+    "alone. See docs/how-to/measure-on-a-noisy-machine.md."
+)
 LOOKING = (
     "The run looked at its intervals after each block, so they have 96.5 % coverage instead of 95 %: "
     "that is the price of stopping when they are tight enough."
@@ -176,6 +186,27 @@ def one_level(by: str, level: str) -> str:
 
 def not_a_ratio(metric: str, trials: int) -> str:
     return f"{metric} is zero in {counted(trials, 'trial')}, so it is not compared: a ratio needs more than zero."
+
+
+def in_slices(told: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How trials took turns, from what their records tell; nothing where none did."""
+    if not told:
+        return []
+    told = list(
+        {tuple(each["paired_ns"]): each for each in told}.values()
+    )  # all sides of a block tell of the same rounds
+    lengths = sorted({round(each["length_s"] * 1e3) for each in told})
+    span = " to ".join(str(each) for each in dict.fromkeys((lengths[0], lengths[-1])))
+    text = f"the sides took turns in slices of {span} ms"
+    rounds = sum(each["rounds"] for each in told)
+    if any("left_out_ns" in each for each in told):
+        loud = sum(len(each.get("left_out_ns", ())) for each in told)
+        text += (
+            f"; {loud} of {rounds} rounds were left out, for others took more than the declared share of the CPU time"
+        )
+    shares = [each["others_share"] for each in told if "others_share" in each]
+    text += f"; others took {share_text(sum(shares) / len(shares))} of the CPU time in the mean" if shares else ""
+    return [f"{text}. Start-up and the whole run are timed without the stops."]
 
 
 def run_again(count: int) -> str:

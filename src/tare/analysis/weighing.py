@@ -354,7 +354,20 @@ def _further(selected: Selection) -> list[str]:
     if selected.request.metric is not None or selected.label.by == TYPE:
         return []
     infers = all(record.settings.get("workload") in INFERENCE for record in selected.used)
-    return [*([TAIL] if infers else []), START_UP]
+    return [*([TAIL] if infers else []), START_UP, *_of_processors(selected)]
+
+
+def _of_processors(selected: Selection) -> list[str]:
+    """CPU time, and the time of a GPU's kernels, where the study asks for them: per step if every trial has that."""
+    if not selected.request.cpu_time:
+        return []
+    kinds = (("cpu_step_s", "cpu_s"), ("gpu_step_s",))
+    found = [next((name for name in kind if _all_have(selected, name)), None) for kind in kinds]
+    return [name for name in found if name is not None and name != selected.metric]
+
+
+def _all_have(selected: Selection, metric: str) -> bool:
+    return bool(selected.used) and all(metric in record.metrics for record in selected.used)
 
 
 def _differences(selected: Selection, found: Comparison) -> list[Difference]:
@@ -430,6 +443,11 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
         if selected.against is None:  # else it taints the comparison itself
             notes += mixed_populations(level, records)
     notes += _why_whole(selected)
+    if not selected.request.sliced and any((each.more_trials or 0) > sentences.MANY_BLOCKS for each in judged):
+        notes.append(sentences.NOISY)
+    notes += sentences.in_slices([each.facts["slices"] for each in selected.used if "slices" in each.facts])
+    if _of_processors(selected):
+        notes.append(sentences.CPU_TIME)
     found = [stall_parts(selected.used), malloc_lottery(selected.attempts), drift(values)]
     return [*notes, *(note for note in found if note), *loud_levels(values)]
 

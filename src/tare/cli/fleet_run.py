@@ -173,6 +173,8 @@ def _run(wanted: Wanted, over: Over) -> Came:
     from tare.fleet.orders import plans
 
     _refuse_secrets(wanted.study)
+    if wanted.study.design.slices is not None:
+        raise StudyError("`design: slices` is for runs on one device: run it there, without --fleet.")
     if over.inventory is not None:
         plans(wanted.study, _devices(over))  # what is wrong with it is said before anything is started
     with _cluster(over) as (cluster, devices):

@@ -16,7 +16,7 @@ from tare.base.errors import ObstacleError, StudyError
 from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
 from tare.cli.needs import needs_of, platform
-from tare.cli.options import FOLDER, Option, json_option, margin_option, need, output_option
+from tare.cli.options import FOLDER, Option, ShareOption, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, say
 from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
@@ -51,6 +51,17 @@ minutes_option: Option = click.option(
 )
 @steps_option
 @minutes_option
+@click.option(
+    "--design",
+    type=click.Choice(["blocks", "slices"]),
+    default="blocks",
+    show_default=True,
+    help="slices: both sides alive at once, in turns of a fraction of a second, for a noisy machine.",
+)
+@click.option(
+    "--quiet", type=ShareOption(), help="In slices: leave out rounds in which others took a larger CPU share."
+)
+@click.option("--cpu-time", is_flag=True, help="Judge the CPU time as well, which leaves out all waiting.")
 @click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
 @script_options
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
@@ -67,6 +78,9 @@ def command(
     seconds: int,
     steps: int | None,
     minutes: float | None,
+    design: str,
+    quiet: float | None,
+    cpu_time: bool,
     verbose: bool,
     script: Script,
     output: Path | None,
@@ -86,8 +100,10 @@ def command(
     need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
     need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
     need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
+    need(quiet is None or design == "slices", "--quiet is about rounds of slices: add --design slices.")
     from tare.study.load import from_plain
 
+    slices = {"slices": {"quiet": quiet} if quiet is not None else {}} if design == "slices" else {}
     work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
     end_early(work, steps, minutes)
     if command_line:
@@ -101,6 +117,7 @@ def command(
                 "platform": levels,
                 "workload": work,
                 "repeat": repeat or {"min": 7, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
+                "design": {**slices, **({"cpu_time": True} if cpu_time else {})},
                 "compare": {**against, "margin": margin},
                 "rehearse": True,
             },

@@ -21,6 +21,7 @@ from tare.figures.gpu import gpu_power_metrics, memory_metrics, used_gpus
 from tare.figures.power_series import PARTIAL, Amount, Times, Values, counted, integral, sensor_step
 from tare.figures.steps import Steps
 from tare.figures.thresholds import THRESHOLDS, Thresholds
+from tare.figures.windows import windows_of
 
 Series: TypeAlias = Mapping[str, tuple[Times, Values]]
 
@@ -308,6 +309,8 @@ def energy_of_trial(
 
     `version` is that of the thresholds it was first found with: before 2 nothing was known of bounds.
     """
+    if windows_of(evidence.facts) is not None:
+        return None  # the device's power was that of all sides
     if evidence.neighbours:
         window = overlap_ns(evidence.marks, evidence.neighbours, evidence.result)
         span = None if window is None else Span(*window, what=SHARED)

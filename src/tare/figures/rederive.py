@@ -22,6 +22,7 @@ from tare.figures.gpu import activity_metrics
 from tare.figures.phases import PHASES, phase_metrics
 from tare.figures.steps import COUNTED, Steps, counter_metrics, job_metrics, step_metrics, steps_from
 from tare.figures.thresholds import THRESHOLDS
+from tare.figures.windows import steps_in, windows_of, without_stops
 from tare.parts.protocols import Mark, Recorder
 from tare.records.intervals import MarkRows
 from tare.records.model import Record
@@ -148,8 +149,13 @@ def _traced(store: Store, record: Record, marks: Sequence[Mark]) -> tuple[dict[s
 
 
 def reported_figures(evidence: Evidence) -> dict[str, float]:
-    """What the launcher counted, and what a built-in program says of itself."""
-    return job_metrics(evidence.result, evidence.outcome)
+    """What the launcher counted, and what a built-in program says of itself; its clock does not know of stops."""
+    sliced = windows_of(evidence.facts) is not None
+    outcome = {name: evidence.outcome[name] for name in evidence.outcome if not sliced or name not in _BY_ITS_CLOCK}
+    return job_metrics(without_stops((), evidence.result, evidence.facts)[1], outcome)
+
+
+_BY_ITS_CLOCK = ("train_s", "epoch0_s", "metrics")
 
 
 def figures(evidence: Evidence, steps: Steps | None, energy: Energy | None) -> dict[str, float]:
@@ -159,7 +165,8 @@ def figures(evidence: Evidence, steps: Steps | None, energy: Energy | None) -> d
         metrics |= shared_metrics(evidence.marks, evidence.neighbours, evidence.result)
     else:
         metrics |= {} if steps is None else step_metrics(steps)
-        metrics |= phase_metrics(evidence.marks, evidence.result, evidence.phases, steps)
+        marks, result = without_stops(evidence.marks, evidence.result, evidence.facts)
+        metrics |= phase_metrics(marks, result, evidence.phases, steps)
     metrics |= activity_metrics(evidence.facts)
     return metrics | {**evidence.traced, **(energy.metrics if energy is not None else {})}
 
@@ -215,7 +222,7 @@ class Rederived:
 def rederive(store: Store, record: Record) -> Rederived:
     """Every figure of the trial again: its metrics, its energy's numbers, and the distributions of its channels."""
     evidence = evidence_of(store, record)
-    steps = steps_from(evidence.marks)
+    steps = steps_in(evidence.marks, evidence.facts)
     version = record.facts.get("thresholds", {}).get("version", 1)
     energy = energy_of_trial(record.settings, evidence, steps, version)
     found = _finite(figures(evidence, steps, energy))

@@ -30,6 +30,14 @@ class Steps:
     numbers: npt.NDArray[np.int64]
     seconds: Mapping[str, Durations]  # NaN also in steps that a profiler watched: they are of no use for times
     warm_up: int  # so many steps are kept apart: epoch 0, or the first tenth; more where a profiler watched early steps
+    weight: Durations | None = None  # in slices: how much each step counts in a mean (windows.py)
+
+    def mean(self, values: Durations) -> float:
+        """The mean of figures of the measured steps, one for each, NaN where a step has none."""
+        known = ~np.isnan(values)
+        if self.weight is None:
+            return float(np.mean(values[known]))
+        return float(np.average(values[known], weights=self.weight[self.warm_up :][known]))
 
     def measured(self, name: str) -> Durations:
         values = self.seconds[name][self.warm_up :]
@@ -121,7 +129,7 @@ def step_metrics(steps: Steps) -> dict[str, float]:
             metrics[f"epoch0_{metric}"] = float(np.median(early))
     whole = steps.measured("step")
     if whole.size:
-        metrics["step_mean_s"] = float(np.mean(whole))
+        metrics["step_mean_s"] = steps.mean(steps.seconds["step"][steps.warm_up :])
     if whole.size >= ENOUGH_FOR_P90:
         metrics["step_p90_s"] = float(np.quantile(whole, 0.9))
     if whole.size >= ENOUGH_FOR_P99:
@@ -140,9 +148,10 @@ def _what_a_step_is_made_of(steps: Steps) -> dict[str, float]:
     if not whole.any():
         return {}
     means = {
-        f"{_NAMES[name].removesuffix('_s')}_mean_s": float(np.mean(values[whole])) for name, values in marked.items()
+        f"{_NAMES[name].removesuffix('_s')}_mean_s": steps.mean(np.where(whole, values, np.nan))
+        for name, values in marked.items()
     }
-    return {"overhead_s": float(np.median(rest[whole])), "overhead_mean_s": float(np.mean(rest[whole])), **means}
+    return {"overhead_s": float(np.median(rest[whole])), "overhead_mean_s": steps.mean(rest), **means}
 
 
 COUNTED = {  # from launch.py's result, counted by the kernel for the whole job

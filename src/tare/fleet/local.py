@@ -25,6 +25,7 @@ from tare.parts.protocols import Probe
 from tare.plan.matrix import place
 from tare.plan.model import Trial
 from tare.plan.rehearsal import Length, followed_limit_s, length_of, rehearsals, with_limit
+from tare.plan.slicing import groups
 from tare.records.model import AA_REPEAT, FINISHED, Record, State, varied
 from tare.records.store import Store
 from tare.records.trials import FAILED
@@ -33,6 +34,7 @@ from tare.trial.device import DeviceLock, device_id, private_folder
 from tare.trial.engine import Bench, run_trial
 from tare.trial.rules import is_lost
 from tare.trial.sampler import Sampler, Sampling
+from tare.trial.slices import run_sliced
 from tare.trial.undo.guardian import Guardian
 from tare.trial.undo.journal import Journal
 from tare.trial.undo.restoration import restore
@@ -214,11 +216,13 @@ class _Runner:
             if why := self._out_of_time(block, len(left)):
                 return replace(self._outcome(trials, why), out_of_time=True)
             self._watcher.grown(len(left) if block >= self._study.repeat.min else 0)
-            for trial in left:
-                if trial.side in self._skipped:
-                    continue
-                self._run_until_valid(trial)
-                self._done += 1
+            for group in groups(self._study, left):
+                alive = [trial for trial in group if trial.side not in self._skipped]
+                if len(alive) > 1:
+                    self._run_in_slices(alive)
+                elif alive:
+                    self._run_until_valid(alive[0])
+                self._done += len(alive)
                 if self._interruption.asked:
                     return self._outcome(trials, "stopped by you", interrupted=True)
         return self._outcome(trials, self._nothing_to_compare(trials) or "all planned trials are done")
@@ -312,7 +316,11 @@ class _Runner:
 
         by_block = groupby(trials, key=lambda trial: trial.block)
         return {
-            block: [trial for trial in members if trial.side not in self._skipped and not is_done(trial)]
+            block: [
+                trial
+                for group in groups(self._study, [each for each in members if each.side not in self._skipped])
+                for trial in (group if any(not is_done(each) for each in group) else ())
+            ]
             for block, members in by_block
         }
 
@@ -376,6 +384,24 @@ class _Runner:
             if attempt < THRESHOLDS.rerun_limit:
                 self._watcher.note(f"invalid, and run again: {record.reasons[0]}")
                 self._watcher.trial_again()
+
+    def _run_in_slices(self, trials: list[Trial]) -> None:
+        """The same of trials that take turns: they are run again together."""
+        for attempt in range(max(self._invalid[trial.id] for trial in trials), 1 + THRESHOLDS.rerun_limit):
+            self._watcher.trial_began(" and ".join(self._label(trial) for trial in trials))
+            records = run_sliced(trials, self._bench)
+            put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
+            for trial, record in zip(trials, records, strict=True):
+                self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
+                self._break_if_hopeless(trial, record)
+            invalid = [record for record in records if record.state == "invalid"]
+            failed = any(record.state in FAILED for record in records)
+            if failed or not invalid or self._interruption.asked:
+                return
+            if attempt < THRESHOLDS.rerun_limit:
+                self._watcher.note(f"invalid, and run again: {invalid[0].reasons[0]}")
+                for _ in trials:
+                    self._watcher.trial_again()
 
     def _break_if_hopeless(self, trial: Trial, record: Record) -> None:
         """A side that fails again and again is skipped; a device on which all of them do is not worth a night."""

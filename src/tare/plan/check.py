@@ -19,6 +19,7 @@ from tare.parts.protocols import Part, Platform, Recorder
 from tare.plan.matrix import OnDevice, baseline, place, trials
 from tare.plan.matrix import cells as cells_of
 from tare.plan.model import Cell, Trial, disk_bytes, guessed_cell_s
+from tare.plan.slicing import slicing_obstacles
 from tare.study.choice import PartChoice
 from tare.study.design import ENOUGH_REPEATS, Repeat, blocks_for
 from tare.study.model import Study
@@ -66,7 +67,13 @@ def check(
         measured=trial_s is not None,
         disk_bytes=disk_bytes(study, zip(planned, seconds, strict=True)),
         blocked=tuple(
-            dict.fromkeys([*obstacles_of(cells, host, brought), *(() if ignore_managers else _managed(cells, host))])
+            dict.fromkeys(
+                [
+                    *obstacles_of(cells, host, brought),
+                    *slicing_obstacles(study, cells),
+                    *(() if ignore_managers else _managed(cells, host)),
+                ]
+            )
         ),
         unasked=tuple(_unasked(cells)),
         notes=tuple(_notes(study, cells)),

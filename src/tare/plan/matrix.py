@@ -252,6 +252,15 @@ def _block(study: Study, members: Sequence[tuple[Cell, int]], block: int) -> lis
     # Consecutive from a random start: never the same in two blocks, which independent draws could be.
     seed = random.Random(f"{study.order.seed}").randrange(2**30) + block
     return [
-        Trial(study=study.study, cell=cell, block=block, position=position, seed=seed, limit_s=study.limit_s, twin=twin)
+        Trial(
+            study=study.study,
+            cell=cell,
+            block=block,
+            position=position,
+            seed=seed,
+            limit_s=study.limit_s,
+            twin=twin,
+            slices=study.design.slices,
+        )
         for position, (cell, twin) in enumerate(order)
     ]

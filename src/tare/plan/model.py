@@ -13,6 +13,7 @@ from tare.base.sides import REHEARSAL, side_of
 from tare.drivers.cgroups.limits import Limits
 from tare.drivers.workloads.torch import USUAL_CORES
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
+from tare.study.design import Slices
 from tare.study.model import Study
 
 
@@ -67,6 +68,7 @@ class Trial:
     seed: int
     limit_s: float
     twin: int = 0
+    slices: Slices | None = None  # where it takes turns with the other trials of its block
     rehearses: Cell | None = None  # of a rehearsal: the cell that it tries; `cell` is what it runs, in a short form
 
     @cached_property
@@ -78,6 +80,8 @@ class Trial:
         content = [self.study, self.cell.settings, self.block, self.twin, self.seed]
         if beside := self.cell.beside():
             content.append(beside)
+        if self.slices is not None:
+            content.append({"slices": self.slices.as_plain()})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @property

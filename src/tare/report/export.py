@@ -104,7 +104,8 @@ def _cells(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 _FIRST = ("trial", "attempt", "study", "block", "position", "twin", "state", "reasons", "started_utc", "traced")
-DESIGN = ("study", "platform", "workload", "control", "repeat", "compare")  # of a study, for whoever judges its trials
+# Of a study, for whoever judges its trials.
+DESIGN = ("study", "platform", "workload", "control", "repeat", "design", "compare")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what begins so (faults.md S22)
 
 

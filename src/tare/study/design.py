@@ -146,6 +146,63 @@ class Repeat(BaseModel):
         return plain | ({} if self.within_s is None else {"within": written(self.within_s)})
 
 
+_SLICE = time_between(0.05, 60, "from 50 ms to 1 min", "300 ms")
+LEAVE_OUT = 3
+MOST_AT_ONCE = 4  # processes of one block that share the memory and the cores
+
+
+def _left_out_steps(value: Json) -> int:
+    if type(value) is not int or not 1 <= value <= 1000:
+        raise ValueError("must be a whole number from 1 to 1,000 steps, not {given}")
+    return value
+
+
+class Slices(BaseModel):
+    """Both sides of a block are alive at once, and take turns: one is stopped while the other runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    length_s: Annotated[float, BeforeValidator(_SLICE)] | None = Field(None, alias="length")
+    """None: as short as the steps allow (trial/slices.py): the shorter, the more alike is what the sides meet."""
+    leave_out: Annotated[int, BeforeValidator(_left_out_steps)] = LEAVE_OUT
+    """So many steps after each stop are not measured: caches are cold then."""
+    quiet: OpenShare | None = None
+    """A round (one slice of each side) in which other processes and the hypervisor took a larger share of the CPU time
+    that the device has is left out of all sides."""
+
+    def as_plain(self) -> dict[str, Json]:
+        plain: dict[str, Json] = {} if self.length_s is None else {"length": written(self.length_s)}
+        plain["leave_out"] = self.leave_out
+        return plain | ({} if self.quiet is None else {"quiet": self.quiet})
+
+
+class Design(BaseModel):
+    """How the trials of a block share the time: one after the other, or in slices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    slices: Slices | None = None
+    cpu_time: StrictBool = False
+    """Whether the CPU time (and on a GPU the time of its kernels) is judged too, in one family with the headline."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Json) -> Json:
+        if value == "slices":
+            return {"slices": {}}
+        if value == "blocks":
+            return {}
+        if isinstance(value, dict):
+            return {key: {} if key == "slices" and item is None else item for key, item in value.items()}
+        raise ValueError(
+            "must be 'blocks', 'slices', or a mapping like {slices: {quiet: 10%}, cpu_time: true}, not {given}"
+        )
+
+    def as_plain(self) -> dict[str, Json]:
+        plain: dict[str, Json] = {} if self.slices is None else {"slices": self.slices.as_plain()}
+        return plain | ({"cpu_time": True} if self.cpu_time else {})
+
+
 class Order(BaseModel):
     """Whether each block is shuffled, and from which seed."""
 

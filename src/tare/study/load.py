@@ -16,7 +16,7 @@ from tare.base.errors import StudyError
 from tare.base.near_name import near_names
 from tare.parts.protocols import Json
 from tare.study.choice import PartChoice
-from tare.study.design import Compare, Order, Repeat
+from tare.study.design import Compare, Design, Order, Repeat
 from tare.study.fields import complaint_text, explain
 from tare.study.model import Study
 from tare.study.scales import names, scaled
@@ -108,7 +108,7 @@ def _near(path: Path) -> str:
     return f"\n  Did you mean {str(path.with_name(near[0]))!r}?" if near else ""
 
 
-_NESTED: dict[str, type[BaseModel]] = {"repeat": Repeat, "order": Order, "compare": Compare}
+_NESTED: dict[str, type[BaseModel]] = {"repeat": Repeat, "order": Order, "design": Design, "compare": Compare}
 
 
 def load(path: Path | str, *, trust: bool = False, scale: str | None = None) -> Study:

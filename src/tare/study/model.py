@@ -24,7 +24,7 @@ from pydantic import (
 from tare.base.rulings import Ruling, read_rulings
 from tare.parts.protocols import Json, Workload
 from tare.study.choice import PartChoice
-from tare.study.design import Compare, Order, Repeat, resolved, time_between, written
+from tare.study.design import Compare, Design, Order, Repeat, resolved, time_between, written
 from tare.study.fields import as_validation_error
 from tare.study.reader import ALONE, PartReader, Stack, Tenancy, read_tenancies
 from tare.study.select import Factors, Selector
@@ -173,6 +173,7 @@ class Study(BaseModel):
     tenancies: Annotated[tuple[Tenancy, ...], PlainValidator(_tenancies)] = Field((ALONE,), alias="tenants")
     repeat: Repeat = Repeat()
     order: Order = Order()
+    design: Design = Design()
     compare: Compare = Field(Compare(), validate_default=True)
     exclude: Annotated[tuple[Selector, ...], PlainValidator(_exclusions)] = ()
     missing: Literal["refuse", "leave_out"] = "refuse"
@@ -259,6 +260,7 @@ class Study(BaseModel):
             "tenants": [level.plain() for level in self.tenancies],
             "repeat": self.repeat.as_plain(),
             "order": self.order.model_dump(),
+            **({"design": plain} if (plain := self.design.as_plain()) else {}),
             "compare": self.compare.model_dump(exclude_none=True),
             "exclude": [selector.plain() for selector in self.exclude],
             **({} if self.missing == "refuse" else {"missing": self.missing}),

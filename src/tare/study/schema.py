@@ -10,7 +10,7 @@ from tare.base.errors import StudyError
 from tare.parts.find import Kind
 from tare.parts.protocols import Json
 from tare.study.choice import part_class, part_names
-from tare.study.design import MAX_SEED
+from tare.study.design import LEAVE_OUT, MAX_SEED
 from tare.study.fields import unit_example
 from tare.study.model import DEFAULT_PROBES, ENDING_FORM, ID_FORM, MAX_ABOUT, MAX_LINE
 from tare.study.reader import MOST_TENANTS
@@ -101,9 +101,23 @@ def _design() -> Schema:
     rule = _object({"min": _COUNT, "max": _COUNT, "until": _SHARE, "within": _TIME})
     selector = {"type": "object", "minProperties": 1, "description": "Levels by name, such as workload.batch: 64."}
     seed = {"type": "integer", "minimum": 0, "maximum": MAX_SEED}
+    cpu_time = {"type": "boolean", "default": False, "description": "Judge the CPU time as well."}
+    turn = "How long a side runs before the other's turn; if not set, 15 steps and at least 100 ms."
+    slices = _object(
+        {
+            "length": {**_TIME, "description": turn},
+            "leave_out": {**_COUNT, "default": LEAVE_OUT, "description": "Steps after a stop that are not measured."},
+            "quiet": {**_SHARE, "description": "Leave out rounds in which others took a larger share of the CPU time."},
+        }
+    )
     return {
         "repeat": {"anyOf": [_COUNT, rule], "description": "How many blocks, or the rule that ends them."},
         "order": _object({"shuffle": {"type": "boolean", "default": True}, "seed": seed}),
+        "design": {
+            "anyOf": [{"enum": ["blocks", "slices"]}, _object({"slices": slices, "cpu_time": cpu_time})],
+            "default": "blocks",
+            "description": "One trial after the other, or all of a block at once, in turns: docs/how-to.",
+        },
         "compare": _object(
             {
                 "against": {"anyOf": [selector, {"type": ["string", "number", "boolean"]}]},

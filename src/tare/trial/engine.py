@@ -18,8 +18,8 @@ from tare.base.rulings import Ruling
 from tare.figures.energy import energy_of_trial
 from tare.figures.gpu import FACT as ACTIVITY_FACT
 from tare.figures.rederive import figures
-from tare.figures.steps import steps_from
 from tare.figures.thresholds import THRESHOLDS
+from tare.figures.windows import steps_in
 from tare.parts.protocols import Mark, Platform, Probe, TenantPlace
 from tare.plan.model import PlannedTenant, Trial
 from tare.records.model import Record
@@ -95,83 +95,125 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     Whether the device really is as it was found is not for this function to say: what could not be put back is
     pending in the journal, and whoever runs trials looks there (`fleet.local`).
     """
-    state = TrialState(bench.host.clock)
-    if trial.rehearses is not None:
-        state.facts["role"] = "rehearsal"  # its id says so too, and that is what readers go by
-    draft = _draft(trial, state)
-    writer = bench.store.begin(draft)
-    name = f"tare-{trial.id[:8]}-{writer.attempt}-{state.start_ns:x}"
+    run = TrialRun(trial, bench)
+    state = run.state
     try:
         with ExitStack() as stack:
-            _observe(trial, bench, name, writer, stack, state)
-        _decode(trial, writer, state)
-    except TareError as error:
-        state.error = error
+            opened = run.open(stack)
+            tail = Tail(opened.measured.workdir, None if bench.heard is None else partial(bench.heard, trial))
+            guarding = guarded_from_heat(bench.host, trial.cell.probes, state.facts)
+            with state.timed("run"), guarding as guard, heard_by(tail):
+                run_together(opened.tenants, trial.limit_s, bench.host.clock, guard)
+            run.collect(opened)
+        _decode(trial, run.writer, state)
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
-        state.error = TrialError(f"{type(error).__name__}: {error}")
-        state.facts["traceback"] = traceback.format_exc(limit=-8)
+        run.failed(error)
     except BaseException:
         state.interrupted = True
         raise
     finally:
-        record = replace(_conclude(trial, state, draft), attempt=writer.attempt)
-        out, err = (state.exit.out, state.exit.err) if state.exit else ("", "")
-        beside = [mark for index, tenant in enumerate(state.neighbours, 1) for mark in renamed(tenant.marks, index)]
-        writer.seal(record, [*state.marks, *beside], out, err, lost_marks=state.lost_marks)
+        record = run.seal()
     return record
 
 
-def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitStack, state: TrialState) -> None:
-    """The trial itself, as a list of what is opened; the stack closes it in reverse, also after a failure."""
-    host, everyone = bench.host, trial.cell.everyone()
-    with state.timed("prepare"):
-        state.facts["device"] = device_facts(host)
-        state.facts |= {"beside": beside} if (beside := trial.cell.beside()) else {}
-        for planned in everyone:
-            planned.workload.prepare(host)
-        kept = bench.store.root / "outputs" / f"{trial.id}.{writer.attempt}"
-        homes = [
-            _make_site(planned, bench, home(name, index), home(str(kept), index), stack, state)
-            for index, planned in enumerate(everyone)
+@dataclass(frozen=True)
+class Opened:
+    """A trial that stands ready: its places are open, and its sampler watches them."""
+
+    tenants: list[Tenant]
+    sampler: Sampling
+
+    @property
+    def measured(self) -> Tenant:
+        return self.tenants[0]
+
+
+class TrialRun:
+    """One trial from its draft to its sealed record, in pieces: run one after another, or several in turns."""
+
+    def __init__(self, trial: Trial, bench: Bench) -> None:
+        self.trial, self.bench = trial, bench
+        self.state = state = TrialState(bench.host.clock)
+        if trial.rehearses is not None:
+            state.facts["role"] = "rehearsal"  # its id says so too, and that is what readers go by
+        self._draft = _draft(trial, state)
+        self.writer = bench.store.begin(self._draft)
+        self.name = f"tare-{trial.id[:8]}-{self.writer.attempt}-{state.start_ns:x}"
+
+    def open(self, stack: ExitStack, held: Mapping[str, Any] | None = None) -> Opened:
+        """All that is opened, as a list; the stack closes it in reverse, also after a failure.
+
+        `held`: the controls as another trial of the same block holds them already.
+        """
+        trial, bench, state, writer = self.trial, self.bench, self.state, self.writer
+        host, everyone = bench.host, trial.cell.everyone()
+        with state.timed("prepare"):
+            state.facts["device"] = device_facts(host)
+            state.facts |= {"beside": beside} if (beside := trial.cell.beside()) else {}
+            for planned in everyone:
+                planned.workload.prepare(host)
+            kept = bench.store.root / "outputs" / f"{trial.id}.{writer.attempt}"
+            homes = [
+                _make_site(planned, bench, home(self.name, index), home(str(kept), index), stack, state)
+                for index, planned in enumerate(everyone)
+            ]
+            workdir = str(homes[0][0])  # where its marks can be read while it runs
+            writer.keep(
+                replace(_draft(trial, state), facts={**state.facts, "desk": workdir})
+            )  # for whoever finds it cut off
+            inputs = tuple(path for planned in everyone for path in planned.workload.inputs())
+            probes = [probe.aimed(inputs) for probe in trial.cell.probes]
+            sampler = stack.enter_context((bench.sampler or Sampler)(probes, writer.spool, bench.period_s))
+            controls = trial.cell.controls if held is None else ()
+            state.facts["controls"] = held or hold_controls(stack, host, controls, inputs, bench.journal)
+        tenants = [
+            _place_tenant(
+                planned, workdir, _open_platforms(stack, host, planned.platforms, site, state), trial.seed + index
+            )
+            for index, (planned, (workdir, site)) in enumerate(zip(everyone, homes, strict=True))
         ]
-        workdir = str(homes[0][0])  # where its marks can be read while it runs
-        writer.keep(
-            replace(_draft(trial, state), facts={**state.facts, "desk": workdir})
-        )  # for whoever finds it cut off
-        inputs = tuple(path for planned in everyone for path in planned.workload.inputs())
-        probes = [probe.aimed(inputs) for probe in trial.cell.probes]
-        sampler = stack.enter_context((bench.sampler or Sampler)(probes, writer.spool, bench.period_s))
-        state.facts["controls"] = hold_controls(stack, host, trial.cell.controls, inputs, bench.journal)
-    tenants = [
-        _place_tenant(
-            planned, workdir, _open_platforms(stack, host, planned.platforms, site, state), trial.seed + index
-        )
-        for index, (planned, (workdir, site)) in enumerate(zip(everyone, homes, strict=True))
-    ]
-    measured, *state.neighbours = tenants
-    refuse_another(trial.settings, facts_of(measured.place), bench.store.records())
-    with state.timed("settle"):
-        places = [TenantPlace(tenant.place, tenant.workdir, tenant.workload.inputs()) for tenant in tenants]
-        state.facts["settled"] = settle_controls(host, trial.cell.controls, places)
-    with state.timed("cool"):
-        state.facts |= cooled(host, trial.cell.probes, bench.store.records())
-    with state.timed("sampler"):
-        sampler.begin(measured.place.scope(), [tenant.place.scope() for tenant in state.neighbours])
-    tail = Tail(measured.workdir, None if bench.heard is None else partial(bench.heard, trial))
-    guarding = guarded_from_heat(host, trial.cell.probes, state.facts)
-    with state.timed("run"), guarding as guard, heard_by(tail):
-        run_together(tenants, trial.limit_s, host.clock, guard)
-    with state.timed("sampler"):
-        state.sampler = sampler.end()
-    _collect(tenants, writer.spool, state)
-    with state.timed("fingerprint"):
-        state.facts["inside"] = _fingerprint(measured.place, measured.workdir, measured.job)
+        measured, *state.neighbours = tenants
+        refuse_another(trial.settings, facts_of(measured.place), bench.store.records())
+        with state.timed("settle"):
+            places = [TenantPlace(tenant.place, tenant.workdir, tenant.workload.inputs()) for tenant in tenants]
+            state.facts["settled"] = settle_controls(host, controls, places)
+        with state.timed("cool"):
+            state.facts |= cooled(host, trial.cell.probes, bench.store.records())
+        with state.timed("sampler"):
+            sampler.begin(measured.place.scope(), [tenant.place.scope() for tenant in state.neighbours])
+        return Opened(tenants, sampler)
+
+    def collect(self, opened: Opened) -> None:
+        """The last tick, and what the workloads left; the places are still open."""
+        state, measured = self.state, opened.measured
+        with state.timed("sampler"):
+            state.sampler = opened.sampler.end()
+        _collect(opened.tenants, self.writer.spool, state)
+        with state.timed("fingerprint"):
+            state.facts["inside"] = _fingerprint(measured.place, measured.workdir, measured.job)
+
+    def failed(self, error: Exception) -> None:
+        """Note what ended it."""
+        if isinstance(error, TareError):
+            self.state.error = error
+            return
+        self.state.error = TrialError(f"{type(error).__name__}: {error}")
+        self.state.facts["traceback"] = "".join(traceback.format_exception(error, limit=-8))
+
+    def seal(self) -> Record:
+        """Judge it, and seal what was seen of it."""
+        state = self.state
+        record = replace(_conclude(self.trial, state, self._draft), attempt=self.writer.attempt)
+        out, err = (state.exit.out, state.exit.err) if state.exit else ("", "")
+        beside = [mark for index, tenant in enumerate(state.neighbours, 1) for mark in renamed(tenant.marks, index)]
+        self.writer.seal(record, [*state.marks, *beside], out, err, lost_marks=state.lost_marks)
+        return record
 
 
 def _decode(trial: Trial, writer: Writer, state: TrialState) -> None:
     """What recorders wrote becomes tables and figures; the device is as it was found by now."""
     if recorders := recorders_of(trial.cell.probes):
-        steps = steps_from(state.marks)
+        steps = steps_in(state.marks, state.facts)
         with state.timed("decode"):
             traced = make_tables(recorders, writer.raw, writer.tables, None if steps is None else len(steps.numbers))
         state.facts["traced"] = {
@@ -317,7 +359,7 @@ def _draft(trial: Trial, state: TrialState) -> Record:
 
 def _conclude(trial: Trial, state: TrialState, draft: Record) -> Record:
     """What was asked and what was seen, judged and put together."""
-    steps = steps_from(state.marks)
+    steps = steps_in(state.marks, state.facts)
     if (energy := energy_of_trial(trial.settings, state, steps)) is not None:
         state.facts |= {"energy": energy.facts} if energy.facts else {}  # before the verdict, whose rules read it
     verdict = judge(trial, state, steps)

@@ -45,6 +45,8 @@ class TrialState:
     notes: list[Ruling] = field(default_factory=list)  # worth knowing, whatever the verdict
     error: TareError | None = None
     interrupted: bool = False
+    partner: Ruling | None = None  # in slices: another side of the block failed, and took this one with it
+    partners_cpu_s: float = 0.0  # in slices: the CPU time of the other sides
     unclosed: int = 0  # platforms that could not be closed
     clocks_before: dict[str, float] = field(default_factory=clocks)
 

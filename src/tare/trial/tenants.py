@@ -52,28 +52,28 @@ def run_together(tenants: Sequence[Tenant], limit_s: float, clock: Clock, watche
         with watched(process.kill):
             tenants[0].exit = process.wait(limit_s)
         return
-    runs = [_Run(tenant, limit_s) for tenant in tenants]
+    runs = [Run(tenant, limit_s) for tenant in tenants]
     try:
         for run in runs:
             run.start()
-        with watched(lambda: _kill_all(runs)):
+        with watched(lambda: kill_all(runs)):
             if _until_ready(runs, clock):
                 for run in runs:
                     run.let_go()
                 _until_ended(runs, clock)
     finally:
-        _end_all(runs)
+        end_all(runs)
 
 
-def _kill_all(runs: Sequence[_Run]) -> None:
+def kill_all(runs: Sequence[Run]) -> None:
     for run in runs:
         run.kill()
 
 
-def _end_all(runs: Sequence[_Run]) -> None:
+def end_all(runs: Sequence[Run]) -> None:
     """End those that still run, all of them, whatever one of them does; what went wrong is said after that."""
     errors: list[BaseException] = []
-    for step in (_Run.kill, _Run.join):  # nobody runs on alone while another is waited for
+    for step in (Run.kill, Run.join):  # nobody runs on alone while another is waited for
         for run in runs:
             try:
                 step(run)
@@ -84,18 +84,20 @@ def _end_all(runs: Sequence[_Run]) -> None:
         raise errors[0]
 
 
-class _Run:
+class Run:
     """One tenant's process, waited for in a thread of its own."""
 
     def __init__(self, tenant: Tenant, limit_s: float) -> None:
         self.tenant = tenant
+        self.over = threading.Event()
         self._limit_s = limit_s
         self._process: Process | None = None
         self._thread = threading.Thread(target=self._wait, daemon=True)
         self.error: BaseException | None = None
 
-    def start(self) -> None:
-        self._process = self.tenant.place.spawn(self.tenant.waiting_job())
+    def start(self, *, waits: bool = True) -> None:
+        """`waits`: at the barrier, until it is let go."""
+        self._process = self.tenant.place.spawn(self.tenant.waiting_job() if waits else self.tenant.job)
         self._thread.start()
 
     def _wait(self) -> None:
@@ -104,6 +106,8 @@ class _Run:
             self.tenant.exit = self._process.wait(self._limit_s)
         except BaseException as error:  # it is raised again where the trial is run
             self.error = error
+        finally:
+            self.over.set()
 
     @property
     def ended(self) -> bool:
@@ -131,7 +135,7 @@ class _Run:
             self._thread.join(_PATIENCE_S)
 
 
-def _until_ready(runs: Sequence[_Run], clock: Clock) -> bool:
+def _until_ready(runs: Sequence[Run], clock: Clock) -> bool:
     """Wait until all are at the barrier; False if one ended before, by itself or at its limit."""
     waiting = list(runs)
     while waiting:
@@ -143,7 +147,7 @@ def _until_ready(runs: Sequence[_Run], clock: Clock) -> bool:
     return True
 
 
-def _until_ended(runs: Sequence[_Run], clock: Clock) -> None:
+def _until_ended(runs: Sequence[Run], clock: Clock) -> None:
     while not all(run.ended for run in runs):
         if any(run.failed for run in runs):
             _blame(runs)
@@ -152,7 +156,7 @@ def _until_ended(runs: Sequence[_Run], clock: Clock) -> None:
     _blame(runs)
 
 
-def _blame(runs: Iterable[_Run]) -> None:
+def _blame(runs: Iterable[Run]) -> None:
     for run in runs:
         run.tenant.died = run.failed or (run.ended and not (run.tenant.workdir / "go").exists())
 

@@ -121,6 +121,8 @@ def judge(trial: Trial, state: TrialState, steps: Steps | None) -> Verdict:
         return hot
     if (dead := who_died(state)) is not None:
         return dead
+    if state.partner is not None and not state.interrupted:
+        return Verdict("invalid", (state.partner,))
     if (ended := how_it_ended(trial, state)) is not None:
         return ended
     rulings = [ruling for rule in RULES for ruling in rule(trial, state, steps, THRESHOLDS)]
@@ -178,6 +180,22 @@ def _was_never_alone(
     if share < limits.coverage_share:
         sentence = f"the workload marks no steps, and the others worked for only {share:.0%} of its time"
         yield Ruling("tenants.alone", "invalid", "workload", f"{sentence}: give them more to do.")
+
+
+def slices_have_steps(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """A trial in slices is judged by the steps that no stop has touched; there must be some."""
+    if (told := state.facts.get("slices")) is None:
+        return
+    if steps is None:
+        sentence = "no steps were marked: the whole run is timed, without the stops, but with what they cost."
+        yield Ruling("slices.no-steps", "note", "workload", sentence)
+    elif (count := steps.measured("step").size) < limits.overlap_steps:
+        loud = len(told.get("left_out_ns", ()))
+        quiet = f" ({loud} of {told.get('rounds')} rounds were not quiet)" if loud else ""
+        sentence = (
+            f"only {count} steps lie whole in the slices that are used{quiet}: take longer slices, or more steps."
+        )
+        yield Ruling("slices.few-steps", "invalid", "workload", sentence)
 
 
 def marks_are_complete(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
@@ -246,6 +264,7 @@ def nothing_was_stolen(trial: Trial, state: TrialState, steps: Steps | None, lim
     share = grew(state, "cpu.steal_s") / _capacity_s(state)
     if share > limits.steal_suspect_share:
         weight: Weight = "invalid" if share > limits.steal_invalid_share else "suspect"
+        weight = "note" if "slices" in state.facts else weight  # all sides had their share of it
         yield Ruling("cpu.steal", weight, "cpu", f"the hypervisor took {share:.1%} of the CPU time away (steal).")
 
 
@@ -254,11 +273,12 @@ def nobody_else_worked(trial: Trial, state: TrialState, steps: Steps | None, lim
     if "cgroup.cpu_s" not in state.readings or state.sampler is None:
         return
     tenants = ["cgroup.cpu_s", *(f"tenant{number}.cgroup.cpu_s" for number in range(1, len(state.neighbours) + 1))]
-    ours_s = sum(grew(state, channel) for channel in tenants) + state.sampler.cpu_s
+    ours_s = sum(grew(state, channel) for channel in tenants) + state.sampler.cpu_s + state.partners_cpu_s
     foreign_s = grew(state, "cpu.busy_s") - ours_s
     share = foreign_s / _capacity_s(state)
     if share > limits.foreign_suspect_share:
         weight: Weight = "invalid" if share > limits.foreign_invalid_share else "suspect"
+        weight = "note" if "slices" in state.facts else weight  # all sides had their share of it
         yield Ruling("cpu.foreign", weight, "cpu", f"other processes used {share:.1%} of the device's CPU time.")
 
 
@@ -336,6 +356,7 @@ def emulation_is_told(trial: Trial, state: TrialState, steps: Steps | None, limi
 RULES: tuple[Rule, ...] = (
     work_is_complete,
     tenants_met,
+    slices_have_steps,
     marks_are_complete,
     script_was_marked,
     marks_add_up,

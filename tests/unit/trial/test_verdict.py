@@ -321,3 +321,37 @@ def test_a_trial_whose_line_to_the_device_broke_is_interrupted_and_not_failed():
 def test_a_device_that_slept_is_noticed_by_its_own_clocks_where_it_is_driven_from_elsewhere(slept_s, state):
     verdict = verdict_of(trial_state(facts={"place": {"clock": {"slept_s": slept_s}}}))
     assert verdict.state == state
+
+
+def test_in_slices_what_disturbs_all_sides_alike_is_a_note():
+    quiet, loud = trial_state(), trial_state()
+    for found in (quiet, loud):
+        found.readings |= {"cgroup.cpu_s": [0.0, 1.0], "cpu.busy_s": [0.0, 6.0], "cpu.idle_s": [0.0, 4.0]}
+        found.readings |= {"cpu.steal_s": [0.0, 1.0]}
+    loud.facts["slices"] = {"rounds": 3}
+    assert {"cpu.foreign", "cpu.steal"} <= {r.code for r in verdict_of(quiet, steps=marks([1.0] * 40)).reasons}
+    told = verdict_of(loud, steps=marks([1.0] * 40))
+    assert told.state == "ok"
+    assert {"cpu.foreign", "cpu.steal"} <= {note.code for note in told.notes}
+
+
+def test_in_slices_the_other_sides_are_not_foreign():
+    found = trial_state()
+    found.readings |= {"cgroup.cpu_s": [0.0, 3.0], "cpu.busy_s": [0.0, 6.0], "cpu.idle_s": [0.0, 4.0]}
+    found.facts["slices"], found.partners_cpu_s = {"rounds": 3}, 3.0
+    assert "cpu.foreign" not in {note.code for note in verdict_of(found, steps=marks([1.0] * 40)).notes}
+
+
+def test_a_trial_in_slices_needs_steps_that_no_stop_touched():
+    found = trial_state()
+    found.facts["slices"] = {"rounds": 9, "left_out_ns": [[0, 1]] * 8}
+    few = verdict_of(found, steps=marks([1.0] * 5))
+    assert (few.state, few.reasons[0].code) == ("invalid", "slices.few-steps")
+    assert "8 of 9 rounds were not quiet" in few.reasons[0].sentence
+
+
+def test_a_side_that_was_stopped_with_its_partner_is_invalid_and_not_failed():
+    found = trial_state()
+    found.partner = Ruling("slices.partner", "invalid", "", "the other side failed.")
+    found.exit = Exit(code=-9, seconds=1.0)
+    assert verdict_of(found).state == "invalid"

@@ -12,6 +12,7 @@ from tare.base.mounts import mounts
 from tare.base.processes import Owner
 from tare.drivers import layers, leftovers, name_leases
 from tare.drivers.cgroups import orphans, tree
+from tare.drivers.cgroups.freezing import resume_all
 from tare.drivers.containers.oci import STATE
 from tare.drivers.tracing import tracefs
 from tare.parts.find import find
@@ -75,6 +76,7 @@ def remove(host: Host, remains: Sequence[Remains], scratch: Path) -> list[Failur
 
 
 def _remove(host: Host, remains: Remains, scratch: Path) -> None:
+    resume_all(host, remains.site)
     for name in remains.platforms:
         platform = find("platforms", name)
         assert issubclass(platform, Platform)

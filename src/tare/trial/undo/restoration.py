@@ -16,6 +16,7 @@ from typing import Any
 from tare.base.errors import BusyError, TareError
 from tare.base.host import Host
 from tare.base.processes import Owner
+from tare.drivers.cgroups.freezing import resume_all
 from tare.drivers.power import named_mode
 from tare.drivers.tracing import tracefs
 from tare.parts import find as parts
@@ -121,6 +122,7 @@ def _sweep(
     if plan_only:
         return Outcome("planned", f"{name}: what {platforms} left there would be removed.")
     try:
+        resume_all(host, name)  # what was stopped between two slices cannot be ended everywhere
         for entry in entries:
             platform = parts.find("platforms", entry.platform)
             assert issubclass(platform, Platform)
