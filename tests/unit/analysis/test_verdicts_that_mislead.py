@@ -121,6 +121,19 @@ def test_steady_state_and_start_up_are_two_tested_lines_and_words_tell_which_cos
     assert "docker costs more than bare in the start-up to the first step" in " ".join(verdict_text(found, 200).split())
 
 
+def test_the_start_up_has_a_gate_of_its_own():
+    late = weigh(FakeStore(trials(sides={"bare": {"start": 1.0}, "docker": {"start": 1.3}})))
+    slow = weigh(FakeStore(trials(sides={"bare": {"start": 1.0}, "docker": {"start": 1.0, "median": 1.2, "mean": 1.2}})))
+
+    assert gate(late, 0.05).passed  # every container starts later
+    assert [each.code for each in gate(late, 0.05, start_up=0.2).reasons] == ["gate.over"]
+    assert gate(late, 0.05, start_up=0.5).passed
+    assert gate(slow, None, start_up=0.2).passed
+    assert not gate(slow, 0.05, start_up=0.2).passed
+    with pytest.raises(StudyError, match="no start-up was tested"):
+        gate(weigh(FakeStore(trials())), 0.05, start_up=0.2)
+
+
 def test_a_named_metric_is_tested_alone():
     records = trials(sides={"bare": {"start": 1.0}, "docker": {"start": 1.2}})
 
