@@ -45,7 +45,7 @@ def test_the_parts_hold_the_truth_though_few_idle_trials_tell_the_idle_power():
         "longer": BARE.idle_w * (DOCKER.step_s - BARE.step_s),
         "work": DOCKER.work_j - BARE.work_j,
     }
-    held = {name: 0 for name in truth}
+    held = dict.fromkeys(truth, 0)
     for seed in range(200):
         records = [
             *trials(BARE, DOCKER, n=8, noise=0.01, seed=seed),
