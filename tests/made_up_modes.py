@@ -47,3 +47,39 @@ def write(path: Path, rows: Sequence[Sequence[object]], header: str = "model,gpu
 def every_kind(path: Path, noise: float = 0.03, seed: int = 1) -> Path:
     """A table of all kinds of workloads."""
     return write(path, [row for place, kind in enumerate(KINDS) for row in pipeline(kind, noise, seed + place)])
+
+
+def networks(seed: int, count: int = 6, *, noise: float = 0.03) -> list[Row]:
+    """Networks on one simulated device in 169 modes (13 clocks x 13 core counts), of which no law knows the form.
+
+    Hundreds of kernels, each with its own roofline of compute and memory and a gap that no clock lowers; a host that
+    launches them and feeds the loader's workers from the same cores; voltage with a knee; a power cap; noise with a
+    heavy tail, and a few runs that were disturbed.
+    """
+    rng = np.random.default_rng(seed)
+    workers, knee, cap = int(rng.choice([2, 4, 8])), rng.uniform(0.35, 0.75), rng.uniform(300, 500)
+    base, idle, busy = rng.uniform(50, 110), rng.uniform(15, 70), rng.uniform(120, 350)
+    rows: list[Row] = []
+    for number in range(count):
+        kernels = int(np.exp(rng.uniform(np.log(40), np.log(1200))))
+        size = np.exp(rng.uniform(np.log(0.5), np.log(60.0)))  # ms on the device at the highest clock
+        share, compute = rng.dirichlet(np.full(kernels, 0.15)), rng.beta(1.5, 1.0, kernels)
+        launch = kernels * rng.uniform(0.003, 0.012)
+        loader = size * np.exp(rng.uniform(np.log(0.05), np.log(6.0)))
+        for cores in range(1, 14):
+            for mhz in range(420, 1981, 130):
+                clock = mhz / 1980
+                while True:  # until the power cap lets it be
+                    device = (size * share * np.maximum(compute / clock, 1.3 - compute)).sum() + 0.002 * kernels
+                    feed = max(loader / min(workers, cores), (loader + launch) / cores)
+                    slow, quick = max(device, launch, feed), sorted((max(device, launch), feed))[0]
+                    time = slow + 0.15 * quick * (quick / slow) ** 3
+                    volts = max(0.6, 1 - 0.4 * (1 - clock) / (1 - knee))
+                    watts = base + idle * clock * volts**2 + device / time * (busy * clock * volts**2 + 30)
+                    if watts <= cap or clock < 0.3:
+                        break
+                    clock *= 0.97
+                late = noise * rng.standard_t(4) + (rng.random() < 0.03) * rng.exponential(0.15)
+                more = noise / 2 * rng.standard_t(4) - 0.3 * late
+                rows.append((f"net{number}", mhz, cores, time * np.exp(late), watts * time / 1e3 * np.exp(late + more)))
+    return rows

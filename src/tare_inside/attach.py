@@ -10,7 +10,8 @@ marked; `reason` says why, once the process has ended), `marked` (and `by` what 
 `why`. `stopped` is there if the script was ended before its time (see ending.py for how that is asked for).
 
 The places of torch that are watched: a DataLoader and its batches, the backward pass, optimisers and GradScaler, calls
-of models, and where a model's gradients are cleared or it is put into eval mode.
+of models, where a model's gradients are cleared or it is put into eval mode, the making of the script's own (and
+torchvision's) data sets, torch.save, and the making of the GPU's context.
 
 The functions in here run in the user's loop: each tells what it saw in one call, and none can raise but for the user.
 No hook is put on tensors or single modules, and nothing is synchronised.
@@ -364,6 +365,45 @@ def watch_device(torch, watch):
     cuda._lazy_init = made
 
 
+def watch_data_sets(torch, watch):
+    """Watch classes of data sets that are defined from now on being made; one inside another counts once."""
+    from torch.utils.data import Dataset
+
+    plain = Dataset.__init_subclass__
+
+    def defined(cls, *arguments, **options):
+        plain(*arguments, **options)
+        make = cls.__dict__.get("__init__")
+        if make is not None:
+            cls.__init__ = _timed(make, watch, watch.data_sets_ns)
+
+    Dataset.__init_subclass__ = classmethod(defined)
+
+
+def watch_saves(torch, watch):
+    torch.save = _timed(torch.save, watch, watch.saves_ns)
+
+
+def _timed(call, watch, spans):
+    """The same; when it began and ended is kept in `spans`, of the outermost call in the thread that marks."""
+    now = marks.now_ns
+
+    @functools.wraps(call)
+    def timed(*arguments, **options):
+        if watch.timing or len(spans) >= MOST_SPANS or watch.thread not in (None, get_ident()):
+            return call(*arguments, **options)
+        watch.timing = True
+        begin_ns = now()
+        try:
+            return call(*arguments, **options)
+        finally:
+            spans.append((begin_ns, now()))
+            watch.timing = False
+
+    return timed
+
+
+MOST_SPANS = 1 << 10
 ROOM_STEPS = 1 << 15
 GPU_MARKS_A_STEP = 2 * 6
 ROOM_OTHER = 1 << 17
@@ -388,6 +428,8 @@ class Watch(object):
         self._by = None
         self.loaded_ns = marks.now_ns()  # torch is there
         self.device_ns = None  # begin and end of making the GPU's context
+        self.data_sets_ns, self.saves_ns = [], []  # and of each data set that was made, and of what was saved
+        self.timing = False  # at this moment one of them
 
     def begin(self):
         """An optimiser was made here: mark training from now on, unless another process does."""
@@ -497,6 +539,9 @@ class Watch(object):
             marks.interval("imports", -1, BEGAN_NS, self.loaded_ns)
             if self.device_ns is not None:
                 marks.interval("device", -1, *self.device_ns)
+            for name, spans in (("data_open", self.data_sets_ns), ("checkpoint", self.saves_ns)):
+                for begin_ns, end_ns in spans:
+                    marks.interval(name, -1, begin_ns, end_ns)
             marks.point("exit")
             if steps.steps():
                 told_by = "backward" if steps.by_backward else "optimiser"
@@ -552,6 +597,8 @@ def attach(torch, path):
         watch_optimisers(torch, watch)
         watch_scaler(torch, watch)
         watch_device(torch, watch)
+        watch_data_sets(torch, watch)
+        watch_saves(torch, watch)
         watch.stop_looking = watch_models(torch, watch, watch.steps)
     except Exception as problem:
         watch.give_up(problem)

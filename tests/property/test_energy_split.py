@@ -37,3 +37,30 @@ def test_baseload_and_incremental_are_the_energy(watts, step_s, joules):
     (split,) = with_baseload(trials(place, n=1), by_mode(idle_powers(idle_trials(place))))
     both = split.metrics["energy_baseload_j"] + split.metrics["energy_incremental_j"]
     assert both == pytest.approx(split.metrics["energy_j"], rel=1e-12)
+
+
+def test_the_parts_hold_the_truth_though_few_idle_trials_tell_the_idle_power():
+    """Idle power that is off by 3 % over two different platforms moves the work by more than its trials scatter."""
+    truth = {
+        "longer": BARE.idle_w * (DOCKER.step_s - BARE.step_s),
+        "work": DOCKER.work_j - BARE.work_j,
+    }
+    held = dict.fromkeys(truth, 0)
+    for seed in range(200):
+        records = [
+            *trials(BARE, DOCKER, n=8, noise=0.01, seed=seed),
+            *idle_trials(BARE, DOCKER, n=6, noise=0.03, seed=1000 + seed),
+        ]
+        (found,) = energy_findings(Held(records)).differences
+        for name, true in truth.items():
+            part = getattr(found, name)
+            held[name] += part.low <= true <= part.high
+    assert min(held.values()) >= 180  # of 200; 120 where the idle power is taken as known
+
+
+def test_a_single_idle_trial_gives_no_interval_of_what_it_is_taken_from():
+    records = [*trials(BARE, DOCKER, n=8), *idle_trials(BARE, DOCKER, n=1)]
+    (found,) = energy_findings(Held(records)).differences
+    assert found.work.low is None and found.longer.low is None and found.total.low is not None
+    (cell, _) = energy_findings(Held(records)).cells
+    assert cell.figures["energy_incremental_j"].low is None and cell.figures["energy_baseload_share"].low is None

@@ -44,7 +44,7 @@ class Shift(ABC):
     method: str
     freedom: float  # of the t distribution that its standard error goes with
     ranks: ClassVar[bool]  # by ranks, with no assumption of normal noise
-    for_unlike: ClassVar[bool] = False  # meant for two samples that differ in size or spread
+    for_unlike: bool = False  # meant for two samples that differ in size or spread
 
     @abstractmethod
     def interval(self, confidence: float) -> tuple[float, float]: ...
@@ -139,15 +139,20 @@ class StudentShift(Shift):
 
 @dataclass(frozen=True)
 class WiderShift(Shift):
-    """Ranks' estimate with the wider of two intervals: it leaves out only what both tests reject."""
+    """Ranks' estimate with the wider of two intervals: it leaves out only what both tests reject.
+
+    For two samples so unlike that ranks alone would claim too much, and else for so few trials that ranks cannot reach
+    the confidence: then it is the wider of the range of all ranks and t. The estimate stays the robust one: of six
+    blocks, one that is ten times as slow moves a mean of logs by 47 %.
+    """
 
     ranks: ClassVar[bool] = False
-    for_unlike: ClassVar[bool] = True
     centre: float
     freedom: float
-    by_ranks: Shift
+    by_ranks: RankShift
     by_t: Shift
     method: str
+    for_unlike: bool
 
     def interval(self, confidence: float) -> tuple[float, float]:
         (low, high), (other_low, other_high) = (each.interval(confidence) for each in (self.by_ranks, self.by_t))
@@ -157,35 +162,7 @@ class WiderShift(Shift):
         return confidence
 
     def can_reach(self, confidence: float) -> bool:
-        return self.by_ranks.can_reach(confidence)
-
-    def p_above(self, bound: float) -> float:
-        return max(self.by_ranks.p_above(bound), self.by_t.p_above(bound))
-
-    def p_below(self, bound: float) -> float:
-        return max(self.by_ranks.p_below(bound), self.by_t.p_below(bound))
-
-
-@dataclass(frozen=True)
-class FewRanksShift(Shift):
-    """Ranks' estimate where so few trials cannot reach the confidence: the wider of their whole range and t.
-
-    The estimate stays the robust one: of six blocks, one that is ten times as slow moves a mean of logs by 47 %.
-    """
-
-    ranks: ClassVar[bool] = False
-    centre: float
-    freedom: float
-    by_ranks: RankShift
-    by_t: Shift
-    method: str
-
-    def interval(self, confidence: float) -> tuple[float, float]:
-        (low, high), (other_low, other_high) = (each.interval(confidence) for each in (self.by_ranks, self.by_t))
-        return min(low, other_low), max(high, other_high)
-
-    def attained(self, confidence: float) -> float:
-        return confidence
+        return not self.for_unlike or self.by_ranks.can_reach(confidence)
 
     def p_above(self, bound: float) -> float:
         return self._held(self.by_ranks.p_above(bound), self.by_t.p_above(bound))
@@ -194,12 +171,13 @@ class FewRanksShift(Shift):
         return self._held(self.by_ranks.p_below(bound), self.by_t.p_below(bound))
 
     def standard_error(self, confidence: float) -> float:
-        """That of t: the range of a few says little of how they scatter."""
-        return self.by_t.standard_error(confidence)
+        """Of few that of t: their range says little of how they scatter."""
+        return super().standard_error(confidence) if self.for_unlike else self.by_t.standard_error(confidence)
 
     def _held(self, by_ranks: float, by_t: float) -> float:
-        """That of t where ranks are as sure as they can be; elsewhere the bound is in their range."""
-        return by_t if by_ranks <= self.by_ranks.least_p else max(by_ranks, by_t)
+        """The larger; of few that of t where the bound is beyond the range of their ranks."""
+        as_sure_as_few_can_be = not self.for_unlike and by_ranks <= self.by_ranks.least_p
+        return by_t if as_sure_as_few_can_be else max(by_ranks, by_t)
 
 
 def signed_rank(differences: Floats) -> RankShift:
@@ -236,13 +214,16 @@ def welch_t(ours: Floats, theirs: Floats) -> Shift:
 def wider(ours: Floats, theirs: Floats) -> Shift:
     """Unpaired: for sides so unlike that ranks alone would claim too much, and t alone would trust to normal noise."""
     method = "Hodges-Lehmann of two samples, the wider of the Mann-Whitney and the Welch t interval"
-    by_ranks, by_t = mann_whitney(ours, theirs), welch_t(ours, theirs)
-    return WiderShift(by_ranks.centre, by_t.freedom, by_ranks, by_t, method)
+    return _wider_of(mann_whitney(ours, theirs), welch_t(ours, theirs), method, for_unlike=True)
 
 
 def few_ranks(by_ranks: RankShift, by_t: Shift) -> Shift:
     method = f"{by_ranks.method.partition(',')[0]}, the wider of the range of ranks and the t interval"
-    return FewRanksShift(by_ranks.centre, by_t.freedom, by_ranks, by_t, method)
+    return _wider_of(by_ranks, by_t, method, for_unlike=False)
+
+
+def _wider_of(by_ranks: RankShift, by_t: Shift, method: str, *, for_unlike: bool) -> Shift:
+    return WiderShift(by_ranks.centre, by_t.freedom, by_ranks, by_t, method, for_unlike)
 
 
 def paired_shift(differences: Floats, confidence: float) -> Shift:

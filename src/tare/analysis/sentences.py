@@ -315,7 +315,8 @@ def verdict_doubts(comparison: Comparison) -> str:
     """What belongs behind the word in brackets, or nothing."""
     more = more_text(comparison) if comparison.verdict == "cannot_tell" else ""
     hidden = dict.fromkeys(_HIDDEN[each.code] for each in comparison.withheld)
-    return "; ".join([*([more] if more else []), *hidden, *(["tainted"] if comparison.tainted else [])])
+    unlike = ["unlike work"] if any(note.code == "compare.unlike-work" for note in comparison.notes) else []
+    return "; ".join([*([more] if more else []), *hidden, *(["tainted"] if comparison.tainted else []), *unlike])
 
 
 def more_text(comparison: Comparison) -> str:

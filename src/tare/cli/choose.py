@@ -119,8 +119,9 @@ def predict(
     tare choose predict modes.csv --features gpu_mhz,cores --time ms --energy joules --group model --measured 8
 
     --json: {"predictions": [{"group", "method", "measured", "modes": [{"mode", "time", "power", "energy", "measured"}],
-    "next": [{"mode", "removes"}], ...}]}; with --evaluate {"results": [{"group", "k", "method", "splits", "time_mape",
-    "power_mape", "energy_mape"}], "designs": [...]}, shares, medians over the splits.
+    "next": [{"mode", "removes"}], "expected_errors", ...}]}; with --evaluate {"results": [{"group", "k", "method",
+    "splits", "time_mape", "power_mape", "energy_mape", "held": {"time", ...}}], "designs": [...]}, shares, medians over
+    the splits; "held" is the share inside the 90 % intervals.
     Where no energy was measured, "power", "energy" and their errors are absent, and "notes" says so.
     """
     from tare.analysis.choose.predict.modes import Columns, read_modes
@@ -202,6 +203,7 @@ def _answer_json(columns: Columns, answer: Answer) -> dict[str, Any]:
         "stages": answer.stages,
         "taught_by": answer.taught_by,
         "errors": answer.errors,
+        "expected_errors": answer.expected,
         "rank": int(regression.rank) if regression else None,
         "unknowns": regression.unknowns if regression else None,
         "condition": _finite(float(regression.condition)) if regression else None,

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
               "`shuffled`.  [default: the order of the rows]")  # fmt: skip
 @higher_option
 @click.option("--fail-over", type=SHARE, help="Exit 1 if a level is surely worse by more than this, or hides it.")
-def command(source: Path, block: str | None, order: str | None, fail_over: float | None, **asked: Any) -> Result:
+@click.option("--fail-over-start-up", type=SHARE, help="Exit 1 if its start-up to the first step is.")
+def command(
+    source: Path, block: str | None, order: str | None, fail_over: float | None, fail_over_start_up: float | None,
+    **asked: Any,
+) -> Result:  # fmt: skip
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
     The source is a store (a folder or a pack), or any table with one row per trial: CSV, TSV, Parquet or JSON lines.
@@ -42,7 +46,7 @@ def command(source: Path, block: str | None, order: str | None, fail_over: float
     "phrase", "sentence", "reading", ...}], "tested": [the same of the tail and the start-up], "interactions":
     [{"factor", "level", "against", "here", "there", "found", "sentence"}], "marked": [{"level",
     "suspect", "trials", "without"}],
-    "gate": null or {"limit", "passed", "reasons", "remarks"}}.
+    "gate": null or {"limit", "start_up", "passed", "reasons", "remarks"}}.
     """
     from tare.analysis.judging.gate import gate
     from tare.analysis.sentences import weighing_json
@@ -56,7 +60,8 @@ def command(source: Path, block: str | None, order: str | None, fail_over: float
             weighing = weighed(store, **asked)
     else:
         weighing = _of_table(source, block, order, **asked)
-    passed = None if fail_over is None else gate(weighing, fail_over)
+    gated = fail_over is not None or fail_over_start_up is not None
+    passed = gate(weighing, fail_over, fail_over_start_up) if gated else None
     for each in () if passed is None else (*passed.reasons, *passed.remarks):
         say(f"{'gate' if each.weight == 'failed' else 'note'}: {each}")
     return Result(

@@ -5,7 +5,7 @@ Each is a figure of its own, where there are marks to tell it (docs/explanation/
     platform_open_s   the platforms made ready, as tare saw it from outside
     interpreter_s     from the launcher's start until Python runs the first line
     imports_s         from there until the modules are loaded (of a user's script: until torch is)
-    data_open_s       the data set opened
+    data_open_s       the data set opened (of a user's script: data sets of its own or of torchvision made)
     device_s          the GPU's context made
     setup_s           from the end of the imports to the first fetch: data, network and device together
     first_batch_s     the first fetch
@@ -13,7 +13,7 @@ Each is a figure of its own, where there are marks to tell it (docs/explanation/
     startup_s         the platform opened, and from the launcher's start to the begin of the first step
     steady_s          from the begin of the first measured step to the end of the last
     evaluation_s      all evaluations
-    checkpoints_s     all checkpoints
+    checkpoints_s     all checkpoints (of a user's script: calls of torch.save)
     exit_s            from the last mark to the end of the process
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +14,7 @@ from types import FrameType
 from typing import Protocol, TypeAlias
 
 from tare.analysis.labels import make_labels
+from tare.analysis.order import FAR_S
 from tare.analysis.weighing import is_enough
 from tare.base.errors import NotRestoredError, TareError
 from tare.base.files import state_dir
@@ -26,9 +28,9 @@ from tare.plan.matrix import place
 from tare.plan.model import Trial
 from tare.plan.rehearsal import Length, followed_limit_s, length_of, rehearsals, with_limit
 from tare.plan.slicing import groups
-from tare.records.model import AA_REPEAT, FINISHED, Record, State, varied
+from tare.records.model import AA_REPEAT, FINISHED, USABLE, Record, State, varied
 from tare.records.store import Store
-from tare.records.trials import FAILED
+from tare.records.trials import FAILED, started_s
 from tare.study.model import Study
 from tare.trial.device import DeviceLock, device_id, private_folder
 from tare.trial.engine import Bench, run_trial
@@ -162,6 +164,16 @@ class _Echo:
             self._say(f"{_platform(trial)} | {line.decode('utf-8', 'replace').rstrip()}")
 
 
+def _idle_s(done: Sequence[Record], planned: int) -> float:
+    """How long ago the last of a block ended, if that is longer than the block would take and than a short break."""
+    starts = [start for record in done if (start := started_s(record)) is not None]
+    if not starts or len(starts) < len(done):
+        return 0.0
+    lasted = [(record.end_ns - record.start_ns) / 1e9 for record in done]
+    idle_s = time.time() - max(start + length for start, length in zip(starts, lasted, strict=True))
+    return idle_s if idle_s > max(FAR_S, planned * sum(lasted) / len(lasted)) else 0.0
+
+
 TOO_LONG = "If it only needs longer, set `limit` in the study; `--steps 200` or `--minutes 3` ends a script early."
 LAST_LINES = 6  # of what a failed workload printed
 LONGEST_LINE = 150
@@ -197,7 +209,7 @@ class _Runner:
                 return self._outcome(trials, "stopped by you", interrupted=True)
             if why := self._nothing_to_compare(trials):
                 return self._outcome(trials, why)
-            blocks = self._still_to_run(trials)
+            blocks = self._whole_blocks(trials, self._still_to_run(trials))
             self._watcher.started(self._sure(blocks))
             try:
                 return self._run_blocks(trials, blocks)
@@ -208,7 +220,7 @@ class _Runner:
 
     def _run_blocks(self, trials: list[Trial], blocks: dict[int, list[Trial]]) -> Outcome:
         for block in blocks:
-            left = self._still_to_run(trials)[block] if self._skipped else blocks[block]
+            left = [trial for trial in blocks[block] if trial.side not in self._skipped]
             if not left:
                 continue  # an earlier run did it, and asked the stop rule before
             if why := self._stop_before(trials, block):
@@ -323,6 +335,25 @@ class _Runner:
             ]
             for block, members in by_block
         }
+
+    def _whole_blocks(self, trials: list[Trial], blocks: dict[int, list[Trial]]) -> dict[int, list[Trial]]:
+        """The same with all of a block of which a part ran long ago: only what ran together is compared."""
+        if len({trial.side for trial in trials}) < 2:
+            return blocks
+        ran = {record.trial: record for record in self._bench.store.records() if record.state in USABLE}
+        whole = {}
+        for block, members in groupby(trials, key=lambda trial: trial.block):
+            left, every = {trial.id for trial in blocks[block]}, list(members)
+            done = [ran[trial.id] for trial in every if trial.id in ran and trial.id not in left]
+            idle_s = _idle_s(done, len(every)) if left else 0.0
+            if idle_s:
+                left |= {record.trial for record in done}
+                self._watcher.note(
+                    f"block {block}: the rest of it ran {duration_text(idle_s)} ago, so the whole block is run again: "
+                    "only what ran together is compared."
+                )
+            whole[block] = [trial for trial in every if trial.id in left and trial.side not in self._skipped]
+        return whole
 
     def _sure(self, blocks: dict[int, list[Trial]]) -> int:
         """How many trials of these run whatever comes of them: the stop rule is asked after the floor."""

@@ -24,6 +24,8 @@ from tare.study.choice import PartChoice
 from tare.study.design import ENOUGH_REPEATS, Repeat, blocks_for
 from tare.study.model import Study
 
+_BROUGHT = "needs.engine"  # the one thing that a run can bring with it
+
 
 @dataclass(frozen=True)
 class Check:
@@ -149,7 +151,7 @@ class ObstacleCheck:
         except TareError as error:
             stopped = [obstacle("part.error", str(error))]
         comes = self._brought and isinstance(part, Platform) and part.brought_by_run(self._host)
-        return () if comes else tuple(stopped)
+        return tuple(ruling for ruling in stopped if not (comes and ruling.code == _BROUGHT))
 
     def first_time(self, kind: str, part: Part) -> tuple[Ruling, ...]:
         """The same, but nothing about a part that was asked before."""

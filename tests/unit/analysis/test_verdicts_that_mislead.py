@@ -121,6 +121,21 @@ def test_steady_state_and_start_up_are_two_tested_lines_and_words_tell_which_cos
     assert "docker costs more than bare in the start-up to the first step" in " ".join(verdict_text(found, 200).split())
 
 
+def test_the_start_up_has_a_gate_of_its_own():
+    late = weigh(FakeStore(trials(sides={"bare": {"start": 1.0}, "docker": {"start": 1.3}})))
+    slow = weigh(
+        FakeStore(trials(sides={"bare": {"start": 1.0}, "docker": {"start": 1.0, "median": 1.2, "mean": 1.2}}))
+    )
+
+    assert gate(late, 0.05).passed  # every container starts later
+    assert [each.code for each in gate(late, 0.05, start_up=0.2).reasons] == ["gate.over"]
+    assert gate(late, 0.05, start_up=0.5).passed
+    assert gate(slow, None, start_up=0.2).passed
+    assert not gate(slow, 0.05, start_up=0.2).passed
+    with pytest.raises(StudyError, match="no start-up was tested"):
+        gate(weigh(FakeStore(trials())), 0.05, start_up=0.2)
+
+
 def test_a_named_metric_is_tested_alone():
     records = trials(sides={"bare": {"start": 1.0}, "docker": {"start": 1.2}})
 
@@ -261,6 +276,9 @@ def test_a_metric_that_is_named_is_compared_as_it_is_with_a_note():
 
     assert found.comparisons[0].effect == pytest.approx(3.0, abs=0.2)
     assert "compare.unlike-work" in [note.code for note in found.comparisons[0].notes]
+    from tare.report.text.verdict import verdict_text
+
+    assert "slower (unlike work)" in verdict_text(found, 100)
 
 
 def test_no_configuration_is_chosen_by_the_step_of_unlike_work():
@@ -286,6 +304,18 @@ def test_whether_a_container_costs_more_with_small_batches_is_answered():
     assert one.found.verdict == "faster"
     assert interaction_sentence(one).startswith("docker against bare costs less with batch 64 than with batch 16: ")
     assert weighing_json(found)["interactions"][0]["sentence"] == interaction_sentence(one)
+
+
+def test_a_cell_without_a_name_is_still_called_something():
+    made = [
+        replace(each, settings={**each.settings, "workload.name": name}, trial=f"{each.trial}-{name}")
+        for name in (None, "bert")
+        for each in trials()
+    ]
+    (one,) = weigh(FakeStore(made)).interactions
+
+    assert "bert" in one.here + one.there
+    assert one.here and one.there
 
 
 def test_equal_effects_in_two_cells_cost_the_same_also_where_a_third_factor_varies():

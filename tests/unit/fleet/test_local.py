@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -104,6 +106,7 @@ class Scene:
             trial.twin,
             dict(trial.settings),
             "running",
+            started_utc=datetime.now(UTC).isoformat(),
             start_ns=1,
             end_ns=2,
         )
@@ -221,6 +224,34 @@ def test_no_block_is_begun_that_would_not_fit_into_the_time(scene):
     outcome = scene.run(repeat={"min": 6, "max": 20, "until": "0.1%", "within": "150 s"})
     assert "would not fit" in outcome.why
     assert len(scene.ran) == 14  # seven blocks of 20 s; an eighth would end after 160 s
+
+
+@pytest.mark.parametrize(("away_s", "left"), [(30, 1), (3600, 2)])
+def test_a_block_that_was_left_half_done_long_ago_is_run_again_whole(scene, monkeypatch, away_s, left):
+    scene.endings = {3: "ctrl-c"}
+    assert scene.run(repeat=3).interrupted
+    scene.endings = {}
+    scene.ran.clear()
+    began = time.time()
+    monkeypatch.setattr(local.time, "time", lambda: began + away_s)
+    scene.run(repeat=3)
+    assert [trial.block for trial in scene.ran] == [1] * left + [2, 2]
+    assert len({trial.side for trial in scene.ran[:left]}) == left
+    with Store.open(scene.root) as store:
+        kept = [record.attempt for record in store.records() if record.block == 1 and record.state == "ok"]
+    assert sorted(kept) == ([1, 1] if left == 1 else [1, 1, 2])  # both attempts are kept
+    assert ("the whole block is run again" in str(scene.told.notes)) == (left == 2)
+
+
+def test_a_failure_that_is_tried_again_later_takes_its_block_along(scene, monkeypatch):
+    scene.endings = {0: "failed"}
+    scene.run(repeat=2)
+    scene.endings = {}
+    scene.ran.clear()
+    began = time.time()
+    monkeypatch.setattr(local.time, "time", lambda: began + 3600)
+    scene.run(repeat=2, retry_failed=True)
+    assert [trial.block for trial in scene.ran] == [0, 0]
 
 
 def test_failed_trials_are_run_again_only_when_asked_to(scene):

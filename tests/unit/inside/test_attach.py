@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tare.base.host import Exit, LocalHost
+from tare.figures.phases import phase_metrics
+from tare.parts.protocols import Mark
 from tare.parts.workloads.command import Command
 from tare_inside import attach, marks
 from tare_inside.programs import cold_epochs
@@ -100,6 +102,56 @@ def intervals(workdir: Path) -> Counter[str]:
     )
     assert begun == ended
     return begun
+
+
+WHOLE = """
+import time
+
+class Files(torch.utils.data.Dataset):
+    def __init__(self, wait):
+        super().__init__()
+        time.sleep(wait)
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, place):
+        return data[place]
+
+class Sorted(Files):
+    def __init__(self):
+        super().__init__(0.05)
+        time.sleep(0.05)
+
+optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
+for x, y in DataLoader(Sorted(), 8):
+    optimiser.zero_grad()
+    cross_entropy(net(x), y).backward()
+    optimiser.step()
+net.eval()
+with torch.no_grad():
+    for x, y in DataLoader(data, 16):
+        net(x)
+net.train()
+torch.save(net.state_dict(), "last.pt")
+print(sorted(torch.load("last.pt")))
+"""
+
+
+def test_the_whole_run_of_a_script_is_taken_apart(run: Run, workdir: Path) -> None:
+    ended = run(COMMON + WHOLE)
+    assert ended.code == 0, ended.err
+    loaded, _ = marks.load(str(workdir / "marks.bin"))
+    told = [Mark(t_ns, name, edge, step) for t_ns, name, edge, step in loaded]
+    result = json.loads((workdir / "result.json").read_text())
+    found = phase_metrics(told, result, {"open": 0.5}, None)
+    assert found.keys() >= {
+        "platform_open_s", "interpreter_s", "imports_s", "data_open_s", "setup_s", "first_batch_s", "first_step_s",
+        "startup_s", "evaluation_s", "checkpoints_s", "exit_s",
+    }  # fmt: skip
+    assert 0.1 <= found["data_open_s"] <= 0.1 + found["setup_s"]  # Files inside of Sorted counts once
+    assert found["data_open_s"] < found["startup_s"]
+    assert found["checkpoints_s"] > 0
 
 
 @pytest.mark.parametrize(("workers", "optimiser"), [("0", "SGD"), ("2", "AdamW")])

@@ -10,7 +10,7 @@ import pytest
 
 from stand_in_parts import Docker, stand_ins
 from tare.base.errors import TareError
-from tare.base.rulings import Ruling
+from tare.base.rulings import Ruling, obstacle
 from tare.plan import check as plan_check
 from tare.plan.check import Check, check
 from tare.plan.matrix import cells
@@ -137,3 +137,15 @@ def test_what_would_run_full_is_an_obstacle_before_the_first_trial(tmp_path, mon
     free.clear()
     roomy = FakeHost(files={"/proc/meminfo": "MemAvailable: 9000000 kB\n"})
     assert list(plan_check.room_obstacles(roomy, tmp_path / "store", 1 << 20)) == []
+
+
+def test_a_run_brings_its_engine_and_no_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = [obstacle("needs.engine", "no engine answers."), obstacle("needs.cores", "64 cores of 2.")]
+    monkeypatch.setattr(Docker, "obstacles", lambda self, host: stopped)
+    monkeypatch.setattr(Docker, "brought_by_run", classmethod(lambda cls, host: {"engine": "a private one"}))
+    made = from_plain({"study": "s", "platform": ["bare", "docker"], "workload": "torch_train"})
+
+    alone, brought = (check(made, cells(made), FakeHost(), brought=each).blocked for each in (False, True))
+
+    assert [*map(str, alone)] == ["platform docker: no engine answers.", "platform docker: 64 cores of 2."]
+    assert [*map(str, brought)] == ["platform docker: 64 cores of 2."]

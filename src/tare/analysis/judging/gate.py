@@ -15,7 +15,8 @@ from tare.base.text import metric_name
 class Gate:
     """Passed where there are no reasons against; `remarks` are worth knowing, and count for nothing."""
 
-    limit: float
+    limit: float | None
+    start_up: float | None = None  # the limit of the start-up
     reasons: tuple[Ruling, ...] = ()
     remarks: tuple[Ruling, ...] = ()
 
@@ -24,18 +25,26 @@ class Gate:
         return not self.reasons
 
 
-def gate(weighing: Weighing, limit: float) -> Gate:
-    """Every level on the headline and, of inference, on its tail. The start-up is tested, and not gated."""
-    gated = [*weighing.comparisons, *(each for each in weighing.tested if each.metric != START_UP)]
-    for each in gated:
+def gate(weighing: Weighing, limit: float | None, start_up: float | None = None) -> Gate:
+    """Every level on the headline and, of inference, on its tail; on the start-up where it has a limit of its own."""
+    steady = [*weighing.comparisons, *(each for each in weighing.tested if each.metric != START_UP)]
+    starts = [each for each in weighing.tested if each.metric == START_UP]
+    if start_up is not None and not starts:
+        raise StudyError(
+            "--fail-over-start-up: no start-up was tested here; it needs trials whose first step is known, and is not "
+            f"tested where a metric is named (then: --metric {START_UP} --fail-over LIMIT)."
+        )
+    gated = [(each, limit) for each in steady if limit is not None]
+    gated += [(each, start_up) for each in starts if start_up is not None]
+    for each, _ in gated:
         if not each.direction.settled:
             raise StudyError(
                 f"--fail-over needs to know whether more of {each.metric!r} is better, and its name does not settle "
                 "it: add --higher-is-better or --lower-is-better."
             )
-    reasons = [reason for each in gated for reason in _against(each, limit)]
-    remarks = [remark for each in gated if (remark := _unsure(each, limit)) is not None]
-    return Gate(limit, tuple(reasons), tuple(remarks))
+    reasons = [reason for each, most in gated for reason in _against(each, most)]
+    remarks = [remark for each, most in gated if (remark := _unsure(each, most)) is not None]
+    return Gate(limit, start_up, tuple(reasons), tuple(remarks))
 
 
 def _against(found: Comparison, limit: float) -> list[Ruling]:

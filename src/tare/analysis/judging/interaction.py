@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import fmean, median
 
 from tare.analysis.compare import Contest, contests, judge
-from tare.analysis.labels import make_labels, signature
+from tare.analysis.labels import make_labels, signature, text
 from tare.analysis.model import Interaction, Measurement
 from tare.analysis.selection import Selection, block_of
 from tare.records.model import Record
@@ -53,7 +53,15 @@ def _names(records: Sequence[Record], factor: str) -> dict[Key, str]:
     """What each value of the factor is called, numbers by their size: the first is what the others are held against."""
     values = {signature(record.settings, (factor,)): record.settings for record in records}
     words = make_labels(list(values.values()), (factor,))
-    return {key: str(words.words(values[key])) for key in sorted(values, key=_size)}
+    return {
+        key: str(words.words(values[key])) or _bare_name(values[key].get(factor), factor)
+        for key in sorted(values, key=_size)
+    }
+
+
+def _bare_name(value: object, factor: str) -> str:
+    """A value that labels leave out, since the others have a name."""
+    return f"no {factor}" if value is None else f"{factor} {text(value)}"
 
 
 def _size(key: Key) -> tuple[float, str]:

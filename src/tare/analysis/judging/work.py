@@ -154,10 +154,11 @@ def need_like_work(rows: Sequence[Any], figures: Sequence[str], source: object, 
                 "taken as of equal work; --samples or --group keeps unlike work apart."
             ] = None
         if unlike and of_step:
-            ways = "--samples N makes it a job of N samples, or " if is_counted(unlike) else ""
+            ways = "--samples N makes it a job of N samples, or name" if is_counted(unlike) else "Name"
+            of_one = "are" if len(of_step) > 1 else "is"
             raise StudyError(
                 f"{source}: the configurations differ in the work of a step, {what_differs(unlike)}, and "
-                f"{', '.join(of_step)} is of one step: the least work would win. {ways}name a figure per sample or per "
-                f"epoch, or keep them apart with --group {next(iter(unlike))}."
+                f"{', '.join(of_step)} {of_one} of one step: the least work would win. {ways} a figure per sample or "
+                f"per epoch, or keep them apart with --group {next(iter(unlike))}."
             )
     return list(notes)

@@ -9,7 +9,7 @@ With idle power P, time t and energy E = P t + W, of the cell (1) and of what it
     more work           W1 - W0           the rest, so that the three add up to E1 - E0 exactly
 
 Means over trials are used throughout, since medians do not add up; intervals are of the mean difference, over blocks
-where both sides have them. Idle power is of other trials: its own scatter is in the second part's interval.
+where both sides have them. Idle power is of other trials: its own uncertainty is in the interval of every part.
 
 What the energy of a store's trials is made of.
 
@@ -23,6 +23,7 @@ findings     all of it for one store
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
@@ -126,26 +127,32 @@ def _figures(held: Sequence[Record], idle: Mapping[Key, IdlePower]) -> dict[str,
         if metric in found:
             found[metric] = _less_sure(found[metric], held, idle)
     shares = [record.compared[BASELOAD] / record.compared[ENERGY] for record in held if BASELOAD in record.compared]
-    return found | ({SHARE: median_estimate(shares)} if shares else {})
+    if shares:
+        found[SHARE] = _less_sure(median_estimate(shares), held, idle, lambda record: 1 / record.compared[ENERGY])
+    return found
 
 
-def _less_sure(estimate: Estimate, held: Sequence[Record], idle: Mapping[Key, IdlePower]) -> Estimate:
+def _less_sure(
+    estimate: Estimate,
+    held: Sequence[Record],
+    idle: Mapping[Key, IdlePower],
+    scale: Callable[[Record], float] = lambda _: 1.0,
+) -> Estimate:
     """The interval, wider by what is not known of the idle power, over the time that the energy is of.
 
     Both add up, since the same idle power is taken off every trial; without an interval of it there is none here.
     """
-    known = [(idle[key_of(record)].power_w, record.compared[WINDOW]) for record in held if key_of(record) in idle]
+    known = [
+        (idle[key_of(record)].power_w, record.compared[WINDOW] * scale(record))
+        for record in held
+        if key_of(record) in idle and BASELOAD in record.compared
+    ]
     if not known or estimate.low is None or estimate.high is None:
         return estimate
-    sides = [
-        None if each.low is None or each.high is None else max(each.high - each.value, each.value - each.low) * window_s
-        for each, window_s in known
-    ]
-    off = [each for each in sides if each is not None]
+    wider = float(np.median([_off(each) * window_s for each, window_s in known]))
     method = f"{estimate.method}, and that of the idle power"
-    if len(off) < len(sides):
+    if math.isnan(wider):
         return replace(estimate, low=None, high=None, method=f"{method}: too few idle trials for one")
-    wider = float(np.median(off))
     return replace(estimate, low=estimate.low - wider, high=estimate.high + wider, method=method)
 
 
@@ -245,13 +252,33 @@ def _parts(
         return None
     mine, base = (idle[of_side.pop()] for of_side in keys)
     longer = _mean_difference(ours, theirs, lambda record: base.power_w.value * _time(record, unit))
-    mean_s = float(np.mean(_lined_up(ours, theirs, lambda record: _time(record, unit))[0]))
+    mean_s, base_s = (float(np.mean(each)) for each in _lined_up(ours, theirs, lambda record: _time(record, unit))[:2])
     idling = _idle_part((mine.power_w.value - base.power_w.value) * mean_s, mean_s, mine, base)
     work = _mean_difference(
         ours, theirs, lambda record: _energy(record, unit) - idle[key_of(record)].power_w.value * _time(record, unit)
     )
     rest = total.value - longer.value - idling.value  # but for rounding the same as `work.value`
-    return longer, idling, replace(work, value=rest)
+    apart = [(base, mean_s - base_s)] if mine.key == base.key else [(mine, mean_s), (base, base_s)]
+    return _with_doubt(longer, [(base, mean_s - base_s)]), idling, _with_doubt(replace(work, value=rest), apart)
+
+
+def _with_doubt(part: Estimate, over: Sequence[tuple[IdlePower, float]]) -> Estimate:
+    """The interval, wider by what is not known of each idle power over so many seconds; these are independent."""
+    if part.low is None or part.high is None:
+        return part
+    method = f"{part.method}, and that of the idle power"
+    if any(idle.power_w.low is None for idle, _ in over):
+        return replace(part, low=None, high=None, method=f"{method}: too few idle trials for one")
+    doubt = math.hypot(*(_off(idle.power_w) * seconds for idle, seconds in over))
+    low, high = math.hypot(part.value - part.low, doubt), math.hypot(part.high - part.value, doubt)
+    return replace(part, low=part.value - low, high=part.value + high, method=method)
+
+
+def _off(power_w: Estimate) -> float:
+    """How far an idle power may be from what it is taken as; no interval has no doubt to give."""
+    if power_w.low is None or power_w.high is None:
+        return math.nan
+    return max(power_w.high - power_w.value, power_w.value - power_w.low)
 
 
 def _idle_part(value: float, mean_s: float, mine: IdlePower, base: IdlePower) -> Estimate:

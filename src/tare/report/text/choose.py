@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 
 from tare.analysis.choose.configurations import setting_text, settings_text
 from tare.analysis.choose.front import Default, Front, Point
@@ -24,6 +25,7 @@ from tare.base.text import (
     safe_text,
     share_text,
 )
+from tare.records.trials import grouped
 from tare.report.columns import table, wrap
 
 NEARLY = 0.999  # beyond this a rounded 100 % would claim too much
@@ -145,6 +147,7 @@ def outcomes_text(modes: ModeTable, outcomes: Sequence[Outcome], designs: Sequen
     rows = [_outcome_row(outcome) for outcome in outcomes]
     lines = [*wrap(head, width), "", table(rows, ("workload", "k", "method", *figures), width)]
     lines += _regression_lines(outcomes, width)
+    lines += _interval_lines(outcomes, width)
     if designs:
         lines += ["", *wrap("The same with modes chosen on purpose instead of at random:", width), ""]
         chosen = [[*_outcome_row(outcome)[:3], outcome.design, *_outcome_row(outcome)[3:]] for outcome in designs]
@@ -189,15 +192,32 @@ def _sentences(modes: ModeTable, answer: Answer) -> Iterable[str]:
         yield f"Stages at the highest clocks on the fewest cores, in {modes.columns.time}: {stages}."
     if answer.regression:
         yield _regression_text(answer.regression.rank, answer.regression.unknowns, answer.regression.condition)
+    if answer.expected:
+        how = "as the other workloads were off" if answer.taught_by else "by the uncertainty of the model"
+        yield f"Expected error of a prediction, on average ({how}): {_shares(answer.expected)}."
     if answer.errors:
-        errors = ", ".join(f"{name} {100 * value:.1f} %" for name, value in answer.errors.items())
-        yield f"These modes were measured too; off by, on average: {errors}."
+        yield f"These modes were measured too; off by, on average: {_shares(answer.errors)}."
     if answer.next:
         yield "Measure next: " + "; ".join(
             ", ".join(f"{name} {value:g}" for name, value in zip(features, choice.mode, strict=True))
             + f" ({100 * choice.removes:.0f} % of the variance that is left)"
             for choice in answer.next
         )
+
+
+def _shares(of: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {100 * value:.1f} %" for name, value in of.items())
+
+
+def _interval_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
+    """For each method and count, how much of what was held out lay in its interval."""
+    found = grouped([each for each in outcomes if each.held is not None], lambda each: (each.method, each.k))
+    lines = [f"Held-out modes inside their {100 * LEVEL:.0f} % intervals (mean over the workloads):"] if found else []
+    for (method, k), group in found.items():
+        names = group[0].held or {}
+        shares = {name: fmean((each.held or {})[name] for each in group) for name in names}
+        lines.append(f"{method}, k = {k}: {_shares(shares)}.")
+    return ["", *(line for sentence in lines for line in wrap(sentence, width, indent="  "))] if lines else []
 
 
 def _outcome_row(outcome: Outcome) -> list[str]:

@@ -8,16 +8,28 @@ from functools import cached_property
 
 import numpy as np
 
-from tare.analysis.choose.predict.fit import NOISE_POWER, NOISE_TIME, Fit, centre, fit, joint_covariance
+from tare.analysis.choose.predict.fit import (
+    FIGURES,
+    NOISE_POWER,
+    NOISE_TIME,
+    WIDER,
+    Fit,
+    centre,
+    fit,
+    joint_covariance,
+    with_energy,
+)
 from tare.analysis.choose.predict.law import Array, Law, Rows, coordinates
 from tare.analysis.choose.predict.linear import (
     FEWEST_MODES,
     PAPER_MODES,
     Lesson,
     Regression,
+    calibrate,
     energy_at,
     lesson,
     papers_choice,
+    predicted,
     regress,
     universal_energy,
 )
@@ -94,6 +106,7 @@ def _greedy(covariance: Array, noise: Array, count: int) -> list[tuple[int, floa
 
 COUNTS = (4, 6, 8, 12)  # measured modes
 SPLITS = 50
+INTERVAL_SPLITS = 8  # of them the intervals are tried on
 MOST_HELD_OUT = 400  # modes of a split that are predicted: more would not make a median surer
 MOST_FITTED = 400  # modes of one workload that teach
 
@@ -110,6 +123,7 @@ class Outcome:
     time_mape: float
     power_mape: float | None = None  # None where no energy was measured
     energy_mape: float | None = None
+    held: Mapping[str, float] | None = None  # of each figure, the share of held-out modes inside their intervals
     rank: float | None = None  # of a regression for time: medians over the splits
     unknowns: int | None = None
     condition: float | None = None
@@ -122,6 +136,7 @@ class Answer:
     time: Array
     energy: Array | None
     regression: Regression | None = None
+    held: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -233,6 +248,7 @@ def _outcome(bench: Bench, place: int, held: Rows, method: str, design: str) -> 
         design,
         len(chosen),
         **_errors(answer, workload, held),
+        held=answer.held,
         rank=float(np.median(regression.rank)) if regression else None,
         unknowns=regression.unknowns if regression else None,
         condition=float(np.median(regression.condition)) if regression else None,
@@ -279,7 +295,20 @@ def _by_law(bench: Bench, place: int, held: Rows, law: Law, taught: Lesson | Non
     left = workload.logs - off[: len(workload.logs)]
     fitted = fit(law, modes[chosen], np.moveaxis(left[:, chosen], 1, 0))
     time, *others = np.exp(np.moveaxis(centre(fitted, modes[held]), 1, 0) + off[:, held])
-    return Answer(time, others[-1] if others else None)
+    return Answer(time, others[-1] if others else None, held=_held(bench, place, held, taught))
+
+
+def _held(bench: Bench, place: int, held: Rows, taught: Lesson | None) -> dict[str, float]:
+    """How much of what was held out lies in its interval, on the first splits: each takes as long as a prediction."""
+    law, workload, chosen = bench.law, bench.workloads[place], bench.chosen[place]
+    modes, logs = coordinates(law.resources, workload.modes), workload.logs
+    others = teachers([*bench.workloads[:place], *bench.workloads[place + 1 :]], law) if taught else []
+    wider = calibrate(law, others, chosen.shape[1]).wider if others else WIDER
+    inside = []
+    for rows, there in zip(chosen[:INTERVAL_SPLITS], held, strict=False):
+        _, found = predicted(law, taught, (modes[rows], logs[:, rows]), modes[there])
+        inside.append((np.abs(with_energy(logs[:, there]) - found.centre) <= found.reach(wider)).mean(axis=1))
+    return dict(zip(FIGURES, np.mean(inside, axis=0).tolist(), strict=False))
 
 
 def _by_linear(bench: Bench, place: int, held: Rows) -> Answer:

@@ -168,6 +168,9 @@ FIGURES = ("time", "power", "energy")
 _PRIORS = (NOISE_TIME, NOISE_POWER, float(np.hypot(NOISE_TIME, NOISE_POWER)))
 _REACH = 1.0  # how far a deviation from the law reaches, in logarithms of a resource
 _LOCAL_SHARE = 0.5  # of the scatter about the law: what is the mode's own and its neighbours', the rest is noise
+# The law's own intervals hold 83 to 97 % of held-out modes of simulated and real networks, power least and energy most:
+# these factors make it 90 % or more on average. Other workloads of the same source know better: linear.calibrate.
+WIDER = np.array([1.1, 1.25, 1.0])
 _AT_ONCE = 4096  # modes; more would not stay in the processor's cache
 _NO_WEIGHT = 1e-3  # a start that is this improbable says nothing
 
@@ -180,10 +183,20 @@ class Surface:
     deviation: Array
     freedom: float  # degrees of freedom of the deviations
 
-    def interval(self, level: float = LEVEL) -> tuple[Array, Array]:
-        """Between which logarithms a new measurement lies with this probability."""
-        reach = float(special.stdtrit(self.freedom, 0.5 + level / 2)) * self.deviation
+    def reach(self, wider: Array = WIDER, level: float = LEVEL) -> Array:
+        """How far from the centre, as a logarithm, a new measurement lies at the most with this probability."""
+        quantile = float(special.stdtrit(self.freedom, 0.5 + level / 2))
+        return np.asarray(quantile * self.deviation * wider[: len(self.deviation), None])
+
+    def interval(self, wider: Array = WIDER) -> tuple[Array, Array]:
+        """Between which logarithms a new measurement lies with the probability LEVEL."""
+        reach = self.reach(wider)
         return self.centre - reach, self.centre + reach
+
+    def expected_error(self, wider: Array = WIDER) -> Array:
+        """The mean absolute error (figures) that such intervals promise, as a share: that of normal logarithms."""
+        normal = float(special.ndtri(0.5 + LEVEL / 2))
+        return np.asarray(np.sqrt(2 / np.pi) * (self.reach(wider) / normal).mean(axis=1))
 
 
 def centre(fitted: Fit, modes: Array) -> Array:
@@ -252,10 +265,10 @@ def _probable(fitted: Fit) -> tuple[Array, Array, Array]:
 
 def _figures(fitted: Fit, constants: Array, modes: Array) -> Array:
     """Time, power, energy (problems, starts, figures, modes) by the law alone."""
-    return _with_energy(np.stack(fitted.law.log_figures(constants, modes[:, None]), axis=-2))
+    return with_energy(np.stack(fitted.law.log_figures(constants, modes[:, None]), axis=-2))
 
 
-def _with_energy(logs: Array) -> Array:
+def with_energy(logs: Array) -> Array:
     """Energy after time and power (..., 2, n): as logarithms it is their sum. Time alone (..., 1, n) stays alone."""
     return logs if logs.shape[-2] == 1 else np.concatenate([logs, logs.sum(axis=-2, keepdims=True)], axis=-2)
 
@@ -266,14 +279,14 @@ def _slopes(fitted: Fit, constants: Array, modes: Array) -> Array:
 
 def _scatter(fitted: Fit) -> Array:
     """The variance (problems, figures) about the law of time, of power and of energy."""
-    each = zip(np.moveaxis(_with_energy(fitted.foreseen), 1, 0), _PRIORS, strict=False)  # time may be alone
+    each = zip(np.moveaxis(with_energy(fitted.foreseen), 1, 0), _PRIORS, strict=False)  # time may be alone
     return np.stack([noise_variance(residuals, prior) for residuals, prior in each], axis=-1)
 
 
 def local_centre(fitted: Fit, modes: Array) -> Array:
     """What the measured modes say against the law, carried to modes near them: a Gaussian process on the residuals."""
     answered = np.linalg.solve(_noisy_kernel(fitted.modes), np.swapaxes(fitted.residuals, 1, 2))
-    return _with_energy(np.swapaxes(_kernel(modes, fitted.modes) @ answered, 1, 2))
+    return with_energy(np.swapaxes(_kernel(modes, fitted.modes) @ answered, 1, 2))
 
 
 def _noisy_kernel(modes: Array) -> Array:

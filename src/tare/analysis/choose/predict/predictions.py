@@ -9,15 +9,16 @@ from typing import TypeVar
 import numpy as np
 
 from tare.analysis.choose.predict.evaluate import MOST_FITTED, Choice, adaptive_choice, next_modes, teachers
-from tare.analysis.choose.predict.fit import FIGURES, LEVEL, Fit, fit, surface
+from tare.analysis.choose.predict.fit import FIGURES, LEVEL, WIDER, Fit
 from tare.analysis.choose.predict.law import Array, Law, coordinates
 from tare.analysis.choose.predict.linear import (
     FEWEST_MODES,
     SOLVER,
-    Lesson,
     Regression,
+    calibrate,
     energy_at,
     lesson,
+    predicted,
     regress,
     universal_energy,
 )
@@ -51,6 +52,7 @@ class Answer:
     taught_by: tuple[str, ...] = ()
     errors: Mapping[str, float] | None = None  # mean absolute error of the held-out modes, as a share
     regression: Regression | None = None
+    expected: Mapping[str, float] | None = None  # the same of modes that were not measured, as it is expected to be
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,12 @@ def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, coun
     known = _thinned(task.known)
     others = [each.known for each in tasks if each is not task and len(each.known.modes) >= FEWEST_MODES]
     taught = lesson(law, teachers(others, law)) if others else None
-    fitted, centres, low, high = _predicted(law, taught, known, task.wanted)
+    at = (coordinates(law.resources, known.modes), known.logs)
+    fitted, found = predicted(law, taught, at, coordinates(law.resources, task.wanted))
+    seen = calibrate(law, teachers(others, law), len(known.modes)) if others else None
+    wider = seen.wider if seen else WIDER
     unit = np.log(table.columns.factors)[:, None]
-    figures = np.exp(np.stack([centres, low, high]) + unit)  # (3, figures, modes)
+    figures = np.exp(np.stack([found.centre, *found.interval(wider)]) + unit)  # (3, figures, modes)
     method = "pipeline law, the prior set by other workloads" if taught else "pipeline law"
     predictions = [
         _prediction(task, mode, [_estimate(each, len(known.modes), method) for each in of_mode])
@@ -151,19 +156,8 @@ def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, coun
         _stages(fitted),
         tuple(str(each.name) for each in others),
         _errors(predictions),
+        expected=_named([float(each) for each in (seen.errors if seen else found.expected_error())]),
     )
-
-
-def _predicted(law: Law, taught: Lesson | None, known: Workload, wanted: Array) -> tuple[Fit, Array, Array, Array]:
-    """The fit, and logarithms (figures, modes) of the figures and of the ends of their intervals."""
-    modes, there = coordinates(law.resources, known.modes), coordinates(law.resources, wanted)
-    off = taught.departure(modes) if taught else np.zeros((1, len(modes)))
-    off_there = taught.departure(there) if taught else np.zeros((1, len(there)))
-    logs = known.logs - off[: len(known.logs)]
-    fitted = fit(taught.law if taught else law, modes[None], logs[None])
-    found = surface(fitted, there)
-    low, high = found.interval()
-    return fitted, found.centre + off_there, low + off_there, high + off_there
 
 
 def _candidates(task: _Task) -> Array:
