@@ -17,7 +17,7 @@ import tare_inside
 from tare_inside import activity, marks
 
 SCRIPT = Path(__file__).with_name("train_on_a_gpu.py")
-STEPS = 100
+STEPS = 600
 
 
 def run(folder: Path, attached: bool) -> str:
