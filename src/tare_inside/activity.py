@@ -49,7 +49,9 @@ def of_script(torch, folder):
         return None
     problem = None
     if not can_detach(torch.version) and wanted != "1":
-        problem = "CUPTI cannot be detached before CUDA 12.6, and would slow the run; {}=1 accepts that".format(VARIABLE)
+        problem = "CUPTI cannot be detached before CUDA 12.6, and would slow the run; {}=1 accepts that".format(
+            VARIABLE
+        )
     return Window(Profiler(torch), folder, torch.cuda, problem=problem)
 
 
