@@ -222,7 +222,7 @@ def cost(name, rounds):
     told = {"step_s": statistics.median(found["plain"]), "block": size, "launch_us": [free_us, after_us]}
     told["hooks_us"] = hooks_us(steps)
     for mode in ("same", "marked", "read"):
-        told[mode] = median_and_interval([a / b - 1 for a, b in zip(found[mode], found["plain"])], chance)
+        told[mode] = median_and_interval([a / b - 1 for a, b in zip(found[mode], found["plain"], strict=True)], chance)
     sys.stdout.write(json.dumps(told) + "\n")
 
 
