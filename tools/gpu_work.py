@@ -129,14 +129,15 @@ def joules():
 
 def whole(name, steps, folder, words):
     """One run, and what the script itself sees of it."""
-    training = Training(name, words)
-    early = steps // 5
-    training.train(early)
     monitor = None
-    if "zeus" in words:
+    if "zeus" in words:  # it takes seconds to import: not among the steps
         from zeus.monitor import ZeusMonitor
 
         monitor = ZeusMonitor(gpu_indices=[0])
+    training = Training(name, words)
+    early = steps // 5
+    training.train(early)
+    if monitor is not None:
         monitor.begin_window("steps")
     before, begin = joules(), time.monotonic()
     training.train(steps - early)
