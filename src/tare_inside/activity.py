@@ -15,9 +15,9 @@ the last step has no next one):
 
 `TARE_GPU_WINDOW=0` turns it off. A script that profiles itself is left alone: its profiler ends our window.
 
-CUPTI is detached afterwards (TEARDOWN_CUPTI, see kineto): else every launch of the rest of the run costs more, 17 to 22 %
-of a LeNet step on an H200. Before CUDA 12.6 that could crash a program with CUDA graphs, so there the window is only
-opened with `TARE_GPU_WINDOW=1`, and CUPTI stays.
+CUPTI is detached afterwards (TEARDOWN_CUPTI, see kineto): else every launch of the rest of the run costs more, 17 to
+22 % of a LeNet step on an H200. Before CUDA 12.6 that could crash a program with CUDA graphs, so there the window is
+only opened with `TARE_GPU_WINDOW=1`, and CUPTI stays.
 """
 
 import os

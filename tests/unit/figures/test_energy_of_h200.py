@@ -16,13 +16,13 @@ from metered import Held
 from tare.analysis.baseload import by_mode, idle_powers, is_idle, with_baseload
 from tare.analysis.resources.energy import energy_findings
 from tare.figures.energy import energy_of_trial
+from tare.figures.power_series import sensor_step
 from tare.figures.steps import steps_from
 from tare.parts.protocols import Mark
 from tare.records.model import USABLE, Record
 from tare.records.store import Store
 from tare.testing import FakeClock
 from tare.trial.state import TrialState
-from tare.figures.power_series import sensor_step
 
 CLOCKS = (345, 540, 780, 990, 1200, 1455, 1740, 1980)
 

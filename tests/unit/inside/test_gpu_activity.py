@@ -144,7 +144,7 @@ def test_real_activity_of_an_h200_gives_the_busy_share_of_the_profiler(name: str
     ("name", "is_work"),
     [
         (
-            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<at::native::copy(...)::{lambda()#1}>",
+            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<copy(...)::{lambda()#1}>",
             True,
         ),
         ("Memset (Device)", True),
