@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,4 +33,4 @@ def kept_in(path: Path, monkeypatch: pytest.MonkeyPatch, **state: Any) -> None:
     """The same for processes that are started from here: one GPU, whose state lies in a file."""
     path.write_text(json.dumps(state))
     monkeypatch.setenv("PRETEND_NVML", str(path))
-    monkeypatch.setenv("PYTHONPATH", str(FOLDER))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]))

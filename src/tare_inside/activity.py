@@ -14,6 +14,10 @@ the last step has no next one):
       launch      the host gave the work late: the GPU waits for Python
 
 `TARE_GPU_WINDOW=0` turns it off. A script that profiles itself is left alone: its profiler ends our window.
+
+CUPTI is detached afterwards (TEARDOWN_CUPTI, see kineto): else every launch of the rest of the run costs more, 17 to
+22 % of a LeNet step on an H200. Before CUDA 12.6 that could crash a program with CUDA graphs, so there the window is
+only opened with `TARE_GPU_WINDOW=1`, and CUPTI stays.
 """
 
 import os
@@ -30,6 +34,9 @@ FIRST = 6  # steps before the window: compilation, the tuning of kernels, the fi
 LEAST_STEPS, LEAST_S = 8, 0.2
 LONG_STEPS, LONG_S = 2, 1.0  # of steps so long, so few are enough
 MOST_STEPS = 32
+DETACH = "TEARDOWN_CUPTI"  # kineto reads it when a profile ends, and when the next one begins
+DETACHABLE = (12, 6)  # of CUDA
+DETACHING_S = 0.02  # kineto's thread asks for it, and the next calls of CUDA do it
 
 _WAITING_CALLS = ("Synchronize", "cudaMemcpy ", "cudaFree ", "cudaMemset ")
 _LAUNCHES = ("Launch", "Memcpy", "Memset")
@@ -37,9 +44,21 @@ _LAUNCHES = ("Launch", "Memcpy", "Memset")
 
 def of_script(torch, folder):
     """The window of a script, or None where it is turned off or this torch has no profiler of CUDA's activity."""
-    if os.environ.get(VARIABLE, "1") == "0" or not hasattr(torch, "profiler"):
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted == "0" or not hasattr(torch, "profiler"):
         return None
-    return Window(Profiler(torch), folder, torch.cuda)
+    problem = None
+    if not can_detach(torch.version) and wanted != "1":
+        problem = "CUPTI cannot be detached before CUDA 12.6, and would slow the run; {}=1 accepts that".format(
+            VARIABLE
+        )
+    return Window(Profiler(torch), folder, torch.cuda, problem=problem)
+
+
+def can_detach(version):
+    """Does CUPTI leave the process again, without harm to CUDA graphs? AMD's GPUs have none that could stay."""
+    found = getattr(version, "cuda", None)
+    return found is None or tuple(int(part) for part in found.split(".")[:2]) >= DETACHABLE
 
 
 class Profiler(object):
@@ -60,6 +79,8 @@ class Profiler(object):
         """Begin; `on_conflict` is called before another profiler of this process begins."""
         from torch.profiler import ProfilerActivity, profile
 
+        if can_detach(self._torch.version):
+            os.environ.setdefault(DETACH, "1")  # it stays: a later profile of the script attaches CUPTI again by it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of cycles, of which there is one
             self._running = profile(activities=[ProfilerActivity.CUDA])
@@ -88,7 +109,17 @@ class Profiler(object):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             running.stop()
-        return running.profiler.kineto_results
+        results = running.profiler.kineto_results
+        if os.environ.get(DETACH) == "1":
+            self._detach()
+        return results
+
+    def _detach(self):
+        """Give CUPTI the calls in which it leaves, here and not in a step of the script."""
+        end_s = time.time() + DETACHING_S
+        while time.time() < end_s:
+            self._torch.cuda.synchronize()
+            time.sleep(0.001)
 
     @staticmethod
     def read(results):
@@ -100,23 +131,29 @@ def _read(event):
         begin_ns, lasted_ns = event.start_ns(), event.duration_ns()
     else:  # before torch 2.4
         begin_ns, lasted_ns = event.start_us() * 1000, event.duration_us() * 1000
-    on_gpu = not str(event.device_type()).endswith("CPU")
+    kind = event.activity_type() if hasattr(event, "activity_type") else ""
+    on_gpu = not str(event.device_type()).endswith("CPU") and not str(kind).endswith("annotation")
     return event.name(), on_gpu, begin_ns, begin_ns + lasted_ns, event.correlation_id(), event.device_index()
 
 
 class Window(object):
     """Opens after FIRST steps, closes some steps later; what it saw is looked at when the program ends."""
 
-    def __init__(self, profiler, folder, cuda, wall_ns=None):
+    def __init__(self, profiler, folder, cuda, wall_ns=None, problem=None):
         self._profiler, self._folder, self._cuda = profiler, folder, cuda
         self._wall_ns = wall_ns or (lambda: int(time.time() * 1e9))
-        self._to_come = FIRST
+        self._to_come = FIRST if problem is None else 0
         self._began_ns = None  # while it is open
         self._offset_ns = 0  # from the wall clock to that of the marks
         self._edges_ns, self._waits_ns = [], []
         self._results = None
-        self._problem = None
+        self._problem = problem  # why there is none
         self.spent_ns, self.cpu_s = [], 0.0  # on opening and closing it: [(begin, end)], and CPU time
+
+    @property
+    def is_over(self):
+        """It was open, or will never be."""
+        return not self._to_come and self._began_ns is None
 
     def waited(self, begin_ns, end_ns):
         """The host waited for a mini-batch."""
@@ -257,8 +294,12 @@ def _begin(event):
 
 
 def _is_work(name):
-    """Kernels, copies and memory settings; not the profiler's own annotations, nor its waits."""
-    return "#" not in name and not name.endswith(" Sync")
+    """Kernels, copies and memory settings; not the profiler's own annotations, nor its waits.
+
+    An annotation is `Optimizer.step#SGD.step`; in the name of a kernel a `#` numbers a lambda: `...::{lambda()#1}...`.
+    """
+    before, number, _ = name.partition("#")
+    return (not number or "(" in before or "{" in before) and not name.endswith(" Sync")
 
 
 def _waits(name):

@@ -104,8 +104,8 @@ def _passed_ns(events):
 
 
 DRIFT = 1e-4
-SHARE = 0.003  # of the time of the steps may be spent on recording events: on a slow host one costs as much as a launch
-MOST_APART = 64  # steps between two that are recorded
+SHARE = 0.001  # of the time of the steps may be spent on recording events: on a slow host one costs as much as a launch
+MOST_APART = 128  # steps between two that are recorded
 READS_A_STEP = 2  # so the queue shrinks, and no step pays for many others
 MOST_WAITING = 4096  # steps; a script that never lets the GPU finish is not marked on it
 
@@ -122,6 +122,7 @@ class Timeline(object):
 
     def __init__(self, cuda, window=None):
         self._cuda = cuda
+        self._capturing = cuda.is_current_stream_capturing
         self.window = window  # an activity.Window, or None
         self._free = []
         self._stamps = []  # (host_ns, event) in order of time
@@ -137,7 +138,7 @@ class Timeline(object):
 
     def stamp(self, host_ns):
         """The host is here now; the GPU will be when it has done what it was given."""
-        if self._resting or self._cuda.is_current_stream_capturing():
+        if self._resting or self._capturing():
             return
         event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
         event.record()
@@ -162,6 +163,9 @@ class Timeline(object):
 
         `came_ns`: when its first mini-batch came, at which there is a stamp; None: it began where the one before ended.
         """
+        if self._resting and not self._stamps:
+            self._pass(step)
+            return
         own = [stamp for stamp in self._stamps if stamp[0] <= end_ns]
         self._stamps = self._stamps[len(own) :]
         ended, follows = self._end, self._follows
@@ -183,10 +187,21 @@ class Timeline(object):
             self._end, self._end_waits = own[-1], kept
         self._follows = has_end
         self._rest(end_ns)
-        if not self._cuda.is_current_stream_capturing():
+        if not self._capturing():
             self._read(READS_A_STEP)
             if self.window is not None:
                 self.window.stepped(step)
+
+    def _pass(self, step):
+        """A step that is left out, which most are where events are dear: as little as can be."""
+        self._steps += 1
+        self._resting -= 1
+        self._follows = False
+        window = self.window
+        if (self._waiting or (window is not None and not window.is_over)) and not self._capturing():
+            self._read(READS_A_STEP)
+            if window is not None:
+                window.stepped(step)
 
     def _rest(self, end_ns):
         """Record two steps in a row (what lies between them is known then), and leave out as many as it takes."""

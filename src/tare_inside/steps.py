@@ -326,15 +326,18 @@ class Steps(object):
         """Take out what came after the last optimiser step; it belongs to the next step."""
         later = []
         for events in (self._forwards, self._backwards):
-            later.append([event for event in events if event[0] >= end_ns])
-            events[:] = [event for event in events if event[0] < end_ns]
+            at = len(events)
+            while at and events[at - 1][0] >= end_ns:
+                at -= 1
+            later.append(events[at:])
+            del events[at:]
         return later
 
     def _mark(self, begin_ns, end_ns):
         fetches, forwards, backwards, optimisers = self._fetches, self._forwards, self._backwards, self._optimisers
-        if len(fetches) == len(forwards) == len(backwards) == len(optimisers) == 1:
-            came_ns = fetches[0][1]
-            times_ns = fetches[0] + forwards[0] + backwards[0] + optimisers[0] + (came_ns, end_ns, begin_ns, end_ns)
+        if len(forwards) == len(backwards) == len(optimisers) == 1 and len(fetches) < 2:
+            fetch, came_ns = (fetches[0], fetches[0][1]) if fetches else (NOTHING, begin_ns)
+            times_ns = fetch + forwards[0] + backwards[0] + optimisers[0] + (came_ns, end_ns, begin_ns, end_ns)
             self._write(self._step, *times_ns)
             return
         starts_ns = [came_ns for _, came_ns in fetches] or [begin_ns]

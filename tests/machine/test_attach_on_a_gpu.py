@@ -17,7 +17,7 @@ import tare_inside
 from tare_inside import activity, marks
 
 SCRIPT = Path(__file__).with_name("train_on_a_gpu.py")
-STEPS = 100
+STEPS = 600
 
 
 def run(folder: Path, attached: bool) -> str:
@@ -43,7 +43,7 @@ def test_steps_on_a_gpu_are_marked_by_events_and_the_losses_stay(tmp_path: Path)
     for t_ns, name, edge, step in found:
         if edge == "begin":
             begun[name, step] = t_ns
-        else:
+        elif edge == "end":
             spans.setdefault(name, {})[step] = (begun[name, step], t_ns)
     assert len(spans["step"]) == STEPS
     assert len(spans["gpu_step"]) >= 5  # where recording events is dear, few steps are

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tare
-from pretend_h200 import FOLDER, kept_in
+from pretend_h200 import kept_in
 from tare.records.store import Store
 
 pytestmark = pytest.mark.machine("bare", "root")
@@ -36,7 +36,7 @@ with open(os.path.join(os.path.dirname(os.environ["TARE_MARKS"]), "gpu.json"), "
 
 def test_a_run_ends_in_a_verdict_with_a_gpu_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept_in(tmp_path / "nvml.json", monkeypatch, persistence=1, busy=True)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), str(Path(tare.__file__).parents[1])]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ["PYTHONPATH"], str(Path(tare.__file__).parents[1])]))
     program, study, store = tmp_path / "program.py", tmp_path / "s.yaml", tmp_path / "store"
     program.write_text(PROGRAM)
     argv = json.dumps([sys.executable, str(program)])

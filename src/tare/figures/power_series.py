@@ -247,9 +247,24 @@ CLEAR = 3.0  # the step is so many times the scatter on either side of it, or it
 _SIGMA = 1.4826  # of a median absolute deviation
 
 
+PAUSE = 10.0  # times the usual time from one step's end to the next: an evaluation, an import, a checkpoint
+_LAG_NS = 200_000_000  # so long a sensor may still show the pause
+
+
+def _in_pauses(t_ns: Times, ends_ns: Times) -> npt.NDArray[np.bool_]:
+    """The samples that were taken while the work paused: power is low there for a reason, and the sensor is right."""
+    found = np.zeros(len(t_ns), dtype=bool)
+    apart_ns = np.diff(ends_ns)
+    if not len(apart_ns):
+        return found
+    for place in np.flatnonzero((apart_ns > PAUSE * np.median(apart_ns)) & (apart_ns > _LAG_NS)):
+        found |= (t_ns >= ends_ns[place]) & (t_ns <= ends_ns[place + 1] + _LAG_NS)
+    return found
+
+
 def sensor_step(t_ns: Times, watts: Values, window: Window, ends_ns: Times, step_s: Values) -> str | None:
     """A sentence where power made a step and the steps of the work did not; `ends_ns` and `step_s` are of each step."""
-    inside = (t_ns >= window[0]) & (t_ns <= window[1])
+    inside = (t_ns >= window[0]) & (t_ns <= window[1]) & ~_in_pauses(t_ns, ends_ns)
     at_ns, power = t_ns[inside], watts[inside]
     place = _likeliest_step(power)
     if place is None:

@@ -96,6 +96,14 @@ def test_on_a_gpu_server_every_study_has_blocks_enough_for_an_interval_but_the_o
     assert few == {"s3-predict"}
 
 
+def test_every_study_has_a_scale_for_a_gpu_server_or_its_file_says_why_not() -> None:
+    without = {name for name in NAMES if "cuda" not in at_every_scale(built_in()[name], trust=True)}
+    assert without == {"s0-power-sensitivity", "s3-dvfs", "s4-microvm"}  # they change clocks, or have no GPU inside
+    for name in without:
+        text = built_in()[name].read_text()
+        assert "No scale for a GPU server" in text or "no `cuda` scale" in text
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_study_compares_can_be_compared_once_it_has_run(name: str) -> None:
     for scale, study in at_every_scale(built_in()[name], trust=True).items():
@@ -177,7 +185,7 @@ def test_the_list_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = tare("list", "studies").splitlines()
 
     assert max(map(len, lines)) <= 80
-    assert lines[0].split() == ["study", "paper", "smoke", "small", "full"]
+    assert lines[0].split() == ["study", "paper", "smoke", "small", "cuda", "clocks", "full"]
 
 
 def test_a_misspelt_scale_is_refused_before_anything_runs() -> None:
@@ -214,6 +222,7 @@ def test_each_scale_has_a_store_of_its_own() -> None:
     assert {scale: str(folder_of(study)) for scale, study in at.items()} == {
         "smoke": "out/s0-seccomp-smoke",
         "small": "out/s0-seccomp-small",
+        "cuda": "out/s0-seccomp-cuda",
         "full": "out/s0-seccomp",
     }
 

@@ -16,6 +16,7 @@ from metered import Held
 from tare.analysis.baseload import by_mode, idle_powers, is_idle, with_baseload
 from tare.analysis.resources.energy import energy_findings
 from tare.figures.energy import energy_of_trial
+from tare.figures.power_series import sensor_step
 from tare.figures.steps import steps_from
 from tare.parts.protocols import Mark
 from tare.records.model import USABLE, Record
@@ -104,3 +105,20 @@ def without_label(record: Record) -> Record:
     """The name of a mode says again what its clock says, and would keep the clocks from being compared."""
     named = "control.power_mode.mode"
     return replace(record, settings={name: value for name, value in record.settings.items() if name != named})
+
+
+def test_power_that_is_low_while_the_script_pauses_is_no_fault_of_the_sensor() -> None:
+    """As on the H200: 90 steps, 2.5 s of imports at 121 W, 720 steps at 700 W; then the same without a pause."""
+    ends_ns = np.cumsum([3_500_000] * 90 + [2_500_000_000] + [3_500_000] * 720)
+    step_s = np.diff(ends_ns, prepend=0) / 1e9
+    t_ns = np.arange(0, int(ends_ns[-1]), 50_000_000)
+    paused = (t_ns > ends_ns[89]) & (t_ns <= ends_ns[90] + 100_000_000)
+    watts = np.where(paused, 121.0, 700.0)
+    window = (int(ends_ns[60]), int(ends_ns[-1]))
+    assert sensor_step(t_ns, watts, window, ends_ns, step_s) is None
+
+    even_ns = np.linspace(0, ends_ns[-1], len(ends_ns)).astype(np.int64)
+    even_s = np.diff(even_ns, prepend=0) / 1e9
+    told = sensor_step(t_ns, np.where(t_ns < t_ns[len(t_ns) // 2], 121.0, 700.0), window, even_ns, even_s)
+    assert told is not None
+    assert "from 121.0 W to 700.0 W" in told

@@ -190,12 +190,12 @@ def test_where_events_are_dear_few_steps_are_recorded_and_those_are_right(loop: 
         else:
             loop.train_without_loader(gpu_us=60)
 
-    assert loop.gpu.recorded * 30 <= 0.005 * 500 * 2_400
+    assert loop.gpu.recorded * 30 <= 0.0025 * 500 * 2_400
     seen = loop.seen()
-    assert len(seen["gpu_step"]) >= 10
+    assert len(seen["gpu_step"]) >= 7
     assert lengths_us(seen["gpu_backward"])[4:] == [pytest.approx(35, abs=15)] * (len(seen["gpu_backward"]) - 4)
     if has_loader:
-        assert 10 <= len(seen["gpu_idle"]) < len(seen["gpu_step"])
+        assert 5 <= len(seen["gpu_idle"]) < len(seen["gpu_step"])
     else:
         assert "gpu_idle" not in seen
 
@@ -255,3 +255,16 @@ def test_no_event_is_recorded_into_a_graph_that_is_being_captured(loop: Loop) ->
 
     assert loop.gpu.made == made
     assert 2 not in [step for step, _, _ in loop.seen().get("gpu_step", [])]
+
+
+def test_a_step_that_is_left_out_asks_the_gpu_nothing(loop: Loop) -> None:
+    loop.gpu.started, loop.gpu.recording_ns = True, 30 * US
+    for _ in range(20):
+        loop.pass_us(2_400)
+        loop.train(gpu_us=60)
+    asked = []
+    loop.steps.gpu._capturing = lambda: bool(asked.append(1))
+    for _ in range(10):
+        loop.pass_us(2_400)
+        loop.train(gpu_us=60)
+    assert not asked

@@ -13,7 +13,7 @@ A Jetson's GPU is told by the kernel's own files: how busy it is, and its clock.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, NamedTuple
 
@@ -31,6 +31,7 @@ from tare.drivers.nvidia.nvml import Gpu as Device
 from tare.parts.protocols import Feed, Probe, Reading
 
 SLOW_PERIOD_S = 1.0
+_RECENT = 3  # answers of which the cheapest counts as what an answer costs
 INSTANT = "NVML_FI_DEV_POWER_INSTANT: instant, a new value every 100 ms"
 AVERAGE = "nvmlDeviceGetPowerUsage: averaged over 1 s since Ampere (but GA100)"
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption: since the driver was loaded"
@@ -121,12 +122,16 @@ class _Group:
     """Sources that are read together, not more often than their period, and seldom enough to keep to their share."""
 
     def __init__(self, sources: Sequence[Source], share: float, period_s: float = 0.0) -> None:
+        begin_s = time.thread_time()
         self.sources = [source for source in sources if source.read() is not None]
+        self._costs_s = deque([time.thread_time() - begin_s], maxlen=_RECENT)
         self._share, self._period_s = share, period_s
         self.due_ns = 0
 
     def was_read(self, now_ns: int, cost_s: float) -> None:
-        self.due_ns = now_ns + round(max(self._period_s, cost_s / self._share) * 1e9)
+        """A single dear answer (the driver wakes up, a context is being made) does not silence a group for seconds."""
+        self._costs_s.append(cost_s)
+        self.due_ns = now_ns + round(max(self._period_s, min(self._costs_s) / self._share) * 1e9)
 
 
 class _Watched:
