@@ -242,7 +242,7 @@ def one_run(name: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "utc": time.strftime("%FT%TZ", time.gmtime()),
     }
-    line["load"] = round(os.getloadavg()[0], 1)
+    line |= {"load": round(os.getloadavg()[0], 1), "version": os.environ.get("PLANTED_VERSION", "")}
     try:
         with ExitStack() as stack:
             if plant.around is not None:
