@@ -22,6 +22,7 @@ from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import run_into, study_text
 from tare.cli.weigh import built_in_workload, choose_platform, end_early, minutes_option, placed, steps_option
+from tare.cli.why_stores import are_stores, explain_stores
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 from tare.records.trials import sides_that_never_ran
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tare.analysis.why.causes import Answer, Phase, Wave
     from tare.analysis.why.layers import Calls, Waterfall
     from tare.parts.protocols import Side
-    from tare.plan.why import Level, Stages, Suspects
+    from tare.plan.why import Level, Search, Stages, Suspects
     from tare.records.model import Record
 
 
@@ -55,6 +56,7 @@ ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are me
 @metric_option("the mean step, or the whole run")
 @click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
 @margin_option("5%")
+@click.option("--try", "tries", is_flag=True, help="Of two stores: try the suspects on this machine.")
 @click.option("--layers", is_flag=True, help="Take it apart layer by layer, whatever was found before.")
 @click.option("--no-layers", is_flag=True, help="Do not, even if the cost stays unexplained.")
 @click.option(
@@ -70,7 +72,7 @@ ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are me
 @script_options
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
 @json_option
-@click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@click.argument("command_line", metavar="[STORE STORE | -- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def command(
     inside: str | None,
     workload: str | None,
@@ -87,6 +89,7 @@ def command(
     metric: str | None,
     repeat: int,
     margin: float,
+    tries: bool,
     layers: bool,
     no_layers: bool,
     only: tuple[str, ...] | None,
@@ -108,7 +111,18 @@ def command(
     unexplained is taken apart layer by layer, with runc.
 
     tare why --quota 1 -- python train.py
+
+    Of two stores it explains why the one is slower than the other: another machine, or the same one last week. What
+    both recorded is compared; --try runs both sides again here, with each suspect removed and added.
+
+    tare why out/monday out/today --try
     """
+    folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    if are_stores(command_line):
+        trying = Trying(folder, {}, python, repeat, margin, metric) if tries else None
+        explain_stores(command_line, trying, margin, metric, as_json)
+        return
+    need(not tries, "--try is for two stores: `tare why STORE STORE --try`.")
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
     need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
@@ -124,14 +138,13 @@ def command(
     if env := _assigned(inside_env):
         fields["env"] = env
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
-    folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with ExitStack() as stack:
         chosen = choose_platform("runc" if profile and inside is None else inside, stack)
         need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
         own = {**fields, **(profile if chosen == "runc" else {})}
         refuse_wrong(chosen, own, work, python)
         metric = "startup_s" if start_up else metric
-        run = _Run(folder, work, python, repeat, margin, metric, image)
+        run = Trying(folder, work, python, repeat, margin, metric, image)
         found = _explained(run, chosen, own, as_json)
         if not (layers or (not no_layers and found.unexplained)):
             _tell_answer(found, None, folder, as_json)
@@ -185,7 +198,7 @@ class Explained:
         }
 
 
-def _explained(run: _Run, platform: str, fields: dict[str, Any], quiet: bool) -> Explained:
+def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) -> Explained:
     """The three steps: what is slower, who is suspected, what the interventions show."""
     from tare.analysis.why.causes import QUICK, SLOW, WHOLE, answer, judged_metric, phases
     from tare.plan.why import MOST_TRIED, Level, Search, examined
@@ -213,18 +226,7 @@ def _explained(run: _Run, platform: str, fields: dict[str, Any], quiet: bool) ->
     search = Search(slow_level, run.bare, suspects.held)
     if first.total.verdict != "slower":  # a cost that is not sure cannot be seen to go away
         return replace(found, answer=first, untried=tuple(search.candidates()))
-    while sides := search.next():
-        tried = [each for each in search.candidates() if any(each in role.split() for role in sides)]
-        more = search.trials_left(run.repeat) - len(sides) * run.repeat
-        say(
-            f"trying {' and '.join(tried) or 'what is left'}: {len(sides)} sides in {run.repeat} blocks, about "
-            f"{run.time_text(len(sides))}; at most {max(0, more)} trials more after it, if that does not explain it."
-        )
-        waves.append(run.wave(f"tried-{len(waves)}", sides, is_whole=not search.removed))
-        first = answer(waves, margin=run.margin, metric=first.metric)
-        search.learn({each.cause: each.outcome for each in first.tried if each.cause in waves[-1].causes()})
-        if first.explained and search.checked:
-            break
+    first = run.tried(search, waves, first)
     return replace(found, total=first.total, answer=first, untried=tuple(search.candidates()))
 
 
@@ -280,7 +282,7 @@ def _not_asked_for() -> Calls:
     return Calls(missing="system calls were not counted (--no-calls).")
 
 
-class _Run:
+class Trying:
     """The studies of a `why`: some that differ in their platforms alone, and one that is traced."""
 
     def __init__(
@@ -307,6 +309,32 @@ class _Run:
         from tare.base.text import duration_text
 
         return duration_text(sides * self.repeat * self._seconds / max(1, self._trials))
+
+    def search(self, search: Search, work: dict[str, Any], metric: str) -> Answer:
+        """The interventions between two sides that were recorded before, with this workload."""
+        self._work, self.bare = work, search.quick
+        return self.tried(search, [], None, metric)
+
+    def tried(self, search: Search, waves: list[Wave], found: Answer | None, metric: str | None = None) -> Answer:
+        """Wave after wave, until the cost is explained or nobody is left to suspect."""
+        from tare.analysis.why.causes import answer
+
+        while sides := search.next():
+            names = [each for each in search.candidates() if any(each in role.split() for role in sides)]
+            more = max(0, search.trials_left(self.repeat) - len(sides) * self.repeat)
+            takes = f", about {self.time_text(len(sides))}" if self._trials else ""
+            say(
+                f"trying {' and '.join(names) or 'what is left'}: {len(sides)} sides in {self.repeat} blocks{takes}; "
+                f"at most {more} trials more after it, if that does not explain it."
+            )
+            waves.append(self.wave(f"tried-{len(waves)}", sides, is_whole=not search.removed))
+            found = answer(waves, margin=self.margin, metric=found.metric if found else metric)
+            search.learn({each.cause: each.outcome for each in found.tried if each.cause in waves[-1].causes()})
+            if found.explained and search.checked:
+                break
+        if found is None:
+            raise TareError("there is nothing to try.")
+        return found
 
     def wave(self, stage: str, sides: Mapping[str, Level], *, is_whole: bool = True) -> Wave:
         """Run these sides in interleaved blocks."""
@@ -343,7 +371,9 @@ class _Run:
 
         sides = [self.bare.as_plain(), *platforms]
         plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}
-        plain |= {"rehearse": stage == "total"}  # after it, bare metal and the whole container are known to run
+        plain |= {
+            "rehearse": stage in ("total", "tried-0")
+        }  # after it, bare metal and the whole container are known to run
         study = with_interpreter(from_plain(plain, "tare why"), self._python)
         outcome = run_into(study, study_text(study), self._folder / stage)
         if outcome.interrupted:

@@ -6,6 +6,7 @@ of it, until the cost is explained or nobody is left to suspect.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
@@ -70,9 +71,48 @@ class Level(NamedTuple):
             **{f"platform.{name}": value for name, value in part.settings().items()},
         }
 
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Level:
+        """The platform of a record, with the fields that are not at their defaults."""
+        name = str(settings["platform"])
+        known = find("platforms", name).model_fields
+        given = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("platform.")}
+        fields = {key: _read(value) for key, value in given.items() if key in known}
+        part = find("platforms", name).model_validate(
+            {key: value for key, value in fields.items() if value is not None}
+        )
+        usual = {key: field.get_default(call_default_factory=True) for key, field in known.items()}
+        made = {key: fields[key] for key in fields if getattr(part, key) != usual[key] and fields[key] is not None}
+        return cls(name, made)
+
     def is_possible(self) -> bool:
         """Whether the platform has all these fields: not each can be changed in every way."""
         return all(name in find("platforms", self.platform).model_fields for name in self.fields)
+
+
+def _read(value: Any) -> Any:
+    """A setting as a store may have it: containers are texts there."""
+    if isinstance(value, str) and value[:1] in "[{":
+        return json.loads(value)
+    return value
+
+
+def workload_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The workload of a record, as a study writes it."""
+    name = str(settings["workload"])
+    known = find("workloads", name).model_fields
+    given = {key.partition(".")[2]: _read(value) for key, value in settings.items() if key.startswith("workload.")}
+    return {name: {key: value for key, value in given.items() if key in known and value not in (None, [], {}, ())}}
+
+
+def with_recorded_variables(slow: Level, quick: Level, ours: Side, theirs: Side) -> tuple[Level, Level]:
+    """Both sides with the variables that they were recorded with and that differ, so that they can be run again."""
+    names = {key[4:] for key in (*ours.facts, *theirs.facts) if key.startswith("env.")}
+    differing = sorted(name for name in names if ours.env(name) != theirs.env(name))
+    return (
+        slow.changed({"env": {name: ours.env(name) for name in differing}} if differing else {}),
+        quick.changed({"env": {name: theirs.env(name) for name in differing}} if differing else {}),
+    )
 
 
 @dataclass(frozen=True)

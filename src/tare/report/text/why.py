@@ -132,10 +132,16 @@ def phases_text(total: Comparison, phases: Sequence[Phase], width: int) -> str:
     quick, slow = medians_of(total)
     head = f"1. What is slower: {metric_name(total.metric)} {quick} on bare metal, {slow} in the container: "
     lines = wrap(f"{head}{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}.", width, indent="   ")
+    return "\n".join([*lines, *phase_lines(phases, width)])
+
+
+def phase_lines(phases: Sequence[Phase], width: int) -> list[str]:
+    """Where the time goes, one line each."""
+    lines = []
     for each in phases:
         line = f"{_PHASE[each.name]}: {time_text(each.quick_s)} -> {time_text(each.slow_s)} per run"
-        lines += _indented(f"{line}, {share_text(each.share)} of the difference", width)
-    return "\n".join(lines)
+        lines += _indented(f"{line}, {share_text(each.share).lstrip('+')} of the difference", width)
+    return lines
 
 
 def suspects_text(suspects: Mapping[str, str], ruled_out: Mapping[str, str], width: int) -> str:
