@@ -7,6 +7,7 @@ import argparse
 import errno
 import importlib
 import os
+import signal
 import socket
 import sys
 import time
@@ -101,7 +102,9 @@ def main() -> None:
     asked.add_argument("--imports", action="store_true")
     asked.add_argument("--cache", help="a folder below the home of caches that must hold a compiled kernel")
     asked.add_argument("--mode", help="a variable: where it is set, every step sleeps")
-    asked.add_argument("--strange", choices=["sleep", "privileges"], help="slower inside for a reason of its own")
+    asked.add_argument(
+        "--strange", choices=["sleep", "privileges", "neighbours"], help="slower inside for a reason of its own"
+    )
     wanted = asked.parse_args()
     if wanted.imports:
         for name in MODULES:
@@ -115,6 +118,12 @@ def main() -> None:
         sleeps = inside()
     if wanted.strange == "privileges":
         sleeps = "NoNewPrivs:\t1" in Path("/proc/self/status").read_text()
+    spinners = []
+    while wanted.strange == "neighbours" and inside() and len(spinners) < 8:
+        spinners.append(os.fork())
+        if spinners[-1] == 0:
+            while True:
+                pass
     pages = Pages(wanted.read, wanted.cold) if wanted.read else None
     if wanted.dot:
         import numpy
@@ -150,6 +159,9 @@ def main() -> None:
             time.sleep(0.005)
         sys.stdout.flush()
         marks.end("step", step)
+    for each in spinners:
+        os.kill(each, signal.SIGKILL)
+        os.waitpid(each, 0)
 
 
 if __name__ == "__main__":

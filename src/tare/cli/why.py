@@ -215,6 +215,10 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     if run.metric is None and name != WHOLE and first.total.verdict != "slower":
         whole = answer(waves, margin=run.margin, metric=WHOLE)
         first = whole if whole.total.verdict == "slower" else first
+    if first.total.verdict == "cannot_tell" and (first.total.effect or 0.0) > run.margin:
+        say(f"it may be slower, but {run.repeat} blocks do not show it: as many again, about {run.time_text(2)}.")
+        waves.append(run.wave("total-again", {QUICK: run.bare, SLOW: slow_level}))
+        first = answer(waves, margin=run.margin, metric=first.metric)
     slow, quick = (_side(role, waves[0]) for role in (SLOW, QUICK))
     parts = phases(slow.metrics, quick.metrics, first.metric)
     suspects = examined(slow, quick, {each.name: each.share for each in parts})

@@ -58,7 +58,7 @@ class Level(NamedTuple):
 
     def as_plain(self) -> Any:
         """As a study writes it: a list there is a list of levels, so a value that is one stands in another."""
-        sizes = {n: f"{value} B" for n in ("memory", "shm") if isinstance(value := self.fields.get(n), int)}
+        sizes = {n: f"{value} B" for n in ("memory", "shm", "io_rate") if isinstance(value := self.fields.get(n), int)}
         fields = {n: [v] if isinstance(v, list) else v for n, v in {**self.fields, **sizes}.items()}
         return {self.platform: fields} if fields else self.platform
 
