@@ -246,7 +246,14 @@ def tare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "WITHOUT_REPORT": "1",
     }
     argv = [sys.executable, str(TARE), *words]
-    return subprocess.run(argv, check=False, capture_output=True, text=True, cwd="/", env=env, timeout=1800)
+    started = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/", env=env)
+    try:
+        out, err = started.communicate(timeout=3600)
+    except BaseException:
+        started.terminate()  # it ends its trial and removes what it made
+        started.communicate(timeout=60)
+        raise
+    return subprocess.CompletedProcess(argv, started.returncode, out, err)
 
 
 def judged(plant: Plant, found: dict[str, Any]) -> dict[str, Any]:
