@@ -62,6 +62,7 @@ class Tried:
     left: Comparison | None  # the slow side without it, against the other side
     brought: Comparison | None = None  # the other side with it, against the other side as it is
     share: float | None = None  # of the cost that went with it, in logs
+    same: bool = False  # without it both sides are the same: nothing can be left
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -92,7 +93,7 @@ class Answer:
     @property
     def explained(self) -> bool:
         """Whether nothing beyond the margin is left without the causes."""
-        if any(each.outcome == "the cause" for each in self.tried):
+        if any(each.outcome == "the cause" or (each.same and each.outcome == "a part") for each in self.tried):
             return True
         rest = self.remainder
         if rest is None or rest.effect is None or not self.total.effect or self.total.effect <= 0:
@@ -184,6 +185,11 @@ class Wave:
     roles: Mapping[Role, Mapping[str, Any]]  # the platform settings of each
     is_whole: bool = True  # whether the slow side is there as it was found, with nothing removed yet
 
+    def are_same(self, one: Role, other: Role) -> bool:
+        """Whether two roles are one side: then its trials say nothing of a difference."""
+        sides = [self.roles.get(role) for role in (one, other)]
+        return None not in sides and _plain(sides[0]) == _plain(sides[1])
+
     def causes(self) -> list[str]:
         return list(dict.fromkeys(role.partition(" ")[2] for role in self.roles if role not in (QUICK, SLOW)))
 
@@ -209,7 +215,7 @@ def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None) -
     tried = [(n, cause) for n, wave in enumerate(waves) for cause in wave.causes()]
     questions: dict[str, list[tuple[int, Role, Role]]] = {
         "removed": [(n, without(cause), SLOW) for n, cause in tried],
-        "left": [(n, without(cause), QUICK) for n, cause in tried],
+        "left": [(n, without(cause), QUICK) for n, cause in tried if not waves[n].are_same(without(cause), QUICK)],
         "brought": [(n, added(cause), QUICK) for n, cause in tried],
         "base": [(n, SLOW, QUICK) for n, wave in enumerate(waves) if not wave.is_whole],
     }
@@ -221,7 +227,8 @@ def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None) -
     found = {}
     for n, cause in tried:  # who was tried twice is told by the second time, when a larger cost had been removed
         base = total if waves[n].is_whole else judged[n, SLOW, QUICK]
-        found[cause] = _tried(cause, n, judged, total, base, alone=waves[n].is_whole)
+        same = waves[n].are_same(without(cause), QUICK)
+        found[cause] = _tried(cause, n, judged, total, base, alone=waves[n].is_whole, same=same)
     last = len(waves) - 1
     cured = None if waves[last].is_whole else judged[last, SLOW, QUICK]
     return Answer(name, total, tuple(found.values()), cured)
@@ -256,6 +263,7 @@ def _tried(
     base: Comparison,
     *,
     alone: bool,
+    same: bool,
 ) -> Tried:
     removed, left = judged.get((wave, without(cause), SLOW)), judged.get((wave, without(cause), QUICK))
     brought = judged.get((wave, added(cause), QUICK))
@@ -263,9 +271,11 @@ def _tried(
     if removed is not None and removed.effect is not None and total.effect:
         share = -math.log1p(removed.effect) / math.log1p(total.effect)
     outcome = _outcome(removed, left, brought, base, total.margin)
+    if same and outcome == "a part":
+        outcome = "the cause"
     if outcome == "the cause" and not alone:
         outcome = "a part"  # the last one: others had been removed before
-    return Tried(cause, outcome, removed, left, brought, share)
+    return Tried(cause, outcome, removed, left, brought, share, same)
 
 
 def _outcome(

@@ -234,6 +234,9 @@ def answer_sentences(found: Answer, told: Told, other: str = "bare metal") -> It
         else:
             share = "" if each.share is None else f" ({share_text(each.share).lstrip('+')} of the cost)"
             start = f"{total}. " * (index == 0) + f"{'A' if index == 0 else 'Another'} part{share}: {cause}."
+        if each.same:
+            yield f"{start} {cure}: then both sides are the same."
+            continue
         if each.left is None:
             yield f"{start} Cure: {cure}."
             continue
