@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tare.analysis.why.stores import Pair
-    from tare.cli.why import Trying
+    from tare.cli.why_runs import Trying
     from tare.parts.protocols import Side
     from tare.plan.why import Suspects
     from tare.records.model import Record
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def are_stores(words: tuple[str, ...]) -> bool:
     """Whether these are two stores, and no command line."""
-    from tare.records.pack import is_pack
+    from tare.records.unpack import is_pack
 
     return len(words) == 2 and all(Path(each, "store.json").is_file() or is_pack(Path(each)) for each in words)
 

@@ -229,11 +229,12 @@ class Limits(Platform):
         placed = self.placed(host)
         place = placed.make(host, site)
         held = placed.in_force()
-        try:
-            hold_rates(host, held, place.scope().cgroups)
-        except BaseException:
-            place.close()
-            raise
+        if any(getattr(held, name) is not None for name in _RATES):
+            try:
+                hold_rates(host, held, place.scope().cgroups)
+            except BaseException:
+                place.close()
+                raise
         place.facts.update(placement_facts(host, held.quota, held.cpuset))
         return place
 
