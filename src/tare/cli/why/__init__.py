@@ -19,8 +19,8 @@ from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
 from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.weigh import built_in_workload, choose_platform, end_early, minutes_option, placed, steps_option
-from tare.cli.why_runs import Trying
-from tare.cli.why_stores import are_stores, explain_stores
+from tare.cli.why.runs import Trying
+from tare.cli.why.stores import are_stores, explain_stores
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 
 if TYPE_CHECKING:

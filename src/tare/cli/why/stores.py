@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tare.analysis.why.stores import Pair
-    from tare.cli.why_runs import Trying
+    from tare.cli.why.runs import Trying
     from tare.parts.protocols import Side
     from tare.plan.why import Suspects
     from tare.records.model import Record
