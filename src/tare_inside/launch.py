@@ -70,6 +70,8 @@ def _become(argv):
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these two, and exec would pass that on
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+        if os.environ.get("TARE_OUTPUT"):  # a file that takes what the command prints, instead of whoever runs it
+            os.dup2(os.open(os.environ["TARE_OUTPUT"], os.O_WRONLY | os.O_CREAT, 0o644), 1)
         os.execvp(argv[0], argv)
     except OSError as problem:
         code = NOT_EXECUTABLE if isinstance(problem, PermissionError) else NOT_FOUND

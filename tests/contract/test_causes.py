@@ -21,7 +21,16 @@ BARE = Side(
 WORST = Side(
     "docker",
     "docker",
-    {"quota": 2.0, "cpuset": "0-1", "memory": 1 << 30, "shm": 64 << 20, "image": "app:1", "env": {"LD_DEBUG": "all"}},
+    {
+        "quota": 2.0,
+        "cpuset": "0-1",
+        "memory": 1 << 30,
+        "shm": 64 << 20,
+        "image": "app:1",
+        "env": {"LD_DEBUG": "all", "APP_CHECKS": "1"},
+        "cpu_shares": 2,
+        "io_rate": 1 << 20,
+    },
     {
         "place.usable_cores": 2,
         "place.host_cores": 16,
@@ -39,6 +48,7 @@ WORST = Side(
         "env.NCCL_P2P_DISABLE": "1",
         "env.HF_HOME": "/cache",
         "env.PYTHONDONTWRITEBYTECODE": "1",
+        "output.bytes": 1 << 20,
     },
     {"cgroup_nr_throttled": 90, "cgroup_throttled_s": 7, "wall_s": 10, "cpu_s": 1, "major_faults": 5000},
 )
@@ -99,7 +109,9 @@ def test_it_needs_no_fact_at_all(name: str):
 def test_its_changes_are_fields_that_the_platforms_have(name: str, platform: str):
     slow = Side("it", platform, WORST.fields, WORST.facts, WORST.metrics)
     found = cause(name).examine(slow, QUICK)
-    assert isinstance(found, Suspicion)
+    if isinstance(found, RuledOut):
+        assert (name, platform) == ("output", "runc")  # which has no engine
+        return
 
     known = {*find("platforms", platform).model_fields, "dockerfile", "network"}
     assert set(found.without or {}) <= known
@@ -108,7 +120,14 @@ def test_its_changes_are_fields_that_the_platforms_have(name: str, platform: str
 
 def test_the_causes_of_the_field_are_there():
     assert {
-        "allocator", "architecture", "bytecode", "caches", "cpu_quota", "cpu_set", "debug_variables", "gpu_math",
-        "instruction_set", "interconnect", "locked_memory", "memory_limit", "network", "root_files", "seccomp",
-        "shared_memory", "software", "threads",
-    } <= set(NAMES)  # fmt: skip
+        "allocator", "architecture", "bytecode", "caches", "cold_layers", "cpu_quota", "cpu_set", "cpu_weight",
+        "debug_variables", "device_state", "gpu_math", "instruction_set", "interconnect", "io_limit", "locked_memory",
+        "memory_limit", "network", "other_variables", "output", "root_files", "seccomp", "shared_memory", "software",
+        "threads",
+    } == set(NAMES)  # fmt: skip
+
+
+def test_causes_that_share_a_file_are_found_by_name_and_the_file_is_none():
+    assert find("causes", "debug_variables").__name__ == "DebugVariables"
+    assert find("causes", "bytecode").__module__ == find("causes", "caches").__module__
+    assert "variables" not in NAMES

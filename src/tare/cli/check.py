@@ -108,11 +108,12 @@ def _worded(facts: dict[str, Any]) -> str:
 def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     """What each cause suspects of a container, by the image's own settings, the limits and this device."""
     from tare.base.host import LocalHost
-    from tare.cli.why import cause_title, examined, refuse_wrong
+    from tare.cli.why import refuse_wrong
     from tare.drivers.cgroups.limits import placement_facts
     from tare.drivers.containers import engine_lease
     from tare.drivers.containers.docker import image_facts
     from tare.parts.protocols import Side
+    from tare.plan.why import examined
 
     host = LocalHost()
     refuse_wrong("docker", fields, {"command": ["true"]}, None)
@@ -124,15 +125,14 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
             inside = image_facts(client, fields["image"])
     place = placement_facts(host, part.quota, part.cpuset)
     facts = {**inside, **{f"place.{key}": value for key, value in place.items()}}
-    suspects, ruled_out = examined(
-        Side(fields["image"], "docker", part.fields(), facts), Side("bare metal", "bare", {}, _here())
-    )
+    found = examined(Side(fields["image"], "docker", part.fields(), facts), Side("bare metal", "bare", {}, _here()))
+    suspects, ruled_out, titles = found.held, found.ruled_out, found.titles()
     if as_json:
         print_json({"image": fields["image"], "suspects": suspects, "ruled_out": ruled_out})
         return
     click.echo(f"{fields['image']}: {count_text(len(suspects), 'suspect')} (nothing was run)")
     for name, each in suspects.items():
-        _line("-", f"{name} ({cause_title(name)})", f"{each.evidence} Cure: {each.cure}")
+        _line("-", f"{name} ({titles[name]})", f"{each.evidence} Cure: {each.cure}")
     click.echo(click.wrap_text(f"ruled out: {', '.join(ruled_out)}", width(), "", "  "))
 
 

@@ -24,7 +24,8 @@ KINDS: dict[Kind, type[Part]] = {
 def names(kind: Kind) -> list[str]:
     """Every part of this kind that can be named here, sorted; none of them is imported."""
     package = importlib.import_module(f"tare.parts.{kind}")
-    ours = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    shared = getattr(package, "SHARED", {})
+    ours = {module.name for module in pkgutil.iter_modules(package.__path__)} - {*shared.values()} | {*shared}
     theirs = {entry.name for entry in importlib.metadata.entry_points(group=f"tare.{kind}")}
     return sorted(ours | theirs)
 
@@ -33,14 +34,16 @@ def find(kind: Kind, name: str) -> type[Part]:
     """The class of the part called `name`; only that part's file is imported."""
     if name not in names(kind):
         raise StudyError(unknown(kind, name))
+    file = getattr(importlib.import_module(f"tare.parts.{kind}"), "SHARED", {}).get(name, name)
     try:
-        module = importlib.import_module(f"tare.parts.{kind}.{name}")
+        module = importlib.import_module(f"tare.parts.{kind}.{file}")
     except ModuleNotFoundError as missing:
-        if missing.name == f"tare.parts.{kind}.{name}":
+        if missing.name == f"tare.parts.{kind}.{file}":
             return _called(name, _from_entry_point(kind, name))
         raise
     for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, KINDS[kind]) and value.__module__ == module.__name__:
+        ours = isinstance(value, type) and issubclass(value, KINDS[kind]) and value.__module__ == module.__name__
+        if ours and (file == name or value.__name__.lower() == name.replace("_", "")):  # several may share a file
             return _called(name, value)
     raise StudyError(f"{module.__file__} holds no {KINDS[kind].__name__}: a part's file has one class of its kind.")
 

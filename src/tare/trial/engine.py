@@ -53,6 +53,7 @@ SHARED_FILES = Ruling(
     "need root, and its folder is too large to be copied.",
 )
 _MOMENTS = ("start_ns", "end_ns")
+_MUCH_OUTPUT = 64 << 10  # characters: less is not worth a fact
 
 
 def in_device_time(marks: Iterable[Mark], place: Host) -> list[Mark]:
@@ -326,6 +327,8 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
             tenant.marks = in_device_time([Mark(*row) for row in rows], tenant.place)
     measured, *beside = tenants
     state.exit, state.died = measured.exit, measured.died
+    if measured.exit is not None and (printed := len(measured.exit.out) + len(measured.exit.err)) > _MUCH_OUTPUT:
+        state.facts["output"] = {"bytes": printed}  # as far as it was kept
     state.facts["place"] = place_facts(measured.place)
     state.facts |= measured.workload.facts()
     state.notes += [SHARED_FILES] if state.facts["place"].get("files") == "shared" else []

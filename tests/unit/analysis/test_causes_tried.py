@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from analysis_figures import record
-from tare.analysis.why.causes import QUICK, SLOW, added, answer, judged_metric, phases, without
+from tare.analysis.why.causes import QUICK, SLOW, Wave, added, answer, judged_metric, phases, without
 from tare.base.errors import TareError
+from tare.report.text.why import Told, answer_sentences
 
 
 def settings(**fields: Any) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def trials(times: dict[str, float], blocks: int = 8, scatter: float = 0.01, seed
 
 def outcomes(times: dict[str, float], **options: Any) -> dict[str, str]:
     roles = {role: fields for role, fields in {**ROLES, added("cpu_quota"): BARE_WITH_QUOTA}.items() if role in times}
-    found = answer(trials(times, **options), roles, margin=0.05)
+    found = answer([Wave(trials(times, **options), roles)], margin=0.05)
     return {each.cause: each.outcome for each in found.tried}
 
 
@@ -67,14 +68,14 @@ def test_noise_as_large_as_the_change_is_no_answer():
 
 def test_without_a_way_to_remove_it_the_other_side_tells():
     roles = {QUICK: ROLES[QUICK], SLOW: ROLES[SLOW], added("cpu_quota"): BARE_WITH_QUOTA}
-    found = answer(trials({QUICK: 1.0, SLOW: 2.0, added("cpu_quota"): 1.9}), roles, margin=0.05)
+    found = answer([Wave(trials({QUICK: 1.0, SLOW: 2.0, added("cpu_quota"): 1.9}), roles)], margin=0.05)
 
     assert [each.outcome for each in found.tried] == ["a part"]
 
 
 def test_a_side_that_never_ran_is_an_error_and_not_an_answer():
     with pytest.raises(TareError, match="no trial of the slow side"):
-        answer(trials({QUICK: 1.0}), {QUICK: ROLES[QUICK], SLOW: ROLES[SLOW]}, margin=0.05)
+        answer([Wave(trials({QUICK: 1.0}), {QUICK: ROLES[QUICK], SLOW: ROLES[SLOW]})], margin=0.05)
 
 
 def test_a_few_wrong_accusations_at_most_where_nothing_costs():
@@ -97,13 +98,64 @@ def test_the_step_is_judged_where_all_have_one_else_the_whole_run():
     assert judged_metric([*with_steps, whole]) == "wall_s"
 
 
+def test_two_costs_are_told_apart_when_the_second_is_tried_without_the_first():
+    """Beside a cost of 10x one of 1.5x changes the whole by little; on what is left it is plain."""
+    first = {QUICK: 1.0, SLOW: 10.5, without("cpu_quota"): 1.5}
+    second = {QUICK: 1.0, without("cpu_quota"): 1.5, without("threads"): 1.0}
+    on_top = {QUICK: ROLES[QUICK], SLOW: ROLES[without("cpu_quota")], without("threads"): ROLES[without("threads")]}
+    waves = [
+        Wave(trials(first), {role: ROLES[role] for role in first}),
+        Wave(trials(second, seed=1), on_top, is_whole=False),
+    ]
+
+    before, after = answer(waves[:1], margin=0.05), answer(waves, margin=0.05)
+
+    assert [(each.cause, each.outcome) for each in before.tried] == [("cpu_quota", "a part")]
+    assert not before.explained
+    assert {each.cause: each.outcome for each in after.tried} == {"cpu_quota": "a part", "threads": "a part"}
+    assert after.explained
+    assert after.cured is not None and after.cured.effect == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_remainder_beyond_the_margin_is_not_explained_and_said():
+    times = {QUICK: 1.0, SLOW: 3.0, without("cpu_quota"): 1.6}
+    found = answer([Wave(trials(times), {role: ROLES[role] for role in times})], margin=0.05)
+    told = Told(
+        {"cpu_quota": "the CPU quota"}, {"cpu_quota": "a quota of 0.5 cores."}, {"cpu_quota": "--cpus 2"}, {}, {}
+    )
+
+    sentences = " ".join(answer_sentences(found, told))
+
+    assert not found.explained
+    assert "A part" in sentences and "`--cpus 2` gives 1.58x" in sentences
+    assert "The rest is not explained: 1.6x slower than bare metal is left." in sentences
+
+
+def test_the_answer_is_a_sentence_with_the_cure_and_what_it_gives():
+    times = {QUICK: 1.0, SLOW: 2.1, without("cpu_quota"): 1.02}
+    found = answer([Wave(trials(times), {role: ROLES[role] for role in times})], margin=0.05)
+    told = Told(
+        {"cpu_quota": "the CPU quota"}, {"cpu_quota": "a quota of 0.5 cores."}, {"cpu_quota": "--cpus 2"}, {}, {}
+    )
+
+    (sentence,) = answer_sentences(found, told)
+
+    assert sentence.startswith("2.1x slower: it is the CPU quota: a quota of 0.5 cores. `--cpus 2` gives 1.01x [")
+
+
 def test_where_the_time_goes_adds_up_and_the_largest_comes_first():
     quick = {"wall_s": 10.0, "steps": 100.0, "step_mean_s": 0.05, "stall_mean_s": 0.01, "compute_mean_s": 0.04}
     slow = {"wall_s": 16.0, "steps": 100.0, "step_mean_s": 0.10, "stall_mean_s": 0.05, "compute_mean_s": 0.05}
 
-    found = phases(slow, quick)
-
-    assert [(each.name, round(each.share, 3)) for each in found] == [
-        ("data", 0.667), ("start and end", 0.167), ("compute", 0.167),
+    assert [(each.name, round(each.share, 3)) for each in phases(slow, quick)] == [
+        ("data", 0.667), ("compute", 0.167), ("start-up", 0.167),
     ]  # fmt: skip
+    assert [each.name for each in phases(slow, quick, "step_mean_s")] == ["data", "compute"]
     assert phases(quick, slow) == ()
+
+
+def test_rare_long_steps_are_the_tail():
+    quick = {"steps": 100.0, "step_mean_s": 0.011, "step_s": 0.010}
+    slow = {"steps": 100.0, "step_mean_s": 0.020, "step_s": 0.010}
+
+    assert [each.name for each in phases(slow, quick, "step_mean_s")] == ["tail"]

@@ -9,12 +9,13 @@ from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
 from tare.cli import why
 from tare.drivers.containers.isolation import USUAL
+from tare.plan.why import Stages
 
 
 def test_only_mounts_is_the_container_with_no_other_layer():
     skipped = why._skipped({}, ("mounts",))
     assert skipped.keys() == {*USUAL, "user"}
-    stages = why._Stages({}, tuple(layer for layer in USUAL if layer not in skipped), ["docker"])
+    stages = Stages({}, tuple(layer for layer in USUAL if layer not in skipped), ["docker"])
     assert stages.chain == [stages.whole] == [{"runc": {"isolation": [[]]}}]
     assert (stages.without, stages.aside) == ([], [])
 

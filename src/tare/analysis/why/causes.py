@@ -24,8 +24,8 @@ Role: TypeAlias = str
 QUICK, SLOW = "quick", "slow"
 Outcome: TypeAlias = Literal["the cause", "a part", "not it", "cannot tell"]
 
-STEP, WHOLE = "step_mean_s", "wall_s"
-_PHASES = (  # what people call it, and the figures that tell it, the first that both sides have
+STEP, WHOLE, START = "step_mean_s", "wall_s", "startup_s"
+_PARTS = (  # the parts of a step, and the figures that tell them, the first that both sides have
     ("data", ("stall_mean_s",)),
     ("gpu", ("gpu_step_mean_s", "gpu_step_s")),
     ("compute", ("compute_mean_s",)),
@@ -62,6 +62,7 @@ class Tried:
     left: Comparison | None  # the slow side without it, against the other side
     brought: Comparison | None = None  # the other side with it, against the other side as it is
     share: float | None = None  # of the cost that went with it, in logs
+    same: bool = False  # without it both sides are the same: nothing can be left
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,7 +75,7 @@ class Answer:
     metric: str
     total: Comparison  # the slow side against the other one
     tried: tuple[Tried, ...] = ()
-    cured: Comparison | None = None  # the slow side without all that counts, against the other one
+    cured: Comparison | None = None  # the slow side without all that was found, against the other one, if it was run
 
     @property
     def causes(self) -> tuple[Tried, ...]:
@@ -83,11 +84,22 @@ class Answer:
         return tuple(sorted(found, key=lambda each: (each.outcome != "the cause", -(each.share or 0.0))))
 
     @property
+    def remainder(self) -> Comparison | None:
+        """What is left without all that was found, against the other side; None where nothing was removed."""
+        lefts = [each.left for each in self.tried if each.outcome in ("the cause", "a part") and each.left is not None]
+        known = [each for each in (*lefts, self.cured) if each is not None and each.effect is not None]
+        return min(known, key=lambda each: each.effect or 0.0, default=None)
+
+    @property
     def explained(self) -> bool:
         """Whether nothing beyond the margin is left without the causes."""
-        if any(each.outcome == "the cause" for each in self.tried):
+        if any(each.outcome == "the cause" or (each.same and each.outcome == "a part") for each in self.tried):
             return True
-        return self.cured is not None and _is_gone(self.cured)
+        rest = self.remainder
+        if rest is None or rest.effect is None or not self.total.effect or self.total.effect <= 0:
+            return False
+        small = math.log1p(rest.effect) <= (1 - _MOST) * math.log1p(self.total.effect)
+        return _is_gone(rest) or (small and not _is_surely_left(rest))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -104,7 +116,8 @@ def facts_of(records: Iterable[Record]) -> dict[str, Any]:
         facts = record.facts
         device = {f"device.{key}": value for key, value in flat(facts.get("device") or {}).items()}
         place = {f"place.{key}": value for key, value in flat(facts.get("place") or {}).items()}
-        found = {**flat(facts.get("inside") or {}), **place, **device, **found}
+        output = {f"output.{key}": value for key, value in (facts.get("output") or {}).items()}
+        found = {**flat(facts.get("inside") or {}), **place, **device, **output, **found}
     return found
 
 
@@ -118,22 +131,44 @@ def metrics_of(records: Sequence[Record]) -> dict[str, float]:
     }
 
 
-def phases(slow: Mapping[str, float], quick: Mapping[str, float]) -> tuple[Phase, ...]:
-    """Where a run is slower: before and after its steps, waiting for data, computing; the largest difference first."""
-    more = slow.get(WHOLE, 0.0) - quick.get(WHOLE, 0.0)
+def phases(slow: Mapping[str, float], quick: Mapping[str, float], metric: str = WHOLE) -> tuple[Phase, ...]:
+    """Where what was judged is slower, the largest difference first: start-up, exit, and the parts of its steps.
+
+    Of a mean step only its parts are looked at. The tail is what rare, long steps add beyond the median one.
+    """
+    both = (quick, slow)
+    parts: list[tuple[str, float, float]] = []
+    if metric != START and all(side.get("steps") for side in both):
+        parts += _step_parts(slow, quick)
+    if metric in (START, WHOLE):
+        if all(START in side for side in both):
+            parts.append(("start-up", quick[START], slow[START]))
+            if metric == WHOLE and all("exit_s" in side for side in both):
+                parts.append(("exit", quick["exit_s"], slow["exit_s"]))
+        elif parts and all(WHOLE in side for side in both):
+            steps = [side["steps"] * side.get(STEP, 0.0) for side in both]
+            parts.append(("start-up", quick[WHOLE] - steps[0], slow[WHOLE] - steps[1]))
+    more = sum(max(0.0, after - before) for _, before, after in parts)
     if more <= 0:
         return ()
-    steps = [side.get("steps", 0.0) * side.get(STEP, 0.0) for side in (quick, slow)]
-    parts = [("start and end", quick[WHOLE] - steps[0], slow[WHOLE] - steps[1])]
-    for name, figures in _PHASES:
-        figure = next((each for each in figures if each in slow and each in quick), None)
-        if figure is not None and all(side.get("steps") for side in (slow, quick)):
-            before, after = (side["steps"] * side[figure] for side in (quick, slow))
-            parts.append((name, before, after))
-    if len(parts) == 1 and any(steps):
-        parts.append(("steps", steps[0], steps[1]))
     found = [Phase(name, before, after, (after - before) / more) for name, before, after in parts]
     return tuple(sorted((each for each in found if each.share >= _SEEN), key=lambda each: -each.share))
+
+
+def _step_parts(slow: Mapping[str, float], quick: Mapping[str, float]) -> list[tuple[str, float, float]]:
+    """Seconds per run of each part of a step; where steps have none, of the median step and of the tail."""
+    found = []
+    for name, figures in _PARTS:
+        figure = next((each for each in figures if each in slow and each in quick), None)
+        if figure is not None:
+            found.append((name, quick["steps"] * quick[figure], slow["steps"] * slow[figure]))
+    if found or not (STEP in slow and STEP in quick):
+        return found
+    if not ("step_s" in slow and "step_s" in quick):
+        return [("steps", quick["steps"] * quick[STEP], slow["steps"] * slow[STEP])]
+    tails = [side["steps"] * max(0.0, side[STEP] - side["step_s"]) for side in (quick, slow)]
+    usual = [side["steps"] * side["step_s"] for side in (quick, slow)]
+    return [("steps", usual[0], usual[1]), ("tail", tails[0], tails[1])]
 
 
 def judged_metric(records: Sequence[Record]) -> str:
@@ -142,46 +177,70 @@ def judged_metric(records: Sequence[Record]) -> str:
     return STEP if usable and all(STEP in record.metrics for record in usable) else WHOLE
 
 
-def answer(
-    records: Sequence[Record],
-    roles: Mapping[Role, Mapping[str, Any]],
-    *,
-    margin: float,
-    metric: str | None = None,
-    cured: Role | None = None,
-) -> Answer:
-    """What the trials of both sides, and of each intervention, say; `roles`: the platform settings of each."""
-    name = metric or judged_metric(records)
-    sides = {role: _trials(records, settings, name) for role, settings in roles.items()}
+@dataclass(frozen=True)
+class Wave:
+    """Trials that were interleaved with each other: both sides, and some interventions."""
+
+    records: Sequence[Record]
+    roles: Mapping[Role, Mapping[str, Any]]  # the platform settings of each
+    is_whole: bool = True  # whether the slow side is there as it was found, with nothing removed yet
+
+    def are_same(self, one: Role, other: Role) -> bool:
+        """Whether two roles are one side: then its trials say nothing of a difference."""
+        sides = [self.roles.get(role) for role in (one, other)]
+        return None not in sides and _plain(sides[0]) == _plain(sides[1])
+
+    def causes(self) -> list[str]:
+        return list(dict.fromkeys(role.partition(" ")[2] for role in self.roles if role not in (QUICK, SLOW)))
+
+
+def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None) -> Answer:
+    """What the trials of both sides, and of each intervention, show.
+
+    An intervention is compared with the sides of its own wave. All waves that have the slow side as it was found tell
+    how much slower it is. Each question is one family over all waves (Holm): does removing a cause help, what is then
+    left, does it bring the cost to the other side, and what is left where several were removed before.
+    """
+    name = metric or judged_metric([record for wave in waves for record in wave.records])
+    sides = [
+        {role: _trials(wave.records, of, name, str(n)) for role, of in wave.roles.items()}
+        for n, wave in enumerate(waves)
+    ]
     for role in (QUICK, SLOW):
-        if not sides.get(role):
+        if any(not each.get(role) for each in sides):
             raise TareError(f"no trial of the {'other' if role == QUICK else 'slow'} side could be used.")
-    causes = list(dict.fromkeys(role.partition(" ")[2] for role in roles if role not in (QUICK, SLOW, cured)))
-    # Each question is a family of its own: does it cost, does removing a cause help, what is left, does it bring it.
-    families = (
-        [(SLOW, QUICK)],
-        [(without(cause), SLOW) for cause in causes],
-        [(without(cause), QUICK) for cause in causes],
-        [(added(cause), QUICK) for cause in causes],
-        [(cured, QUICK)] if cured is not None else [],
-    )
-    judged: dict[tuple[Role, Role], Comparison] = {}
-    for pairs in families:
-        held = [(ours, theirs) for ours, theirs in pairs if sides.get(ours)]
-        family = [Contest(ours, theirs, sides[ours], sides[theirs]) for ours, theirs in held]
+    whole = [each for each, wave in zip(sides, waves, strict=True) if wave.is_whole]
+    pooled = [[one for each in whole for one in each[role]] for role in (SLOW, QUICK)]
+    (total,) = judge([Contest(SLOW, QUICK, pooled[0], pooled[1])], margin=margin, metric=name, resamples=0)
+    tried = [(n, cause) for n, wave in enumerate(waves) for cause in wave.causes()]
+    questions: dict[str, list[tuple[int, Role, Role]]] = {
+        "removed": [(n, without(cause), SLOW) for n, cause in tried],
+        "left": [(n, without(cause), QUICK) for n, cause in tried if not waves[n].are_same(without(cause), QUICK)],
+        "brought": [(n, added(cause), QUICK) for n, cause in tried],
+        "base": [(n, SLOW, QUICK) for n, wave in enumerate(waves) if not wave.is_whole],
+    }
+    judged: dict[tuple[int, Role, Role], Comparison] = {}
+    for asked in questions.values():
+        held = [each for each in asked if sides[each[0]].get(each[1])]
+        family = [Contest(ours, theirs, sides[n][ours], sides[n][theirs]) for n, ours, theirs in held]
         judged |= zip(held, judge(family, margin=margin, metric=name, resamples=0), strict=True)
-    total = judged[SLOW, QUICK]
-    tried = tuple(_tried(cause, judged, total, margin) for cause in causes)
-    return Answer(name, total, tried, judged.get((cured or "", QUICK)))
+    found = {}
+    for n, cause in tried:  # who was tried twice is told by the second time, when a larger cost had been removed
+        base = total if waves[n].is_whole else judged[n, SLOW, QUICK]
+        same = waves[n].are_same(without(cause), QUICK)
+        found[cause] = _tried(cause, n, judged, total, base, alone=waves[n].is_whole, same=same)
+    last = len(waves) - 1
+    cured = None if waves[last].is_whole else judged[last, SLOW, QUICK]
+    return Answer(name, total, tuple(found.values()), cured)
 
 
-def _trials(records: Sequence[Record], settings: Mapping[str, Any], metric: str) -> list[Measurement]:
-    """The usable trials with these settings; what a record does not know counts as not set."""
+def _trials(records: Sequence[Record], settings: Mapping[str, Any], metric: str, wave: str) -> list[Measurement]:
+    """The usable trials with these settings; what a record does not know counts as not set. Blocks are a wave's own."""
     usable = usable_trials(records, lambda record: is_usable(record) and metric in record.metrics, repeats=False)
     wanted = {name: _plain(value) for name, value in settings.items()}
     by_settings = grouped(usable, lambda record: all(_plain(record.settings.get(n)) == v for n, v in wanted.items()))
     return [
-        Measurement("", record.metrics[metric], str(record.block), trial=record.trial)
+        Measurement("", record.metrics[metric], f"{wave}.{record.block}", trial=record.trial)
         for record in by_settings.get(True, [])
     ]
 
@@ -196,26 +255,47 @@ def _plain(value: Any) -> str:
     return json.dumps(value or None, sort_keys=True, default=str)
 
 
-def _tried(cause: str, judged: Mapping[tuple[Role, Role], Comparison], total: Comparison, margin: float) -> Tried:
-    removed, left = judged.get((without(cause), SLOW)), judged.get((without(cause), QUICK))
-    brought = judged.get((added(cause), QUICK))
+def _tried(
+    cause: str,
+    wave: int,
+    judged: Mapping[tuple[int, Role, Role], Comparison],
+    total: Comparison,
+    base: Comparison,
+    *,
+    alone: bool,
+    same: bool,
+) -> Tried:
+    removed, left = judged.get((wave, without(cause), SLOW)), judged.get((wave, without(cause), QUICK))
+    brought = judged.get((wave, added(cause), QUICK))
     share = None
     if removed is not None and removed.effect is not None and total.effect:
         share = -math.log1p(removed.effect) / math.log1p(total.effect)
-    return Tried(cause, _outcome(removed, left, brought, share, margin), removed, left, brought, share)
+    outcome = _outcome(removed, left, brought, base, total.margin)
+    if same and outcome == "a part":
+        outcome = "the cause"
+    if outcome == "the cause" and not alone:
+        outcome = "a part"  # the last one: others had been removed before
+    return Tried(cause, outcome, removed, left, brought, share, same)
 
 
 def _outcome(
-    removed: Comparison | None, left: Comparison | None, brought: Comparison | None, share: float | None, margin: float
+    removed: Comparison | None, left: Comparison | None, brought: Comparison | None, base: Comparison, margin: float
 ) -> Outcome:
     if removed is None or removed.low is None or removed.high is None:
         return _by_addition(brought, margin)
     if removed.high < 0 and removed.verdict != "equivalent":
         gone = left is not None and _is_gone(left)
-        return "the cause" if gone or ((share or 0.0) >= _MOST and not _is_surely_left(left)) else "a part"
+        return "the cause" if gone or (_share(removed, base) >= _MOST and not _is_surely_left(left)) else "a part"
     if removed.low > -margin:
         return "not it"
     return "cannot tell"
+
+
+def _share(removed: Comparison, base: Comparison) -> float:
+    """Of the cost that the slow side had in this wave, in logs."""
+    if removed.effect is None or not base.effect or base.effect <= 0:
+        return 0.0
+    return -math.log1p(removed.effect) / math.log1p(base.effect)
 
 
 def _by_addition(brought: Comparison | None, margin: float) -> Outcome:
@@ -231,4 +311,5 @@ def _is_gone(left: Comparison) -> bool:
 
 
 def _is_surely_left(left: Comparison | None) -> bool:
-    return left is None or left.low is None or left.low > 0
+    """Whether more than the margin is left."""
+    return left is None or left.low is None or left.low > left.margin

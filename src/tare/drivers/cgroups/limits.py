@@ -160,6 +160,14 @@ class Limits(Platform):
     memory: Annotated[SizeBytes, Field(ge=_LEAST_MEMORY_BYTES)] | None = None
     """Memory limit, like 2 GiB; swap is not given beyond it."""
 
+    cpu_shares: Annotated[int, Field(ge=2, le=262144)] | None = None
+    """CPU weight beside other containers that want the CPU at the same time, as `docker run --cpu-shares`; 1024 is
+    what each has by default."""
+
+    io_rate: Annotated[SizeBytes, Field(ge=4096)] | None = None
+    """The most bytes that it may read of each disk in a second, and as many that it may write: like 20 MB. What the
+    page cache holds is not limited."""
+
     cores: PositiveInt | None = None
     """How many cores it may use. Vanilla: a quota, and the scheduler picks the cores; with `pin`, always the same."""
 
@@ -205,8 +213,8 @@ class Limits(Platform):
         return {**fields, **({"env": {**fields["env"], **masked_env(env)}} if env else {})}
 
     def settings(self) -> dict[str, Json]:
-        """Without `env` where it is empty, as records have it that are older than the field."""
-        return {name: value for name, value in super().settings().items() if name != "env" or value}
+        """Without the fields of `_LATER` that are not set, as records have it that are older than these."""
+        return {name: value for name, value in super().settings().items() if name not in _LATER or value}
 
     def variables(self) -> Mapping[str, str | None]:
         return self.env
@@ -221,6 +229,12 @@ class Limits(Platform):
         placed = self.placed(host)
         place = placed.make(host, site)
         held = placed.in_force()
+        if any(getattr(held, name) is not None for name in _RATES):
+            try:
+                hold_rates(host, held, place.scope().cgroups)
+            except BaseException:
+                place.close()
+                raise
         place.facts.update(placement_facts(host, held.quota, held.cpuset))
         return place
 
@@ -249,7 +263,7 @@ class Limits(Platform):
 
     def asked(self) -> bool:
         """Whether any limit was asked for."""
-        plain = self.quota is not None or self.cpuset is not None or self.memory is not None
+        plain = any(getattr(self, name) is not None for name in (*_CONTROLLERS, *_RATES))
         return plain or self._placement_request().is_set()
 
     def quota_us(self) -> int | None:
@@ -258,6 +272,10 @@ class Limits(Platform):
 
 
 _CONTROLLERS = {"quota": "cpu", "cpuset": "cpuset", "memory": "memory"}
+_RATES = {"cpu_shares": ("cpu",), "io_rate": ("blkio", "io")}  # written by tare itself, whoever makes the place
+_LATER = ("env", "cpu_shares", "io_rate", "warm")
+_DISKS = "/sys/block"
+_NO_DISKS = ("loop", "ram", "zram", "sr", "fd")
 
 
 def limit_obstacles(host: Host, limits: Limits) -> list[Ruling]:
@@ -275,6 +293,13 @@ def limit_obstacles(host: Host, limits: Limits) -> list[Ruling]:
         )
         for field, controller in _CONTROLLERS.items()
         if getattr(limits, field) is not None and controller not in have
+    ]
+    stopped += [
+        obstacle(
+            "needs.cgroup", f"`{field}` needs the cgroup controller {' or '.join(named)}, and this kernel offers none."
+        )
+        for field, named in _RATES.items()
+        if getattr(limits, field) is not None and not have & set(named)
     ]
     if limits.cpuset is not None and (missing := set(cores(limits.cpuset)) - set(online(host))):
         stopped.append(
@@ -366,6 +391,44 @@ def check_held(host: Host, limits: Limits, folders: Mapping[str, str]) -> None:
             raise ControlNotHeld(knob.path, asked=knob.text, found="no such file") from None
         if not _same(knob, found):
             raise ControlNotHeld(knob.path, asked=knob.text, found=found)
+
+
+def hold_rates(host: Host, limits: Limits, folders: Mapping[str, str]) -> None:
+    """Write the CPU weight and the rates of disks into a group that is there, and read them back."""
+    for field, controllers in _RATES.items():
+        if getattr(limits, field) is None:
+            continue
+        found = next((each for name in controllers if (each := locate(host, folders, name)) is not None), None)
+        if found is None:
+            raise ControlNotHeld(field, asked=getattr(limits, field), found="no such controller in this group")
+        for file, text in _rate_files(host, limits, field, found.version):
+            path = f"{found.folder}/{file}"
+            try:
+                host.write(path, text)
+            except OSError as error:
+                raise ControlNotHeld(path, asked=text, found=error.strerror or error) from error
+            if not set(text.split()) <= set(held := host.read(path).split()):
+                raise ControlNotHeld(path, asked=text, found=" ".join(held) or "nothing")
+
+
+def _rate_files(host: Host, limits: Limits, field: str, version: int) -> list[tuple[str, str]]:
+    if field == "cpu_shares":
+        shares = int(limits.cpu_shares or 0)
+        weight = 1 + (shares - 2) * 9999 // 262142  # as runtimes convert it
+        return [("cpu.shares", str(shares)) if version == 1 else ("cpu.weight", str(weight))]
+    rate, numbers = limits.io_rate, _disks(host)
+    if version == 2:
+        return [("io.max", f"{number} rbps={rate} wbps={rate}") for number in numbers]
+    return [(f"blkio.throttle.{way}_bps_device", f"{number} {rate}") for number in numbers for way in ("read", "write")]
+
+
+def _disks(host: Host) -> list[str]:
+    """The numbers of all disks of the device, like `254:0`: not those that lie in memory or in a file."""
+    listed = host.run(["ls", _DISKS]).out.split()
+    found = [name for name in listed if not name.startswith(_NO_DISKS)]
+    return [
+        host.read(f"{_DISKS}/{name}/dev").strip() for name in found if host.read(f"{_DISKS}/{name}/size").strip() != "0"
+    ]
 
 
 def _same(knob: Knob, found: str) -> bool:

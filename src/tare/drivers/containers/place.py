@@ -16,6 +16,7 @@ from tare.base.host import (
     Completed,
     Host,
     ImageConfig,
+    InnerHost,
     Job,
     LocalHost,
     Process,
@@ -44,6 +45,10 @@ _NO_SUCH_FILE = 66
 _MUST_EXIST = f'[ -e "$1" ] || exit {_NO_SUCH_FILE}'
 
 
+_READ_ALL = "find / -xdev -type f -exec cat {} + > /dev/null 2>&1; true"
+_WARM_WITHIN_S = 600.0
+
+
 class Container(Limits):
     """The software inside a container, either the host's own or an image's, and its shared memory."""
 
@@ -65,6 +70,10 @@ class Container(Limits):
     network: Literal["none", "host"] = "none"
     """none: the loopback and nothing else, with the host's name resolved to it; host: the host's own network."""
 
+    warm: bool = False
+    """Read all files of the image before the workload starts, so that none of them comes from the disk. Needs an
+    image."""
+
     gpu: bool | None = None
     """Hand the NVIDIA GPUs on: by default all that there are, to an image the driver too, by NVIDIA's runtime."""
 
@@ -81,9 +90,21 @@ class Container(Limits):
 
     @model_validator(mode="after")
     def _one_root(self) -> Container:
+        if self.warm and self.rootfs is not None:
+            raise ValueError("`warm` reads the files of an image, and there is none (`image`)")
         if (self.rootfs is None) != self._names_image(self.__dict__):
             raise ValueError("a container has one root: either `rootfs: host`, or an image (then leave `rootfs` away)")
         return self
+
+    def open(self, host: Host, site: Site) -> InnerHost:
+        place = super().open(host, site)
+        if self.warm:
+            try:
+                place.run(["sh", "-c", _READ_ALL], limit_s=_WARM_WITHIN_S)
+            except BaseException:
+                place.close()
+                raise
+        return place
 
     def may_write(self, site: Site) -> bool:
         """Whether the workload may write to its root."""

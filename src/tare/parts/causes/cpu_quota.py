@@ -18,6 +18,8 @@ class CpuQuota(Cause):
         quota = slow.fields.get("quota") or slow.number("cgroup.cpu_quota_cores")
         if quota is None:
             return RuledOut("it has no CPU quota.")
+        if quota == (quick.fields.get("quota") or quick.number("cgroup.cpu_quota_cores")):
+            return RuledOut(f"both sides have a quota of {float(quota):g} cores.")
         periods, share = slow.metrics.get("cgroup_nr_throttled", 0.0), throttled_share(slow)
         if slow.metrics and not periods:
             return RuledOut(f"its quota of {float(quota):g} cores was never used up.")

@@ -18,7 +18,7 @@ class CpuSet(Cause):
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         ours, theirs = (str(side.facts.get("process.Cpus_allowed_list") or "") for side in (slow, quick))
         pinned = slow.fields.get("cpuset") or ours
-        if slow.fields.get("cpuset") is None and (ours == theirs or not ours):
+        if slow.fields.get("cpuset") == quick.fields.get("cpuset") and (ours == theirs or not ours):
             return RuledOut("both sides may run on the same cores.")
         nodes = {side.facts[_NODES] for side in (slow, quick) if _NODES in side.facts}
         return Suspicion(

@@ -14,6 +14,8 @@ _KEYS = {
     "device.transparent_hugepage": ("other transparent huge pages", 0.6),
     "device.vm.swappiness": ("another swappiness", 0.2),
     "device.memory_bytes": ("another amount of memory", 0.3),
+    "device.os": ("another operating system", 0.3),
+    "device.board": ("another board", 0.8),
 }
 
 

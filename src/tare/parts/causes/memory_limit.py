@@ -19,6 +19,8 @@ class MemoryLimit(Cause):
         if not limit:
             return RuledOut("it has no memory limit.")
         held = size_text(float(limit))
+        if limit == (quick.number("cgroup.memory_limit_bytes") or quick.fields.get("memory")):
+            return RuledOut(f"both sides have a limit of {held}.")
         faults, before = (side.metrics.get("major_faults", 0.0) for side in (slow, quick))
         peak = slow.metrics.get("max_rss_bytes")
         tight = peak is not None and peak > 0.7 * float(limit)

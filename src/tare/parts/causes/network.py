@@ -16,6 +16,8 @@ class Network(Cause):
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         if slow.fields.get("network") == "host" or slow.platform == "bare":
             return RuledOut("it has the network of the device.")
+        if slow.platform == quick.platform and slow.fields.get("network") == quick.fields.get("network"):
+            return RuledOut("both sides have the same network.")
         waits, others = _waited_s(slow), _waited_s(quick)
         if slow.metrics and waits < others + 0.5:
             return RuledOut("it does not wait longer than the other side.")

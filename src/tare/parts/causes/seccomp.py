@@ -18,6 +18,8 @@ class Seccomp(Cause):
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         if str(slow.facts.get("process.Seccomp", "2")) == "0":
             return RuledOut("it runs without a filter.")
+        if slow.platform == quick.platform and all(_of(slow)[key] == _of(quick)[key] for key in _of(slow)):
+            return RuledOut("both sides have the same filter.")
         known = _BYPASS in slow.facts and _BYPASS in quick.facts
         mitigated = known and slow.facts[_BYPASS] != quick.facts[_BYPASS]
         calls = slow.metrics.get("system_calls_step") or slow.metrics.get("system_calls")
@@ -31,6 +33,16 @@ class Seccomp(Cause):
             without=_without(slow),
             cure="--security-opt seccomp=unconfined (or a newer kernel: spec_store_bypass_disable=prctl)",
         )
+
+
+def _of(side: Side) -> dict[str, object]:
+    return {
+        "filter": side.facts.get("process.Seccomp"),
+        "bypass": side.facts.get(_BYPASS),
+        "own": side.fields.get("seccomp_profile"),
+        "layers": str(side.fields.get("isolation")),
+        "docker": side.fields.get("seccomp"),
+    }
 
 
 def _without(side: Side) -> dict[str, object] | None:

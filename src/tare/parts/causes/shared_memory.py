@@ -17,16 +17,18 @@ class SharedMemory(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"data", "tail"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
-        ours, theirs = slow.fields.get("shm") or slow.number("shm.bytes"), quick.number("shm.bytes")
+        ours, theirs = (side.fields.get("shm") or side.number("shm.bytes") for side in (slow, quick))
         if ours is None:
             return RuledOut("the size of its /dev/shm is not known.")
+        if ours == theirs:
+            return RuledOut(f"/dev/shm has {size_text(float(ours))} on both sides.")
         if float(ours) > 4 * DOCKERS_OWN and (theirs is None or float(ours) >= theirs / 4):
             return RuledOut(f"/dev/shm has {size_text(float(ours))}.")
         large = int(theirs or (8 << 30))
         return Suspicion(
             weight=0.6 if float(ours) <= DOCKERS_OWN else 0.2,
             evidence=f"/dev/shm has {size_text(float(ours))}"
-            + (f", {size_text(theirs)} on the other side." if theirs else "."),
+            + (f", {size_text(float(theirs))} on the other side." if theirs else "."),
             without={"shm": large},
             cure="--shm-size 8g, or --ipc host",
         )

@@ -30,11 +30,12 @@ class Software(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
-        if not slow.fields.get("image") and not slow.fields.get("dockerfile"):
-            return RuledOut("both sides run the software of this device.")
-        if slow.fields.get("image") == quick.fields.get("image"):
-            return RuledOut("both sides run the software of the image.")
         found = [(weight, what, key) for pattern, what, weight in _KEYS for key in _differing(pattern, slow, quick)]
+        has_image = bool(slow.fields.get("image") or slow.fields.get("dockerfile"))
+        if not has_image and not found:
+            return RuledOut("both sides run the software of this device.")
+        if slow.fields.get("image") == quick.fields.get("image") and not found:
+            return RuledOut("both sides run the software of the image.")
         if not found and slow.facts and quick.facts:
             return RuledOut("Python, C library, torch, NumPy and BLAS are the same on both sides.")
         weight, what, key = max(found, default=(0.3, "software of its own", ""))
@@ -43,8 +44,11 @@ class Software(Cause):
         return Suspicion(
             weight=weight,
             evidence=f"{what}{held}{more}.",
-            without={"image": None, "dockerfile": None, "rootfs": "host"},
-            cure="build the image from the same versions: `tare device image` makes one of this device's own software",
+            without={"image": None, "dockerfile": None, "rootfs": "host"} if has_image else None,
+            cure="build the image from the same versions: `tare device image` makes one of this device's own software"
+            if has_image
+            else "the same versions as on the other side",
+            untried="" if has_image else "the software of the other side is not at hand.",
         )
 
 

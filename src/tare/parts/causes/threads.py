@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+from tare.parts.causes.variables import POOLS, suspected_variables
 from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
-
-# Each library has a variable of its own; torch follows OpenMP's.
-POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 class Threads(Cause):
@@ -18,11 +16,15 @@ class Threads(Cause):
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         cores = slow.cores
+        if (found := suspected_variables(slow, quick, _table(slow, cores))) is not None:
+            return found
         if cores is None:
             return RuledOut("how many cores it may use is not known.")
         counted = threads = slow.number("torch.threads")
-        if threads is None and not any(slow.env(name) for name in POOLS):
-            threads = slow.number("place.host_cores")  # what a library takes that asks for the host's cores
+        if threads is None:
+            named = [float(value) for name in POOLS if (value := slow.env(name)) and value.isdigit()]
+            # What a library takes that asks for the host's cores.
+            threads = max(named) if named else slow.number("place.host_cores")
         enough = max(1, math.ceil(cores))
         if threads is None or threads <= enough:
             count = "not more" if threads is None else f"{threads:.0f}"
@@ -36,6 +38,18 @@ class Threads(Cause):
             without={"env": fixed},
             cure=f"-e OMP_NUM_THREADS={fixed['OMP_NUM_THREADS']}",
         )
+
+
+def _table(slow: Side, cores: float | None) -> dict[str, tuple[str, float]]:
+    """Variables of pools with as many threads on one side only: too many for the cores, or fewer than there are."""
+    found = {}
+    for name in POOLS:
+        value = slow.env(name) or ""
+        if value.isdigit() and cores is not None:
+            found[name] = (f"threads, on {cores:g} cores", 0.9 if int(value) > math.ceil(cores) else 0.6)
+        else:
+            found[name] = ("threads", 0.5)
+    return found
 
 
 def throttled_share(side: Side) -> float:

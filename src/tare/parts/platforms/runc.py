@@ -76,7 +76,7 @@ class Runc(OciContainer):
         """The limits whose layer is switched on."""
         off = {
             field: None
-            for field, layer in {"quota": "cpu", "cpuset": "cpuset", "memory": "memory"}.items()
+            for field, layer in {"quota": "cpu", "cpu_shares": "cpu", "cpuset": "cpuset", "memory": "memory"}.items()
             if layer not in self.isolation
         }
         copy = self.model_copy(update=off)

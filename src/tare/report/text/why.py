@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_phrase, verdict_word
@@ -116,11 +117,13 @@ def _answer(found: Waterfall) -> Iterator[str]:
 
 
 _PHASE = {
-    "start and end": "start-up and exit",
+    "start-up": "start-up",
+    "exit": "exit",
     "data": "waiting for data",
     "compute": "computing",
     "gpu": "the GPU",
     "steps": "its steps",
+    "tail": "a few long steps",
 }
 
 
@@ -129,10 +132,16 @@ def phases_text(total: Comparison, phases: Sequence[Phase], width: int) -> str:
     quick, slow = medians_of(total)
     head = f"1. What is slower: {metric_name(total.metric)} {quick} on bare metal, {slow} in the container: "
     lines = wrap(f"{head}{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}.", width, indent="   ")
+    return "\n".join([*lines, *phase_lines(phases, width)])
+
+
+def phase_lines(phases: Sequence[Phase], width: int) -> list[str]:
+    """Where the time goes, one line each."""
+    lines = []
     for each in phases:
         line = f"{_PHASE[each.name]}: {time_text(each.quick_s)} -> {time_text(each.slow_s)} per run"
-        lines += _indented(f"{line}, {share_text(each.share)} of the difference", width)
-    return "\n".join(lines)
+        lines += _indented(f"{line}, {share_text(each.share).lstrip('+')} of the difference", width)
+    return lines
 
 
 def suspects_text(suspects: Mapping[str, str], ruled_out: Mapping[str, str], width: int) -> str:
@@ -145,30 +154,34 @@ def suspects_text(suspects: Mapping[str, str], ruled_out: Mapping[str, str], wid
     return "\n".join(lines)
 
 
-def answer_text(
-    found: Answer,
-    titles: Mapping[str, str],
-    evidence: Mapping[str, str],
-    cures: Mapping[str, str],
-    untried: Mapping[str, str],
-    ruled_out: Mapping[str, str],
-    width: int,
-) -> str:
+@dataclass(frozen=True)
+class Told:
+    """What is known of each suspect, by its name: for the text of an answer."""
+
+    titles: Mapping[str, str]
+    evidence: Mapping[str, str]
+    cures: Mapping[str, str]
+    untried: Mapping[str, str]  # why a suspect was not tried
+    ruled_out: Mapping[str, str]
+
+
+def answer_text(found: Answer, told: Told, width: int, sides: tuple[str, str] = ("container", "bare metal")) -> str:
     """The sentence with the cure, then what was tried, then what was ruled out and by what."""
     lines = []
-    for sentence in _answers(found, titles, evidence, cures):
+    for sentence in answer_sentences(found, told, sides[1]):
         lines += wrap(sentence, width)
     if found.tried:
-        heads = ("tried", "verdict", "container without it", "then to bare", "bare with it")
+        heads = ("tried", "verdict", f"{sides[0]} without it", "left", f"{sides[1]} with it")
         rows = [(each.cause, each.outcome, *_tests(each)) for each in found.tried]
         lines += ["", table(rows, heads, width)]
-    if untried:
+    if told.untried:
         lines += ["", "suspected, but not tried:"]
-        for name, why in untried.items():
-            lines += _indented(f"{name}: {evidence[name]} Not tried: {why} Cure: {cures[name]}", width)
-    if ruled_out:
+        for name, why in told.untried.items():
+            because = f" Not tried: {why}" if why else ""
+            lines += _indented(f"{name}: {told.evidence[name]}{because} Cure: {told.cures[name]}", width)
+    if told.ruled_out:
         lines += ["", "ruled out:"]
-        for name, why in ruled_out.items():
+        for name, why in told.ruled_out.items():
             lines += _indented(f"{name}: {why}", width)
     return "\n".join(lines)
 
@@ -193,32 +206,55 @@ def times_text(found: Comparison) -> str:
         return "not known"
     word = "slower" if found.effect > 0 else "faster"
     if abs(found.effect) >= 0.5:
-        return f"{1 + found.effect:.2g}x {word}" if found.effect > 0 else f"{1 / (1 + found.effect):.2g}x {word}"
+        times = 1 + found.effect if found.effect > 0 else 1 / (1 + found.effect)
+        return f"{times:.0f}x {word}" if times >= 10 else f"{times:.2g}x {word}"
     return f"{abs(found.effect):.1%} {word}".replace("%", " %")
 
 
-def _answers(
-    found: Answer, titles: Mapping[str, str], evidence: Mapping[str, str], cures: Mapping[str, str]
-) -> Iterator[str]:
-    total = f"{times_text(found.total).capitalize()} ({effect_of(found.total)} {interval_of(found.total)})"
+def answer_sentences(found: Answer, told: Told, other: str = "bare metal") -> Iterator[str]:
+    """`2.1x slower: 16 threads on 2 cores. `-e OMP_NUM_THREADS=2` gives 1.02x [0.99, 1.05].`, and what is left."""
+    total = times_text(found.total).capitalize()
     if found.total.verdict != "slower":
-        yield f"{total}: {verdict_phrase(found.total)}, so there is no sure cost to explain (--repeat)."
+        interval = f"{effect_of(found.total)} {interval_of(found.total)}"
+        yield f"{total} ({interval}): {verdict_phrase(found.total)}, so there is no sure cost to explain (--repeat)."
         return
     if not found.causes:
-        yield f"{total}. None of the suspects that were tried explains it."
+        whole = f"{total} ({effect_of(found.total)} {interval_of(found.total)})"
+        yield f"{whole}: not explained. " + (
+            "None of the suspects that were tried is it."
+            if found.tried
+            else "Nothing that could be tried is suspected."
+        )
         return
     for index, each in enumerate(found.causes):
-        cause = f"{titles[each.cause]}: {evidence[each.cause].rstrip('.')}"
-        start = f"{total}. It is {cause}." if index == 0 and each.outcome == "the cause" else f"Also {cause}."
-        if each.outcome == "a part":
-            share = "" if each.share is None else f" ({share_text(each.share)} of the cost)"
-            start = f"{total}. " * (index == 0) + f"A part of it{share} is {cause}."
-        after = "" if each.left is None else f" gives {_ratio(each.left)} of bare metal's time"
-        yield f"{start} `{cures[each.cause]}`{after}."
-    if found.cured is not None:
-        yield f"Without all of them: {_ratio(found.cured)} of bare metal's time."
+        cause = f"{told.titles[each.cause]}: {told.evidence[each.cause].rstrip('.')}"
+        cure = f"`{told.cures[each.cause]}`"
+        if each.outcome == "the cause":
+            start = f"{total}: it is {cause}." if index == 0 else f"Or {cause}."
+        else:
+            share = "" if each.share is None else f" ({share_text(each.share).lstrip('+')} of the cost)"
+            start = f"{total}. " * (index == 0) + f"{'A' if index == 0 else 'Another'} part{share}: {cause}."
+        if each.same:
+            yield f"{start} {cure}: then both sides are the same."
+            continue
+        if each.left is None:
+            yield f"{start} Cure: {cure}."
+            continue
+        yield f"{start} {cure} gives {_ratio(each.left)} of {other}'s time" + _only_together(each, other)
+    rest = found.remainder
+    if len(found.causes) > 1 and found.cured is not None:
+        yield f"All of them together: {_ratio(found.cured)} of {other}'s time."
     if not found.explained:
-        yield "The rest is not explained by any cause that was tried."
+        left = "" if rest is None or rest.effect is None else f": {times_text(rest)} than {other} is left"
+        yield f"The rest is not explained{left}."
+
+
+def _only_together(each: Tried, other: str) -> str:
+    """Where putting it on the other side brings nothing, it costs only beside something else."""
+    brought = each.brought
+    if brought is None or brought.high is None or each.removed is None or brought.high >= brought.margin:
+        return "."
+    return f"; on {other} it alone costs nothing, so it is the combination with something else that does."
 
 
 def _ratio(left: Comparison) -> str:

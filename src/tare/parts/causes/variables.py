@@ -1,0 +1,188 @@
+"""Causes that are variables of the environment: what each does, and how sure it is to cost time where it differs.
+
+A cause is a table. Its suspicion is every variable of the table that the sides have differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, TypeAlias
+
+from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+
+Table: TypeAlias = Mapping[str, tuple[str, float]]
+
+DEBUG: Table = {
+    "CUDA_LAUNCH_BLOCKING": ("every CUDA kernel is waited for", 0.9),
+    "PYTHONDEVMODE": ("Python's development mode checks every call", 0.7),
+    "PYTHONTRACEMALLOC": ("every allocation of Python is traced", 0.9),
+    "PYTHONMALLOC": ("another allocator for Python's objects", 0.7),
+    "PYTHONPROFILEIMPORTTIME": ("imports are timed", 0.3),
+    "PYTHONOPTIMIZE": ("bytecode of another optimisation level", 0.2),
+    "PYTHONASYNCIODEBUG": ("asyncio checks itself", 0.4),
+    "COVERAGE_PROCESS_START": ("every line is traced for coverage", 0.9),
+    "PYTHONNODEBUGRANGES": ("tracebacks without columns", 0.1),
+    "TORCH_DISTRIBUTED_DEBUG": ("collectives are checked", 0.5),
+    "TORCH_LOGS": ("torch logs what it compiles", 0.4),
+    "TORCH_SHOW_DISPATCH_TRACE": ("every operator is printed", 0.8),
+    "TORCHDYNAMO_DISABLE": ("torch.compile is off", 0.7),
+    "TORCH_COMPILE_DISABLE": ("torch.compile is off", 0.7),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("every tensor is allocated by the driver", 0.9),
+    "PYTORCH_JIT": ("TorchScript is off", 0.4),
+    "NCCL_DEBUG": ("NCCL logs", 0.2),
+    "NVIDIA_TF32_OVERRIDE": ("TF32 is switched on or off for all libraries", 0.6),
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": ("TF32 is switched on for matrix products", 0.6),
+    "CUDNN_LOGLEVEL_DBG": ("cuDNN logs", 0.5),
+    "CUBLAS_WORKSPACE_CONFIG": ("cuBLAS computes reproducibly", 0.4),
+    "CUDA_CACHE_DISABLE": ("kernels are compiled again in every process", 0.6),
+    "CUDA_DEVICE_MAX_CONNECTIONS": ("another number of hardware queues", 0.4),
+    "CUDA_MODULE_LOADING": ("kernels are loaded at the start, or when first used", 0.3),
+    "OMP_DISPLAY_AFFINITY": ("OpenMP prints at every region", 0.3),
+    "OMP_WAIT_POLICY": ("threads wait in another way", 0.5),
+    "GOMP_SPINCOUNT": ("threads wait in another way", 0.5),
+    "KMP_BLOCKTIME": ("threads wait in another way", 0.5),
+    "OMP_PROC_BIND": ("threads are bound to cores", 0.4),
+    "GOMP_CPU_AFFINITY": ("threads are bound to cores", 0.5),
+    "KMP_AFFINITY": ("threads are bound to cores", 0.5),
+    "LD_DEBUG": ("the loader prints what it does", 0.6),
+    "LD_BIND_NOW": ("all symbols are resolved at the start", 0.2),
+}
+COMPILED: Table = {
+    "PYTHONDONTWRITEBYTECODE": ("imports without a cached file are compiled in every process", 0.5),
+    "PYTHONPYCACHEPREFIX": ("compiled files are looked for in another folder", 0.7),
+}
+FOLDERS: Table = {
+    "TORCHINDUCTOR_CACHE_DIR": ("kernels of torch.compile are kept elsewhere", 0.6),
+    "TRITON_CACHE_DIR": ("Triton's kernels are kept elsewhere", 0.6),
+    "CUDA_CACHE_PATH": ("CUDA's compiled kernels are kept elsewhere", 0.6),
+    "XDG_CACHE_HOME": ("caches are kept elsewhere", 0.6),
+    "HF_HOME": ("Hugging Face's files are kept elsewhere", 0.5),
+    "TORCH_HOME": ("torch's downloads are kept elsewhere", 0.4),
+    "MPLCONFIGDIR": ("Matplotlib builds its font list again", 0.3),
+    "NUMBA_CACHE_DIR": ("Numba's compiled code is kept elsewhere", 0.4),
+}
+RANKS: Table = {
+    "NCCL_SHM_DISABLE": ("NCCL goes without shared memory", 0.7),
+    "NCCL_P2P_DISABLE": ("NCCL goes without peer access", 0.8),
+    "NCCL_P2P_LEVEL": ("NCCL limits peer access", 0.5),
+    "NCCL_IB_DISABLE": ("NCCL goes without InfiniBand", 0.7),
+    "NCCL_SOCKET_IFNAME": ("NCCL uses another network interface", 0.5),
+    "GLOO_SOCKET_IFNAME": ("Gloo uses another network interface", 0.5),
+    "NCCL_ALGO": ("NCCL uses another algorithm", 0.4),
+    "NCCL_PROTO": ("NCCL uses another protocol", 0.4),
+}
+# Those of causes with more to look at than variables.
+ALLOCATION: Table = {
+    "LD_PRELOAD": ("another library comes first, such as an allocator", 0.6),
+    "GLIBC_TUNABLES": ("other settings of the C library", 0.6),
+    "MALLOC_CHECK_": ("every allocation is checked", 0.9),
+    "MALLOC_PERTURB_": ("every allocation is filled", 0.9),
+    "MALLOC_ARENA_MAX": ("threads share arenas", 0.6),
+    "MALLOC_TRIM_THRESHOLD_": ("memory is given back at another size", 0.7),
+    "MALLOC_MMAP_THRESHOLD_": ("large blocks are mapped at another size", 0.8),
+    "MALLOC_TOP_PAD_": ("the heap grows in other steps", 0.4),
+    "MIMALLOC_PURGE_DELAY": ("memory is given back at another time", 0.5),
+    "PYTORCH_CUDA_ALLOC_CONF": ("torch's CUDA allocator works differently", 0.5),
+    "PYTORCH_ALLOC_CONF": ("torch's allocator works differently", 0.5),
+}
+INSTRUCTIONS: Table = {
+    "ATEN_CPU_CAPABILITY": ("torch uses other vector instructions", 0.8),
+    "DNNL_MAX_CPU_ISA": ("oneDNN uses other vector instructions", 0.8),
+    "ONEDNN_MAX_CPU_ISA": ("oneDNN uses other vector instructions", 0.8),
+    "DNNL_DEFAULT_FPMATH_MODE": ("oneDNN computes in another precision", 0.7),
+    "ONEDNN_DEFAULT_FPMATH_MODE": ("oneDNN computes in another precision", 0.7),
+    "OPENBLAS_CORETYPE": ("OpenBLAS takes another CPU for granted", 0.8),
+    "MKL_ENABLE_INSTRUCTIONS": ("MKL uses other vector instructions", 0.8),
+    "MKL_CBWR": ("MKL computes reproducibly, and slower", 0.6),
+    "MKL_DEBUG_CPU_TYPE": ("MKL takes another CPU for granted", 0.6),
+    "NPY_DISABLE_CPU_FEATURES": ("NumPy leaves out vector instructions", 0.6),
+    "TORCH_MKLDNN_MATMUL_MIN_DIM": ("torch leaves small products to another library", 0.4),
+}
+POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""The number of threads: each library has a variable of its own; torch follows OpenMP's."""
+
+_KNOWN = {*DEBUG, *COMPILED, *FOLDERS, *RANKS, *ALLOCATION, *INSTRUCTIONS, *POOLS}
+_HARMLESS = ("PYTHONHASHSEED", "TARE_OUTPUT", "PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+
+
+def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | None:
+    """Those of these variables that the sides have differently, set on the slow side as on the other one."""
+    differing = [name for name in costly if slow.env(name) != quick.env(name)]
+    if not differing:
+        return None
+    told = "; ".join(
+        f"{name}={slow.env(name)} ({costly[name][0]})" if slow.env(name) is not None else f"{name} is not set"
+        for name in differing
+    )
+    restored = {name: quick.env(name) for name in differing}
+    return Suspicion(
+        weight=max(costly[name][1] for name in differing),
+        evidence=f"{told}.",
+        without={"env": restored},
+        added={"env": {name: slow.env(name) for name in differing}},
+        cure=_options(restored),
+    )
+
+
+def _options(wanted: Mapping[str, str | None]) -> str:
+    """For `docker run`; what the other side lacks is taken away before the command, or leaves the image."""
+    given = [f"-e {name}={value}" for name, value in wanted.items() if value is not None]
+    gone = [f"-u {name}" for name, value in wanted.items() if value is None]
+    return " ".join([*given, *(["env", *gone, "COMMAND..."] if gone else [])])
+
+
+class Bytecode(Cause):
+    """Python's compiled files: an image without them compiles every import again, in every container."""
+
+    title: ClassVar[str] = "Python's compiled files"
+    phases: ClassVar[frozenset[str]] = frozenset({"start"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        return suspected_variables(slow, quick, COMPILED) or RuledOut("both sides may keep compiled files.")
+
+
+class Caches(Cause):
+    """Compiled kernels and downloads that die with the container are regenerated by the next one."""
+
+    title: ClassVar[str] = "caches that go with the container"
+    phases: ClassVar[frozenset[str]] = frozenset({"start"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        found = suspected_variables(slow, quick, FOLDERS)
+        return found or RuledOut("both sides keep their caches in the same folders.")
+
+
+class DebugVariables(Cause):
+    """Variables for debugging that stayed in the image: CUDA_LAUNCH_BLOCKING=1, PYTHONDEVMODE=1 and others."""
+
+    title: ClassVar[str] = "a variable for debugging"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        return suspected_variables(slow, quick, DEBUG) or RuledOut("no variable that switches on checks differs.")
+
+
+class Interconnect(Cause):
+    """How processes of one training talk to each other: NCCL without shared memory or peer access uses sockets."""
+
+    title: ClassVar[str] = "the way that ranks talk to each other"
+    phases: ClassVar[frozenset[str]] = frozenset({"compute", "gpu"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        return suspected_variables(slow, quick, RANKS) or RuledOut("no setting of NCCL or Gloo differs.")
+
+
+class OtherVariables(Cause):
+    """Variables that differ and that no other cause knows: the program itself may look at them."""
+
+    title: ClassVar[str] = "a variable of the program's own"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        seen = {*_recorded(slow), *_recorded(quick)}
+        table = dict.fromkeys(sorted(seen - _KNOWN - {*_HARMLESS}), ("no cause of the catalogue knows it", 0.35))
+        return suspected_variables(slow, quick, table) or RuledOut("no other variable is known to differ.")
+
+
+def _recorded(side: Side) -> Iterable[str]:
+    return (*(side.fields.get("env") or {}), *(key[4:] for key in side.facts if key.startswith("env.")))

@@ -1,0 +1,264 @@
+"""What `tare why` runs: who is suspected, in which order suspects are tried, and the containers of the layers.
+
+Nothing is run here. `Search` is given what both sides recorded, names the sides of the next wave, and is told what came
+of it, until the cost is explained or nobody is left to suspect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
+
+from tare.base.text import share_text
+from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
+from tare.parts.find import find, names
+from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
+
+BASE, OTHER = "slow", "quick"  # the sides that every wave has: the slow one as far as it is cured, and the other one
+MOST_TRIED = 6  # suspects in one search; the others are named as not tried
+MOST_AT_ONCE = 2
+ALONE = 0.25  # by so much more weight than the next a suspect is tried alone: as a rule it is the cause
+LEAST_SHARE = 0.1  # of the cost: a cause of phases with less of it cannot explain it
+
+# What a cause's phases are called, and which parts of a run tell of them. Where a step has no parts, all are possible.
+PARTS: Mapping[str, frozenset[str]] = {
+    "start-up": frozenset({"start"}),
+    "exit": frozenset({"start"}),
+    "data": frozenset({"data"}),
+    "gpu": frozenset({"gpu"}),
+    "compute": frozenset({"compute", "gpu"}),  # without GPU times, waiting for it is a part of computing
+    "steps": frozenset({"data", "compute", "gpu"}),
+    "tail": frozenset({"tail", "data", "compute", "gpu"}),
+}
+
+
+def without(cause: str) -> str:
+    """The role of the slow side without this."""
+    return f"without {cause}"
+
+
+def added(cause: str) -> str:
+    """The role of the other side with this."""
+    return f"with {cause}"
+
+
+class Level(NamedTuple):
+    """A platform with its fields."""
+
+    platform: str
+    fields: Mapping[str, Any]
+
+    def changed(self, change: Mapping[str, Json]) -> Level:
+        """Variables are merged; a field that becomes None is left to its default."""
+        env = {**(self.fields.get("env") or {}), **(change.get("env") or {})}
+        made = {**self.fields, **change, **({"env": env} if env else {})}
+        return Level(self.platform, {name: value for name, value in made.items() if value is not None})
+
+    def as_plain(self) -> Any:
+        """As a study writes it: a list there is a list of levels, so a value that is one stands in another."""
+        sizes = {n: f"{value} B" for n in ("memory", "shm", "io_rate") if isinstance(value := self.fields.get(n), int)}
+        fields = {n: [v] if isinstance(v, list) else v for n, v in {**self.fields, **sizes}.items()}
+        return {self.platform: fields} if fields else self.platform
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that records of this platform have."""
+        part = find("platforms", self.platform).model_validate(dict(self.fields))
+        return {
+            "platform": self.platform,
+            **dict.fromkeys(("platform.env", "platform.cpu_shares", "platform.io_rate", "platform.warm")),
+            **{f"platform.{name}": value for name, value in part.settings().items()},
+        }
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Level:
+        """The platform of a record, with the fields that are not at their defaults."""
+        name = str(settings["platform"])
+        known = find("platforms", name).model_fields
+        given = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("platform.")}
+        fields = {key: _read(value) for key, value in given.items() if key in known}
+        part = find("platforms", name).model_validate(
+            {key: value for key, value in fields.items() if value is not None}
+        )
+        usual = {key: field.get_default(call_default_factory=True) for key, field in known.items()}
+        made = {key: fields[key] for key in fields if getattr(part, key) != usual[key] and fields[key] is not None}
+        return cls(name, made)
+
+    def is_possible(self) -> bool:
+        """Whether the platform has all these fields: not each can be changed in every way."""
+        return all(name in find("platforms", self.platform).model_fields for name in self.fields)
+
+
+def _read(value: Any) -> Any:
+    """A setting as a store may have it: containers are texts there."""
+    if isinstance(value, str) and value[:1] in "[{":
+        return json.loads(value)
+    return value
+
+
+def workload_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The workload of a record, as a study writes it."""
+    name = str(settings["workload"])
+    known = find("workloads", name).model_fields
+    given = {key.partition(".")[2]: _read(value) for key, value in settings.items() if key.startswith("workload.")}
+    return {name: {key: value for key, value in given.items() if key in known and value not in (None, [], {}, ())}}
+
+
+def with_recorded_variables(slow: Level, quick: Level, ours: Side, theirs: Side) -> tuple[Level, Level]:
+    """Both sides with the variables that they were recorded with and that differ, so that they can be run again."""
+    names = {key[4:] for key in (*ours.facts, *theirs.facts) if key.startswith("env.")}
+    differing = sorted(name for name in names if ours.env(name) != theirs.env(name))
+    return (
+        slow.changed({"env": {name: ours.env(name) for name in differing}} if differing else {}),
+        quick.changed({"env": {name: theirs.env(name) for name in differing}} if differing else {}),
+    )
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Who may have slowed a side down, the likeliest first, and who was ruled out, with the reason."""
+
+    held: Mapping[str, Suspicion]
+    ruled_out: Mapping[str, str]
+
+    def cures(self) -> dict[str, str]:
+        return {name: each.cure for name, each in self.held.items()}
+
+    def evidence(self) -> dict[str, str]:
+        return {name: each.evidence for name, each in self.held.items()}
+
+    def titles(self) -> dict[str, str]:
+        return {name: cause_of(name).title for name in (*self.held, *self.ruled_out)}
+
+
+def cause_of(name: str) -> type[Cause]:
+    return cast(type[Cause], find("causes", name))
+
+
+def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None) -> Suspects:
+    """What each cause of the catalogue finds; `shares`: how much of the cost each part of the run has, if known."""
+    held, ruled_out = {}, {}
+    for name in names("causes"):
+        cause = cause_of(name)
+        found = cause().examine(slow, quick)
+        fits = fitting(cause.phases, shares or {})
+        if isinstance(found, RuledOut):
+            ruled_out[name] = found.why
+        elif fits < LEAST_SHARE:
+            ruled_out[name] = f"{found.evidence.rstrip('.')}; but it cannot slow down {_slower(shares or {})}."
+        else:
+            held[name] = replace(found, weight=found.weight * (0.5 + 0.5 * fits))
+    return Suspects(dict(sorted(held.items(), key=lambda pair: -pair[1].weight)), ruled_out)
+
+
+def fitting(phases: frozenset[str], shares: Mapping[str, float]) -> float:
+    """How much of the cost lies where this can slow a run down, 0 to 1; all of it where nobody knows."""
+    known = {part: share for part, share in shares.items() if part in PARTS and share > 0}
+    if not known:
+        return 1.0
+    fits = sum(share for part, share in known.items() if PARTS[part] & phases)
+    return fits / sum(known.values())
+
+
+def _slower(shares: Mapping[str, float]) -> str:
+    largest = max(shares, key=lambda part: shares[part])
+    return f"the {largest}, where {share_text(min(1.0, shares[largest])).lstrip('+')} of the cost is"
+
+
+@dataclass
+class Search:
+    """The interventions, wave by wave: first the likeliest suspect, or two that are about as likely.
+
+    Whoever surely costs something stays removed in the waves that follow: a large cost would hide a small one.
+    """
+
+    slow: Level
+    quick: Level
+    suspects: Mapping[str, Suspicion]
+    removed: list[str] = field(default_factory=list)
+    acquitted: set[str] = field(default_factory=set)
+    tried: list[str] = field(default_factory=list)
+    checked: bool = True  # whether all that was removed has been looked at together
+
+    def candidates(self) -> list[str]:
+        """Who is yet to be tried, the likeliest first."""
+        possible = [name for name in self.suspects if self._levels(name)]
+        return [name for name in possible[:MOST_TRIED] if name not in self.tried]
+
+    def base(self) -> Level:
+        """The slow side without all that was found to cost something."""
+        level = self.slow
+        for name in self.removed:
+            level = level.changed(self.suspects[name].without or {})
+        return level
+
+    def next(self) -> dict[str, Level]:
+        """The sides of the next wave by their roles; none where there is nothing left to try."""
+        waiting = self.candidates()
+        if not waiting:
+            return {} if self.checked else {OTHER: self.quick, BASE: self.base()}
+        first, *others = waiting
+        near = [name for name in others if self.suspects[name].weight > self.suspects[first].weight - ALONE]
+        chosen = [first, *near[: MOST_AT_ONCE - 1]]
+        sides = {OTHER: self.quick, BASE: self.base()}
+        for name in chosen:
+            sides |= self._levels(name)
+        return sides
+
+    def _levels(self, name: str) -> dict[str, Level]:
+        found, made = self.suspects[name], {}
+        if found.without is not None:
+            made[without(name)] = self.base().changed(found.without)
+        if found.added is not None:
+            made[added(name)] = self.quick.changed(found.added)
+        return {role: level for role, level in made.items() if level.is_possible()}
+
+    def learn(self, outcomes: Mapping[str, str]) -> None:
+        """What came of a wave, by cause: `the cause`, `a part`, `not it`, `cannot tell`."""
+        self.tried += [name for name in outcomes if name not in self.tried]
+        costing = [name for name, word in outcomes.items() if word in ("the cause", "a part")]
+        costing = [name for name in costing if self.suspects[name].without is not None]
+        again = {name for name, word in outcomes.items() if word in ("not it", "cannot tell")} | self.acquitted
+        self.removed += costing
+        self.checked = len(costing) <= 1
+        if costing and again:  # beside a large cost a small one is not seen: once more, without the large one
+            self.tried = [name for name in self.tried if name not in again - self.acquitted]
+            self.acquitted = self.acquitted | again
+
+    def trials_left(self, blocks: int) -> int:
+        """The most trials that may still be run."""
+        waiting = self.candidates()
+        waves = -(-len(waiting) // MOST_AT_ONCE)
+        return blocks * (2 * waves + sum(len(self._levels(name)) for name in waiting))
+
+
+class Stages:
+    """The containers to run: the whole, the way up to it, the whole less one layer each, and the engines' own."""
+
+    def __init__(self, fields: Mapping[str, Any], order: tuple[str, ...], engines: Sequence[Any]) -> None:
+        self._fields = fields
+        self.whole = self._runc(order)
+        self.chain = [self._runc(order[:count]) for count in range(len(order) + 1)]
+        self.without = [self._runc(tuple(each for each in order if each != layer)) for layer in order[:-1]]
+        self.aside = [self._runc((*order, "user"))] if set(order) >= NEEDED_BY_USER else []
+        self.engines = list(engines)
+
+    def _runc(self, layers: tuple[str, ...]) -> dict[str, Any]:
+        # A profile is no limit: without its layer it is not there, and must not make a level of its own.
+        kept = {name: value for name, value in self._fields.items() if name != "seccomp_profile" or "seccomp" in layers}
+        return {"runc": {**kept, "isolation": [list(layers)]}}
+
+
+def skipped_layers(limits: Iterable[str], only: Sequence[str] | None) -> dict[str, str]:
+    """Layers that are not measured, and why; `only`: those that were selected."""
+    options = {"cpu": "quota", "cpuset": "cpuset", "memory": "memory"}
+    skipped = {
+        layer: f"the container has no limit of that kind (--{option} gives it one)."
+        for layer, option in options.items()
+        if option not in limits
+    }
+    skipped |= {layer: "not selected (--only)." for layer in USUAL if only is not None and layer not in only}
+    if needed := sorted(NEEDED_BY_USER & skipped.keys()):
+        skipped["user"] = f"it needs the layers {', '.join(needed)}."
+    return skipped

@@ -1,0 +1,168 @@
+"""A small program with marked steps, for planted causes: each option is a kind of work that one difference slows down.
+
+python planted_work.py STEPS [--compute N] [--alloc N] [--map N] [--shm MB] [--connect PORT] [--read FILE] ...
+"""
+
+import argparse
+import errno
+import importlib
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+MODULES = (
+    "asyncio", "concurrent.futures", "csv", "ctypes", "dataclasses", "decimal", "difflib", "email.message", "fractions",
+    "html.parser", "http.client", "http.server", "imaplib", "inspect", "ipaddress", "json", "logging.config", "mailbox",
+    "multiprocessing.pool", "optparse", "pdb", "pickletools", "pydoc", "smtplib", "sqlite3", "statistics", "tarfile",
+    "turtle", "typing", "unittest.mock", "urllib.request", "uuid", "xml.dom.minidom", "xmlrpc.client", "zipfile",
+)  # fmt: skip
+
+
+def inside() -> bool:
+    """Whether this is a container of tare's: a process that only sleeps keeps it open."""
+    return Path("/proc/1/comm").read_text().strip() == "sleep"
+
+
+def compute(rounds: int) -> None:
+    total = 0
+    for number in range(rounds):
+        total += number
+
+
+def allocate(count: int) -> None:
+    """Many small objects of Python."""
+    kept = []
+    for number in range(count):
+        kept.append([number, str(number)])
+
+
+def map_blocks(count: int) -> None:
+    """Blocks of 400 KiB by malloc, touched: kept by the C library, or mapped anew each time."""
+    for _ in range(count):
+        block = bytearray(400 << 10)
+        block[::4096] = b"x" * len(block[::4096])
+
+
+def pass_batch(megabytes: int) -> None:
+    """A batch through /dev/shm, as a loader passes it; where it is full, wait and write it in pieces."""
+    path, left = Path(f"/dev/shm/planted-{os.getpid()}"), megabytes << 20
+    while left > 0:
+        with path.open("wb", buffering=0) as file:
+            try:
+                while left > 0:
+                    left -= file.write(b"x" * min(left, 1 << 18))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                time.sleep(0.005)  # until the reader has taken what is there
+    path.unlink()
+
+
+def call_home(port: int) -> None:
+    """Ask a server on the device; without an answer try once more a little later, then go on without it."""
+    for _ in range(2):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.005)
+
+
+class Pages:
+    """A file whose pages are read all over: from the page cache as far as that may hold them, or from the disk."""
+
+    def __init__(self, path: str, cold: bool) -> None:
+        self.file, self.cold = os.open(path, os.O_RDONLY), cold
+        self.count = os.fstat(self.file).st_size >> 12
+        # First out of the cache: what this process reads is then charged to its own group, and not to the writer's.
+        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_DONTNEED)
+        if not cold:
+            for number in range(self.count):
+                os.pread(self.file, 4096, number << 12)
+        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def read(self, step: int, pages: int) -> None:
+        for number in range(pages):
+            page = (step * pages + number) * 7919 % self.count
+            os.pread(self.file, 4096, page << 12)
+            if self.cold:
+                os.posix_fadvise(self.file, page << 12, 4096, os.POSIX_FADV_DONTNEED)
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("steps", type=int)
+    for name in ("compute", "alloc", "map", "shm", "connect", "calls", "pages", "print", "dot", "twice"):
+        asked.add_argument(f"--{name}", type=int, default=0)
+    asked.add_argument("--read")
+    asked.add_argument("--cold", action="store_true")
+    asked.add_argument("--imports", action="store_true")
+    asked.add_argument("--cache", help="a folder below the home of caches that must hold a compiled kernel")
+    asked.add_argument("--mode", help="a variable: where it is set, every step sleeps")
+    asked.add_argument(
+        "--strange", choices=["sleep", "privileges", "neighbours"], help="slower inside for a reason of its own"
+    )
+    wanted = asked.parse_args()
+    if wanted.imports:
+        for name in MODULES:
+            importlib.import_module(name)
+    if wanted.cache:
+        kernel = Path(os.environ.get("XDG_CACHE_HOME") or wanted.cache, "planted-kernel")
+        if not kernel.exists():
+            compute(6_000_000)
+    sleeps = wanted.mode is not None and os.environ.get(wanted.mode) == "1"
+    if wanted.strange == "sleep":
+        sleeps = inside()
+    if wanted.strange == "privileges":
+        sleeps = "NoNewPrivs:\t1" in Path("/proc/self/status").read_text()
+    spinners = []
+    while wanted.strange == "neighbours" and inside() and len(spinners) < 8:
+        spinners.append(os.fork())
+        if spinners[-1] == 0:
+            while True:
+                pass
+    pages = Pages(wanted.read, wanted.cold) if wanted.read else None
+    if wanted.dot:
+        import numpy
+
+        matrix = numpy.ones((160, 160))
+    from tare_inside import marks
+
+    line = "x" * 200 + "\n"
+    for step in range(wanted.steps):
+        marks.begin("step", step)
+        compute(wanted.compute)
+        allocate(wanted.alloc)
+        map_blocks(wanted.map)
+        if wanted.shm:
+            pass_batch(wanted.shm)
+        if wanted.connect:
+            call_home(wanted.connect)
+        for _ in range(wanted.calls):
+            os.getpgid(0)  # a call with an argument of ours: a filter's rules about it are all looked at
+        if pages:
+            pages.read(step, wanted.pages)
+        for _ in range(wanted.print):
+            sys.stdout.write(line)
+        for _ in range(wanted.dot):
+            matrix @ matrix
+        if wanted.twice:
+            child = os.fork()
+            compute(wanted.twice)
+            if child == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+        if sleeps:
+            time.sleep(0.005)
+        sys.stdout.flush()
+        marks.end("step", step)
+    for each in spinners:
+        os.kill(each, signal.SIGKILL)
+        os.waitpid(each, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""`tare why STORE STORE`: a variable that only the later store has is named, with what it slows down, and tried."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+pytestmark = [pytest.mark.alone, pytest.mark.machine("runc", "root")]
+
+
+def tare(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(HERE / "undisturbed.py"), *words]
+    env = {**os.environ, "WITHOUT_REPORT": "1", **variables}
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
+
+
+def test_a_variable_of_the_later_store_is_named_and_removing_it_removes_the_cost(tmp_path: Path) -> None:
+    study = {
+        "study": "weekly",
+        "platform": ["runc"],
+        "workload": {"command": [sys.executable, str(HERE / "planted_work.py"), "60", "--alloc", "800"]},
+        "repeat": 6,
+        "aa": False,
+        "rehearse": False,
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    tare("run", "study.yaml", "-o", "monday", cwd=tmp_path)
+    tare("run", "study.yaml", "-o", "today", cwd=tmp_path, PYTHONTRACEMALLOC="1")
+
+    done = tare("why", "monday", "today", "--try", "--margin", "10%", "--json", "-o", "tried", cwd=tmp_path)
+
+    found = json.loads(done.stdout)
+    assert (found["slower"], found["quicker"]) == ("today", "monday")
+    assert found["total"]["verdict"] == "slower"
+    assert [each["key"] for each in found["software"]] == ["env.PYTHONTRACEMALLOC"]
+    assert list(found["suspects"]) == ["debug_variables"]
+    assert {each["cause"]: each["outcome"] for each in found["answer"]["tried"]} == {"debug_variables": "the cause"}
+    assert found["answer"]["explained"]

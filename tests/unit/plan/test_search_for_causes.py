@@ -1,0 +1,68 @@
+"""Who is suspected, ranked by the phase that is slower, and in which order suspects are tried."""
+
+from __future__ import annotations
+
+from tare.parts.protocols import Side, Suspicion
+from tare.plan.why import Level, Search, added, examined, fitting, without
+
+VARIABLES = {"PYTHONPYCACHEPREFIX": "/none", "PYTHONTRACEMALLOC": "1"}
+THROTTLED = {"wall_s": 9, "cgroup_nr_throttled": 40, "cgroup_throttled_s": 5}
+SLOW = Side("runc", "runc", {"quota": 0.5, "env": VARIABLES}, {}, THROTTLED)
+QUICK = Side("bare metal", "bare", {}, {}, {"wall_s": 3})
+
+
+def suspicion(weight: float, **env: str) -> Suspicion:
+    return Suspicion(weight, "seen.", {"env": dict.fromkeys(env)}, {"env": env}, "cure")
+
+
+def search(**suspects: Suspicion) -> Search:
+    return Search(Level("runc", {"quota": 1.0}), Level("bare", {}), suspects)
+
+
+def test_a_cause_of_the_start_is_ruled_out_where_only_steps_are_slower_and_the_reason_says_so():
+    found = examined(SLOW, QUICK, {"steps": 0.7, "tail": 0.3})
+
+    assert "bytecode" not in found.held
+    assert "cannot slow down the steps, where 70 % of the cost is" in found.ruled_out["bytecode"]
+    assert {"cpu_quota", "debug_variables"} <= found.held.keys()
+
+
+def test_a_cause_of_the_start_is_suspected_where_that_is_slower_and_ranked_by_it():
+    found = examined(SLOW, QUICK, {"start-up": 1.0})
+
+    assert "bytecode" in found.held
+    assert fitting(frozenset({"start"}), {"start-up": 0.25, "steps": 0.75}) == 0.25
+    assert fitting(frozenset({"compute"}), {}) == 1.0
+
+
+def test_a_suspect_far_ahead_is_tried_alone_and_both_ways():
+    sides = search(one=suspicion(0.9, A="1"), two=suspicion(0.3, B="1")).next()
+
+    assert list(sides) == ["quick", "slow", without("one"), added("one")]
+    assert sides[without("one")].fields == {"quota": 1.0, "env": {"A": None}}
+    assert sides[added("one")] == Level("bare", {"env": {"A": "1"}})
+
+
+def test_two_that_are_about_as_likely_are_tried_together():
+    assert without("two") in search(one=suspicion(0.6, A="1"), two=suspicion(0.5, B="1")).next()
+
+
+def test_who_costs_stays_removed_and_the_others_are_tried_once_more_without_it():
+    wanted = search(one=suspicion(0.6, A="1"), two=suspicion(0.5, B="1"), three=suspicion(0.1, C="1"))
+    wanted.next()
+    wanted.learn({"one": "a part", "two": "not it"})
+
+    assert wanted.base().fields["env"] == {"A": None}
+    assert wanted.candidates() == ["two", "three"]
+    wanted.learn({"two": "not it"})
+    assert wanted.candidates() == ["three"]
+
+
+def test_two_costs_found_at_once_are_then_removed_together():
+    wanted = search(one=suspicion(0.6, A="1"), two=suspicion(0.5, B="1"))
+    wanted.learn({"one": "a part", "two": "a part"})
+
+    assert not wanted.checked
+    assert list(wanted.next()) == ["quick", "slow"]
+    wanted.learn({})
+    assert wanted.next() == {}

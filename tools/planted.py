@@ -1,0 +1,451 @@
+"""Plants causes of slowness for real, asks `tare why`, applies the cure that it prints, and counts what is right.
+
+python tools/planted.py run RESULTS.jsonl [--hours H] [--only NAME,...]   appends one line per run; may be started twice
+python tools/planted.py table RESULTS.jsonl [--write]                     the table of docs/how-to/why-is-it-slower.md
+
+A run is `tare why --no-layers` on a small program (tests/machine/planted_work.py), as root, on runc or docker. What
+else the machine does makes no trial invalid (tests/machine/undisturbed.py): the point is to be right on a noisy one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "tests" / "machine" / "planted_work.py"
+TARE = ROOT / "tests" / "machine" / "undisturbed.py"
+PAGE = ROOT / "docs" / "how-to" / "why-is-it-slower.md"
+BEGIN, END = "<!-- planted: tools/planted.py table --write -->", "<!-- /planted -->"
+MARGIN, STEPS = "10%", "100"
+REMOVED = 0.7  # of the cost, in logs: then a cure counts as one that works
+Around = Callable[["Session"], Any]
+
+
+@dataclass
+class Session:
+    """One run: its folder, and words that its plant fills in."""
+
+    folder: Path
+    words: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plant:
+    """What is planted, the work that it slows down, and who should be named."""
+
+    work: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    platform: str = "runc"
+    around: Around | None = None  # what else has to be there
+    also: tuple[str, ...] = ()  # who is right too: another way to say the same
+    unknown: bool = False  # not in the catalogue: nobody may be named, and it must be said that it is not explained
+    both: tuple[str, ...] = ()  # options of both sides
+    about: str = ""
+
+
+@contextmanager
+def listening(session: Session) -> Iterator[None]:
+    """A server on the device's loopback, which a container without the device's network does not reach."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=64)
+    session.words["PORT"] = str(server.getsockname()[1])
+
+    def serve() -> None:
+        while True:
+            try:
+                server.accept()[0].close()
+            except OSError:
+                return
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+
+
+@contextmanager
+def large_file(session: Session) -> Iterator[None]:
+    path = session.folder / "large"
+    with path.open("wb") as file:
+        for _ in range(40):
+            file.write(os.urandom(1 << 20))
+        os.fsync(file.fileno())  # only what is on the disk can be dropped from the cache
+    session.words["FILE"] = str(path)
+    yield
+
+
+@contextmanager
+def full_cache(session: Session) -> Iterator[None]:
+    home = session.folder / "caches"
+    home.mkdir()
+    (home / "planted-kernel").touch()
+    session.words["CACHE"] = str(home)
+    yield
+
+
+@contextmanager
+def dead_rules(session: Session) -> Iterator[None]:
+    """A filter with many rules about one call."""
+    rules = [
+        {"names": ["getpgid"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 0, "value": n, "op": "SCMP_CMP_EQ"}]}
+        for n in range(1, 1000)
+    ]
+    path = session.folder / "profile.json"
+    path.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules}))
+    session.words["PROFILE"] = str(path)
+    yield
+
+
+@contextmanager
+def busy_group(session: Session) -> Iterator[None]:
+    """A neighbour of usual weight that wants both cores all the time, in a group beside those of the trials."""
+    folder = Path("/sys/fs/cgroup/cpu/tare") / f"planted-{os.getpid()}-{session.folder.name}"
+    folder.mkdir(parents=True)
+    spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        for each in spinners:
+            (folder / "cgroup.procs").write_text(str(each.pid))
+        yield
+    finally:
+        for each in spinners:
+            each.kill()
+            each.wait()
+        for _ in range(50):
+            try:
+                folder.rmdir()
+                break
+            except OSError:
+                time.sleep(0.1)
+
+
+COMPUTE, ALLOC, MAP = ("--compute", "12000"), ("--alloc", "800"), ("--map", "12")
+TRACED = ("--inside-env", "PYTHONTRACEMALLOC=1")
+MAPPED = ("--inside-env", "MALLOC_MMAP_THRESHOLD_=4096")
+SMALL_SHM, SHM = ("--shm", "1MiB"), ("--shm", "2")
+CALLS = ("--connect", "{PORT}")
+PLANTS: dict[str, Plant] = {
+    # Alone.
+    "quota": Plant(COMPUTE, ("--quota", "0.08"), ("cpu_quota",)),
+    "quota, docker": Plant(COMPUTE, ("--quota", "0.08"), ("cpu_quota",), "docker"),
+    "one core of two": Plant(("--twice", "15000"), ("--cpuset", "0"), ("cpu_set",)),
+    "threads": Plant(
+        ("--dot", "2"),
+        ("--inside-env", "OPENBLAS_NUM_THREADS=32"),
+        ("threads",),
+        both=("--env", "OPENBLAS_NUM_THREADS=1"),
+    ),
+    "tracemalloc": Plant(ALLOC, TRACED, ("debug_variables",)),
+    "tracemalloc, docker": Plant(ALLOC, TRACED, ("debug_variables",), "docker"),
+    "malloc debug": Plant(ALLOC, ("--inside-env", "PYTHONMALLOC=malloc_debug"), ("debug_variables",)),
+    "mmap threshold": Plant(MAP, MAPPED, ("allocator",)),
+    "malloc tunables": Plant(MAP, ("--inside-env", "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4096"), ("allocator",)),
+    "shm": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",)),
+    "shm, docker": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",), "docker"),
+    "network": Plant((*COMPUTE, *CALLS), (), ("network",), around=listening),
+    "seccomp": Plant(("--calls", "800"), ("--seccomp-profile", "{PROFILE}"), ("seccomp",), around=dead_rules),
+    "memory": Plant(("--read", "{FILE}", "--pages", "60"), ("--memory", "32MiB"), ("memory_limit",), around=large_file),
+    "I/O limit": Plant(
+        ("--read", "{FILE}", "--pages", "8", "--cold"), ("--io-rate", "2MB"), ("io_limit",), around=large_file
+    ),
+    "CPU weight": Plant(COMPUTE, ("--cpu-shares", "2"), ("cpu_weight",), around=busy_group),
+    "bytecode": Plant(("--imports", *COMPUTE), ("--inside-env", "PYTHONPYCACHEPREFIX=/nonexistent"), ("bytecode",)),
+    "cache folder": Plant(
+        ("--cache", "{CACHE}", *COMPUTE),
+        ("--inside-env", "XDG_CACHE_HOME=/var/tmp/none"),
+        ("caches",),
+        around=full_cache,
+    ),
+    "own variable": Plant((*COMPUTE, "--mode", "APP_CHECKS"), ("--inside-env", "APP_CHECKS=1"), ("other_variables",)),
+    "output, docker": Plant(("--print", "4000"), (), ("output",), "docker"),
+    # In pairs.
+    "quota + tracemalloc": Plant(ALLOC, ("--quota", "0.2", *TRACED), ("cpu_quota", "debug_variables")),
+    "tracemalloc + mmap": Plant((*ALLOC, *MAP), (*TRACED, *MAPPED), ("debug_variables", "allocator")),
+    "shm + tracemalloc": Plant((*ALLOC, *SHM), (*SMALL_SHM, *TRACED), ("shared_memory", "debug_variables")),
+    "network + mmap": Plant((*MAP, *CALLS), MAPPED, ("network", "allocator"), around=listening),
+    "shm + own variable": Plant(
+        (*COMPUTE, *SHM, "--mode", "APP_CHECKS"),
+        (*SMALL_SHM, "--inside-env", "APP_CHECKS=1"),
+        ("shared_memory", "other_variables"),
+    ),
+    # Nothing that costs, though something differs.
+    "nothing": Plant(COMPUTE),
+    "nothing, docker": Plant(COMPUTE, platform="docker"),
+    "a quota that is not used": Plant(COMPUTE, ("--quota", "2")),
+    "a variable that does nothing": Plant(ALLOC, ("--inside-env", "PYTHONASYNCIODEBUG=1")),
+    "a large shm and a memory limit": Plant(COMPUTE, ("--shm", "64MiB", "--memory", "2GiB")),
+    # Not in the catalogue.
+    "a sleep in the program": Plant((*COMPUTE, "--strange", "sleep"), unknown=True),
+    "a sleep by privileges": Plant((*COMPUTE, "--strange", "privileges"), unknown=True),
+    "other processes in the container": Plant((*COMPUTE, "--strange", "neighbours"), unknown=True),
+}
+
+
+def one_run(name: str, seed: int) -> dict[str, Any]:
+    """Plant it, ask why, judge the answer, apply the cure."""
+    plant, folder = PLANTS[name], Path(tempfile.mkdtemp(prefix="why-planted-", dir="/var/tmp"))
+    session, began_s = Session(folder), time.monotonic()
+    line: dict[str, Any] = {
+        "plant": name,
+        "causes": plant.causes,
+        "seed": seed,
+        "utc": time.strftime("%FT%TZ", time.gmtime()),
+    }
+    line |= {"load": round(os.getloadavg()[0], 1), "version": os.environ.get("PLANTED_VERSION", "")}
+    try:
+        with ExitStack() as stack:
+            if plant.around is not None:
+                stack.enter_context(plant.around(session))
+            given = [word.format(**session.words) for word in plant.options]
+            both = [word.format(**session.words) for word in plant.both]
+            work = [word.format(**session.words) for word in plant.work]
+            command = [sys.executable, str(WORK), STEPS, *work]
+            asked = ["why", "--in", plant.platform, "--no-layers", "--margin", MARGIN, "--json", *given, *both]
+            done = tare(folder, *asked, "-o", str(folder / "why"), "--", *command)
+            if done.returncode != 0:
+                return {**line, "judged": "failed", "error": done.stderr[-800:]}
+            found = json.loads(done.stdout)
+            line |= judged(plant, found)
+            line["trials"] = done.stderr.count("] block ")
+            line["why_s"] = round(time.monotonic() - began_s, 1)
+            if line["judged"] == "right" and plant.causes:
+                line |= cured(plant, found, folder, given, both, command)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {**line, "seconds": round(time.monotonic() - began_s, 1)}
+
+
+def tare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("TARE_", "PYTHONDONT"))}
+    env |= {
+        "TARE_STATE": str(folder / "state"),
+        "TARE_LOCK_DIR": str(folder / "lock"),
+        "PYTHONPATH": f"{ROOT / 'src'}:{TARE.parent}",
+        "WITHOUT_REPORT": "1",
+    }
+    argv = [sys.executable, str(TARE), *words]
+    started = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/", env=env)
+    try:
+        out, err = started.communicate(timeout=3600)
+    except BaseException:
+        started.terminate()  # it ends its trial and removes what it made
+        started.communicate(timeout=60)
+        raise
+    return subprocess.CompletedProcess(argv, started.returncode, out, err)
+
+
+def judged(plant: Plant, found: dict[str, Any]) -> dict[str, Any]:
+    """Right: those that were planted are named, all of them and nobody else. Wrong: somebody else is named."""
+    answer = found.get("answer") or {}
+    named = list(answer.get("causes", []))
+    words = {each["cause"]: each["outcome"] for each in answer.get("tried", [])}
+    allowed = {*plant.causes, *plant.also}
+    told = {
+        "slower": found["total"]["verdict"], "effect": found["total"]["effect"], "words": words, "named": named,
+        "explained": answer.get("explained"), "phases": [each["name"] for each in found["phases"]],
+        "suspects": list(found["suspects"]),
+    }  # fmt: skip
+    if set(named) - allowed:
+        return {**told, "judged": "wrong"}
+    if not plant.causes:
+        honest = not named and (found["total"]["verdict"] != "slower" or not answer.get("explained"))
+        return {**told, "judged": "right" if honest else "wrong"}
+    if {*plant.causes} <= {*named} or (len(plant.causes) == 1 and named):
+        return {**told, "judged": "right"}
+    return {**told, "judged": "in part" if named else "cannot tell"}
+
+
+def options_of(cure: str, given: list[str], other: list[str]) -> list[str]:
+    """The options of the container after a user has applied this cure: what is printed decides."""
+    made = dict(pairs(given))
+    variables = [value for key, value in pairs(given) if key == "--inside-env"]
+    for name in re.findall(r"-u (\w+)", cure):
+        variables = [each for each in variables if not each.startswith(f"{name}=")]
+    for name, value in re.findall(r"-e (\w+)=(\S*)", cure):
+        variables = [each for each in variables if not each.startswith(f"{name}=")] + [f"{name}={value.rstrip(';')}"]
+    made.pop("--inside-env", None)
+    for printed, option in (
+        ("--cpus", "--quota"), ("--cpuset-cpus", "--cpuset"), ("-m SIZE", "--memory"),
+        ("--cpu-shares", "--cpu-shares"), ("--device-read-bps", "--io-rate"),
+        ("seccomp=unconfined", "--seccomp-profile"),
+    ):  # fmt: skip
+        if printed in cure:
+            made.pop(option, None)
+    if "--shm-size 8g" in cure:
+        made["--shm"] = "8GiB"
+    if "--network host" in cure:
+        made["--network"] = "host"
+    if "> FILE" in cure:
+        variables.append("TARE_OUTPUT=/dev/null")
+    words = [word for pair in made.items() for word in pair]
+    return [*words, *(word for each in variables for word in ("--inside-env", each)), *other]
+
+
+def pairs(words: list[str]) -> Iterator[tuple[str, str]]:
+    return zip(words[::2], words[1::2], strict=True)
+
+
+def cured(
+    plant: Plant, found: dict[str, Any], folder: Path, given: list[str], both: list[str], command: list[str]
+) -> dict[str, Any]:
+    """The container with all printed cures against bare metal: what is left of the cost."""
+    options = given
+    for cause in found["answer"]["causes"]:
+        options = options_of(found["suspects"][cause]["cure"], options, [])
+    fields: dict[str, Any] = {}
+    names = {"--quota": "quota", "--cpuset": "cpuset", "--memory": "memory", "--shm": "shm", "--network": "network",
+             "--cpu-shares": "cpu_shares", "--io-rate": "io_rate"}  # fmt: skip
+    for key, value in pairs(options):
+        if key == "--inside-env":
+            fields.setdefault("env", {})[value.partition("=")[0]] = value.partition("=")[2]
+        elif key in names:
+            fields[names[key]] = value
+        else:
+            fields["seccomp_profile"] = value
+    workload: dict[str, Any] = {"argv": command, "cwd": "/"}
+    if both:
+        workload["env"] = dict([both[1].split("=", 1)])
+    container = {plant.platform: fields} if fields else plant.platform
+    study = {
+        "study": "cured", "platform": ["bare", container], "workload": {"command": workload}, "repeat": 3,
+        "aa": False, "rehearse": False,
+    }  # fmt: skip
+    (folder / "cured.yaml").write_text(json.dumps(study))
+    tare(folder, "run", str(folder / "cured.yaml"), "-o", str(folder / "cured"))
+    shown = tare(folder, "show", str(folder / "cured"), "--json")
+    metric = found["answer"]["metric"]
+    left = ratio(folder / "cured", metric, plant.platform)
+    if left is None:
+        return {"cure": "failed", "error": shown.stderr[-400:]}
+    cost = math.log1p(found["total"]["effect"])
+    removed = 1 - math.log(left) / cost
+    return {
+        "cure": "removes it" if removed >= REMOVED else "does not",
+        "removed": round(removed, 2),
+        "left": round(left, 3),
+    }
+
+
+def ratio(store: Path, metric: str, platform: str) -> float | None:
+    sys.path.insert(0, str(ROOT / "src"))
+    from tare.records.store import Store
+
+    with Store.open(store) as opened:
+        records = opened.records()
+    times = {
+        name: [each.metrics[metric] for each in records if each.settings["platform"] == name and metric in each.metrics]
+        for name in ("bare", platform)
+    }
+    return median(times[platform]) / median(times["bare"]) if all(times.values()) else None
+
+
+def run(results: Path, hours: float, only: list[str]) -> None:
+    """Each plant in turn, in a new order each time, until the time is up."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    ends_s, seed = time.monotonic() + hours * 3600, random.randrange(1 << 30)
+    order = random.Random(seed)
+    while True:
+        names = only or list(PLANTS)
+        made = (
+            Counter(json.loads(line)["plant"] for line in results.read_text().splitlines()) if results.exists() else {}
+        )
+        least = min(made.get(name, 0) for name in names)
+        name = order.choice([each for each in names if made.get(each, 0) == least])
+        if time.monotonic() >= ends_s:
+            return
+        try:
+            line = one_run(name, seed)
+        except Exception as error:  # one run is lost, not the night
+            line = {"plant": name, "judged": "failed", "error": f"{type(error).__name__}: {error}"}
+        with results.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(json.dumps(line) + "\n")
+        told = (line["judged"], name, line.get("words"), line.get("cure", ""), f"{line.get('seconds')} s")
+        print(*told, flush=True)  # noqa: T201
+
+
+def table(results: Path) -> str:
+    """One row a plant, and the rates over all."""
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    lines = [line for line in lines if line["plant"] in PLANTS]
+    ran = [line for line in lines if line["judged"] != "failed"]
+    rows = ["| plant | runs | slower by | named right | in part | cannot tell | no sure cost | wrong | cure works |",
+            "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for name, plant in PLANTS.items():
+        mine = [line for line in ran if line["plant"] == name]
+        if not mine:
+            continue
+        count = Counter(_word(line) for line in mine)
+        effects = [1 + line["effect"] for line in mine if line.get("effect") is not None]
+        cures = [line["cure"] for line in mine if "cure" in line]
+        what = f"{name} (`{'`, `'.join(plant.causes)}`)" if plant.causes else name
+        by = f"{median(effects):.2g}x" if effects else ""
+        works = f"{cures.count('removes it')} of {len(cures)}" if cures else ""
+        cells = [count.get(word, 0) for word in ("right", "in part", "cannot tell", "no sure cost", "wrong")]
+        rows.append(f"| {what} | {len(mine)} | {by} | {' | '.join(map(str, cells))} | {works} |")
+    planted = [line for line in ran if PLANTS[line["plant"]].causes]
+    right = sum(line["judged"] == "right" for line in planted)
+    wrong = sum(line["judged"] == "wrong" for line in ran)
+    seen = sum(_word(line) != "no sure cost" for line in planted)
+    cures = [line["cure"] for line in ran if "cure" in line]
+    summary = (
+        f"{len(ran)} runs, {len(planted)} of them with a cause of the catalogue planted: named right in "
+        f"{right} ({right / max(1, len(planted)):.1%}; of the {seen} in which the plant surely cost something "
+        f"{right / max(1, seen):.1%}), somebody accused wrongly in {wrong} of all "
+        f"({wrong / max(1, len(ran)):.1%}), the printed cure removed the cost in {cures.count('removes it')} of "
+        f"{len(cures)} runs in which it was applied. {len(lines) - len(ran)} runs failed and are not counted. Median "
+        f"length of a `tare why`: {median([line.get('why_s', 0) for line in ran] or [0]):.0f} s, at a median load of "
+        f"{median([line['load'] for line in ran] or [0]):.1f} on two cores."
+    )
+    return f"{summary}\n\n" + "\n".join(rows)
+
+
+def _word(line: dict[str, Any]) -> str:
+    """A plant that costs nothing sure at the time is told apart from one that is not named."""
+    unseen = line["judged"] == "cannot tell" and line["slower"] != "slower"
+    return "no sure cost" if unseen else str(line["judged"])
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("what", choices=["run", "table"])
+    asked.add_argument("results", type=Path)
+    asked.add_argument("--hours", type=float, default=12.0)
+    asked.add_argument("--only", default="")
+    asked.add_argument("--write", action="store_true")
+    wanted = asked.parse_args()
+    if wanted.what == "run":
+        run(wanted.results.resolve(), wanted.hours, [name for name in wanted.only.split(",") if name])
+        return
+    made = table(wanted.results)
+    print(made)  # noqa: T201
+    if wanted.write:
+        text = PAGE.read_text()
+        before, rest = text.split(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{made}\n{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+    main()
