@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tare import __version__
+from tare.base import untrusted
 from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of
 from tare.base.rulings import Ruling
@@ -34,9 +35,9 @@ from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
 from tare.trial.tenants import Tenant, renamed, run_together
 from tare.trial.undo.journal import Journal
 from tare.trial.verdict import judge
-from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, read_json_file, remove_folders
+from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, remove_folders
 from tare_inside.activity import FILE as ACTIVITY_FILE
-from tare_inside.marks import load as load_marks
+from tare_inside.marks import parse as parse_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 
 NO_PYTHON = Ruling(
@@ -165,7 +166,7 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
         state.sampler = sampler.end()
     _collect(tenants, writer.spool, state)
     with state.timed("fingerprint"):
-        state.facts["inside"] = _fingerprint(measured.place, measured.workdir, measured.job)
+        state.facts["inside"] = _fingerprint(measured.place, measured.workdir, measured.job, state)
 
 
 def _decode(trial: Trial, writer: Writer, state: TrialState) -> None:
@@ -260,9 +261,9 @@ def _close(place: Host, state: TrialState) -> None:
         state.add_phases(place.phases)
 
 
-def _fingerprint(place: Host, workdir: Path, job: Job) -> dict[str, Any]:
+def _fingerprint(place: Host, workdir: Path, job: Job, state: TrialState) -> dict[str, Any]:
     """The software that the job ran with: as the job itself said, when torch was in it; else asked for in its stead."""
-    if reported := read_json_file(workdir / "fingerprint.json"):
+    if reported := _left(workdir, "fingerprint.json", state):
         return reported
     if not place.python:
         return {}
@@ -270,28 +271,45 @@ def _fingerprint(place: Host, workdir: Path, job: Job) -> dict[str, Any]:
     return read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
 
 
+def _left(workdir: Path, name: str, state: TrialState) -> dict[str, Any]:
+    """What the workload left in its workdir under this name; what may not be read there counts against the trial."""
+    try:
+        return untrusted.read_object(workdir, name)
+    except (untrusted.Refused, OSError) as error:
+        state.refuse(error, name)
+        return {}
+
+
+def _marks_left(tenant: Tenant, state: TrialState) -> list[Mark]:
+    try:
+        data = untrusted.read(tenant.workdir, "marks.bin", untrusted.MOST_MARKS_BYTES)
+    except (untrusted.Refused, OSError) as error:
+        state.refuse(error, "marks.bin")
+        return []
+    rows, lost = parse_marks(data or b"")
+    state.lost_marks += lost
+    return in_device_time([Mark(*row) for row in rows], tenant.place)
+
+
 def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     """Read what the workloads left in their workdirs, before the workdirs go."""
     for tenant in tenants:
-        tenant.result = result_in_device_time(read_json_file(tenant.workdir / "result.json"), tenant.place)
+        tenant.result = result_in_device_time(_left(tenant.workdir, "result.json", state), tenant.place)
         if not tenant.place.python and tenant.exit is not None:
             tenant.result = {"wall_s": tenant.exit.seconds, "exit": tenant.exit.code}
             state.notes.append(NO_PYTHON)
-        tenant.outcome = read_json_file(tenant.workdir / "outcome.json")
-        if (marks_file := tenant.workdir / "marks.bin").exists():
-            rows, lost = load_marks(str(marks_file))
-            state.lost_marks += lost
-            tenant.marks = in_device_time([Mark(*row) for row in rows], tenant.place)
+        tenant.outcome = _left(tenant.workdir, "outcome.json", state)
+        tenant.marks = _marks_left(tenant, state)
     measured, *beside = tenants
     state.exit, state.died = measured.exit, measured.died
     state.facts["place"] = place_facts(measured.place)
     state.facts |= measured.workload.facts()
     state.notes += [SHARED_FILES] if state.facts["place"].get("files") == "shared" else []
-    if reported := read_json_file(measured.workdir / "attach.json"):
+    if reported := _left(measured.workdir, "attach.json", state):
         state.facts["attach"] = reported
-    if reported := read_json_file(measured.workdir / ACTIVITY_FILE):
+    if reported := _left(measured.workdir, ACTIVITY_FILE, state):
         state.facts[ACTIVITY_FACT] = reported
-    if reported := read_json_file(measured.workdir / COLD_EPOCHS):
+    if reported := _left(measured.workdir, COLD_EPOCHS, state):
         state.facts["cold_epochs"] = reported
     state.result, state.outcome, state.marks = measured.result, measured.outcome, measured.marks
     state.series, state.channels = read_spool(spool), read_channels(spool)

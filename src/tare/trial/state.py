@@ -43,6 +43,7 @@ class TrialState:
     channels: list[dict[str, str]] = field(default_factory=list)  # name, unit, kind and about of each
     traced: dict[str, float] = field(default_factory=dict)  # figures that recorders took
     notes: list[Ruling] = field(default_factory=list)  # worth knowing, whatever the verdict
+    refused: list[Ruling] = field(default_factory=list)  # what the workload left that may not be read
     error: TareError | None = None
     interrupted: bool = False
     unclosed: int = 0  # platforms that could not be closed
@@ -50,6 +51,11 @@ class TrialState:
 
     def __post_init__(self) -> None:
         self.start_ns = self.clock.now_ns()
+
+    def refuse(self, error: Exception, name: str) -> None:
+        """Something in a workdir is not what a workload of ours leaves there: its figures are not believed."""
+        sentence = str(error) if isinstance(error, TareError) else f"{name} was not read: {error}."
+        self.refused.append(Ruling("workdir.refused", "invalid", "workload", sentence))
 
     @property
     def slept_s(self) -> float:

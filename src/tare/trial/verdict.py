@@ -140,6 +140,11 @@ _STATES: dict[Weight, State] = {"invalid": "invalid", "suspect": "suspect"}
 Rule: TypeAlias = Callable[[Trial, TrialState, Steps | None, Thresholds], Iterable[Ruling]]
 
 
+def work_folder_is_plain(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """A link, a pipe or a flood in the work folder is no result, and who leaves it there reports nothing credible."""
+    yield from state.refused
+
+
 def work_is_complete(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """G1: a program that exits 0 after half of the work is not faster."""
     planned = trial.cell.workload.units()
@@ -334,6 +339,7 @@ def emulation_is_told(trial: Trial, state: TrialState, steps: Steps | None, limi
 
 
 RULES: tuple[Rule, ...] = (
+    work_folder_is_plain,
     work_is_complete,
     tenants_met,
     marks_are_complete,
