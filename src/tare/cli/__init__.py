@@ -135,7 +135,9 @@ def main() -> None:
     except NotRestoredError as error:
         sys.exit(_not_restored(error))
     except TareError as error:
-        click.echo(f"tare: {error}", err=True)
+        from tare.base.secrets import masked_text
+
+        click.echo(f"tare: {masked_text(str(error))}", err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(_interrupted())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from tare.base import untrusted
 from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of
 from tare.base.rulings import Ruling
+from tare.base.secrets import Scrubber, collecting, masked_env
 from tare.figures.energy import energy_of_trial
 from tare.figures.gpu import FACT as ACTIVITY_FACT
 from tare.figures.rederive import figures
@@ -99,6 +101,7 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     state = TrialState(bench.host.clock)
     if trial.rehearses is not None:
         state.facts["role"] = "rehearsal"  # its id says so too, and that is what readers go by
+    state.scrubber = _secrets(trial)
     draft = _draft(trial, state)
     writer = bench.store.begin(draft)
     name = f"tare-{trial.id[:8]}-{writer.attempt}-{state.start_ns:x}"
@@ -115,11 +118,30 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
         state.interrupted = True
         raise
     finally:
-        record = replace(_conclude(trial, state, draft), attempt=writer.attempt)
+        record = _scrubbed(replace(_conclude(trial, state, draft), attempt=writer.attempt), state.scrubber)
         out, err = (state.exit.out, state.exit.err) if state.exit else ("", "")
         beside = [mark for index, tenant in enumerate(state.neighbours, 1) for mark in renamed(tenant.marks, index)]
         writer.seal(record, [*state.marks, *beside], out, err, lost_marks=state.lost_marks)
     return record
+
+
+def _secrets(trial: Trial) -> Scrubber:
+    """What masks the secrets of this trial's study, and those in our own environment, wherever they turn up."""
+    with collecting() as seen:
+        masked_env(os.environ)
+        for planned in trial.cell.everyone():
+            for part in (planned.workload, *planned.platforms):
+                part.fields()
+    return Scrubber(seen)
+
+
+def _scrubbed(record: Record, scrubber: Scrubber) -> Record:
+    """The record without secrets: what a part raised or a program reported goes into sentences and facts."""
+    reasons, notes = (
+        tuple(replace(each, sentence=scrubber.text(each.sentence)) for each in rulings)
+        for rulings in (record.reasons, record.notes)
+    )
+    return replace(record, reasons=reasons, notes=notes, facts=scrubber.data(record.facts))
 
 
 def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitStack, state: TrialState) -> None:
@@ -158,10 +180,14 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
         state.facts |= cooled(host, trial.cell.probes, bench.store.records())
     with state.timed("sampler"):
         sampler.begin(measured.place.scope(), [tenant.place.scope() for tenant in state.neighbours])
-    tail = Tail(measured.workdir, None if bench.heard is None else partial(bench.heard, trial))
+    tail = Tail(measured.workdir, None if bench.heard is None else partial(bench.heard, trial), state.scrubber.text)
     guarding = guarded_from_heat(host, trial.cell.probes, state.facts)
     with state.timed("run"), guarding as guard, heard_by(tail):
         run_together(tenants, trial.limit_s, host.clock, guard)
+    for tenant in tenants:
+        if tenant.exit is not None:
+            out, err = state.scrubber.text(tenant.exit.out), state.scrubber.text(tenant.exit.err)
+            tenant.exit = replace(tenant.exit, out=out, err=err)
     with state.timed("sampler"):
         state.sampler = sampler.end()
     _collect(tenants, writer.spool, state)

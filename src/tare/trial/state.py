@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tare.base.errors import TareError
 from tare.base.host import Clock, Exit
 from tare.base.rulings import Ruling
+from tare.base.secrets import Scrubber
 from tare.parts.protocols import Mark, Probe, Recorder
 from tare.records.parquet import TableFiles, TableName, TablesIn
 from tare.trial.facts import clocks
@@ -44,6 +45,7 @@ class TrialState:
     traced: dict[str, float] = field(default_factory=dict)  # figures that recorders took
     notes: list[Ruling] = field(default_factory=list)  # worth knowing, whatever the verdict
     refused: list[Ruling] = field(default_factory=list)  # what the workload left that may not be read
+    scrubber: Scrubber = field(default_factory=Scrubber)  # masks the secrets of this trial in what is kept of it
     error: TareError | None = None
     interrupted: bool = False
     unclosed: int = 0  # platforms that could not be closed

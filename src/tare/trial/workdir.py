@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -74,9 +74,12 @@ _EVERY_S = 0.5
 class Tail:
     """Hears what a workload prints, passes it on, and keeps its end in a file of the workdir for `tare watch`."""
 
-    def __init__(self, workdir: Path, heard: Heard | None = None) -> None:
+    def __init__(
+        self, workdir: Path, heard: Heard | None = None, scrub: Callable[[str], str] = lambda text: text
+    ) -> None:
         self._workdir = workdir
         self._heard = heard
+        self._scrub = scrub
         self._kept = bytearray()
         self._written_s = -math.inf
         self._lock = Lock()  # two pipes are drained side by side
@@ -89,7 +92,8 @@ class Tail:
             if time.monotonic() - self._written_s > _EVERY_S:
                 self._written_s = time.monotonic()
                 with suppress(OSError, untrusted.Refused):  # the workdir may be gone: it is only for those who watch
-                    untrusted.replace(self._workdir, OUTPUT_FILE, bytes(self._kept))
+                    kept = self._scrub(self._kept.decode("utf-8", "replace")).encode("utf-8", "replace")
+                    untrusted.replace(self._workdir, OUTPUT_FILE, kept)
 
 
 @contextmanager
