@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from tare.base.errors import ObstacleError, TareError, pip_install
 from tare.fleet.child import allow_many_files
+from tare.fleet.dask_data import refuse_code
 from tare.fleet.dask_processes import Host, Processes, groups
 
 GONE = (
@@ -163,6 +164,7 @@ class OwnCluster(_Dask):
             raise ObstacleError(_INSTALL.format(pip_install("fleet"))) from error
         self._hosts: dict[str, Host] = {}
         self._replaced: set[Host | str | None] = set()
+        refuse_code()
         allow_many_files()
         self._processes = Processes()
         try:
@@ -227,6 +229,7 @@ class ThereCluster(_Dask):
             from distributed import Client
         except ImportError as error:
             raise ObstacleError(_INSTALL.format(pip_install("fleet"))) from error
+        refuse_code()
         try:
             self._client = Client(address, timeout=15)
         except (OSError, ValueError, TypeError) as error:
