@@ -127,9 +127,11 @@ class _Dask:
             pending.future.cancel()
             raise WorkerLost(f"{pending.name}: the process of its worker has ended.")
         if isinstance(outcome, KilledWorker):
-            raise WorkerLost(str(outcome)) from outcome
+            raise WorkerLost(f"{pending.name}: its worker died with this question.") from outcome
         if isinstance(outcome, CancelledError | asyncio.CancelledError):
             raise SchedulerGone from outcome
+        if type(outcome) is Exception and outcome.args and isinstance(outcome.args[0], bytes):
+            raise TareError("its worker raised an error of a kind that is not taken from a device.") from outcome
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import logging
 import pickle
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -29,11 +30,43 @@ class NotData(pickle.UnpicklingError, TypeError):
     """A message names code; dask passes over what cannot be loaded for this reason."""
 
 
+_PLAIN = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+
+
+class _Inert:
+    """In the place of a frame or a traceback: holds nothing, does nothing."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __setstate__(self, _: Any) -> None:
+        pass
+
+
+def _exception(kind: Any, attributes: Any, *_: Any) -> BaseException:
+    """As tblib makes one again, with its arguments alone."""
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise NotData("a device sent an exception that is none")
+    made = kind.__new__(kind)
+    made.args = tuple(str(each) for each in attributes.get("args", ()))
+    return made
+
+
+_OF_TBLIB: dict[tuple[str, str], Any] = {
+    ("tblib.pickling_support", "unpickle_exception_with_attrs"): _exception,
+    ("tblib.pickling_support", "unpickle_traceback"): lambda *_: None,
+    **{("tblib", name): _Inert for name in ("Frame", "Code", "Traceback")},
+    ("distributed.scheduler", "WorkerState"): _Inert,
+}
+
+
 class _DataOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = getattr(builtins, name, None) if module == "builtins" else None
-        if isinstance(found, type) and (found in (bytes, bytearray) or issubclass(found, Exception)):
+        if isinstance(found, type) and (found in _PLAIN or issubclass(found, Exception)):
             return found
+        if (module, name) in _OF_TBLIB:
+            return _OF_TBLIB[module, name]
         if (module, name) == ("distributed.scheduler", "KilledWorker"):
             from distributed.scheduler import KilledWorker
 
@@ -54,6 +87,7 @@ def refuse_code() -> None:
     careful = SimpleNamespace(**{**vars(pickle), "loads": loads})
     of_dask.pickle = careful
     distributed.client.pickle = careful
+    logging.getLogger("distributed.protocol.pickle").setLevel(logging.WARNING)
 
 
 def checked_answer(found: Any) -> dict[str, Any]:
