@@ -12,6 +12,7 @@ started are killed, by their number. Needs root.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -60,10 +61,8 @@ def is_guardian(pid: int) -> bool:
 
 
 def kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 class Chaos:
@@ -82,27 +81,27 @@ class Chaos:
     def round(self, number: int) -> None:
         platform = self.chance.choice(["bare", "runc"])
         whom = self.chance.choice(["runner", "runner", "child", "guardian and runner", "all"])
-        seconds = f"0.{number:06d}"  # only this round's workloads sleep so long
+        seconds = f"1.{number:06d}"  # only this round's workloads sleep so long
         study = self.board.folder / "chaos.yaml"
         study.write_text(STUDY.format(platform=platform, seconds=seconds))
         study.chmod(0o600)
         store = f"store-{number}"
         runner = self.board.begin("run", "chaos.yaml", "-o", store, TARE_GUARDIAN="on")
         below: list[int] = []
-        until_s = time.monotonic() + self.chance.uniform(0.2, 6.0)
+        until_s = time.monotonic() + self.chance.uniform(0.2, 10.0)
         while time.monotonic() < until_s and runner.poll() is None:
             below = descendants(runner.pid)
             time.sleep(0.02)
         was_running = runner.poll() is None
+        self.counts["with settings changed"] += bool(self.board.moved())
         guardians = [pid for pid in below if is_guardian(pid)]
         self._kill(whom, runner.pid, [pid for pid in below if pid not in guardians], guardians)
         if whom == "child" and was_running:
             runner.send_signal(signal.SIGTERM)
         runner.communicate(timeout=120)
         self.counts[f"{whom if was_running else 'ended before'}, {platform}"] += 1
-        self._look(
-            f"round {number}, {whom}, {platform}", store, seconds, guarded="guardian" not in whom and whom != "all"
-        )
+        guarded = whom in ("runner", "child")
+        self._look(f"round {number}, {whom}, {platform}", store, seconds, guarded=guarded)
 
     def _kill(self, whom: str, runner: int, below: list[int], guardians: list[int]) -> None:
         if whom == "runner":
