@@ -88,8 +88,12 @@ class Chaos:
         store = f"store-{number}"
         runner = self.board.begin("run", "chaos.yaml", "-o", store, TARE_GUARDIAN="on")
         below: list[int] = []
-        until_s = time.monotonic() + self.chance.uniform(0.2, 10.0)
+        turned = self.chance.random() < 0.75  # mostly once settings are changed, else at any moment from the start on
+        started_s = time.monotonic()
+        until_s = started_s + (90.0 if turned else self.chance.uniform(0.2, 10.0))
         while time.monotonic() < until_s and runner.poll() is None:
+            if turned and self.board.moved():
+                turned, until_s = False, time.monotonic() + self.chance.uniform(0.0, 3.0)
             below = descendants(runner.pid)
             time.sleep(0.02)
         was_running = runner.poll() is None

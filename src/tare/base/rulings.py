@@ -23,6 +23,7 @@ LEGACY = "legacy"
 CODES: dict[str, str] = {
     # How a trial ended.
     "run.stopped": "the run was stopped during the trial",
+    "run.stood-still": "the runner itself stood still for seconds during the trial (SIGSTOP, a frozen group)",
     "run.cut-off": "the run ended while the trial ran; what was recorded until then is kept",
     "line.lost": "the connection to a device that is driven from elsewhere broke",
     "trial.error": "a part of the trial, or tare itself, raised an error",

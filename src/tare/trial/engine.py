@@ -182,7 +182,7 @@ def _observe(trial: Trial, bench: Bench, name: str, writer: Writer, stack: ExitS
         sampler.begin(measured.place.scope(), [tenant.place.scope() for tenant in state.neighbours])
     tail = Tail(measured.workdir, None if bench.heard is None else partial(bench.heard, trial), state.scrubber.text)
     guarding = guarded_from_heat(host, trial.cell.probes, state.facts)
-    with state.timed("run"), guarding as guard, heard_by(tail):
+    with state.timed("run"), state.heartbeat(), guarding as guard, heard_by(tail):
         run_together(tenants, trial.limit_s, host.clock, guard)
     for tenant in tenants:
         if tenant.exit is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +23,8 @@ from tare.trial.tenants import Tenant
 
 if TYPE_CHECKING:
     from tare.records.spool import Times, Values
+
+_BEAT_S = 0.5
 
 
 @dataclass
@@ -48,6 +52,7 @@ class TrialState:
     scrubber: Scrubber = field(default_factory=Scrubber)  # masks the secrets of this trial in what is kept of it
     error: TareError | None = None
     interrupted: bool = False
+    stood_still_s: float = 0.0  # the longest time in which this process did not run while the workload did
     unclosed: int = 0  # platforms that could not be closed
     clocks_before: dict[str, float] = field(default_factory=clocks)
 
@@ -64,6 +69,27 @@ class TrialState:
         """How long the machine has slept since the trial began: a clock that runs on against one that stands still."""
         before, after = self.clocks_before, clocks()
         return (after["boottime_s"] - before["boottime_s"]) - (after["monotonic_s"] - before["monotonic_s"])
+
+    @contextmanager
+    def heartbeat(self) -> Iterator[None]:
+        """Meanwhile a thread looks at the clock twice a second: a gap is a runner that was stopped."""
+        over = threading.Event()
+
+        def beat() -> None:
+            before_ns = time.monotonic_ns()
+            while not over.wait(_BEAT_S):
+                now_ns = time.monotonic_ns()
+                self.stood_still_s = max(self.stood_still_s, (now_ns - before_ns) / 1e9 - _BEAT_S)
+                before_ns = now_ns
+            self.stood_still_s = max(self.stood_still_s, (time.monotonic_ns() - before_ns) / 1e9 - _BEAT_S)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:

@@ -1,5 +1,7 @@
 """Every rule of the verdict, with an input that it passes and one that it fails."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -321,3 +323,19 @@ def test_a_trial_whose_line_to_the_device_broke_is_interrupted_and_not_failed():
 def test_a_device_that_slept_is_noticed_by_its_own_clocks_where_it_is_driven_from_elsewhere(slept_s, state):
     verdict = verdict_of(trial_state(facts={"place": {"clock": {"slept_s": slept_s}}}))
     assert verdict.state == state
+
+
+def test_a_runner_that_was_stopped_during_the_trial_is_noted() -> None:
+    """The thread that looks at the clock sees the gap, here of a process that stops itself for a second."""
+    script = """
+import os, signal, subprocess, time
+from tare.testing import FakeHost
+from tare.trial.state import TrialState
+state = TrialState(FakeHost().clock)
+with state.heartbeat():
+    subprocess.Popen(["sh", "-c", f"sleep 1.5; kill -CONT {os.getpid()}"])
+    os.kill(os.getpid(), signal.SIGSTOP)
+print(state.stood_still_s)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert float(done.stdout) > 0.7
