@@ -4,7 +4,7 @@
 #   make deep            the same with every step of the fault sweeps and all studies with torch, about three times as long
 #   make bench           what tare itself costs, compared with other tools
 #   make fuzz            readers of foreign bytes on 20,000 damaged inputs each (FUZZ=200000 for another number)
-#   make chaos           1,000 kills at random moments on a pretended board, as root (KILLS=100 for another number)
+#   make chaos           1,000 kills at random moments on a simulated board, as root (KILLS=100 for another number)
 #   make audit           known vulnerabilities of what is installed, and its bill of materials (needs a network)
 #   make docs            the reference pages, generated from the code
 #

@@ -156,7 +156,7 @@ class DeviceLock:
         while (descriptor := shared_lock.taken(place)) is None and self._run != GUARDIAN:
             pid = shared_lock.holder(place)
             if os.geteuid() == 0 and shared_lock.is_unprivileged(pid):
-                self.overruled = f"{shared_lock.owner(place)[:-1]}; root's command goes on all the same."
+                self.overruled = f"{shared_lock.owner(place)[:-1]}; root's command continues."
                 return None
             if pid is None or GUARDIAN_MODULE not in shared_lock.words_of(pid) or time.monotonic() > until_s:
                 raise BusyError(shared_lock.busy(place))
