@@ -57,6 +57,10 @@ class Guardian:
 
         host = LocalHost()
         self.groups, refused = {}, ""
+        for folder in dict.fromkeys(tree.own_folders(host, GROUP).values()):
+            for dead in Path(folder).parent.glob(f"{GROUP}-*"):  # of guardians that were killed themselves
+                with contextlib.suppress(OSError):
+                    dead.rmdir()  # one with a process in it stays
         try:
             self.groups = tree.make(host, f"{GROUP}-{pid}")
             for folder in dict.fromkeys(self.groups.values()):
