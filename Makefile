@@ -3,6 +3,9 @@
 #   make test            lint, types, import contracts and every test that this machine can run
 #   make deep            the same with every step of the fault sweeps and all studies with torch, about three times as long
 #   make bench           what tare itself costs, compared with other tools
+#   make fuzz            readers of foreign bytes on 20,000 damaged inputs each (FUZZ=200000 for another number)
+#   make chaos           1,000 kills at random moments on a simulated board, as root (KILLS=100 for another number)
+#   make audit           known vulnerabilities of what is installed, and its bill of materials (needs a network)
 #   make docs            the reference pages, generated from the code
 #
 #   make weigh TORCH="torch==2.6.0"     another torch; TORCH= uses the one that PYTHON has
@@ -12,7 +15,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test deep bench docs clean
+.PHONY: weigh test deep bench fuzz chaos audit docs clean
 
 weigh:
 	@tools/setup weigh
@@ -30,9 +33,27 @@ bench:
 	@tools/setup test
 	@tools/with-engine .venv/bin/python -m benchmarks
 
+fuzz:
+	@tools/setup test
+	@TARE_FUZZ=$(or $(FUZZ),20000) .venv/bin/python -m pytest tests/unit/base/test_fuzz.py
+
+chaos:
+	@tools/setup test
+	@.venv/bin/python tests/machine/chaos.py --kills $(or $(KILLS),1000) --json out/chaos.json
+
+# pip-audit goes into an environment of its own: what audits is not among what is audited.
+audit:
+	@tools/setup test
+	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit pip-tools; }
+	@mkdir -p out
+	.venv/bin/python -m pip freeze --exclude-editable > out/installed.txt
+	.venv-audit/bin/pip-compile -q --generate-hashes --no-header -o out/requirements.lock out/installed.txt
+	.venv-audit/bin/pip-audit --strict -r out/requirements.lock --require-hashes --disable-pip
+	.venv-audit/bin/pip-audit -r out/requirements.lock --disable-pip -f cyclonedx-json -o out/sbom.json
+
 docs:
 	@tools/setup weigh
 	@.venv/bin/python tools/reference.py
 
 clean:
-	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .venv-audit

@@ -287,6 +287,11 @@ def load(path: str) -> Tuple[List[Tuple[int, str, Any, int]], int]:
             data = file.read()
     except FileNotFoundError:
         return [], 0
+    return parse(data)
+
+
+def parse(data: bytes) -> Tuple[List[Tuple[int, str, Any, int]], int]:
+    """The same from the bytes of the file."""
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         return [], 0
     names = names_in(data)

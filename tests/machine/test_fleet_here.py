@@ -242,7 +242,7 @@ def test_the_check_says_what_each_device_is_and_what_stands_in_its_way(fleet):
         one={"python": sshd_devices.without_tare()},
         two={"host_key": fleet.devices["one"].host_key},
     )
-    fleet.devices["three"].inside("sh", "-c", "mkdir -p /run/lock/tare && exec true")
+    fleet.devices["three"].inside("sh", "-c", "mkdir -p /run/tare/locks && exec true")
     argv = [sys.executable, "-P", "-m", "tare.cli", "device", "fleet", "check", str(fleet.inventory), "--json"]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
     assert said.returncode == 1

@@ -13,7 +13,7 @@ import pytest
 
 from tare.base.host import LocalHost
 from tare.trial.device import device_id
-from tare.trial.undo.journal import Journal
+from tare.trial.undo.journal import Entry, Journal, SiteEntry
 
 TARE = (sys.executable, str(Path(__file__).with_name("without_reruns.py")))
 
@@ -26,7 +26,7 @@ aa: false
 """
 
 
-def pending(state: Path) -> list[object]:
+def pending(state: Path) -> list[Entry]:
     folder = state / "devices" / device_id(LocalHost())
     return list(Journal(folder).pending()) if folder.exists() else []
 
@@ -39,6 +39,26 @@ def within(seconds: float, what: object) -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+def sites(state: Path) -> list[str]:
+    return [entry.site for entry in pending(state) if isinstance(entry, SiteEntry)]
+
+
+def left(names: list[str]) -> list[Path]:
+    """Groups of these sites."""
+    return [path for name in names for path in Path("/sys/fs/cgroup").glob(f"**/{name}*")]
+
+
+def guardian_of(runner: subprocess.Popen[bytes]) -> int:
+    """Its pid."""
+    words = ["pgrep", "-P", str(runner.pid), "-f", "tare.trial.undo.guardian"]
+    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+
+def memory_group(pid: int | str) -> str:
+    lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    return next((path for _, names, path in lines if "memory" in names.split(",")), lines[-1][2])
 
 
 def mounted(state: Path) -> bool:
@@ -58,12 +78,34 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> subprocess.Popen[
 
 @pytest.mark.machine("runc", "root")
 def test_the_guardian_removes_what_a_killed_runner_left(runner: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    names = sites(tmp_path / "state")
+    assert within(30, lambda: left(names)), "the run has groups of its own, by these names"
     os.kill(runner.pid, signal.SIGKILL)
     runner.wait()
 
     assert within(60, lambda: not pending(tmp_path / "state"))
     assert within(20, lambda: not mounted(tmp_path / "state"))
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/tare-*{runner.pid}*"))
+    assert within(20, lambda: not left(names))
+
+
+@pytest.mark.machine("runc", "root")
+def test_the_guardian_is_out_of_the_runners_group_and_spared_where_that_is_permitted(
+    runner: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    pid = guardian_of(runner)
+    try:
+        assert memory_group(pid).endswith(f"/tare/guardian-{pid}")
+        assert memory_group(pid) != memory_group(runner.pid)
+        score = Path(f"/proc/{pid}/oom_score_adj").read_text().strip()
+        may = int(next(line for line in Path("/proc/self/status").read_text().splitlines() if "CapEff" in line)[7:], 16)
+        assert score == ("-1000" if may >> 24 & 1 else score)
+        (log,) = (tmp_path / "state").glob("devices/*/guardian.log")
+        assert f"oom_score_adj {score}, group {memory_group(pid)}" in log.read_text()
+    finally:
+        os.kill(runner.pid, signal.SIGKILL)
+        runner.wait()
+    assert within(60, lambda: not Path(f"/proc/{pid}").exists())
+    assert within(10, lambda: not list(Path("/sys/fs/cgroup").glob(f"**/guardian-{pid}")))
 
 
 @pytest.mark.machine("runc", "root")

@@ -6,6 +6,7 @@
     ├── ObstacleError         3    this device cannot do what was asked
     │   └── NothingLeft       3    ... of a study that leaves out what it cannot, nothing is left that asks a question
     ├── StoreError            4    the records cannot be read or written
+    │   └── DamagedInput      4    ... a trace, a table or a record is damaged, and the text says where
     ├── TrialError            1    one trial failed; the study goes on and the record says so
     │   ├── ControlNotHeld    1    a knob did not take, or did not keep, the value it was given
     │   ├── DeviceLost        1    a piece of the hardware is gone until someone resets it: no trial more
@@ -20,10 +21,14 @@ Each message says what happened, where, and what to do.
 from __future__ import annotations
 
 import json
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from struct import error as StructError  # noqa: N812  (a module's error by a name that says whose)
 from urllib.parse import unquote, urlsplit
+from zlib import error as ZlibError  # noqa: N812
 
 from tare.base.rulings import Ruling
 
@@ -73,6 +78,35 @@ class StoreError(TareError):
     """The store cannot be read or written."""
 
     exit_code = 4
+
+
+class DamagedInput(StoreError):
+    """A trace, a table or a record holds what no program of its kind writes; the text says where."""
+
+
+_OF_DAMAGE = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError, AssertionError,
+    EOFError, StructError, ZlibError,
+)  # fmt: skip
+
+
+@contextmanager
+def damage_named(what: object, hint: str = "", where: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Whatever a decoder meets in a file that somebody else may have written becomes a sentence with the place.
+
+    Decoders check what they can; this is for the rest. With TARE_DEBUG in the environment the error itself is shown.
+    """
+    try:
+        yield
+    except (TareError, OSError):
+        raise
+    except Exception as error:
+        is_damage = isinstance(error, _OF_DAMAGE) or type(error).__module__.partition(".")[0].endswith("duckdb")
+        if not is_damage or os.environ.get("TARE_DEBUG"):
+            raise
+        place = f" ({text})" if (text := where()) else ""
+        reported = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise DamagedInput(f"{what}: cut off or damaged{place}: {reported}.{hint and ' '}{hint}") from error
 
 
 class NoSuchInput(StudyError, StoreError):

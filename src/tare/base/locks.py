@@ -57,6 +57,19 @@ def words_of(pid: int) -> tuple[str, ...]:
         return ()
 
 
+def is_unprivileged(pid: int | None) -> bool:
+    """Whether the lock is held by somebody who could take it to keep root out: anyone but root.
+
+    The kernel names the holder where it can be seen at all; one that cannot be (another pid namespace) may be anyone.
+    """
+    if pid is None:
+        return True
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid != 0
+    except OSError:
+        return True
+
+
 def busy(place: Path) -> str:
     """Who has the device, and what to do."""
     if holder(place) is None:

@@ -23,6 +23,7 @@ LEGACY = "legacy"
 CODES: dict[str, str] = {
     # How a trial ended.
     "run.stopped": "the run was stopped during the trial",
+    "run.stood-still": "the runner itself stood still for seconds during the trial (SIGSTOP, a frozen group)",
     "run.cut-off": "the run ended while the trial ran; what was recorded until then is kept",
     "line.lost": "the connection to a device that is driven from elsewhere broke",
     "trial.error": "a part of the trial, or tare itself, raised an error",
@@ -50,6 +51,7 @@ CODES: dict[str, str] = {
     "marks.lost": "the mark buffer was full",
     "marks.sum": "the parts of the steps are longer than the steps",
     "script.marking-failed": "a fault in tare ended the marking of the user's script",
+    "workdir.refused": "the workload left a link, a pipe, a foreign or too large a file where its result belongs",
     "files.shared": "what a command wrote on bare metal stayed on the device, and later trials find it",
     "image.no-python": "the image has no Python: the command is timed from outside",
     "script.no-loop": "no training or inference loop was seen until the script was ended; it is timed whole",

@@ -1,4 +1,8 @@
-"""What must not be written down, and what is written in its place (faults.md S24).
+"""What must not be written down, and what is written in its place (faults.md S24): one rule for all that tare keeps.
+
+`masked_text` finds secrets by what stands before them: on command lines, in values of variables, in what a workload
+prints and in messages of errors. `Scrubber` also knows the secrets themselves, once they were seen in a study or in
+the environment, and masks them wherever they turn up, with nothing before them.
 
 A record shows that there was a secret and whether it was the same one, by the first digits of its hash. A hash this
 short still lets a guess be checked, so that a secret must be one that nobody can guess; a password of four letters
@@ -9,7 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 from tare_inside import variables
 
@@ -25,20 +32,44 @@ _VALUE = r"""([^\s'"]+|'[^']+'|"[^"]+")"""
 _GIVEN = re.compile(rf"(?<![\w-])(-{{0,2}}[\w.-]*{_ENDING}=|--?[\w.-]*{_ENDING}\s+(?=[^\s-])){_VALUE}", re.IGNORECASE)
 _ASSIGNED = re.compile(rf"(-{{0,2}}[\w.-]*{_ENDING}=)(.+)", re.IGNORECASE | re.DOTALL)
 _OPTION = re.compile(rf"--?[\w.-]*{_ENDING}", re.IGNORECASE)
-_IN_ADDRESS = re.compile(r"(?<=://)([^/\s@]+)(?=@)")
+# The last @ counts: a password may hold one too.
+_IN_ADDRESS = re.compile(r"""(?<=://)([^/\s'"]+)(?=@)""")
+_BEARER = re.compile(r"""(\bBearer\s+)([^\s'",;]+)""", re.IGNORECASE)
+_HEADER = re.compile(
+    r"""((?:\b(?:Proxy-)?Authorization|\bCookie|\bSet-Cookie|[\w-]*(?:[-_]|api|access|private)key"""
+    r"""|[\w-]*(?:token|secret|password|passwd|passphrase))["']?\s*:\s*"""
+    r"""(?:(?:Bearer|Basic|Digest|Token)\s+)?)(["']?)([^\s'",;{}\[\]]+)""",
+    re.IGNORECASE,
+)
+_SHORT = re.compile(r"(-p)(\S+)", re.DOTALL)  # mysql -pVALUE
+_NO_PASSWORD = re.compile(r"[a-z][a-z-]*|[0-9:.,/-]+")  # -print, -path, -p8080:80
+_TAKES_PASSWORD = frozenset(
+    {"mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlsh", "mariadb", "mariadb-dump", "sshpass"}
+    | {"7z", "7za", "7zr", "rar", "unrar", "zip", "unzip"}
+)
+_USER_OPTIONS = frozenset({"-u", "--user", "--proxy-user", "-U"})
+_USER = re.compile(r"([^:\s/]+:)(.+)", re.DOTALL)  # curl -u name:VALUE
 _MASK = re.compile(r"sha256:[0-9a-f]{12}")
+LEAST_SIGNS = 6  # a shorter secret is not looked for in what is printed: its mask would stand all over the text
+_SEEN: ContextVar[set[str] | None] = ContextVar("secrets", default=None)
 
 
 def mask(secret: str) -> str:
     """What stands for a secret; a mask stands for itself, so that masking twice is masking once."""
     if _MASK.fullmatch(secret):
         return secret
+    if (seen := _SEEN.get()) is not None:
+        seen.add(secret)
     return f"sha256:{hashlib.sha256(secret.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
     """Variables with the values of the secret ones masked."""
-    return {name: mask(str(value)) if NAMES.search(name) else value for name, value in env.items()}
+    return {name: mask(str(value)) if NAMES.search(name) else _masked_value(value) for name, value in env.items()}
+
+
+def _masked_value(value: str) -> str:
+    return masked_text(value) if isinstance(value, str) else value
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
@@ -48,8 +79,13 @@ def masked_words(words: Sequence[str]) -> list[str]:
 
 def _masked_words(words: Sequence[str]) -> Iterator[str]:
     before = ""
+    takes_password = bool(_TAKES_PASSWORD & {word.rpartition("/")[2] for word in words})
     for word in words:
-        if _OPTION.fullmatch(before) and not word.startswith("-"):
+        if (short := _SHORT.fullmatch(word)) and (takes_password or not _NO_PASSWORD.fullmatch(short[2])):
+            yield short[1] + mask(short[2])
+        elif before in _USER_OPTIONS and (named := _USER.fullmatch(word)):
+            yield named[1] + mask(named[2])
+        elif _OPTION.fullmatch(before) and not word.startswith("-"):
             yield mask(word)
         elif found := _ASSIGNED.fullmatch(word):
             yield found[1] + mask(found[2])
@@ -61,4 +97,46 @@ def _masked_words(words: Sequence[str]) -> Iterator[str]:
 def masked_text(text: str) -> str:
     """A text, such as a script on a command line, without the secrets that can be told by what stands before them."""
     text = _IN_ADDRESS.sub(lambda match: mask(match[1]), text)
+    text = _HEADER.sub(lambda match: f"{match[1]}{match[2]}{mask(match[3])}", text)
+    text = _BEARER.sub(lambda match: match[1] + mask(match[2]), text)
     return _GIVEN.sub(lambda match: f"{match[1]}{mask(match[2])}", text)
+
+
+@contextmanager
+def collecting() -> Iterator[set[str]]:
+    """The secrets that are masked meanwhile, as they are: for a `Scrubber`, and never to be kept."""
+    seen: set[str] = set()
+    before = _SEEN.set(seen)
+    try:
+        yield seen
+    finally:
+        _SEEN.reset(before)
+
+
+class Scrubber:
+    """Masks secrets in whatever is written down: those that it knows, and those that their surroundings betray."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        each = {line for secret in known for line in (secret, *_parts(secret)) if len(line) >= LEAST_SIGNS}
+        longest_first = sorted(each, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def text(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(lambda match: mask(match[0]), text)
+        return masked_text(text)
+
+    def data(self, value: Any) -> Any:
+        """The same for every text in plain data; names of fields stay."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {key: self.data(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.data(each) for each in value]
+        return value
+
+
+def _parts(secret: str) -> list[str]:
+    """`name:password` of an address is known by its password too."""
+    return [secret.partition(":")[2]] if ":" in secret else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 
 import click
@@ -95,6 +96,31 @@ def tare() -> None:
     """Weigh deep-learning workloads: what a container costs, how sure, and why."""
 
 
+def _not_restored(error: NotRestoredError) -> int:
+    from tare.trial.device import restore_command
+
+    click.echo(f"tare: {error}", err=True)
+    how = restore_command(force=error.force)
+    click.echo(f"tare: THE DEVICE WAS NOT RESTORED. `{how}` restores it.", err=True)
+    return error.exit_code
+
+
+def _interrupted() -> int:
+    """130 and how the device stands, by its journal; 70 where something is not restored."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from tare.trial.undo.restoration import refuse_pending
+
+    try:
+        refuse_pending()
+    except NotRestoredError as error:
+        return _not_restored(error)
+    except TareError as error:  # the journal cannot be read: nothing is claimed
+        click.echo(f"tare: interrupted. {error}", err=True)
+        return 130
+    click.echo("tare: interrupted; no setting of the device is left changed.", err=True)
+    return 130
+
+
 def main() -> None:
     """Run, catch, print."""
     try:
@@ -107,18 +133,14 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except NotRestoredError as error:
-        click.echo(f"tare: {error}", err=True)
-        from tare.trial.device import restore_command
-
-        how = restore_command(force=error.force)
-        click.echo(f"tare: THE DEVICE WAS NOT RESTORED. `{how}` restores it.", err=True)
-        sys.exit(error.exit_code)
+        sys.exit(_not_restored(error))
     except TareError as error:
-        click.echo(f"tare: {error}", err=True)
+        from tare.base.secrets import masked_text
+
+        click.echo(f"tare: {masked_text(str(error))}", err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("tare: interrupted; the device is as it was found.", err=True)
-        sys.exit(130)
+        sys.exit(_interrupted())
     except BrokenPipeError:
         # `tare show | head`: the reader has had enough. Keep the interpreter from flushing into the pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

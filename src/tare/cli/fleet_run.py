@@ -275,15 +275,14 @@ def _refuse_secrets(study: Study) -> None:
 def _cluster(over: Over) -> Iterator[tuple[Any, Sequence[Device]]]:
     """Workers, and the devices that they drive."""
     from tare.fleet.cluster import OwnCluster, ThereCluster
+    from tare.fleet.dask_data import over_tls
 
     devices = _devices(over)
     cluster: Any
     if over.cluster is None:
         cluster = OwnCluster([device.name for device in devices])
     else:
-        if over.cluster.startswith("tcp://"):
-            say(f"{over.cluster} is not encrypted: whoever can reach it can run what they like on its workers.")
-        cluster = ThereCluster(over.cluster)
+        cluster = ThereCluster(over_tls(over.cluster))
     try:
         yield cluster, devices if over.cluster is None else _driven(cluster.names(), devices, over.cluster)
     finally:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.base.errors import damage_named
 from tare.base.near_name import near_names, unknown_name
 from tare.base.rulings import Ruling
 from tare.cli.options import STORE, json_option
@@ -196,7 +197,8 @@ def reading(path: Path, about: str = "") -> Iterator[Store]:
     """The store of a folder or a pack; damage in it is reported as it is found."""
     from tare.records.store import Store
 
-    with Store.open(path) as store:
+    hint = f"`tare store verify {path}` names what is damaged; if it finds nothing, the fault is tare's (TARE_DEBUG=1)."
+    with damage_named(f"{path}: what is kept there", hint), Store.open(path) as store:
         told = len(store.problems)
         say_notes(store.problems, about)
         try:
@@ -218,8 +220,9 @@ def noting(source: Path) -> Iterator[Path]:
     """A store's or a table's path; which trials of a store are damaged, left out or suspect is reported."""
     from tare.analysis.observations import source_notes
 
-    say_notes(source_notes(source))
-    yield source
+    with damage_named(source):
+        say_notes(source_notes(source))
+        yield source
 
 
 def say_notes(notes: Sequence[str], about: str = "") -> None:

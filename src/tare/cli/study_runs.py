@@ -142,6 +142,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
     """Say what came of it: the verdict, the report, and how to go on."""
     from tare.base.text import count_text
     from tare.records.model import USABLE
+    from tare.trial.undo.restoration import refuse_pending
 
     with reading(folder) as store:
         study = store.study
@@ -155,7 +156,9 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
     say(f"{outcome.why}.")
     if outcome.interrupted:
         going_on = f"{again} --retry-failed" if retried else again
-        say(f"{left_text(outcome)}; `{going_on}` resumes. The device is as it was found.")
+        say(f"{left_text(outcome)}; `{going_on}` resumes.")
+        refuse_pending()
+        say("The device is as it was found.")
         raise SystemExit(130)
     if weighing.never_ran:
         skipped = f"{count_text(outcome.skipped, 'trial')} skipped. " if outcome.skipped else ""

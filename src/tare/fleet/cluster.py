@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from tare.base.errors import ObstacleError, TareError, pip_install
 from tare.fleet.child import allow_many_files
+from tare.fleet.dask_data import refuse_code
 from tare.fleet.dask_processes import Host, Processes, groups
 
 GONE = (
@@ -126,9 +127,11 @@ class _Dask:
             pending.future.cancel()
             raise WorkerLost(f"{pending.name}: the process of its worker has ended.")
         if isinstance(outcome, KilledWorker):
-            raise WorkerLost(str(outcome)) from outcome
+            raise WorkerLost(f"{pending.name}: its worker died with this question.") from outcome
         if isinstance(outcome, CancelledError | asyncio.CancelledError):
             raise SchedulerGone from outcome
+        if type(outcome) is Exception and outcome.args and isinstance(outcome.args[0], bytes):
+            raise TareError("its worker raised an error of a kind that is not taken from a device.") from outcome
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -163,6 +166,7 @@ class OwnCluster(_Dask):
             raise ObstacleError(_INSTALL.format(pip_install("fleet"))) from error
         self._hosts: dict[str, Host] = {}
         self._replaced: set[Host | str | None] = set()
+        refuse_code()
         allow_many_files()
         self._processes = Processes()
         try:
@@ -227,6 +231,7 @@ class ThereCluster(_Dask):
             from distributed import Client
         except ImportError as error:
             raise ObstacleError(_INSTALL.format(pip_install("fleet"))) from error
+        refuse_code()
         try:
             self._client = Client(address, timeout=15)
         except (OSError, ValueError, TypeError) as error:

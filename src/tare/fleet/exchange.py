@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias
 from tare.base.errors import TareError
 from tare.base.rulings import Ruling, obstacle
 from tare.fleet.cluster import Cluster, SchedulerGone, WorkerLost
+from tare.fleet.dask_data import checked_answer
 from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
 from tare.fleet.local import Interruption
@@ -117,7 +118,7 @@ class Questions:
     def answer(self, device: Device, pending: Any) -> dict[str, Any]:
         """What came of a question that is over. Whatever went wrong with it is this device's, and no other's."""
         try:
-            found: dict[str, Any] = self._cluster.result(pending)
+            return checked_answer(self._cluster.result(pending))
         except SchedulerGone:
             raise
         except WorkerLost:
@@ -125,7 +126,6 @@ class Questions:
         except Exception as error:  # no ssh where the worker is, no memory for one, no tare there, ...
             why = f"it could not be asked ({type(error).__name__}): {error}"
             return {"ended": "refused", "text": why, "broken": []}
-        return found
 
     def _replaced(self, device: Device, pending: Any) -> dict[str, Any]:
         """A worker that died is replaced, and that is said."""

@@ -62,6 +62,10 @@ def inspect_device(device: Device) -> Inspection:
         offset_s, within_s = clock(device)
     except TareError as error:
         return Inspection(device.name, device.type, reachable=False, ready=False, troubles=(_trouble(error),))
+    if wrong := _misshapen(reported):
+        sentence = f"its answer makes no sense here: {wrong}. Another program answers there, or another tare."
+        strange = obstacle("fleet.not-understood", sentence)
+        return Inspection(device.name, device.type, reachable=True, ready=False, troubles=(strange,))
     parts, unread = (_LEAN_PARTS, []) if device.lean else _abilities(reported)
     facts: dict[str, Any] = {key: reported[key] for key in ("python", "machine", "kernel", "root", "free_bytes")}
     troubles = (*_engine_troubles(device, reported), *unread, *_other_troubles(reported, offset_s, within_s))
@@ -83,6 +87,38 @@ def inspect_device(device: Device) -> Inspection:
     )
 
 
+_COMMAND: dict[str, tuple[type, ...]] = {"code": (int,), "out": (str,), "err": (str,)}
+_OWNER: dict[str, tuple[type, ...]] = {name: (str, int, float, type(None)) for name in ("pid", "user", "run")}
+_LOOK: dict[str, tuple[type, ...]] = {
+    "python": (str,), "machine": (str,), "kernel": (str,), "root": (bool,), "free_bytes": (int,), "state": (str,),
+    "owner": (dict, type(None)), "engine": (dict,), "abilities": (dict, type(None)),
+}  # fmt: skip
+
+
+def _misshapen(reported: object) -> str | None:
+    """What of an answer is not as our agent gives it; a device may send anything."""
+    if not isinstance(reported, Mapping):
+        return f"it is {reported!r:.80}"
+    return (
+        _wrong_in(reported, _LOOK, missing_ok=("abilities",))
+        or _wrong_in(reported["engine"], _COMMAND, "engine.")
+        or (_wrong_in(reported["abilities"], _COMMAND, "abilities.") if reported.get("abilities") else None)
+        or (_wrong_in(reported["owner"], _OWNER, "owner.", tuple(_OWNER)) if reported["owner"] else None)
+    )
+
+
+def _wrong_in(
+    found: Mapping[str, Any], shape: Mapping[str, tuple[type, ...]], above: str = "", missing_ok: Sequence[str] = ()
+) -> str | None:
+    for name, kinds in shape.items():
+        if name not in found:
+            if name not in missing_ok:
+                return f"{above}{name} is missing"
+        elif not isinstance(found[name], kinds) or (isinstance(found[name], bool) and bool not in kinds):
+            return f"{above}{name} is {found[name]!r:.80}"
+    return None
+
+
 def _abilities(reported: Mapping[str, Any]) -> tuple[_Parts, list[Ruling]]:
     """The parts of each kind that work there, as `tare check` there says; another tare may say it in other words."""
     requested = reported.get("abilities") or {"code": 1}
@@ -91,7 +127,7 @@ def _abilities(reported: Mapping[str, Any]) -> tuple[_Parts, list[Ruling]]:
     try:
         found = json.loads(requested["out"])
         return {kind: tuple(str(part["name"]) for part in found[kind] if part["ok"]) for kind in _KINDS}, []
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
         sentence = f"what `tare check --json` says there cannot be read here ({why}): it is another tare."
         return {}, [obstacle("fleet.not-understood", sentence)]

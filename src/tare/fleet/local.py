@@ -106,7 +106,9 @@ class Outcome:
 def owned_device(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journal, Path]]:
     """This device, ours alone: what a dead run left on it is put back first, and what we left at the end."""
     state, device = state_dir(), device_id(host)
-    with DeviceLock(state, device, run):
+    with DeviceLock(state, device, run) as lock:
+        if lock.overruled:
+            watcher.note(lock.overruled)
         journal, scratch = Journal(state / "devices" / device, run), state / "scratch"
         put_back_all(host, journal, scratch, watcher)
         with Guardian(private_folder(state / "devices" / device) / "guardian.log"):

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tare.base.errors import ObstacleError, TareError
+from tare.base.untrusted import check_depth
 from tare.drivers.places import SOURCE
 from tare.fleet.inventory import Device, jump_of
 
@@ -308,8 +309,13 @@ def _read(device: Device, pipe: IO[bytes]) -> Answer | None:
         raise Refused(device.name, f"its answer is longer than {_MOST_LINE_BYTES >> 20} MiB, and is not taken.")
     try:
         said = json.loads(line)
+        check_depth(said if isinstance(said, dict) else {})
     except ValueError:
         return None
+    except RecursionError:
+        raise Refused(device.name, "its answer makes no sense: it is nested too deeply.") from None
+    if not isinstance(said, dict):
+        raise Refused(device.name, f"its answer makes no sense: {said!r:.80}.")
     return Answer(said, _records(device, pipe) if said.get("sends") is not None else b"")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from tare.base.rulings import Ruling, Weight, read_rulings
 
@@ -20,6 +20,7 @@ _KINDS: dict[str, type] = {
     "trial": str, "attempt": int, "study": str, "block": int, "position": int, "twin": int, "settings": dict,
     "state": str, "metrics": dict, "phases": dict, "facts": dict, "start_ns": int, "end_ns": int,
 }  # fmt: skip
+_STATES = frozenset(get_args(State))
 _WEIGHTS: dict[str, Weight] = {"invalid": "invalid", "suspect": "suspect"}  # of reasons from before there were codes
 _COUNTED_IN_SECONDS = ("writeback_", "flush_", "syscall_")  # times that a tracer itself has taken
 
@@ -75,6 +76,12 @@ class Record:
         for name, kind in _KINDS.items():
             if not isinstance(known.get(name, kind()), kind):
                 raise ValueError(f"its {name} is a {type(known[name]).__name__}")
+        if known.get("state") not in _STATES:
+            raise ValueError(f"its state is {known.get('state')!r:.80}")
+        for name in ("metrics", "phases"):
+            for key, value in known.get(name, {}).items():
+                if not isinstance(value, int | float) or isinstance(value, bool):
+                    raise ValueError(f"its {name}.{key:.80} is a {type(value).__name__}, not a number")
         return cls(**known)
 
 

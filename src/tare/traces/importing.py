@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tare.base.errors import NoSuchInput, TareError
+from tare.base.errors import NoSuchInput, TareError, damage_named
 from tare.traces.decode import Columns, column_name, lost_events
 from tare.traces.page_writes import PageWrites
 from tare.traces.recording import HEADER, Chunk, Recording, bdi_number, of_disks, open_folder, tables
@@ -154,8 +154,12 @@ def text_tables(path: Path, page_bytes: int = 4096, lines_at_once: int = LINES_A
     writes = PageWrites(page_bytes)
     lost: dict[int, int] = {}
     kinds: dict[str, dict[str, str]] = {}
-    with path.open(errors="backslashreplace") as file:
-        for rows in _pieces(file, lines_at_once, lost):
+    at = [0]
+    with (
+        path.open(errors="backslashreplace") as file,
+        damage_named(path, where=lambda: f"in the {lines_at_once} lines from line {at[0] + 1} on"),
+    ):
+        for rows in _pieces(file, lines_at_once, lost, at):
             found = {
                 name: Chunk(name, _alike(_columns(name, row), kinds.setdefault(name, {}))) for name, row in rows.items()
             }
@@ -175,7 +179,7 @@ def is_text_trace(path: Path, lines: int = 1000) -> bool:
         return any(_LINE.match(line) for line, _ in zip(file, range(lines), strict=False))
 
 
-def _pieces(file: Iterable[str], size: int, lost: dict[int, int]) -> Iterator[dict[str, Rows]]:
+def _pieces(file: Iterable[str], size: int, lost: dict[int, int], at: list[int]) -> Iterator[dict[str, Rows]]:
     lines = iter(file)
     while block := "".join(islice(lines, size)):
         if "EVENTS" in block:
@@ -186,6 +190,7 @@ def _pieces(file: Iterable[str], size: int, lost: dict[int, int]) -> Iterator[di
             rows.setdefault(found[5].replace("writeback_dirty_page", "writeback_dirty_folio"), []).append(found)
         if rows:
             yield {name: Rows(*zip(*several, strict=True)) for name, several in rows.items()}
+        at[0] += size
 
 
 def _columns(name: str, rows: Rows) -> Columns:
@@ -260,7 +265,7 @@ class Summary:
         if chunk.name == "page_writes":  # made of rows that are counted already
             return
         _count(self.roles, columns["role"] if "role" in columns else np.empty(0))
-        if chunk.name == "writeback_start":
+        if chunk.name == "writeback_start" and "reason" in columns:
             _count(self.reasons, columns["reason"])
         first, last = int(columns["t_ns"].min()), int(columns["t_ns"].max())
         self.first_ns = first if self.first_ns is None else min(first, self.first_ns)
@@ -280,9 +285,13 @@ def opened(path: Path) -> Iterator[Opened]:
         if path.is_dir():
             if not (path / HEADER).exists():
                 raise TareError(f"{path} is a folder without a raw trace in it.")
-            yield _raw("raw pages", open_folder(path))
+            with damage_named(path):
+                raw = _raw(path, "raw pages", open_folder(path))
+            yield raw
         elif is_trace_dat(path):
-            yield _raw("trace.dat of trace-cmd", open_trace_dat(path, Path(spill)))
+            with damage_named(path):
+                raw = _raw(path, "trace.dat of trace-cmd", open_trace_dat(path, Path(spill)))
+            yield raw
         elif is_text_trace(path):
             yield Opened(
                 "text", "unknown", text_tables(path), ("A text has times of microseconds, and names no clock.",)
@@ -294,7 +303,7 @@ def opened(path: Path) -> Iterator[Opened]:
             )
 
 
-def _raw(kind: str, recording: Recording) -> Opened:
+def _raw(path: Path, kind: str, recording: Recording) -> Opened:
     notes = recording.notes
     if recording.clock != "mono":
         notes += (
@@ -303,7 +312,16 @@ def _raw(kind: str, recording: Recording) -> Opened:
         )
     lost = {source.cpu: lost_events(source, recording.layout) for source in recording.sources}
     counted = {cpu: found.events + found.uncounted for cpu, found in lost.items() if any(found)}
-    return Opened(kind, recording.clock, tables(recording), notes, counted)
+    return Opened(kind, recording.clock, _named(path, tables(recording)), notes, counted)
+
+
+def _named(path: Path, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The tables of raw pages; damage in them is told with how far the reading came."""
+    read = 0
+    with damage_named(path, where=lambda: f"after {read} tables of its pages"):
+        for chunk in chunks:
+            yield chunk
+            read += 1
 
 
 def _count(into: dict[str, int], words: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from tare.base.errors import TareError
+from tare.base.errors import TareError, damage_named
 from tare.traces.decode import Source
 from tare.traces.formats import parse_header_page
 from tare.traces.recording import Formats, Recording
@@ -23,6 +23,7 @@ from tare.traces.recording import Formats, Recording
 Unpack: TypeAlias = Callable[[bytes], bytes]
 
 _COMPRESSED = 1
+_MOST_CHUNK_BYTES = 64 << 20
 
 
 class Reader:
@@ -54,7 +55,10 @@ class Reader:
         return self.take(self.number(width)).decode("utf-8", "replace")
 
     def to(self, offset: int) -> Reader:
-        self.file.seek(offset)
+        try:
+            self.file.seek(offset)
+        except (OSError, OverflowError) as error:
+            raise ValueError(f"it points to byte {offset}, where no file reaches") from error
         return self
 
 
@@ -84,9 +88,18 @@ def chunks(reader: Reader, unpack: Unpack) -> Iterator[bytes]:
         yield data
 
 
+def _inflated(data: bytes) -> bytes:
+    """At most `_MOST_CHUNK_BYTES`: a few bytes can stand for gigabytes."""
+    unpacker = zlib.decompressobj()
+    plain = unpacker.decompress(data, _MOST_CHUNK_BYTES)
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"a compressed piece is larger than {_MOST_CHUNK_BYTES} bytes")
+    return plain
+
+
 def codec(name: str) -> Unpack:
     """What unpacks a file's sections; one that Python has not is refused when something was packed with it."""
-    known: dict[str, Unpack] = {"none": bytes, "zlib": zlib.decompress}
+    known: dict[str, Unpack] = {"none": bytes, "zlib": _inflated}
     if name == "zstd":
         try:
             decompress: Unpack = importlib.import_module("compression.zstd").decompress
@@ -114,11 +127,8 @@ def is_trace_dat(path: Path) -> bool:
 
 def open_trace_dat(path: Path, spill: Path) -> Recording:
     """What is in a trace.dat; `spill` is a folder for what must be unpacked."""
-    with path.open("rb") as file:
-        try:
-            return _opened(Reader(file), path, spill)
-        except (struct.error, EOFError, ValueError, zlib.error) as error:
-            raise TareError(f"{path}: this trace.dat is cut off or damaged: {error}.") from error
+    with path.open("rb") as file, damage_named(f"{path}: this trace.dat", where=lambda: f"byte {file.tell()}"):
+        return _opened(Reader(file), path, spill)
 
 
 @dataclass

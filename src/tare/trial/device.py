@@ -26,7 +26,7 @@ __all__ = [
     "trusted_owners",
 ]  # fmt: skip
 
-ROOT_LOCKS = Path("/run/lock/tare")
+ROOT_LOCKS = Path("/run/tare/locks")  # in a folder where only root can make one: /run/lock is everybody's
 _PLACEHOLDERS = frozenset(
     {"none", "notspecified", "unknown", "uninitialized", "defaultstring", "systemserialnumber", "tobefilledbyo.e.m."}
 )
@@ -115,6 +115,7 @@ class DeviceLock:
         self._run = run
         self._descriptor = -1
         self._shared: int | None = None
+        self.overruled = ""  # whose lock on the shared folder root went past
 
     def __enter__(self) -> Self:
         private_folder(self.path.parent)
@@ -144,12 +145,19 @@ class DeviceLock:
             self._shared = None
 
     def _shared_with_others(self, until_s: float) -> int | None:
-        """The lock that other users' runs take too. A guardian goes on without: nobody else does its work."""
+        """The lock that other users' runs take too. A guardian goes on without: nobody else does its work.
+
+        Anybody can take that lock and keep it. So root's commands take it where it is free, and otherwise go on: only
+        root's own lock, which nobody else can open, keeps root out.
+        """
         place = shared_lock.folder()
         if place is None:
             return None
         while (descriptor := shared_lock.taken(place)) is None and self._run != GUARDIAN:
             pid = shared_lock.holder(place)
+            if os.geteuid() == 0 and shared_lock.is_unprivileged(pid):
+                self.overruled = f"{shared_lock.owner(place)[:-1]}; root's command continues."
+                return None
             if pid is None or GUARDIAN_MODULE not in shared_lock.words_of(pid) or time.monotonic() > until_s:
                 raise BusyError(shared_lock.busy(place))
             time.sleep(0.1)

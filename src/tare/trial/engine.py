@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tare import __version__
+from tare.base import untrusted
 from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of
 from tare.base.rulings import Ruling
+from tare.base.secrets import Scrubber, collecting, masked_env
 from tare.figures.energy import energy_of_trial
 from tare.figures.gpu import FACT as ACTIVITY_FACT
 from tare.figures.rederive import figures
@@ -34,9 +37,9 @@ from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
 from tare.trial.tenants import Tenant, renamed, run_together
 from tare.trial.undo.journal import Journal
 from tare.trial.verdict import judge
-from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, read_json_file, remove_folders
+from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, remove_folders
 from tare_inside.activity import FILE as ACTIVITY_FILE
-from tare_inside.marks import load as load_marks
+from tare_inside.marks import parse as parse_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 
 NO_PYTHON = Ruling(
@@ -101,9 +104,10 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     try:
         with ExitStack() as stack:
             opened = run.open(stack)
-            tail = Tail(opened.measured.workdir, None if bench.heard is None else partial(bench.heard, trial))
+            heard = None if bench.heard is None else partial(bench.heard, trial)
+            tail = Tail(opened.measured.workdir, heard, state.scrubber.text)
             guarding = guarded_from_heat(bench.host, trial.cell.probes, state.facts)
-            with state.timed("run"), guarding as guard, heard_by(tail):
+            with state.timed("run"), state.heartbeat(), guarding as guard, heard_by(tail):
                 run_together(opened.tenants, trial.limit_s, bench.host.clock, guard)
             run.collect(opened)
         _decode(trial, run.writer, state)
@@ -137,6 +141,7 @@ class TrialRun:
         self.state = state = TrialState(bench.host.clock)
         if trial.rehearses is not None:
             state.facts["role"] = "rehearsal"  # its id says so too, and that is what readers go by
+        state.scrubber = _secrets(trial)
         self._draft = _draft(trial, state)
         self.writer = bench.store.begin(self._draft)
         self.name = f"tare-{trial.id[:8]}-{self.writer.attempt}-{state.start_ns:x}"
@@ -187,11 +192,15 @@ class TrialRun:
     def collect(self, opened: Opened) -> None:
         """The last tick, and what the workloads left; the places are still open."""
         state, measured = self.state, opened.measured
+        for tenant in opened.tenants:
+            if tenant.exit is not None:
+                out, err = state.scrubber.text(tenant.exit.out), state.scrubber.text(tenant.exit.err)
+                tenant.exit = replace(tenant.exit, out=out, err=err)
         with state.timed("sampler"):
             state.sampler = opened.sampler.end()
         _collect(opened.tenants, self.writer.spool, state)
         with state.timed("fingerprint"):
-            state.facts["inside"] = _fingerprint(measured.place, measured.workdir, measured.job)
+            state.facts["inside"] = _fingerprint(measured.place, measured.workdir, measured.job, state)
 
     def failed(self, error: Exception) -> None:
         """Note what ended it."""
@@ -204,11 +213,31 @@ class TrialRun:
     def seal(self) -> Record:
         """Judge it, and seal what was seen of it."""
         state = self.state
-        record = replace(_conclude(self.trial, state, self._draft), attempt=self.writer.attempt)
+        concluded = replace(_conclude(self.trial, state, self._draft), attempt=self.writer.attempt)
+        record = _scrubbed(concluded, state.scrubber)
         out, err = (state.exit.out, state.exit.err) if state.exit else ("", "")
         beside = [mark for index, tenant in enumerate(state.neighbours, 1) for mark in renamed(tenant.marks, index)]
         self.writer.seal(record, [*state.marks, *beside], out, err, lost_marks=state.lost_marks)
         return record
+
+
+def _secrets(trial: Trial) -> Scrubber:
+    """What masks the secrets of this trial's study, and those in our own environment, wherever they turn up."""
+    with collecting() as seen:
+        masked_env(os.environ)
+        for planned in trial.cell.everyone():
+            for part in (planned.workload, *planned.platforms):
+                part.fields()
+    return Scrubber(seen)
+
+
+def _scrubbed(record: Record, scrubber: Scrubber) -> Record:
+    """The record without secrets: what a part raised or a program reported goes into sentences and facts."""
+    reasons, notes = (
+        tuple(replace(each, sentence=scrubber.text(each.sentence)) for each in rulings)
+        for rulings in (record.reasons, record.notes)
+    )
+    return replace(record, reasons=reasons, notes=notes, facts=scrubber.data(record.facts))
 
 
 def _decode(trial: Trial, writer: Writer, state: TrialState) -> None:
@@ -303,9 +332,9 @@ def _close(place: Host, state: TrialState) -> None:
         state.add_phases(place.phases)
 
 
-def _fingerprint(place: Host, workdir: Path, job: Job) -> dict[str, Any]:
+def _fingerprint(place: Host, workdir: Path, job: Job, state: TrialState) -> dict[str, Any]:
     """The software that the job ran with: as the job itself said, when torch was in it; else asked for in its stead."""
-    if reported := read_json_file(workdir / "fingerprint.json"):
+    if reported := _left(workdir, "fingerprint.json", state):
         return reported
     if not place.python:
         return {}
@@ -313,18 +342,35 @@ def _fingerprint(place: Host, workdir: Path, job: Job) -> dict[str, Any]:
     return read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
 
 
+def _left(workdir: Path, name: str, state: TrialState) -> dict[str, Any]:
+    """What the workload left in its workdir under this name; what may not be read there counts against the trial."""
+    try:
+        return untrusted.read_object(workdir, name)
+    except (untrusted.Refused, OSError) as error:
+        state.refuse(error, name)
+        return {}
+
+
+def _marks_left(tenant: Tenant, state: TrialState) -> list[Mark]:
+    try:
+        data = untrusted.read(tenant.workdir, "marks.bin", untrusted.MOST_MARKS_BYTES)
+    except (untrusted.Refused, OSError) as error:
+        state.refuse(error, "marks.bin")
+        return []
+    rows, lost = parse_marks(data or b"")
+    state.lost_marks += lost
+    return in_device_time([Mark(*row) for row in rows], tenant.place)
+
+
 def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     """Read what the workloads left in their workdirs, before the workdirs go."""
     for tenant in tenants:
-        tenant.result = result_in_device_time(read_json_file(tenant.workdir / "result.json"), tenant.place)
+        tenant.result = result_in_device_time(_left(tenant.workdir, "result.json", state), tenant.place)
         if not tenant.place.python and tenant.exit is not None:
             tenant.result = {"wall_s": tenant.exit.seconds, "exit": tenant.exit.code}
             state.notes.append(NO_PYTHON)
-        tenant.outcome = read_json_file(tenant.workdir / "outcome.json")
-        if (marks_file := tenant.workdir / "marks.bin").exists():
-            rows, lost = load_marks(str(marks_file))
-            state.lost_marks += lost
-            tenant.marks = in_device_time([Mark(*row) for row in rows], tenant.place)
+        tenant.outcome = _left(tenant.workdir, "outcome.json", state)
+        tenant.marks = _marks_left(tenant, state)
     measured, *beside = tenants
     state.exit, state.died = measured.exit, measured.died
     if measured.exit is not None and (printed := len(measured.exit.out) + len(measured.exit.err)) > _MUCH_OUTPUT:
@@ -332,11 +378,11 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     state.facts["place"] = place_facts(measured.place)
     state.facts |= measured.workload.facts()
     state.notes += [SHARED_FILES] if state.facts["place"].get("files") == "shared" else []
-    if reported := read_json_file(measured.workdir / "attach.json"):
+    if reported := _left(measured.workdir, "attach.json", state):
         state.facts["attach"] = reported
-    if reported := read_json_file(measured.workdir / ACTIVITY_FILE):
+    if reported := _left(measured.workdir, ACTIVITY_FILE, state):
         state.facts[ACTIVITY_FACT] = reported
-    if reported := read_json_file(measured.workdir / COLD_EPOCHS):
+    if reported := _left(measured.workdir, COLD_EPOCHS, state):
         state.facts["cold_epochs"] = reported
     state.result, state.outcome, state.marks = measured.result, measured.outcome, measured.marks
     state.series, state.channels = read_spool(spool), read_channels(spool)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tare.base.errors import TareError
 from tare.base.host import Clock, Exit
 from tare.base.rulings import Ruling
+from tare.base.secrets import Scrubber
 from tare.parts.protocols import Mark, Probe, Recorder
 from tare.records.parquet import TableFiles, TableName, TablesIn
 from tare.trial.facts import clocks
@@ -20,6 +23,8 @@ from tare.trial.tenants import Tenant
 
 if TYPE_CHECKING:
     from tare.records.spool import Times, Values
+
+_BEAT_S = 0.5
 
 
 @dataclass
@@ -43,21 +48,50 @@ class TrialState:
     channels: list[dict[str, str]] = field(default_factory=list)  # name, unit, kind and about of each
     traced: dict[str, float] = field(default_factory=dict)  # figures that recorders took
     notes: list[Ruling] = field(default_factory=list)  # worth knowing, whatever the verdict
+    refused: list[Ruling] = field(default_factory=list)  # what the workload left that may not be read
+    scrubber: Scrubber = field(default_factory=Scrubber)  # masks the secrets of this trial in what is kept of it
     error: TareError | None = None
     interrupted: bool = False
     partner: Ruling | None = None  # in slices: another side of the block failed, and took this one with it
     partners_cpu_s: float = 0.0  # in slices: the CPU time of the other sides
+    stood_still_s: float = 0.0  # the longest time in which this process did not run while the workload did
     unclosed: int = 0  # platforms that could not be closed
     clocks_before: dict[str, float] = field(default_factory=clocks)
 
     def __post_init__(self) -> None:
         self.start_ns = self.clock.now_ns()
 
+    def refuse(self, error: Exception, name: str) -> None:
+        """Something in a workdir is not what a workload of ours leaves there: its figures are not believed."""
+        sentence = str(error) if isinstance(error, TareError) else f"{name} was not read: {error}."
+        self.refused.append(Ruling("workdir.refused", "invalid", "workload", sentence))
+
     @property
     def slept_s(self) -> float:
         """How long the machine has slept since the trial began: a clock that runs on against one that stands still."""
         before, after = self.clocks_before, clocks()
         return (after["boottime_s"] - before["boottime_s"]) - (after["monotonic_s"] - before["monotonic_s"])
+
+    @contextmanager
+    def heartbeat(self) -> Iterator[None]:
+        """Meanwhile a thread looks at the clock twice a second: a gap is a runner that was stopped."""
+        over = threading.Event()
+
+        def beat() -> None:
+            before_ns = time.monotonic_ns()
+            while not over.wait(_BEAT_S):
+                now_ns = time.monotonic_ns()
+                self.stood_still_s = max(self.stood_still_s, (now_ns - before_ns) / 1e9 - _BEAT_S)
+                before_ns = now_ns
+            self.stood_still_s = max(self.stood_still_s, (time.monotonic_ns() - before_ns) / 1e9 - _BEAT_S)
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:

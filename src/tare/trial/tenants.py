@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tare.base import untrusted
 from tare.base.errors import TrialError
 from tare.base.host import Clock, Exit, Host, Job, Process, shares_workdir
 from tare.parts.protocols import Mark, Workload
@@ -94,6 +95,7 @@ class Run:
         self._process: Process | None = None
         self._thread = threading.Thread(target=self._wait, daemon=True)
         self.error: BaseException | None = None
+        self.let = False  # the barrier was opened for it, by us
 
     def start(self, *, waits: bool = True) -> None:
         """`waits`: at the barrier, until it is let go."""
@@ -119,10 +121,11 @@ class Run:
         return self.ended and (found is None or found.code != 0 or found.timed_out)
 
     def is_ready(self) -> bool:
-        return _is_there(self.tenant.place, self.tenant.workdir / "ready")
+        return _is_there(self.tenant.place, self.tenant.workdir, "ready")
 
     def let_go(self) -> None:
-        _make(self.tenant.place, self.tenant.workdir / "go")
+        _make(self.tenant.place, self.tenant.workdir, "go")
+        self.let = True
 
     def kill(self) -> None:
         if self._thread.is_alive() and self._process is not None:
@@ -158,20 +161,20 @@ def _until_ended(runs: Sequence[Run], clock: Clock) -> None:
 
 def _blame(runs: Iterable[Run]) -> None:
     for run in runs:
-        run.tenant.died = run.failed or (run.ended and not (run.tenant.workdir / "go").exists())
+        run.tenant.died = run.failed or (run.ended and not run.let)
 
 
-def _is_there(place: Host, path: Path) -> bool:
+def _is_there(place: Host, workdir: Path, name: str) -> bool:
     """Whether the file is there: on the device, where the workdir is one with it, otherwise asked for inside."""
     if shares_workdir(place):
-        return path.exists()
-    return place.run(["test", "-e", str(path)]).code == 0
+        return untrusted.is_there(workdir, name)
+    return place.run(["test", "-e", str(workdir / name)]).code == 0
 
 
-def _make(place: Host, path: Path) -> None:
-    path.touch()
+def _make(place: Host, workdir: Path, name: str) -> None:
+    untrusted.make(workdir, name)
     if not shares_workdir(place):
-        place.run(["touch", str(path)]).checked()
+        place.run(["touch", str(workdir / name)]).checked()
 
 
 def renamed(marks: Iterable[Mark], tenant: int) -> list[Mark]:

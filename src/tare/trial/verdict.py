@@ -138,8 +138,21 @@ def judge(trial: Trial, state: TrialState, steps: Steps | None) -> Verdict:
     return Verdict("ok", (), notes)
 
 
+_STOOD_STILL_S = 5.0  # a busy machine delays a thread by less
 _STATES: dict[Weight, State] = {"invalid": "invalid", "suspect": "suspect"}
 Rule: TypeAlias = Callable[[Trial, TrialState, Steps | None, Thresholds], Iterable[Ruling]]
+
+
+def work_folder_is_plain(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """A link, a pipe or a flood in the work folder is no result, and who leaves it there reports nothing credible."""
+    yield from state.refused
+
+
+def runner_ran(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """A10: who was stopped could neither end the workload at its limit nor see what it did."""
+    if state.stood_still_s > _STOOD_STILL_S:
+        sentence = f"the runner itself stood still for {state.stood_still_s:.0f} s during the trial (SIGSTOP?)."
+        yield Ruling("run.stood-still", "suspect", "", sentence)
 
 
 def work_is_complete(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
@@ -354,6 +367,8 @@ def emulation_is_told(trial: Trial, state: TrialState, steps: Steps | None, limi
 
 
 RULES: tuple[Rule, ...] = (
+    work_folder_is_plain,
+    runner_ran,
     work_is_complete,
     tenants_met,
     slices_have_steps,

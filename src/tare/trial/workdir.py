@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import tare_inside
+from tare.base import untrusted
 from tare.base.errors import TareError
 from tare.base.host import LISTENER, Heard, LocalHost
 from tare.base.mounts import mounts
@@ -59,18 +59,10 @@ def _mounted_in(folder: Path) -> list[str]:
 
 
 def read_json(text: str) -> dict[str, Any]:
-    """What the workload's side wrote, or nothing: its output is data, and may be missing or broken."""
+    """What the workload's side printed, or nothing: its output is data, and may be missing or broken."""
     try:
-        data = json.loads(text)
-    except ValueError:
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
-def read_json_file(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(path.read_text())
-    except (OSError, UnicodeDecodeError):
+        return untrusted.as_object(text)
+    except RecursionError:
         return {}
 
 
@@ -82,9 +74,12 @@ _EVERY_S = 0.5
 class Tail:
     """Hears what a workload prints, passes it on, and keeps its end in a file of the workdir for `tare watch`."""
 
-    def __init__(self, workdir: Path, heard: Heard | None = None) -> None:
-        self._file = workdir / OUTPUT_FILE
+    def __init__(
+        self, workdir: Path, heard: Heard | None = None, scrub: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._workdir = workdir
         self._heard = heard
+        self._scrub = scrub
         self._kept = bytearray()
         self._written_s = -math.inf
         self._lock = Lock()  # two pipes are drained side by side
@@ -96,8 +91,9 @@ class Tail:
             self._kept = (self._kept + chunk)[-_KEPT_BYTES:]
             if time.monotonic() - self._written_s > _EVERY_S:
                 self._written_s = time.monotonic()
-                with suppress(OSError):  # the workdir may be gone: it is only for those who watch
-                    self._file.write_bytes(self._kept)
+                with suppress(OSError, untrusted.Refused):  # the workdir may be gone: it is only for those who watch
+                    kept = self._scrub(self._kept.decode("utf-8", "replace")).encode("utf-8", "replace")
+                    untrusted.replace(self._workdir, OUTPUT_FILE, kept)
 
 
 @contextmanager

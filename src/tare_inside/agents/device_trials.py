@@ -26,7 +26,7 @@ def state_dir():
 def lock_dir():
     if os.environ.get("TARE_LOCK_DIR"):
         return os.path.abspath(os.environ["TARE_LOCK_DIR"])
-    return "/run/lock/tare" if os.geteuid() == 0 else state_dir()
+    return "/run/tare/locks" if os.geteuid() == 0 else state_dir()
 
 
 def shared_folder():

@@ -14,7 +14,7 @@ import pytest
 
 from tare.base import locks
 from tare.base.errors import BusyError
-from tare.trial.device import GUARDIAN, GUARDIAN_MODULE, DeviceLock, in_use
+from tare.trial.device import GUARDIAN, GUARDIAN_MODULE, ROOT_LOCKS, DeviceLock, in_use
 from tare.trial.undo import guardian
 
 NOBODY = 65534
@@ -78,16 +78,22 @@ def test_a_users_run_is_refused_while_root_has_the_device(place: Path):
 
 
 @pytest.mark.machine("root")
-def test_roots_run_is_refused_while_a_user_has_the_device(place: Path):
+def test_no_user_can_keep_root_out_by_holding_the_folder_that_all_can_lock(place: Path):
     lock = DeviceLock(place.parent / "state", "dev", "roots")
     with run_of(NOBODY, place) as (child, said):
         assert said == "has it"
-        with pytest.raises(BusyError, match=f"pid {child.pid}, of nobody") as caught, lock:
-            pass
-        assert caught.value.exit_code == 75
         assert f"pid {child.pid}" in str(in_use(place.parent / "state", "dev"))
-    with lock:  # free again: nothing of the refused try is left
-        pass
+        with lock:
+            assert f"pid {child.pid}, of nobody" in lock.overruled
+            assert "continues" in lock.overruled
+            with pytest.raises(BusyError, match="roots"), DeviceLock(place.parent / "state", "dev", "second"):
+                pass  # root's own lock, which nobody else can open, still holds
+
+
+def test_roots_lock_lies_where_nobody_else_can_make_a_folder():
+    for folder in ROOT_LOCKS.parents:
+        if folder.exists():
+            assert not folder.stat().st_mode & 0o022, folder
 
 
 @pytest.mark.machine("root")

@@ -56,6 +56,7 @@ def left_behind(nvpmodel: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("left_behind")
 def test_a_restore_waits_for_a_command_that_still_turns_knobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     make_findable(monkeypatch)
+    monkeypatch.setattr(FileKnob, "turns", lambda self: frozenset({"cores"}))
     journal_in(tmp_path / "state", owner=DEAD).note_knob(FileKnob(file="a"), "old", "new")
     report = restore(LocalHost(root=tmp_path), journal_in(tmp_path / "state"))
     assert (tmp_path / "done").exists()
@@ -65,9 +66,41 @@ def test_a_restore_waits_for_a_command_that_still_turns_knobs(tmp_path: Path, mo
 
 
 @pytest.mark.usefixtures("left_behind")
-def test_one_that_does_not_end_is_named_and_nothing_is_put_back():
-    with pytest.raises(BusyError, match=r"nvpmodel -m 1.5` \(pid \d+\) still runs.*\n.*`kill \d+`"):
+def test_one_that_does_not_end_is_named():
+    with pytest.raises(BusyError, match=r"nvpmodel -m 1.5` \(pid \d+\) still runs.*`kill \d+`"):
         named_mode.await_end(limit_s=0.1)
+
+
+@pytest.mark.usefixtures("left_behind")
+def test_what_the_command_cannot_touch_is_restored_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    make_findable(monkeypatch)
+    monkeypatch.setattr(FileKnob, "turns", lambda self: frozenset({"cores"} if self.file == "a" else ()))
+    monkeypatch.setattr("tare.trial.undo.restoration.PATIENCE_S", 0.1)
+    (tmp_path / "sys/knobs/b").write_text("new\n")
+    for name in "ab":
+        journal_in(tmp_path / "state", owner=DEAD).note_knob(FileKnob(file=name), "old", "new")
+    report = restore(LocalHost(root=tmp_path), journal_in(tmp_path / "state"))
+    assert (tmp_path / "sys/knobs/b").read_text().strip() == "old"
+    assert not report.clean
+    assert "NOT restored" in report.failed[0]
+    assert "nvpmodel" in report.failed[0]
+    assert [entry.knob for entry in journal_in(tmp_path / "state").pending()] == ["file_knob a"]
+
+
+@pytest.mark.machine("root")
+def test_a_process_of_that_name_of_another_user_stops_nothing():
+    line = ["nvpmodel", "30"]
+    with (
+        subprocess.Popen(line, executable="/bin/sleep", user=65534) as theirs,
+        subprocess.Popen(line, executable="/bin/sleep") as roots,
+    ):
+        try:
+            found = {each.pid for each in named_mode.running()}
+            assert roots.pid in found
+            assert theirs.pid not in found
+        finally:
+            theirs.kill()
+            roots.kill()
 
 
 def test_other_commands_that_only_speak_of_it_are_not_waited_for(tmp_path: Path):

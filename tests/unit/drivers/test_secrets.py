@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import string
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tare.base import secrets
-from tare.base.secrets import mask, masked_env, masked_words
+from tare.base.secrets import Scrubber, collecting, mask, masked_env, masked_text, masked_words
 from tare_inside import fingerprint
 
 
@@ -50,4 +54,60 @@ def test_secrets_on_a_command_line_are_masked(words: list[str]):
     ],
 )  # fmt: skip
 def test_what_is_no_secret_is_left_to_be_read(words: list[str]):
+    assert masked_words(words) == words
+
+
+# What a password is made of: at least one sign that is no small letter, so that `-p` before it is not read as `-print`.
+PASSWORDS = st.text(string.ascii_letters + string.digits + "!#$%^&*+=_.~-", min_size=8, max_size=40).filter(
+    lambda text: any(sign in string.ascii_uppercase for sign in text) and not text.startswith("-")
+)
+PLAIN = st.text(string.ascii_letters + string.digits + "+._~-", min_size=8, max_size=40).filter(
+    lambda text: any(sign in string.ascii_uppercase for sign in text) and not text.startswith("-")
+)
+
+
+@given(PASSWORDS)
+def test_a_password_in_an_address_is_masked_in_variables_words_and_text(secret: str):
+    address = f"postgres://me:{secret}@db.local:5432/runs"
+    assert secret not in masked_env({"DATABASE_URL": address})["DATABASE_URL"]
+    assert secret not in " ".join(masked_words(["train", address, f"--store={address}"]))
+    assert secret not in masked_text(f"OperationalError: cannot connect to {address}, is it there?")
+
+
+@given(PASSWORDS, st.sampled_from(["mysql", "train"]))
+def test_a_password_behind_p_is_masked(secret: str, program: str):
+    shown = masked_words([program, f"-p{secret}", "db"])
+    assert secret not in " ".join(shown)
+    assert masked_words(shown) == shown
+
+
+FORMS = [
+    "Bearer {}", "Authorization: Bearer {}", "authorization: basic {}", "X-Api-Key: {}", '{{"password": "{}"}}',
+    "api_key: {}", "Cookie: session={}", "curl -H 'Bearer {}'",
+]  # fmt: skip
+
+
+@given(PLAIN, st.sampled_from(FORMS))
+def test_a_token_in_a_header_is_masked_wherever_it_stands(secret: str, form: str):
+    text = form.format(secret)
+    assert secret not in masked_text(text)
+    assert secret not in " ".join(masked_words(["curl", "-H", text, "http://host/x"]))
+    assert secret not in masked_env({"EXTRA_HEADERS": text})["EXTRA_HEADERS"]
+
+
+@given(st.text(min_size=6, max_size=60), st.text(max_size=20), st.text(max_size=20))
+def test_a_secret_that_is_known_is_masked_with_nothing_before_it(secret: str, before: str, after: str):
+    with collecting() as seen:
+        masked_env({"HF_TOKEN": secret})
+    scrubber = Scrubber(seen)
+    assert secret not in scrubber.text(f"{before}{secret}{after}").replace(mask(secret), "")
+    assert secret not in str(scrubber.data({"a": [f"x{secret}", {"b": (secret,)}], "n": 3})).replace(mask(secret), "")
+
+
+def test_the_user_of_curl_keeps_the_name_and_loses_the_password():
+    assert masked_words(["curl", "-u", "me:hidden1", "http://x"]) == ["curl", "-u", f"me:{mask('hidden1')}", "http://x"]
+
+
+@pytest.mark.parametrize("words", [["docker", "-p8080:80"], ["find", "-print"], ["x", "-path", "-p"]])
+def test_other_options_with_p_are_left_to_be_read(words: list[str]):
     assert masked_words(words) == words

@@ -34,13 +34,13 @@ def ask(path: str = "/", *, method: str = "GET", query: str = "", **headers: str
     return sent[0]["status"], dict(sent[0]["headers"])
 
 
-GOOD = f"{COOKIE}={TOKEN}"
+GOOD = f"{COOKIE}_8000={TOKEN}"
 
 
 @pytest.mark.parametrize("path", ["/", "/data", "/events", "/nothing", "/../etc/passwd"])
 def test_without_a_token_every_address_is_shut(path: str) -> None:
     assert ask(path)[0] == 403
-    assert ask(path, cookie=f"{COOKIE}=wrong")[0] == 403
+    assert ask(path, cookie=f"{COOKIE}_8000=wrong")[0] == 403
     assert ask(path, cookie=f"other={TOKEN}")[0] == 403
 
 
@@ -78,7 +78,9 @@ def test_a_header_that_is_sent_twice_is_not_believed(twice: str, status: int) ->
 )  # fmt: skip
 def test_only_names_of_this_machine_itself_are_answered(host: str, ours: bool) -> None:
     assert is_ours(host) is ours
-    assert ask(host=host, cookie=GOOD)[0] == (200 if ours else 421)
+    port = host.rpartition(":")[2]
+    name = f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
+    assert ask(host=host, cookie=f"{name}={TOKEN}")[0] == (200 if ours else 421)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
@@ -103,3 +105,21 @@ def test_a_socket_of_another_kind_is_refused() -> None:
 
     asyncio.run(Guard(_app, TOKEN)({"type": "websocket", "headers": []}, None, send))  # type: ignore[arg-type]
     assert sent[0]["status"] == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:80@evil", "127.0.0.1:80:80", "[::1", "localhost:", "127.0.0.1:x", "a@[::1]"]
+)
+def test_a_host_that_is_more_than_a_name_and_a_port_is_not_ours(host: str) -> None:
+    assert not is_ours(host)
+    assert ask(cookie=GOOD, host=host)[0] == 421
+
+
+def test_two_servers_on_one_machine_do_not_log_each_other_out() -> None:
+    """A browser keeps cookies by name, whatever the port."""
+    names = {
+        ask(query=f"token={TOKEN}", host=f"127.0.0.1:{port}")[1][b"set-cookie"].partition(b"=")[0] for port in (1, 2)
+    }
+    assert len(names) == 2
+    both = f"{COOKIE}_1=other; {GOOD}"
+    assert ask(cookie=both)[0] == 200

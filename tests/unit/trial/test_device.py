@@ -54,7 +54,7 @@ def test_the_state_folder_of_a_user_is_in_their_home(monkeypatch: pytest.MonkeyP
 def test_all_of_roots_runs_share_one_lock_whatever_their_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv("TARE_LOCK_DIR")
     as_user(monkeypatch, 0)
-    assert lock_dir(tmp_path / "one") == lock_dir(tmp_path / "two") == Path("/run/lock/tare")
+    assert lock_dir(tmp_path / "one") == lock_dir(tmp_path / "two") == Path("/run/tare/locks")
     as_user(monkeypatch)
     assert lock_dir(tmp_path / "one") == tmp_path / "one"
 

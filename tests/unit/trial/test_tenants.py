@@ -13,6 +13,7 @@ import pytest
 
 import tare_inside
 from tare.base.host import Exit, Job, LocalHost, MonotonicClock
+from tare.base.untrusted import Refused
 from tare.figures.evidence import overlap_ns, shared_metrics, within
 from tare.parts.protocols import Mark
 from tare.parts.workloads.null import Null
@@ -48,6 +49,20 @@ def test_nobody_starts_before_all_are_ready(tmp_path: Path) -> None:
     assert [one.exit.code for one in both if one.exit is not None] == [0, 0]
     assert not any(one.died for one in both)
     assert all((one.workdir / "go").exists() for one in both)
+
+
+def test_a_link_called_go_makes_no_file_elsewhere(tmp_path: Path) -> None:
+    """An image whose own program waits in no launcher can put a link where tare lets it go."""
+    target = tmp_path / "made-by-root"
+    both = [tenant(tmp_path / name) for name in "ab"]
+    for each in both:
+        line = f"ln -s {target} {each.workdir}/go; : > {each.workdir}/ready; sleep 30"
+        each.job = replace(each.job, argv=("sh", "-c", line))
+
+    with pytest.raises(Refused, match="only tare makes it"):
+        run_together(both, 60, MonotonicClock())
+
+    assert not target.exists()
 
 
 def test_one_that_dies_ends_the_others_and_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Every rule of the verdict, with an input that it passes and one that it fails."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -355,3 +357,19 @@ def test_a_side_that_was_stopped_with_its_partner_is_invalid_and_not_failed():
     found.partner = Ruling("slices.partner", "invalid", "", "the other side failed.")
     found.exit = Exit(code=-9, seconds=1.0)
     assert verdict_of(found).state == "invalid"
+
+
+def test_a_runner_that_was_stopped_during_the_trial_is_noted() -> None:
+    """The thread that looks at the clock sees the gap, here of a process that stops itself for a second."""
+    script = """
+import os, signal, subprocess, time
+from tare.testing import FakeHost
+from tare.trial.state import TrialState
+state = TrialState(FakeHost().clock)
+with state.heartbeat():
+    subprocess.Popen(["sh", "-c", f"sleep 1.5; kill -CONT {os.getpid()}"])
+    os.kill(os.getpid(), signal.SIGSTOP)
+print(state.stood_still_s)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert float(done.stdout) > 0.7

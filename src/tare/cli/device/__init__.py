@@ -49,7 +49,7 @@ def status(as_json: bool) -> None:
         print_json({**told, "out_of_sight": unseen} if unseen else told)
         return
     _tell_rows(rows)
-    for problem in journal.problems:
+    for problem in [*journal.problems, *(restoration.guardians_log(journal) if rows else [])]:
         say(problem)
     if unseen:
         say(unseen)
@@ -139,11 +139,11 @@ def restore(plan_only: bool, force: bool, as_json: bool) -> None:
         report = restoration.restore(host, journal, scratch=scratch, plan_only=True)
         rows = restoration.status(host, journal)
     else:
-        with DeviceLock(state, device, "restore"):
+        with DeviceLock(state, device, "restore") as lock:
             report = restoration.restore(host, journal, scratch=scratch, force=force)
             stopped = stop_left_overs()
         rows = []
-        for sentence in stopped:
+        for sentence in [lock.overruled] * bool(lock.overruled) + stopped:
             say(sentence)
     unseen = out_of_sight()
     if as_json:

@@ -45,6 +45,7 @@ def command(
     whenever it was run. A second run continues where the first one stopped.
     """
     from tare.study.load import from_plain
+    from tare.trial.undo.restoration import refuse_pending
 
     theirs, folder = _asked(study, output, trust, scale)
     _refuse_without_power(theirs)
@@ -58,7 +59,9 @@ def command(
     say(f"{outcome.why}.")
     _tell(store, as_json)
     if outcome.interrupted:
-        say("The same command resumes. The device is as it was found.")
+        say("The same command resumes.")
+        refuse_pending()
+        say("The device is as it was found.")
         raise SystemExit(130)
     _refuse_nothing(store)
 

@@ -75,10 +75,12 @@ def worker(address: str, name: str | None, ca: Path | None, cert: Path | None, k
     import os
 
     from tare.fleet.child import is_encrypted, require_dask, worker_command, worker_environment
+    from tare.fleet.dask_data import over_tls
 
     given = {"--tls-ca-file": ca, "--tls-cert": cert, "--tls-key": key}
     keys = {option: path for option, path in given.items() if path is not None}
     require_dask()
+    address = over_tls(address)
     argv = worker_command(address, name or os.uname().nodename, keys)
     if not is_encrypted(address):
         say(f"{address} is not encrypted: whoever can reach it can run what they like on this device.")

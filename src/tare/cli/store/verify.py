@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import StoreError, StudyError, TareError
+from tare.base.errors import StoreError, StudyError, TareError, damage_named
 from tare.cli.options import STORE, json_option
 from tare.cli.scaffold import Verb, print_json, say
 
@@ -141,7 +141,7 @@ def _look_at_store(path: Path, results: Path) -> StoreLooked:
     name = str(path if path == results else path.relative_to(results))
     looked = StoreLooked(name)
     try:
-        with Store.open(path) as store:
+        with damage_named(name), Store.open(path) as store:
             looked.problems += [f"{name}: {problem}" for problem in store.verify()]
             for record in store.records():
                 looked.trials += 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tare.base.errors import StoreError, TareError
+from tare.base.errors import StoreError, TareError, damage_named
 from tare.cli.options import json_option
 from tare.cli.scaffold import Verbs, print_json, say, spinner, width
 from tare.cli.trace import simulate
@@ -47,7 +47,8 @@ def import_trace(path: Path, output: Path | None, as_json: bool) -> None:
     summary = Summary()
     with spinner(f"reading {path}"), opened(path) as trace:
         summary.lost |= trace.lost
-        written = _read(trace, summary, output)
+        with damage_named(path):
+            written = _read(trace, summary, output)
         found = _as_json(path, trace, summary, written)
     if as_json:
         print_json(found)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from tare.base.errors import TareError
+from tare.base.untrusted import check_depth
 from tare.parts.protocols import Json
 
 _HEAD = struct.Struct(">II")
@@ -148,8 +149,9 @@ class Link:
                 if head + body > _LONGEST_FRAME_BYTES:
                     return
                 header = json.loads(self._exactly(head))
+                check_depth(header)
                 self._deliver(Frame(header, self._exactly(body)))
-        except (OSError, EOFError, ValueError, AttributeError):
+        except (OSError, EOFError, ValueError, AttributeError, TypeError, RecursionError):
             return
         finally:
             with self._lock:

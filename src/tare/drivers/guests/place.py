@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
+from tare.base import untrusted
 from tare.base.errors import TrialError
 from tare.base.host import Completed, Exit, Host, Job, Process, Scope, Site
 from tare.drivers.cgroups import orphans
@@ -30,6 +30,7 @@ from tare.parts.protocols import Json
 
 _CHUNK_BYTES = 4 << 20
 _MOST_BYTES = 1 << 30  # a job that leaves more in its workdir must not fill the device's memory
+_MOST_FILES = 100_000
 _Looks: TypeAlias = tuple[int, int, int]  # mode, size, time of the last change
 
 
@@ -66,14 +67,15 @@ class Workdir:
     def pull(self) -> None:
         """Fetch what is new or changed in the guest, and remove what is gone there."""
         with self._lock:
-            reported = self._link.ask("changes", workdir=str(self.folder)).header
-            total = sum(int(each["size"]) for each in reported["changed"])
+            changed, gone = _changes(self._link.ask("changes", workdir=str(self.folder)).header)
+            total = sum(each.size for each in changed)
             if total > _MOST_BYTES:
                 raise TrialError(f"the job left {total} bytes in its workdir {self.folder}; {_MOST_BYTES} is the most.")
-            for each in reported["changed"]:
-                self._fetch(str(each["name"]), int(each["mode"]), int(each["size"]), folder=bool(each["folder"]))
-            for name in reported["gone"]:
-                self._remove(str(name))
+            for each in changed:
+                self._fetch(each)
+            for name in gone:
+                self._known.pop(name, None)
+                untrusted.remove(self.folder, name)
 
     def _send(self, name: str, looks: _Looks) -> Iterator[int]:
         mode, size, _ = looks
@@ -81,38 +83,43 @@ class Workdir:
         if stat.S_ISDIR(mode):
             yield self._link.begin("put", folder=True, **common)
             return
-        with (self.folder / name).open("rb") as file:
+        with untrusted.opened(self.folder, name) as file:
             for at in range(0, max(size, 1), _CHUNK_BYTES):
-                yield self._link.begin("put", file.read(_CHUNK_BYTES), at=at, **common)
+                yield self._link.begin("put", os.pread(file, _CHUNK_BYTES, at), at=at, **common)
 
-    def _fetch(self, name: str, mode: int, size: int, *, folder: bool) -> None:
-        path = self._inside(name)
-        if folder:
-            path.mkdir(exist_ok=True)
+    def _fetch(self, each: _Changed) -> None:
+        if each.folder:
+            untrusted.put_folder(self.folder, each.name, each.mode)
         else:
-            # Nobody but us makes files here, and we make no links: O_NOFOLLOW is the second lock on that door.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-            with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-                for at in range(0, size, _CHUNK_BYTES):
-                    part = min(_CHUNK_BYTES, size - at)
-                    file.write(self._link.ask("get", workdir=str(self.folder), name=name, at=at, size=part).data)
-        path.chmod(mode & 0o777)
-        self._known[name] = _looks(path)
+            untrusted.put(self.folder, each.name, self._parts(each), each.mode)
+        self._known[each.name] = _looks(self.folder / each.name)
 
-    def _remove(self, name: str) -> None:
-        path = self._inside(name)
-        self._known.pop(name, None)
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    def _parts(self, each: _Changed) -> Iterator[bytes]:
+        for at in range(0, each.size, _CHUNK_BYTES):
+            size = min(_CHUNK_BYTES, each.size - at)
+            yield self._link.ask("get", workdir=str(self.folder), name=each.name, at=at, size=size).data[:size]
 
-    def _inside(self, name: str) -> Path:
-        """A name that the guest said, as a path of ours; one that leads out of the workdir is refused."""
-        parts = PurePosixPath(name).parts
-        if not parts or name.startswith("/") or ".." in parts:
-            raise TrialError(f"the guest named a file outside of its workdir: {name!r}.")
-        return self.folder.joinpath(*parts)
+
+class _Changed(NamedTuple):
+    name: str
+    mode: int
+    size: int
+    folder: bool
+
+
+def _changes(reported: Mapping[str, Any]) -> tuple[list[_Changed], list[str]]:
+    """What a guest reports of its workdir, if it is that; names are looked at where they are used."""
+    try:
+        changed = [
+            _Changed(str(each["name"]), int(each["mode"]), max(0, int(each["size"])), bool(each["folder"]))
+            for each in reported["changed"][: _MOST_FILES + 1]
+        ]
+        gone = [str(name) for name in reported["gone"][: _MOST_FILES + 1]]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise TrialError(f"the guest's report of its workdir makes no sense ({error!r}).") from error
+    if len(changed) + len(gone) > _MOST_FILES:
+        raise TrialError(f"the job left more than {_MOST_FILES} files in its workdir.")
+    return changed, gone
 
 
 def _scan(folder: Path) -> dict[str, _Looks]:

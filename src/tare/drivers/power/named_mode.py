@@ -268,12 +268,12 @@ class Running(NamedTuple):
 
 
 def running() -> list[Running]:
-    """Every one on this device, whoever started it: it is all the same to the knobs."""
+    """Every one on this device that can change something: root's. A process of that name of another user cannot."""
     return [found for folder in _PROC.glob("[0-9]*") if (found := _look(folder)) is not None]
 
 
 def await_end(limit_s: float = PATIENCE_S) -> list[str]:
-    """Wait until none runs; says what was waited for."""
+    """Wait until none runs; says what was waited for. BusyError where one still runs after the limit."""
     began_s = time.monotonic()
     waited: dict[Running, None] = {}
     while at_work := running():
@@ -281,8 +281,8 @@ def await_end(limit_s: float = PATIENCE_S) -> list[str]:
         if time.monotonic() - began_s > limit_s:
             first = at_work[0]
             raise BusyError(
-                f"`{first.line}` (pid {first.pid}) still runs after {limit_s:.0f} s, and may change settings yet: "
-                f"nothing was restored.\nWait until it ends, or stop it with `kill {first.pid}`; then try again."
+                f"`{first.line}` (pid {first.pid}) still runs after {limit_s:.0f} s, and may change it yet. "
+                f"Wait until it ends, or stop it with `kill {first.pid}`; then try again."
             )
         time.sleep(_AGAIN_S)
     return [f"`{each.line}` (pid {each.pid}) was still changing settings; tare waited for it." for each in waited]
@@ -290,6 +290,8 @@ def await_end(limit_s: float = PATIENCE_S) -> list[str]:
 
 def _look(folder: Path) -> Running | None:
     try:
+        if folder.stat().st_uid != 0:
+            return None
         words = (folder / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
     except OSError:
         return None

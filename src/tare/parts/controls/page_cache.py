@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from tare.base import untrusted
 from tare.base.errors import ControlNotHeld, TrialError
 from tare.base.host import Host, LocalHost, clock_inside
 from tare.base.rulings import Ruling, obstacle
@@ -76,7 +77,7 @@ class PageCache(Control):
                     "is still in the device's. Use `page_cache: cold`, or another platform."
                 )
             paths = [str(path) for path in self.paths or tenant.reads]
-            (tenant.workdir / cold_epochs.ORDER).write_text(json.dumps({"paths": paths}))
+            untrusted.make(tenant.workdir, cold_epochs.ORDER, json.dumps({"paths": paths}).encode(), 0o644)
         return None
 
     def _cool(self, host: Host, files: list[Path]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from http.cookies import CookieError, SimpleCookie
@@ -20,7 +21,8 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-COOKIE = "tare_watch"
+COOKIE = "tare_watch"  # with the port behind it: cookies do not know ports, and two servers would share one
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
 ALWAYS = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
@@ -52,7 +54,7 @@ class Guard:
         elif scope["method"] not in ("GET", "HEAD") or not _same_site(scope):
             await _refuse(send, 403, "Nothing can be changed here.")
         elif scope["path"] == "/" and self._is_token(_asked(scope)):
-            await _let_in(send, self._token)
+            await _let_in(send, self._token, _cookie_name(scope))
         elif not self._is_token(_cookie(scope)):
             await _refuse(send, 403, "Open the address that `tare watch` printed, with its token.")
         else:
@@ -64,8 +66,10 @@ class Guard:
 
 def is_ours(host: str) -> bool:
     """Whether a Host header names this machine itself: an address of loopback, or localhost."""
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    name = name.strip("[]")
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found[1] or found[2]
     if name == "localhost":
         return True
     try:
@@ -92,15 +96,21 @@ def _asked(scope: Scope) -> str:
 
 def _cookie(scope: Scope) -> str:
     try:
-        held = SimpleCookie(_header(scope, b"cookie")).get(COOKIE)
+        held = SimpleCookie(_header(scope, b"cookie")).get(_cookie_name(scope))
     except CookieError:
         return ""
     return str(held.value) if held is not None else ""
 
 
-async def _let_in(send: Send, token: str) -> None:
+def _cookie_name(scope: Scope) -> str:
+    """By the port that was asked, as the browser names it."""
+    port = _header(scope, b"host").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isascii() and port.isdecimal() else COOKIE
+
+
+async def _let_in(send: Send, token: str, name: str) -> None:
     """The token leaves the address bar at once: into a cookie that scripts cannot read."""
-    cookie = f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/"
+    cookie = f"{name}={token}; HttpOnly; SameSite=Strict; Path=/"
     headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), *ALWAYS.items()]
     await send({"type": "http.response.start", "status": 303, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

@@ -15,6 +15,7 @@ from tare.analysis.labels import make_labels
 from tare.analysis.model import Weighing
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.weighing import weigh
+from tare.base import untrusted
 from tare.base.errors import TareError
 from tare.base.sides import is_rehearsal
 from tare.base.text import count_text, duration_text, metric_name, safe_text
@@ -82,8 +83,8 @@ def step_series(marks_file: Path) -> list[dict[str, Any]]:
 
     record = np.dtype([("t_ns", "<i8"), ("step", "<i4"), ("name", "<u2"), ("edge", "u1"), ("pad", "u1")])
     try:
-        data = marks_file.read_bytes()
-    except OSError:
+        data = untrusted.read(marks_file.parent, marks_file.name, untrusted.MOST_MARKS_BYTES) or b""
+    except (OSError, untrusted.Refused):
         return []  # not yet, or gone already
     names = {name: number for number, name in names_in(data).items()} if data.startswith(MAGIC) else {}
     if "step" not in names:
@@ -107,6 +108,7 @@ def step_series(marks_file: Path) -> list[dict[str, Any]]:
 Json: TypeAlias = Any
 Device: TypeAlias = Callable[[], Sequence[Mapping[str, Json]]]  # what is changed on the device now, and by whom
 OUTPUT_FILE = "output.txt"  # in the workdir: `trial/workdir.py` writes it
+_TAIL_BYTES = 1 << 16
 _LINES = 5  # of what the workload printed
 _NEWEST = 8  # trials that have ended
 _VERDICTS = 40  # shown; a fleet has some for each device
@@ -304,10 +306,7 @@ def _running(store: Store, trial: str, now_s: float) -> Json:
 
 def _last_lines(file: Path) -> list[str]:
     """The last lines that the workload printed; none where nothing came yet, or it has ended."""
-    try:
-        text = file.read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return []
+    text = untrusted.tail(file.parent, file.name, _TAIL_BYTES).decode("utf-8", "replace")
     return [safe_text(line) for line in text.replace("\r", "\n").splitlines() if line.strip()][-_LINES:]
 
 

@@ -13,18 +13,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tare.base.errors import BusyError, TareError
-from tare.base.host import Host
+from tare.base.errors import BusyError, NotRestoredError, TareError
+from tare.base.files import state_dir
+from tare.base.host import Host, LocalHost
 from tare.base.processes import Owner
 from tare.drivers.cgroups.freezing import resume_all
 from tare.drivers.power import named_mode
 from tare.drivers.tracing import tracefs
 from tare.parts import find as parts
 from tare.parts.protocols import Control, Json, Platform
+from tare.trial.device import device_id
 from tare.trial.undo.journal import FILE, Entry, Journal, KnobEntry, SiteEntry, Stamp
 from tare.trial.undo.knob import Knob, Outcome, in_restore_order, put_back, read_state, retired, show, why
 from tare.trial.workdir import remove_folders
 
+MOST_NAMED = 5
+TURNED_BY_COMMANDS = frozenset({"mode", "cores", "cpu_mhz", "gpu_mhz", "mem_mhz", "fan"})  # nvpmodel, jetson_clocks
+PATIENCE_S = named_mode.PATIENCE_S
 _AT_WORK = (
     "owns it: it is still at work, and restores what it changed when it ends. Until then a restore is refused; "
     "should that run die, what follows would be done."
@@ -81,17 +86,54 @@ def restore(
     notes = [*journal.problems, *_elsewhere(journal), *_left_by(journal, pending)]
     if not plan_only:
         _refuse_while_alive(journal, pending)
-        if any(isinstance(entry, KnobEntry) for entry in pending):
-            notes += named_mode.await_end()
     outcomes = list(_sweep_all(host, journal, pending, scratch, plan_only))
     knobs, refused = _knobs(pending, journal)
-    outcomes += [
-        put_back(host, knob, journal, plan_only=plan_only, force=force) for knob in in_restore_order(knobs, host)
-    ]
+    ordered = in_restore_order(knobs, host)
+    touched = [] if plan_only else [knob for knob in ordered if knob.control.turns() & TURNED_BY_COMMANDS]
+    if touched and named_mode.running():  # what such a command cannot touch need not wait for it
+        ordered = [knob for knob in ordered if knob not in touched]
+    else:
+        touched = []
+    outcomes += [put_back(host, knob, journal, plan_only=plan_only, force=force) for knob in ordered]
+    if touched:
+        waited, late = _after_commands(host, touched, journal, force=force)
+        notes += waited
+        outcomes += late
     if not plan_only:
         outcomes += [Outcome("swept", sentence) for sentence in tracefs.remove_dead(host)]  # the last step (D4)
         journal.compact()
     return _summed([*outcomes, *refused], notes)
+
+
+def _after_commands(
+    host: Host, knobs: Sequence[Knob], journal: Journal, *, force: bool
+) -> tuple[list[str], list[Outcome]]:
+    """Settings that a command of the board may still be writing: restored once it has ended."""
+    try:
+        waited = named_mode.await_end(PATIENCE_S)
+    except BusyError as error:
+        return [], [Outcome("failed", f"{knob.name}: NOT restored to {show(knob.old)}: {error}") for knob in knobs]
+    return waited, [put_back(host, knob, journal, force=force) for knob in knobs]
+
+
+def left_pending(journal: Journal) -> list[Entry]:
+    """What a dead run, or this very process, has not restored yet; what a living run holds is its own to restore."""
+    return [entry for entry in journal.pending() if _is_left(entry, journal)]
+
+
+def _is_left(entry: Entry, journal: Journal) -> bool:
+    owner = Owner.parse(entry.stamp.owner)
+    return owner is None or owner == journal.owner or entry.stamp.boot_id != journal.boot or not owner.is_alive()
+
+
+def refuse_pending() -> None:
+    """NotRestoredError where this user's journal holds what nobody is going to restore: asked, not assumed."""
+    host = LocalHost()
+    journal = Journal(state_dir() / "devices" / device_id(host))
+    if left := left_pending(journal):
+        names = sorted({entry.control if isinstance(entry, KnobEntry) else entry.site for entry in left})
+        shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED))
+        raise NotRestoredError(f"stopped before everything was restored: {shown}.")
 
 
 def status(host: Host, journal: Journal) -> list[StatusRow]:
@@ -209,7 +251,17 @@ def _left_by(journal: Journal, pending: Sequence[Entry]) -> list[str]:
             since = f"pid {owner.pid}{boot}{_run(stamp)} changed this device at {_clock(stamp)}, and"
             alive = not boot and owner.is_alive()
             sentences.append(f"{since} {_AT_WORK if alive else 'ended without restoring it.'}")
-    return sentences
+    return [*sentences, *(guardians_log(journal) if sentences else [])]
+
+
+def guardians_log(journal: Journal) -> list[str]:
+    """Where the guardian of the last run wrote what it did, if it had to do anything."""
+    log = journal.folder / "guardian.log"
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("guarding ")]
+    except OSError:
+        return []
+    return [f"what the guardian of that run did is in {log}; its last line: {lines[-1][:300]}"] if lines else []
 
 
 def _elsewhere(journal: Journal) -> list[str]:

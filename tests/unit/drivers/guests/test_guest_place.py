@@ -219,7 +219,7 @@ def test_a_guest_cannot_write_outside_of_its_workdir(apart, guest, monkeypatch, 
         return frame
 
     monkeypatch.setattr(guest.link, "ask", lying)
-    with pytest.raises(TrialError, match=r"outside of its workdir: '\.\./escaped'"):
+    with pytest.raises(TrialError, match=r"'\.\./escaped' in .* leads out of the folder"):
         apart.place.run(["true"])
     assert not (tmp_path / "escaped").exists()
 
