@@ -18,7 +18,7 @@ from tare.analysis.weighing import weigh
 from tare.records.model import Record
 from tare.records.trials import StoreTrials
 from tare.report.export import as_markdown
-from tare.report.figure import Figure, charts_json
+from tare.report.figure import Figure, compiled, safe_json
 from tare.report.html import Page, page, render
 from tare.report.text.devices import fleet_text
 
@@ -102,7 +102,7 @@ def test_the_figure_has_every_device_and_what_holds_over_them() -> None:
     assert len(lanes) == 3 + 9
     assert figure.reading.startswith("Over 9 devices docker against bare is equivalent, +1.9 %")
     assert len(figure.rows) == 12
-    assert "devices" in charts_json([figure])
+    assert "devices" in safe_json({figure.name: compiled(figure)})
 
 
 def test_a_device_with_another_effect_is_drawn_as_unlike() -> None:
@@ -120,7 +120,7 @@ def test_where_nothing_is_compared_the_figure_shows_each_from_its_twins() -> Non
     assert figure is not None
     assert figure.title == "Median step, each device in its type"
     assert figure.reading == "Outliers among identical devices: orin-6."
-    assert "devices" in charts_json([figure])
+    assert "devices" in safe_json({figure.name: compiled(figure)})
 
 
 def test_a_large_fleet_is_drawn_in_part_and_listed_in_full() -> None:
