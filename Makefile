@@ -4,6 +4,7 @@
 #   make deep            the same with every step of the fault sweeps and all studies with torch, about three times as long
 #   make bench           what tare itself costs, compared with other tools
 #   make docs            the reference pages, generated from the code
+#   make dist            wheel and sdist; the wheel is installed into an empty environment and weighs there
 #
 #   make weigh TORCH="torch==2.6.0"     another torch; TORCH= uses the one that PYTHON has
 #   make test PYTHON=python3.12         another interpreter
@@ -12,7 +13,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test deep bench docs clean
+.PHONY: weigh test deep bench docs dist clean
 
 weigh:
 	@tools/setup weigh
@@ -33,6 +34,9 @@ bench:
 docs:
 	@tools/setup weigh
 	@.venv/bin/python tools/reference.py
+
+dist:
+	@tools/dist
 
 clean:
 	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

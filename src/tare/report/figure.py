@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -103,10 +104,30 @@ def for_page(chart: Spec) -> dict[str, Any]:
 
 
 def for_paper(chart: Spec, width: int) -> dict[str, Any]:
-    """The chart as a file: a fixed width in points, on white."""
-    fixed = {"width": width, **chart, "background": "@paper", "padding": 8}
+    """The chart as a file: a fixed width in points, with all around it, on white; no label is cut."""
+    pixels = round(width * PIXELS_PER_POINT)
+    if "facet" in chart:  # two panels, and the axis before them
+        sized: dict[str, Any] = {"spec": {**chart["spec"], "width": max(100, (pixels - 130) // 2)}}
+    else:
+        sized = {"width": pixels, "autosize": {"type": "fit-x", "contains": "padding"}}
+    fixed = {**chart, **sized, "background": "@paper", "padding": 8}
     dressed: dict[str, Any] = _coloured({**fixed, "config": _config(_PAPER_FONT)}, PAPER)
-    return dressed
+    uncut: dict[str, Any] = _uncut(dressed, columns=max(1, pixels // 200))
+    return uncut
+
+
+def _uncut(piece: Any, columns: int) -> Any:
+    """Without limits on labels, and with legends in as many columns as there is room for."""
+    if isinstance(piece, Mapping):
+        kept = {key: _uncut(value, columns) if key != "values" else value for key, value in piece.items()}
+        if kept.get("type") == "text":
+            kept.pop("limit", None)
+        if "labelLimit" in kept:
+            kept["labelLimit"] = 0
+        if isinstance(kept.get("legend"), dict) and "columns" in kept["legend"]:
+            kept["legend"] = {**kept["legend"], "columns": min(columns, kept["legend"]["columns"])}
+        return kept
+    return [_uncut(value, columns) for value in piece] if isinstance(piece, list | tuple) else piece
 
 
 def _config(font: str) -> dict[str, Any]:
@@ -151,7 +172,8 @@ def _coloured(piece: Any, colours: Mapping[str, str]) -> Any:
 _NEEDED = "charts need the library vl-convert"
 ABSENT = f"{_NEEDED}, which tare's extra `report` brings."  # in a page that others read: no path of this machine
 WIDTH_POINTS = 460  # a column and a half of a paper
-_SCALE = 3  # of a PNG: 216 dots an inch
+PIXELS_PER_POINT = 96 / 72
+DOTS_PER_INCH = 300  # of a PNG
 
 
 def available() -> bool:
@@ -231,8 +253,10 @@ def _keep_only(element: ElementTree.Element, prefix: str) -> None:
     element.attrib.clear()
     element.attrib |= kept
     element.tag = element.tag.removeprefix(_SVG)
-    if element.tag == "a" and href.startswith("#"):
-        element.set("href", href)
+    if element.tag == "a":  # the library makes an address of what is a place on the page
+        place = re.search(r"#(trial|level)-\d+$", href)
+        element.tag = "a" if place else "g"
+        element.attrib |= {"href": place[0], "tabindex": "-1"} if place else {}
     for child in list(element):
         if child.tag.removeprefix(_SVG) in _DRAWN:
             _keep_only(child, prefix)
@@ -254,13 +278,28 @@ def safe_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def as_file(figure: Figure, kind: str, width_points: int = WIDTH_POINTS) -> bytes:
-    """The figure as svg, pdf or png."""
-    library, chart = _library(), for_paper(without_empty(figure.chart), width_points)
+def as_file(figure: Figure, kind: str, width_points: float = WIDTH_POINTS) -> bytes:
+    """The figure as svg, pdf or png, exactly as wide as that: its type is 9 points, and not below 6 where it shrinks."""
+    library = _library()
+    drawn = str(library.vegalite_to_svg(for_paper(without_empty(figure.chart), round(width_points))))
+    root = ElementTree.fromstring(drawn)
+    wide, tall = (float(root.get(name, "1").removesuffix("px")) for name in ("width", "height"))
+    height_points = width_points * tall / wide
     if kind == "svg":
-        return str(library.vegalite_to_svg(chart)).encode()
-    drawn: bytes = library.vegalite_to_pdf(chart) if kind == "pdf" else library.vegalite_to_png(chart, scale=_SCALE)
-    return drawn
+        return _resized(drawn, f"{width_points:.2f}pt", f"{height_points:.2f}pt").encode()
+    if kind == "pdf":  # the library writes a point for each pixel
+        made: bytes = library.svg_to_pdf(_resized(drawn, f"{width_points:.2f}", f"{height_points:.2f}"))
+        return made
+    sized = _resized(drawn, f"{width_points:.2f}", f"{height_points:.2f}")
+    image: bytes = library.svg_to_png(sized, scale=1, ppi=DOTS_PER_INCH)
+    return image
+
+
+def _resized(drawn: str, wide: str, tall: str) -> str:
+    """The same drawing in another size: its `viewBox` stays."""
+    head, sign, rest = drawn.partition(">")
+    head = re.sub(r' width="[^"]*"', f' width="{wide}"', head, count=1)
+    return re.sub(r' height="[^"]*"', f' height="{tall}"', head, count=1) + sign + rest
 
 
 def _library() -> Any:

@@ -397,8 +397,8 @@ def answer_line(weighing: Weighing, places: Mapping[str, Place]) -> tuple[str, s
     whole = count_text(len(found), "comparison")
     if len(order) == 1:
         (word, phrase) = order[0]
-        told = _spread(found, places)
-        return word, f"{phrase} in all {whole}", told[:1].upper() + told[1:]
+        spread = _spread(found, places)
+        return word, f"{phrase} in all {whole}", spread[:1].upper() + spread[1:]
     parts = [f"{phrase} in {len(words[word, phrase])}" for word, phrase in order]
     parts[0] += f" of {whole}"
     told = [f"{phrase.capitalize()}: {_spread(words[word, phrase], places)}" for word, phrase in order]

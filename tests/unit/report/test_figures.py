@@ -284,3 +284,19 @@ def test_a_setting_that_is_a_list_makes_no_curve() -> None:
     assert not _is_number(layered, "platform.isolation")
     numbered = [replace(each, settings={"cores": n % 4}) for n, each in enumerate(some.records())]
     assert _is_number(numbered, "cores")
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_a_figure_is_as_wide_as_the_column_it_is_for(kind: str) -> None:
+    points = 84 / 25.4 * 72
+    drawn = as_file(trials(some.several()), kind, points)
+    if kind == "svg":
+        text = drawn.decode()
+        view = float((re.findall(r'viewBox="0 0 ([\d.]+) ', text) or ["0"])[0])
+        assert f'width="{points:.2f}pt"' in text
+        assert min(map(float, re.findall(r'font-size="([\d.]+)px"', text))) * points / view >= 6
+        assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    elif kind == "pdf":
+        assert f"[0 0 {points:.2f} ".encode() in drawn
+    else:
+        assert abs(int.from_bytes(drawn[16:20], "big") - 84 / 25.4 * 300) < 2

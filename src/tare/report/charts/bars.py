@@ -27,7 +27,7 @@ Parts = Mapping[str, Mapping[str, float]]  # level -> part -> its amount
 def step_figure(evidence: ReportData) -> Figure | None:
     """What a step is made of, by level: parts that add up to the mean step; None where they were not measured."""
     weighing, hrefs = evidence.weighing, evidence.level_hrefs
-    parts = _mean_parts(evidence)
+    parts: Parts = _mean_parts(evidence)
     if parts:
         names = {part: metric_name(part.replace("_mean_s", "_s")) for part in STEP_MEANS}
         reading = (

@@ -24,6 +24,7 @@
       })
       .then(() => { holder.dataset.drawn = "yes"; })
       .catch((error) => { // the drawing in the page stays
+        holder.dataset.drawn = "failed";
         place.textContent = "The interactive chart could not be drawn: " + error.message;
         console.error(error);
       });
