@@ -279,7 +279,7 @@ def safe_json(value: Any) -> str:
 
 
 def as_file(figure: Figure, kind: str, width_points: float = WIDTH_POINTS) -> bytes:
-    """The figure as svg, pdf or png, exactly as wide as that: its type is 9 points, and not below 6 where it shrinks."""
+    """The figure as svg, pdf or png, exactly as wide as that; its type is of 9 points, and never below 6."""
     library = _library()
     drawn = str(library.vegalite_to_svg(for_paper(without_empty(figure.chart), round(width_points))))
     root = ElementTree.fromstring(drawn)
