@@ -251,7 +251,7 @@ def _points(weighed: Weighing, trials: int) -> list[Json]:
             "effect": each.effect,
             "low": each.low,
             "high": each.high,
-        }  # fmt: skip
+        }
         for each in weighed.comparisons
         if each.effect is not None
     ]
