@@ -211,7 +211,9 @@ def _signs(shown: Sequence[ReportRow]) -> str:
     """What the signs mean that no level has, where there are any."""
     absent, ringed = any(each.value is None for each in shown), any(_is_ringed(each) for each in shown)
     cross = " A \N{MULTIPLICATION SIGN} below the plot is an excluded trial." if absent else ""
-    return f"{cross}{' A ring marks suspect trials and outliers; both are included.' if ringed else ''}"
+    ring = " A ring marks suspect trials and outliers; both are included." if ringed else ""
+    hollow = f" A hollow sign is an {AA_REPEAT}." if any(each.twin and each.value is not None for each in shown) else ""
+    return f"{hollow}{cross}{ring}"
 
 
 def _is_ringed(each: ReportRow) -> bool:
