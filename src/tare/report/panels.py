@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tare.analysis.jobs import Place
+from tare.analysis.judging.jobs import Place
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.sentences import effect_of, floor_of, interval_of, verdict_doubts, verdict_word
 from tare.analysis.why.layers import LayerCost, Waterfall

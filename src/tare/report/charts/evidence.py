@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
-from tare.analysis.jobs import Place, places_of
+from tare.analysis.judging.jobs import Place, places_of
 from tare.analysis.model import Comparison, Weighing
 from tare.base.errors import StudyError
 from tare.records.model import Record
