@@ -137,6 +137,11 @@ def effect_plot(
         axes = dict.fromkeys(axes, whole)
     numbers = level_numbers(weighing, places, hrefs)
     panels = [_panel(job, held, axes[job], places, hrefs, numbers, blocks) for job, held in jobs.items()]
+    if len({len(_place(each.level, places).factors) for each in weighing.comparisons}) > 1:  # no factor that all have
+        panels = [
+            replace(each, lanes=tuple(replace(one, factors=(one.factors[0], one.factors[-1])) for one in each.lanes))
+            for each in panels
+        ]
     return Plot(tuple(panels), _filters(weighing, places), legend=tuple(_legend(weighing, panels, blocks)))
 
 

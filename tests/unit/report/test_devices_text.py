@@ -11,7 +11,7 @@ import pytest
 import some_weighings as some
 from golden_files import assert_as_in_file
 from hostile import PAYLOADS
-from html_reading import read_page
+from html_reading import read_page, without_drawings
 from some_fleets import STUDY, Board, boards, trials
 from tare.analysis.fleet.findings import fleet_of_records
 from tare.analysis.weighing import weigh
@@ -147,12 +147,14 @@ def bones(name: str) -> list[tuple[str, dict[str, str]]]:
     Levels stand in the order of their names, so links to trials are compared without their numbers.
     """
     records = trials([*boards(3), replace(ODD, name=name, facts={"kernel": name})], blocks=2)
-    tree = read_page(render(weigh(Kept(records)), records, some.GENERATED))  # type: ignore[arg-type]
+    page = render(weigh(Kept(records)), records, some.GENERATED)  # type: ignore[arg-type]
+    tree = read_page(without_drawings(page))
     return [(each.tag, {key: _bone(key, value) for key, value in each.attributes.items()}) for each in tree.inside()]
 
 
 def _bone(key: str, value: str) -> str:
-    return "" if key == "aria-label" else re.sub(r"^(#?trial)-\d+$", r"\1", value)
+    placed = key in ("aria-label", "x", "x1", "x2", "cx", "width", "text-anchor") or key.startswith("data-")
+    return "" if placed else re.sub(r"^(#?trial)-\d+$", r"\1", value)
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
