@@ -80,10 +80,10 @@ def read_page(page: str) -> Element:
 
 
 def without_drawings(page: str) -> str:
-    """The page without the drawings of its charts, which are as wide as their labels; they hold shapes and text alone."""
+    """The page without the drawings of its charts: they are as wide as their labels, and hold shapes and text."""
     for drawing in re.findall(r'<svg [^>]*class="static".*?</svg>', page, re.DOTALL):
         assert set(re.findall(r"<([a-zA-Z!?]+)", drawing)) <= {"svg", "g", "path", "text", "tspan", "line", "rect",
                                                               "defs", "clipPath", "a", "title"}  # fmt: skip
         assert not re.search(r"<[^>]*\s(on\w+|style|xlink:href)=", drawing)
         page = page.replace(drawing, "")
-    return page
+    return re.sub(r'<div class="next".*?</div>', "", page, flags=re.DOTALL)  # our own advice, which goes by the factor
