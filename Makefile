@@ -7,6 +7,7 @@
 #   make chaos           1,000 kills at random moments on a simulated board, as root (KILLS=100 for another number)
 #   make audit           known vulnerabilities of what is installed, and its bill of materials (needs a network)
 #   make docs            the reference pages, generated from the code
+#   make dist            wheel and sdist; the wheel is installed into an empty environment and weighs there
 #
 #   make weigh TORCH="torch==2.6.0"     another torch; TORCH= uses the one that PYTHON has
 #   make test PYTHON=python3.12         another interpreter
@@ -15,7 +16,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test deep bench fuzz chaos audit docs clean
+.PHONY: weigh test deep bench fuzz chaos audit docs dist clean
 
 weigh:
 	@tools/setup weigh
@@ -54,6 +55,9 @@ audit:
 docs:
 	@tools/setup weigh
 	@.venv/bin/python tools/reference.py
+
+dist:
+	@tools/dist
 
 clean:
 	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .venv-audit

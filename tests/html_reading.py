@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -76,3 +77,13 @@ def read_page(page: str) -> Element:
     assert builder.open == [builder.root], f"<{builder.open[-1].tag}> is never closed"
     assert builder.comments == []
     return builder.root
+
+
+def without_drawings(page: str) -> str:
+    """The page without the drawings of its charts: they are as wide as their labels, and hold shapes and text."""
+    for drawing in re.findall(r'<svg [^>]*class="static".*?</svg>', page, re.DOTALL):
+        assert set(re.findall(r"<([a-zA-Z!?]+)", drawing)) <= {"svg", "g", "path", "text", "tspan", "line", "rect",
+                                                              "defs", "clipPath", "a", "title"}  # fmt: skip
+        assert not re.search(r"<[^>]*\s(on\w+|style|xlink:href)=", drawing)
+        page = page.replace(drawing, "")
+    return re.sub(r'<div class="next".*?</div>', "", page, flags=re.DOTALL)  # our own advice, which goes by the factor

@@ -79,7 +79,7 @@ def command(
         return
     if figure not in found:
         raise StudyError(f"{store}: {unknown_name('figure', figure, list(found))}")
-    draw(found[figure], output, round(width_mm / 25.4 * 72))
+    draw(found[figure], output, width_mm / 25.4 * 72)
     say(found[figure].reading)
 
 
@@ -105,7 +105,7 @@ def need_drawable(output: Path | None) -> None:
     need(output is None or output.suffix[1:] in DRAWN, f"-o: a figure ends in .{', .'.join(DRAWN)}.")
 
 
-def draw(figure: Figure, output: Path, width_points: int | None = None) -> None:
+def draw(figure: Figure, output: Path, width_points: float | None = None) -> None:
     """A figure into a file; its name says which kind."""
     from tare.report.figure import WIDTH_POINTS, as_file
 

@@ -14,6 +14,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from tare.base.errors import ObstacleError, pip_install
 
@@ -55,17 +57,18 @@ def in_words(items: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-LEVELS = 7  # level-0 is the baseline's; after the last one the others come again
+LEVELS = 12  # level-0 is the baseline's; those after the last one share a neutral colour, and no level's
 PARTS = 7
 SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross", "triangle-right")
 
 PAPER: Mapping[str, str] = {
     "paper": "#ffffff", "ink": "#1b1c1e", "quiet": "#5d6066", "rule": "#dcdcd6", "shade": "#f3f3ee",
     "level-0": "#4a4d52", "level-1": "#0072b2", "level-2": "#d55e00", "level-3": "#00805c", "level-4": "#a5487f",
-    "level-5": "#9a6b00", "level-6": "#3a7fa8",
-    "part-0": "#e69f00", "part-1": "#0072b2", "part-2": "#9da1a6", "part-3": "#009e73", "part-4": "#cc79a7",
-    "part-5": "#56b4e9", "part-6": "#8a6d4f",
-    "band": "#e4eef4", "band-edge": "#8fb2c6", "floor": "#c9d3d8", "slower": "#b34700",
+    "level-5": "#9a6b00", "level-6": "#6f57b5", "level-7": "#b8293b", "level-8": "#4f7d12", "level-9": "#00838f",
+    "level-10": "#8c564b", "level-11": "#3b4cc0", "level-12": "#7a7d82",
+    "part-0": "#b97f00", "part-1": "#5a7fc4", "part-2": "#84888e", "part-3": "#549666", "part-4": "#c46a9a",
+    "part-5": "#3593b3", "part-6": "#a08064",
+    "band": "#e4eef4", "band-edge": "#6b93aa", "floor": "#7d8f98", "slower": "#b34700",
 }  # fmt: skip
 
 IN_PAGE: Mapping[str, str] = {name: f"var(--{name})" for name in PAPER}  # so dark, light and print need one drawing
@@ -75,9 +78,14 @@ _WIDE: Spec = {"width": "container", "autosize": {"contains": "padding"}}
 _PAPER_FONT = "Liberation Sans, DejaVu Sans, Arial, sans-serif"
 
 
+def level_number(place: int) -> int:
+    """The number of the n-th level's colour; what comes after the last one has none of its own."""
+    return min(place, LEVELS)
+
+
 def level_colour(number: int) -> str:
     """The colour of the n-th level; only the first is the baseline's."""
-    return f"@level-{0 if number == 0 else 1 + (number - 1) % (LEVELS - 1)}"
+    return f"@level-{level_number(number)}"
 
 
 def part_colour(number: int) -> str:
@@ -96,10 +104,30 @@ def for_page(chart: Spec) -> dict[str, Any]:
 
 
 def for_paper(chart: Spec, width: int) -> dict[str, Any]:
-    """The chart as a file: a fixed width in points, on white."""
-    fixed = {"width": width, **chart, "background": "@paper", "padding": 8}
+    """The chart as a file: a fixed width in points, with all around it, on white; no label is cut."""
+    pixels = round(width * PIXELS_PER_POINT)
+    if "facet" in chart:  # two panels, and the axis before them
+        sized: dict[str, Any] = {"spec": {**chart["spec"], "width": max(100, (pixels - 130) // 2)}}
+    else:
+        sized = {"width": pixels, "autosize": {"type": "fit-x", "contains": "padding"}}
+    fixed = {**chart, **sized, "background": "@paper", "padding": 8}
     dressed: dict[str, Any] = _coloured({**fixed, "config": _config(_PAPER_FONT)}, PAPER)
-    return dressed
+    uncut: dict[str, Any] = _uncut(dressed, columns=max(1, pixels // 200))
+    return uncut
+
+
+def _uncut(piece: Any, columns: int) -> Any:
+    """Without limits on labels, and with legends in as many columns as there is room for."""
+    if isinstance(piece, Mapping):
+        kept = {key: _uncut(value, columns) if key != "values" else value for key, value in piece.items()}
+        if kept.get("type") == "text":
+            kept.pop("limit", None)
+        if "labelLimit" in kept:
+            kept["labelLimit"] = 0
+        if isinstance(kept.get("legend"), dict) and "columns" in kept["legend"]:
+            kept["legend"] = {**kept["legend"], "columns": min(columns, kept["legend"]["columns"])}
+        return kept
+    return [_uncut(value, columns) for value in piece] if isinstance(piece, list | tuple) else piece
 
 
 def _config(font: str) -> dict[str, Any]:
@@ -144,7 +172,8 @@ def _coloured(piece: Any, colours: Mapping[str, str]) -> Any:
 _NEEDED = "charts need the library vl-convert"
 ABSENT = f"{_NEEDED}, which tare's extra `report` brings."  # in a page that others read: no path of this machine
 WIDTH_POINTS = 460  # a column and a half of a paper
-_SCALE = 3  # of a PNG: 216 dots an inch
+PIXELS_PER_POINT = 96 / 72
+DOTS_PER_INCH = 300  # of a PNG
 
 
 def available() -> bool:
@@ -153,13 +182,15 @@ def available() -> bool:
 
 
 @cache
-def script(ours_named: str = "figures.js") -> str:
+def script(*ours_named: str) -> str:
     """The library with our few lines, as one script that asks for nothing.
 
     It is the same for every report, and making it takes seconds, most of the time of a report: it is kept in the
     user's cache.
     """
-    ours = resources.files("tare.report").joinpath("templates", ours_named).read_text("utf-8")
+    ours = "\n".join(
+        resources.files("tare.report").joinpath("templates", name).read_text("utf-8") for name in ours_named
+    )
     library = _library()
     digest = hashlib.sha256(f"{library.__version__}\n{ours}".encode()).hexdigest()
     name = f"charts-{digest}.js"
@@ -185,15 +216,52 @@ def _keep(path: Path, text: str) -> None:
     Path(file.name).replace(path)
 
 
-def charts_json(figures: Sequence[Figure]) -> str:
-    """All charts of a page, as text that no label can break out of.
+def compiled(figure: Figure) -> dict[str, Any]:
+    """The chart as Vega: one that is wrong is found when the report is made, not when it is read."""
+    made: dict[str, Any] = _library().vegalite_to_vega(for_page(without_empty(figure.chart)))
+    return made
 
-    They are compiled here, to Vega: a chart that is wrong is found when the report is made, not when it is read.
-    """
-    library = _library()
-    return safe_json(
-        {figure.name: library.vegalite_to_vega(for_page(without_empty(figure.chart))) for figure in figures}
-    )
+
+STATIC_WIDTH = 720  # pixels of a chart that no script has drawn; the page makes it as narrow as its place
+_SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+_DRAWN = frozenset({"svg", "g", "path", "text", "tspan", "line", "rect", "defs", "clipPath", "a", "title"})
+_KEPT = frozenset({
+    "d", "fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "fill-opacity", "stroke-miterlimit",
+    "opacity", "transform", "x", "y", "x1", "x2", "y1", "y2", "dx", "dy", "width", "height", "viewBox", "text-anchor",
+    "font-size", "font-weight", "font-style", "clip-path", "id", "display",
+})  # fmt: skip
+
+
+def static_svg(name: str, chart: Spec) -> str:
+    """A compiled chart as it is without a script: shapes, text and links within the page alone, in its colours."""
+    fixed = {"name": "width", "value": STATIC_WIDTH}  # elsewhere the width of its place
+    signals = [fixed if each["name"] == "width" and "init" in each else each for each in chart.get("signals", ())]
+    root = ElementTree.fromstring(_library().vega_to_svg({**chart, "signals": signals}))
+    _keep_only(root, f"{name}-")
+    root.attrib |= {"class": "static", "aria-hidden": "true"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _keep_only(element: ElementTree.Element, prefix: str) -> None:
+    """Drop what is not drawn, what could do anything, and what would meet the same name of another chart."""
+    href = element.get(f"{_XLINK}href", "")
+    kept = {name: value for name, value in element.attrib.items() if name in _KEPT}
+    if "id" in kept:
+        kept["id"] = prefix + kept["id"]
+    if clip := kept.get("clip-path", ""):
+        kept["clip-path"] = clip.replace("url(#", f"url(#{prefix}")
+    element.attrib.clear()
+    element.attrib |= kept
+    element.tag = element.tag.removeprefix(_SVG)
+    if element.tag == "a":  # the library makes an address of what is a place on the page
+        place = re.search(r"#(trial|level)-\d+$", href)
+        element.tag = "a" if place else "g"
+        element.attrib |= {"href": place[0], "tabindex": "-1"} if place else {}
+    for child in list(element):
+        if child.tag.removeprefix(_SVG) in _DRAWN:
+            _keep_only(child, prefix)
+        else:
+            element.remove(child)
 
 
 def without_empty(chart: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,13 +278,28 @@ def safe_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def as_file(figure: Figure, kind: str, width_points: int = WIDTH_POINTS) -> bytes:
-    """The figure as svg, pdf or png."""
-    library, chart = _library(), for_paper(without_empty(figure.chart), width_points)
+def as_file(figure: Figure, kind: str, width_points: float = WIDTH_POINTS) -> bytes:
+    """The figure as svg, pdf or png, exactly as wide as that; its type is of 9 points, and never below 6."""
+    library = _library()
+    drawn = str(library.vegalite_to_svg(for_paper(without_empty(figure.chart), round(width_points))))
+    root = ElementTree.fromstring(drawn)
+    wide, tall = (float(root.get(name, "1").removesuffix("px")) for name in ("width", "height"))
+    height_points = width_points * tall / wide
     if kind == "svg":
-        return str(library.vegalite_to_svg(chart)).encode()
-    drawn: bytes = library.vegalite_to_pdf(chart) if kind == "pdf" else library.vegalite_to_png(chart, scale=_SCALE)
-    return drawn
+        return _resized(drawn, f"{width_points:.2f}pt", f"{height_points:.2f}pt").encode()
+    if kind == "pdf":  # the library writes a point for each pixel
+        made: bytes = library.svg_to_pdf(_resized(drawn, f"{width_points:.2f}", f"{height_points:.2f}"))
+        return made
+    sized = _resized(drawn, f"{width_points:.2f}", f"{height_points:.2f}")
+    image: bytes = library.svg_to_png(sized, scale=1, ppi=DOTS_PER_INCH)
+    return image
+
+
+def _resized(drawn: str, wide: str, tall: str) -> str:
+    """The same drawing in another size: its `viewBox` stays."""
+    head, sign, rest = drawn.partition(">")
+    head = re.sub(r' width="[^"]*"', f' width="{wide}"', head, count=1)
+    return re.sub(r' height="[^"]*"', f' height="{tall}"', head, count=1) + sign + rest
 
 
 def _library() -> Any:

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tare import __version__
 from tare.analysis.model import Comparison, FlaggedTrial, Weighing
@@ -37,10 +37,12 @@ from tare.base.text import NUMBER_AND_UNIT, count_text, metric_name, quantity_te
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.trials import grouped
-from tare.report.charts.every import FigureMaker, figures
+from tare.report.charts.effects import layers_found, waterfall_reading
+from tare.report.charts.every import FigureMaker, figures, in_groups
 from tare.report.charts.evidence import ReportData
-from tare.report.figure import ABSENT, Cell, Figure, available, charts_json, script
+from tare.report.figure import ABSENT, Cell, Figure, available, compiled, safe_json, script, static_svg
 from tare.report.naming import level_names, some_of
+from tare.report.panels import Plot, answer_line, effect_plot, next_steps, waterfall_plot
 from tare.report.sections import (
     DevicesSection,
     ReportRow,
@@ -183,10 +185,32 @@ class TrialGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class Headline:
+    """The first screen: the answer in a few words, in a sentence, and what to do next."""
+
+    word: str
+    phrase: str
+    sentence: str
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FigureGroup:
+    """Figures that are folded together."""
+
+    anchor: str
+    title: str
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """Everything that the template needs."""
 
     weighing: Weighing
+    headline: Headline
+    plot: Plot | None
+    figure_groups: tuple[FigureGroup, ...]
     title: str  # what the study says it is about, else the question
     question: str
     generated_utc: str
@@ -236,16 +260,25 @@ def page(
     anchors = {each.trial: f"#{each.anchor}" for each in shown}
     metrics = _trial_metrics(weighing, shown)
     evidence = ReportData(weighing, shown, hrefs, records, store)
+    drawn = tuple(figures(evidence, also))
+    plot = _plot(evidence)
+    answers = tuple(answers_of(weighing))
+    title = question = weighing.question or weighing.study
+    if plot is not None and plot.waterfall:
+        title, question = LAYERS, f"runc with {count_text(plot.lanes - 1, 'layer')} against bare metal"
     return Page(
         weighing=weighing,
-        title=_about(store) or weighing.question or weighing.study,
-        question=weighing.question or weighing.study,
+        headline=_headline(evidence, answers, plot),
+        plot=plot,
+        figure_groups=tuple(FigureGroup(anchor, title, tuple(held)) for anchor, title, held in in_groups(drawn)),
+        title=_about(store) or title,
+        question=question,
         generated_utc=generated_utc,
         metric=metric_name(weighing.metric),
         counts=counts_text(weighing.counts),
         complete=is_complete(weighing.counts),
         coverage=coverage_text(weighing.comparisons),
-        answers=tuple(answers_of(weighing)),
+        answers=answers,
         verdicts=tuple(_verdict_rows(weighing, hrefs)),
         other_headers=_other_headers(weighing),
         others=tuple(_other_rows(weighing, hrefs)),
@@ -261,7 +294,7 @@ def page(
         notes=tuple(notes_of(weighing)),
         problems=tuple(problems),
         devices=None if evidence.fleet is None else devices_section(evidence.fleet),
-        figures=tuple(figures(evidence, also)),
+        figures=drawn,
         trial_metrics=tuple(metric_name(metric) for metric in metrics),
         groups=tuple(_group(level, hrefs, shown, metrics) for level in levels),
         methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),
@@ -270,6 +303,31 @@ def page(
         study_lines=tuple(study_text.splitlines()),
         versions=tuple(_versions(records)),
     )
+
+
+def _plot(evidence: ReportData) -> Plot | None:
+    """The waterfall where layers of a container were run, else the effects."""
+    margin = max((each.margin for each in evidence.weighing.comparisons), default=0.0)
+    if (layers := layers_found(evidence.records, margin)) is not None and (plot := waterfall_plot(layers)) is not None:
+        return plot
+    return effect_plot(evidence.weighing, evidence.shown, evidence.places, evidence.level_hrefs)
+
+
+def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None) -> Headline:
+    weighing = evidence.weighing
+    steps = tuple(next_steps(weighing, plot is not None and plot.waterfall))
+    if plot is not None and plot.waterfall:
+        margin = max(each.margin for each in weighing.comparisons)
+        layers = layers_found(evidence.records, margin)
+        assert layers is not None
+        return Headline(layers.total.verdict, verdict_word(layers.total), waterfall_reading(layers), steps)
+    if not answers:
+        return Headline("cannot_tell", "nothing to compare yet", f"{counts_text(weighing.counts)}.", steps)
+    if len(weighing.comparisons) == 1:
+        only = answers[0]
+        phrase = f"{only.phrase} ({only.doubts})" if only.doubts else only.phrase
+        return Headline(only.word, phrase, f"{only.level} {only.sentence}", steps)
+    return Headline(*answer_line(weighing, evidence.places), steps)
 
 
 def _verdict_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[VerdictRow]:
@@ -379,6 +437,7 @@ def _versions(records: Sequence[Record]) -> list[tuple[str, str]]:
     return told
 
 
+LAYERS = "Which layer of the container costs what?"
 LONGEST_TITLE = 160
 
 
@@ -402,8 +461,10 @@ def render(
     """The whole report of one weighing; `problems` are the store's sentences about what it could not read."""
     style = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
     content = page(weighing, records, generated_utc, study_text, problems, store, also)
-    drawn = bool(content.figures) and available()
-    library = script() if drawn else ""
+    groups = [figure for group in content.figure_groups for figure in group.figures]
+    drawn = bool(groups) and available()
+    charts = {figure.name: compiled(figure) for figure in groups} if drawn else {}
+    library = script("page.js", "figures.js") if drawn else _own_script("page.js")
     return (
         templates()
         .get_template("report.html.j2")
@@ -411,12 +472,18 @@ def render(
             page=content,
             drawn=drawn,
             without_charts="" if drawn else ABSENT,
-            charts=Markup(charts_json(content.figures) if drawn else ""),  # safe: `safe_json` made it so
+            # Safe: `static_svg` keeps shapes, text and links within the page alone, and `safe_json` ends no element.
+            still={name: Markup(static_svg(name, chart)) for name, chart in charts.items()},
+            charts=Markup(safe_json(charts)),
             script=Markup(library),  # ours and the library's, and its hash is in the policy
             style=Markup(style),  # the same
             policy=content_policy(style, library),
         )
     )
+
+
+def _own_script(name: str) -> str:
+    return resources.files("tare.report").joinpath("templates", name).read_text("utf-8")
 
 
 def content_policy(style: str, library: str) -> str:
@@ -442,6 +509,7 @@ def templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["fine"] = fine
+    environment.filters["coded"] = coded
     return environment
 
 
@@ -450,6 +518,12 @@ def fine(text: str) -> str:
     text = text.replace("->", "\N{RIGHTWARDS ARROW}")
     text = re.sub(r"(?<![\w.])-(?=\d)", "\N{MINUS SIGN}", text)
     return NUMBER_AND_UNIT.sub("\N{NO-BREAK SPACE}", text)
+
+
+def coded(text: str) -> Markup:
+    """A sentence of ours with its commands, which stand between back quotes, as code."""
+    parts = [escape(safe_text(part)) for part in fine(text).split("`")]
+    return Markup("").join(Markup("<code>{}</code>").format(part) if n % 2 else part for n, part in enumerate(parts))
 
 
 def _shown(value: object) -> object:

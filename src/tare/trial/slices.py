@@ -133,7 +133,8 @@ class Side:
         else:
             begin_ns = self._clock.now_ns()
             bench, trial = self.run.bench, self.run.trial
-            tail = Tail(self.opened.measured.workdir, None if bench.heard is None else partial(bench.heard, trial))
+            heard = None if bench.heard is None else partial(bench.heard, trial)
+            tail = Tail(self.opened.measured.workdir, heard, self.state.scrubber.text)
             with heard_by(tail):
                 self.process.start(waits=False)
             self._started = True

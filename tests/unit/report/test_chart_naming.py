@@ -5,6 +5,7 @@ from dataclasses import replace
 import some_weighings as some
 from tare.analysis.sentences import NO_COMMON_BLOCK, about
 from tare.report.charts.bars import step_figure
+from tare.report.charts.evidence import ReportData
 from tare.report.html import answers_of, notes_of
 from tare.report.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
 
@@ -35,7 +36,7 @@ def test_a_sentence_names_a_few_and_counts_the_rest() -> None:
 def test_of_many_levels_the_first_are_drawn_and_the_table_has_all() -> None:
     many = {f"level {n}": f"#level-{n}" for n in range(40)}
     medians = {level: some.weighing().medians["bare"] for level in many}
-    figure = step_figure(replace(some.weighing(), medians=medians), many)
+    figure = step_figure(ReportData(replace(some.weighing(), medians=medians), [], many, []))
     assert figure is not None
     assert len(figure.rows) == 40
     assert len(figure.chart["layer"][1]["data"]["values"]) == MOST_LANES

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib import resources
+from statistics import median
 from typing import Any
 
 import pytest
@@ -10,15 +14,19 @@ import pytest
 import some_weighings as some
 from some_layers import container
 from tare.analysis.model import Weighing
+from tare.records.model import Record
 from tare.report.charts.bars import phases_figure, step_figure
 from tare.report.charts.effects import effects_figure, why_figure
+from tare.report.charts.evidence import ReportData
 from tare.report.charts.trials import trials_figure
 from tare.report.figure import (
     IN_PAGE,
+    LEVELS,
     PAPER,
+    PARTS,
     Figure,
     as_file,
-    charts_json,
+    compiled,
     for_page,
     for_paper,
     level_colour,
@@ -27,17 +35,22 @@ from tare.report.figure import (
 from tare.report.sections import level_order, shown_trials
 
 HREFS = {"bare": "#level-0", "docker": "#level-1"}
+NUMBERS = {"bare": 0, "docker": 1}
+
+
+def step_data(weighing: Weighing, records: Sequence[Record] = ()) -> ReportData:
+    return ReportData(weighing, shown_trials(weighing, records), HREFS, records)
 
 
 def effects(weighing: Weighing) -> Figure:
-    figure = effects_figure(weighing, HREFS)
+    figure = effects_figure(weighing, HREFS, NUMBERS)
     assert figure is not None
     return figure
 
 
 def trials(sample: Any) -> Figure:
     shown = shown_trials(sample.weighing, sample.records)
-    figure = trials_figure(sample.weighing, shown, level_order(sample.weighing, shown))
+    figure = trials_figure(sample.weighing, shown, level_order(sample.weighing, shown), NUMBERS)
     assert figure is not None
     return figure
 
@@ -52,7 +65,7 @@ def layer(figure: Figure, mark: str, place: int = 0) -> dict[str, Any]:
 def every_figure() -> list[Figure]:
     several = some.several()
     made = [
-        effects(some.weighing()), trials(some.tainted()), trials(several), step_figure(some.weighing(), HREFS),
+        effects(some.weighing()), trials(some.tainted()), trials(several), step_figure(step_data(some.weighing())),
         phases_figure(some.weighing(), HREFS), why_figure(container({"cpu": 0.3}), 0.05),
     ]  # fmt: skip
     return [figure for figure in made if figure is not None]
@@ -91,12 +104,38 @@ def test_every_colour_of_the_charts_is_in_the_style_sheet_by_day_and_by_night() 
 
 
 def test_only_the_first_baseline_has_the_baseline_s_colour() -> None:
-    assert [level_colour(number) for number in (0, 1, 6, 7)] == ["@level-0", "@level-1", "@level-6", "@level-1"]
+    assert [level_colour(number) for number in (0, 1, 6, 7)] == ["@level-0", "@level-1", "@level-6", "@level-7"]
+
+
+def test_no_colour_is_another_level_s_and_none_is_a_part_s() -> None:
+    known = [colour for name, colour in PAPER.items() if name.startswith(("level-", "part-"))]
+    assert len(known) == len(set(known)) == LEVELS + 1 + PARTS
+    assert level_colour(LEVELS + 30) == f"@level-{LEVELS}"  # the neutral one
+
+
+def luminance(colour: str) -> float:
+    shares = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in shares]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("screen", ["light", "dark"])
+def test_every_mark_stands_out_from_the_paper_by_three_to_one(screen: str) -> None:
+    style = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
+    light, _, dark = style.partition("prefers-color-scheme: dark")
+    known = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", light if screen == "light" else dark))
+    paper = luminance(known["paper"])
+    for name, colour in known.items():
+        if name.startswith(("level-", "part-", "band-edge", "floor")):
+            bright, dull = sorted((paper, luminance(colour)), reverse=True)
+            assert (bright + 0.05) / (dull + 0.05) >= 3, (screen, name, colour)
 
 
 def test_no_label_breaks_out_of_the_script_that_carries_the_charts() -> None:
     hostile = "</script><img src=x onerror=alert(1)> & <!--"
-    text = charts_json([replace(effects(some.weighing()), chart={"title": hostile, "mark": "point"})])
+    text = safe_json(
+        {"effects": compiled(replace(effects(some.weighing()), chart={"title": hostile, "mark": "point"}))}
+    )
     assert not set("<>&") & set(text)
     assert json.loads(text)["effects"]["title"]["text"] == hostile
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -111,11 +150,9 @@ def test_the_effect_is_drawn_where_it_lies_against_margin_and_floor() -> None:
     assert bands == pytest.approx([0.05, 0.009])
 
 
-def test_what_only_stands_beside_does_not_stretch_the_scale() -> None:
-    wide = some.comparison(metric="stall_s", effect=4.0, low=3.0, high=5.0)
-    scale = layer(effects(some.weighing(others=(wide,))), "rule")["encoding"]["x"]["scale"]
-    assert scale["domain"][1] < 0.1
-    assert scale["clamp"]
+def test_only_the_judged_metric_is_drawn_against_its_noise() -> None:
+    (lane,) = effects(some.weighing()).chart["data"]["values"]
+    assert lane["label"] == "docker"
 
 
 def test_without_an_interval_none_is_drawn() -> None:
@@ -125,8 +162,8 @@ def test_without_an_interval_none_is_drawn() -> None:
 
 
 def test_no_effect_no_figure() -> None:
-    assert effects_figure(some.empty().weighing, HREFS) is None
-    assert effects_figure(some.half_finished().weighing, HREFS) is None
+    assert effects_figure(some.empty().weighing, HREFS, NUMBERS) is None
+    assert effects_figure(some.half_finished().weighing, HREFS, NUMBERS) is None
 
 
 @pytest.mark.parametrize(
@@ -189,13 +226,35 @@ def test_blocks_that_miss_a_level_say_missing_in_the_numbers() -> None:
     fewer = [record for record in sample.records if record.block or record.settings["platform"] == "bare"]
     shown = shown_trials(sample.weighing, fewer)
     known = [each for each in shown if each.trial in {record.trial for record in fewer}]
-    figure = trials_figure(sample.weighing, known, ["bare", "docker"])
+    figure = trials_figure(sample.weighing, known, ["bare", "docker"], NUMBERS)
     assert figure is not None
     assert [cell.text for cell in figure.rows[0]][-1] == "missing"
 
 
-def test_the_parts_of_a_step_are_as_long_as_their_medians() -> None:
-    figure = step_figure(some.weighing(), HREFS)
+def test_the_parts_of_a_step_add_up_to_the_figure_that_is_judged() -> None:
+    """Medians do not add up; the means of the trial in the middle do."""
+    made = []
+    for place, record in enumerate(some.records(blocks=7)):
+        step = 0.01 * (1 + place)
+        means = {
+            "step_mean_s": step,
+            "stall_mean_s": 0.7 * step,
+            "compute_mean_s": 0.2 * step,
+            "overhead_mean_s": 0.1 * step,
+        }
+        made.append(replace(record, metrics={**record.metrics, **means}))
+    data = step_data(some.weighing(made), made)
+    figure = step_figure(data)
+    assert figure is not None
+    for level, records in data.usable().items():
+        drawn = [piece["value"] for piece in layer(figure, "bar")["data"]["values"] if piece["level"] == level]
+        middle = median(record.metrics["step_mean_s"] for record in records)
+        assert sum(drawn) == pytest.approx(middle * 1000)
+    assert "add up" in figure.reading
+
+
+def test_where_only_medians_are_known_the_parts_are_those() -> None:
+    figure = step_figure(step_data(some.weighing()))
     assert figure is not None
     values = {piece["part"]: piece["value"] for piece in layer(figure, "bar")["data"]["values"][:3]}
     assert values["compute"] / values["fetch stall"] == pytest.approx(0.00155 / 0.000231, rel=0.01)
@@ -206,7 +265,7 @@ def test_the_parts_of_a_step_are_as_long_as_their_medians() -> None:
 def test_parts_that_were_not_measured_are_not_drawn() -> None:
     medians = some.weighing().medians
     only_step = {level: {"step_s": held["step_s"]} for level, held in medians.items()}
-    assert step_figure(some.weighing(medians=only_step), HREFS) is None
+    assert step_figure(step_data(some.weighing(medians=only_step))) is None
     assert phases_figure(replace(some.weighing(), phases={}), HREFS) is None
 
 
@@ -225,3 +284,19 @@ def test_a_setting_that_is_a_list_makes_no_curve() -> None:
     assert not _is_number(layered, "platform.isolation")
     numbered = [replace(each, settings={"cores": n % 4}) for n, each in enumerate(some.records())]
     assert _is_number(numbered, "cores")
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_a_figure_is_as_wide_as_the_column_it_is_for(kind: str) -> None:
+    points = 84 / 25.4 * 72
+    drawn = as_file(trials(some.several()), kind, points)
+    if kind == "svg":
+        text = drawn.decode()
+        view = float((re.findall(r'viewBox="0 0 ([\d.]+) ', text) or ["0"])[0])
+        assert f'width="{points:.2f}pt"' in text
+        assert min(map(float, re.findall(r'font-size="([\d.]+)px"', text))) * points / view >= 6
+        assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    elif kind == "pdf":
+        assert f"[0 0 {points:.2f} ".encode() in drawn
+    else:
+        assert abs(int.from_bytes(drawn[16:20], "big") - 84 / 25.4 * 300) < 2

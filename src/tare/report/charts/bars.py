@@ -7,11 +7,15 @@ from typing import Any, TypeVar
 
 from tare.analysis.model import Weighing
 from tare.base.text import metric_name, quantity_text, safe_text, scaled, share_text, time_text
+from tare.report.charts.evidence import ReportData
 from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
 from tare.report.figure import Cell, Figure, in_words, part_colour, rows
 from tare.report.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
 
 STEP_PARTS = ("stall_s", "copy_s", "compute_s", "overhead_s")
+STEP_MEAN = "step_mean_s"
+STEP_MEANS = ("stall_mean_s", "pre_process_mean_s", "copy_mean_s", "compute_mean_s", "post_process_mean_s",
+              "overhead_mean_s")  # fmt: skip
 
 _AXIS = {"tickCount": 6}
 _TIME = "time_s"
@@ -20,12 +24,36 @@ Held = TypeVar("Held")
 Parts = Mapping[str, Mapping[str, float]]  # level -> part -> its amount
 
 
-def step_figure(weighing: Weighing, level_hrefs: Mapping[str, str]) -> Figure | None:
-    """Stall, copy, compute and overhead of a step, by level; None where they were not measured."""
-    parts = metric_parts(weighing, level_hrefs, STEP_PARTS)
+def step_figure(evidence: ReportData) -> Figure | None:
+    """What a step is made of, by level: parts that add up to the mean step; None where they were not measured."""
+    weighing, hrefs = evidence.weighing, evidence.level_hrefs
+    parts: Parts = _mean_parts(evidence)
+    if parts:
+        names = {part: metric_name(part.replace("_mean_s", "_s")) for part in STEP_MEANS}
+        reading = (
+            "The mean step of the trial in the middle of its level; its parts add up to it. "
+            f"{shares_told(weighing, parts, names)}."
+        )
+        return bars_figure("step-parts", "What a step is made of", reading, weighing, parts, names, hrefs)
+    parts = metric_parts(weighing, hrefs, STEP_PARTS)
     names = {part: metric_name(part) for part in STEP_PARTS}
-    reading = f"Medians of the trials, as shares of the step. {shares_told(weighing, parts, names)}."
-    return bars_figure("step-parts", "What a step is made of", reading, weighing, parts, names, level_hrefs)
+    reading = (
+        "Medians of the trials, as shares of their sum; medians do not add up to the step. "
+        f"{shares_told(weighing, parts, names)}."
+    )
+    return bars_figure("step-parts", "What a step is made of", reading, weighing, parts, names, hrefs)
+
+
+def _mean_parts(evidence: ReportData) -> dict[str, dict[str, float]]:
+    """Level -> part -> its mean in the middle trial, or in both that are in the middle: as its median is made."""
+    found = {}
+    for level, records in evidence.usable().items():
+        held = sorted((each.metrics for each in records if STEP_MEAN in each.metrics), key=lambda each: each[STEP_MEAN])
+        middle = held[(len(held) - 1) // 2 : len(held) // 2 + 1]
+        known = [part for part in STEP_MEANS if middle and all(part in each for each in middle)]
+        if len(known) > 1:
+            found[level] = {part: sum(each[part] for each in middle) / len(middle) for part in known}
+    return found
 
 
 def phases_figure(weighing: Weighing, level_hrefs: Mapping[str, str]) -> Figure | None:

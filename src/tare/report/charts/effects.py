@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,21 +14,20 @@ from tare.records.model import Record
 from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
 from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
 from tare.report.naming import MOST_LANES, MOST_TOLD, level_names, not_all_drawn, some_of
+from tare.report.panels import layer_spans
 from tare.report.text.why import layer_name, moved_text
 
 
-def effects_figure(weighing: Weighing, level_hrefs: Mapping[str, str]) -> Figure | None:
-    """One row a comparison; beside a single one also its further metrics. None where there is no effect at all."""
+def effects_figure(weighing: Weighing, level_hrefs: Mapping[str, str], numbers: Mapping[str, int]) -> Figure | None:
+    """One row a comparison. None where there is no effect at all."""
     headline = [each for each in weighing.comparisons if each.effect is not None]
     if not headline:
         return None
-    beside = [each for each in weighing.others if each.effect is not None] if len(headline) == 1 else []
-    numbers = {level: place for place, level in enumerate(level_hrefs)}
     names = level_names([weighing.against, *(each.level for each in headline)], weighing.by)
     title = f"Effect on {metric_name(weighing.metric)}, against {names[weighing.against]}"
     reading = f"{_reading(headline, names)}{not_all_drawn(len(headline))}"
-    chart = _chart(headline[:MOST_LANES], beside, numbers, names)
-    return Figure("effects", title, reading, chart, _HEADERS, _rows(headline + beside, level_hrefs))
+    chart = _chart(headline[:MOST_LANES], numbers, names)
+    return Figure("effects", title, reading, chart, _HEADERS, _rows(headline, level_hrefs))
 
 
 _HEADERS = ("level", "metric", "effect", "interval", "margin", "verdict")
@@ -43,25 +41,19 @@ def _rows(comparisons: Sequence[Comparison], level_hrefs: Mapping[str, str]) -> 
             Cell(effect_of(each), "#trials", numeric=True),
             Cell(interval_of(each), numeric=True),
             Cell(f"±{share_text(each.margin)}", numeric=True),
-            Cell(verdict_phrase(each) if place < len(_claimed(comparisons)) else "no claim"),
+            Cell(verdict_phrase(each)),
         )
-        for place, each in enumerate(comparisons)
+        for each in comparisons
     )
-
-
-def _claimed(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    return [each for each in comparisons if each.metric == comparisons[0].metric]
 
 
 def _chart(
     headline: Sequence[Comparison],
-    beside: Sequence[Comparison],
     numbers: Mapping[str, int],
     names: Mapping[str, str],
 ) -> dict[str, Any]:
     """A lane for each effect: behind its interval the declared margin, and in it the noise of the same thing twice."""
     claimed = [_lane(each, names[each.level], numbers.get(each.level, 1)) for each in headline]
-    quiet = [_lane(each, f"{metric_name(each.metric)} (no claim)", numbers.get(each.level, 1)) for each in beside]
     margin = max(each.margin for each in headline)
     floors = [each.aa_floor for each in headline if each.aa_floor is not None]
     scale = {"domain": _reach(headline), "nice": False, "clamp": True}
@@ -70,13 +62,13 @@ def _chart(
         _band(margin, "@band", f"declared margin, ±{share_text(margin)}"),
         *([_band(max(floors), "@floor", f"A/A noise floor, ±{share_text(max(floors))}")] if floors else []),
         {"mark": {"type": "rule", "color": "@ink"}, "encoding": {"x": {"datum": 0, **across}}},
-        _interval(claimed + quiet),
-        _point(claimed + quiet, across),
+        _interval(claimed),
+        _point(claimed, across),
         label_above("label"),
         figures_above("figures"),
     ]
     return {
-        "data": rows(claimed + quiet),
+        "data": rows(claimed),
         "height": {"step": LANE},
         "encoding": {"y": {"field": "lane", "type": "nominal", "sort": None, "axis": None}},
         "layer": layers,
@@ -85,7 +77,7 @@ def _chart(
 
 
 def _reach(headline: Sequence[Comparison]) -> list[float]:
-    """Wide enough for the margin, the floor and every interval of the headline; what only stands beside may leave."""
+    """Wide enough for the margin, the floor and every interval."""
     reach = [0.0]
     for each in headline:
         reach += [each.margin, -each.margin]
@@ -185,21 +177,29 @@ _WATERFALL_HEADERS = ("layer", "adds", "interval", "verdict", "without it", "cou
 _SURE, _UNSURE = "surely slower with it", "not surely"
 
 
-def why_figure(records: Sequence[Record], margin: float) -> Figure | None:
-    """None unless the store holds containers of different layers."""
+def layers_found(records: Sequence[Record], margin: float) -> Waterfall | None:
+    """None unless the store holds containers of different layers, and bare metal to compare them with."""
     ours = [record.settings for record in records if record.settings.get("platform") == "runc"]
     made = {str(settings.get("platform.isolation")) for settings in ours}
     if len(made) < 2:
         return None
     try:
-        found = waterfall(records, margin=margin)
+        return waterfall(records, margin=margin)
     except TareError:  # no usable trial of bare metal: there is nothing to stand on
         return None
-    title, reading = "What the container is made of, layer by layer", _waterfall_reading(found)
+
+
+def why_figure(records: Sequence[Record], margin: float) -> Figure | None:
+    """None unless the store holds containers of different layers."""
+    found = layers_found(records, margin)
+    if found is None:
+        return None
+    title, reading = "What the container is made of, layer by layer", waterfall_reading(found)
     return Figure("why", title, reading, _waterfall_chart(found), _WATERFALL_HEADERS, tuple(map(_row, found.layers)))
 
 
-def _waterfall_reading(found: Waterfall) -> str:
+def waterfall_reading(found: Waterfall) -> str:
+    """What the whole container costs, and which layers surely cost."""
     whole = f"The whole container: {effect_of(found.total)} {interval_of(found.total)} {metric_name(found.metric)}."
     if not found.guilty:
         return f"{whole} No layer is surely slower than those before it."
@@ -225,7 +225,7 @@ def _waterfall_chart(found: Waterfall) -> dict[str, Any]:
             "sure": _SURE if layer in found.guilty else _UNSURE,
             "moved": "; ".join(map(moved_text, layer.moved)) or None,
         }
-        for layer, (begin, end, low, high) in zip(steps, _spans(steps), strict=True)
+        for layer, (begin, end, low, high) in zip(steps, layer_spans(steps), strict=True)
     ]  # fmt: skip
     told = tooltip(layer="layer", adds="adds", interval="interval", moved="counters that moved")
     across = {"type": "quantitative", "axis": {"format": "+.1%", "title": None, "tickCount": 5}}
@@ -255,18 +255,3 @@ def _waterfall_chart(found: Waterfall) -> dict[str, Any]:
             figures_above("adds"),
         ],
     }
-
-
-def _spans(steps: Sequence[LayerCost]) -> list[tuple[float, float, float, float]]:
-    """Where each bar begins and ends, and its interval: effects multiply, so that they add up as logarithms."""
-    spans, at = [], 0.0
-    for layer in steps:
-        added = layer.added
-        assert added is not None
-        assert added.effect is not None
-        end = at + math.log1p(added.effect)
-        low = end if added.low is None else at + math.log1p(added.low)
-        high = end if added.high is None else at + math.log1p(added.high)
-        spans.append((math.expm1(at), math.expm1(end), math.expm1(low), math.expm1(high)))
-        at = end
-    return spans

@@ -20,7 +20,7 @@ from tare.records.trials import TrialRow, grouped
 from tare.report.charts.bars import Parts, bars_figure
 from tare.report.charts.evidence import ReportData
 from tare.report.charts.layout import tooltip
-from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
+from tare.report.figure import Cell, Figure, in_words, part_colour, rows, shape_of
 from tare.report.naming import last_part, legend, level_names, setting_name, some_of
 
 _STEP = "energy_step_j"
@@ -179,7 +179,7 @@ def _chart(spots: Sequence[Spot], jobs: Sequence[str], time: str, energy: str) -
     y = {"field": "energy", "type": "quantitative", "title": f"{metric_name(energy)}, {energy_unit}",
          "scale": _scale([spot.energy_j for spot in spots])}  # fmt: skip
     places = range(1, len(jobs) + 1)
-    colour = {"field": "job", "scale": {"domain": jobs, "range": [level_colour(place) for place in places]},
+    colour = {"field": "job", "scale": {"domain": jobs, "range": [part_colour(place - 1) for place in places]},
               "legend": legend(jobs) if len(jobs) > 1 else None}  # fmt: skip
     shape = {**colour, "scale": {"domain": jobs, "range": [shape_of(place) for place in places]}}
     return {
@@ -330,7 +330,7 @@ def _predicted_chart(metric: str, told: Sequence[Told]) -> dict[str, Any]:
     x = {"type": "quantitative", "title": f"measured, {unit}", "scale": scale}
     y = {"type": "quantitative", "title": f"predicted, {unit}", "scale": scale}
     colour = {"field": "job", "legend": legend(jobs) if len(jobs) > 1 else None,
-              "scale": {"domain": jobs, "range": [level_colour(place + 1) for place in range(len(jobs))]}}  # fmt: skip
+              "scale": {"domain": jobs, "range": [part_colour(place) for place in range(len(jobs))]}}  # fmt: skip
     shape = {**colour, "scale": {"domain": jobs, "range": [shape_of(place + 1) for place in range(len(jobs))]}}
     shown = tooltip(job="workload", mode="mode", was="measured", shown="predicted", between="between", off="off by")
     across = {"x": {"field": "measured", **x}}

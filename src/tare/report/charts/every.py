@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from tare.analysis.kernel.model import traced_trials
+from tare.base.text import safe_text
 from tare.report.charts.bars import compute_figures, phases_figure, step_figure
 from tare.report.charts.devices import devices_figure
 from tare.report.charts.effects import effects_figure, why_figure
@@ -52,23 +55,66 @@ def figures(evidence: ReportData, also: Sequence[FigureMaker] = ()) -> list[Figu
 
     `also` makes figures that this package does not know, such as those of the papers.
     """
-    weighing, hrefs = evidence.weighing, evidence.level_hrefs
+    weighing = evidence.weighing
     margin = max((each.margin for each in weighing.comparisons), default=0.0)
+    jobs = evidence.by_job()
     drawn = [
         why_figure(evidence.records, margin),
-        effects_figure(weighing, hrefs),
+        effects_figure(weighing, evidence.level_hrefs, evidence.numbers),
         devices_figure(evidence),
-        trials_figure(weighing, evidence.shown, list(hrefs)),
+        *(_of_job(figure, each.job) for each in jobs for figure in _job_figures(each)),
+        *predicted_figures(evidence),
+        *traced_figures(evidence),
+        *(maker(evidence) for maker in also),
+    ]
+    return [figure for figure in drawn if figure is not None]
+
+
+def _job_figures(evidence: ReportData) -> list[Figure]:
+    """The figures that compare levels: within one job only."""
+    weighing, hrefs = evidence.weighing, evidence.level_hrefs
+    drawn = [
+        trials_figure(weighing, evidence.shown, list(hrefs), evidence.numbers),
         *scale_up(evidence),
-        step_figure(weighing, hrefs),
+        step_figure(evidence),
         *compute_figures(weighing, hrefs),
         energy_figure(evidence),
         time_energy_figure(evidence),
-        *predicted_figures(evidence),
         *violins(evidence),
         *over_time(evidence),
-        *traced_figures(evidence),
-        *(maker(evidence) for maker in also),
         phases_figure(weighing, hrefs),
     ]
     return [figure for figure in drawn if figure is not None]
+
+
+def _of_job(figure: Figure, job: str) -> Figure:
+    """Named after its job, where there are several."""
+    if not job:
+        return figure
+    name = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
+    return replace(figure, name=f"{figure.name}-{name}", title=f"{safe_text(job)}: {figure.title}")
+
+
+# What the page folds together: the name of each group, and how the names of its figures begin.
+GROUPS = (
+    ("curves", "How it goes with a setting", ("curve-",)),
+    ("distributions", "Trials and distributions", ("trials-by-block", "spread-", "devices")),
+    ("steps", "What a step and a trial are made of", ("step-parts", "training-parts", "request-parts", "phases")),
+    ("energy", "Energy, and what to choose", ("energy", "time-energy", "predicted-")),
+    ("over-time", "Over time", ("over-time-",)),
+    ("kernel", "Kernel and storage", ("counters", "page-faults", "write-back", "page-writes", "flushing-layer")),
+    ("others", "Other figures", ("",)),
+)
+ON_FIRST_SCREEN = ("effects", "why")  # the page draws them itself, larger
+
+
+def in_groups(found: Sequence[Figure]) -> list[tuple[str, str, list[Figure]]]:
+    """(anchor, title, figures) of each group that has any."""
+    left = [figure for figure in found if figure.name not in ON_FIRST_SCREEN]
+    groups = []
+    for anchor, title, begins in GROUPS:
+        held = [figure for figure in left if figure.name.startswith(begins)]
+        left = [figure for figure in left if figure not in held]
+        if held:
+            groups.append((anchor, title, held))
+    return groups

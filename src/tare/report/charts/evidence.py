@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
-from tare.analysis.model import Weighing
+from tare.analysis.judging.jobs import Place, places_of
+from tare.analysis.model import Comparison, Weighing
 from tare.base.errors import StudyError
 from tare.records.model import Record
 from tare.records.trials import DEVICE, TYPE, StoreTrials, grouped, usable_trials
+from tare.report.panels import level_numbers
 from tare.report.sections import ReportRow
 
 if TYPE_CHECKING:
@@ -28,6 +30,64 @@ class ReportData:
     level_hrefs: Mapping[str, str]
     records: Sequence[Record]
     store: Store | None = None
+    colours: Mapping[str, int] | None = None  # level -> the number of its colour, where others share the page
+    job: str = ""  # the one job that these are of, where the store has several
+
+    @cached_property
+    def places(self) -> dict[str, Place]:
+        """Level -> its job and its name within it, from the settings of its trials."""
+        settings = {record.trial: record.settings for record in self.records}
+        held: dict[str, Mapping[str, Any]] = {}
+        for each in self.shown:
+            if each.trial in settings:
+                held.setdefault(each.level, settings[each.trial])
+        return places_of(held, self.weighing.by)
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """Level -> the number of its colour and its shape: the same in every chart of the page."""
+        return self.colours or level_numbers(self.weighing, self.places, self.level_hrefs)
+
+    def by_job(self) -> list[ReportData]:
+        """The same for each job by itself, with its levels called as they are called within it."""
+        jobs = grouped(self.level_hrefs, lambda level: self.places[level].job if level in self.places else "")
+        if len(jobs) < 2:
+            return [self]
+        return [self._of_job(job, levels) for job, levels in jobs.items() if job]
+
+    def _of_job(self, job: str, levels: Sequence[str]) -> ReportData:
+        names = {level: self.places[level].name for level in levels}
+        if len(set(names.values())) < len(names):
+            names = {level: level for level in levels}
+        weighing = self.weighing
+        trials = {each.trial for each in self.shown if each.level in names}
+
+        def ours(found: Iterable[Comparison]) -> tuple[Comparison, ...]:
+            return tuple(
+                replace(each, level=names[each.level], against=names[each.against])
+                for each in found
+                if each.level in names and each.against in names
+            )
+
+        of_job = replace(
+            weighing,
+            comparisons=ours(weighing.comparisons), tested=ours(weighing.tested), others=ours(weighing.others),
+            measurements=tuple(
+                replace(each, level=names[each.level]) for each in weighing.measurements if each.level in names
+            ),
+            medians={names[level]: held for level, held in weighing.medians.items() if level in names},
+            phases={names[level]: held for level, held in weighing.phases.items() if level in names},
+            against=names.get(weighing.against, weighing.against),
+        )  # fmt: skip
+        return ReportData(
+            of_job,
+            [replace(each, level=names[each.level]) for each in self.shown if each.level in names],
+            {names[level]: self.level_hrefs[level] for level in levels},
+            [record for record in self.records if record.trial in trials],
+            self.store,
+            {names[level]: self.numbers[level] for level in levels},
+            job,
+        )
 
     @cached_property
     def fleet(self) -> Fleet | None:

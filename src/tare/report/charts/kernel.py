@@ -16,7 +16,7 @@ from tare.records.store import Store
 from tare.records.trials import grouped
 from tare.report.charts.bars import stacked
 from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
-from tare.report.figure import Cell, Figure, level_colour, part_colour, rows
+from tare.report.figure import Cell, Figure, part_colour, rows
 from tare.report.naming import MOST_LANES, legend, not_all_drawn, some_of
 from tare.report.text.kernel import cell_text, number_text
 
@@ -266,7 +266,7 @@ def _chart(gaps: Mapping[str, Any], periods: Sequence[float]) -> dict[str, Any]:
         points.append({"cell": safe_text(label), "s": float(at[0]), "share": 0.0})
         points += [{"cell": safe_text(label), "s": float(at[n]), "share": float(shares[n])} for n in chosen]
     names = [safe_text(label) for label in gaps]
-    colours = {"domain": names, "range": [level_colour(number) for number in range(len(names))]}
+    colours = {"domain": names, "range": [part_colour(number) for number in range(len(names))]}
     x = {"type": "quantitative", "title": "time between two write-backs, s", "scale": {"type": "log"}}
     return {
         "height": 240,

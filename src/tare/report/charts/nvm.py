@@ -11,7 +11,7 @@ from tare.analysis.nvm.stores import HIGH, LOW, bands, capacity, store_traces
 from tare.analysis.nvm.trace import IS_COMPILED
 from tare.base.text import safe_text, share_text, time_text
 from tare.records.store import Store
-from tare.report.figure import Cell, Figure, level_colour, rows, shape_of
+from tare.report.figure import Cell, Figure, part_colour, rows, shape_of
 from tare.report.text.kernel import buffer_text
 
 NAME = "flushing-layer"
@@ -50,7 +50,7 @@ def _chart(runs: Sequence[Run]) -> dict[str, Any]:
          "share": _left(run), "shown": share_text(_left(run)), "buffer": buffer_text(run)}
         for run in runs if run.layer.nvm_bytes
     ]  # fmt: skip
-    colours = [level_colour(number + 1) for number in range(len(kinds))]
+    colours = [part_colour(number) for number in range(len(kinds))]
     shapes = [shape_of(number + 1) for number in range(len(kinds))]
     coded = {"field": "kind", "title": None, "type": "nominal"}
     layers = [

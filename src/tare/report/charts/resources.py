@@ -70,7 +70,7 @@ def _figure(
     body = tuple(_row(level, evidence.level_hrefs, metric, values) for level, values in spreads.items())
     drawn = {level: spreads[level] for level in list(spreads)[:MOST]}
     more = f" The first {MOST} of {len(spreads)} are drawn." if len(spreads) > MOST else ""
-    chart = _chart(metric, drawn, names, list(evidence.level_hrefs))
+    chart = _chart(metric, drawn, names, evidence.numbers)
     return Figure(name, title, f"{reading}{more}", chart, headers, body)
 
 
@@ -87,7 +87,7 @@ def _row(level: str, hrefs: Mapping[str, str], metric: str, values: Floats) -> t
 
 
 def _chart(
-    metric: str, spreads: Mapping[str, Floats], called: Mapping[str, str], levels: Sequence[str]
+    metric: str, spreads: Mapping[str, Floats], called: Mapping[str, str], numbers: Mapping[str, int]
 ) -> dict[str, Any]:
     unit, factor = scaled(metric, [float(values.max()) for values in spreads.values()])
     names = [called[level] for level in spreads]
@@ -103,7 +103,7 @@ def _chart(
                 "shown": quantity_text(metric, float(middle)),
             }
         )  # fmt: skip
-    colours = {"domain": names, "range": [level_colour(levels.index(level)) for level in spreads]}
+    colours = {"domain": names, "range": [level_colour(numbers[level]) for level in spreads]}
     axis = {
         "values": list(range(len(names))), "title": None, "ticks": False, "domain": False, "grid": False,
         "labelExpr": "names[datum.value]", "labelLimit": 160, "labels": below,
@@ -267,7 +267,7 @@ def _over_time_figure(
     reading = f"One typical trial of each level: {some_of(told)}; a dotted line begins an epoch."
     headers = ("level", "lowest", "median", "highest", "points")
     body = tuple(_over_time_row(level, evidence.level_hrefs, metric, values) for level, (_, values) in lines.items())
-    chart = _over_time_chart(metric, lines, begins, epochs, names)
+    chart = _over_time_chart(metric, lines, begins, epochs, names, evidence.numbers)
     return Figure(name, title, reading, chart, headers, body)
 
 
@@ -290,6 +290,7 @@ def _over_time_chart(
     begins: Mapping[str, int],
     epochs: Sequence[tuple[str, float]],
     called: Mapping[str, str],
+    numbers: Mapping[str, int],
 ) -> dict[str, Any]:
     unit, factor = scaled(metric, [float(np.max(np.abs(values))) for _, values in lines.values()])
     points: list[Mapping[str, Any]] = []
@@ -301,8 +302,8 @@ def _over_time_chart(
             if np.isfinite(value) and t >= 0
         ]
     up = {"field": "value", "type": "quantitative", "title": unit, "scale": {"type": _scale_of(lines)}}
-    names, levels = [called[level] for level in lines], list(called)
-    colours = {"domain": names, "range": [level_colour(levels.index(level)) for level in lines]}
+    names = [called[level] for level in lines]
+    colours = {"domain": names, "range": [level_colour(numbers[level]) for level in lines]}
     colour = {"field": "level", "scale": colours, "legend": legend(names)}
     x = {"field": "s", "type": "quantitative", "title": "s", "axis": {"tickCount": 6}, "scale": {"nice": False}}
     chosen = {"condition": {"param": "chosen", "value": 1}, "value": 0.1}

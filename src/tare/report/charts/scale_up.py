@@ -11,11 +11,12 @@ from tare.records.model import Record, varied
 from tare.records.trials import grouped
 from tare.report.charts.evidence import ReportData
 from tare.report.charts.layout import tooltip
-from tare.report.figure import LEVELS, Cell, Figure, level_colour, rows
+from tare.report.figure import PARTS, Cell, Figure, part_colour, rows
 from tare.report.naming import last_part, legend, setting_name
 
 FEWEST = 3  # levels of a number make a curve; two are a comparison
 MOST = 12  # curves in one chart
+MOST_TICKS = 8  # else round numbers, and of whole things whole ones: there are no 0.1 workers
 
 Curves: TypeAlias = Mapping[str, Mapping[float, list[float]]]  # what else was set -> place -> values
 
@@ -105,11 +106,16 @@ def _rows(metric: str, curves: Curves) -> tuple[tuple[Cell, ...], ...]:
 def _chart(metric: str, factor: str, curves: Curves) -> dict[str, Any]:
     unit, points = _points(metric, curves)
     places = list(range(len(curves)))
-    x = {"field": "place", "type": "quantitative", "title": last_part(factor), "scale": {"zero": False}}
-    up = {"type": "quantitative", "title": unit}
+    measured = sorted({point["place"] for point in points})
+    ticks = {"values": measured} if len(measured) <= MOST_TICKS else {"tickCount": MOST_TICKS}
+    whole = all(place == int(place) for place in measured)
+    axis = {**ticks, "format": "d" if whole else "~g", **({"tickMinStep": 1} if whole else {})}
+    x = {"field": "place", "type": "quantitative", "title": last_part(factor).replace("_", " "), "axis": axis,
+         "scale": {"zero": False, "padding": 12}}  # fmt: skip
+    up = {"type": "quantitative", "title": f"{metric_name(metric)}, {unit}" if unit else metric_name(metric)}
     key = legend(curves)
-    colours = {"domain": list(curves), "range": [level_colour(number) for number in places]}
-    dashes = {"domain": list(curves), "range": [[1, 0] if number < LEVELS else [5, 3] for number in places]}
+    colours = {"domain": list(curves), "range": [part_colour(number) for number in places]}
+    dashes = {"domain": list(curves), "range": [[1, 0] if number < PARTS else [5, 3] for number in places]}
     colour = {"field": "series", "scale": colours, "legend": key}
     return {
         "height": 240,

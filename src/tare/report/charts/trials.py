@@ -21,7 +21,9 @@ ROOM = 12  # pixels between the plot's edge and the outermost sign, which would 
 GAP = 0.6  # between two blocks, in trials
 
 
-def trials_figure(weighing: Weighing, shown: Sequence[ReportRow], levels: Sequence[str]) -> Figure | None:
+def trials_figure(
+    weighing: Weighing, shown: Sequence[ReportRow], levels: Sequence[str], colours: Mapping[str, int]
+) -> Figure | None:
     """None where no trial has a figure yet."""
     with_value = [each for each in shown if each.value is not None]
     if not with_value:
@@ -32,17 +34,19 @@ def trials_figure(weighing: Weighing, shown: Sequence[ReportRow], levels: Sequen
         (level, twin) for level in levels for twin in (0, 1) if any((e.level, e.twin) == (level, twin) for e in shown)
     ]
     headers = ("block", *(f"{level} ({AA_REPEAT})" if twin else level for level, twin in columns))
-    chart = _chart(weighing, shown, levels)
+    chart = _chart(weighing, shown, levels, colours)
     return Figure("trials-by-block", title, reading, chart, headers, _rows(weighing.metric, shown, columns))
 
 
-def _chart(weighing: Weighing, shown: Sequence[ReportRow], levels: Sequence[str]) -> dict[str, Any]:
+def _chart(
+    weighing: Weighing, shown: Sequence[ReportRow], levels: Sequence[str], numbered: Mapping[str, int]
+) -> dict[str, Any]:
     places, blocks = _places(shown)
     unit, factor = scaled(weighing.metric, [each.value for each in shown if each.value is not None])
     called = level_names(levels, weighing.by)
     drawn = [_sign(each, called[each.level], places[each.anchor], weighing.metric, factor) for each in shown]
     used = [level for level in levels if any(each.level == level for each in shown)]
-    numbers = [levels.index(level) for level in used]
+    numbers = [numbered.get(level, place) for place, level in enumerate(used)]
     names = [called[level] for level in used]
     colours = {"domain": names, "range": list(map(level_colour, numbers))}
     x = {"field": "place", **_ACROSS, "scale": {"domain": [0, blocks[-1]["end"]]}}
@@ -207,7 +211,9 @@ def _signs(shown: Sequence[ReportRow]) -> str:
     """What the signs mean that no level has, where there are any."""
     absent, ringed = any(each.value is None for each in shown), any(_is_ringed(each) for each in shown)
     cross = " A \N{MULTIPLICATION SIGN} below the plot is an excluded trial." if absent else ""
-    return f"{cross}{' A ring marks suspect trials and outliers; both are included.' if ringed else ''}"
+    ring = " A ring marks suspect trials and outliers; both are included." if ringed else ""
+    hollow = f" A hollow sign is an {AA_REPEAT}." if any(each.twin and each.value is not None for each in shown) else ""
+    return f"{hollow}{cross}{ring}"
 
 
 def _is_ringed(each: ReportRow) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tare.analysis.labels import make_labels
 from tare.analysis.model import Weighing
+from tare.analysis.selection import request
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.weighing import weigh
 from tare.base import untrusted
@@ -20,7 +21,7 @@ from tare.base.errors import TareError
 from tare.base.sides import is_rehearsal
 from tare.base.text import count_text, duration_text, metric_name, safe_text
 from tare.records.creation import is_held
-from tare.records.model import FINISHED, Record, State, varied
+from tare.records.model import FINISHED, USABLE, Record, State, varied
 from tare.records.schema import LEDGER_FILE, SPOOL_FOLDER
 from tare.records.seal import read_draft
 from tare.records.sealed import folder_name
@@ -28,7 +29,7 @@ from tare.records.store import Store
 from tare.report.charts.layout import thinned
 from tare.report.live.devices import Ledger, fleet
 from tare.report.text.trials import SHORT_ID, plain_text
-from tare.report.text.verdict import counts_text, left_text
+from tare.report.text.verdict import counts_text, reason_lines
 from tare_inside.marks import HEADER_BYTES, MAGIC, names_in
 
 if TYPE_CHECKING:
@@ -194,12 +195,13 @@ class Watched:
             "verdicts": list(seen.verdicts[:_VERDICTS]),
             "more_verdicts": _more(len(seen.verdicts) - _VERDICTS),
             "history": list(seen.history),
+            "target": _target(store.study),
             "verdict_trouble": seen.trouble,
-            "left_out": [left_text(left) for left in seen.weighed.left_out] if seen.weighed else [],
+            "left_out": reason_lines(seen.weighed.left_out) if seen.weighed else [],
             "newest": [_ended(record, records) for record in records_by_end(records)[-_NEWEST:][::-1]],
             "problems": [safe_text(problem) for problem in store.problems],
             "device": [
-                {key: plain_text(value) if value is not None else "" for key, value in row.items()}
+                {key: plain_text(value) if value not in (None, "") else "not known" for key, value in row.items()}
                 for row in self._device()
             ],
         }
@@ -244,7 +246,14 @@ def _earlier(store: Store, records: Sequence[Record]) -> tuple[Json, ...]:
 
 def _points(weighed: Weighing, trials: int) -> list[Json]:
     return [
-        {"trials": trials, "level": safe_text(each.level), "effect": each.effect, "low": each.low, "high": each.high}
+        {
+            "trials": trials,
+            "blocks": each.n,
+            "level": safe_text(each.level),
+            "effect": each.effect,
+            "low": each.low,
+            "high": each.high,
+        }
         for each in weighed.comparisons
         if each.effect is not None
     ]
@@ -266,6 +275,13 @@ def _tightened(store: Store, records: Sequence[Record], before: _Tightening) -> 
     return _Tightening(len(records), tuple(verdicts), (*history, *_points(weighed, len(records))), weighed)
 
 
+def _target(study: Mapping[str, Json]) -> float | None:
+    """Half of the widest interval with which the run stops, where the study declares one."""
+    with suppress(TareError):
+        return request(study).until
+    return None
+
+
 def _more(count: int) -> str:
     return f"and {count:,} more, which `tare compare` has." if count > 0 else ""
 
@@ -274,7 +290,10 @@ def _progress(states: Mapping[str, str], records: Sequence[Record], at_once: int
     """`at_once`: how many trials run now."""
     counts = Counter(states.values())
     done = sum(counts[state] for state in FINISHED)
-    took_s = [(record.end_ns - record.start_ns) / 1e9 for record in records if record.end_ns > record.start_ns]
+    ended = [record for record in records if record.end_ns > record.start_ns]
+    # One that failed at once says nothing about how long the others take.
+    typical = [record for record in ended if record.state in USABLE] or ended
+    took_s = [(record.end_ns - record.start_ns) / 1e9 for record in typical]
     left = len(states) - done
     left_s = statistics.median(took_s) * left / at_once if took_s and left and at_once else None
     return {

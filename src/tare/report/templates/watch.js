@@ -46,16 +46,24 @@ function seriesChart(unit) {
   };
 }
 
-const tightening = {
-  width: "container", height: 170, config: look, autosize: { contains: "padding" },
-  encoding: { x: { field: "trials", type: "quantitative", title: "trials", axis: { tickMinStep: 1, format: "d" } } },
-  layer: [
-    { mark: { type: "area", opacity: 0.25, interpolate: "step-after" }, encoding: {
-      y: { field: "low", type: "quantitative", title: null, axis: { format: "+.1%" } }, y2: { field: "high" }, color: { field: "level", type: "nominal" } } },
-    { mark: { type: "line", interpolate: "step-after", point: true }, encoding: {
-      y: { field: "effect", type: "quantitative" }, color: { field: "level", type: "nominal" } } },
-  ],
-};
+// Over the blocks: the effect with its interval, and dashed how narrow it has to become where a target was declared.
+function tightening(target) {
+  const blocks = { field: "blocks", type: "quantitative", title: "blocks", axis: { tickMinStep: 1, format: "d" } };
+  const share = { type: "quantitative", title: null, axis: { format: "+.1%" } };
+  const dashed = { type: "line", strokeDash: [4, 3], opacity: 0.8, interpolate: "step-after" };
+  const goal = target === null ? [] : ["wantedLow", "wantedHigh"].map((field) => (
+    { mark: dashed, encoding: { y: { field, ...share }, color: { field: "level", type: "nominal" } } }));
+  return {
+    width: "container", height: 170, config: look, autosize: { contains: "padding" }, encoding: { x: blocks },
+    layer: [
+      { mark: { type: "area", opacity: 0.25, interpolate: "step-after" }, encoding: {
+        y: { field: "low", ...share }, y2: { field: "high" }, color: { field: "level", type: "nominal" } } },
+      { mark: { type: "line", interpolate: "step-after", point: true }, encoding: {
+        y: { field: "effect", ...share }, color: { field: "level", type: "nominal" } } },
+      ...goal,
+    ],
+  };
+}
 
 function chart(key, place, spec, points) {
   if (!draws) return;
@@ -69,6 +77,7 @@ function chart(key, place, spec, points) {
 function sectionOf(number) {
   if (!kept.has(number)) {
     const section = make("section", undefined, "store");
+    section.setAttribute("aria-label", "run " + (number + 1));
     const parts = {};
     for (const name of ["head", "fleet", "running", "panels", "verdicts", "tighten", "left", "newest", "device"]) {
       parts[name] = make("div", undefined, name);
@@ -146,9 +155,12 @@ function show(number, store) {
   const verdicts = store.verdicts.map((one) => [[one.level], [one.effect, "num"], [one.interval, "num"], [one.phrase, "word word-" + one.word], [String(one.n), "num"]]);
   parts.verdicts.replaceChildren(...(verdicts.length ? [make("h3", "Verdicts so far: " + store.metric), table(["level", "effect", "interval", "verdict", "n"], verdicts), make("p", store.more_verdicts, "quiet")] : [make("p", store.verdict_trouble, "quiet")]));
   if (store.history.length) {
-    if (!parts.tighten.place) { parts.tighten.place = make("div", undefined, "chart"); parts.tighten.replaceChildren(make("h3", "As they tighten"), parts.tighten.place); }
+    if (!parts.tighten.place) { parts.tighten.place = make("div", undefined, "chart"); parts.tighten.replaceChildren(make("h3", "The intervals as they tighten" + (store.target === null ? "" : ", until they are within \u00b1" + +(100 * store.target).toFixed(2) + " % (dashed)")), parts.tighten.place); }
     // Where n is too small for an interval the band has no width.
-    chart(number + "tighten", parts.tighten.place, tightening, store.history.map((one) => ({ ...one, low: one.low ?? one.effect, high: one.high ?? one.effect })));
+    chart(number + "tighten", parts.tighten.place, tightening(store.target), store.history.map((one) => ({
+      ...one, low: one.low ?? one.effect, high: one.high ?? one.effect,
+      wantedLow: one.effect - (store.target || 0), wantedHigh: one.effect + (store.target || 0),
+    })));
   }
   parts.left.replaceChildren(...listed("Left out, and why", store.left_out), ...listed("Damaged", store.problems));
   const newest = store.newest.map((one) => [[one.trial, "id"], [one.label], [String(one.block), "num"], [one.state, "state-" + one.state], [one.took, "num"], [one.reasons.join(" ")]]);
@@ -159,12 +171,26 @@ function show(number, store) {
   else parts.device.replaceChildren(make("h3", store.fleet ? "This machine" : "The device"), device.length ? table(["changed now", "as found", "now", "by", "since"], device) : make("p", "as it was found: nothing is changed.", "quiet"));
 }
 
-const source = new EventSource("/events");
-source.onmessage = (event) => {
-  const stores = JSON.parse(event.data);
-  document.body.classList.toggle("several", stores.length > 1);
-  stores.forEach((store, number) => show(number, store));
-  line.textContent = "live, " + new Date().toLocaleTimeString();
-  document.documentElement.dataset.seen = String(Number(document.documentElement.dataset.seen || 0) + 1);
-};
-source.onerror = () => { line.textContent = "not connected: is `tare watch` still running?"; };
+// What a tab in the background shows: how far the first run that is not finished has come.
+function titleOf(stores) {
+  const known = stores.filter((store) => store.progress);
+  const one = known.find((store) => store.progress.state === "running") || known[0];
+  return one ? Math.floor(100 * one.progress.share) + " % \u00b7 " + one.name + " \u00b7 tare watch" : "tare watch";
+}
+
+function connect() {
+  const source = new EventSource("/events");
+  source.onmessage = (event) => {
+    const stores = JSON.parse(event.data);
+    document.body.classList.toggle("several", stores.length > 1);
+    stores.forEach((store, number) => show(number, store));
+    document.title = titleOf(stores);
+    line.textContent = "live, " + new Date().toLocaleTimeString();
+    document.documentElement.dataset.seen = String(Number(document.documentElement.dataset.seen || 0) + 1);
+  };
+  source.onerror = () => {
+    line.textContent = "not connected: is `tare watch` still running? Trying again.";
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000); // else the browser tries by itself
+  };
+}
+connect();

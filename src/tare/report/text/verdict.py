@@ -324,6 +324,11 @@ def _listed(heading: str, trials: Sequence[FlaggedTrial], width: int) -> list[st
     return lines
 
 
+def reason_lines(trials: Sequence[FlaggedTrial]) -> list[str]:
+    """One line for each distinct reason, with how many trials have it."""
+    return [_together(same) for same in grouped(trials, _same_reason).values()]
+
+
 def _same_reason(left: FlaggedTrial) -> tuple[str, str, str]:
     """What makes two trials be left out for one reason; figures in the sentence differ. An outlier stands alone."""
     if left.state in USABLE or not left.reasons:

@@ -1,0 +1,99 @@
+"""Golden images: the first screen and every chart on fixed data, as chromium draws them, on each kind of screen.
+
+Kept are 24 x 16 grey values of each picture, not the picture: small, and fonts of another version do not matter.
+`TARE_ACCEPT_GOLDEN=1` writes them anew; look at the pictures (`TARE_ARTEFACTS=FOLDER`) before you accept them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import some_weighings as some
+from some_layers import container
+from tare.report.html import render
+
+pytestmark = pytest.mark.machine("chromium")
+GOLDEN = Path(__file__).parent.parent / "golden" / "report" / "pictures.json"
+ARTEFACTS = os.environ.get("TARE_ARTEFACTS")
+GRID = (24, 16)
+SCREENS: dict[str, dict[str, Any]] = {
+    "1280": {"viewport": {"width": 1280, "height": 900}},
+    "390": {"viewport": {"width": 390, "height": 844}},
+    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
+    "print": {"viewport": {"width": 1280, "height": 900}},
+    "still": {"viewport": {"width": 1280, "height": 900}, "java_script_enabled": False},
+}
+
+
+def pages() -> dict[str, str]:
+    several, tainted = some.several(), some.tainted()
+    layers = container({"cpu": 0.3})
+    return {
+        "several": render(several.weighing, several.records, some.GENERATED, study_text=some.STUDY_TEXT),
+        "tainted": render(tainted.weighing, tainted.records, some.GENERATED),
+        "layers": render(some.weighing(), layers, some.GENERATED),
+    }
+
+
+def fingerprint(picture: bytes) -> dict[str, Any]:
+    with Image.open(io.BytesIO(picture)) as image:
+        small = image.convert("L").resize(GRID, Image.Resampling.BOX)
+        return {"size": list(image.size), "grey": small.tobytes().hex()}
+
+
+def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """About the same size, and about as dark everywhere: a mark that is gone, moved or of another colour is not."""
+    if any(abs(a - b) > 0.04 * b + 4 for a, b in zip(one["size"], other["size"], strict=True)):
+        return False
+    apart = [abs(a - b) for a, b in zip(bytes.fromhex(one["grey"]), bytes.fromhex(other["grey"]), strict=True)]
+    return sum(apart) / len(apart) <= 3 and sum(each > 24 for each in apart) <= len(apart) * 0.03
+
+
+def drawn(browser: Any, page: str, folder: Path, screen: str, name: str) -> dict[str, dict[str, Any]]:
+    """What each piece of a page looks like, with everything unfolded."""
+    file = folder / "report.html"
+    file.write_text(page.replace('<details class="part"', '<details open class="part"'), encoding="utf-8")
+    context = browser.new_context(**SCREENS[screen])
+    tab = context.new_page()
+    tab.set_default_timeout(120_000)
+    if screen == "print":
+        tab.emulate_media(media="print")
+    tab.goto(file.as_uri())
+    for _ in range(300):
+        if screen == "still" or tab.locator("[data-chart]:not([data-drawn=yes])").count() == 0:
+            break
+        tab.wait_for_timeout(100)
+    pieces = [("answer", tab.locator("#answer"))]
+    if name == "several":  # its charts are those of every report
+        pieces += [(str(each.get_attribute("data-chart")), each) for each in tab.locator(".chart").all()]
+    found = {}
+    for piece, place in pieces:
+        picture = place.screenshot()
+        if ARTEFACTS:
+            Path(ARTEFACTS, f"{name}-{piece}-{screen}.png").write_bytes(picture)
+        found[f"{name}/{piece}/{screen}"] = fingerprint(picture)
+    context.close()
+    return found
+
+
+def test_pages_and_charts_look_as_they_did(browser: Any, tmp_path: Path) -> None:
+    found: dict[str, dict[str, Any]] = {}
+    for name, page in pages().items():
+        for screen in SCREENS:
+            found |= drawn(browser, page, tmp_path, screen, name)
+    if os.environ.get("TARE_ACCEPT_GOLDEN"):
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(held)}" for name, held in sorted(found.items()))
+        GOLDEN.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    kept = json.loads(GOLDEN.read_text("utf-8"))
+    assert found.keys() == kept.keys()
+    assert [name for name in kept if not alike(found[name], kept[name])] == []
+    # The comparison can fail: at night the page is another one, and no two charts are alike.
+    assert not alike(kept["several/answer/1280"], kept["several/answer/dark"])
+    assert not alike(kept["several/trials-by-block/1280"], kept["several/phases/1280"])

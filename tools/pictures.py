@@ -1,0 +1,53 @@
+"""Make the pictures of the docs: the first screen of reports of kept studies, in chromium, at 1280 and 390 pixels.
+
+    .venv/bin/python tools/pictures.py [NAME...]
+
+They are made from `studies-results`, so that what people see first is real. Takes some seconds for each.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from tare.analysis.weighing import weigh
+from tare.records.store import Store
+from tare.report import html
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "pictures"
+STUDIES = {
+    "container-tax-cpu2": "cpu2/s0-container-tax",
+    "container-tax-h200": "h200/s0-container-tax",
+    "scale-up-cpu2": "cpu2/s4-scale-up",
+    "why-cpu2": "cpu2/s0-why",
+    "power-modes-cpu2": "cpu2/s3-power-modes",
+}
+TALL = {1280: 820, 390: 844}
+NO_SANDBOX = ["--no-sandbox", "--force-color-profile=srgb"]
+
+
+def main(names: list[str]) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    html.available = lambda: False  # the first screen has no chart of the library's
+    with sync_playwright() as driver, tempfile.TemporaryDirectory() as folder:
+        browser = driver.chromium.launch(executable_path="/usr/bin/chromium", args=NO_SANDBOX)
+        for name in names or STUDIES:
+            with Store.open(ROOT / "studies-results" / f"{STUDIES[name]}.tare") as store:
+                made = html.render(weigh(store), store.records(), store.records()[-1].started_utc, store=store)
+            file = Path(folder) / f"{name}.html"
+            file.write_text(made, encoding="utf-8")
+            for width, height in TALL.items():
+                page = browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
+                page.set_default_timeout(300_000)
+                page.goto(file.as_uri())
+                page.screenshot(path=FOLDER / f"{name}-{width}.png", timeout=300_000)
+                page.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
