@@ -20,7 +20,7 @@ from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
 from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.study_runs import run_into, study_text
-from tare.cli.weigh import built_in_workload, choose_platform, end_early, minutes_option, placed, steps_option
+from tare.cli.weigh import built_in_workload, choose_platform, end_early, fetched, minutes_option, placed, steps_option
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 from tare.records.trials import sides_that_never_ran
 
@@ -122,6 +122,7 @@ def command(
     folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with ExitStack() as stack:
         chosen = choose_platform("runc" if profile and inside is None else inside, stack)
+        fetched(chosen, image)
         stack.enter_context(needs_of(["docker"]))
         own = {**fields, **(profile if chosen == "runc" else {})}
         need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
