@@ -69,6 +69,18 @@ def view_binds(host: Host, site: Site) -> list[Bind]:
     return _ordered([path for path in wanted if PurePosixPath(path).parts[1:2] in [(top,) for top in KERNELS]], site)
 
 
+def is_hidden(host: Host, program: PurePosixPath, shown: Iterable[PurePosixPath], *, sealed: bool) -> bool:
+    """Whether a container on the host's root lacks this program: it lies where a container has folders of its own, or
+    (sealed) on another disk."""
+    if any(program.is_relative_to(each) for each in (*shown, *python_paths(host))):
+        return False
+    if not sealed:
+        return program.parts[1:2] in [(top,) for top in KERNELS]
+    mounted = mounts(host)
+    holder = holding(mounted, str(program))
+    return not (_shown(mounted, str(program)) or (holder is not None and _is_system(holder.point)))
+
+
 def needed_below(host: Host, site: Site, folders: Iterable[str]) -> list[Bind]:
     """What the site and the interpreter need of folders that cannot be shown whole."""
     wanted = _existing(host, [*(str(path) for path in site.reads), *python_paths(host)])

@@ -49,7 +49,8 @@ def fetch(platform: str, name: str, say: Say) -> None:
         (_docker_pulls if through == "docker" else _podman_pulls)(host, name, say)
     except _Refused as error:
         raise ObstacleError(
-            "the image cannot be fetched, and nothing was run:", [obstacle("needs.image", _advice(through, name, error))]
+            "the image cannot be fetched, and nothing was run:",
+            [obstacle("needs.image", _advice(through, name, error))],
         ) from None
     say(f"fetched {name} in {time.monotonic() - began_s:.0f} s.")
 
@@ -57,8 +58,8 @@ def fetch(platform: str, name: str, say: Say) -> None:
 def _advice(through: str, name: str, error: _Refused) -> str:
     reason = str(error).strip().rstrip(".")
     return (
-        f"`{through} pull {name}` failed: {reason}. Check the name and its tag, the network, and for a private registry "
-        f"`{through} login`; or give an image that is here, or a file of `{through} save` (--image ./FILE.tar)."
+        f"`{through} pull {name}` failed: {reason}. Check the name and its tag, the network, and for a private "
+        f"registry `{through} login`; or give an image that is here, or a file of `{through} save` (--image ./FILE.tar)."
     )
 
 
