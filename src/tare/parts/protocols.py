@@ -331,7 +331,7 @@ class Workload(Part):
     def title(self) -> str:
         """A few words for people: `LeNet-5 training, batch 16`."""
 
-    def program(self, host: Host) -> Path | None:
+    def users_program(self, host: Host) -> Path | None:
         """Where on the host its program lies, if that is one of the user's."""
         return None
 

@@ -94,7 +94,7 @@ def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> It
 def _hidden_programs(cell: Cell, host: Host) -> Iterator[Ruling]:
     """Programs of the user's that a platform does not show: every trial in it would fail."""
     for tenant in cell.everyone():
-        program = tenant.workload.program(host)
+        program = tenant.workload.users_program(host)
         for platform in tenant.platforms[:1]:
             if program is not None and platform.hides(host, program, tenant.workload.inputs()):
                 sentence = (

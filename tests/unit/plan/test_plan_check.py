@@ -150,7 +150,7 @@ def test_what_would_run_full_is_an_obstacle_before_the_first_trial(tmp_path, mon
 
 def test_a_program_that_a_platform_does_not_show_is_an_obstacle_before_the_first_trial(monkeypatch):
     shown = []
-    monkeypatch.setattr(TorchTrain, "program", lambda self, host: Path("/tmp/venv/bin/python"))
+    monkeypatch.setattr(TorchTrain, "users_program", lambda self, host: Path("/tmp/venv/bin/python"))
     monkeypatch.setattr(Docker, "hides", lambda self, host, program, inputs: shown.append(inputs) or True)
 
     (found,) = checked().blocked

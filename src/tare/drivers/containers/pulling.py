@@ -59,7 +59,7 @@ def _advice(through: str, name: str, error: _Refused) -> str:
     reason = str(error).strip().rstrip(".")
     return (
         f"`{through} pull {name}` failed: {reason}. Check the name and its tag, the network, and for a private "
-        f"registry `{through} login`; or give an image that is here, or a file of `{through} save` (--image ./FILE.tar)."
+        f"registry `{through} login`; or give an image that is here, or a file of `{through} save` (--image ./F.tar)."
     )
 
 

@@ -262,7 +262,7 @@ class Command(Workload):
             sentence = f"no file {script!r} in {self._folder()}; give its whole path, or set `cwd`."
             yield obstacle("needs.file", sentence)
 
-    def program(self, host: Host) -> Path | None:
+    def users_program(self, host: Host) -> Path | None:
         if self.in_image:
             return None
         found = shutil.which(self._argv()[0], path=self._path()) if isinstance(host, LocalHost) else None
