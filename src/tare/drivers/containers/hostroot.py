@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import PurePath, PurePosixPath
 
 from tare.base.host import Host, ImageConfig, Site
 from tare.base.mounts import Mount, holding, mounts
@@ -69,7 +69,7 @@ def view_binds(host: Host, site: Site) -> list[Bind]:
     return _ordered([path for path in wanted if PurePosixPath(path).parts[1:2] in [(top,) for top in KERNELS]], site)
 
 
-def is_hidden(host: Host, program: PurePosixPath, shown: Iterable[PurePosixPath], *, sealed: bool) -> bool:
+def is_hidden(host: Host, program: PurePath, shown: Iterable[PurePath], *, sealed: bool) -> bool:
     """Whether a container on the host's root lacks this program: it lies where a container has folders of its own, or
     (sealed) on another disk."""
     if any(program.is_relative_to(each) for each in (*shown, *python_paths(host))):
