@@ -72,7 +72,7 @@ def view_binds(host: Host, site: Site) -> list[Bind]:
 def is_hidden(host: Host, program: PurePath, shown: Iterable[PurePath], *, sealed: bool) -> bool:
     """Whether a container on the host's root lacks this program: it lies where a container has folders of its own, or
     (sealed) on another disk."""
-    if any(program.is_relative_to(each) for each in (*shown, *python_paths(host))):
+    if any(program.is_relative_to(each) for each in (*map(str, shown), *python_paths(host))):
         return False
     if not sealed:
         return program.parts[1:2] in [(top,) for top in KERNELS]
