@@ -54,7 +54,7 @@ class Script:
         from tare.drivers.places import environment_facts
 
         facts = environment_facts("default")
-        away = [name for name in facts["left_out"] if name not in _EVERY_SHELLS]
+        away = [name for name in facts["left_out"] if name not in _EVERY_SHELLS and name not in facts["fixed"]]
         fixed = [name for name in facts["fixed"] if name != "TARE_MARKS"]
         less = f" but {', '.join(away)}" if away else ""
         return f"the command gets all your variables{less}, on both sides; tare sets {', '.join(fixed)}."

@@ -45,6 +45,7 @@ def run_into(
     verbose: bool = False,
 ) -> Outcome:
     """Plan, check, then run into the store at `folder`, which is made if it is not there."""
+    from tare.base.files import state_dir
     from tare.base.host import LocalHost
     from tare.fleet.local import run_study
     from tare.plan.check import check, possible, room_obstacles
@@ -57,7 +58,9 @@ def run_into(
     study, its_cells = possible(study, host)
     planned = trials(study, its_cells)
     checked = check(study, its_cells, host, ignore_managers=ignore_managers)
-    if blocked := [*checked.blocked, *room_obstacles(host, folder, checked.disk_bytes)]:
+    layered = any(tenant.workload.layered for cell in its_cells for tenant in cell.everyone())
+    rooms = room_obstacles(host, folder, checked.disk_bytes, state_dir() / "scratch" if layered else None)
+    if blocked := [*checked.blocked, *rooms]:
         raise ObstacleError("this device cannot run the study, and nothing was run:", blocked)
     refuse_without_power(study)
     tell_scale(study, checked)

@@ -39,7 +39,9 @@ minutes_option: Option = click.option(
 )
 @margin_option("5%")
 @click.option(
-    "--image", help="The container's image; else the host's own files, and what is written goes with the trial."
+    "--image",
+    help="The container's image, fetched if it is not here; else the host's own files, and what is written goes with "
+    "the trial.",
 )
 @click.option("--against-image", metavar="IMAGE", help="Weigh --image against this image, both in a container.")
 @click.option(
@@ -110,6 +112,7 @@ def command(
         say(script.environment())
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
+        fetched(chosen, image, against_image)
         levels, against = sides(chosen, script.platform(), image, against_image, command=bool(command_line))
         study = from_plain(
             {
@@ -157,6 +160,15 @@ def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) ->
     need("command" in work or not bounds, "--steps and --minutes are for a command after --.")
     if bounds:
         work["command"] |= bounds
+
+
+def fetched(platform: str, *images: str | None) -> None:
+    """Images that are not on this device are fetched before anything is run."""
+    from tare.drivers.containers.pulling import fetch
+
+    for image in dict.fromkeys(images):
+        if image:
+            fetch(platform, placed(image), say)
 
 
 def placed(image: str) -> str:

@@ -165,6 +165,10 @@ class Platform(Part):
         """What is worth knowing about it on this host, where it works: versions, how it is set up."""
         return {}
 
+    def hides(self, host: Host, program: Path, shown: Sequence[Path]) -> bool:
+        """Whether a program of the host's is not there inside, though `shown` is."""
+        return False
+
     def image_now(self, host: Host) -> str | None:
         """The id of the image that its name stands for now; None where there is none that could be another tomorrow."""
         return None
@@ -357,6 +361,10 @@ class Workload(Part):
     @abstractmethod
     def title(self) -> str:
         """A few words for people: `LeNet-5 training, batch 16`."""
+
+    def users_program(self, host: Host) -> Path | None:
+        """Where on the host its program lies, if that is one of the user's."""
+        return None
 
     def shortened(self) -> Self:
         """A short form that needs the same things, for a rehearsal; itself where there is none."""

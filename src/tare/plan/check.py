@@ -97,6 +97,26 @@ def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> It
     for cell in cells:
         for kind, part in parts_of(cell):
             yield from checks.first_time(kind, part)
+        yield from _hidden_programs(cell, host)
+
+
+def _hidden_programs(cell: Cell, host: Host) -> Iterator[Ruling]:
+    """Programs of the user's that a platform does not show: every trial in it would fail."""
+    for tenant in cell.everyone():
+        program = tenant.workload.users_program(host)
+        for platform in tenant.platforms[:1]:
+            if program is not None and platform.hides(host, program, tenant.workload.inputs()):
+                sentence = (
+                    f"the program {program} is not there inside {platform.part_name()}, which has a folder "
+                    f"{program.parents[-2]} of its own: use an interpreter in another folder, for example in /opt or "
+                    f"your home, or show its environment with `reads` (--reads {_environment(program)})."
+                )
+                yield obstacle("needs.program", sentence).about(f"platform {platform.part_name()}")
+
+
+def _environment(program: Path) -> Path:
+    """The folder that an interpreter needs: that of its environment, where it is in one."""
+    return program.parent.parent if program.parent.name == "bin" else program.parent
 
 
 def parts_of(cell: Cell) -> list[tuple[str, Part]]:
@@ -347,18 +367,26 @@ def _levels(by: str, cells: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(str(cell.settings.get(by)) for cell in cells))
 
 
+LEAST_LAYER_BYTES = 64 << 20  # on the disk where the layers of a command's files lie; checkpoints take far more
 LEAST_FREE_BYTES = 4 << 20  # on the store's disk, beyond what its trials are thought to take
 LEAST_MEMORY_BYTES = 128 << 20
 LEAST_SHARED_BYTES = 8 << 20  # a trial's workdir lies in /dev/shm: our own files, and its marks
 
 
-def room_obstacles(host: Host, folder: Path, need_bytes: int) -> Iterator[Ruling]:
-    """What would run full in the middle of a run: the store's disk, memory, /dev/shm."""
-    there = next((each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir()), Path("/"))
+def room_obstacles(host: Host, folder: Path, need_bytes: int, layers: Path | None = None) -> Iterator[Ruling]:
+    """What would run full in the middle of a run: the store's disk, that of a command's layers, memory, /dev/shm."""
+    there = _nearest(folder)
     free = shutil.disk_usage(there).free
     if free < need_bytes + LEAST_FREE_BYTES:
         wanted = size_text(need_bytes + LEAST_FREE_BYTES)
         sentence = f"the disk of {there} has {size_text(free)} free, and the store may take {wanted}; free some of it."
+        yield obstacle("needs.space", sentence)
+    if layers is not None and (free := shutil.disk_usage(_nearest(layers)).free) < LEAST_LAYER_BYTES:
+        sentence = (
+            f"the disk of {_nearest(layers)} has {size_text(free)} free, and what the command writes goes there until "
+            f"its trial ends (at least {size_text(LEAST_LAYER_BYTES)}): free some of it, or set TARE_STATE to a folder "
+            f"on another disk."
+        )
         yield obstacle("needs.space", sentence)
     shared = Path("/dev/shm")
     if shared.is_dir() and (free := shutil.disk_usage(shared).free) < LEAST_SHARED_BYTES:
@@ -370,6 +398,11 @@ def room_obstacles(host: Host, folder: Path, need_bytes: int) -> Iterator[Ruling
             f"{size_text(available)} of memory are available: a trial would swap, or be killed. End other programs."
         )
         yield obstacle("needs.space", sentence)
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder itself, or the nearest above it that is there."""
+    return next((each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir()), Path("/"))
 
 
 def _available_bytes(host: Host) -> int | None:

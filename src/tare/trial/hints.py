@@ -38,6 +38,16 @@ def _hints(cell: Cell, printed: str) -> Iterator[str]:
             else "This part of the device is read-only, or layers over the device's files could not be mounted, which "
             "needs root: run tare as root, or name what it writes with `--writes DIR`."
         )
+    elif "exec failed" in printed and "permission denied" in printed:
+        yield (
+            "The engine could not start the program as your user: each folder on its path must be open to it "
+            "(an interpreter below /root is not); use one in another folder."
+        )
+    elif "Permission denied" in printed and os.geteuid() != 0:
+        yield (
+            "Without root a container may write to the working folder alone: run tare as root, or name what else it "
+            "writes with `--writes DIR` (written for real)."
+        )
     if found := outside_only(cell, printed):
         names = ", ".join(found)
         options = " ".join(f"--reads {path}" for path in found)

@@ -80,8 +80,9 @@ def how_it_ended(trial: Trial, state: TrialState) -> Verdict | None:
         sentence = f"the kernel killed the workload: out of memory{_limit(trial)}."
         return _ended("oom", "workload.oom", "workload", sentence)
     if state.exit.code != 0:
-        last = [line for line in state.exit.err.strip().splitlines() if line.strip()][-1:]
-        reported = f": {last[0].strip()[:300]}" if last else ""
+        # An engine that cannot start the program reports that where the program would have printed.
+        last = [line for line in f"{state.exit.out}\n{state.exit.err}".splitlines() if line.strip()][-1:]
+        reported = f": {last[0].strip()[:300]}" if last and (state.exit.err.strip() or state.exit.code == 126) else ""
         hints = hints_for(trial.cell, state.exit)
         ended = Ruling(
             "workload.exit", "failed", "workload", f"the workload ended with code {state.exit.code}{reported}"

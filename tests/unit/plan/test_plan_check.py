@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from stand_in_parts import Docker, stand_ins
+from stand_in_parts import Docker, TorchTrain, stand_ins
 from tare.base.errors import TareError
 from tare.base.rulings import Ruling, obstacle
 from tare.plan import check as plan_check
@@ -134,6 +135,14 @@ def test_what_would_run_full_is_an_obstacle_before_the_first_trial(tmp_path, mon
     assert f"the disk of {tmp_path} has 1.00 MiB free" in str(found[0])
     assert "/dev/shm has 1.00 KiB free" in str(found[1])
     assert "87.9 MiB of memory are available" in str(found[2])
+    free["/dev"] = 10 << 20
+    (layers,) = (
+        each
+        for each in plan_check.room_obstacles(FakeHost(files=meminfo), tmp_path, 0, Path("/dev/no-such-folder"))
+        if "until its trial ends" in str(each)
+    )
+    assert layers.code == "needs.space"
+    assert "the disk of /dev has 10.0 MiB free" in str(layers)
     free.clear()
     roomy = FakeHost(files={"/proc/meminfo": "MemAvailable: 9000000 kB\n"})
     assert list(plan_check.room_obstacles(roomy, tmp_path / "store", 1 << 20)) == []
@@ -149,3 +158,16 @@ def test_a_run_brings_its_engine_and_no_cores(monkeypatch: pytest.MonkeyPatch) -
 
     assert [*map(str, alone)] == ["platform docker: no engine answers.", "platform docker: 64 cores of 2."]
     assert [*map(str, brought)] == ["platform docker: 64 cores of 2."]
+
+
+def test_a_program_that_a_platform_does_not_show_is_an_obstacle_before_the_first_trial(monkeypatch):
+    shown = []
+    monkeypatch.setattr(TorchTrain, "users_program", lambda self, host: Path("/tmp/venv/bin/python"))
+    monkeypatch.setattr(Docker, "hides", lambda self, host, program, inputs: shown.append(inputs) or True)
+
+    (found,) = checked().blocked
+
+    assert (found.code, found.subject) == ("needs.program", "platform docker")
+    assert "/tmp/venv/bin/python is not there inside docker, which has a folder /tmp of its own" in found.sentence
+    assert "--reads /tmp/venv)" in found.sentence
+    assert shown == [()]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import some_weighings as some
 from some_records import because
+from tare.report.html import render
 from tare.report.text.trials import flat_pairs, record_text, records_lines, records_table, varied_settings
 
 
@@ -67,3 +68,16 @@ def test_for_programs_every_trial_is_one_line_with_its_reason_and_nothing_is_cut
     assert len(lines) == 1 + len(records)
     assert all(line.endswith("very") for line in lines[1:])
     assert "…" not in "".join(lines)
+
+
+def test_on_the_page_a_reason_of_several_trials_stands_once_with_their_number() -> None:
+    sample = some.normal()
+    because_of = "the workload ended with code 1: no such file."
+    failed = [replace(each, state="failed", reasons=(because(because_of),)) for each in sample.records[:3]]
+
+    page = render(sample.weighing, [*failed, *sample.records[3:]], some.GENERATED)
+    table = page[page.index('<table class="trials">') :].partition("</table>")[0]
+
+    assert table.count(because_of) == 1
+    assert f"{because_of} (3 trials)" in table
+    assert table.count(f"as {failed[0].trial[:8]}") + table.count(f"as {failed[1].trial[:8]}") == 2

@@ -116,6 +116,21 @@ def test_a_program_that_wrote_where_a_container_lets_it_not_is_told_where_it_may
     assert "sealed, so that nothing but /tmp can be written" in str(verdict.reasons[1])
 
 
+def test_a_program_that_the_engine_could_not_start_is_told_with_the_engines_words():
+    out = "OCI runtime exec failed: exec failed: unable to start: stat /root/bin/python: permission denied: unknown\n"
+    verdict = verdict_of(trial_state(exit=Exit(code=126, seconds=1.0, out=out)))
+    assert "stat /root/bin/python: permission denied" in str(verdict.reasons[0])
+    assert "each folder on its path must be open to it" in str(verdict.reasons[1])
+
+
+@pytest.mark.parametrize(("user", "hints"), [(1000, 1), (0, 0)])
+def test_an_ordinary_user_whose_program_may_not_write_is_told_what_may_be_written(monkeypatch, user, hints):
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    err = "PermissionError: [Errno 13] Permission denied: '/home/x/.cache'"
+    verdict = verdict_of(trial_state(exit=Exit(code=1, seconds=1.0, err=err)))
+    assert ["`--writes DIR`" in str(reason) for reason in verdict.reasons[1:]] == [True] * hints
+
+
 def test_what_a_program_looked_for_in_vain_and_is_on_the_device_is_named_with_the_option_that_brings_it(tmp_path):
     (tmp_path / "set.bin").write_text("x")
     missing = "No such file or directory: "

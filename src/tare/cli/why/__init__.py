@@ -18,7 +18,7 @@ from tare.cli.report import write_report
 from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
 from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
-from tare.cli.weigh import built_in_workload, choose_platform, end_early, minutes_option, placed, steps_option
+from tare.cli.weigh import built_in_workload, choose_platform, end_early, fetched, minutes_option, placed, steps_option
 from tare.cli.why.runs import Trying
 from tare.cli.why.stores import are_stores, explain_stores
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
@@ -136,6 +136,7 @@ def command(
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
     with ExitStack() as stack:
         chosen = choose_platform("runc" if profile and inside is None else inside, stack)
+        fetched(chosen, image)
         need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
         own = {**fields, **(profile if chosen == "runc" else {})}
         refuse_wrong(chosen, own, work, python)

@@ -232,7 +232,7 @@ def pinned(client: Any, name: str) -> str:
     with errors(f"look for the image {name}"):
         known = _id(client, name)
     if known is None:
-        raise ObstacleError(f"the engine has no image {name}; `docker pull {name}` brings it. tare fetches nothing.")
+        raise ObstacleError(f"the engine has no image {name}; `docker pull {name}` fetches it.")
     return known
 
 

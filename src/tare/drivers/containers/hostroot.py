@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import PurePath, PurePosixPath
 
 from tare.base.host import Host, ImageConfig, Site
 from tare.base.mounts import Mount, holding, mounts
@@ -67,6 +67,18 @@ def view_binds(host: Host, site: Site) -> list[Bind]:
     """What a view of all files does not show: what lies in the kernel's folders, and what is written for real."""
     wanted = _existing(host, [*(str(path) for path in site.reads), *python_paths(host)])
     return _ordered([path for path in wanted if PurePosixPath(path).parts[1:2] in [(top,) for top in KERNELS]], site)
+
+
+def is_hidden(host: Host, program: PurePath, shown: Iterable[PurePath], *, sealed: bool) -> bool:
+    """Whether a container on the host's root lacks this program: it lies where a container has folders of its own, or
+    (sealed) on another disk."""
+    if any(program.is_relative_to(each) for each in (*map(str, shown), *python_paths(host))):
+        return False
+    if not sealed:
+        return program.parts[1:2] in [(top,) for top in KERNELS]
+    mounted = mounts(host)
+    holder = holding(mounted, str(program))
+    return not (_shown(mounted, str(program)) or (holder is not None and _is_system(holder.point)))
 
 
 def needed_below(host: Host, site: Site, folders: Iterable[str]) -> list[Bind]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -113,6 +113,11 @@ class Container(Limits):
     def sees_all(self, host: Host, site: Site) -> bool:
         """Whether the root is a view of all files of the host; else an overlay of its root, or an image."""
         return self.rootfs is not None and self.may_write(site) and layers.possible(host, site)
+
+    def hides(self, host: Host, program: Path, shown: Sequence[Path]) -> bool:
+        if self.rootfs is None:
+            return False  # an image has programs of its own
+        return hostroot.is_hidden(host, program, shown, sealed=self.writable is False or not identity(host).can_mount)
 
     def capabilities(self, host: Host, site: Site) -> list[str]:
         """Those that a command keeps: root writes to other users' folders on bare metal, and so it must inside."""

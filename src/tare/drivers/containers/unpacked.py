@@ -1,7 +1,7 @@
 """An image as a folder: its layers laid over each other, and what it sets for whatever runs in it.
 
 Taken are a name that the Docker engine or Podman has, a tarball of `docker save` or `podman save`, an OCI layout (a
-folder or a tarball of one), and a folder that is a root file system already. Nothing is fetched.
+folder or a tarball of one), and a folder that is a root file system already. `pulling` fetches others.
 """
 
 from __future__ import annotations

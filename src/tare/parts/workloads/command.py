@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -14,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from tare.base.errors import TrialError
-from tare.base.host import Host, Job, image_of
+from tare.base.host import Host, Job, LocalHost, image_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
 from tare.base.text import script_and_options
@@ -260,6 +261,12 @@ class Command(Workload):
         for script in reported["missing"]:
             sentence = f"no file {script!r} in {self._folder()}; give its whole path, or set `cwd`."
             yield obstacle("needs.file", sentence)
+
+    def users_program(self, host: Host) -> Path | None:
+        if self.in_image:
+            return None
+        found = shutil.which(self._argv()[0], path=self._path()) if isinstance(host, LocalHost) else None
+        return self._folder() / found if found else None
 
     def title(self) -> str:
         """Its label; else its script, with all options where they are few."""

@@ -230,3 +230,22 @@ def test_the_devices_own_name_is_on_the_loopback_in_a_container():
     ]  # fmt: skip
     assert hostroot.hosts_text(known, "board").startswith("127.0.1.1 board\n127.0.0.1 localhost\n")
     assert "localhost" in hostroot.hosts_text(FakeHost(), "board")
+
+
+@pytest.mark.parametrize(
+    ("program", "shown", "sealed", "hidden"),
+    [
+        ("/tmp/venv/bin/python", [], False, False),  # a layer shows it
+        ("/tmp/venv/bin/python", [], True, True),
+        ("/tmp/venv/bin/python", ["/tmp/venv"], True, False),
+        ("/dev/shm/venv/bin/python", [], False, True),
+        ("/run/user/0/python", [], False, True),
+        ("/usr/bin/python3", [], True, False),
+        ("/srv/disk/venv/bin/python", [], True, True),  # another disk
+        ("/srv/disk/venv/bin/python", [], False, False),
+    ],
+)
+def test_a_program_in_a_folder_that_a_container_has_of_its_own_is_hidden(program, shown, sealed, hidden):
+    host = linux("/srv/disk")
+
+    assert hostroot.is_hidden(host, Path(program), [Path(each) for each in shown], sealed=sealed) is hidden
