@@ -131,7 +131,7 @@ def test_the_slowest_medium_that_hides_the_stall_depends_on_the_workers():
 def test_other_settings_make_pipelines_of_their_own():
     found = anatomy([*loader(0.060, model="lenet"), *loader(0.020, model="vgg")])
 
-    assert [each.cell for each in found.pipelines] == ["model=lenet", "model=vgg"]
+    assert [each.cell for each in found.pipelines] == ["model lenet", "model vgg"]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_the_number_of_workers_is_read_also_where_all_trials_have_the_same(tmp_p
     rows = pipeline_rows(store, settings=None, columns={}, factors={})
 
     assert {row.settings["workers"] for row in rows} == {0.0}
-    assert {row.settings["control.storage.emulate"] for row in rows} == {"hdd", "ssd"}
+    assert {row.settings["storage"] for row in rows} == {"hdd", "ssd"}
 
 
 @pytest.mark.parametrize(
@@ -198,3 +198,14 @@ def test_the_papers_own_figures_without_workers_predict_those_with_one():
     assert hdd.parts[1].predicted_stall_s == pytest.approx(173, rel=0.06)
     assert hdd.workers_predicted.value == 2
     assert sd.workers_predicted.value == 1 and sd.workers_by_median == 1.0
+
+
+def test_media_and_cache_of_our_own_stores_are_known_and_a_cache_that_epoch_0_filled_is_warm(tmp_path):
+    write_store(tmp_path / "store", "s1-storage", "small", {})
+
+    found = anatomy(pipeline_rows(tmp_path / "store", settings=None, columns={}, factors={}))
+
+    assert {each.medium for each in found.pipelines} == {"hdd", "sd", "ssd"}
+    assert {each.cache for each in found.pipelines} == {"cold_every_epoch", "warm after epoch 0"}
+    assert all(each.disk_s is not None and not each.disk_at_least for each in found.pipelines)
+    assert not any("cannot be separated" in note for note in found.notes)
