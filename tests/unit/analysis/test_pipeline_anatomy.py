@@ -1,6 +1,7 @@
 """What binds a pipeline, and how many workers or how slow a medium hide its stall."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,12 +201,13 @@ def test_the_papers_own_figures_without_workers_predict_those_with_one():
     assert sd.workers_predicted.value == 1 and sd.workers_by_median == 1.0
 
 
-def test_media_and_cache_of_our_own_stores_are_known_and_a_cache_that_epoch_0_filled_is_warm(tmp_path):
-    write_store(tmp_path / "store", "s1-storage", "small", {})
+def test_media_and_cache_of_our_own_stores_are_known_and_a_cache_that_epoch_0_filled_is_warm():
+    store = Path(__file__).parents[3] / "studies-results" / "cpu2" / "s1-storage.tare"
 
-    found = anatomy(pipeline_rows(tmp_path / "store", settings=None, columns={}, factors={}))
+    found = anatomy(pipeline_rows(store, settings=None, columns={}, factors={}))
 
     assert {each.medium for each in found.pipelines} == {"hdd", "sd", "ssd"}
     assert {each.cache for each in found.pipelines} == {"cold_every_epoch", "warm after epoch 0"}
     assert all(each.disk_s is not None and not each.disk_at_least for each in found.pipelines)
+    assert {each.parts[0].binds for each in found.pipelines} == {"cpu"}
     assert not any("cannot be separated" in note for note in found.notes)
