@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from some_records import draft
+from tare.analysis.cells import placed
 from tare.base.units import Channel
 from tare.cli.studies import built_in
 from tare.papers.tables.machines import Machine
@@ -79,7 +80,8 @@ def bare_held(study: str, scale: str) -> StoreTrials:
 
 def held(study: str, scale: str, **how: Any) -> StoreTrials:
     """A store of these trials, as it is read."""
-    return StoreTrials(f"here/{study}", trials(study, scale, **how), described(study, scale))
+    records = [placed(record) for record in trials(study, scale, **how)]
+    return StoreTrials(f"here/{study}", records, described(study, scale))
 
 
 def described(study: str, scale: str, **more: Any) -> dict[str, Any]:

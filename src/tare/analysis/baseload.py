@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from tare.analysis.cells import cells
+from tare.analysis.cells import cells, placed
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.statistics import median_estimate
@@ -129,9 +129,10 @@ def baseload_folder(store: Path) -> Path:
 
 
 def records_of(store: HasRecords) -> list[Record]:
-    """Every record of the store, those with energy split where the idle power of their platform and mode is known."""
+    """Every record of the store as analyses read it: a stack has one placement, and energy is split where the idle
+    power of the platform and mode is known."""
     records = store.records()
-    return with_baseload(records, by_mode(idle_of(store, records)))
+    return [placed(record) for record in with_baseload(records, by_mode(idle_of(store, records)))]
 
 
 def idle_of(store: HasRecords, records: Sequence[Record]) -> list[IdlePower]:

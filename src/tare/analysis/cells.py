@@ -188,6 +188,32 @@ def assigned(settings: Mapping[str, Any], by: str, own: Iterable[str]) -> str:
     return ", ".join([text(settings[by]), *(f"{name}={text(settings[name])}" for name in own if name in settings)])
 
 
+# Where a trial ran
+
+PLACEMENT = ("cores", "pin", "numa", "leave_idle", "quota", "cpuset")  # settings of a platform
+
+
+def placed(record: Record) -> Record:
+    """A stack has one placement, its outermost storey's: `platform.0.qemu.cores` becomes `platform.cores`.
+
+    A container in a machine of four cores runs on four cores, whether it says so or not. What an inner storey limits
+    further keeps its own name. Whatever compares trials by their placement (levels, charts, rows, claims) reads this.
+    """
+    if "+" not in str(record.settings.get("platform", "")):
+        return record
+    settings = dict(record.settings)
+    for name in PLACEMENT:
+        storeys = sorted(key for key in settings if key.startswith("platform.") and key.endswith(f".{name}"))
+        whole = next((key for key in storeys if settings[key] is not None), None)
+        value = None if whole is None else settings[whole]
+        for key in storeys:
+            if key == whole or not settings[key]:
+                del settings[key]
+        if storeys:
+            settings[f"platform.{name}"] = value
+    return replace(record, settings=settings)
+
+
 CACHE, EMULATED, WORKERS = "control.page_cache.state", "control.storage.emulate", "workload.workers"
 ALWAYS_COLD, COLD, WARM = "cold_every_epoch", "cold", "warm"
 

@@ -182,6 +182,7 @@ _POWER = (
     Sensor("gpu.power_w", covers="the GPU alone"),
     Sensor("power_rapl.total_j", rises=True, covers="the CPU packages alone"),
 )
+_READ = "cgroup.read_bytes"
 _BUSY = Sensor("cpu.busy_s", rises=True, covers="mean of all cores (one busy thread takes one of them)")
 MEDIANS: Mapping[str, Median] = {
     "gpu_util_share": Median((Sensor("gpu.util"),)),
@@ -190,7 +191,7 @@ MEDIANS: Mapping[str, Median] = {
     "power_median_w": Median(_POWER),
     "page_cache_share": Median((Sensor("page_cache.share"),)),
 }
-CHANNELS = frozenset(sensor.channel for median in MEDIANS.values() for sensor in median.sensors)
+CHANNELS = frozenset({_READ, *(sensor.channel for median in MEDIANS.values() for sensor in median.sensors)})
 FAULT_COLUMNS = ("role", *faults.KEYS)  # what the figures of page faults tell apart
 
 
@@ -223,6 +224,16 @@ def _neither_stall_nor_compute(beside: TrialData) -> Found | None:
     return Found(step_s - stall_s - compute_s, _NOTHING_BETWEEN if on_cpu else "")
 
 
+def _read_per_step(beside: TrialData) -> Found | None:
+    """What the workload read from disks while the measured steps ran, for each of them."""
+    if beside.measured_ns is None or _READ not in beside.readings:
+        return None
+    times_ns, values = beside.readings[_READ]
+    inside = values[(times_ns >= beside.measured_ns[0]) & (times_ns <= beside.measured_ns[1]) & np.isfinite(values)]
+    steps = beside.record.metrics.get("steps", 0.0) - (beside.warm_up or 0)
+    return Found(float(inside[-1] - inside[0]) / steps, f"from {_READ}") if inside.size > 1 and steps > 0 else None
+
+
 def _of_reason(name: str, beside: TrialData) -> Found | None:
     """Write-backs of one reason. Where they were traced and none had it that is none: records lack the count then.
 
@@ -249,6 +260,7 @@ FIGURES: Mapping[str, Make] = {
     "epoch0_step_mean_s": partial(_early_mean, "step"),
     **{name: partial(_of_reason, name) for name in (f"writeback_{reason}_count" for reason in REASONS)},
     "copy_and_overhead_mean_s": _neither_stall_nor_compute,
+    "read_step_bytes": _read_per_step,
     "fault_top10_place_share": _top_places,
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tare.analysis.cells import PLACEMENT
 from tare.analysis.labels import text
 from tare.analysis.model import Difference
 from tare.records.model import Record
@@ -28,8 +29,6 @@ class Rule:
     def fits(self, key: str) -> bool:
         return re.search(self.pattern, key, re.IGNORECASE) is not None
 
-
-PLACEMENT = ("quota", "cpuset", "cores", "pin", "numa", "leave_idle")
 
 # The first rule that fits decides. A key that no rule knows is reported and taints nothing.
 RULES: tuple[Rule, ...] = (

@@ -165,7 +165,12 @@ def _as_json(found: Answered) -> dict[str, Any]:
             "id": row.id,
             "section": row.section,
             "quantity": row.quantity,
-            "paper": {"sides": dict(row.paper.sides), "change": row.paper.change, "numbers": row.paper.numbers()},
+            "paper": {
+                "sides": dict(row.paper.sides),
+                "change": row.paper.change,
+                "derived": sorted(row.paper.derived),
+                "numbers": row.paper.numbers(),
+            },
             "hazard": row.hazard,
             "ours": {machine: ours.as_json() for machine, ours in found.rows[row.id].items()},
         }

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis_figures import FakeStore, record
-from tare.analysis.cells import baseline_level, cells, resolve_factor
+from tare.analysis.cells import baseline_level, cells, placed, resolve_factor
 from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
 from tare.records.model import Record
@@ -141,3 +141,26 @@ def test_levels_that_a_command_varies_are_compared_and_sorted_as_numbers_against
     ]
     by_platform = weigh(FakeStore(made, {"study": "s", **listed}))
     assert [each.level for each in by_platform.comparisons] == [f"MNIST {batch} in docker" for batch in (8, 16, 64)]
+
+
+def test_a_container_in_a_machine_is_placed_as_its_machine_is_and_found_by_its_cores():
+    bare = [record("bare", settings={"platform.cores": cores}) for cores in (2, 4)]
+    inside = [
+        record("qemu+docker", settings={"platform.0.qemu.cores": cores, "platform.1.docker.cores": None})
+        for cores in (2, 4)
+    ]
+
+    found = [placed(each) for each in (*bare, *inside)]
+
+    assert [each.settings["platform.cores"] for each in found] == [2, 4, 2, 4]
+    assert not any(name.endswith("docker.cores") or name.endswith("qemu.cores") for name in found[-1].settings)
+    assert {cells(found, "platform.cores").level(each) for each in found} == {"2 cores", "4 cores"}
+
+
+def test_what_an_inner_storey_limits_further_keeps_its_name():
+    inner = {"platform.0.qemu.cores": 4, "platform.1.docker.cores": 2, "platform.1.docker.pin": False}
+
+    found = placed(record("qemu+docker", settings=inner)).settings
+
+    assert (found["platform.cores"], found["platform.1.docker.cores"]) == (4, 2)
+    assert found["platform.pin"] is False

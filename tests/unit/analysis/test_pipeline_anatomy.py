@@ -1,6 +1,7 @@
 """What binds a pipeline, and how many workers or how slow a medium hide its stall."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ def test_the_slowest_medium_that_hides_the_stall_depends_on_the_workers():
 def test_other_settings_make_pipelines_of_their_own():
     found = anatomy([*loader(0.060, model="lenet"), *loader(0.020, model="vgg")])
 
-    assert [each.cell for each in found.pipelines] == ["model=lenet", "model=vgg"]
+    assert [each.cell for each in found.pipelines] == ["model lenet", "model vgg"]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_the_number_of_workers_is_read_also_where_all_trials_have_the_same(tmp_p
     rows = pipeline_rows(store, settings=None, columns={}, factors={})
 
     assert {row.settings["workers"] for row in rows} == {0.0}
-    assert {row.settings["control.storage.emulate"] for row in rows} == {"hdd", "ssd"}
+    assert {row.settings["storage"] for row in rows} == {"hdd", "ssd"}
 
 
 @pytest.mark.parametrize(
@@ -198,3 +199,15 @@ def test_the_papers_own_figures_without_workers_predict_those_with_one():
     assert hdd.parts[1].predicted_stall_s == pytest.approx(173, rel=0.06)
     assert hdd.workers_predicted.value == 2
     assert sd.workers_predicted.value == 1 and sd.workers_by_median == 1.0
+
+
+def test_media_and_cache_of_our_own_stores_are_known_and_a_cache_that_epoch_0_filled_is_warm():
+    store = Path(__file__).parents[3] / "studies-results" / "cpu2" / "s1-storage.tare"
+
+    found = anatomy(pipeline_rows(store, settings=None, columns={}, factors={}))
+
+    assert {each.medium for each in found.pipelines} == {"hdd", "sd", "ssd"}
+    assert {each.cache for each in found.pipelines} == {"cold_every_epoch", "warm after epoch 0"}
+    assert all(each.disk_s is not None and not each.disk_at_least for each in found.pipelines)
+    assert {each.parts[0].binds for each in found.pipelines} == {"cpu"}
+    assert not any("cannot be separated" in note for note in found.notes)

@@ -176,21 +176,48 @@ def test_a_row_asks_for_the_model_or_the_application_that_it_names():
 EMPTIED = ("cold_every_epoch",)
 
 
-def test_rows_of_the_board_whose_cache_is_too_small_read_the_disk_in_every_epoch():
+def test_rows_of_the_board_whose_cache_is_too_small_read_the_disk_in_every_epoch_or_have_little_memory():
     board = [(row, one) for row, one in asked() if row.id[0] == "1" and "NX" in row.quantity]
     emptied = {row.id for row, one in board if one.where["control.page_cache.state"] == EMPTIED}
-    assert {row.id for row, _ in board} - emptied == {"1.16"}  # which compares epoch 0 with the later ones, and says so
-    assert len(emptied) == 21
-    assert "unlike the other rows of the NX" in next(row.hazard for row, _ in board if row.id == "1.16")
+    limited = {row.id for row, one in board if one.study == "s1-dataset-scale"}
+    assert limited == {"1.14a", "1.14b", "1.15a", "1.15b", "1.16"}
+    assert {row.id for row, _ in board} == emptied | limited
+
+
+def test_where_the_size_of_the_data_is_varied_memory_is_limited_and_epochs_keep_what_fits():
+    for scale in at_scales("s1-dataset-scale"):
+        found = bare_held("s1-dataset-scale", scale).records
+        assert all(record.settings["platform.memory"] for record in found)
+        states = {record.settings["workload.items"]: set() for record in found}
+        for record in found:
+            states[record.settings["workload.items"]].add(record.settings["control.page_cache.state"])
+        largest = max(states)
+        assert all(each == {"cold"} for items, each in states.items() if items != largest)
 
 
 def test_s3_asks_the_same_of_that_board_and_nothing_that_its_cache_would_have_to_keep():
     board = [(row, one) for row, one in asked() if row.id[0] == "3" and row.quantity.startswith("NX, MobileNetV3")]
-    assert {one.where.get("control.page_cache.state") for _, one in board} == {EMPTIED}
-    assert {row.id for row, _ in board} == {"3.1b", "3.4e", "3.5e", "3.6c", "3.6d", "3.6e", "3.7e", "3.9c"}
+    assert {one.where.get("control.page_cache.state") for row, one in board if row.id != "3.2b"} == {EMPTIED}
+    assert {row.id for row, _ in board} == {"3.1b", "3.2b", "3.4e", "3.5e", "3.6c", "3.6d", "3.6e", "3.7e", "3.9c"}
     rows = {row.id: row for row in paper("s3").rows}
-    assert "cannot be compared with itself" in rows["3.2b"].why_not
     assert rows["3.1a"].ours != rows["3.1b"].ours
+
+
+def test_a_number_that_the_paper_does_not_print_is_marked_and_follows_from_those_it_does():
+    marked = [row for name in names() for row in paper(name).rows if "change" in row.paper.derived]
+    assert len(marked) > 20
+    for row in marked:
+        assert f"{row.paper.change} (derived)" in plainly_printed(row)
+        *_, old, new = [number(value) for value in row.paper.sides.values()]
+        assert new / old == pytest.approx(number(row.paper.change), rel=0.002), row.id
+    totals = {row.id for row in paper("s2").rows if "one" in row.paper.derived}
+    assert totals == {"2.29d", "2.30d", "2.31d", "2.32d"}
+
+
+def test_what_the_second_version_of_the_paper_takes_back_is_time_and_energy_not_memory():
+    rows = [row for row in paper("s0").rows if "superseded" in (row.hazard or "")]
+    assert len(rows) > 20
+    assert not [row.id for row in rows if "memory" in row.quantity]
 
 
 def test_how_much_is_in_the_page_cache_is_asked_where_the_trials_did_not_fill_it_beforehand():

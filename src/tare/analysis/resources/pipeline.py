@@ -19,8 +19,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from tare.analysis.cells import CACHE, COLD, EMULATED
 from tare.analysis.choose.configurations import Column, column_for, need_column, setting_text
 from tare.analysis.compare import Contest, judge
+from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Comparison, Estimate, Measurement, Word
 from tare.analysis.observations import Setting, columns_of, observations
 from tare.analysis.resources.gpu import SHARES as GPU_SHARES
@@ -99,12 +101,15 @@ class Anatomy:
         return asdict(self)
 
 
-# What a factor is usually called: the last part of the setting's name.
+# What a factor is usually called: the setting's whole name in our own stores, else the last part of it.
 FACTORS: Mapping[str, tuple[str, ...]] = {
     "workers": ("workers", "num_workers", "loader_workers"),
-    "storage": ("storage", "medium", "media", "disk"),
-    "cache": ("cache", "page_cache"),
+    "storage": (EMULATED, "control.storage.path", "storage", "medium", "media", "disk"),
+    "cache": (CACHE, "cache", "page_cache"),
 }
+_EPOCHS, _MEMORY = "workload.epochs", "platform.memory"
+_DECIDE_CACHE = (CACHE, _EPOCHS, _MEMORY)  # whether the measured epochs find the data in memory
+KEPT = "warm after epoch 0"  # `cold` of our own stores: epoch 0, which is kept apart, has filled the cache
 OPTIONAL = {"compute": "compute", "copy": "copy_s", "overhead": "overhead_s", **{name: name for name in GPU_SHARES}}
 SIGNED = ("overhead",)  # a difference: it may lie a little below zero
 
@@ -144,9 +149,11 @@ def pipeline_rows(
     asked = settings if is_store(source) else _table_settings(known, settings, factors)
     signed = [column.name for word, column in figures.items() if word in SIGNED]
     names = list(dict.fromkeys(column.name for column in figures.values()))
-    loader = {factors["workers"].rpartition(".")[2]} if "workers" in factors else FACTORS["workers"]
-    rows = observations(source, settings=asked, values=names, signed=signed, fixed=loader)
-    return [_renamed(row, figures, factors) for row in rows if _whole(row, figures)]
+    loader = {factors["workers"].rpartition(".")[2]} if "workers" in factors else set(FACTORS["workers"])
+    fixed = loader | {name.rpartition(".")[2] for name in _DECIDE_CACHE}
+    rows = observations(source, settings=asked, values=names, signed=signed, fixed=fixed)
+    alike = [name for name in _DECIDE_CACHE if len({row.settings.get(name) for row in rows}) == 1 and name != CACHE]
+    return [_renamed(row, figures, factors, alike) for row in rows if _whole(row, figures)]
 
 
 def groups(rows: Sequence[TrialRow], source: Path | str) -> list[PipelineTrials]:
@@ -159,16 +166,24 @@ def groups(rows: Sequence[TrialRow], source: Path | str) -> list[PipelineTrials]
             raise StudyError(f"{source}, {row.trial}: {workers!r} is not a number of workers.")
         if row.metrics["stall"] >= row.metrics["step"]:
             raise StudyError(f"{source}, {row.trial}: its stall is not below its step, of which it is a part.")
+    names = dict.fromkeys(name for row in rows for name in row.settings if name not in FACTORS)
+    labels = make_labels([_known(row) for row in rows], list(names))
+
+    def pipeline_of(row: TrialRow) -> tuple[str, str | None, str | None]:
+        """Everything but the number of workers: the rest of the settings, the medium, and the state of the cache."""
+        rest = str(labels.words(_known(row))) if names else ""
+        return rest, _told(row.settings.get("storage")), _told(row.settings.get("cache"))
+
+    found = sorted(grouped(rows, pipeline_of).items(), key=lambda each: tuple(part or "" for part in each[0]))
     return [
         PipelineTrials(*key, dict(sorted(grouped(its, lambda row: float(row.settings["workers"])).items())))
-        for key, its in grouped(rows, _pipeline_of).items()
+        for key, its in found
     ]
 
 
-def _pipeline_of(row: TrialRow) -> tuple[str, str | None, str | None]:
-    """Everything but the number of workers: the rest of the settings, the medium, and the state of the cache."""
-    rest = ", ".join(f"{name}={setting_text(value)}" for name, value in row.settings.items() if name not in FACTORS)
-    return rest, _told(row.settings.get("storage")), _told(row.settings.get("cache"))
+def _known(row: TrialRow) -> dict[str, Setting]:
+    """Its settings without those that were left alone."""
+    return {name: value for name, value in row.settings.items() if value != text(None)}
 
 
 def _table_settings(known: Sequence[str], settings: Sequence[str] | None, factors: Mapping[str, str]) -> list[str]:
@@ -183,17 +198,28 @@ def _whole(row: TrialRow, figures: Mapping[str, Column]) -> bool:
     return figures["step"].name in row.metrics and figures["stall"].name in row.metrics
 
 
-def _renamed(row: TrialRow, figures: Mapping[str, Column], factors: Mapping[str, str]) -> TrialRow:
+def _renamed(
+    row: TrialRow, figures: Mapping[str, Column], factors: Mapping[str, str], alike: Sequence[str]
+) -> TrialRow:
     values = {
         word: row.metrics[column.name] * column.factor for word, column in figures.items() if column.name in row.metrics
     }
-    return replace(row, settings={_word(name, factors): each for name, each in row.settings.items()}, metrics=values)
+    settings = {_word(name, factors): each for name, each in row.settings.items() if name not in alike}
+    if row.settings.get(CACHE) == COLD and _rereads(row):
+        settings["cache"] = KEPT
+    return replace(row, settings=settings, metrics=values)
+
+
+def _rereads(row: TrialRow) -> bool:
+    """Whether the measured epochs find in memory what epoch 0 has read: there are several, and memory is not limited."""
+    epochs, memory = row.settings.get(_EPOCHS), row.settings.get(_MEMORY)
+    return (epochs is None or float(epochs) > 1) and memory in (None, text(None))
 
 
 def _word(name: str, factors: Mapping[str, str]) -> str:
     """`workers` for `workload.workers`."""
     for word, usual in FACTORS.items():
-        if name == factors.get(word) or (word not in factors and name.rpartition(".")[2] in usual):
+        if name == factors.get(word) or (word not in factors and (name in usual or name.rpartition(".")[2] in usual)):
             return word
     return name
 
@@ -202,7 +228,7 @@ def _told(value: Setting | None) -> str | None:
     return None if value is None else setting_text(value)
 
 
-WARM = ("warm", "cached", "hot", "synthetic")
+WARM = ("warm", "cached", "hot", "synthetic", KEPT)
 
 
 def fetch_s(group: PipelineTrials) -> float | None:

@@ -192,7 +192,7 @@ class Hotplug(WithoutClocks):
         if strange := [text for text in named.values() if text not in ("0", "1")]:
             raise TareError(f"cores: {strange[0]!r} is no position of a core's switch")
         off = {core for core, text in named.items() if text == "0"}
-        switch(host, (online(host) | named.keys()) - off)
+        switch(host, (online(host) | named.keys()) - off, keeps=settings.get(CPUSETS) != AS_FOUND)
 
     def values(self, host: Host) -> dict[str, Sequence[Any]]:
         least = len(present(host)) - len([core for core in switches(host) if core != 0])
@@ -259,13 +259,14 @@ def standing(host: Host) -> Settings:
     return made
 
 
-def switch(host: Host, wanted: set[int]) -> None:
+def switch(host: Host, wanted: set[int], *, keeps: bool = True) -> None:
     """Online before offline, so that there is always a core to run on; what stands right is not touched.
 
-    Before the first core goes, cpusets of cgroup v1 are kept aside; once all are back, they are filled again.
+    Before the first core goes, cpusets of cgroup v1 are kept aside; once all are back, they are filled again. Cores
+    that were found offline are in no group's cpuset: where they go offline again, nothing `keeps` aside.
     """
     now = online(host)
-    if now - wanted:
+    if keeps and now - wanted:
         keep(host, now)
     for core in sorted(wanted - now):
         _set(host, core, "1")

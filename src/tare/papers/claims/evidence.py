@@ -9,13 +9,14 @@ from functools import cache, cached_property
 from statistics import median
 from typing import Any
 
+from tare.analysis.cells import PLACEMENT
 from tare.analysis.compare import noise_floor
 from tare.analysis.labels import text
 from tare.analysis.model import Measurement
 from tare.analysis.parity import DEVICE_KEYS, differences, flat, rule_for, taints
 from tare.analysis.statistics import ALPHA
 from tare.papers.claims.contrasts import Cells, Series
-from tare.papers.claims.factors import PLACEMENT, Cell, cell_of, factor_named, is_bare, level, weight
+from tare.papers.claims.factors import Cell, cell_of, factor_named, is_bare, level, weight
 from tare.papers.claims.metrics import COMPUTE, Names, absent
 from tare.records.model import Record
 from tare.records.trials import TrialRow, device_of, grouped

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from tare.analysis.cells import placed
 from tare.analysis.labels import text
 from tare.analysis.parity import INFERENCE
 from tare.records.model import Record
@@ -16,7 +17,6 @@ Cell: TypeAlias = frozenset[tuple[str, Value]]
 CONTAINERS = ("docker", "podman", "runc", "gvisor")
 MACHINES = ("qemu", "uml")
 MICRO_MACHINES = ("microvm", "firecracker")
-PLACEMENT = ("cores", "pin", "numa", "leave_idle", "quota", "cpuset", "cpus")
 TRAINING = ("torch_train",)
 _NOT_FACTORS = ("probes", "platform.python")
 
@@ -30,19 +30,14 @@ _MEDIUM = ("emulate", "storage", "medium", "disk", "media")
 
 
 def cell_of(record: Record) -> Cell:
-    """The settings that tell a trial's cell from others, without what is None; a stack has its outermost placement.
-
-    That is the machine's, as in rows (`papers.levels.setting`): a container in it that says nothing is not `vanilla`.
-    """
+    """The settings that tell a trial's cell from others, without what is None; a stack has its outermost placement."""
     found: dict[str, Value] = {}
-    for name, value in sorted(record.settings.items()):  # platform.0.qemu.pin before platform.1.docker.pin
+    for name, value in sorted(placed(record).settings.items()):
         if value is None or name in _NOT_FACTORS:
             continue
         last = name.rpartition(".")[2]
         if not name.startswith("platform."):
             found[name] = plain(value)
-        elif last in PLACEMENT:
-            found.setdefault(f"platform.{last}", plain(value))
         elif last == "isolation" and isinstance(value, list | tuple):
             found["platform.seccomp"] = "seccomp" in value
             found["platform.isolation"] = text(sorted(str(layer) for layer in value if layer != "seccomp"))

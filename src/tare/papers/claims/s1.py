@@ -32,6 +32,7 @@ from tare.records.model import Record
 
 MOST = 0.5  # "most of the stall" is more than half of it
 NEAR = 0.15  # a prediction within this of what was measured is right: a pipeline's fill and jitter are not in it
+_MEMORY = "platform.memory"
 NO_WORKERS = "no pipeline was run both without workers and with one"
 NO_MEDIA = "only one storage medium was measured"
 _MEDIA = ("slowest medium", "fastest medium")
@@ -130,7 +131,8 @@ def cache_makes_medium_irrelevant(evidence: Population) -> Look:
     """After epoch 0, with no workers to hide it, the slowest medium is as fast as the fastest; in epoch 0 it is not."""
 
     def fills_the_cache(record: Record) -> bool:
-        return reads(record.settings.get(CACHE)) not in (EVERY, NEVER)
+        holds_all = record.settings.get(_MEMORY) is None  # limited, it may hold a part of the data alone
+        return holds_all and reads(record.settings.get(CACHE)) not in (EVERY, NEVER)
 
     def few(cells: Cells) -> Cells:
         fewest = min((number for each in levels(cells, WORKERS) if (number := rising(each)) is not None), default=None)
@@ -200,7 +202,8 @@ def linear_on_fast_media(evidence: Population) -> Look:
     speeds = by_speed(cells, medium)
     checks = tendency(f"{about}, fastest medium", at(grown, medium, speeds[-1]), "same", floor=floor)
     slower = tendency(f"{about}, slowest medium", at(grown, medium, speeds[0]), "rises", floor=floor)
-    emulated = _SAME_CAP if medium.endswith(".emulate") else ""
+    limited = any(level(cell, _MEMORY) is not None for cell in grown)
+    emulated = _SAME_CAP if medium.endswith(".emulate") and not limited else ""
     return Look((*checks, *excused(slower, emulated)))
 
 
@@ -259,7 +262,7 @@ CLAIMS = (
     Claim("s1.page-cache-makes-the-medium-irrelevant", "III-D; S3 5.2.2",
           "enough page cache makes the medium irrelevant after epoch 0", "s1-storage", cache_makes_medium_irrelevant,
           also=_S3),
-    Claim("s1.caching-helps-only-in-the-sweet-spot", "III-E, III-F; S3 5.1.2",
+    Claim("s1.caching-helps-only-in-the-sweet-spot", "S3 5.1.2",
           "caching helps only in the sweet spot: fetching outweighs pre-processing", "s3-pipeline",
           caching_has_a_sweet_spot, also=_S3),
     Claim("s1.linear-on-fast-media", "III-E, III-F",

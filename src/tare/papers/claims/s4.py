@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
+from tare.analysis.cells import PLACEMENT
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import conditions, excused, tendency
 from tare.papers.claims.contrasts import (
@@ -25,7 +26,6 @@ from tare.papers.claims.deciding import words_of
 from tare.papers.claims.evidence import Population
 from tare.papers.claims.factors import (
     CONTAINERS,
-    PLACEMENT,
     Cell,
     is_bare,
     is_container,

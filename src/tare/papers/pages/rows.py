@@ -120,8 +120,7 @@ def printed_text(row: Row, notes: Notes = NO_NOTES) -> str:
 
 def plainly_printed(row: Row) -> str:
     """The same without the letter."""
-    sides = ", ".join(f"{name} {value}" for name, value in row.paper.sides.items())
-    return ": ".join(part for part in (sides, row.paper.change) if part)
+    return row.paper.text()
 
 
 def row_text(row: Row, notes: Notes) -> str:

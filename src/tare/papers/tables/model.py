@@ -39,6 +39,7 @@ Levels: TypeAlias = Annotated[tuple[Scalar, ...], BeforeValidator(_several)]
 Names: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_several)]
 
 _CHANGE = "change"
+_DERIVED = "="
 _QUANTITY = re.compile(r"^~?([+-]?[\d,]*\.?\d+) ?(ns|us|ms|s|W|Wh|GB|MB|MHz|%|x)?( less)?$")
 _BASE: Mapping[str, float] = {
     "": 1.0, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "W": 1.0, "Wh": 3600.0, "GB": 1e9, "MB": 1e6, "MHz": 1e6,
@@ -51,10 +52,14 @@ class _Frozen(BaseModel):
 
 
 class Printed(_Frozen):
-    """What the paper printed: its sides by the names that it gives them, and the change; as text, with units."""
+    """What the paper printed: its sides by the names that it gives them, and the change; as text, with units.
+
+    A value that begins with `=` is not printed there: it is derived from what is.
+    """
 
     sides: Mapping[str, str] = Field(default_factory=dict)
     change: str | None = None
+    derived: frozenset[str] = frozenset()  # the names of sides, or `change`
 
     @model_validator(mode="before")
     @classmethod
@@ -62,8 +67,18 @@ class Printed(_Frozen):
         """`{bare: 3.91 ms, container: 6.01 ms, change: +53.7 %}`: whatever is not the change is a side."""
         if empty := [str(name) for name, value in dict(data).items() if value is None]:
             raise ValueError(f"nothing is printed for {', '.join(empty)}; a name with a comma in it takes quotes")
-        written = {str(name): str(value) for name, value in dict(data).items()}
-        return {"change": written.pop(_CHANGE, None), "sides": written}
+        derived = frozenset(str(name) for name, value in dict(data).items() if str(value).startswith(_DERIVED))
+        written = {str(name): str(value).removeprefix(_DERIVED) for name, value in dict(data).items()}
+        return {"change": written.pop(_CHANGE, None), "sides": written, "derived": derived}
+
+    def text(self) -> str:
+        """`bare 3.91 ms, container 6.01 ms: +53.7 %`; what the paper does not print is marked as derived."""
+        sides = ", ".join(f"{name} {value}{self._mark(name)}" for name, value in self.sides.items())
+        change = f"{self.change}{self._mark(_CHANGE)}" if self.change else ""
+        return ": ".join(part for part in (sides, change) if part)
+
+    def _mark(self, name: str) -> str:
+        return " (derived)" if name in self.derived else ""
 
     def numbers(self) -> dict[str, float]:
         """What of it is a plain number, in base units; a change as a share: `6.7x` is 5.7, `2.5x less` is -0.6."""

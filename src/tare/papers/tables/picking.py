@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any, TypeAlias
 
-from tare.analysis.cells import CACHE, EMULATED, Cells, cells
+from tare.analysis.cells import CACHE, EMULATED, Cells, cells, placed
 from tare.analysis.compare import Contest, contests
 from tare.analysis.derived import SOURCES, WRITE_BACKS
 from tare.analysis.labels import text
@@ -121,12 +121,13 @@ def level_run(records: Sequence[Record], name: str, wanted: Sequence[Scalar]) ->
 
 
 def setting(record: Record, name: str) -> Any:
-    """A setting; one of the platform, of the outermost platform of a stack that has it (`platform.0.qemu.cores`)."""
+    """A setting; one of the platform, of the outermost platform of a stack that has it (`platform.1.docker.image`)."""
     part, _, last = name.partition(".")
-    if name in record.settings or part != _PLATFORM:
-        return record.settings.get(name)
-    depths = sorted(key for key in record.settings if key.startswith(f"{_PLATFORM}.") and key.endswith(f".{last}"))
-    return next((record.settings[key] for key in depths if record.settings[key] is not None), None)
+    settings = placed(record).settings
+    if name in settings or part != _PLATFORM:
+        return settings.get(name)
+    depths = sorted(key for key in settings if key.startswith(f"{_PLATFORM}.") and key.endswith(f".{last}"))
+    return next((settings[key] for key in depths if settings[key] is not None), None)
 
 
 def is_at(record: Record, name: str, level: Scalar) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from knobs import DEAD, journal_in
+from paper_results import at_scales
 from tare.base.errors import ControlNotHeld, TareError
 from tare.parts.controls.power_mode import PowerMode
 from tare.trial.preparation import hold_controls
@@ -204,3 +205,30 @@ def test_a_state_that_is_not_one_of_its_own_is_never_written(board: Board, state
 def test_a_board_without_its_command_says_so(board: Board, monkeypatch: pytest.MonkeyPatch):
     (sentence,) = map(str, PowerMode(mode="MAXN").obstacles(board(nano)))
     assert "`nvpmodel` is not on this board" in sentence
+
+
+@pytest.mark.parametrize(
+    ("study", "tree", "full_clocks"),
+    [
+        ("s0-power-sensitivity", agx_orin, (12, 2201.6, 1301, 3200)),
+        ("s3-baseload", agx_xavier, (8, 2265, 1377, 2133)),
+        ("s3-power-modes", agx_xavier, (8, 2265, 1377, 2133)),
+    ],
+)
+def test_the_modes_of_a_papers_study_are_whole_whatever_mode_the_board_was_in(
+    board: Board, tmp_path: Path, study: str, tree: Callable[[Path], Path], full_clocks: tuple[float, ...]
+):
+    """A clock that a mode does not name would stay as the board has it, and be compared as if it had been set."""
+    fields = ("cores", "cpu_mhz", "gpu_mhz", "mem_mhz")
+    tuples = {tuple(cell[f"control.power_mode.{name}"] for name in fields) for cell in at_scales(study)["full"]}
+    assert full_clocks in tuples
+    assert all(None not in each for each in tuples)
+    modes = [PowerMode(**dict(zip(fields, each, strict=True))) for each in sorted(tuples)]
+    host = board(tree, nvpmodel="works")
+    for own in ("0", "2"):
+        assert host.run(["nvpmodel", "-m", own], limit_s=10).code == 0
+        for number, mode in enumerate(modes):
+            with ExitStack() as stack:
+                hold_controls(stack, host, [mode], [], journal_in(tmp_path / f"{own}-{number}"))
+                assert mode.read(host) == mode.target(host, [])
+                assert host.read("/sys/devices/system/cpu/online").strip() == f"0-{mode.cores - 1}"
