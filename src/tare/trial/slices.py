@@ -134,7 +134,7 @@ class Side:
             begin_ns = self._clock.now_ns()
             bench, trial = self.run.bench, self.run.trial
             heard = None if bench.heard is None else partial(bench.heard, trial)
-            tail = Tail(self.opened.measured.workdir, heard, self.state.scrubber.text)
+            tail = Tail(self.opened.measured.workdir, heard, self.run.state.scrubber.text)
             with heard_by(tail):
                 self.process.start(waits=False)
             self._started = True
