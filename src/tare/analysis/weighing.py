@@ -398,8 +398,9 @@ def _beside(selected: Selection) -> tuple[tuple[Comparison, ...], list[str]]:
         if metric == selected.metric or not having:
             continue
         used = [record for record in having if not why_not(record, metric)]
-        if len(used) < len(having):
-            skipped.append(sentences.not_a_ratio(metric, len(having) - len(used)))
+        if zeros := sum(record.metrics[metric] == 0 for record in having):
+            skipped.append(sentences.not_a_ratio(metric, zeros))
+        if len(used) < len(having):  # of others it is said where the trials are listed: times next to a tracer, say
             continue
         family = [each for each in selected.family(metric, used) if each.ours and each.theirs]
         made += judge(family, margin=selected.request.margin, metric=metric, alpha=selected.request.alpha, resamples=0)

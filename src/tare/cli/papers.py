@@ -80,7 +80,7 @@ def _scale_of(sources: Sequence[StoreTrials]) -> str | None:
     "parts",
     multiple=True,
     type=click.Choice(PARTS),
-    help="Only this part, or these; layers: what S0 withdrew, layer by layer.  [default: rows, claims]",
+    help="Only this part, or these; layers: S0's superseded result, layer by layer.  [default: rows, claims]",
 )
 @click.option("--format", "form", type=click.Choice(["text", "md"]), default="text", show_default=True, help="How.")
 @json_option

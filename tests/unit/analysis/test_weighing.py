@@ -97,6 +97,14 @@ def test_a_metric_that_is_zero_somewhere_is_said_and_not_compared():
     assert any(note.startswith("stall_s is zero in 24 trials") for note in found.notes)
 
 
+def test_a_time_next_to_a_tracer_is_not_said_to_be_zero():
+    records = [replace(each, facts={**each.facts, "traced": {"probes": ["ftrace"]}}) for each in weighed_records()]
+
+    found = weigh(FakeStore(records))
+
+    assert not any("is zero in" in note for note in found.notes)
+
+
 def test_without_marked_steps_the_whole_run_is_compared():
     records = [
         record(each.settings["platform"], each.block, None, twin=each.twin, metrics={"wall_s": 1000 * step})

@@ -157,7 +157,11 @@ def test_a_container_in_a_machine_is_compared_with_bare_metal_that_leaves_as_man
     found = ours("4.8d", store)
     assert list(found.sides) == ["bare", "qemu+docker"]
     assert (found.n, found.elsewhere) == (6, ())
-    idle = [each for each in store.records if each.settings["platform"] != "qemu+docker" or each.settings["platform.leave_idle"] != 0]
+    idle = [
+        each
+        for each in store.records
+        if each.settings["platform"] != "qemu+docker" or each.settings["platform.leave_idle"] != 0
+    ]
     assert "have platform bare, docker, qemu only" in ours("4.8d", with_records(store, idle)).why
 
 

@@ -64,6 +64,7 @@ class Claim:
     any_of: bool = False  # one check that holds is enough ("can be", "may not be")
     across: bool = False  # it compares devices or software with each other: all populations are looked at together
     also: tuple[str, ...] = ()  # further papers that say the same
+    scale: str = ""  # of the study, where not each of its scales has what the claim is about
 
     @property
     def papers(self) -> tuple[str, ...]:
@@ -76,7 +77,7 @@ class Claim:
 
     @property
     def command(self) -> str:
-        return f"tare run {self.study}"
+        return f"tare run {self.study}{f' --scale {self.scale}' if self.scale else ''}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Answer:
 
 def is_ready(command: str, ready: Collection[str]) -> bool:
     """Whether the study that a `tare run STUDY` names is one of these."""
-    return command.rpartition(" ")[2] in ready
+    return command.removeprefix("tare run ").partition(" ")[0] in ready
 
 
 COUNTED: Mapping[Word, tuple[str, str]] = {  # how one is counted, and how several are

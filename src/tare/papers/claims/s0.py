@@ -1,6 +1,6 @@
 """S0: containerised training and inference on a Jetson AGX Orin, bare metal against Docker.
 
-The authors withdrew the headline later (arXiv 2312.07220v2: overheads are negligible), so each of these may well fail
+The authors superseded the headline later (arXiv 2312.07220v2: overheads are negligible), so each of these may well fail
 on sound measurements, and says so.
 """
 

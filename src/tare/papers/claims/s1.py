@@ -256,7 +256,7 @@ CLAIMS = (
     Claim("s1.one-worker-removes-most-of-the-stall", "III-A; S3 5.1.3", "one worker removes most of the stall",
           "s1-workers", one_worker_removes_most, also=_S3),
     Claim("s1.more-workers-help-only-slow-media-or-fast-gpus", "III-B; S3 5.1.6",
-          "more workers help only slow media or fast GPUs", "s1-workers", more_workers_help_slow_media, also=_S3),
+          "more workers help only slow media or fast GPUs", "s1-storage", more_workers_help_slow_media, also=_S3),
     Claim("s1.hidden-medium-is-enough", "III-C; S3 5.2.2", "a medium whose fetch is hidden by compute is enough",
           "s1-storage", hidden_medium_is_enough, also=_S3),
     Claim("s1.page-cache-makes-the-medium-irrelevant", "III-D; S3 5.2.2",

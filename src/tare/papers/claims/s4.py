@@ -218,10 +218,10 @@ _NO_SPARE = (
 
 CLAIMS = (
     Claim("s4.e2e-stops-improving", "IV-A1, V-F", "end-to-end time stops improving beyond some core count",
-          "s4-scale-up", stops_improving),
+          "s4-scale-up", stops_improving, scale="full"),
     Claim("s4.vanilla-container-with-few-cores-is-an-outlier", "V-A",
           "a vanilla container with few of the host's cores is an outlier", "s4-pinning",
-          vanilla_with_few_cores_is_an_outlier),
+          vanilla_with_few_cores_is_an_outlier, scale="full"),
     Claim("s4.pinning-lowers-the-overhead", "V-C", "pinning lowers the overhead", "s4-pinning",
           pinning_lowers_overhead),
     Claim("s4.bare-without-idle-core-can-be-slower", "V-B",
@@ -232,9 +232,9 @@ CLAIMS = (
     Claim("s4.inference-only-overstates", "IV-A2", "the speed-up of inference alone overstates that end to end",
           "s4-gpu", inference_only_overstates),
     Claim("s4.micro-vm-is-not-faster", "V-G", "a micro-VM is not faster than a VM where I/O matters", "s4-microvm",
-          micro_vm_is_not_faster),
+          micro_vm_is_not_faster, scale="full"),
     Claim("s4.container-in-vm-costs-most", "IV, V-H", "a container in a VM costs most", "s4-platforms",
-          container_in_vm_costs_most),
+          container_in_vm_costs_most, scale="full"),
     Claim("s4.container-costs-least-on-the-edge", "V-H", "on the edge the container costs least", "s4-platforms",
           container_costs_least_on_the_edge),
 )  # fmt: skip

@@ -64,8 +64,8 @@ def claims_text(claims: Sequence[Claim], ready: Collection[str], width: int = 80
 
 
 def _how(command: str, ready: Collection[str], scale: str | None = None) -> str:
-    """What to type, where there is a study to run: at the scale of what is there already."""
-    at_scale = f"{command} --scale {scale}" if scale else command
+    """What to type, where there is a study to run: at the scale that it takes, or else of what is there already."""
+    at_scale = f"{command} --scale {scale}" if scale and " --scale " not in command else command
     return at_scale if is_ready(command, ready) else "no ready study for it yet"
 
 
