@@ -37,7 +37,7 @@ S2 = {
         0.2, 0.0, 0.01, noise=0.3,
     ),
     "s2.faults-concentrate-on-few-files": Case(
-        lambda x: [cell({"platform": "docker"}, {"fault_top10_share": x})], 0.6, 0.1, 0.3
+        lambda x: [cell({"platform": "docker"}, {"fault_top10_share": x})], 0.7, 0.1, 0.5
     ),
     "s2.write-backs-concentrate-on-hot-pages": Case(
         lambda x: [cell({}, {"writeback_hot_share_early": 0.2, "writeback_hot_share_late": 0.2 * (1 + x)})],

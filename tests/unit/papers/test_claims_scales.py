@@ -1,4 +1,4 @@
-"""Advice that leads somewhere: the study that a claim names can decide it, at every scale or at the one that it names."""
+"""The study that a claim names can decide it, at every scale or at the one that it names."""
 
 from dataclasses import replace
 

@@ -34,7 +34,7 @@ TAX = "s0-container-tax"
         ("0.21", ("s0-phase-breakup", "step_s"), "times its phases"),
         ("3.19a", ("s3-power-modes", "stall_mean_s"), "no trial of s3-power-modes sets cpu_mhz"),
         ("4.5c", ("s4-pinning", "step_mean_s"), "no trial of s4-pinning has platform qemu+docker"),
-        ("1.17b", ("s1-dataset-scale", "step_s"), "no figure sums up its later epochs alone"),
+        ("1.17b", ("s1-dataset-scale", "step_s"), "no trial of s1-dataset-scale has read_step_bytes"),
     ],
 )
 def test_a_row_without_a_figure_says_why(row, store, why):

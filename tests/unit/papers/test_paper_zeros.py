@@ -29,7 +29,7 @@ def test_a_side_of_zeros_is_shown_as_zero():
 
 
 def test_two_figures_of_the_same_trials_of_which_one_is_nothing_have_no_ratio():
-    store = with_zeros(held("s1-storage", "small"), "stall_s", {"control.storage.emulate": "hdd"}, 1)
+    store = with_zeros(held("s1-dataset-scale", "small"), "stall_s", {"control.storage.emulate": "hdd"}, 1)
     found = ours("1.16", store)
     assert found.change is None
     assert found.zeros == {"stall_s": (1, 6)}

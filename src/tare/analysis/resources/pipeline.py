@@ -211,7 +211,7 @@ def _renamed(
 
 
 def _rereads(row: TrialRow) -> bool:
-    """Whether the measured epochs find in memory what epoch 0 has read: there are several, and memory is not limited."""
+    """Whether measured epochs find in memory what epoch 0 has read: there are several, and memory is not limited."""
     epochs, memory = row.settings.get(_EPOCHS), row.settings.get(_MEMORY)
     return (epochs is None or float(epochs) > 1) and memory in (None, text(None))
 

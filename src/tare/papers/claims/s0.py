@@ -182,7 +182,7 @@ CLAIMS = (
     Claim("s0.optimiser-step-grows-most", "V-A4", "of forward, backward and optimiser step, the last grows most",
           "s0-phase-breakup", optimiser_grows_most),
     Claim("s0.lower-cpu-clock-makes-it-worse", "V-A3", "a lower CPU clock makes the container's cost worse",
-          "s0-power-sensitivity", lower_cpu_clock_makes_it_worse),
+          "s0-power-sensitivity", lower_cpu_clock_makes_it_worse, scale="full"),
     Claim("s0.gpu-and-memory-clocks-do-not", "V-A3", "GPU and memory clocks do not change the container's cost",
           "s0-power-sensitivity", other_clocks_do_not),
     Claim("s0.more-system-calls", "V-A4", "a container makes more system calls", "s0-syscalls", more_system_calls),

@@ -226,7 +226,7 @@ CLAIMS = (
           pinning_lowers_overhead),
     Claim("s4.bare-without-idle-core-can-be-slower", "V-B",
           "bare metal with no idle core can be slower than a virtual platform on a host with cores to spare",
-          "s4-idle-core", bare_without_idle_core, any_of=True),
+          "s4-idle-core", bare_without_idle_core, any_of=True, scale="small"),
     Claim("s4.gpu-helps-only-where-inference-dominates", "IV-A2, IV-C",
           "the GPU helps end to end only where inference dominates", "s4-gpu", gpu_only_where_inference_dominates),
     Claim("s4.inference-only-overstates", "IV-A2", "the speed-up of inference alone overstates that end to end",
@@ -236,5 +236,5 @@ CLAIMS = (
     Claim("s4.container-in-vm-costs-most", "IV, V-H", "a container in a VM costs most", "s4-platforms",
           container_in_vm_costs_most, scale="full"),
     Claim("s4.container-costs-least-on-the-edge", "V-H", "on the edge the container costs least", "s4-platforms",
-          container_costs_least_on_the_edge),
+          container_costs_least_on_the_edge, scale="full"),
 )  # fmt: skip
