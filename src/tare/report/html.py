@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
@@ -25,6 +26,7 @@ from tare.analysis.sentences import (
     interaction_sentence,
     interval_of,
     note_text,
+    plain_word,
     sensitivity_of,
     verdict_doubts,
     verdict_phrase,
@@ -228,6 +230,8 @@ class Page:
     tested: tuple[tuple[Cell, ...], ...]
     interactions: tuple[str, ...]
     direction: str
+    sides: tuple[str, str] | None  # what lies left and right of zero, in words
+    machine: str  # what it ran on, in short
     taints: tuple[str, ...]
     differences: tuple[str, ...]
     parity: str
@@ -242,6 +246,22 @@ class Page:
     software: tuple[SoftwareLine, ...]
     study_lines: tuple[str, ...]
     versions: tuple[tuple[str, str], ...]
+
+
+def _sides(comparison: Comparison) -> tuple[str, str]:
+    """What a lower figure means, and a higher one: `faster` and `slower`, of a rate the other way round."""
+    good, bad = plain_word(comparison, "faster"), plain_word(comparison, "slower")
+    return (bad, good) if comparison.direction.rises else (good, bad)
+
+
+def _machine(device: Mapping[str, Any]) -> str:
+    """`Neoverse-N1, 2 cores`: enough to tell the reports of two machines apart."""
+    cpu = str(device.get("cpu", ""))
+    named = device.get("board") or device.get("gpu") or (cpu if "implementer" not in cpu else device.get("machine"))
+    cores = device.get("cores")
+    return ", ".join(
+        [*([str(named)] if named else []), *([count_text(cores, "core")] if isinstance(cores, int) else [])]
+    )
 
 
 def page(
@@ -288,6 +308,8 @@ def page(
         tested=tuple(_tested_rows(weighing, hrefs)),
         interactions=tuple(map(interaction_sentence, weighing.interactions)),
         direction=direction_text([*weighing.comparisons, *weighing.tested]),
+        sides=_sides(weighing.comparisons[0]) if weighing.comparisons else None,
+        machine=_machine(weighing.facts.get("device", weighing.facts)),
         taints=tuple(taints(weighing)),
         differences=tuple(difference_text(each) for each in weighing.differences if not each.matters),
         parity=parity_sentence(weighing, shown, records),
