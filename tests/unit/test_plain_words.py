@@ -98,6 +98,7 @@ def offences(texts: Iterator[Text]) -> list[str]:
 
 def pages() -> Iterator[Text]:
     files = [*ROOT.glob("*.md"), ROOT / "Makefile", *(ROOT / "docs").rglob("*.md")]
+    files.remove(ROOT / "docs" / "explanation" / "mutants.md")  # a table of code
     files += [*(ROOT / "src" / "tare" / "papers" / "studies").glob("*.yaml")]
     files += [path for path in (ROOT / "tools").iterdir() if path.is_file() and "python" not in _first_line(path)]
     for path in sorted(path for path in files if path.is_file()):

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from tare.base.errors import StudyError
 from tare.cli import run, study_runs, tare, weigh, why
+from tare.cli.why import runs as why_runs
 from tare.study.model import Study
 
 BOARD = "/usr/bin/python3"
@@ -47,13 +48,12 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Study]:
         study_runs.open_store(study, text, folder).close()
         raise Stop
 
-    for verb in (run, weigh, why):
+    for verb in (run, weigh, why_runs):
         monkeypatch.setattr(verb, "run_into", begin)
     monkeypatch.setattr(run, "needs_of_study", lambda study: nullcontext())
     for verb in (weigh, why):
         monkeypatch.setattr(verb, "choose_platform", lambda asked, stack: "runc")
     monkeypatch.setattr(why, "needs_of", lambda names: nullcontext())
-    monkeypatch.setattr(why, "_stages", lambda *fields: why._Stages({}, ("uts",), []))
     return studies
 
 

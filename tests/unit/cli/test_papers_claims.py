@@ -189,5 +189,7 @@ def test_what_to_run_next_has_the_scale_of_the_stores_where_they_have_one(tmp_pa
     assert "tare run s0-container-tax --scale smoke" in " ".join(
         tare("papers", "claims", str(smoke), str(whole)).split()
     )
-    assert "--scale" not in tare("papers", "claims", str(smoke), str(small))
-    assert "--scale" not in tare("papers", "claims", str(whole))
+    for stores in ((smoke, small), (whole,)):
+        printed = " ".join(tare("papers", "claims", *map(str, stores)).split())
+        assert "tare run s0-container-tax --scale" not in printed
+        assert "tare run s0-power-sensitivity --scale full" in printed, "the scale that the claim takes"

@@ -75,7 +75,9 @@ def test_an_interrupted_run_says_what_is_left_and_how_to_go_on(
             kept(tmp_path / "store", list(trials(BARE, n=1)), STUDY), outcome, True, "tare run s.yaml", retried=retried
         )
     assert stop.value.code == 130
-    assert says in capsys.readouterr().err.splitlines()[-1]
+    *_, left, device = capsys.readouterr().err.splitlines()
+    assert says in left
+    assert device == "The device is as it was found."
 
 
 @pytest.mark.parametrize("mode", ["MAXN", {"cores": 1}])

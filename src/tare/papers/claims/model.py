@@ -106,7 +106,12 @@ class Answer:
 
 def is_ready(command: str, ready: Collection[str]) -> bool:
     """Whether the study that a `tare run STUDY` names is one of these."""
-    return command.removeprefix("tare run ").partition(" ")[0] in ready
+    return study_of(command) in ready
+
+
+def study_of(command: str) -> str:
+    """The study in `tare run STUDY --scale SCALE`."""
+    return command.removeprefix("tare run ").partition(" ")[0]
 
 
 COUNTED: Mapping[Word, tuple[str, str]] = {  # how one is counted, and how several are

@@ -15,7 +15,7 @@ from tare.analysis.statistics import median_estimate
 from tare.analysis.why.layers import Waterfall, waterfall
 from tare.base.errors import TareError
 from tare.papers.claims.deciding import answers, claims_of
-from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Kind, Word
+from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Kind, Word, study_of
 from tare.papers.tables.conditions import FULL, behind, conditions, other_data, remarks
 from tare.papers.tables.machines import Machine, cannot_be_run
 from tare.papers.tables.model import ByClaim, Change, Paper, Row
@@ -117,7 +117,7 @@ def _claims(paper: Paper, machine: Machine) -> tuple[Answer, ...]:
 
 def _or_refused(answer: Answer, machine: Machine) -> Answer:
     """What was not measured since the machine refused the claim's study has that as its reason."""
-    study = answer.study.rpartition(" ")[2]
+    study = study_of(answer.study)
     if answer.word != NOT_MEASURED or machine.of(study) or study not in machine.not_run:
         return answer
     return replace(answer, why=f"{cannot_be_run(study, machine.not_run[study])}.")
