@@ -131,6 +131,7 @@ def law_place(law: Law, name: str) -> int:
 # Networks that nothing was learnt from
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_networks_of_another_device_are_predicted_and_their_intervals_hold(tmp_path: Path, seed: int) -> None:
     """Priors and settings come from one H200; the device, its 169 modes and its networks are made up."""

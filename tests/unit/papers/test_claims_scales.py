@@ -1,6 +1,7 @@
 """The study that a claim names can decide it, at every scale or at the one that it names."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from ruamel.yaml import YAML
@@ -19,9 +20,10 @@ FIGURES = tuple(
 )
 
 
+@cache
 def measured(study: str, scale: str):
     """Made-up trials of the study on a device that has whatever it asks for; a hard disk is slow, and is felt."""
-    store = held(study, scale, metrics=sorted({*every_metric(), *FIGURES}))
+    store = held(study, scale, blocks=2, metrics=sorted({*every_metric(), *FIGURES}))
     records = [replace(each, metrics=_figures(each), facts={**each.facts, **_facts(each)}) for each in store.records]
     asked = YAML(typ="safe").load(built_in()[study])["compare"]
     return replace(with_records(store, records), study={**store.study, "compare": {**asked, "margin": "5%"}})
