@@ -131,9 +131,7 @@ class _Dask:
         if isinstance(outcome, CancelledError | asyncio.CancelledError):
             raise SchedulerGone from outcome
         if type(outcome) is Exception and outcome.args and isinstance(outcome.args[0], bytes):
-            raise WorkerLost(
-                f"{pending.name}: its worker ended with an error that is not taken from a device."
-            ) from outcome
+            raise WorkerLost(f"{pending.name}: its worker ended with an error that is not accepted.") from outcome
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
