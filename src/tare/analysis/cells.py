@@ -194,22 +194,22 @@ PLACEMENT = ("cores", "pin", "numa", "leave_idle", "quota", "cpuset")  # setting
 
 
 def placed(record: Record) -> Record:
-    """A stack has one placement, its outermost storey's: `platform.0.qemu.cores` becomes `platform.cores`.
+    """A stack has one placement, its outermost platform's: `platform.0.qemu.cores` becomes `platform.cores`.
 
-    A container in a machine of four cores runs on four cores, whether it says so or not. What an inner storey limits
-    further keeps its own name. Whatever compares trials by their placement (levels, charts, rows, claims) reads this.
+    A container in a machine of four cores runs on four cores, even without a setting of its own. What an inner
+    platform limits further keeps its name. Whatever compares trials by their placement reads this.
     """
     if "+" not in str(record.settings.get("platform", "")):
         return record
     settings = dict(record.settings)
     for name in PLACEMENT:
-        storeys = sorted(key for key in settings if key.startswith("platform.") and key.endswith(f".{name}"))
-        whole = next((key for key in storeys if settings[key] is not None), None)
+        layers = sorted(key for key in settings if key.startswith("platform.") and key.endswith(f".{name}"))
+        whole = next((key for key in layers if settings[key] is not None), None)
         value = None if whole is None else settings[whole]
-        for key in storeys:
+        for key in layers:
             if key == whole or not settings[key]:
                 del settings[key]
-        if storeys:
+        if layers:
             settings[f"platform.{name}"] = value
     return replace(record, settings=settings)
 
