@@ -54,7 +54,7 @@ def poisoned(value: Any, payload: str) -> Any:
         free = [each.name for each in fields(value) if each.name not in _OURS[type(value)]]
         return replace(value, **{name: poisoned(getattr(value, name), payload) for name in free})
     if isinstance(value, Mapping):
-        kept = {"device", "inside"}  # where the facts are looked for
+        kept = {"device", "inside", "cpu", "cores", "machine"}  # where the facts are looked for
         return {
             (key if key in kept else poisoned(key, payload)): poisoned(held, payload) for key, held in value.items()
         }
