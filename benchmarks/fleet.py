@@ -88,7 +88,7 @@ def vanishing(devices: int, trials: int) -> dict[str, int]:
 
 def run_once(folder: Path, devices: int, trials: int, root: Path, kill: bool, profile: Path | None) -> dict[str, Any]:
     """As `tare run --fleet` does it, and what that took."""
-    from tare.cli.study_runs import open_store, row, study_text
+    from tare.api.running import open_store, row, study_text
     from tare.fleet.cluster import OwnCluster
     from tare.fleet.incoming import name_on_devices
     from tare.fleet.inventory import load_inventory

@@ -124,8 +124,8 @@ def tare(*words: str) -> int:
 
 def run(folder: Path, store: Path) -> int:
     """`tare run` without its last page, the report: no knob is turned any more then."""
+    from tare.api.running import run_into
     from tare.cli.studies import load_study
-    from tare.cli.study_runs import run_into
 
     study = folder / "study.yaml"
     return 0 if run_into(load_study(study, False), study.read_text(), store).left == 0 else 1
@@ -282,7 +282,7 @@ def warm_up() -> None:
     """Import what the children would otherwise import one after another."""
     for name in (
         "cli.device",
-        "cli.study_runs",
+        "api.running",
         "fleet.local",
         "drivers.power.everything",
         "plan.check",

@@ -27,8 +27,8 @@ import sweeps
 from tare.base.errors import TareError
 from tare.base.host import LocalHost
 from tare.cli import tare as verbs
+from tare.cli.endings import endings
 from tare.cli.studies import built_in, load_study
-from tare.cli.study_runs import endings
 from tare.parts.find import find
 from tare.plan.matrix import cells
 from tare.records.store import Store

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from tare.api.needs import needs_of, needs_of_study
 from tare.base.errors import NothingLeft, ObstacleError
 from tare.base.text import count_text
-from tare.cli.needs import needs_of, needs_of_study
 from tare.cli.options import json_option, need, trust_option
 from tare.cli.scaffold import Verb, print_json, width
 from tare.cli.studies import load_study, python_option, scale_option

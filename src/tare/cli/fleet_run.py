@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.api.changes import refuse_silent_changes_on
+from tare.api.needs import compares_power, measures_power
+from tare.api.running import open_store, row, study_text
 from tare.base.errors import NotRestoredError, ObstacleError, StudyError
 from tare.base.rulings import Ruling
-from tare.cli.changes import refuse_silent_changes_on
-from tare.cli.needs import compares_power, measures_power
+from tare.cli.endings import finish, left_text
 from tare.cli.scaffold import say
-from tare.cli.study_runs import finish, left_text, open_store, row, study_text
 
 if TYPE_CHECKING:
     from tare.fleet.inventory import Device

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.api.running import sensitivity
 from tare.base.errors import NothingLeft, ObstacleError
 from tare.cli.options import json_option, trust_option
 from tare.cli.scaffold import Verb, print_json, say, width
 from tare.cli.studies import load_study, python_option, scale_option
-from tare.cli.study_runs import sensitivity
 
 if TYPE_CHECKING:
     from tare.plan.check import Check, Possible

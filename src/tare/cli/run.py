@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from tare.api.needs import needs_of_study
+from tare.api.running import run_into, study_text
+from tare.cli.endings import finish
 from tare.cli.fleet_run import Wanted, fleet_options, over_devices, run_over
-from tare.cli.needs import needs_of_study
 from tare.cli.options import FOLDER, json_option, need, output_option, trust_option
 from tare.cli.scaffold import Verb
 from tare.cli.studies import (
@@ -21,7 +23,6 @@ from tare.cli.studies import (
     study_path,
     with_interpreter,
 )
-from tare.cli.study_runs import finish, run_into, study_text
 
 
 @click.command("run", cls=Verb)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import damage_named
+from tare.base.messages import say as say
 from tare.base.near_name import near_names, unknown_name
 from tare.base.rulings import Ruling
 from tare.cli.options import STORE, json_option
@@ -100,11 +101,6 @@ def print_json(data: Any, *, compact: bool = False) -> None:
     """Strict JSON: a missing figure is null, never NaN; a ruling is its code, weight, subject and sentence."""
     indent = None if compact else 2
     click.echo(json.dumps(data, indent=indent, allow_nan=False, ensure_ascii=False, default=Ruling.as_json))
-
-
-def say(text: str) -> None:
-    """Messages go to stderr, so that stdout holds nothing but data."""
-    click.echo(text, err=True)
 
 
 def width() -> int:

@@ -12,15 +12,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from tare.api.needs import needs_of, platform
+from tare.api.running import run_into, study_text
 from tare.base.errors import ObstacleError, StudyError
 from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
-from tare.cli.needs import needs_of, platform
+from tare.cli.endings import finish
 from tare.cli.options import FOLDER, Option, ShareOption, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, say
 from tare.cli.scripts import Script, script_options
 from tare.cli.studies import python_option, with_interpreter
-from tare.cli.study_runs import finish, run_into, study_text
 
 steps_option: Option = click.option(
     "--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script."

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from metered import BARE, DOCKER, Place, idle_trials, kept, trials
 from some_records import MEMORY
 from tare.analysis.baseload import baseload_folder
+from tare.api.needs import too_short
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import tare as verbs
 from tare.cli.device.baseload import _baseload, _states
-from tare.cli.needs import too_short
 from tare.parts.controls.dvfs import Dvfs
 from tare.plan.matrix import cells
 from tare.study.load import from_plain

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tare.api.changes import refuse_silent_changes
 from tare.base.errors import StudyError
-from tare.cli.changes import refuse_silent_changes
 from tare.plan.matrix import cells, trials
 from tare.records.store import Store
 from tare.study.load import from_plain

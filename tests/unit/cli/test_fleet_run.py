@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from stand_in_parts import stand_ins
+from tare.api.changes import refuse_silent_changes_on
 from tare.base.errors import StudyError
 from tare.cli import fleet_run
-from tare.cli.changes import refuse_silent_changes_on
 from tare.cli.fleet_run import Came, Over, Wanted, run_over
 from tare.fleet.inventory import Device
 from tare.fleet.local import Outcome

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tare.api import running
 from tare.base.errors import StudyError
-from tare.cli import run, study_runs, tare, weigh, why
+from tare.cli import run, tare, weigh, why
 from tare.cli.why import runs as why_runs
 from tare.study.model import Study
 
@@ -45,7 +46,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Study]:
 
     def begin(study: Study, text: str, folder: Path, *options: Any, **named: Any) -> None:
         studies.append(study)
-        study_runs.open_store(study, text, folder).close()
+        running.open_store(study, text, folder).close()
         raise Stop
 
     for verb in (run, weigh, why_runs):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.api.needs import left_overs, stop_left_overs
 from tare.base.errors import NotPermittedError, NotRestoredError, TareError
 from tare.cli.device import baseload, data, fleet, image
-from tare.cli.needs import left_overs, stop_left_overs
 from tare.cli.options import json_option
 from tare.cli.scaffold import Verbs, print_json, say, width
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.api.needs import needs_of_study, no_power, too_short
+from tare.api.running import run_into, study_text
 from tare.base.errors import ObstacleError, StudyError, TareError
-from tare.cli.needs import needs_of_study, no_power, too_short
 from tare.cli.options import DURATION, FOLDER, STORE, json_option, output_option, trust_option
 from tare.cli.scaffold import Verb, print_json, reading, say, width
 from tare.cli.studies import folder_of, load_study, scale_option
-from tare.cli.study_runs import run_into, study_text
 
 if TYPE_CHECKING:
     from tare.study.model import Study

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tare.api.needs import needs_of
 from tare.base.errors import LineLost, TareError
-from tare.cli.needs import needs_of
 from tare.cli.options import json_option, trust_option
 from tare.cli.scaffold import Verbs, print_json, say, width
 

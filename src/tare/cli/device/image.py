@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.api.needs import needs_of
 from tare.base.errors import ObstacleError
-from tare.cli.needs import needs_of
 from tare.cli.options import FOLDER, json_option, need, output_option
 from tare.cli.scaffold import Verbs, print_json, say, width
 

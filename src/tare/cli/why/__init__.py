@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.api.needs import needs_of
 from tare.base.errors import ObstacleError
-from tare.cli.needs import needs_of
 from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, metric_option, need, output_option
 from tare.cli.report import write_report
 from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width

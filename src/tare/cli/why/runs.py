@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tare.api.running import run_into, study_text
 from tare.base.errors import TareError
 from tare.cli.scaffold import reading, say
 from tare.cli.studies import with_interpreter
-from tare.cli.study_runs import run_into, study_text
 from tare.records.trials import sides_that_never_ran
 
 if TYPE_CHECKING:
