@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tare.api.weighing import Script
 from tare.base.errors import StudyError
 
 _PATH = click.Path(path_type=Path, exists=True, resolve_path=True)
@@ -24,53 +24,6 @@ _OPTIONS = (
                  help="host: the container has this device's network; none: the loopback alone."),
     click.option("--keep-outputs", is_flag=True, help="Keep what each trial wrote, in the store's folder outputs."),
 )  # fmt: skip
-_EVERY_SHELLS = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME"})
-
-
-@dataclass(frozen=True)
-class Script:
-    """What was given of these."""
-
-    reads: tuple[Path, ...] = ()
-    writes: tuple[Path, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    network: str = "none"
-    keep_outputs: bool = False
-
-    def workload(self, words: tuple[str, ...], *, image: bool = False) -> dict[str, Any]:
-        """The command line as a workload, run where we are; with an image in that, unless it names files here."""
-        given: dict[str, Any] = {
-            "reads": [str(path) for path in self.reads],
-            "writes": [str(path) for path in self.writes],
-            "env": dict(self.env),
-            "keep_outputs": self.keep_outputs,
-        }
-        kept = {name: value for name, value in given.items() if value}
-        where = {"in_image": True} if image and not names_files_here(words) else {"cwd": str(Path.cwd())}
-        return {"command": {"argv": list(words), **where, **kept}}
-
-    def environment(self) -> str:
-        """For people: what of their variables the command does not get, and what tare sets."""
-        from tare.drivers.places import environment_facts
-
-        facts = environment_facts("default")
-        away = [name for name in facts["left_out"] if name not in _EVERY_SHELLS and name not in facts["fixed"]]
-        fixed = [name for name in facts["fixed"] if name != "TARE_MARKS"]
-        less = f" but {', '.join(away)}" if away else ""
-        return f"the command gets all your variables{less}, on both sides; tare sets {', '.join(fixed)}."
-
-    def platform(self) -> dict[str, Any]:
-        """Fields of the container."""
-        return {} if self.network == "none" else {"network": self.network}
-
-    def for_commands(self) -> bool:
-        """Whether something was given that only a command has."""
-        return bool(self.reads or self.writes or self.env or self.keep_outputs)
-
-
-def names_files_here(words: tuple[str, ...]) -> bool:
-    """Whether a command line names a file or folder of the working folder, by a relative path."""
-    return any(word and not word.startswith(("/", "-")) and Path(word).exists() for word in words)
 
 
 def script_options(verb: Callable[..., Any]) -> Callable[..., Any]:

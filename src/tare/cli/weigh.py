@@ -7,20 +7,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from tare.api.needs import needs_of, platform
 from tare.api.running import run_into, study_text
-from tare.base.errors import ObstacleError, StudyError
-from tare.base.near_name import unknown_name
-from tare.base.rulings import Ruling
+from tare.api.weighing import Script, built_in_workload, choose_platform, end_early, fetched, sides, weigh_study
 from tare.cli.endings import finish
 from tare.cli.options import FOLDER, Option, ShareOption, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, say
-from tare.cli.scripts import Script, script_options
+from tare.cli.scripts import script_options
 from tare.cli.studies import python_option, with_interpreter
 
 steps_option: Option = click.option(
@@ -104,8 +100,6 @@ def command(
     need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
     need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
     need(quiet is None or design == "slices", "--quiet is about rounds of slices: add --design slices.")
-    from tare.study.load import from_plain
-
     slices = {"slices": {"quiet": quiet} if quiet is not None else {}} if design == "slices" else {}
     work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
     end_early(work, steps, minutes)
@@ -115,18 +109,8 @@ def command(
         chosen = choose_platform(inside, stack)
         fetched(chosen, image, against_image)
         levels, against = sides(chosen, script.platform(), image, against_image, command=bool(command_line))
-        study = from_plain(
-            {
-                "study": "weigh",
-                "platform": levels,
-                "workload": work,
-                "repeat": repeat or {"min": 7, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
-                "design": {**slices, **({"cpu_time": True} if cpu_time else {})},
-                "compare": {**against, "margin": margin},
-                "rehearse": True,
-            },
-            "tare weigh",
-        )
+        settings = {**slices, **({"cpu_time": True} if cpu_time else {})}
+        study = weigh_study(work, levels, against, repeat=repeat, margin=margin, seconds=seconds, design=settings)
         study = with_interpreter(study, python)
         folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         outcome = run_into(study, study_text(study), folder, verbose=verbose)
@@ -135,91 +119,3 @@ def command(
             allowed = f"the {seconds} s of --seconds" if named else f"tare weigh's default of {seconds} s (--seconds)"
             outcome = replace(outcome, why=f"another block would not fit into {allowed}")
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
-
-
-def sides(
-    chosen: str, fields: dict[str, Any], image: str | None, against: str | None, *, command: bool
-) -> tuple[list[Any], dict[str, Any]]:
-    """What is weighed against what: platforms as a study has them, and its baseline. Says which software bare runs."""
-    image, against = (None if each is None else placed(each) for each in (image, against))
-    if against:
-        by = "platform.image"
-        return [{chosen: {**fields, "image": [against, image]}}], {"by": by, "against": {by: against}}
-    bare: Any = "bare"
-    if image and command:
-        bare = {"bare": {"image": image}}
-        say(f"bare metal runs in the file system of {image} too: the same bytes on both sides.")
-    elif image:
-        say(f"bare metal runs this device's software, {chosen} that of {image}: what differs is in the report.")
-    fields = {**fields, **({"image": image} if image else {})}
-    return [bare, {chosen: fields} if fields else chosen], {"against": {"platform": "bare"}}
-
-
-def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) -> None:
-    """The workload, ended after so many steps or minutes where that is asked for."""
-    bounds = {name: value for name, value in (("steps", steps), ("minutes", minutes)) if value is not None}
-    need("command" in work or not bounds, "--steps and --minutes are for a command after --.")
-    if bounds:
-        work["command"] |= bounds
-
-
-def fetched(platform: str, *images: str | None) -> None:
-    """Images that are not on this device are fetched before anything is run."""
-    from tare.drivers.containers.pulling import fetch
-
-    for image in dict.fromkeys(images):
-        if image:
-            fetch(platform, placed(image), say)
-
-
-def placed(image: str) -> str:
-    """An image as a study names it: a file or folder by its whole path."""
-    from tare.drivers.containers.unpacked import is_path
-
-    return str(Path(image).expanduser().resolve()) if is_path(image) else image
-
-
-def built_in_workload(name: str) -> dict[str, Any]:
-    """A workload of the papers, in a size for a few seconds a trial, or any workload part that needs no fields."""
-    from tare.drivers.workloads.presets import PRESETS
-    from tare.parts.find import find, names
-
-    presets = {preset.name: preset.workload(quick=True) for preset in PRESETS}
-    plain = [part for part in names("workloads") if not find("workloads", part).example]
-    known = {**{part: {part: {}} for part in plain}, **presets}
-    if name in known:
-        return known[name]
-    raise StudyError(unknown_name("built-in workload", name, [*presets, *plain]))
-
-
-def choose_platform(asked: str | None, stack: ExitStack) -> str:
-    """The platform that was asked for, or the first container that works here; says what it passed over."""
-    need(asked != "bare", "bare metal is what the others are weighed against; name a container platform.")
-    refused: list[Ruling] = []
-    names = [asked] if asked else tried()
-    for name in names:
-        obstacles = _obstacles(name, stack)
-        if not obstacles:
-            if refused:
-                say(f"weighing in {name} instead:")
-                for sentence in refused:
-                    say(f"  - {sentence}")
-            return name
-        refused += obstacles
-    what = f"{asked} cannot" if asked else "none of " + ", ".join(names) + " can"
-    raise ObstacleError(f"{what} be used here, and nothing was run:", refused)
-
-
-def _obstacles(name: str, stack: ExitStack) -> list[Ruling]:
-    from tare.base.host import LocalHost
-
-    stack.enter_context(needs_of([name]))
-    return platform(name)().obstacles(LocalHost())
-
-
-def tried() -> list[str]:
-    """The platforms that are tried where none is named, in this order."""
-    from tare.parts.find import names
-
-    ranks = {name: platform(name).tried for name in names("platforms")}
-    return sorted((name for name, rank in ranks.items() if rank is not None), key=lambda name: ranks[name] or 0)

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
+from tare.api.weighing import built_in_workload
 from tare.base.errors import StudyError
 from tare.cli import tare
-from tare.cli.weigh import built_in_workload
 from tare.drivers.workloads.presets import PRESETS, Preset
 from tare.parts.find import find
 from tare.study.load import load

@@ -4,8 +4,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tare.cli import needs
-from tare.cli.weigh import tried
+from tare.api import needs
+from tare.api.weighing import tried
 from tare.study.load import from_plain
 
 

@@ -7,8 +7,8 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from tare.cli.scripts import Script, names_files_here
-from tare.cli.weigh import command, sides
+from tare.api.weighing import Script, names_files_here, sides
+from tare.cli.weigh import command
 from tare.parts.workloads.command import Command
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.api.needs import needs_of
+from tare.api.weighing import Script, built_in_workload, choose_platform, end_early, fetched, placed
 from tare.base.errors import ObstacleError
 from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, metric_option, need, output_option
 from tare.cli.report import write_report
 from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
-from tare.cli.scripts import Script, script_options
+from tare.cli.scripts import script_options
 from tare.cli.studies import python_option, with_interpreter
-from tare.cli.weigh import built_in_workload, choose_platform, end_early, fetched, minutes_option, placed, steps_option
+from tare.cli.weigh import minutes_option, steps_option
 from tare.cli.why.runs import Trying
 from tare.cli.why.stores import are_stores, explain_stores
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
