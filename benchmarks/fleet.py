@@ -97,7 +97,7 @@ def run_once(folder: Path, devices: int, trials: int, root: Path, kill: bool, pr
     from tare.fleet.run import FleetRun
     from tare.plan.matrix import cells
     from tare.plan.matrix import trials as trials_of
-    from tare.study.load import loads
+    from tare.studies.load import loads
 
     text, teller, took_s = STUDY.format(trials=trials), Quiet(), {}
     study = loads(text, "pretended.yaml")

@@ -22,7 +22,7 @@ from tare.figures.steps import job_metrics
 from tare.parts.find import find
 from tare.parts.platforms.bare import Bare
 from tare.parts.workloads.torch_train import TorchTrain
-from tare.study.model import DEFAULT_PROBES
+from tare.studies.model import DEFAULT_PROBES
 from tare.trial.sampler import Sampler
 from tare.trial.workdir import prepare_workdir, remove_folders
 

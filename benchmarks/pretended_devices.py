@@ -28,8 +28,8 @@ from tare.plan.model import Trial
 from tare.records.model import Record
 from tare.records.schema import MANIFEST_FILE, RECORD_FILE
 from tare.records.sealed import folder_name, open_sealed
-from tare.study.load import loads
-from tare.study.model import Study
+from tare.studies.load import loads
+from tare.studies.model import Study
 from tare_inside.agents.device import asked_for
 
 ROOT = "TARE_PRETENDED_DEVICES"  # the folder of all of them, in the environment of the workers

@@ -18,7 +18,7 @@ from tare.parts.protocols import Platform
 from tare.parts.workloads.null import Null
 from tare.plan.model import Cell, Trial
 from tare.records.store import Store
-from tare.study.model import DEFAULT_PROBES
+from tare.studies.model import DEFAULT_PROBES
 from tare.trial.engine import Bench, run_trial
 from tare.trial.undo.journal import Journal
 

@@ -28,7 +28,7 @@ from tare.fleet.inventory import Device
 from tare.records.model import Record
 from tare.records.pack import pack
 from tare.records.store import Store
-from tare.study.load import loads
+from tare.studies.load import loads
 from tare.traces.importing import Summary, opened
 from tare_inside.marks import HEADER_BYTES, MAGIC, parse
 

@@ -24,7 +24,7 @@ from tare.records.model import Record
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 from tare.records.trials import StoreTrials
-from tare.study.load import at_every_scale
+from tare.studies.load import at_every_scale
 
 DEVICE = {"cpu": "Neoverse-N1", "machine": "aarch64", "kernel": "6.18.0", "cores": 2, "memory_bytes": 8 << 30}
 INSIDE = {"python": {"version": "3.11.7"}, "torch": {"version": "2.13.0"}}

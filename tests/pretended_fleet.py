@@ -18,7 +18,7 @@ from tare.fleet.run import FleetRun
 from tare.plan.matrix import cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
-from tare.study.model import Study
+from tare.studies.model import Study
 
 NEVER = 10**9
 

@@ -10,7 +10,7 @@ import pytest
 
 from stand_in_parts import stand_ins
 from tare.base.errors import StudyError
-from tare.study.load import loads
+from tare.studies.load import loads
 
 FOLDER = Path(__file__).parent / "study_errors"
 CASES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

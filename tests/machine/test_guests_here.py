@@ -23,7 +23,7 @@ from tare.parts.protocols import Mark
 from tare.plan.matrix import cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
-from tare.study.load import loads
+from tare.studies.load import loads
 from tare.trial.engine import Bench, in_device_time, place_facts, run_trial
 from tare.trial.undo.journal import Journal
 from tare_inside.marks import load as load_marks

@@ -32,7 +32,7 @@ from tare.cli.studies import built_in, load_study
 from tare.parts.find import find
 from tare.plan.matrix import cells
 from tare.records.store import Store
-from tare.study.model import Study
+from tare.studies.model import Study
 
 TARE = Path(__file__).with_name("undisturbed.py")
 TAKES_CORES_AWAY = ("s3-power-modes",)

@@ -31,9 +31,14 @@ def _program(self: TorchWorkload, place: Host, workdir: Path, module: str, asked
     return replace(job, argv=(*launch, str(script), module, order))
 
 
-if __name__ == "__main__":
+def relax() -> None:
+    """For this process: whatever else runs, no trial is invalid for it."""
     verdict.THRESHOLDS = replace(verdict.THRESHOLDS, foreign_invalid_share=1.0, steal_invalid_share=1.0)
     local.THRESHOLDS = replace(local.THRESHOLDS, rerun_limit=0)
+
+
+if __name__ == "__main__":
+    relax()
     if os.environ.get("WITHOUT_REPORT"):
         leave_out_the_report()
     if os.environ.get("WITHOUT_TORCH"):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from stand_in_parts import stand_ins
 from tare.base.errors import StudyError
 from tare.plan.matrix import baseline, cells, changes, size, trials
-from tare.study.load import from_plain
-from tare.study.model import Study
+from tare.studies.load import from_plain
+from tare.studies.model import Study
 
 PLATFORMS = ("bare", "docker", "qemu", ("qemu", "docker"))
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from stand_in_parts import stand_ins
 from tare.base.errors import StudyError
-from tare.study.load import from_plain, loads
-from tare.study.model import Study
+from tare.studies.load import from_plain, loads
+from tare.studies.model import Study
 
 KEYS = ["study", "about", "platform", "workload", "control", "probes", "repeat", "order", "compare", "exclude", "aa"]
 WORDS = [

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tare.base.host import Host
     from tare.plan.model import Trial
     from tare.records.store import Store
-    from tare.study.model import Study
+    from tare.studies.model import Study
 
 _NO_DEVICE = ""  # of trials that were run here, and not over a fleet
 DECLARED = ("repeat", "compare", "order", "aa")  # what must not be changed once a result has been seen

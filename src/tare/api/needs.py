@@ -12,7 +12,7 @@ from tare.base.rulings import Ruling, obstacle
 
 if TYPE_CHECKING:
     from tare.parts.protocols import Part, Platform
-    from tare.study.model import Study
+    from tare.studies.model import Study
 
 _COUNTERS = frozenset({"power_rapl", "gpu"})  # of a GPU only newer ones count: an older one may still be told so after
 _READ_BY_PERIOD = frozenset({"power_rails"})

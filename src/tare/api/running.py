@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import time
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tare.plan.check import Check
     from tare.plan.model import Trial
     from tare.records.store import Store
-    from tare.study.model import Study
+    from tare.studies.model import Study
 
 
 TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud one has five times as much
@@ -34,6 +35,7 @@ def run_into(
     retry_failed: bool = False,
     ignore_managers: bool = False,
     verbose: bool = False,
+    progress: bool = True,
 ) -> Outcome:
     """Plan, check, then run into the store at `folder`, which is made if it is not there."""
     from tare.base.files import state_dir
@@ -64,7 +66,8 @@ def run_into(
         time.sleep(max(0.0, LEAST_S - (time.monotonic() - began_s)))
         if busy := advice(before, glance()):
             say(busy)
-        return run_study(study, planned, store, host, progress_on(), retry_failed=retry_failed, verbose=verbose)
+        watcher = progress_on() if progress else progress_on(io.StringIO())
+        return run_study(study, planned, store, host, watcher, retry_failed=retry_failed, verbose=verbose)
 
 
 @contextmanager

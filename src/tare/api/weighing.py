@@ -15,7 +15,7 @@ from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
 
 if TYPE_CHECKING:
-    from tare.study.model import Study
+    from tare.studies.model import Study
 
 _EVERY_SHELLS = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME"})
 
@@ -71,7 +71,7 @@ def weigh_study(
     seconds: int, design: Mapping[str, Any],
 ) -> Study:  # fmt: skip
     """The study that a weighing is: blocks until the interval is narrow, or as many as requested."""
-    from tare.study.load import from_plain
+    from tare.studies.load import from_plain
 
     return from_plain(
         {

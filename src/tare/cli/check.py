@@ -15,7 +15,7 @@ from tare.cli.options import json_option, need, trust_option
 from tare.cli.scaffold import Verb, print_json, width
 from tare.cli.studies import load_study, python_option, scale_option
 from tare.parts.find import KINDS, Kind, find, names
-from tare.study.model import Study
+from tare.studies.model import Study
 
 _ON_DEVICES: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "causes")  # those that a device may lack
 

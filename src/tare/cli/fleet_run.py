@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tare.plan.matrix import OnDevice
     from tare.plan.model import Trial
     from tare.records.store import Store
-    from tare.study.model import Study
+    from tare.studies.model import Study
 
 _INTERRUPTED = 130
 _FIRST_STOP = (
@@ -80,7 +80,7 @@ def over_devices(said: Mapping[str, Any], trust: bool) -> Over | None:
 
 
 def _patience_s(text: str) -> float:
-    from tare.study.design import time_between
+    from tare.studies.design import time_between
 
     try:
         return time_between(1, 86400, "from 1 s to 1 d", "2 min")(text)

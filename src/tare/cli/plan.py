@@ -15,7 +15,7 @@ from tare.cli.studies import load_study, python_option, scale_option
 
 if TYPE_CHECKING:
     from tare.plan.check import Check, Possible
-    from tare.study.model import Study
+    from tare.studies.model import Study
 
 
 @click.command("plan", cls=Verb)

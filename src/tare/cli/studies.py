@@ -13,8 +13,8 @@ from tare.base.errors import StudyError
 from tare.base.near_name import did_you_mean, unknown_name
 from tare.cli.options import json_option, need
 from tare.cli.scaffold import Verb, print_json, say, width
-from tare.study.load import at_every_scale, load
-from tare.study.model import Study
+from tare.studies.load import at_every_scale, load
+from tare.studies.model import Study
 
 _SIZES = ("smoke", "small", "cuda", "clocks", "full")
 
@@ -115,7 +115,7 @@ def _refuse_no_scale(name: str, path: Path, scale: str) -> None:
 
 def with_interpreter(study: Study, python: str | None) -> Study:
     """The study as the option wants it."""
-    from tare.study.load import with_python
+    from tare.studies.load import with_python
 
     return study if python is None else with_python(study, python)
 
@@ -125,7 +125,7 @@ def known_interpreter(study: Study, folder: Path) -> str | None:
     if not (folder / "store.json").exists():
         return None
     from tare.records.store import Store
-    from tare.study.load import begun_with
+    from tare.studies.load import begun_with
 
     with Store.open(folder) as store:
         python = begun_with(store.study, study)
@@ -136,7 +136,7 @@ def known_interpreter(study: Study, folder: Path) -> str | None:
 
 def folder_of(study: Study) -> Path:
     """Where a study's store lies by default: each scale below the whole has its own."""
-    from tare.study.scales import FULL
+    from tare.studies.scales import FULL
 
     return Path("out") / (study.study if study.scale in ("", FULL) else f"{study.study}-{study.scale}")
 

@@ -30,7 +30,7 @@ from tare.records.parquet import TablesIn
 from tare.records.schema import TRIALS_FOLDER
 from tare.records.sealed import folder_name
 from tare.records.store import Store
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 
 if TYPE_CHECKING:
     from tare.records.spool import Times, Values

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tare.base.errors import StudyError
-from tare.study.fields import explain
-from tare.study.load import decoded, read
-from tare.study.model import ID_FORM
-from tare.study.yaml import Complaint, Fatal, Loc, Problem, Source, listed, parse, suggestion
+from tare.studies.fields import explain
+from tare.studies.load import decoded, read
+from tare.studies.model import ID_FORM
+from tare.studies.yaml import Complaint, Fatal, Loc, Problem, Source, listed, parse, suggestion
 
 OF = "inventory"
 MOST_DEVICES = 2_000

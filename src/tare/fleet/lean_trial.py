@@ -20,7 +20,7 @@ from tare.fleet.ssh import Unreachable
 from tare.parts.protocols import Part, Probe
 from tare.plan.check import ObstacleCheck, check
 from tare.plan.model import Cell
-from tare.study.model import Study
+from tare.studies.model import Study
 from tare.trial.device import device_id, private_folder
 from tare.trial.undo.journal import Journal
 from tare_inside.variables import may_pass, users_own

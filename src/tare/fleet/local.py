@@ -31,7 +31,7 @@ from tare.plan.slicing import groups
 from tare.records.model import AA_REPEAT, FINISHED, USABLE, Record, State, varied
 from tare.records.store import Store
 from tare.records.trials import FAILED, started_s
-from tare.study.model import Study
+from tare.studies.model import Study
 from tare.trial.device import DeviceLock, device_id, private_folder
 from tare.trial.engine import Bench, run_trial
 from tare.trial.rules import is_lost

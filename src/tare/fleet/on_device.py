@@ -26,8 +26,8 @@ from tare.plan.check import MissingParts, ObstacleCheck, check, parts_of
 from tare.plan.matrix import cells
 from tare.plan.model import Cell, Trial
 from tare.records.store import Store
-from tare.study.load import loads
-from tare.study.model import Study
+from tare.studies.load import loads
+from tare.studies.model import Study
 from tare.trial.facts import device_facts
 
 RESULT = "result.json"

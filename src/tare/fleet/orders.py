@@ -11,9 +11,9 @@ from tare.fleet.inventory import Device
 from tare.plan.check import NOTHING, MissingParts
 from tare.plan.matrix import cells, trials
 from tare.plan.model import Trial
-from tare.study.model import Study
-from tare.study.select import DEVICE_KEYS, Selector
-from tare.study.yaml import Loc, listed, suggestion
+from tare.studies.model import Study
+from tare.studies.select import DEVICE_KEYS, Selector
+from tare.studies.yaml import Loc, listed, suggestion
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tare.fleet.readiness import ReadinessCheck
 from tare.plan.model import Trial
 from tare.records.model import FINISHED, Record, State
 from tare.records.store import Store
-from tare.study.model import Study
+from tare.studies.model import Study
 
 TRIES = 2  # a trial that was lost on the way is tried once more, and the ledger says so
 _MARGIN_S = 2 * 3600.0  # beside its own limit a trial may make a data set, and fill a disk with it: an hour each

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias, cast
 from tare.base.errors import StudyError
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
 from tare.plan.model import Cell, PlannedTenant, Trial, guessed_trial_s
-from tare.study.choice import PartChoice
-from tare.study.model import Study
-from tare.study.reader import Tenancy
-from tare.study.select import Place
-from tare.study.yaml import Loc
+from tare.studies.choice import PartChoice
+from tare.studies.model import Study
+from tare.studies.reader import Tenancy
+from tare.studies.select import Place
+from tare.studies.yaml import Loc
 
 OnDevice: TypeAlias = tuple[tuple[str, str], ...]  # what is said of a fleet's device: (("device", "orin-1"), ...)
 MOST_TRIALS = 10_000

@@ -13,8 +13,8 @@ from tare.base.sides import REHEARSAL, side_of
 from tare.drivers.cgroups.limits import Limits
 from tare.drivers.workloads.torch import USUAL_CORES
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
-from tare.study.design import Slices
-from tare.study.model import Study
+from tare.studies.design import Slices
+from tare.studies.model import Study
 
 
 @dataclass(frozen=True)

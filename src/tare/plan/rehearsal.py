@@ -14,7 +14,7 @@ from typing import Any
 from tare.parts.protocols import Workload
 from tare.plan.matrix import place
 from tare.plan.model import Cell, Trial
-from tare.study.model import Study
+from tare.studies.model import Study
 
 MOST_SIDES = 12  # with more of them, each platform is tried with one workload
 FIRST_LIMIT_S = 1800.0  # of a rehearsal, where the study names no limit and nobody knows how long it takes

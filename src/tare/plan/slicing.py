@@ -11,8 +11,8 @@ from tare.drivers.containers.place import Container
 from tare.parts.protocols import Recorder
 from tare.plan.matrix import aa_repeats
 from tare.plan.model import Cell, Trial
-from tare.study.design import MOST_AT_ONCE
-from tare.study.model import Study
+from tare.studies.design import MOST_AT_ONCE
+from tare.studies.model import Study
 
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
 _WORKLOADS = ("torch_infer", "loadgen")  # they time themselves, with the stops in it

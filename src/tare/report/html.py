@@ -470,6 +470,13 @@ def _about(store: Store | None) -> str:
     return first if len(first) <= LONGEST_TITLE else ""
 
 
+def first_screen(weighing: Weighing, records: Sequence[Record]) -> str:
+    """The answer alone, as a document without scripts: for a notebook, or a mail."""
+    style = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
+    content = page(weighing, records, "", "", ())
+    return templates().get_template("notebook.html.j2").render(page=content, style=Markup(style))
+
+
 def render(
     weighing: Weighing,
     records: Sequence[Record],

@@ -24,7 +24,7 @@ from tare.figures.windows import FACT, paired_ns, without_stops
 from tare.parts.protocols import Mark
 from tare.plan.model import Trial
 from tare.records.model import Record
-from tare.study.design import Slices
+from tare.studies.design import Slices
 from tare.trial.conditions import guarded_from_heat
 from tare.trial.engine import Bench, Opened, TrialRun
 from tare.trial.tenants import Run, Watched, end_all, kill_all

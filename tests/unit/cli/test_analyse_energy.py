@@ -20,7 +20,7 @@ from tare.cli import tare as verbs
 from tare.cli.device.baseload import _baseload, _states
 from tare.parts.controls.dvfs import Dvfs
 from tare.plan.matrix import cells
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 
 MODES = [
     Place({"platform": "bare", "control.power_mode.cores": cores, "control.power_mode.gpu_mhz": mhz,

@@ -11,7 +11,7 @@ from tare.api.changes import refuse_silent_changes
 from tare.base.errors import StudyError
 from tare.plan.matrix import cells, trials
 from tare.records.store import Store
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 
 PLAIN = {"study": "first", "platform": ["bare", "docker"], "workload": "torch_train", "repeat": 6}
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from metered import Place, kept, trials
 from tare.cli import tare as verbs
 from tare.cli.studies import built_in
-from tare.study.load import at_every_scale
+from tare.studies.load import at_every_scale
 
 QUOTAS = (0.5, 0.75, 1.0, 1.5, 2.0)
 PLACES = [

@@ -19,7 +19,7 @@ from tare.fleet.on_device import _the_trial, study_of
 from tare.plan.check import MissingParts, PartKey, parts_of
 from tare.plan.matrix import cells
 from tare.records.store import Store
-from tare.study.load import loads
+from tare.studies.load import loads
 
 STUDY = (
     "study: s\nplatform: [bare, docker, qemu]\nworkload: 'null'\nprobes: [cpu, memory]\ncontrol: {page_cache: cold}\n"

@@ -17,7 +17,7 @@ from tare.fleet.inventory import Device
 from tare.fleet.local import Outcome
 from tare.fleet.orders import factors, planned_on
 from tare.records.store import Store
-from tare.study.load import loads
+from tare.studies.load import loads
 
 DONE = Outcome(3, 0, "all planned trials are done")
 STOPPED = Outcome(1, 2, "stopped by you", interrupted=True)

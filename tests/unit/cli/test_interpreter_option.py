@@ -15,7 +15,7 @@ from tare.api import running
 from tare.base.errors import StudyError
 from tare.cli import run, tare, weigh, why
 from tare.cli.why import runs as why_runs
-from tare.study.model import Study
+from tare.studies.model import Study
 
 BOARD = "/usr/bin/python3"
 TRAINING = "study: s\nplatform: bare\nworkload: {torch_train: {batch: 4}}\nrepeat: 1\naa: false\n"

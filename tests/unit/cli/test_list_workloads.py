@@ -17,7 +17,7 @@ from tare.base.errors import StudyError
 from tare.cli import tare
 from tare.drivers.workloads.presets import PRESETS, Preset
 from tare.parts.find import find
-from tare.study.load import load
+from tare.studies.load import load
 
 every_preset = pytest.mark.parametrize("preset", PRESETS, ids=[preset.name for preset in PRESETS])
 

@@ -6,7 +6,7 @@ import pytest
 
 from tare.api import needs
 from tare.api.weighing import tried
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 
 
 @pytest.fixture

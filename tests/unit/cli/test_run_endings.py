@@ -16,7 +16,7 @@ from tare.cli.endings import finish
 from tare.fleet.local import Outcome
 from tare.plan.matrix import cells
 from tare.records.model import Record
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 
 DONE = Outcome(done=2, left=0, why="all trials are done")
 STUDY = {"study": "one-level", "compare": {"by": "platform"}}

@@ -25,7 +25,7 @@ from tare.plan.matrix import cells, trials
 from tare.plan.model import Trial
 from tare.records.model import Record
 from tare.records.store import Store
-from tare.study.load import at_every_scale, from_plain
+from tare.studies.load import at_every_scale, from_plain
 from tare.testing import FakeHost
 
 NAMES = [

@@ -13,7 +13,7 @@ from tare.base.host import LocalHost, Site
 from tare.drivers.containers import isolation
 from tare.drivers.containers.isolation import LAYERS, USUAL
 from tare.parts.platforms.runc import Runc
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 
 
 def kinds(layers: tuple[str, ...]) -> set[str]:

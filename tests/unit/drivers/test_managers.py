@@ -8,7 +8,7 @@ from tare.base.host import LocalHost
 from tare.drivers.known_programs import conflicts, running
 from tare.plan.check import check
 from tare.plan.matrix import cells
-from tare.study.model import Study
+from tare.studies.model import Study
 from tare.testing import FakeHost
 from tare.trial.facts import device_facts
 from trees.server import x86

@@ -13,8 +13,8 @@ from tare.fleet.inventory import Device
 from tare.fleet.on_device import eligibility_here
 from tare.fleet.orders import factors, planned_on, plans
 from tare.plan.matrix import cells
-from tare.study.load import loads
-from tare.study.model import Study
+from tare.studies.load import loads
+from tare.studies.model import Study
 
 PLAIN = "study: s\nplatform: [bare, docker]\nworkload: torch_train\nrepeat: 2\n"
 

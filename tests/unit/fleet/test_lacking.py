@@ -21,7 +21,7 @@ from tare.fleet.ssh import Unreachable
 from tare.plan.check import NOTHING, MissingParts, PartKey, parts_of
 from tare.plan.matrix import cells
 from tare.records.store import Store
-from tare.study.load import loads
+from tare.studies.load import loads
 
 RAPL = PartKey("probe", "power_rapl", "{}")
 QEMU = PartKey("platform", "qemu", "{}")

@@ -30,7 +30,7 @@ from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory
 from tare.plan.matrix import cells
 from tare.records.spool import read_spool
-from tare.study.load import loads
+from tare.studies.load import loads
 from tare_inside.agents import lean
 
 PYTHONS = sorted(Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3")) or [Path(sys.executable)]

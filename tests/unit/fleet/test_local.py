@@ -21,7 +21,7 @@ from tare.fleet.local import Interruption, run_study
 from tare.plan.matrix import cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
-from tare.study.model import Study
+from tare.studies.model import Study
 from tare.testing import FakeHost
 from tare.trial.device import DeviceLock, device_id
 

@@ -17,7 +17,7 @@ from tare.fleet.inventory import Device
 from tare.fleet.orders import factors, planned_on
 from tare.plan.matrix import cells, trials
 from tare.records.store import Store
-from tare.study.load import loads
+from tare.studies.load import loads
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from tare.base.host import Host
 from tare.drivers.nvidia import nvml
 from tare.parts.probes import gpu
 from tare.plan.check import possible
-from tare.study.load import from_plain
-from tare.study.model import DEFAULT_PROBES
+from tare.studies.load import from_plain
+from tare.studies.model import DEFAULT_PROBES
 from tare.testing import FakeHost
 
 PLAIN: dict[str, Any] = {"study": "s", "platform": "bare", "workload": "torch_train"}

@@ -12,7 +12,7 @@ from stand_in_parts import stand_ins
 from tare.base.errors import NothingLeft, ObstacleError
 from tare.plan.check import MissingParts, ObstacleCheck, Possible, left_of, parts_of, possible
 from tare.plan.matrix import cells
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 from tare.testing import FakeHost
 
 PLAIN: dict[str, Any] = {

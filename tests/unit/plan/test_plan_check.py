@@ -16,7 +16,7 @@ from tare.plan import check as plan_check
 from tare.plan.check import Check, check
 from tare.plan.matrix import cells
 from tare.plan.model import GUESSED_TRIAL_S
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 from tare.testing import FakeHost
 
 

@@ -12,8 +12,8 @@ from stand_in_parts import TorchTrain, stand_ins
 from tare.base.errors import StudyError
 from tare.plan.matrix import baseline, cells, size, trials
 from tare.plan.model import Cell
-from tare.study.load import from_plain, loads
-from tare.study.model import Study
+from tare.studies.load import from_plain, loads
+from tare.studies.model import Study
 
 
 @pytest.fixture(autouse=True)

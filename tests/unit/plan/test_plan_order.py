@@ -15,7 +15,7 @@ import pytest
 from stand_in_parts import stand_ins
 from tare.plan.matrix import cells, changes, trials
 from tare.plan.model import Trial
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +94,7 @@ def test_the_limit_goes_with_each_trial() -> None:
 def test_ids_are_the_same_in_another_process() -> None:
     script = (
         "from stand_in_parts import stand_ins\n"
-        "from tare.study.load import from_plain\n"
+        "from tare.studies.load import from_plain\n"
         "from tare.plan.matrix import cells\n"
         "from tare.plan.matrix import trials\n"
         "with stand_ins():\n"

@@ -9,7 +9,7 @@ import pytest
 from tare.base.sides import is_rehearsal, side_of
 from tare.plan.matrix import cells, trials
 from tare.plan.rehearsal import FIRST_LIMIT_S, MOST_SIDES, followed_limit_s, length_of, rehearsals
-from tare.study.model import Study
+from tare.studies.model import Study
 
 
 def study(**keys: Any) -> Study:

@@ -9,9 +9,9 @@ import pytest
 
 import tare.papers.studies
 from tare.plan.matrix import baseline, cells, trials
-from tare.study.design import ENOUGH_REPEATS
-from tare.study.load import load
-from tare.study.model import Study
+from tare.studies.design import ENOUGH_REPEATS
+from tare.studies.load import load
+from tare.studies.model import Study
 
 STUDIES = sorted(Path(tare.papers.studies.__file__).parent.glob("*.yaml"))
 

@@ -7,8 +7,8 @@ import pytest
 from tare.base.errors import StudyError
 from tare.plan.matrix import cells, trials
 from tare.plan.slicing import groups, slicing_obstacles
-from tare.study.load import from_plain
-from tare.study.model import Study
+from tare.studies.load import from_plain
+from tare.studies.model import Study
 
 PROGRAM = {"command": {"argv": ["true"], "attach": "none"}}
 

@@ -16,7 +16,7 @@ from tare.cli.scaffold import Verb, print_json, reading, say, width
 from tare.cli.studies import folder_of, load_study, scale_option
 
 if TYPE_CHECKING:
-    from tare.study.model import Study
+    from tare.studies.model import Study
 
 _MOST_SETTLE_S = 5.0  # what ran before has died away by then
 _OPENING_S = 600  # a virtual machine may take minutes to boot
@@ -44,7 +44,7 @@ def command(
     (out/NAME-baseload). `tare analyse energy out/NAME`, `compare`, `choose front` and `papers claims` find it there,
     whenever it was run. A second run continues where the first one stopped.
     """
-    from tare.study.load import from_plain
+    from tare.studies.load import from_plain
     from tare.trial.undo.restoration import refuse_pending
 
     theirs, folder = _asked(study, output, trust, scale)
@@ -73,7 +73,7 @@ def _asked(study: Path, output: Path | None, trust: bool, scale: str | None) -> 
     if not is_store(study):
         loaded = load_study(study, trust, scale)
         return loaded, output or folder_of(loaded)
-    from tare.study.load import from_plain
+    from tare.studies.load import from_plain
 
     with reading(study) as store:
         return from_plain(store.study, str(study)), output or study

@@ -272,7 +272,7 @@ def _tell_answer(found: Explained, layers: dict[str, Any] | None, folder: Path, 
 def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:
     """What is wrong with the options is reported before anything is started."""
     from tare.plan.why import Level
-    from tare.study.load import from_plain
+    from tare.studies.load import from_plain
 
     plain = {"study": "why", "platform": [Level(platform, fields).as_plain()], "workload": work}
     with_interpreter(from_plain(plain, "tare why"), python)

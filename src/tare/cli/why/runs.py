@@ -106,7 +106,7 @@ class Trying:
 
     def records(self, stage: str, platforms: list[Any], fields: dict[str, Any]) -> list[Record]:
         """Run a study of bare metal and these platforms; what it left."""
-        from tare.study.load import from_plain
+        from tare.studies.load import from_plain
 
         sides = [self.bare.as_plain(), *platforms]
         plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from tare.parts.controls.power_mode import PowerMode
 from tare.plan.matrix import cells
-from tare.study.model import Study
+from tare.studies.model import Study
 from tare.testing import FakeHost
 
 LINE = ["MAXN", {"cores": 4, "cpu_mhz": 1200, "gpu_mhz": 670, "mem_mhz": 1333}, {"cores": [1, 2], "cpu_mhz": 1200}]

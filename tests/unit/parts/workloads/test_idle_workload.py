@@ -8,7 +8,7 @@ from pathlib import Path
 from tare.base.host import LocalHost
 from tare.parts.find import find
 from tare.parts.workloads.idle import Idle
-from tare.study.load import from_plain
+from tare.studies.load import from_plain
 from tare.testing import FakeHost
 from tare_inside import marks
 from tare_inside.programs import idle

@@ -13,7 +13,7 @@ from tare.base.errors import StudyError
 from tare.parts import find as parts
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
-from tare.study.fields import in_records, make
+from tare.studies.fields import in_records, make
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol
 
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
-from tare.study.choice import PartChoice
-from tare.study.fields import in_records, levels_of
-from tare.study.reader import ALONE, PartReader, Stack, Tenancy
-from tare.study.yaml import Complaint, Loc, listed, show, suggestion
+from tare.studies.choice import PartChoice
+from tare.studies.fields import in_records, levels_of
+from tare.studies.reader import ALONE, PartReader, Stack, Tenancy
+from tare.studies.yaml import Complaint, Loc, listed, show, suggestion
 
 DEVICE_KEYS = ("device", "device.type")  # factors of a run over a fleet: their levels are in its inventory
 

@@ -8,8 +8,8 @@ import pytest
 
 from tare.base.errors import StudyError
 from tare.plan.matrix import cells
-from tare.study.load import from_plain
-from tare.study.model import Study
+from tare.studies.load import from_plain
+from tare.studies.model import Study
 
 
 def study(tenants: Any, **more: Any) -> Study:

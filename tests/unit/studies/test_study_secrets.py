@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tare.study.model import Study
+from tare.studies.model import Study
 
 
 def study(workload: Any) -> Study:

@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from tare.base.errors import StudyError
 from tare.base.units import PositiveSeconds, Seconds, SizeBytes
 from tare.parts.protocols import Json, Part
-from tare.study.yaml import Complaint, Loc, listed, show, suggestion
+from tare.studies.yaml import Complaint, Loc, listed, show, suggestion
 
 _LISTS = (list, tuple, set, frozenset, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Set)
 _ANYTHING = (Any, object)

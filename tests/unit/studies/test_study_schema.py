@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stand_in_parts import PARTS, instead_of_find, stand_ins
-from tare.study.load import keys
-from tare.study.schema import json_schema
+from tare.studies.load import keys
+from tare.studies.schema import json_schema
 
 
 @pytest.fixture(autouse=True)

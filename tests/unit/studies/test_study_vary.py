@@ -8,8 +8,8 @@ import pytest
 
 from tare.base.errors import StudyError
 from tare.plan.matrix import aa_repeats, cells
-from tare.study.load import from_plain, loads
-from tare.study.model import Study
+from tare.studies.load import from_plain, loads
+from tare.studies.model import Study
 
 ARGV = ["python", "main.py", "--batch-size", "{batch}"]
 

@@ -10,8 +10,8 @@ from tare.base.errors import StudyError
 from tare.cli.studies import built_in
 from tare.drivers.workloads.torch import TorchWorkload
 from tare.plan.matrix import cells, trials
-from tare.study.load import at_every_scale, begun_with, from_plain, with_python
-from tare.study.model import Study
+from tare.studies.load import at_every_scale, begun_with, from_plain, with_python
+from tare.studies.model import Study
 
 BOARD = "/usr/bin/python3"
 TRAINING = {"torch_train": {"batch": 4}}

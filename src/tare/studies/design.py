@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 
 from tare.base.units import Seconds, parse_share
 from tare.parts.protocols import Json
-from tare.study.select import DEVICE_KEYS, Factors, Selector, label
-from tare.study.yaml import Complaint
+from tare.studies.select import DEVICE_KEYS, Factors, Selector, label
+from tare.studies.yaml import Complaint
 
 _TIME = TypeAdapter(Seconds)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tare.study.yaml import MAX_ALIASES, MAX_DEPTH, MAX_DIGITS, MAX_NODES, Fatal, parse
+from tare.studies.yaml import MAX_ALIASES, MAX_DEPTH, MAX_DIGITS, MAX_NODES, Fatal, parse
 
 
 def plain(text: str) -> Any:

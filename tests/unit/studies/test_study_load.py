@@ -10,9 +10,9 @@ import pytest
 
 from stand_in_parts import instead_of_find, stand_ins
 from tare.base.errors import StudyError
-from tare.study import load as file
-from tare.study.load import from_plain, load, loads
-from tare.study.model import Study
+from tare.studies import load as file
+from tare.studies.load import from_plain, load, loads
+from tare.studies.model import Study
 
 EXAMPLE = """\
 study: platform-overhead            # id

@@ -15,12 +15,12 @@ from pydantic import BaseModel, ValidationError
 from tare.base.errors import StudyError
 from tare.base.near_name import near_names
 from tare.parts.protocols import Json
-from tare.study.choice import PartChoice
-from tare.study.design import Compare, Design, Order, Repeat
-from tare.study.fields import complaint_text, explain
-from tare.study.model import Study
-from tare.study.scales import names, scaled
-from tare.study.yaml import HOW_TO_BEGIN, Complaint, Fatal, Loc, Node, Problem, Source, parse, show
+from tare.studies.choice import PartChoice
+from tare.studies.design import Compare, Design, Order, Repeat
+from tare.studies.fields import complaint_text, explain
+from tare.studies.model import Study
+from tare.studies.scales import names, scaled
+from tare.studies.yaml import HOW_TO_BEGIN, Complaint, Fatal, Loc, Node, Problem, Source, parse, show
 
 MAX_BYTES = 128 * 1024  # the scanner needs 5 s for the worst MiB, and no study that people read is longer
 

@@ -12,9 +12,9 @@ from typing import Any
 from tare.base.errors import StudyError
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
-from tare.study.choice import PartChoice, part_class, part_names
-from tare.study.fields import explain, levels_of, list_depth, tried, unit_example, unknown_field
-from tare.study.yaml import Complaint, Loc, listed, show, suggestion
+from tare.studies.choice import PartChoice, part_class, part_names
+from tare.studies.fields import explain, levels_of, list_depth, tried, unit_example, unknown_field
+from tare.studies.yaml import Complaint, Loc, listed, show, suggestion
 
 Stack = tuple[PartChoice, ...]
 

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from tare.base.errors import StudyError
 from tare.parts.find import Kind
-from tare.study.choice import part_class, part_names
-from tare.study.yaml import Fatal, Node, Problem, listed, show, suggestion
+from tare.studies.choice import part_class, part_names
+from tare.studies.yaml import Fatal, Node, Problem, listed, show, suggestion
 
 FULL = "full"  # the file as it is written
 _NOT_CHANGED = ("study", "scales", "scale")  # a scale is a size of the study, not another one

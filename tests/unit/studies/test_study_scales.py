@@ -8,8 +8,8 @@ import pytest
 
 from stand_in_parts import stand_ins
 from tare.base.errors import StudyError
-from tare.study.load import at_every_scale, from_plain, loads
-from tare.study.model import Study
+from tare.studies.load import at_every_scale, from_plain, loads
+from tare.studies.model import Study
 
 WHOLE = """study: sizes
 platform: [bare, docker]
