@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.analysis.estimators import check_span
+from tare.analysis.foreign import Foreign, recognised, together
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.records.model import Record, State
@@ -43,12 +44,19 @@ class Table:
         return StudyError(f"{self.path}, row {row}, column {column!r}: {what}")
 
 
-def read_table(path: Path | str) -> Table:
-    """The whole table; which format it has is told by how its name ends."""
+def read_table(path: Path | str | Table) -> Table:
+    """The whole table: a file of another benchmark tool by what is in it, any other by how its name ends."""
+    if isinstance(path, Table):
+        return path
     path = Path(path)
+    if (foreign := recognised(path)) is not None:
+        return Table(path, foreign.columns)
     reader = READERS.get(path.suffix.lower())
     if reader is None:
-        raise StudyError(f"{path}: a table ends in one of {', '.join(READERS)}; this does not.")
+        raise StudyError(
+            f"{path}: a table ends in one of {', '.join(READERS)}, and this is no file of a benchmark tool that tare "
+            "knows (hyperfine, pyperf, pytest-benchmark, Google Benchmark as JSON; a number a line)."
+        )
     if not path.is_file():
         raise StudyError(f"{path}: no such file.")
     try:
@@ -62,11 +70,22 @@ def read_table(path: Path | str) -> Table:
     return table
 
 
+def several_files(paths: Sequence[Path]) -> tuple[Table, Foreign]:
+    """Files of one benchmark tool as one table, each file a level."""
+    found = {path: recognised(path) for path in paths}
+    if unknown := [path for path, foreign in found.items() if foreign is None]:
+        raise StudyError(
+            f"{unknown[0]}: several sources are files of a benchmark tool, each one level; name one store or table."
+        )
+    whole = together({path: foreign for path, foreign in found.items() if foreign is not None})
+    return Table(paths[0].with_name(" ".join(path.name for path in paths)), whole.columns), whole
+
+
 RUN_ORDER = ("started_utc", "timestamp", "order")  # columns that tell it, where --order names none
 SHUFFLED = "shuffled"  # --order: the runs were shuffled, though the table is sorted
 
 
-def run_order(path: Path | str, order: str | None = None) -> list[float] | None:
+def run_order(path: Path | str | Table, order: str | None = None) -> list[float] | None:
     """The place of each row in the order of running: by a column, else as the rows stand; None where it was shuffled.
 
     Numbers go by their size, anything else by its letters, as dates do.
@@ -86,7 +105,7 @@ def run_order(path: Path | str, order: str | None = None) -> list[float] | None:
         return [places[cell] for cell in cells]
 
 
-def rows_to_compare(path: Path | str, by: str, value: str, block: str | None = None) -> list[TrialRow]:
+def rows_to_compare(path: Path | str | Table, by: str, value: str, block: str | None = None) -> list[TrialRow]:
     """One trial a row: `by` names the levels, `value` the figure, `block` (if any) what was run together."""
     table = read_table(path)
     levels = label_column(table, by)

@@ -49,7 +49,7 @@ from tare.analysis.selection import (
     why_not,
 )
 from tare.analysis.statistics import FLOOR, median_estimate
-from tare.analysis.table import rows_to_compare, run_order
+from tare.analysis.table import Table, rows_to_compare, run_order
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.base.text import script_and_options
@@ -288,7 +288,7 @@ def weigh(
 
 
 def weigh_table(
-    path: Path | str,
+    path: Path | str | Table,
     *,
     by: str,
     value: str,
@@ -299,6 +299,7 @@ def weigh_table(
     order: str | None = None,
 ) -> Weighing:
     """The same of a table of the user's own, which has neither facts nor other metrics."""
+    name = path.path if isinstance(path, Table) else Path(path)
     rows, label = rows_to_compare(path, by, value, block), Cells(by)
     values = measurements(rows, label, value)
     places = run_order(path, order)
@@ -307,11 +308,11 @@ def weigh_table(
         allowed = DEFAULT_MARGIN if margin is None else margin
         found = compare(values, against=against, margin=allowed, metric=value, rises=rises)
     except StudyError as error:
-        raise StudyError(f"{path}, column {by!r}: {error}") from None
+        raise StudyError(f"{name}, column {by!r}: {error}") from None
     base = found[0].against
     drifted = drift(values)
     return Weighing(
-        study=Path(path).name,
+        study=name.name,
         question=question([each.level for each in found], base, by, []),
         by=by,
         against=base,

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 @click.option("--fail-over", type=SHARE, help="Exit 1 if a level is surely worse by more than this, or hides it.")
 @click.option("--fail-over-start-up", type=SHARE, help="Exit 1 if its start-up to the first step is.")
 def command(
-    source: Path, block: str | None, order: str | None, fail_over: float | None, fail_over_start_up: float | None,
-    **asked: Any,
+    source: tuple[Path, ...], block: str | None, order: str | None, fail_over: float | None,
+    fail_over_start_up: float | None, **asked: Any,
 ) -> Result:  # fmt: skip
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
-    The source is a store (a folder or a pack), or any table with one row per trial: CSV, TSV, Parquet or JSON lines.
+    The source is a store (a folder or a pack), any table with one row per trial (CSV, TSV, Parquet, JSON lines), or
+    what hyperfine, pyperf, pytest-benchmark or Google Benchmark wrote as JSON, or a text with one number a line.
     Of a table, --metric names the column to compare. Whether more of it is better follows from its name (samples/s,
     accuracy: higher; step_ms, loss: lower); --higher-is-better or --lower-is-better states it where the name does not.
     Rows are taken as run in the order in which they stand: levels that were run one after another, or in the same order
@@ -41,6 +42,8 @@ def command(
     tare compare out/weigh-1 --by platform --fail-over 5%
 
     tare compare mine.csv --by platform --metric step_s --block run
+
+    tare compare before.json after.json
 
     --json: {"comparisons": [{"metric", "level", "against", "effect", "low", "high", "verdict", "direction", "withheld",
     "phrase", "sentence", "reading", ...}], "tested": [the same of the tail and the start-up], "interactions":
@@ -53,13 +56,15 @@ def command(
     from tare.records.unpack import is_store
     from tare.report.text.verdict import verdict_text
 
-    if is_store(source):
+    if len(source) > 1:
+        weighing = _of_files(source, block, order, **asked)
+    elif is_store(source[0]):
         need(block is None, "--block is for tables; a store knows its blocks.")
         need(order is None, "--order is for tables; a store knows when each trial was run.")
-        with reading(source) as store:
+        with reading(source[0]) as store:
             weighing = weighed(store, **asked)
     else:
-        weighing = _of_table(source, block, order, **asked)
+        weighing = _of_table(source[0], block, order, **asked)
     gated = fail_over is not None or fail_over_start_up is not None
     passed = gate(weighing, fail_over, fail_over_start_up) if gated else None
     for each in () if passed is None else (*passed.reasons, *passed.remarks):
@@ -71,16 +76,32 @@ def command(
     )
 
 
+def _of_files(
+    sources: tuple[Path, ...], block: str | None, order: str | None, by: str | None, metric: str | None, **asked: Any
+) -> Weighing:
+    """What a benchmark tool wrote, each file a level."""
+    from tare.analysis.table import several_files
+    from tare.analysis.weighing import weigh_table
+
+    table, foreign = several_files(sources)
+    return weigh_table(table, by=by or foreign.by, value=metric or foreign.metric, block=block, order=order, **asked)
+
+
 def _of_table(
     source: Path, block: str | None, order: str | None, by: str | None, metric: str | None, **asked: Any
 ) -> Weighing:
+    from tare.analysis.foreign import recognised
     from tare.analysis.table import exported_trials
     from tare.analysis.weighing import weigh, weigh_table
+    from tare.base.text import count_text
 
     if (exported := exported_trials(source)) is not None and block is None:
         # What tare wrote itself says how it is judged; columns may be named as in the table or as in the store.
         by, metric = by and by.removeprefix("setting."), metric and metric.removeprefix("metric.")
         return weigh(exported, by=by, metric=metric, **asked)
+    if (foreign := recognised(source)) is not None:
+        by, metric = by or foreign.by, metric or foreign.metric
+        say(f"note: {source} was written by {foreign.tool}: {count_text(len(foreign.rows), 'run')}.")
     if metric is None:
         raise StudyError(f"{source}: --metric COLUMN names the column to compare.")
     return weigh_table(source, by=by or "platform", value=metric, block=block, order=order, **asked)

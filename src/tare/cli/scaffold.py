@@ -150,8 +150,8 @@ def reads_source(doing: str | None = "reading the trials") -> Callable[[Callable
 
 
 def reads_either(doing: str) -> Callable[[Callable[..., Result]], Callable[..., None]]:
-    """A verb that reads a store in another way than a table: the function is given the path."""
-    return _reading_verb("STORE|TABLE", doing, nullcontext)
+    """A verb that reads a store in another way than tables: the function is given the paths."""
+    return _reading_verb("STORE|TABLE...", doing, nullcontext, nargs=-1, required=True)
 
 
 def reads_stores(
