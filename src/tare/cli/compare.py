@@ -10,10 +10,14 @@ import click
 
 from tare.base.errors import StudyError
 from tare.cli.options import SHARE, comparing, higher_option, need
+from tare.cli.report import written
 from tare.cli.scaffold import Result, Verb, color, reading, reads_either, say, weighed, width
 
 if TYPE_CHECKING:
     from tare.analysis.model import Weighing
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("compare", cls=Verb)
@@ -25,9 +29,11 @@ if TYPE_CHECKING:
 @higher_option
 @click.option("--fail-over", type=SHARE, help="Exit 1 if a level is surely worse by more than this, or hides it.")
 @click.option("--fail-over-start-up", type=SHARE, help="Exit 1 if its start-up to the first step is.")
+@click.option("--junit", type=_FILE, help="Write the answer as JUnit XML: a test case per level.")
+@click.option("--comment", type=_FILE, help="Write the answer as Markdown, for a comment on a change.")
 def command(
     source: tuple[Path, ...], block: str | None, order: str | None, fail_over: float | None,
-    fail_over_start_up: float | None, **asked: Any,
+    fail_over_start_up: float | None, junit: Path | None, comment: Path | None, **asked: Any,
 ) -> Result:  # fmt: skip
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
@@ -54,6 +60,7 @@ def command(
     from tare.analysis.judging.gate import gate
     from tare.analysis.sentences import weighing_json
     from tare.records.unpack import is_store
+    from tare.report.gate import as_comment, as_junit
     from tare.report.text.verdict import verdict_text
 
     if len(source) > 1:
@@ -69,6 +76,10 @@ def command(
     passed = gate(weighing, fail_over, fail_over_start_up) if gated else None
     for each in () if passed is None else (*passed.reasons, *passed.remarks):
         say(f"{'gate' if each.weight == 'failed' else 'note'}: {each}")
+    if junit is not None:
+        written(junit, as_junit(weighing, passed))
+    if comment is not None:
+        written(comment, as_comment(weighing, passed).encode())
     return Result(
         lambda: {**weighing_json(weighing), "gate": passed and {**asdict(passed), "passed": passed.passed}},
         lambda: verdict_text(weighing, width(), color()),
