@@ -18,7 +18,8 @@ def compared(folder: Path, slow: float, *words: str, level: str = "new") -> tupl
     done = CliRunner().invoke(
         tare,
         ["compare", str(folder / "runs.csv"), "--by", "image", "--against", "old", "--metric", "step_s", "--block",
-         "run", "--order", "shuffled", "--junit", str(folder / "junit.xml"), "--comment", str(folder / "comment.md"), *words],
+         "run", "--order", "shuffled", "--junit", str(folder / "junit.xml"), "--comment",
+         str(folder / "comment.md"), *words],
     )  # fmt: skip
     return done.exit_code, ElementTree.parse(folder / "junit.xml").getroot(), (folder / "comment.md").read_text()
 
