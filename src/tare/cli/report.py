@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tare.report.figure import Figure
 
 FORMATS = {"html": "report.html", "md": "report.md", "csv": "trials.csv", "parquet": "trials.parquet",
-           "latex": "report.tex", "json": "report.json"}  # fmt: skip
+           "latex": "report.tex", "json": "report.json", "perfetto": "trace.json"}  # fmt: skip
 DRAWN = ("svg", "pdf", "png")
 
 
@@ -36,7 +36,7 @@ DRAWN = ("svg", "pdf", "png")
 @click.option(
     "--format", "kind", type=click.Choice(list(FORMATS)),
     help="As the file's name ends, or html; md for a page; csv and parquet for the trials as a table; latex for the "
-    "verdicts; json for all.",
+    "verdicts; json for all; perfetto for a trace that ui.perfetto.dev opens.",
 )  # fmt: skip
 @click.option("--figures", is_flag=True, help="List the figures of the report.")
 @click.option("--figure", metavar="NAME", help="Write only this figure, to the file of -o: .pdf, .svg or .png.")
@@ -161,6 +161,7 @@ def _text(store: Store, weighing: Weighing, kind: str) -> str:
     from tare.papers.pages.claims import claims_figure
     from tare.report.export import as_latex, as_markdown
     from tare.report.html import page, render
+    from tare.report.perfetto import as_perfetto
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if kind == "html":
@@ -170,6 +171,8 @@ def _text(store: Store, weighing: Weighing, kind: str) -> str:
         )  # fmt: skip
     if kind == "json":
         return _json(store, weighing, now)
+    if kind == "perfetto":
+        return as_perfetto(store)
     content = page(weighing, store.records(), now, store.text(), store.problems, store, [claims_figure])
     return as_markdown(content) if kind == "md" else as_latex(content)
 
