@@ -54,23 +54,24 @@ def intervals(marks: Marks, *names: str) -> Intervals:
 
     With `names`, only those.
     """
-    is_edge = np.isin(marks["edge"], ("begin", "end"))
+    is_end = np.asarray(marks["edge"] == "end", bool)
+    is_edge = is_end | np.asarray(marks["edge"] == "begin", bool)
     if names:
         is_edge &= np.isin(marks["name"], names)
     places = np.flatnonzero(is_edge)
     steps = np.asarray(marks["step"], np.int64)[places]
-    numbers: dict[str, int] = {}
-    ids = np.array([numbers.setdefault(name, len(numbers)) for name in marks["name"][places].tolist()], np.int64)
+    named = marks["name"][places].tolist()
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(named))}
+    ids = np.fromiter(map(numbers.__getitem__, named), np.int64, len(named))
     order = np.lexsort((steps, ids))  # stable: marks of one name and step stay in the order in which they came
     begins, ends = order[:-1], order[1:]
-    is_end = np.asarray(marks["edge"][places] == "end", bool)
+    is_end = is_end[places]
     pairs = ~is_end[begins] & is_end[ends] & (ids[begins] == ids[ends]) & (steps[begins] == steps[ends])
     begins, ends = begins[pairs], ends[pairs]
     by_end = np.argsort(ends)
     begins, ends = places[begins[by_end]], places[ends[by_end]]
     t_ns = np.asarray(marks["t_ns"], np.int64)
-    named = np.asarray(marks["name"], object)
-    return Intervals(named[ends], np.asarray(marks["step"], np.int64)[ends], t_ns[begins], t_ns[ends])
+    return Intervals(np.asarray(marks["name"], object)[ends], np.asarray(marks["step"], np.int64)[ends], t_ns[begins], t_ns[ends])
 
 
 def mark_columns(rows: Iterable[tuple[int, str, str, int]]) -> dict[str, npt.NDArray[Any]]:
