@@ -52,6 +52,7 @@ CODES: dict[str, str] = {
     "marks.sum": "the parts of the steps are longer than the steps",
     "script.marking-failed": "a fault in tare ended the marking of the user's script",
     "workdir.refused": "the workload left a link, a pipe, a foreign or too large a file where its result belongs",
+    "container.root": "the workload ran as root in its container",
     "files.shared": "what a command wrote on bare metal stayed on the device, and later trials find it",
     "image.no-python": "the image has no Python: the command is timed from outside",
     "script.no-loop": "no training or inference loop was seen until the script was ended; it is timed whole",

@@ -55,6 +55,13 @@ SHARED_FILES = Ruling(
     "what the command wrote on bare metal stayed on the device, so that later trials find it: layers over the files "
     "need root, and its folder is too large to be copied.",
 )
+AS_ROOT = Ruling(
+    "container.root",
+    "note",
+    "workload",
+    "the workload was root in its container, as tare was on the device: `user: caller` or `user: 1000` in the "
+    "platform's fields runs it as another user.",
+)
 _MOMENTS = ("start_ns", "end_ns")
 _MUCH_OUTPUT = 64 << 10  # characters: less is not worth a fact
 
@@ -378,6 +385,7 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     state.facts["place"] = place_facts(measured.place)
     state.facts |= measured.workload.facts()
     state.notes += [SHARED_FILES] if state.facts["place"].get("files") == "shared" else []
+    state.notes += [AS_ROOT] if state.facts["place"].get("user") == 0 else []
     if reported := _left(measured.workdir, "attach.json", state):
         state.facts["attach"] = reported
     if reported := _left(measured.workdir, ACTIVITY_FILE, state):
