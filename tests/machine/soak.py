@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ aa: false
 EVERY_S = 5.0
 # What a trial may leave in memory: the runner knows every record, for the rules that look at earlier trials.
 MOST_BYTES_A_TRIAL, MOST_NOISE_BYTES = 16 << 10, 4 << 20
-CATALOGUE = ("catalogue", "plan.json", "report", "store.json", "study.yaml")
+KNOWN = ("trials", "catalogue", "plan.json", "report", "store.json", "study.yaml")
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class Look:
     work_folders: int
 
 
-def size_bytes(paths: Iterable[Path]) -> int:
-    total = 0
-    for path in paths:
-        try:
-            total += path.lstat().st_size if path.is_file() else 0
-        except OSError:
-            continue  # of a trial that has just ended
-    return total
+def files_below(folder: Path) -> dict[Path, int]:
+    """Every file with its size; what goes meanwhile is left out."""
+    found = {}
+    for above, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                found[Path(above, name)] = Path(above, name).lstat().st_size
+    return found
 
 
 class Soak:
@@ -86,13 +86,16 @@ class Soak:
         log = self.folder / "log"
         with log.open("w") as output:
             runner = self.board.begin("run", "soak.yaml", "-o", "store", output=output, TARE_GUARDIAN="on")
-            while runner.poll() is None and time.monotonic() - begun_s < seconds:
-                time.sleep(every_s)
-                if runner.poll() is None and (self.store / "trials").is_dir():
-                    self.looks.append(self.look(runner.pid, time.monotonic() - begun_s))
-            ended = runner.poll()
-            runner.send_signal(signal.SIGINT)
-            runner.wait(timeout=300)
+            try:
+                while runner.poll() is None and time.monotonic() - begun_s < seconds:
+                    time.sleep(every_s)
+                    if (self.store / "trials").is_dir():
+                        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                            self.looks.append(self.look(runner.pid, time.monotonic() - begun_s))
+            finally:
+                ended = runner.poll()
+                runner.send_signal(signal.SIGINT)
+                runner.wait(timeout=300)
         if not (self.store / "trials").is_dir():
             return {"wrong": [f"no store was made; the run ended with {ended}"], "log": log.read_text()[-2000:]}
         last = self.look(0, time.monotonic() - begun_s)
@@ -106,14 +109,14 @@ class Soak:
         trials = [path.name for path in (self.store / "trials").iterdir()]
         ours = {f"tare-{name[:8]}" for name in trials}
         table = Path(f"/proc/{pid or 'self'}/mounts").read_text().splitlines()
-        groups = [path for path in Path("/sys/fs/cgroup").rglob("tare-*") if path.name[:13] in ours]
-        beside = [path for path in self.store.rglob("*") if path.relative_to(self.store).parts[0] != "trials"]
-        known = [path for path in beside if path.relative_to(self.store).parts[0].startswith(CATALOGUE)]
-        other = [*set(beside) - set(known), *(self.folder / "state").rglob("*")]
+        groups = [name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names if name[:13] in ours]
+        kept = {path.relative_to(self.store): size for path, size in files_below(self.store).items()}
+        sealed = sum(size for path, size in kept.items() if path.parts[0] == "trials")
+        other = sum(size for path, size in kept.items() if not path.parts[0].startswith(KNOWN))
         return Look(
             round(at_s, 1), len(trials), int(status.get("VmRSS", "0 kB").split()[0]) * 1024,
             len(os.listdir(f"/proc/{pid}/fd")) if pid else 0, int(status.get("Threads", "0")),
-            size_bytes((self.store / "trials").rglob("*")), size_bytes(other), len(groups),
+            sealed, other + sum(files_below(self.folder / "state").values()), len(groups),
             sum(str(self.folder / "state") in line for line in table),
             sum(path.name[:13] in ours for path in Path("/dev/shm").glob("tare-*")),
         )  # fmt: skip

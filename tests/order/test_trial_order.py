@@ -60,6 +60,7 @@ class Device(FakeHost):
     """One knob, and a log that everything writes to."""
 
     lines: ClassVar[Log]
+    counted: ClassVar[bool] = True  # whether the launcher leaves what it counted
 
     def write(self, path: Any, text: str) -> None:
         self.files[str(path)] = text
@@ -98,6 +99,8 @@ class Box(Platform):
 class Inside(FakeHost):
     def spawn(self, job: Job) -> Any:
         Device.lines.append(f"spawn {Path(job.argv[-1]).name}")
+        if job.argv == ("work",) and Device.counted:
+            Path(job.cwd, "result.json").write_text('{"wall_s": 1.0}')
         return super().spawn(job)
 
     def close(self) -> None:
@@ -116,7 +119,7 @@ class Work(Workload):
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         Device.lines.append("job")
-        return Job(("work",))
+        return Job(("work",), cwd=str(workdir))
 
 
 class QuietSampler:
@@ -172,6 +175,13 @@ def test_a_whole_trial_opens_everything_once_and_closes_it_in_reverse(bench, tmp
     assert record.state == "ok"
     assert left_behind(bench, tmp_path) == []
     assert set(record.phases) >= {"prepare", "open", "run", "close", "sampler"}
+
+
+def test_a_trial_that_ends_well_and_whose_time_nobody_counted_is_invalid(bench, monkeypatch):
+    monkeypatch.setattr(Device, "counted", False)
+    record = run(bench, Log())
+    assert (record.state, [each.code for each in record.reasons]) == ("invalid", ["workdir.no-result"])
+    assert "wall_s" not in record.metrics
 
 
 @pytest.mark.parametrize("line", BREAKABLE)
