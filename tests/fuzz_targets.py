@@ -125,9 +125,11 @@ def _stored(path: Path) -> Path:
 
 def _packed() -> list[bytes]:
     """Two trials in a pack, whole."""
-    with tempfile.TemporaryDirectory(prefix="tare-fuzz-") as folder:
-        with Store.open(_stored(Path(folder, "store"))) as store:
-            return [pack(store, Path(folder, "s.tare")).file.read_bytes()]
+    with (
+        tempfile.TemporaryDirectory(prefix="tare-fuzz-") as folder,
+        Store.open(_stored(Path(folder, "store"))) as store,
+    ):
+        return [pack(store, Path(folder, "s.tare")).file.read_bytes()]
 
 
 VERBS = (["compare"], ["report", "--format", "md", "-o", "-"], ["store", "verify"], ["show"], ["analyse", "devices"],

@@ -71,7 +71,10 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.lock is not None:
         wrong, text = faults_of_lock(asked.lock.read_text()), asked.lock.read_text()
-        sys.stdout.write("".join(f"{each}\n" for each in wrong) or f"{len(_PINNED.findall(text))} packages, pinned, each with hashes\n")
+        sys.stdout.write(
+            "".join(f"{each}\n" for each in wrong)
+            or f"{len(_PINNED.findall(text))} packages, pinned, each with hashes\n"
+        )
         return bool(wrong)
     text = json.dumps(bill(), indent=1) + "\n"
     if asked.file is None:

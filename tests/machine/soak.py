@@ -115,7 +115,7 @@ class Soak:
         other = sum(size for path, size in kept.items() if not path.parts[0].startswith(KNOWN))
         return Look(
             round(at_s, 1), len(trials), int(status.get("VmRSS", "0 kB").split()[0]) * 1024,
-            len(os.listdir(f"/proc/{pid}/fd")) if pid else 0, int(status.get("Threads", "0")),
+            len(list(Path(f"/proc/{pid}/fd").iterdir())) if pid else 0, int(status.get("Threads", "0")),
             sealed, other + sum(files_below(self.folder / "state").values()), len(groups),
             sum(str(self.folder / "state") in line for line in table),
             sum(path.name[:13] in ours for path in Path("/dev/shm").glob("tare-*")),
@@ -136,13 +136,14 @@ class Soak:
             return statistics.median(getattr(look, name) for look in part) if part else 0.0
 
         between = middle(final, "trials") - middle(first, "trials")
+        grown = middle(final, "memory_bytes") - middle(first, "memory_bytes")
         names = [name for name in Look.__dataclass_fields__ if name not in ("at_s", "trials")]
         result: dict[str, Any] = {
             "date": time.strftime("%Y-%m-%d"), "seconds": round(took_s), "trials": last.trials, "looks": len(looks),
             "states": {state: states.count(state) for state in sorted(set(states))},
             "first quarter": {name: middle(first, name) for name in names},
             "last quarter": {name: middle(final, name) for name in names},
-            "memory of a trial": round((middle(final, "memory_bytes") - middle(first, "memory_bytes")) / (between or 1)),
+            "memory of a trial": round(grown / (between or 1)),
             "bytes of a trial": [round(middle(part, "trial_bytes") / (middle(part, "trials") or 1))
                                  for part in (first, final)],
             "trials a minute": [round(rate, 1) for rate in self.rates(looks)],

@@ -1,4 +1,4 @@
-"""What a shell, a clock or a disk does to a run: too few descriptors, a clock that is set, a store that turns read-only."""
+"""What a shell, a clock or a disk does to a run: few descriptors, a clock that is set, a store that turns read-only."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -206,7 +205,7 @@ def test_in_a_day_of_trials_nothing_grows_but_the_records(bench, tmp_path, monke
             assert (record.state, left_behind(bench, tmp_path)) == ("ok", [])
             if block in (trials // 4, trials - 1):
                 gc.collect()
-                looks.append((tracemalloc.get_traced_memory()[0], len(os.listdir("/proc/self/fd")),
+                looks.append((tracemalloc.get_traced_memory()[0], len(list(Path("/proc/self/fd").iterdir())),
                               threading.active_count(), bench.journal.path.stat().st_size))  # fmt: skip
     finally:
         tracemalloc.stop()

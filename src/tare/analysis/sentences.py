@@ -215,7 +215,8 @@ def run_again(count: int) -> str:
 
 def ran_as_root(levels: Sequence[str]) -> str:
     names = " and ".join(levels)
-    return f"{names}: the workload was root in its container; `user: caller` or `user: 1000` there runs it as another user."
+    how = "`user: caller` or `user: 1000` there runs it as another user."
+    return f"{names}: the workload was root in its container; {how}"
 
 
 def stop_rule(until: float, most: int | None, blocks: int, run: int, met: bool) -> str:

@@ -109,7 +109,8 @@ class Outcome:
 def owned_device(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journal, Path]]:
     """This device, ours alone: what a dead run left on it is put back first, and what we left at the end."""
     if (permitted := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < LEAST_DESCRIPTORS:
-        why = f"a run needs {LEAST_DESCRIPTORS} open files, and this shell permits {permitted}: `ulimit -n 256` is enough."
+        why = f"a run needs {LEAST_DESCRIPTORS} open files, and this shell permits {permitted}: "
+        why += "`ulimit -n 256` is enough."
         raise ObstacleError("nothing was run:", [obstacle("needs.descriptors", why)])
     state, device = state_dir(), device_id(host)
     with DeviceLock(state, device, run) as lock:

@@ -186,7 +186,9 @@ def test_a_verdict_on_the_whole_run_says_why_there_are_no_steps():
 
 def test_a_verdict_says_which_side_was_root_in_its_container():
     root = Ruling("container.root", "note", "workload", "the workload was root in its container.")
-    records = [replace(each, notes=(root,)) if each.settings["platform"] == "docker" else each for each in weighed_records()]
+    records = [
+        replace(each, notes=(root,)) if each.settings["platform"] == "docker" else each for each in weighed_records()
+    ]
 
     (note,) = [each for each in weigh(FakeStore(records)).notes if "was root in its container" in each]
 

@@ -75,7 +75,16 @@ def test_a_users_command_gets_all_of_their_variables_but_those_of_their_session_
 def test_the_record_has_the_names_of_what_was_left_out_and_set_and_no_value() -> None:
     assert environment_facts("fixed", SHELL) == {
         "left_out": ["DISPLAY", "SSH_AUTH_SOCK", "TARE_STATE"],
-        "fixed": sorted({*FIXED_MALLOC, "ONEDNN_JIT_PROFILE", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONPATH", "TARE_MARKS"}),
+        "fixed": sorted(
+            {
+                *FIXED_MALLOC,
+                "ONEDNN_JIT_PROFILE",
+                "PYTHONDONTWRITEBYTECODE",
+                "PYTHONHASHSEED",
+                "PYTHONPATH",
+                "TARE_MARKS",
+            }
+        ),
     }
     assert "PYTHONHASHSEED" not in environment_facts("default", {**SHELL, "PYTHONHASHSEED": "7"})["fixed"]
 

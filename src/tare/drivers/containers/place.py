@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import field_validator, model_validator
 
 from tare.base.errors import TrialError
+from tare.base.files import caller_ids
 from tare.base.host import (
     OUTPUT_LIMIT_BYTES,
     Completed,
@@ -28,7 +29,6 @@ from tare.base.host import (
     facts_of,
     shares_workdir,
 )
-from tare.base.files import caller_ids
 from tare.base.processes import Identity, Owner, boot_id, identity, user_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import SizeBytes
@@ -169,7 +169,11 @@ class Container(Limits):
 
     def capabilities(self, host: Host, site: Site) -> list[str]:
         """Those that a command keeps: root writes to other users' folders on bare metal, and so it must inside."""
-        return list(OF_FILES) if self.may_write(site) and site.layered and (self.user_inside(host) or identity(host)).uid == 0 else []
+        return (
+            list(OF_FILES)
+            if self.may_write(site) and site.layered and (self.user_inside(host) or identity(host)).uid == 0
+            else []
+        )
 
     def shm_bytes(self, host: Host) -> int:
         return hostroot.shm_bytes(host) if self.shm is None else self.shm
