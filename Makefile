@@ -50,11 +50,10 @@ soak:
 # pip-audit goes into an environment of its own: what audits is not among what is audited.
 audit:
 	@tools/setup test
-	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit pip-tools; }
+	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit; }
 	@mkdir -p out
 	.venv/bin/python tools/bill.py out/sbom.json
-	.venv/bin/python -m pip freeze --exclude-editable > out/installed.txt
-	.venv-audit/bin/pip-compile -q --generate-hashes --no-header --no-emit-index-url --no-emit-find-links -o out/requirements.lock out/installed.txt
+	.venv/bin/python tools/bill.py --pin out/requirements.lock
 	.venv/bin/python tools/bill.py --lock out/requirements.lock
 	.venv-audit/bin/pip-audit --strict -r out/requirements.lock --require-hashes --disable-pip
 

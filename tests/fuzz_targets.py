@@ -234,6 +234,12 @@ TARGETS: dict[str, tuple[Callable[[bytes, Path], None], list[bytes]]] = {
     "study": (_study, [STUDY]),
     "record": (_record, [json.dumps(RECORD.as_json()).encode()]),
 }
+# Inputs that once ended in a traceback, with the day: they are tried each time.
+CORPUS: dict[str, list[bytes]] = {
+    "text trace": [LINES.replace(b"LOST 12 EVENTS", b"LOST 1999999999999999999999999999999 EVENTS")],  # 2026-11-16
+    "device answer": [b'"x"', b"[" * 900 + b"]" * 900],
+    "work folder": [b'{"a":' * 900 + b"1" + b"}" * 900],
+}
 _WORDS = (b"null", b'"x"', b"[]", b"{}", b"-1", b"1e999", b"NaN", b"true", b"\xff", b"9" * 30, b"\0\0\0\0", b"[" * 200)
 
 

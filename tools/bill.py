@@ -1,9 +1,11 @@
 """The bill of materials of this environment: every installed package as CycloneDX JSON.
 
     python tools/bill.py [FILE]            what is installed here, with the hash of each package's own list of files
+    python tools/bill.py --pin FILE        a lock of what is installed: each version with the hashes of its files on the
+                                           package index (PIP_INDEX_URL, else PyPI)
     python tools/bill.py --lock FILE       checks a lock: every package is pinned and has a hash
 
-Needs no network and nothing but the standard library, so that it also works where no audit is possible.
+The standard library does it all, so that this also works where pip-audit cannot be had.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import re
 import sys
+import urllib.request
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -64,11 +68,45 @@ def faults_of_lock(text: str) -> list[str]:
     return wrong
 
 
+def files_of(page: str, name: str, version: str) -> list[str]:
+    """The SHA-256 of every file of one version, from a page of a package index."""
+    links = re.findall(r'href="[^"#]*#sha256=([0-9a-f]{64})[^>]*>\s*([^<]+?)\s*</a>', page)
+    begins = f"{plain(name)}-{plain(version)}"
+    whole = re.compile(re.escape(begins) + r"(-.*\.whl|-(tar-gz|zip))")
+    return sorted({digest for digest, file in links if whole.fullmatch(_as_name(file))})
+
+
+def _as_name(file: str) -> str:
+    return f"{plain(file.removesuffix('.whl'))}.whl" if file.endswith(".whl") else plain(file)
+
+
+def lock() -> str:
+    """Every installed package pinned, with hashes; one that the index does not have stays without."""
+    index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
+    lines = []
+    for name, version in sorted((plain(each.metadata["Name"]), each.version) for each in metadata.distributions()):
+        if name == "tare":
+            continue
+        request = urllib.request.Request(f"{index}/{name}/", headers={"Accept": "text/html"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                found = files_of(answer.read().decode("utf-8", "replace"), name, version)
+        except OSError as error:
+            sys.stderr.write(f"{name}: {error}\n")
+            found = []
+        lines.append(" \\\n".join([f"{name}=={version}", *(f"    --hash=sha256:{each}" for each in found)]))
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--lock", type=Path)
+    parser.add_argument("--pin", type=Path)
     asked = parser.parse_args()
+    if asked.pin is not None:
+        asked.pin.write_text(lock())
+        return 0
     if asked.lock is not None:
         wrong, text = faults_of_lock(asked.lock.read_text()), asked.lock.read_text()
         sys.stdout.write(

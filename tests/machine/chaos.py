@@ -4,9 +4,9 @@
 
 Each round begins a run on a pretended board with every setting changed, on bare metal, in runc or in docker (in an
 engine that the run starts itself), kills one process of it (the runner, a child of it, its guardian, or all of them at
-once) at a random moment, and then waits for the guardian or runs `tare device restore`. Counted is what must not be: settings that stay changed, processes and control groups
-that stay, journal lines that stay pending, trials that are lost or there twice. Only processes that this program
-started are killed, by their number. Needs root.
+once) at a random moment, and then waits for the guardian or runs `tare device restore`. Counted is what must not be:
+settings that stay changed, processes and control groups that stay, journal lines that stay pending, trials that are
+lost or there twice. Only processes that this program started are killed, by their number. Needs root.
 """
 
 from __future__ import annotations

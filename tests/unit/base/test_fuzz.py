@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from fuzz_targets import TARGETS, Found, attack
+from fuzz_targets import CORPUS, TARGETS, Found, attack
+from tare.base.errors import TareError
 
 COUNT = int(os.environ.get("TARE_FUZZ") or (200_000 if os.environ.get("TARE_DEEP") else 0))
 MOST_S, MOST_BYTES = 10.0, 500 << 20
@@ -30,3 +33,9 @@ def test_damaged_input_is_a_sentence(target: str):
     assert found.inputs == count
     assert found.worst_s < MOST_S, f"input {found.worst_input}"
     assert found.grown_bytes < MOST_BYTES
+
+
+@pytest.mark.parametrize(("target", "data"), [(name, data) for name, several in CORPUS.items() for data in several])
+def test_what_was_found_once_stays_a_sentence(target: str, data: bytes, tmp_path: Path):
+    with suppress(TareError):
+        TARGETS[target][0](data, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import runpy
 import subprocess
 import sys
 from importlib import metadata
@@ -48,3 +49,16 @@ def test_a_lock_without_a_hash_or_a_pin_is_refused(tmp_path: Path):
     assert "without a hash: numpy==2.0" in check(f"{PIN}numpy==2.0\n").stdout
     assert "not pinned: numpy" in check(f"{PIN}numpy>=2\n").stdout
     assert check(f"{PIN}numpy==2.0\n").returncode == 1
+
+
+PAGE = """
+<a href="https://a.example/click-8.1.7-py3-none-any.whl#sha256={0}" data-x="1">click-8.1.7-py3-none-any.whl</a>
+<a href="https://files.example/b/click-8.1.7.tar.gz#sha256={1}">click-8.1.7.tar.gz</a>
+<a href="https://files.example/c/click-8.1.70-py3-none-any.whl#sha256={2}">click-8.1.70-py3-none-any.whl</a>
+<a href="https://files.example/d/click_plugins-8.1.7.tar.gz#sha256={3}">click_plugins-8.1.7.tar.gz</a>
+""".format(*(str(n) * 64 for n in range(4)))
+
+
+def test_a_version_is_locked_to_its_own_files_alone():
+    found = runpy.run_path(str(TOOL))["files_of"](PAGE, "Click", "8.1.7")
+    assert found == ["0" * 64, "1" * 64]
