@@ -5,7 +5,8 @@
 #   make bench           what tare itself costs, compared with other tools
 #   make fuzz            readers of foreign bytes on 20,000 damaged inputs each (FUZZ=200000 for another number)
 #   make chaos           1,000 kills at random moments on a simulated board, as root (KILLS=100 for another number)
-#   make audit           known vulnerabilities of what is installed, and its bill of materials (needs a network)
+#   make soak            trials back to back for an hour: does anything grow? as root (SECONDS=600 for another time)
+#   make audit           bill of materials, lock with hashes (needs an index), known vulnerabilities (needs their service)
 #   make docs            the reference pages, generated from the code
 #   make dist            wheel and sdist; the wheel is installed into an empty environment and weighs there
 #
@@ -16,7 +17,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test deep bench fuzz chaos audit docs dist clean
+.PHONY: weigh test deep bench fuzz chaos soak audit docs dist clean
 
 weigh:
 	@tools/setup weigh
@@ -36,21 +37,25 @@ bench:
 
 fuzz:
 	@tools/setup test
-	@TARE_FUZZ=$(or $(FUZZ),20000) .venv/bin/python -m pytest tests/unit/base/test_fuzz.py
+	@.venv/bin/python tests/fuzz_targets.py --count $(or $(FUZZ),20000) --json out/fuzz.json
 
 chaos:
 	@tools/setup test
 	@.venv/bin/python tests/machine/chaos.py --kills $(or $(KILLS),1000) --json out/chaos.json
 
+soak:
+	@tools/setup test
+	@.venv/bin/python tests/machine/soak.py --seconds $(or $(SECONDS),3600) --json out/soak.json
+
 # pip-audit goes into an environment of its own: what audits is not among what is audited.
 audit:
 	@tools/setup test
-	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit pip-tools; }
+	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit; }
 	@mkdir -p out
-	.venv/bin/python -m pip freeze --exclude-editable > out/installed.txt
-	.venv-audit/bin/pip-compile -q --generate-hashes --no-header -o out/requirements.lock out/installed.txt
+	.venv/bin/python tools/bill.py out/sbom.json
+	.venv/bin/python tools/bill.py --pin out/requirements.lock
+	.venv/bin/python tools/bill.py --lock out/requirements.lock
 	.venv-audit/bin/pip-audit --strict -r out/requirements.lock --require-hashes --disable-pip
-	.venv-audit/bin/pip-audit -r out/requirements.lock --disable-pip -f cyclonedx-json -o out/sbom.json
 
 docs:
 	@tools/setup weigh

@@ -1,25 +1,41 @@
 """What `make fuzz` feeds: each target takes bytes, changed at random from a whole one, and may only raise TareError.
 
-A target is a function of bytes and a folder; SEEDS has what is changed. `tests/unit/base/test_fuzz.py` runs them all.
+A target is a function of bytes and a folder. `tests/unit/base/test_fuzz.py` runs them all in a small number;
+
+    python tests/fuzz_targets.py --count 200000 --json FILE [TARGET...]
+
+runs each in a process of its own and writes what it found and what it took: `make fuzz`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import multiprocessing
+import os
 import random
+import resource
+import shutil
 import struct
+import sys
 import tempfile
+import time
+import zlib
 from collections.abc import Callable
-from contextlib import redirect_stderr
-from dataclasses import replace
+from contextlib import redirect_stderr, redirect_stdout
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
+
 from made_up_trace_dat import version_6, version_7
 from tare.base import untrusted
 from tare.base.errors import TareError
+from tare.cli import tare
 from tare.cli.scaffold import reading, weighed
 from tare.drivers.sensors.rails import parse_line
 from tare.fleet.exchange import Questions
@@ -27,6 +43,9 @@ from tare.fleet.inspect import _abilities, _engine_troubles, _misshapen, _other_
 from tare.fleet.inventory import Device
 from tare.records.model import Record
 from tare.records.pack import pack
+from tare.records.parquet import engine
+from tare.records.schema import MANIFEST_FILE, RECORD_FILE, TRIALS_FOLDER
+from tare.records.sealed import manifest_for
 from tare.records.store import Store
 from tare.studies.load import loads
 from tare.traces.importing import Summary, opened
@@ -94,16 +113,78 @@ def _work_folder(data: bytes, folder: Path) -> None:
     assert isinstance(untrusted.read_object(folder, "outcome.json"), dict)
 
 
+def _stored(path: Path) -> Path:
+    """A store of two trials."""
+    with Store.create(path, {"study": "s"}, "study: s\n") as store:
+        for trial, platform in (("ab" * 8, "bare"), ("cd" * 8, "docker")):
+            record = replace(RECORD, trial=trial, settings={"platform": platform, "workload": "null"})
+            writer = store.begin(replace(record, state="running"))
+            writer.seal(replace(record, attempt=writer.attempt), [], "out", "", lost_marks=0)
+    return path
+
+
 def _packed() -> list[bytes]:
-    """Two trials in a pack, whole; and what is in it as JSON, to be changed and packed again."""
+    """Two trials in a pack, whole."""
+    with (
+        tempfile.TemporaryDirectory(prefix="tare-fuzz-") as folder,
+        Store.open(_stored(Path(folder, "store"))) as store,
+    ):
+        return [pack(store, Path(folder, "s.tare")).file.read_bytes()]
+
+
+VERBS = (["compare"], ["report", "--format", "md", "-o", "-"], ["store", "verify"], ["show"], ["analyse", "devices"],
+         ["papers", "claims"])  # fmt: skip
+
+
+def _resealed(data: bytes, folder: Path) -> None:
+    """A record of wrong types whose manifest fits it, through one of the verbs that read stores."""
+    if _json(data) is None:
+        return
+    template, store = folder / "template", folder / "store"
+    if not template.exists():
+        _stored(template)
+    shutil.rmtree(store, ignore_errors=True)
+    shutil.copytree(template, store)
+    trial = next((store / TRIALS_FOLDER).glob("ab*"))
+    (trial / RECORD_FILE).write_bytes(data)
+    (trial / MANIFEST_FILE).unlink()
+    (trial / MANIFEST_FILE).write_bytes(manifest_for(trial, 0))
+    verb = VERBS[zlib.crc32(data) % len(VERBS)]
+    with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+        try:
+            tare.main([*verb[:2], str(store), *verb[2:]], prog_name="tare", standalone_mode=False)
+        except (click.ClickException, click.exceptions.Exit):
+            pass
+        except SystemExit as ended:
+            assert ended.code != 70
+
+
+def _table(ending: str) -> Callable[[bytes, Path], None]:
+    def target(data: bytes, folder: Path) -> None:
+        path = folder / f"table.{ending}"
+        path.write_bytes(data)
+        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+            try:
+                words = ["compare", str(path), "--by", "platform", "--metric", "step_s"]
+                tare.main(words, prog_name="tare", standalone_mode=False)
+            except (click.ClickException, click.exceptions.Exit):
+                pass
+
+    return target
+
+
+_ROWS = [("bare", 0.1 + n / 1000) if n % 2 else ("docker", 0.11 + n / 1000) for n in range(16)]
+CSV = b"platform,step_s\n" + b"".join(f"{name},{value:.4f}\n".encode() for name, value in _ROWS)
+JSON_LINES = b"".join(json.dumps({"platform": name, "step_s": value}).encode() + b"\n" for name, value in _ROWS)
+
+
+def _parquet_seed() -> bytes:
     with tempfile.TemporaryDirectory(prefix="tare-fuzz-") as folder:
-        with Store.create(Path(folder, "store"), {"study": "s"}, "study: s\n") as store:
-            for trial, platform in (("ab" * 8, "bare"), ("cd" * 8, "docker")):
-                record = replace(RECORD, trial=trial, settings={"platform": platform, "workload": "null"})
-                writer = store.begin(replace(record, state="running"))
-                writer.seal(replace(record, attempt=writer.attempt), [], "out", "", lost_marks=0)
-        with Store.open(Path(folder, "store")) as store:
-            return [pack(store, Path(folder, "s.tare")).file.read_bytes()]
+        path = Path(folder, "t.parquet")
+        rows = ", ".join(f"('{name}', {value})" for name, value in _ROWS)
+        with engine(Path(folder)) as db:
+            db.execute(f"COPY (SELECT * FROM (VALUES {rows}) t(platform, step_s)) TO '{path}' (FORMAT PARQUET)")
+        return path.read_bytes()
 
 
 def _pack(data: bytes, folder: Path) -> None:
@@ -145,15 +226,30 @@ TARGETS: dict[str, tuple[Callable[[bytes, Path], None], list[bytes]]] = {
     "marks": (_marks, [_marks_seed()]),
     "work folder": (_work_folder, [b'{"loss": [1.5, 2], "epochs": {"a": 1}}', b'{"a":' * 90 + b"1" + b"}" * 90]),
     "pack": (_pack, _packed()),
+    "resealed trial": (_resealed, [json.dumps(replace(RECORD, settings={"platform": "bare"}).as_json()).encode()]),
+    "table, CSV": (_table("csv"), [CSV]),
+    "table, JSON lines": (_table("jsonl"), [JSON_LINES]),
+    "table, Parquet": (_table("parquet"), [_parquet_seed()]),
     "tegrastats": (_tegrastats, [TEGRASTATS]),
     "study": (_study, [STUDY]),
     "record": (_record, [json.dumps(RECORD.as_json()).encode()]),
 }
+# Inputs that once ended in a traceback, with the day: they are tried each time.
+CORPUS: dict[str, list[bytes]] = {
+    "text trace": [LINES.replace(b"LOST 12 EVENTS", b"LOST 1999999999999999999999999999999 EVENTS")],  # 2026-11-16
+    "device answer": [b'"x"', b"[" * 900 + b"]" * 900],
+    "work folder": [b'{"a":' * 900 + b"1" + b"}" * 900],
+}
 _WORDS = (b"null", b'"x"', b"[]", b"{}", b"-1", b"1e999", b"NaN", b"true", b"\xff", b"9" * 30, b"\0\0\0\0", b"[" * 200)
 
 
+_VALUES = (None, "x", [], {}, -1, 1e308, True, 10**30, "\0", ["x"], {"x": 1}, 0, "", [[[[]]]], "1e999", -0.0)
+
+
 def mutated(seed: bytes, chance: random.Random) -> bytes:
-    """A few changes: bits, bytes, lengths, words in the place of values, pieces twice or gone."""
+    """A few changes: bits, bytes, lengths, words in the place of values, pieces twice or gone; of JSON, also types."""
+    if seed[:1] == b"{" and seed.count(b"\n") == 0 and chance.random() < 0.5:
+        return _other_types(seed, chance)
     data = bytearray(seed)
     for _ in range(chance.randint(1, 4)):
         at, size = chance.randrange(len(data) + 1), chance.choice((1, 2, 4, 8, 64))
@@ -173,17 +269,110 @@ def mutated(seed: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def attack(name: str, count: int, start: int = 0) -> list[str]:
+def _other_types(seed: bytes, chance: random.Random) -> bytes:
+    """The same JSON with one to three of its values replaced or gone: whole, and of another shape."""
+    found = json.loads(seed)
+    for _ in range(chance.randint(1, 3)):
+        at = found
+        while at:
+            key = chance.choice(sorted(at)) if isinstance(at, dict) else chance.randrange(len(at))
+            if isinstance(at[key], (dict, list)) and at[key] and chance.random() < 0.7:
+                at = at[key]
+                continue
+            if chance.random() < 0.2:
+                del at[key]
+            else:
+                at[key] = deepcopy(chance.choice(_VALUES))
+            break
+    return json.dumps(found).encode()
+
+
+@dataclass
+class Found:
+    """What an attack came to."""
+
+    target: str
+    inputs: int = 0
+    wrong: list[str] = field(default_factory=list)
+    cpu_s: float = 0.0
+    worst_s: float = 0.0  # of one input, by the clock
+    worst_cpu_s: float = 0.0
+    worst_input: int = -1
+    grown_bytes: int = 0  # of the most memory that the process had, since the first input
+
+    def add(self, other: Found) -> None:
+        if other.worst_cpu_s > self.worst_cpu_s:
+            self.worst_input, self.worst_cpu_s = other.worst_input, other.worst_cpu_s
+        self.worst_s = max(self.worst_s, other.worst_s)
+        self.inputs, self.cpu_s = self.inputs + other.inputs, self.cpu_s + other.cpu_s
+        self.grown_bytes += other.grown_bytes
+        self.wrong += other.wrong
+
+
+def attack(name: str, count: int, start: int = 0) -> Found:
     """Run one target on so many inputs; what went wrong, each with its number, by which it can be made again."""
     target, seeds = TARGETS[name]
-    wrong = []
+    found = Found(name, count)
+    before = _most_bytes()
     with tempfile.TemporaryDirectory(prefix="tare-fuzz-") as folder:
         for number in range(start, start + count):
             data = mutated(seeds[number % len(seeds)], random.Random(f"{name} {number}"))
+            at, at_cpu = time.monotonic(), time.process_time()
             try:
                 target(data, Path(folder))
             except TareError:
                 pass
             except Exception as error:
-                wrong.append(f"{name} {number}: {type(error).__name__}: {str(error)[:200]}")
-    return wrong
+                found.wrong.append(f"{name} {number}: {type(error).__name__}: {str(error)[:200]}")
+            took_s = time.process_time() - at_cpu
+            found.cpu_s += took_s
+            found.worst_s = max(found.worst_s, time.monotonic() - at)
+            if took_s > found.worst_cpu_s:
+                found.worst_input, found.worst_cpu_s = number, took_s
+    found.grown_bytes = _most_bytes() - before
+    return found
+
+
+def _most_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _in_pieces(name: str, count: int, start: int, path: Path) -> None:
+    total = Found(name)
+    path.write_text(json.dumps(asdict(total)))
+    for first in range(start, start + count, 1000):
+        total.add(attack(name, min(1000, start + count - first), first))
+        path.write_text(json.dumps(asdict(total)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}")
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    results = []
+    with tempfile.TemporaryDirectory(prefix="tare-fuzz-found-") as folder:
+        path = Path(folder, "found")
+        for name in asked.targets or TARGETS:
+            child = multiprocessing.get_context("fork").Process(
+                target=_in_pieces, args=(name, asked.count, asked.start, path)
+            )
+            child.start()
+            child.join()
+            result = json.loads(path.read_text()) | {"exit": child.exitcode}
+            path.unlink()
+            results.append(result)
+            sys.stdout.write(f"{json.dumps({**result, 'wrong': len(result['wrong'])})}\n")
+            sys.stdout.write("".join(f"  {each}\n" for each in result["wrong"][:20]))
+            sys.stdout.flush()
+            if asked.json:
+                asked.json.parent.mkdir(parents=True, exist_ok=True)
+                asked.json.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "found": results}, indent=1))
+    return any(each["wrong"] or each["exit"] for each in results)
+
+
+if __name__ == "__main__":
+    os.environ["TARE_DEBUG"] = ""
+    sys.exit(main())

@@ -65,6 +65,7 @@ class SmallLinux(FakeHost):
     group_paths: dict[int, str] = field(default_factory=dict)  # of containers, by pid
     next_pid: int = 500
     links: dict[str, str] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)  # who was given what
     gpu_files: str = ""  # as `stat` tells them: name, major and minor number
 
     def __post_init__(self) -> None:
@@ -184,6 +185,10 @@ class SmallLinux(FakeHost):
         for file in [each for each in self.files if each.startswith(f"{path}/")]:
             del self.files[file]
 
+    def _chown(self, words: list[str]) -> tuple[int, str, str]:
+        self.owners[words[-1]] = words[-2]
+        return 0, "", ""
+
     def _rm(self, words: list[str]) -> tuple[int, str, str]:
         path = words[-1]
         assert not any(f" {path}/" in line for line in self.table), f"{path} was removed with something mounted in it"
@@ -256,17 +261,17 @@ class SmallLinux(FakeHost):
         verb, rest = words[2], words[3:]
         if verb == "run":
             config = json.loads(self.files[f"{rest[2]}/config.json"])
-            pid = self._container(config["linux"]["cgroupsPath"])
+            pid = self._container(config["linux"]["cgroupsPath"], config["process"]["user"]["uid"])
             self.files[rest[4]] = str(pid)
             self.runc[rest[5]] = pid
         if verb == "delete" and (gone := self.runc.pop(rest[1], None)):
             self._end_container(gone)
         return 0, "", ""
 
-    def _container(self, path: str) -> int:
+    def _container(self, path: str, uid: int | None = None) -> int:
         """A process in a new group of its own, as an engine makes it."""
         points = CONTROLLERS if self.version == 1 else ("",)
-        pid = self.start_process()
+        pid = self.start_process(uid=uid)
         lines = []
         for number, controller in enumerate(points):
             folder = self.point(controller) + path
@@ -296,9 +301,10 @@ class SmallLinux(FakeHost):
         if words[0] == "create":
             flags = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
             labels = [word.removeprefix("--label=") for word in words if word.startswith("--label=")]
-            self.podman[flags["--name"]] = {"labels": " ".join(labels), "pid": "0"}
+            self.podman[flags["--name"]] = {"labels": " ".join(labels), "pid": "0", "user": flags["--user"]}
         if words[0] == "start":
-            self.podman[words[1]]["pid"] = str(self._container(f"/tare/libpod-{words[1]}"))
+            uid = self.podman[words[1]]["user"].partition(":")[0]
+            self.podman[words[1]]["pid"] = str(self._container(f"/tare/libpod-{words[1]}", int(uid)))
         if words[0] == "container":
             return 0, json.dumps([{"State": {"Pid": int(self.podman[words[-1]]["pid"])}}]), ""
         if words[0] == "ps":

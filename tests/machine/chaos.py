@@ -1,12 +1,12 @@
 """`make chaos`: kills processes of runs at random moments, again and again, and looks at what is left.
 
-    python tests/machine/chaos.py --kills 1000 [--seed 7] [--json FILE]
+    python tests/machine/chaos.py --kills 1000 [--seed 7] [--platforms bare,runc,docker] [--json FILE]
 
-Each round begins a run on a pretended board with every setting changed, on bare metal or in runc, kills one process of
-it (the runner, a child of it, its guardian, or all of them at once) at a random moment, and then waits for the guardian
-or runs `tare device restore`. Counted is what must not be: settings that stay changed, processes and control groups
-that stay, journal lines that stay pending, trials that are lost or there twice. Only processes that this program
-started are killed, by their number. Needs root.
+Each round begins a run on a pretended board with every setting changed, on bare metal, in runc or in docker (in an
+engine that the run starts itself), kills one process of it (the runner, a child of it, its guardian, or all of them at
+once) at a random moment, and then waits for the guardian or runs `tare device restore`. Counted is what must not be:
+settings that stay changed, processes and control groups that stay, journal lines that stay pending, trials that are
+lost or there twice. Only processes that this program started are killed, by their number. Needs root.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def kill(pid: int) -> None:
 class Chaos:
     """One board, many deaths."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, platforms: Sequence[str] = ("bare", "runc")) -> None:
+        self.platforms = platforms
         os.environ |= {"TARE_STATE": str(folder / "state"), "TARE_LOCK_DIR": str(folder / "locks")}
         from pretended_board import PretendedBoard
 
@@ -79,7 +81,7 @@ class Chaos:
         self.wrong: list[str] = []
 
     def round(self, number: int) -> None:
-        platform = self.chance.choice(["bare", "runc"])
+        platform = self.chance.choice(self.platforms)
         whom = self.chance.choice(["runner", "runner", "child", "guardian and runner", "all"])
         seconds = f"1.{number:06d}"  # only this round's workloads sleep so long
         study = self.board.folder / "chaos.yaml"
@@ -168,10 +170,13 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument(
+        "--platforms", default="bare,runc,docker", help="docker: in an engine that the run starts itself"
+    )
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tare-chaos-", dir="/var/tmp") as folder:
-        chaos = Chaos(Path(folder), asked.seed)
+        chaos = Chaos(Path(folder), asked.seed, asked.platforms.split(","))
         for number in range(asked.kills):
             chaos.round(number)
             result: dict[str, Any] = {

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from trees import commands
 from trees.jetson import agx_xavier
@@ -167,12 +167,12 @@ class PretendedBoard:
         report: dict[str, Any] = json.loads(ended.stdout)
         return report
 
-    def begin(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """One `tare` command that goes on."""
+    def begin(self, *words: str, output: IO[str] | None = None, **environment: str) -> subprocess.Popen[str]:
+        """One `tare` command that goes on; what it prints goes into pipes, or into this file."""
         return subprocess.Popen(
             self.driver("tare", *words),
             cwd=self.folder, env=self.environment(**environment),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=output or subprocess.PIPE, stderr=output or subprocess.PIPE, text=True,
         )  # fmt: skip
 
     def environment(self, **more: str) -> dict[str, str]:

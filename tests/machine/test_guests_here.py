@@ -30,12 +30,14 @@ from tare_inside.marks import load as load_marks
 
 pytestmark = pytest.mark.machine("root", "qemu")
 MARKING = """
-import sys
+import sys, time
 sys.path.insert(0, sys.argv[1])
 from tare_inside import marks
 marks.open_marks(sys.argv[2])
 for step in range(3):
     marks.begin("step", step)
+    if step == 1:  # the guest's clock is set back by an hour in the middle of the work
+        time.clock_settime(time.CLOCK_REALTIME, time.time() - 3600)
     sum(range(1000))
     marks.end("step", step)
 """
@@ -74,7 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GuestPlace
     opened.close()
 
 
-def test_marks_made_in_a_machine_come_back_in_device_time(place):
+def test_marks_made_in_a_machine_whose_clock_is_set_come_back_in_device_time(place):
     guest, workdir = place
     clock = LocalHost().clock
     source = str(Path(tare_inside.__file__).parents[1])
@@ -82,10 +84,12 @@ def test_marks_made_in_a_machine_come_back_in_device_time(place):
         (guest.python, "-I", "-S", "-c", MARKING, source, str(workdir / "marks.bin")), env={"PATH": "/usr/bin:/bin"}
     )
     before_ns = clock.now_ns()
+    told_s = float(guest.run(["date", "+%s"]).out)
     ended = guest.spawn(job).wait(300)
     after_ns = clock.now_ns()
 
     assert ended.code == 0, ended.err
+    assert float(guest.run(["date", "+%s"]).out) < told_s - 3000, "settimeofday took effect"
     marks, lost = load_marks(str(workdir / "marks.bin"))
     assert (len(marks), lost) == (6, 0)
     moved = in_device_time([Mark(*mark) for mark in marks], guest)

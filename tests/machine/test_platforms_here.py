@@ -13,11 +13,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tare.base import untrusted
 from tare.base.errors import ObstacleError, TareError
 from tare.base.host import Host, Job, LocalHost, Site
 from tare.base.mounts import mounts
@@ -132,6 +134,28 @@ def test_no_way_out_of_a_container_is_open(name, site):
     values = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert (values["CapEff"], values["CapBnd"], values["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
     assert values["Seccomp"] == "2"
+
+
+@pytest.mark.machine("root")
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_another_user_inside_has_the_work_folder_and_no_right_of_root(name, site):
+    workdir = Path(f"/dev/shm/{site.name}-workdir")  # where a trial's lies
+    workdir.mkdir(mode=0o700)
+    left = "echo '{\"a\": 1}' > " + f"{workdir}/outcome.json"
+    script = f"id -u; cat /etc/shadow; {left}; grep -h CapEff /proc/self/status"
+    try:
+        place = opened(name, replace(site, layered=True, writes=(workdir,)), user="65534:65534")
+        try:
+            done = place.run(["sh", "-c", script])
+        finally:
+            place.close()
+        assert untrusted.read_object(workdir, "outcome.json") == {"a": 1}  # a file of the folder's owner
+        assert (workdir.stat().st_uid, workdir.stat().st_mode & 0o777) == (65534, 0o700)
+    finally:
+        shutil.rmtree(workdir)
+    assert done.out.split() == ["65534", "CapEff:", "0000000000000000"], done
+    assert "Permission denied" in done.err
+    assert place.facts["user"] == 65534
 
 
 @pytest.mark.machine("root")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+import threading
+import tracemalloc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from sweeps import deep
 from tare.base.errors import TrialError
 from tare.base.host import Exit, Host, Job, Scope, Site
 from tare.parts.protocols import Control, Platform, Workload
@@ -17,7 +21,7 @@ from tare.testing import FakeHost, FakeProcess
 from tare.trial import engine
 from tare.trial.engine import Bench, run_trial
 from tare.trial.sampler_report import SamplerReport
-from tare.trial.undo.journal import Journal
+from tare.trial.undo.journal import COMPACT_BYTES, Journal
 
 WHOLE = [
     "prepare",
@@ -60,6 +64,8 @@ class Device(FakeHost):
     """One knob, and a log that everything writes to."""
 
     lines: ClassVar[Log]
+    counted: ClassVar[bool] = True  # whether the launcher leaves what it counted
+    worked: ClassVar[Callable[[], None]] = staticmethod(lambda: None)  # what the workload does
 
     def write(self, path: Any, text: str) -> None:
         self.files[str(path)] = text
@@ -98,6 +104,9 @@ class Box(Platform):
 class Inside(FakeHost):
     def spawn(self, job: Job) -> Any:
         Device.lines.append(f"spawn {Path(job.argv[-1]).name}")
+        if job.argv == ("work",) and Device.counted:
+            Path(job.cwd, "result.json").write_text('{"wall_s": 1.0}')
+            Device.worked()
         return super().spawn(job)
 
     def close(self) -> None:
@@ -116,7 +125,7 @@ class Work(Workload):
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         Device.lines.append("job")
-        return Job(("work",))
+        return Job(("work",), cwd=str(workdir))
 
 
 class QuietSampler:
@@ -148,9 +157,9 @@ def bench(tmp_path, monkeypatch):
         yield Bench(host, store, Journal(tmp_path / "state" / "devices" / "here"), tmp_path / "scratch")
 
 
-def a_trial() -> Trial:
+def a_trial(block: int = 0) -> Trial:
     cell = Cell(platforms=(Box(),), workload=Work(), controls=(Knob(),))
-    return Trial(study="s", cell=cell, block=0, position=0, seed=1, limit_s=5.0)
+    return Trial(study="s", cell=cell, block=block, position=0, seed=1, limit_s=5.0)
 
 
 def run(bench: Bench, log: Log) -> Any:
@@ -172,6 +181,40 @@ def test_a_whole_trial_opens_everything_once_and_closes_it_in_reverse(bench, tmp
     assert record.state == "ok"
     assert left_behind(bench, tmp_path) == []
     assert set(record.phases) >= {"prepare", "open", "run", "close", "sampler"}
+
+
+def test_a_trial_that_ends_well_and_whose_time_nobody_counted_is_invalid(bench, monkeypatch):
+    monkeypatch.setattr(Device, "counted", False)
+    record = run(bench, Log())
+    assert (record.state, [each.code for each in record.reasons]) == ("invalid", ["workdir.no-result"])
+    assert "wall_s" not in record.metrics
+
+
+def test_in_a_day_of_trials_nothing_grows_but_the_records(bench, tmp_path, monkeypatch):
+    """24 hours by the device's clock, which only the workloads move on: 24 trials of an hour."""
+    trials = 2880 if deep() else 24
+    clock = bench.host.clock
+    begun_ns = clock.now_ns()
+    monkeypatch.setattr(Device, "worked", staticmethod(lambda: clock.advance(86400 / trials)))
+    looks = []
+    tracemalloc.start()
+    try:
+        for block in range(trials):
+            Device.lines = Log()
+            record = run_trial(a_trial(block), bench)
+            assert (record.state, left_behind(bench, tmp_path)) == ("ok", [])
+            if block in (trials // 4, trials - 1):
+                gc.collect()
+                looks.append((tracemalloc.get_traced_memory()[0], len(list(Path("/proc/self/fd").iterdir())),
+                              threading.active_count(), bench.journal.path.stat().st_size))  # fmt: skip
+    finally:
+        tracemalloc.stop()
+    assert (clock.now_ns() - begun_ns) / 3.6e12 == pytest.approx(24, rel=0.01)
+    assert len(bench.store.records()) == trials
+    (memory, files, threads, journal), (memory_after, files_after, threads_after, journal_after) = looks
+    assert (memory_after - memory) / (trials * 3 / 4) < 16 << 10, "bytes of memory a trial, with its record"
+    assert (files_after, threads_after) <= (files, threads)
+    assert journal_after < journal + COMPACT_BYTES
 
 
 @pytest.mark.parametrize("line", BREAKABLE)

@@ -213,6 +213,12 @@ def run_again(count: int) -> str:
     return f"{counted(count, 'attempt')} {'was' if count == 1 else 'were'} invalid and repeated; all are kept."
 
 
+def ran_as_root(levels: Sequence[str]) -> str:
+    names = " and ".join(levels)
+    how = "`user: caller` or `user: 1000` there runs it as another user."
+    return f"{names}: the workload was root in its container; {how}"
+
+
 def stop_rule(until: float, most: int | None, blocks: int, run: int, met: bool) -> str:
     """`blocks` could be used, of those that were `run`."""
     cap = f", at most {most} blocks" if most is not None else ""

@@ -428,6 +428,13 @@ def _why_whole(selected: Selection) -> list[str]:
     return list(found.values())
 
 
+def _as_root(levels: Mapping[str, Sequence[Record]]) -> list[str]:
+    """Which levels ran as root in a container, in one sentence."""
+    codes = {level: {note.code for record in records for note in record.notes} for level, records in levels.items()}
+    rooted = [level for level, found in codes.items() if "container.root" in found]
+    return [sentences.ran_as_root(rooted)] if rooted else []
+
+
 def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[Comparison]) -> list[str]:
     """Whatever there is to know about the run as a whole."""
     notes = [sentences.LOOKING] if selected.request.until is not None and selected.against is not None else []
@@ -445,6 +452,7 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
         if selected.against is None:  # else it taints the comparison itself
             notes += mixed_populations(level, records)
     notes += _why_whole(selected)
+    notes += _as_root(levels)
     if not selected.request.sliced and any((each.more_trials or 0) > sentences.MANY_BLOCKS for each in judged):
         notes.append(sentences.NOISY)
     notes += sentences.in_slices([each.facts["slices"] for each in selected.used if "slices" in each.facts])

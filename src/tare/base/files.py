@@ -50,11 +50,12 @@ def make_parents(path: Path) -> None:
 
 def give_to_user(path: Path) -> None:
     """Under sudo, what we make belongs to the person who called it: no root-owned litter."""
-    if (user := _sudo_user()) is not None:
+    if (user := caller_ids()) is not None:
         os.chown(path, *user, follow_symlinks=False)
 
 
-def _sudo_user() -> tuple[int, int] | None:
+def caller_ids() -> tuple[int, int] | None:
+    """The ids of the person who called root by sudo; None where nobody did."""
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     if os.geteuid() != 0 or not uid.isdecimal() or not gid.isdecimal():
         return None

@@ -72,11 +72,23 @@ class Identity:
 
 def identity(host: Host) -> Identity:
     """From /proc/self/status; raises OSError where a host has no /proc."""
-    values = dict(line.split(":", 1) for line in host.read("/proc/self/status").splitlines() if ":" in line)
+    return _identity(host, "self")
+
+
+def user_of(host: Host, pid: int) -> Identity | None:
+    """The user of another process; None where it cannot be told."""
+    try:
+        return _identity(host, str(pid))
+    except (OSError, KeyError, ValueError, IndexError):
+        return None
+
+
+def _identity(host: Host, pid: str) -> Identity:
+    values = dict(line.split(":", 1) for line in host.read(f"/proc/{pid}/status").splitlines() if ":" in line)
     return Identity(
         uid=int(values["Uid"].split()[1]),  # the second number is the effective one
         gid=int(values["Gid"].split()[1]),
-        can_mount=bool(int(values["CapEff"].strip(), 16) >> _CAP_SYS_ADMIN & 1),
+        can_mount=bool(int(values.get("CapEff", "0").strip(), 16) >> _CAP_SYS_ADMIN & 1),
     )
 
 

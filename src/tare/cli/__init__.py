@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -141,7 +142,12 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(_interrupted())
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            click.echo("tare: too many open files for this shell's limit; `ulimit -n 256` is enough.", err=True)
+            sys.exit(3)
+        if not isinstance(error, BrokenPipeError):
+            raise
         # `tare show | head`: the reader has had enough. Keep the interpreter from flushing into the pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

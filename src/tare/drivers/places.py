@@ -32,7 +32,8 @@ FIXED_MALLOC = {
     "MIMALLOC_PURGE_DELAY": "-1",
 }
 
-_STEADY = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+# oneDNN on ARM would leave a /tmp/perf-PID.map of its kernels behind each process.
+_STEADY = {"ONEDNN_JIT_PROFILE": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
 _DEFAULTS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 
 

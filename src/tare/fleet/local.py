@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
 from collections import Counter, defaultdict
@@ -16,9 +17,10 @@ from typing import Protocol, TypeAlias
 from tare.analysis.labels import make_labels
 from tare.analysis.order import FAR_S
 from tare.analysis.weighing import is_enough
-from tare.base.errors import NotRestoredError, TareError
+from tare.base.errors import NotRestoredError, ObstacleError, TareError
 from tare.base.files import state_dir
 from tare.base.host import Host
+from tare.base.rulings import obstacle
 from tare.base.sides import side_of
 from tare.base.text import count_text, duration_text, time_text
 from tare.drivers.tracing import tracefs
@@ -41,6 +43,7 @@ from tare.trial.undo.guardian import Guardian
 from tare.trial.undo.journal import Journal
 from tare.trial.undo.restoration import restore
 
+LEAST_DESCRIPTORS = 64  # a run on bare metal takes 22
 FINISHING = "finishing this trial; press Ctrl-C again to stop it now."
 PUTTING_BACK = "the device is being restored; this takes a moment."
 
@@ -105,6 +108,10 @@ class Outcome:
 @contextmanager
 def owned_device(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journal, Path]]:
     """This device, ours alone: what a dead run left on it is put back first, and what we left at the end."""
+    if (permitted := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < LEAST_DESCRIPTORS:
+        why = f"a run needs {LEAST_DESCRIPTORS} open files, and this shell permits {permitted}: "
+        why += "`ulimit -n 256` is enough."
+        raise ObstacleError("nothing was run:", [obstacle("needs.descriptors", why)])
     state, device = state_dir(), device_id(host)
     with DeviceLock(state, device, run) as lock:
         if lock.overruled:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from tare.base.text import share_text
+from tare.drivers.cgroups.limits import LATER
 from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
 from tare.parts.find import find, names
 from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
@@ -67,7 +68,7 @@ class Level(NamedTuple):
         part = find("platforms", self.platform).model_validate(dict(self.fields))
         return {
             "platform": self.platform,
-            **dict.fromkeys(("platform.env", "platform.cpu_shares", "platform.io_rate", "platform.warm")),
+            **dict.fromkeys(f"platform.{name}" for name in LATER),
             **{f"platform.{name}": value for name, value in part.settings().items()},
         }
 

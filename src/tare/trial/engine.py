@@ -55,6 +55,20 @@ SHARED_FILES = Ruling(
     "what the command wrote on bare metal stayed on the device, so that later trials find it: layers over the files "
     "need root, and its folder is too large to be copied.",
 )
+NO_RESULT = Ruling(
+    "workdir.no-result",
+    "invalid",
+    "workload",
+    "the workload ended with code 0, and what counts its time left no result.json in the work folder: it was removed, "
+    "or damaged. Nothing is known of how long it took.",
+)
+AS_ROOT = Ruling(
+    "container.root",
+    "note",
+    "workload",
+    "the workload was root in its container, as tare was on the device: `user: caller` or `user: 1000` in the "
+    "platform's fields runs it as another user.",
+)
 _MOMENTS = ("start_ns", "end_ns")
 _MUCH_OUTPUT = 64 << 10  # characters: less is not worth a fact
 
@@ -369,6 +383,8 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
         if not tenant.place.python and tenant.exit is not None:
             tenant.result = {"wall_s": tenant.exit.seconds, "exit": tenant.exit.code}
             state.notes.append(NO_PYTHON)
+        elif tenant.exit is not None and tenant.exit.code == 0 and "wall_s" not in tenant.result and not state.refused:
+            state.refused.append(NO_RESULT)
         tenant.outcome = _left(tenant.workdir, "outcome.json", state)
         tenant.marks = _marks_left(tenant, state)
     measured, *beside = tenants
@@ -378,6 +394,7 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     state.facts["place"] = place_facts(measured.place)
     state.facts |= measured.workload.facts()
     state.notes += [SHARED_FILES] if state.facts["place"].get("files") == "shared" else []
+    state.notes += [AS_ROOT] if state.facts["place"].get("user") == 0 else []
     if reported := _left(measured.workdir, "attach.json", state):
         state.facts["attach"] = reported
     if reported := _left(measured.workdir, ACTIVITY_FILE, state):

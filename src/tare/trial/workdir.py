@@ -43,9 +43,11 @@ def remove_folders(name: str, scratch_root: Path) -> None:
     if mounted := _mounted_in(scratch):
         # What is mounted there may be the device's own root: never delete through it.
         raise TareError(f"{mounted[0]} is still mounted, so {scratch} was left alone; `umount {mounted[0]}` frees it.")
-    shutil.rmtree(SHARED_MEMORY / f"{name}-workdir", ignore_errors=True)
-    shutil.rmtree(folders.of_site(name), ignore_errors=True)
-    shutil.rmtree(scratch, ignore_errors=True)
+    left = [SHARED_MEMORY / f"{name}-workdir", folders.of_site(name), scratch]
+    for folder in left:
+        shutil.rmtree(folder, ignore_errors=True)
+    if still := [str(folder) for folder in left if os.path.lexists(folder)]:
+        raise TareError(f"{still[0]} could not be removed; `tare device restore` tries again.")
 
 
 def _mounted_in(folder: Path) -> list[str]:

@@ -184,6 +184,18 @@ def test_a_verdict_on_the_whole_run_says_why_there_are_no_steps():
     assert why.sentence not in weigh(FakeStore(with_steps)).notes
 
 
+def test_a_verdict_says_which_side_was_root_in_its_container():
+    root = Ruling("container.root", "note", "workload", "the workload was root in its container.")
+    records = [
+        replace(each, notes=(root,)) if each.settings["platform"] == "docker" else each for each in weighed_records()
+    ]
+
+    (note,) = [each for each in weigh(FakeStore(records)).notes if "was root in its container" in each]
+
+    assert note.startswith("docker: ")
+    assert "`user: caller`" in note
+
+
 def test_a_rerun_replaces_nothing_but_only_one_attempt_counts():
     records = weighed_records()
     records.insert(0, record("bare", 0, 9.0, state="invalid", attempt=0))

@@ -47,6 +47,7 @@ def test_a_built_in_workload_gets_little_of_the_users_shell() -> None:
         "CUDA_VISIBLE_DEVICES": "1",
         "PYTHONPATH": "/dev/shm/tare-1-workdir/inside",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "ONEDNN_JIT_PROFILE": "0",
         "PYTHONHASHSEED": "0",
         "TARE_MARKS": "/dev/shm/tare-1-workdir/marks.bin",
         **FIXED_MALLOC,
@@ -64,6 +65,7 @@ def test_a_users_command_gets_all_of_their_variables_but_those_of_their_session_
     assert env == {
         **{name: value for name, value in SHELL.items() if name not in left_out},
         "PYTHONDONTWRITEBYTECODE": "1",
+        "ONEDNN_JIT_PROFILE": "0",
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": "/dev/shm/tare-1-workdir/inside:/home/ada/lib",
         "TARE_MARKS": "/dev/shm/tare-1-workdir/marks.bin",
@@ -73,7 +75,16 @@ def test_a_users_command_gets_all_of_their_variables_but_those_of_their_session_
 def test_the_record_has_the_names_of_what_was_left_out_and_set_and_no_value() -> None:
     assert environment_facts("fixed", SHELL) == {
         "left_out": ["DISPLAY", "SSH_AUTH_SOCK", "TARE_STATE"],
-        "fixed": sorted({*FIXED_MALLOC, "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONPATH", "TARE_MARKS"}),
+        "fixed": sorted(
+            {
+                *FIXED_MALLOC,
+                "ONEDNN_JIT_PROFILE",
+                "PYTHONDONTWRITEBYTECODE",
+                "PYTHONHASHSEED",
+                "PYTHONPATH",
+                "TARE_MARKS",
+            }
+        ),
     }
     assert "PYTHONHASHSEED" not in environment_facts("default", {**SHELL, "PYTHONHASHSEED": "7"})["fixed"]
 

@@ -374,6 +374,16 @@ def test_a_side_that_was_stopped_with_its_partner_is_invalid_and_not_failed():
     assert verdict_of(found).state == "invalid"
 
 
+def test_a_runner_that_stood_still_makes_the_trial_suspect():
+    found = trial_state()
+    found.stood_still_s = 20.0
+    verdict = verdict_of(found)
+    assert (verdict.state, verdict.reasons[0].code) == ("suspect", "run.stood-still")
+    assert "stood still for 20 s" in str(verdict.reasons[0])
+    found.stood_still_s = 1.0  # a busy machine
+    assert verdict_of(found).state == "ok"
+
+
 def test_a_runner_that_was_stopped_during_the_trial_is_noted() -> None:
     """The thread that looks at the clock sees the gap, here of a process that stops itself for a second."""
     script = """

@@ -213,8 +213,8 @@ class Limits(Platform):
         return {**fields, **({"env": {**fields["env"], **masked_env(env)}} if env else {})}
 
     def settings(self) -> dict[str, Json]:
-        """Without the fields of `_LATER` that are not set, as records have it that are older than these."""
-        return {name: value for name, value in super().settings().items() if name not in _LATER or value}
+        """Without the fields of `LATER` that are not set, as records have it that are older than these."""
+        return {name: value for name, value in super().settings().items() if name not in LATER or value}
 
     def variables(self) -> Mapping[str, str | None]:
         return self.env
@@ -273,7 +273,7 @@ class Limits(Platform):
 
 _CONTROLLERS = {"quota": "cpu", "cpuset": "cpuset", "memory": "memory"}
 _RATES = {"cpu_shares": ("cpu",), "io_rate": ("blkio", "io")}  # written by tare itself, whoever makes the place
-_LATER = ("env", "cpu_shares", "io_rate", "warm")
+LATER = ("env", "cpu_shares", "io_rate", "warm", "user")
 _DISKS = "/sys/block"
 _NO_DISKS = ("loop", "ram", "zram", "sr", "fd")
 

@@ -17,6 +17,7 @@ from pathlib import PurePath, PurePosixPath
 
 from tare.base.host import Host, ImageConfig, Site
 from tare.base.mounts import Mount, holding, mounts
+from tare.base.processes import identity
 from tare.drivers import layers
 from tare.drivers.layers import KERNELS, is_a_layer
 
@@ -107,8 +108,10 @@ def hidden_by_tmp(image: ImageConfig) -> bool:
 
 
 def open_to_all(host: Host, site: Site) -> None:
-    """An image's own user writes its marks to a folder that we have made."""
-    host.run(["chmod", "a+rwx", "--", *(str(path) for path in site.writes)]).checked()
+    """An image's own user writes to folders of ours; root gives it the work folder, and opens only the others."""
+    opened = [str(path) for path in (site.writes[1:] if identity(host).uid == 0 else site.writes)]
+    if opened:
+        host.run(["chmod", "a+rwx", "--", *opened]).checked()
 
 
 def host_name(host: Host) -> str:

@@ -191,6 +191,7 @@ class OciContainer(Container):
 
     def obstacles(self, host: Host) -> list[Ruling]:
         stopped, program = limits.limit_obstacles(host, self), self.runtime().program
+        stopped += self.user_obstacles(host)
         if host.run([program, "--version"]).code != 0:
             how = f"`apt-get install {self.runtime().package}` (or your system's way)"
             stopped.append(obstacle("needs.program", f"{program} is not installed here: {how} brings it."))
@@ -216,7 +217,7 @@ class OciContainer(Container):
             with phases.timed("open.root"):
                 root = self._root(host, site, stack)
             bundle = root.path.removesuffix("/root")
-            user = root.user or identity(host)
+            user = self.user_inside(host) or root.user or identity(host)
             made = self.bundle(host, site, root, user)
             config = bundle_config(made)
             _make_file(host, f"{bundle}/config.json", json.dumps(config))
@@ -322,6 +323,9 @@ class RuntimePlace(ContainerPlace):
         self._made_of = made
         self._runtime = runtime
         self._numbers = itertools.count()
+
+    def user(self) -> Identity:
+        return self._made_of.user  # gVisor's own process has another one
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
         command = self._exec(next(self._numbers), argv, {"PATH": PATH}, "/")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from tare.base.errors import TrialError
+from tare.base.files import caller_ids
 from tare.base.host import (
     OUTPUT_LIMIT_BYTES,
     Completed,
@@ -26,7 +29,8 @@ from tare.base.host import (
     facts_of,
     shares_workdir,
 )
-from tare.base.processes import Owner, boot_id, identity
+from tare.base.processes import Identity, Owner, boot_id, identity, user_of
+from tare.base.rulings import Ruling, obstacle
 from tare.base.units import SizeBytes
 from tare.drivers import layers
 from tare.drivers.cgroups.job import Group
@@ -42,6 +46,8 @@ TMPFS = {"/tmp": "rw,nosuid,nodev,exec,mode=1777", "/run": "rw,nosuid,nodev,noex
 _OWNER, _BOOT = "tare.owner", "tare.boot"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NO_SUCH_FILE = 66
+CALLER = "caller"
+_USER = re.compile(r"[0-9]{1,9}(:[0-9]{1,9})?")
 _MUST_EXIST = f'[ -e "$1" ] || exit {_NO_SUCH_FILE}'
 
 
@@ -81,6 +87,19 @@ class Container(Limits):
     """By default a command of yours sees all files of the host and writes anywhere, to layers that go with the trial;
     a built-in workload sees a read-only root. true: that may write to it too; false: the root is sealed for both."""
 
+    user: str | None = None
+    """The user inside: `caller` (who called tare, also by sudo) or ids like 1000 or 1000:1000. By default an image's
+    own for a command in it, else the one that tare runs as. `writes` folders must be open to that user."""
+
+    @field_validator("user", mode="before")
+    @classmethod
+    def _ids(cls, value: object) -> object:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if isinstance(value, str) and not (value == CALLER or _USER.fullmatch(value)):
+            raise ValueError(f"{value!r} is no user: write `{CALLER}`, or ids like 1000 or 1000:1000")
+        return value
+
     @model_validator(mode="before")
     @classmethod
     def _image_instead_of_rootfs(cls, fields: Any) -> Any:
@@ -98,13 +117,42 @@ class Container(Limits):
 
     def open(self, host: Host, site: Site) -> InnerHost:
         place = super().open(host, site)
-        if self.warm:
-            try:
+        try:
+            if isinstance(place, ContainerPlace):
+                place.hand_over(site)
+            if self.warm:
                 place.run(["sh", "-c", _READ_ALL], limit_s=_WARM_WITHIN_S)
-            except BaseException:
-                place.close()
-                raise
+        except BaseException:
+            place.close()
+            raise
         return place
+
+    def user_inside(self, host: Host) -> Identity | None:
+        """The user that was requested; None where it is the image's own, or the runner."""
+        if self.user is None:
+            return None
+        ours = identity(host)
+        if self.user == CALLER:
+            uid, gid = caller_ids() or (ours.uid, ours.gid)
+            return replace(ours, uid=uid, gid=gid)
+        name, _, group = self.user.partition(":")
+        return replace(ours, uid=int(name), gid=int(group or name))
+
+    def user_obstacles(self, host: Host) -> list[Ruling]:
+        """Why the requested user cannot be the one inside: its work folder is ours to give, and it needs our Python."""
+        try:
+            user, ours = self.user_inside(host), identity(host)
+        except (OSError, KeyError, ValueError):
+            return []
+        if user is None or user.uid == ours.uid:
+            return []
+        if ours.uid != 0:
+            return [obstacle("needs.root", f"`user: {self.user}` needs root: the work folder is given to that user.")]
+        as_user = ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"]
+        if self.rootfs is None or host.run([*as_user, "test", "-x", host.python]).code != 1:
+            return []
+        hidden = f"user {user.uid} cannot reach the interpreter {host.python}: each folder on its path must be open to"
+        return [obstacle("needs.file", f"{hidden} it. Use one in another folder than /root.")]
 
     def may_write(self, site: Site) -> bool:
         """Whether the workload may write to its root."""
@@ -121,7 +169,11 @@ class Container(Limits):
 
     def capabilities(self, host: Host, site: Site) -> list[str]:
         """Those that a command keeps: root writes to other users' folders on bare metal, and so it must inside."""
-        return list(OF_FILES) if self.may_write(site) and site.layered and identity(host).uid == 0 else []
+        return (
+            list(OF_FILES)
+            if self.may_write(site) and site.layered and (self.user_inside(host) or identity(host)).uid == 0
+            else []
+        )
 
     def shm_bytes(self, host: Host) -> int:
         return hostroot.shm_bytes(host) if self.shm is None else self.shm
@@ -163,6 +215,19 @@ class ContainerPlace(ABC):
         self._made = made
         self.phases.update(phases)
         return self
+
+    def hand_over(self, site: Site) -> None:
+        """The work folder to the user that runs inside, before anything of the workload does."""
+        if (user := self.user()) is None:
+            return
+        self.facts["user"] = user.uid
+        ours = identity(self._host)
+        if ours.uid == 0 and user.uid != 0 and site.writes:
+            self._host.run(["chown", "-R", "-h", "--", user.user, str(site.writes[0])]).checked()
+
+    def user(self) -> Identity | None:
+        """The user of what keeps the container open, and so of its commands, by the kernel's word."""
+        return user_of(self._host, self._group.keeper)
 
     def find_python(self, python: str, *, needed: bool) -> None:
         """Take the interpreter of an image: where it lies there, since a job comes with a PATH of the host's."""

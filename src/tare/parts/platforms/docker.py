@@ -53,6 +53,7 @@ class Docker(Container):
 
     def obstacles(self, host: Host) -> list[Ruling]:
         stopped = [*engine_lease.obstacles(host), *limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
+        stopped += self.user_obstacles(host)
         if self.dockerfile is not None and not self.dockerfile.is_file():
             stopped.append(obstacle("needs.file", f"no {self.dockerfile} to build the image from."))
         if not stopped and self.image is not None and engine_lease.answers(host):
@@ -170,7 +171,7 @@ class Docker(Container):
             "Image": root.image,
             "Cmd": list(SLEEPER),
             "Entrypoint": [],
-            "User": (root.config.user if root.config and site.layered else "") or identity(host).user,
+            "User": self._user(host, site, root),
             "Hostname": hostroot.host_name(host),
             "Env": environment({**root.env, **(_ALL_GPUS if runtime else {}), orphans.KEEPER: site.name}),
             "Labels": labels(site.name),
@@ -195,6 +196,11 @@ class Docker(Container):
                 "and the user that tare runs as must be allowed to run it."
             )
         return Inside(client.api, made, host, Group(host, tree.folders_of_pid(host, pid), pid))
+
+    def _user(self, host: Host, site: Site, root: Root) -> str:
+        if (requested := self.user_inside(host)) is not None:
+            return requested.user
+        return (root.config.user if root.config and site.layered else "") or identity(host).user
 
     def _walls(self, host: Host, site: Site, root: Root) -> dict[str, Json]:
         """No network, no capability, a read-only root unless a command of the user's runs (faults.md S14, S15)."""

@@ -44,7 +44,7 @@ class Podman(Container):
     tried: ClassVar[int | None] = 2
 
     def obstacles(self, host: Host) -> list[Ruling]:
-        stopped = [*limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
+        stopped = [*limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu), *self.user_obstacles(host)]
         if host.run(["podman", "--version"]).code != 0:
             stopped.append(
                 obstacle(
@@ -129,7 +129,7 @@ class Podman(Container):
             ),
             f"--pids-limit={tree.PIDS_LIMIT}",
             f"--shm-size={self.shm_bytes(host)}b",
-            f"--user={(root.image.user if root.image and site.layered else '') or identity(host).user}",
+            f"--user={self._user(host, site, root)}",
             "--workdir=/",
             "--entrypoint=",
             "--log-driver=none",
@@ -138,6 +138,11 @@ class Podman(Container):
             *(f"--device={file.path}" for file in handed_on(host, self.gpu)),
             *(_mount(bind) for bind in root.binds),
         ]
+
+    def _user(self, host: Host, site: Site, root: _Root) -> str:
+        if (requested := self.user_inside(host)) is not None:
+            return requested.user
+        return (root.image.user if root.image and site.layered else "") or identity(host).user
 
     def _limits(self, host: Host) -> list[str]:
         # What is above podman's own is refused where root lacks CAP_SYS_RESOURCE, and it lowers its own processes'.

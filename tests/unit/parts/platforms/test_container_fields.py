@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from tare.base.host import Site
+from small_linux import SmallLinux
+from tare.base.host import Completed, Site
 from tare.parts.platforms.docker import Docker
 from tare.parts.platforms.podman import Podman
 from tare.parts.platforms.runc import Runc
@@ -59,3 +60,58 @@ def test_a_command_may_write_and_a_built_in_workload_may_not_unless_the_study_ha
         value: [Docker(writable=value).may_write(site) for site in (command, built_in)] for value in (None, True, False)
     }
     assert may == {None: [True, False], True: [True, True], False: [False, False]}
+
+
+# The user inside
+
+
+@EVERY
+@pytest.mark.parametrize("wrong", ["ada", "-1", "1000:", "1000:x", "0x10", "", "1000 1000", True, 1.5])
+def test_a_user_is_the_caller_or_ids(platform, wrong):
+    with pytest.raises(ValidationError):
+        platform(user=wrong)
+    assert platform(user=1000).user == "1000"
+
+
+@pytest.mark.parametrize("platform", [Podman, Runc])
+def test_the_user_inside_is_the_requested_one_and_owns_the_work_folder(platform):
+    linux, folder = SmallLinux(), "/dev/shm/workdir"
+    site = Site(name="tare-1", scratch=Path("/scratch"), writes=(Path(folder), Path("/home/ada/out")), layered=True)
+    place = platform(user="1000").open(linux, site)
+
+    assert place.facts["user"] == 1000
+    assert linux.owners == {folder: "1000:1000"}  # and never a folder of the user's own
+    assert platform(user="1000").capabilities(linux, site) == []  # what only root may do is root's
+    assert platform().capabilities(linux, site) != []
+
+
+@pytest.mark.parametrize("platform", [Podman, Runc])
+def test_who_runs_as_root_keeps_the_work_folder_and_it_is_known(platform):
+    linux = SmallLinux()
+    place = platform().open(linux, Site(name="tare-1", scratch=Path("/scratch"), writes=(Path("/dev/shm/w"),)))
+    assert (place.facts["user"], linux.owners) == (0, {})
+
+
+@EVERY
+def test_the_caller_is_who_called_sudo(platform, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", "1003")
+    monkeypatch.setenv("SUDO_GID", "1004")
+    assert platform(user="caller").user_inside(SmallLinux()).user == "1003:1004"
+    monkeypatch.delenv("SUDO_UID")
+    assert platform(user="caller").user_inside(SmallLinux()).user == "0:0"
+    assert platform().user_inside(SmallLinux()) is None
+
+
+@EVERY
+def test_a_user_that_cannot_be_had_is_an_obstacle_before_the_run(platform):
+    (ruling,) = platform(user="1000").user_obstacles(SmallLinux(uid=1001))
+    assert ruling.code == "needs.root"
+    assert platform(user="1001").user_obstacles(SmallLinux(uid=1001)) == []
+
+    def below_root(argv):
+        return Completed(tuple(argv), 1, "", "") if argv[0] == "setpriv" else None
+
+    (ruling,) = platform(user="1000").user_obstacles(SmallLinux(answer=below_root))
+    assert (ruling.code, "cannot reach the interpreter" in ruling.sentence) == ("needs.file", True)
+    assert platform(user="1000").user_obstacles(SmallLinux()) == []  # no setpriv there: it cannot be told

@@ -391,3 +391,9 @@ def test_the_container_is_asked_for_with_the_walls_of_the_house(linux, docker):
         ],
     }
     assert "docker.sock" not in json.dumps(asked["HostConfig"]["Mounts"])
+
+
+def test_the_requested_user_is_the_one_inside(linux, docker):
+    Docker(user="1000:2000").open(linux, SITE)
+    assert docker.configs["tare-1"]["User"] == "1000:2000"
+    assert docker.configs["tare-1"]["HostConfig"]["CapAdd"] == []
