@@ -40,22 +40,44 @@ python_option: Callable[[Any], Any] = click.option(
 
 
 @click.command("studies", cls=Verb)
+@click.argument("name", required=False)
 @json_option
-def command(as_json: bool) -> None:
+def command(name: str | None, as_json: bool) -> None:
     """List the papers' experiments: what each asks, where the paper has it, and how long it takes at each scale.
+
+    With NAME, one of them is explained: its question and where the paper has it, what it varies, its scales with trials
+    and time, what it needs, and what it ends in: claims, rows of the paper's tables, charts, commands.
 
     `tare run NAME --scale smoke` runs one, `tare plan NAME --scale small` lists its trials. The scale cuda, where there
     is one, is small for a server with an NVIDIA GPU; clocks also sets the GPU's clocks, for which it must be
     yours. Times are estimates for a small machine (full: for a board with a GPU) and for everything in the study,
     whatever can be run here.
 
-    --json: [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]; scales are seconds.
+    --json: [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]; scales are seconds. With NAME:
+    {"name", "asks", "paper", "section", "scales": {SCALE: {"seconds", "cells", "trials", "varies", "needs"}},
+    "compares", "claims", "rows", "charts", "commands"}.
     """
+    if name is not None:
+        _explain(name, as_json)
+        return
     found = [each for name, path in built_in().items() if (each := described(name, path))["paper"]]
     if as_json:
         print_json(found)
     else:
         click.echo(_listed(found))
+
+
+def _explain(name: str, as_json: bool) -> None:
+    from tare.cli.study_explained import described_study, explained_text
+
+    ours = built_in()
+    if name not in ours:
+        raise StudyError(unknown_name("study", name, list(ours)))
+    found = described_study(name, ours[name])
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(explained_text(found, width()))
 
 
 def built_in() -> dict[str, Path]:

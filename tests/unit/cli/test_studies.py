@@ -247,3 +247,33 @@ def test_endings_that_take_energy_are_not_offered_where_there_is_none() -> None:
         "tare analyse kernel out",
     ]
     assert len(endings({"ends_in": ends_in}, Path("out"), metered=True)) == len(ends_in)
+
+
+def test_one_study_is_explained_with_all_that_it_ends_in() -> None:
+    found = json.loads(tare("papers", "studies", "s4-idle-core", "--json"))
+
+    assert list(found) == [
+        *("name", "asks", "paper", "section", "scales", "compares", "claims", "rows", "charts", "commands"),
+    ]
+    assert {each["id"] for each in found["claims"]} == {
+        claim.id for claim in every_claim() if claim.study == "s4-idle-core"
+    }
+    assert {"4.8a", "4.8b"} <= {each["id"] for each in found["rows"]}  # by its study, and by its claim
+    assert found["scales"]["full"]["varies"]["platform.leave_idle"][:3] == [0, 1, 2]
+    assert {"docker", "qemu", "KVM", "32 cores", "control power_mode"} <= set(found["scales"]["full"]["needs"])
+    assert found["scales"]["smoke"]["needs"] == ["docker"]
+    assert found["scales"]["smoke"]["trials"] == 4
+
+
+def test_one_study_is_explained_to_people_in_eighty_columns() -> None:
+    said = tare("papers", "studies", "s0-phase-breakup")
+
+    assert max(map(len, said.splitlines())) <= 80
+    for word in ("Which part of a mini-batch", "smoke", "Varies", "Needs", "s0.optimiser-step-grows-most", "0.8 "):
+        assert word in said
+    assert "forward, backward and optimiser step" in said
+
+
+def test_a_study_that_is_not_there_is_refused_with_its_neighbour() -> None:
+    with pytest.raises(StudyError, match="Did you mean 's0-seccomp'"):
+        tare("papers", "studies", "s0-secomp")
