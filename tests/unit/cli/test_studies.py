@@ -30,6 +30,7 @@ from tare.testing import FakeHost
 
 NAMES = [
     *("s0-container-tax", "s0-power-sensitivity", "s0-phase-breakup", "s0-seccomp", "s0-syscalls", "s0-colocation"),
+    *("s0-baseload", "s0-instrumentation", "s3-idle-states", "s4-storage"),
     *("s1-workers", "s1-storage", "s1-dataset-scale"),
     *("s2-events", "s2-writebacks", "s2-page-faults", "s2-nvm"),
     *("s3-pipeline", "s3-storage", "s3-batch", "s3-variability", "s3-dvfs", "s3-baseload", "s3-power-modes"),
@@ -98,7 +99,8 @@ def test_on_a_gpu_server_every_study_has_blocks_enough_for_an_interval_but_the_o
 
 def test_every_study_has_a_scale_for_a_gpu_server_or_its_file_says_why_not() -> None:
     without = {name for name in NAMES if "cuda" not in at_every_scale(built_in()[name], trust=True)}
-    assert without == {"s0-power-sensitivity", "s3-dvfs", "s4-microvm"}  # they change clocks, or have no GPU inside
+    # They change clocks, or are about virtual machines, which have no GPU inside.
+    assert without == {"s0-power-sensitivity", "s3-dvfs", "s3-idle-states", "s4-microvm", "s4-storage"}
     for name in without:
         text = built_in()[name].read_text()
         assert "No scale for a GPU server" in text or "no `cuda` scale" in text
