@@ -123,6 +123,7 @@ NOT_AT_SMALL = {  # rows that a run at scale small does not have, by what it wou
     *("3.19a", "3.19b", "3.19c", "3.19d", "3.20a", "3.20b", "3.20c", "3.20h"),  # the CPU's clock
     *(f"3.21{part}" for part in "abcdef"),  # the memory's clock
     *("4.3a", "4.3b", "4.3c"),  # a GPU, and several numbers of cores beside it
+    "4.4f",  # ResNet-152
     *("4.6c", "4.6d", "4.12f"),  # more applications
     *("4.2d", "4.5b", "4.5c", "4.8c", "4.8d", "4.11a", "4.11b"),  # applications in virtual machines, which takes KVM
 }
