@@ -22,7 +22,7 @@ from tare.study.model import Study
 if TYPE_CHECKING:
     from tare.plan.model import Cell
 
-_SIZES = ("smoke", "small", "cuda", "clocks", "full")
+_SIZES = ("smoke", "small", "networks", "cuda", "clocks", "full")
 
 _SHOWN = 6  # levels of a setting
 _KERNEL = ("ftrace", "perf", "syscalls")
@@ -32,7 +32,7 @@ _NAMED_ONCE = "control.power_mode.mode"  # the name of a mode, whose cores and c
 scale_option: Callable[[Any], Any] = click.option(
     "--scale",
     metavar="NAME",
-    help="How large, for a study that has scales: smoke, small, full (the paper's); some have cuda, clocks.",
+    help="How large, for a study that has scales: smoke, small, full (the paper's); some have networks, cuda, clocks.",
 )
 
 

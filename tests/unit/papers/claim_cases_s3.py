@@ -208,5 +208,6 @@ S3 = {
     "s3.cpu-clock-and-cores-cut-stall": Case(_cpu_and_cores, 0.3, 0.0, 0.03),
     "s3.memory-clock-matters-for-both": Case(_memory_clocks, 0.3, 0.0, 0.03),
     "s3.four-modes-predict-time": Case(lambda x: _mode_grid(x, 0.0), 0.0, 0.6, 0.17, noise=0.05),
+    "s3.most-predictions-are-close": Case(lambda x: _mode_grid(x, 0.0), 0.0, 0.6, 0.0, noise=0.05),
     "s3.energy-is-harder-to-predict": Case(lambda x: _mode_grid(0.02, x), 0.5, -1.0, 0.0, noise=0.003),
 }  # fmt: skip

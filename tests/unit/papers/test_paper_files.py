@@ -125,7 +125,16 @@ NOT_AT_SMALL = {  # rows that a run at scale small does not have, by what it wou
     *("4.3a", "4.3b", "4.3c"),  # a GPU, and several numbers of cores beside it
     "4.4f",  # ResNet-152
     *("4.6c", "4.6d", "4.12f"),  # more applications
-    *("4.2d", "4.5b", "4.5c", "4.8c", "4.8d", "4.11a", "4.11b"),  # applications in virtual machines, which takes KVM
+    *(
+        "4.2d",
+        "4.5b",
+        "4.5c",
+        "4.8c",
+        "4.8d",
+        "4.11a",
+        "4.11b",
+        "4.11e",
+    ),  # applications in virtual machines, which takes KVM
 }
 
 
