@@ -192,7 +192,7 @@ def test_the_list_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = tare("list", "studies").splitlines()
 
     assert max(map(len, lines)) <= 80
-    assert lines[0].split() == ["study", "paper", "smoke", "small", "cuda", "clocks", "full"]
+    assert lines[0].split() == ["study", "paper", "smoke", "small", "networks", "cuda", "clocks", "full"]
 
 
 def test_a_misspelt_scale_is_refused_before_anything_runs() -> None:
