@@ -12,7 +12,7 @@ figures   figures that a record does not hold by itself: medians of series, mean
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,13 +21,21 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.analysis.kernel import faults
-from tare.analysis.kernel.counters import PROBE, TABLE, WORKLOAD, scaled_counts
+from tare.analysis.kernel.counters import (
+    CALLGRAPH_PROBE,
+    CALLGRAPH_TABLE,
+    DAEMON,
+    PROBE,
+    TABLE,
+    WORKLOAD,
+    scaled_counts,
+)
 from tare.records.intervals import Marks, intervals
 from tare.records.model import Record
 from tare.records.parquet import TableName
 from tare.records.store import Store
 from tare.records.trials import is_usable
-from tare.traces.faults import places
+from tare.traces.faults import Place, places
 
 if TYPE_CHECKING:
     from tare.records.spool import Times, Values
@@ -69,6 +77,10 @@ COUNTED = (
     "page-faults", "minor-faults", "major-faults", "block_touch_buffer", "block_dirty_buffer", "block_rq_insert",
     "block_rq_issue", "block_rq_complete", "block_bio_queue", "block_bio_backmerge", "block_bio_frontmerge",
 )  # fmt: skip
+AT_PEAK = 0.95  # the paper's "static": within 95 % of nominal
+_INSERT, _FLUSHER = "block_rq_insert", "wb_workfn"
+LEAST_READINGS = 5  # of power in an epoch, for its mean
+CPU_COUNTED = ("cycles", "instructions", "cache-misses")
 WRITE_BACKS = "writeback_count"
 REASONS = ("background", "periodic", "sync")  # of a write-back, as the kernel gives them
 _WORKERS, _DEVICE = "workload.workers", "workload.device"
@@ -192,6 +204,7 @@ MEDIANS: Mapping[str, Median] = {
     "page_cache_share": Median((Sensor("page_cache.share"),)),
 }
 CHANNELS = frozenset({_READ, *(sensor.channel for median in MEDIANS.values() for sensor in median.sensors)})
+CLOCKS = "frequency."  # how channels of clocks begin; there is one a core
 FAULT_COLUMNS = ("role", *faults.KEYS)  # what the figures of page faults tell apart
 
 
@@ -200,9 +213,54 @@ def count_name(event: str) -> str:
     return f"count_{event.replace('-', '_')}"
 
 
-def _count(event: str, beside: TrialData) -> Found | None:
-    count = beside.counts.get((WORKLOAD, event))
-    return None if count is None else Found(count)
+def daemon_name(event: str) -> str:
+    """`page-faults` as `daemon_page_faults`."""
+    return f"daemon_{event.replace('-', '_')}"
+
+
+def _count(event: str, beside: TrialData, role: str = WORKLOAD) -> Found | None:
+    """As often as it was counted; the kinds of cores of a hybrid CPU together, unless one of them is named."""
+    found = [count for (who, name), count in beside.counts.items() if who == role and _is_event(name, event)]
+    return Found(sum(found)) if found else None
+
+
+def _is_event(name: str, event: str) -> bool:
+    return name == event or ("/" not in event and name.endswith(f"/{event}"))
+
+
+def _flusher_share(beside: TrialData) -> Found | None:
+    """Of the block requests whose call graphs were kept: those that the kernel's flusher inserted."""
+    table = beside.table(CALLGRAPH_PROBE, CALLGRAPH_TABLE)
+    if table is None:
+        return None
+    rows = zip(*(table[name].tolist() for name in ("event", "stack", "count")), strict=True)
+    inserted = [(stack.split(";"), int(count)) for event, stack, count in rows if event.endswith(_INSERT)]
+    total = sum(count for _, count in inserted)
+    of_flusher = sum(count for stack, count in inserted if _FLUSHER in stack)
+    return Found(of_flusher / total, f"below {_FLUSHER}, of {total} samples") if total else None
+
+
+def _place_share(rank: int, beside: TrialData) -> Found | None:
+    """Of the faults of the container and its daemons, those of the place with most of them, with second most, ..."""
+    found = _fault_places(beside)
+    if len(found) <= rank:
+        return None
+    place = found[rank]
+    return Found(place.share, f"{place.comm} {place.file.rpartition('/')[2]} {place.function} ({place.cause})")
+
+
+def _below_peak(channel: str, nominal: str, beside: TrialData) -> Found | None:
+    """How much of the measured time a clock was below its peak: the mode's own, else the highest that was read."""
+    mine = [name for name in beside.readings if name.startswith(channel) and name.endswith("_hz")]
+    if not mine or beside.measured_ns is None:
+        return None
+    values = np.concatenate([Sensor(name).values(beside.readings[name], beside.measured_ns) for name in mine])
+    asked = beside.record.settings.get(nominal)
+    peak = float(asked) * 1e6 if asked else float(np.max(values)) if values.size else 0.0
+    if not values.size or peak <= 0:
+        return None
+    source = "the power mode's" if asked else "the highest that was read"
+    return Found(float(np.mean(values < AT_PEAK * peak)), f"from {channel}: below {AT_PEAK:.0%} of {source}")
 
 
 def _early_mean(mark: str, beside: TrialData) -> Found | None:
@@ -245,23 +303,63 @@ def _of_reason(name: str, beside: TrialData) -> Found | None:
 
 def _top_places(beside: TrialData) -> Found | None:
     """Faults of the container and its daemons: those of the ten places with most (`tare analyse kernel`)."""
+    found = _fault_places(beside)
+    return Found(sum(place.share for place in found[: faults.MOST])) if found else None
+
+
+def _fault_places(beside: TrialData) -> Sequence[Place]:
     table = beside.table(faults.PROBE, faults.TABLE)
     if table is None:
-        return None
+        return ()
     inside = np.array([str(role).startswith(_OF_THE_CONTAINER) for role in table["role"]], dtype=bool)
-    found = places(*(table[name][inside].tolist() for name in faults.KEYS))
-    return Found(sum(place.share for place in found[: faults.MOST])) if found else None
+    return places(*(table[name][inside].tolist() for name in faults.KEYS))
+
+
+def _energy_of_epochs(beside: TrialData) -> Found | None:
+    """The epoch whose energy is farthest from the mean of the others after epoch 0, as a share of it.
+
+    Energy is mean power times time; an epoch with fewer readings than a mean takes leaves all of them untold.
+    """
+    sensor = next((each for each in _POWER if each.channel in beside.readings), None)
+    if sensor is None or beside.warm_up is None:
+        return None
+    joules = []
+    for begin_ns, end_ns in _epoch_spans_ns(beside.marks)[1:]:
+        powers_w = sensor.values(beside.readings[sensor.channel], (begin_ns, end_ns))
+        if powers_w.size < LEAST_READINGS:
+            return Found(None, f"{sensor.channel} was read less than {LEAST_READINGS} times in an epoch")
+        joules.append(float(powers_w.mean()) * (end_ns - begin_ns) / 1e9)
+    if len(joules) < 2 or min(joules) <= 0:
+        return None
+    middle = float(np.mean(joules))
+    return Found(max(abs(each / middle - 1) for each in joules), sensor.words)
+
+
+def _epoch_spans_ns(marks: Marks) -> list[tuple[int, int]]:
+    epochs = intervals(marks, "epoch")
+    return sorted(zip(epochs.begin_ns.tolist(), epochs.end_ns.tolist(), strict=True))
 
 
 FIGURES: Mapping[str, Make] = {
     **{name: median.of for name, median in MEDIANS.items()},
     **{count_name(event): partial(_count, event) for event in COUNTED},
+    **{daemon_name(event): partial(_count, event, role=DAEMON) for event in (*COUNTED, *CPU_COUNTED)},
     "epoch0_stall_mean_s": partial(_early_mean, "fetch"),
     "epoch0_step_mean_s": partial(_early_mean, "step"),
     **{name: partial(_of_reason, name) for name in (f"writeback_{reason}_count" for reason in REASONS)},
     "copy_and_overhead_mean_s": _neither_stall_nor_compute,
     "read_step_bytes": _read_per_step,
     "fault_top10_place_share": _top_places,
+    "energy_epoch_farthest_share": _energy_of_epochs,
+    "flusher_insert_share": _flusher_share,
+    **{f"fault_place{rank + 1}_share": partial(_place_share, rank) for rank in range(faults.MOST)},
+    **{
+        f"{kind}_{event.replace('-', '_')}": partial(_count, f"cpu_{kind}/{event}")
+        for kind in ("core", "atom")
+        for event in (*CPU_COUNTED, "loads", "stores")
+    },
+    "cpu_below_peak_share": partial(_below_peak, f"{CLOCKS}cpu", "control.power_mode.cpu_mhz"),
+    "memory_below_peak_share": partial(_below_peak, f"{CLOCKS}memory", "control.power_mode.mem_mhz"),
 }
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tare.records.store import Store
     from tare.records.trials import StoreTrials
 
-PARTS = ("rows", "claims", "layers")
+PARTS = ("rows", "claims", "layers", "marks")
 USUAL = PARTS[:2]
 RESULTS = Path("studies-results")
 EVERYWHERE = ("smoke", "small")  # scales that every ready study has; without one it is as in the paper
@@ -80,7 +80,8 @@ def _scale_of(sources: Sequence[StoreTrials]) -> str | None:
     "parts",
     multiple=True,
     type=click.Choice(PARTS),
-    help="Only this part, or these; layers: S0's superseded result, layer by layer.  [default: rows, claims]",
+    help="Only this part, or these; layers: S0's superseded result, layer by layer; marks: each row in a word.  "
+    "[default: rows, claims]",
 )
 @click.option("--format", "form", type=click.Choice(["text", "md"]), default="text", show_default=True, help="How.")
 @json_option

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from tare.analysis.derived import CHANNELS, FAULT_COLUMNS, with_figures
+from tare.analysis.derived import CHANNELS, CLOCKS, FAULT_COLUMNS, with_figures
 from tare.analysis.kernel import faults
 from tare.base.errors import StoreError
 from tare.figures.rederive import needs_all_readings, rederive
@@ -17,7 +17,9 @@ from tare.records.store import Store
 from tare.records.thin_pack import Thinning
 
 THINNING = Thinning(
-    in_full=lambda channel: channel["name"] in CHANNELS or needs_all_readings(channel),
+    in_full=lambda channel: (
+        channel["name"] in CHANNELS or channel["name"].startswith(CLOCKS) or needs_all_readings(channel)
+    ),
     counted={TableName(faults.PROBE, faults.TABLE): FAULT_COLUMNS},
 )
 

@@ -29,6 +29,7 @@ _SYSCTLS = {
     "transparent_hugepage": "/sys/kernel/mm/transparent_hugepage/enabled",
     "cpu.governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "cpu.online": "/sys/devices/system/cpu/online",
+    "cpu.socket": "/sys/devices/system/cpu/cpu0/topology/core_siblings_list",
     "board": "/proc/device-tree/model",
 }
 

@@ -30,14 +30,16 @@ from tare.testing import FakeHost
 
 NAMES = [
     *("s0-container-tax", "s0-power-sensitivity", "s0-phase-breakup", "s0-seccomp", "s0-syscalls", "s0-colocation"),
+    *("s0-baseload", "s0-instrumentation", "s3-idle-states", "s4-storage"),
+    *("s2-inference", "s3-workers-by-cores", "s4-neighbour"),
     *("s1-workers", "s1-storage", "s1-dataset-scale"),
     *("s2-events", "s2-writebacks", "s2-page-faults", "s2-nvm"),
     *("s3-pipeline", "s3-storage", "s3-batch", "s3-variability", "s3-dvfs", "s3-baseload", "s3-power-modes"),
     *("s3-predict", "s4-platforms", "s4-scale-up", "s4-pinning", "s4-gpu", "s4-idle-core", "s4-microvm"),
 ]
 # At most a minute, ten to twenty; a GPU that is lent for half an hour (an H200 takes a third of what is guessed).
-MOST_S = {"smoke": 60, "small": 1200, "cuda": 4000, "clocks": 4000}
-LEAST_S = {"smoke": 5, "small": 120, "cuda": 120, "clocks": 240, "full": 1000}
+MOST_S = {"smoke": 60, "small": 1200, "networks": 6000, "cuda": 4000, "clocks": 4000}
+LEAST_S = {"smoke": 5, "small": 120, "networks": 120, "cuda": 120, "clocks": 240, "full": 1000}
 
 
 def tare(*words: str) -> str:
@@ -84,7 +86,11 @@ def test_each_claim_names_a_study_that_is_there() -> None:
 def test_a_study_plans_at_every_scale_within_its_time(name: str) -> None:
     told = described(name, built_in()[name])
 
-    assert [scale for scale in told["scales"] if scale not in ("cuda", "clocks")] == ["smoke", "small", "full"]
+    assert [scale for scale in told["scales"] if scale not in ("networks", "cuda", "clocks")] == [
+        "smoke",
+        "small",
+        "full",
+    ]
     for scale, seconds in told["scales"].items():
         assert LEAST_S[scale] <= seconds <= MOST_S.get(scale, float("inf")), scale
     assert told["scales"]["smoke"] < told["scales"]["small"] < told["scales"]["full"]
@@ -98,7 +104,8 @@ def test_on_a_gpu_server_every_study_has_blocks_enough_for_an_interval_but_the_o
 
 def test_every_study_has_a_scale_for_a_gpu_server_or_its_file_says_why_not() -> None:
     without = {name for name in NAMES if "cuda" not in at_every_scale(built_in()[name], trust=True)}
-    assert without == {"s0-power-sensitivity", "s3-dvfs", "s4-microvm"}  # they change clocks, or have no GPU inside
+    # They change clocks, or are about virtual machines, which have no GPU inside.
+    assert without == {"s0-power-sensitivity", "s3-dvfs", "s3-idle-states", "s4-microvm", "s4-neighbour", "s4-storage"}
     for name in without:
         text = built_in()[name].read_text()
         assert "No scale for a GPU server" in text or "no `cuda` scale" in text
@@ -185,7 +192,7 @@ def test_the_list_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = tare("list", "studies").splitlines()
 
     assert max(map(len, lines)) <= 80
-    assert lines[0].split() == ["study", "paper", "smoke", "small", "cuda", "clocks", "full"]
+    assert lines[0].split() == ["study", "paper", "smoke", "small", "networks", "cuda", "clocks", "full"]
 
 
 def test_a_misspelt_scale_is_refused_before_anything_runs() -> None:
@@ -247,3 +254,33 @@ def test_endings_that_take_energy_are_not_offered_where_there_is_none() -> None:
         "tare analyse kernel out",
     ]
     assert len(endings({"ends_in": ends_in}, Path("out"), metered=True)) == len(ends_in)
+
+
+def test_one_study_is_explained_with_all_that_it_ends_in() -> None:
+    found = json.loads(tare("papers", "studies", "s4-idle-core", "--json"))
+
+    assert list(found) == [
+        *("name", "asks", "paper", "section", "scales", "compares", "claims", "rows", "charts", "commands"),
+    ]
+    assert {each["id"] for each in found["claims"]} == {
+        claim.id for claim in every_claim() if claim.study == "s4-idle-core"
+    }
+    assert {"4.8a", "4.8b"} <= {each["id"] for each in found["rows"]}  # by its study, and by its claim
+    assert found["scales"]["full"]["varies"]["platform.leave_idle"][:3] == [0, 1, 2]
+    assert {"docker", "qemu", "KVM", "32 cores", "control power_mode"} <= set(found["scales"]["full"]["needs"])
+    assert found["scales"]["smoke"]["needs"] == ["docker"]
+    assert found["scales"]["smoke"]["trials"] == 4
+
+
+def test_one_study_is_explained_to_people_in_eighty_columns() -> None:
+    said = tare("papers", "studies", "s0-phase-breakup")
+
+    assert max(map(len, said.splitlines())) <= 80
+    for word in ("Which part of a mini-batch", "smoke", "Varies", "Needs", "s0.optimiser-step-grows-most", "0.8 "):
+        assert word in said
+    assert "forward, backward and optimiser step" in said
+
+
+def test_a_study_that_is_not_there_is_refused_with_its_neighbour() -> None:
+    with pytest.raises(StudyError, match="Did you mean 's0-seccomp'"):
+        tare("papers", "studies", "s0-secomp")

@@ -114,6 +114,18 @@ def test_sizes_are_those_of_the_papers_tables(name: str, classes: int, params: f
     assert flops is None or pytest.approx(flops, rel=0.01) == module.FLOPS
 
 
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("resnet152", 60192808),  # torchvision's
+        ("googlenet", 6998552),  # the article's, as Caffe has it, without the side classifiers
+        ("nasnet", 5289978),  # NASNet-A (4 @ 1056), trainable ones
+    ],
+)
+def test_networks_of_future_work_have_the_sizes_that_others_have_published(name: str, params: int) -> None:
+    assert params == named.find("models", name).PARAMS
+
+
 def test_another_class_count_would_not_give_the_papers_sizes() -> None:
     network = named.find("models", "mobilenet_v3_large").build(classes=203)
     assert sum(weight.numel() for weight in network.parameters()) == 4462075  # GLD-23k has 203 classes

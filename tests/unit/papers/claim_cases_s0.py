@@ -62,7 +62,48 @@ def _memory(x: float) -> list[Cell]:
     ]
 
 
+def _each_model(x: float) -> list[Cell]:
+    return [
+        cell(
+            {"platform": platform, "workload": "torch_train", "workload.model": model},
+            {"compute_s": time, "step_s": time},
+        )
+        for model, size in zip(MODELS, (1.0, 10.0, 9.0), strict=True)
+        for platform, time in (("bare", size), ("docker", size * (1 + x)))
+    ]
+
+
+def _uses(x: float) -> list[Cell]:
+    """In a container the GPU is used by x less and the CPU by x more; of LeNet-5 nothing changes."""
+    return [
+        cell(
+            {"platform": platform, "workload": "torch_train", "workload.model": model},
+            {"compute_s": STEP, "gpu_util_share": 0.6 * (1 - change), "cpu_busy_share": 0.2 * (1 + change)},
+        )
+        for model, effect in (("lenet5", 0.0), ("mobilenet_v3_large", x))
+        for platform, change in (("bare", 0.0), ("docker", effect))
+    ]
+
+
+def _energies(x: float) -> list[Cell]:
+    """Training takes x more energy in a container, inference as much as on bare metal."""
+    return [
+        cell({"platform": platform, "workload": workload, "workload.model": "lenet5"}, {"energy_step_j": 1 + cost})
+        for workload, cost_inside in (("torch_train", x), ("torch_infer", 0.0))
+        for platform, cost in (("bare", 0.0), ("docker", cost_inside))
+    ]
+
+
 S0 = {
+    "s0.compute-rises-for-all-models": Case(_each_model, 0.3, 0.0, 0.04),
+    "s0.container-cost-is-negligible": Case(_each_model, 0.0, 0.3, 0.04),
+    "s0.gpu-use-falls-and-cpu-use-rises": Case(_uses, 0.2, 0.0, 0.04),
+    "s0.inference-energy-rises-less": Case(_energies, 0.3, 0.0, 0.03),
+    "s0.instrumentation-slows-containers": Case(
+        levels("workload.phases", lambda timed, x: {"step_s": STEP * (1 + timed * x)}, True, False,
+               platform="docker", workload="torch_train"),
+        0.2, 0.0, 0.02,
+    ),
     "s0.lighter-models-lose-more": Case(_by_model, 0.5, 0.0, 0.02),
     "s0.inference-loses-less": Case(_training_and_inference, 0.3, 0.0, 0.03),
     "s0.optimiser-step-grows-most": Case(_phases, 1.0, -0.2, 0.04),

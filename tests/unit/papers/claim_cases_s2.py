@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from claim_case import Case, cell
+from claim_case import Case, cell, two
 from claimed import Cell
 
 
@@ -20,6 +20,20 @@ def _tenants(figures: Callable[[int, float], Mapping[str, float]]) -> Callable[[
 
 
 S2 = {
+    "s2.daemon-is-insignificant": Case(
+        lambda x: [
+            cell({"platform": "docker"}, {"count_page_faults": 1e6, "daemon_page_faults": 1e6 * x, "cycles": 1e9,
+                                          "daemon_cycles": 1e6})
+        ],
+        0.001, 0.1, 0.01,
+    ),
+    "s2.block-requests-rise": Case(two("count_block_rq_insert", 3e4), 0.5, 0.0, 0.05),
+    "s2.interval-below-flush-interval": Case(
+        lambda x: [
+            cell({"platform": "docker", "control.dirty.writeback": 5.0}, {"writeback_interval_s": 5.0 * (1 - x)})
+        ],
+        0.4, 0.0, 0.05,
+    ),
     "s2.faults-and-cycles-rise": Case(
         lambda x: [
             cell({}, {"minor_faults": 1e5, "major_faults": 10, "cycles": 1e12}),

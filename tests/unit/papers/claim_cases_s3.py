@@ -118,7 +118,78 @@ def _mode_grid(bent: float, dear: float) -> list[Cell]:
     return made
 
 
+def _pipelined(x: float) -> list[Cell]:
+    """Without workers MobileNet waits for 60 % of its step and ResNet for 5 %; workers save MobileNet x of the step."""
+    return [
+        cell(
+            {"workload": "torch_train", "workload.model": model, "workload.workers": workers},
+            {"step_mean_s": STEP * (1 - saved * (workers > 0)), "stall_mean_s": STEP * waits / (1 + 9 * (workers > 0))},
+        )
+        for model, waits, saved in (("mobilenet_v3_large", 0.6, x), ("resnet18", 0.05, 0.02))
+        for workers in (0, 4)
+    ]
+
+
+def _media(x: float) -> list[Cell]:
+    """Epoch 0 from a hard disk takes x more than from an SSD for large items, and no more for small ones."""
+    return [
+        cell(
+            {
+                "workload": "torch_train",
+                "workload.data": data,
+                "workload.workers": 0,
+                "control.storage.emulate": medium,
+            },
+            {"epoch0_step_mean_s": STEP * (1 + cost * (medium == "hdd")), "step_s": STEP},
+        )
+        for data, cost in (("gld23k", x), ("mnist", 0.0))
+        for medium in ("hdd", "ssd")
+    ]
+
+
+def _idle(x: float) -> list[Cell]:
+    """DVFS saves x of the idle power; logging adds 2 %."""
+    return [
+        cell(
+            {"workload": "idle", DVFS: state, "workload.logging": logging},
+            {"power_mean_w": 10.0 * (1 - x * (state == "on")) * (1 + 0.02 * logging)},
+        )
+        for state, logging in product(("off", "on"), (True, False))
+    ]
+
+
+def _clock_and_energy(x: float) -> list[Cell]:
+    """At the highest clock ten times as fast, with 3.6 times the power and x less energy."""
+    return [
+        cell(
+            {"workload": "torch_train", **_mode(gpu_mhz=mhz)},
+            {"step_mean_s": STEP / fast, "power_mean_w": 8.0 * power, "energy_step_j": 2.0 * energy},
+        )
+        for mhz, fast, power, energy in ((115, 1.0, 1.0, 1.0), (1377, 10.0, 3.6, 1 - x))
+    ]
+
+
+def _energy_by_mode(x: float) -> list[Cell]:
+    """Below the highest clock the modes of ResNet-18 differ by x in energy, those of LeNet-5 by 27 %."""
+    return [
+        cell(
+            {"workload": "torch_train", "workload.model": model, **_mode(gpu_mhz=mhz, cores=8)},
+            {"energy_step_j": 2.0 * (1 + spread * share), "step_s": STEP},
+        )
+        for model, spread in (("lenet5", 0.27), ("resnet18", x))
+        for mhz, share in ((420, 1.0), (670, 0.5), (900, 0.0), (1377, 3.0))
+    ]
+
+
 S3 = {
+    "s3.gain-of-pipelining-depends-on-the-model": Case(_pipelined, 0.5, 0.02, 0.07),
+    "s3.medium-matters-by-io-pressure": Case(_media, 0.5, 0.0, 0.05),
+    "s3.energy-varies-little": Case(
+        lambda x: [cell({"workload": "torch_train"}, {"energy_epoch_farthest_share": x})], 0.02, 0.3, 0.09, noise=0.4
+    ),
+    "s3.idle-power-by-state": Case(_idle, 0.3, 0.0, 0.05),
+    "s3.low-gpu-clock-costs-energy": Case(_clock_and_energy, 0.6, -0.3, 0.05),
+    "s3.energy-by-mode-is-modest": Case(_energy_by_mode, 0.06, 0.5, 0.15),
     "s3.larger-batches-until-saturation": Case(_batches, 0.0, 1.0, 0.9, noise=0.15),
     "s3.stall-rises-a-batch-and-falls-an-epoch": Case(
         levels(BATCH, lambda batch, x: {"stall_mean_s": STEP * batch ** x}, 4, 16, 64), 0.5, 1.3, 0.985
@@ -137,5 +208,6 @@ S3 = {
     "s3.cpu-clock-and-cores-cut-stall": Case(_cpu_and_cores, 0.3, 0.0, 0.03),
     "s3.memory-clock-matters-for-both": Case(_memory_clocks, 0.3, 0.0, 0.03),
     "s3.four-modes-predict-time": Case(lambda x: _mode_grid(x, 0.0), 0.0, 0.6, 0.17, noise=0.05),
+    "s3.most-predictions-are-close": Case(lambda x: _mode_grid(x, 0.0), 0.0, 0.6, 0.0, noise=0.05),
     "s3.energy-is-harder-to-predict": Case(lambda x: _mode_grid(0.02, x), 0.5, -1.0, 0.0, noise=0.003),
 }  # fmt: skip

@@ -82,7 +82,66 @@ def placed(used: int, there: int) -> dict[str, Any]:
     return {"place": {"usable_cores": float(used), "host_cores": there, "chr": used / there}}
 
 
+def _all_cores(x: float) -> list[Cell]:
+    """On all four cores of the host a VM takes x longer than bare metal, and a container in one too."""
+    times = {"bare": 1.0, "qemu": 1 + x, "qemu+docker": 1 + x}
+    return [
+        cell({"platform": name, "platform.leave_idle": 0}, {"step_s": time}, facts=placed(4, 4))
+        for name, time in times.items()
+    ]
+
+
+def _sockets(x: float) -> list[Cell]:
+    """A socket has 40 cores: 64 take x longer than 32."""
+    facts = {"device": {**DEVICE, "cpu.socket": "0-39"}}
+    return [cell({CORES: cores}, {"step_s": time}, facts=facts) for cores, time in ((16, 1.2), (32, 1.0), (64, 1 + x))]
+
+
+def _image_on_gpu(x: float) -> list[Cell]:
+    settings = {"workload": "application", "workload.name": "image", "workload.device": "cuda"}
+    return [cell({**settings, CORES: cores}, {"step_s": 1 + x * place}) for place, cores in enumerate((4, 16, 64))]
+
+
+def _question(x: float) -> list[Cell]:
+    """On either platform a GPU is x times as fast."""
+    settings = {"workload": "application", "workload.name": "question"}
+    return [
+        cell(
+            {**settings, "platform": platform, "workload.device": device},
+            {"step_s": 1 / (x if device == "cuda" else 1)},
+        )
+        for platform in ("bare", "docker")
+        for device in ("cpu", "cuda")
+    ]
+
+
+def _rest_of_a_request(x: float) -> list[Cell]:
+    """Half of a request is inference on the CPU, and x of that on the GPU."""
+    return [
+        cell({"workload": "application", "workload.device": device}, {"step_s": 1.0, "inference_s": inference})
+        for device, inference in (("cpu", 0.5), ("cuda", 0.5 * x))
+    ]
+
+
+def _from_a_disk(x: float) -> list[Cell]:
+    """From a hard disk questions take x longer in a VM than in a container, and images no longer."""
+    return [
+        cell(
+            {"platform": platform, "workload": "application", "workload.name": name, "control.storage.emulate": "hdd"},
+            {"step_s": 1 + cost * (platform == "qemu")},
+        )
+        for name, cost in (("image", 0.0), ("question", x))
+        for platform in ("docker", "qemu")
+    ]
+
+
 S4 = {
+    "s4.machines-are-slower-without-an-idle-core": Case(_all_cores, 0.3, 0.0, 0.05),
+    "s4.more-than-one-socket-is-slower": Case(_sockets, 0.3, 0.0, 0.05),
+    "s4.gpu-time-rises-with-cores": Case(_image_on_gpu, 0.2, 0.0, 0.025),
+    "s4.questions-gain-over-3x-on-a-gpu": Case(_question, 4.0, 2.0, 3.0),
+    "s4.pre-and-post-processing-become-the-bottleneck": Case(_rest_of_a_request, 0.2, 1.0, 0.95),
+    "s4.storage-parts-platforms-by-input": Case(_from_a_disk, 0.3, 0.0, 0.05),
     "s4.e2e-stops-improving": Case(_scale_up, 0.0, 1.0, 0.9, noise=0.15),
     "s4.vanilla-container-with-few-cores-is-an-outlier": Case(_few_cores, 0.5, 0.0, 0.03),
     "s4.pinning-lowers-the-overhead": Case(pinning, 0.2, 0.0, 0.03),

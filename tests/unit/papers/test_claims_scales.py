@@ -33,7 +33,7 @@ def _facts(record):
     board = {"board": "Raspberry Pi 4 Model B"} if record.study == "s4-platforms" else {}
     host = record.settings.get("control.power_mode.cores") or HOST_CORES
     used = record.settings.get("platform.cores") or host - (record.settings.get("platform.leave_idle") or 0)
-    device = {**DEVICE, **board, "cores": HOST_CORES, "memory_bytes": 512 << 30}
+    device = {**DEVICE, **board, "cores": HOST_CORES, "memory_bytes": 512 << 30, "cpu.socket": "0-39"}
     return {"device": device, "place": {"usable_cores": used, "host_cores": host}}
 
 

@@ -88,3 +88,21 @@ def test_the_page_has_evidence_below_each_claim_that_was_measured():
         "- the claim one:\n  - *cpu2* holds. Step time: +9.0 % \\[+8.0, +10.0\\] over 6 blocks.\n  - *h200* undecided. "
     )
     assert "- the claim three:\n  - *h200* holds." in rest
+
+
+def test_every_row_has_a_mark_for_each_machine():
+    from tare.papers.pages.terminal import mark_rows, marks_sentence
+    from tare.papers.tables.rows import NOT_HERE, Ours
+
+    rows = paper("s0").rows[:3]
+    ours = [Ours(change=0.1), Ours(word="holds"), Ours(word=NOT_HERE, why="s0-x was not run")]
+    marked = Answered(
+        paper("s0").model_copy(update={"rows": rows}),
+        (machine(name="here"),),
+        {row.id: {"here": one} for row, one in zip(rows, ours, strict=True)},
+        {},
+    )
+    assert [row[-1] for row in mark_rows(marked)] == ["measured", "holds", "not here: s0-x was not run"]
+    assert marks_sentence(marked) == "S0: 3 rows; here: 2 measured, 1 not here."
+    assert "| 0.1 |" in paper_markdown(marked, ["marks"])
+    assert "not here: s0-x was not run" in " ".join(paper_text(marked, ["marks"], 80).split())

@@ -24,6 +24,7 @@ CHANNELS = (
 )
 METRICS = {"step_s": 1.5, "warm_up_steps": 3.0, "step_mean_s": 10.0, "stall_mean_s": 3.0, "compute_mean_s": 5.0}
 STEPS_S = ((3.0, 4.0), (4.0, 5.0), (5.0, 6.0), (6.5, 8.5), (8.5, 9.5))  # three of epoch 0, then two
+FIRST_TEN = sorted(f"f{number}" for number in range(20))[:10]  # as often as each other, so by their names
 EARLY_FETCHES_S = (0.9, 0.0, 0.0)
 
 
@@ -105,7 +106,9 @@ def test_figures_are_of_the_measured_steps_and_stand_beside_the_records_own(stor
         "copy_and_overhead_mean_s": pytest.approx(2.0),
         "count_page_faults": 30.0,
         "count_block_rq_issue": 100.0,
+        "daemon_page_faults": 7.0,
         "fault_top10_place_share": pytest.approx(0.5),  # by files alone it would be all
+        **{f"fault_place{rank}_share": pytest.approx(0.05) for rank in range(1, 11)},
     }
     assert store.records()[0].metrics == METRICS
 
@@ -116,6 +119,7 @@ def test_a_median_says_which_channel_it_comes_from(store):
         "cpu_busy_share": "from cpu.busy_s: mean of all cores (one busy thread takes one of them)",
         "memory_median_bytes": "from memory.available_bytes",
         "power_median_w": "from gpu.power_w: the GPU alone",
+        **{f"fault_place{rank}_share": f"python python {name} (heap)" for rank, name in enumerate(FIRST_TEN, start=1)},
     }
 
 
@@ -197,3 +201,63 @@ def test_where_write_backs_were_traced_and_none_had_a_reason_its_count_is_zero(s
     assert with_figures(store, traced, [name]).metrics[name] == 0.0
     assert with_figures(store, counted, [name]).metrics[name] == 3.0
     assert name not in with_figures(store, record, [name]).metrics
+
+
+def beside(readings=(), marks=(), tables=None, **settings):
+    """A trial with these series, epochs and tables, in place of a store."""
+    from types import SimpleNamespace
+
+    epochs = [
+        (t, "epoch", edge, n) for n, span in enumerate(marks) for t, edge in zip(span, ("begin", "end"), strict=True)
+    ]
+    columns = zip(*sorted(epochs), strict=True) if epochs else ((), (), (), ())
+    made = dict(zip(("t_ns", "name", "edge", "step"), map(np.array, columns), strict=True))
+    return SimpleNamespace(
+        readings=dict(readings), marks=made, warm_up=1, measured_ns=(0, 100 * SECOND),
+        record=SimpleNamespace(settings=settings), table=lambda probe, name: (tables or {}).get(name),
+    )  # fmt: skip
+
+
+def series(*values):
+    return np.arange(len(values), dtype=np.int64) * SECOND, np.array(values, dtype=float)
+
+
+def test_the_share_of_the_flusher_is_of_the_inserted_requests_alone():
+    graphs = {
+        "event": np.array(["block:block_rq_insert", "block:block_rq_insert", "block:block_rq_issue"], dtype=object),
+        "stack": np.array(["kthread;worker_thread;wb_workfn;x", "main;write", "kthread;wb_workfn"], dtype=object),
+        "count": np.array([1, 3, 50]),
+    }
+    found = FIGURES["flusher_insert_share"](beside(tables={"callgraphs": graphs}))
+    assert found.value == pytest.approx(0.25)
+    assert FIGURES["flusher_insert_share"](beside()) is None
+
+
+def test_a_clock_is_below_its_peak_by_the_mode_that_was_asked_for_else_by_the_highest_reading():
+    clocks = [("frequency.cpu0_hz", series(1e9, 2e9, 2e9, 1.95e9))]
+    assert FIGURES["cpu_below_peak_share"](beside(clocks)).value == pytest.approx(0.25)
+    asked = beside(clocks, **{"control.power_mode.cpu_mhz": 3000})
+    assert FIGURES["cpu_below_peak_share"](asked).value == 1.0
+    assert FIGURES["memory_below_peak_share"](beside(clocks)) is None
+
+
+def test_the_kinds_of_cores_are_counted_apart_and_together():
+    from types import SimpleNamespace
+
+    counted = SimpleNamespace(counts={
+        ("workload", "cpu_core/cycles"): 5.0, ("workload", "cpu_atom/cycles"): 2.0,
+        ("daemon", "cpu_core/cycles"): 0.5, ("daemon", "cpu_atom/cycles"): 0.25,
+    })  # fmt: skip
+    assert FIGURES["core_cycles"](counted).value == 5.0
+    assert FIGURES["atom_cycles"](counted).value == 2.0
+    assert FIGURES["daemon_cycles"](counted).value == 0.75
+    assert FIGURES["core_instructions"](counted) is None
+
+
+@pytest.mark.parametrize(("power", "farthest"), [([10.0] * 30, 0.0), ([10.0] * 20 + [20.0] * 10, 1 / 3)])
+def test_the_epoch_whose_energy_is_farthest_from_the_mean_after_epoch_0(power, farthest):
+    spans = [(first * SECOND, (first + 9) * SECOND) for first in (0, 10, 20)]
+    trial = beside([("gpu.power_w", series(*power))], spans)
+    assert FIGURES["energy_epoch_farthest_share"](trial).value == pytest.approx(farthest)
+    seldom = beside([("gpu.power_w", (np.array([0, 15 * SECOND]), np.array([10.0, 10.0])))], spans)
+    assert FIGURES["energy_epoch_farthest_share"](seldom).value is None

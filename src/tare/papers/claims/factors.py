@@ -24,6 +24,7 @@ _NOT_FACTORS = ("probes", "platform.python")
 MILLIONS: Mapping[str, float] = {
     "lenet5": 4.4, "mobilenet_v3_large": 225.4, "squeezenet": 349.0, "alexnet": 714.0, "resnet18": 1_820.0,
     "resnet50": 4_000.0, "mobilebert": 5_700.0, "vgg11": 7_630.0, "bert_large": 123_000.0,
+    "nasnet": 573.0, "googlenet": 1_586.0, "resnet152": 11_559.0,
 }  # fmt: skip
 MEDIA = ("hdd", "sd", "emmc", "ssd", "nvme", "tmpfs", "memory")  # from the slowest
 _MEDIUM = ("emulate", "storage", "medium", "disk", "media")

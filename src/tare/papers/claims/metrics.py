@@ -22,12 +22,20 @@ EPOCH0_STEP: Names = ("epoch0_step_mean_s", "epoch0_step_s")
 COMPUTE: Names = ("compute_s", "inference_s", "step_s")
 INFERENCE: Names = ("compute_mean_s", "inference_s", "compute_s")  # of a request, compute is its inference
 ENERGY: Names = ("energy_step_j", "energy_j")
+EPOCH_ENERGY: Names = ("energy_epoch_farthest_share",)  # the epoch farthest from the mean, as a share of it
 TOTAL_ENERGY: Names = ("energy_j",)
 CLOCK: Names = ("gpu_clock_hz", "cpu_clock_hz")  # median over the run, as the device had it
 BASELOAD: Names = ("energy_baseload_j",)  # of the same trial: idle power of the platform, scaled by the run's time
 MEMORY: Names = ("memory_median_bytes",)  # of the whole device: what is not available, while the measured steps ran
+GPU_USE: Names = ("gpu_util_share",)  # medians over the measured steps
+CPU_USE: Names = ("cpu_busy_share",)
+POWER: Names = ("power_mean_w",)
 SYSTEM_CALLS: Names = ("system_calls",)
 CYCLES: Names = ("cycles",)
+PAGE_FAULTS: Names = ("count_page_faults",)
+INSERTED: Names = ("count_block_rq_insert",)
+DAEMON_FAULTS: Names = ("daemon_page_faults",)  # of the engine's daemons, while the workload ran
+DAEMON_CYCLES: Names = ("daemon_cycles",)
 WRITEBACK_INTERVAL: Names = ("writeback_interval_s",)  # mean time between two write-backs
 WRITEBACK_DEVIATION: Names = ("writeback_interval_sd_s",)
 WRITTEN_PAGES: Names = ("written_pages", "writeback_pages")  # all of them; where they were not traced, the flusher's
@@ -42,8 +50,11 @@ FLUSH_WITH_NVM: Names = ("flush_latency_nvm_s",)
 WORDS: Mapping[Names, str] = {
     STEP: "end-to-end time", MEAN_STEP: "end-to-end time", END_TO_END: "end-to-end time", STALL: "fetch stall",
     COMPUTE: "compute", INFERENCE: "inference", CLOCK: "clock", ENERGY: "energy", TOTAL_ENERGY: "energy",
+    EPOCH_ENERGY: "energy of each epoch",
     BASELOAD: "baseload energy", MEMORY: "memory in use on the device", SYSTEM_CALLS: "system calls",
-    CYCLES: "CPU cycles",
+    CYCLES: "CPU cycles", GPU_USE: "use of the GPU", CPU_USE: "use of the CPU", POWER: "power",
+    PAGE_FAULTS: "page faults", INSERTED: "block requests inserted", DAEMON_FAULTS: "page faults of the daemons",
+    DAEMON_CYCLES: "CPU cycles of the daemons",
     WRITEBACK_INTERVAL: "time between write-backs", WRITEBACK_DEVIATION: "spread of the time between write-backs",
     WRITTEN_PAGES: "pages written", WRITEBACKS: "write-backs", BACKGROUND: "background write-backs",
     TOP_FAULTS: "share of the ten files with most page faults", HOT_EARLY: "early share of the hottest pages",
@@ -56,9 +67,13 @@ _NOT_COUNTED = "this device does not count it"
 _TOLD_NOTHING = {"ftrace": "saw too little of it"}
 # What a figure takes, in words, and the probes that give it.
 _PROBES: Mapping[Names, tuple[str, tuple[str, ...]]] = {
+    EPOCH_ENERGY: ("a power probe that is read five times in an epoch", _POWER),
     ENERGY: ("a power probe", _POWER), TOTAL_ENERGY: ("a power probe", _POWER),
     CLOCK: ("the frequency probe", ("frequency",)),
     MEMORY: ("the memory probe", ("memory",)), SYSTEM_CALLS: ("the syscalls probe", ("syscalls",)),
+    GPU_USE: ("the gpu probe", ("gpu",)), CPU_USE: ("the cpu probe", ("cpu",)), POWER: ("a power probe", _POWER),
+    PAGE_FAULTS: ("the perf probe", ("perf",)), INSERTED: ("the perf probe", ("perf",)),
+    DAEMON_FAULTS: ("the perf probe", ("perf",)), DAEMON_CYCLES: ("the perf probe", ("perf",)),
     CYCLES: ("the perf probe", ("perf",)), TOP_FAULTS: ("the perf probe", ("perf",)),
     WRITEBACK_INTERVAL: ("the ftrace probe", ("ftrace",)), WRITEBACK_DEVIATION: ("the ftrace probe", ("ftrace",)),
     WRITTEN_PAGES: ("the ftrace probe", ("ftrace",)), WRITEBACKS: ("the ftrace probe", ("ftrace",)),

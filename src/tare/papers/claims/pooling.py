@@ -80,11 +80,29 @@ def _with_latencies(store: Store, records: Sequence[Record]) -> list[Record]:
 
 def _with_figures(store: Store, records: Sequence[Record]) -> list[Record]:
     """What is made of series and marks, only where a claim could use it: that takes reading them."""
-    platforms = {record.settings.get("platform") for record in records if "memory" in metrics.probes_of(record)}
     media = {value for record in records for name, value in cell_of(record) if is_medium(name)}
-    wanted = (*(metrics.MEMORY if len(platforms) > 1 else ()), *(metrics.EPOCH0 if len(media) > 1 else ()))
+    wanted = [name for probe, names in _OF_PLATFORMS.items() if _on_platforms(records, probe) > 1 for name in names]
+    wanted += metrics.EPOCH0 if len(media) > 1 else ()
+    wanted += metrics.EPOCH_ENERGY if any(map(_has_energy_by_epoch, records)) else ()
     blocks = list(dict.fromkeys(record.block for record in records))[:SERIES_OF] if wanted else []
     return [with_figures(store, record, wanted) if record.block in blocks else record for record in records]
+
+
+def _has_energy_by_epoch(record: Record) -> bool:
+    return (record.settings.get("workload.epochs") or 0) > LATER_EPOCHS and "energy_j" in record.metrics
+
+
+# Probe -> what is made of it for claims that compare platforms.
+_OF_PLATFORMS: Mapping[str, metrics.Names] = {
+    "memory": metrics.MEMORY,
+    "gpu": (*metrics.GPU_USE, *metrics.CPU_USE),
+    "perf": (*metrics.PAGE_FAULTS, *metrics.INSERTED, *metrics.DAEMON_FAULTS, *metrics.DAEMON_CYCLES),
+}
+
+
+def _on_platforms(records: Sequence[Record], probe: str) -> int:
+    """On how many platforms a probe ran; the use of the CPU is asked for where a GPU's is."""
+    return len({record.settings.get("platform") for record in records if probe in metrics.probes_of(record)})
 
 
 def _spread(records: Sequence[Record]) -> list[Record]:

@@ -185,6 +185,20 @@ def errors(found: Grid) -> tuple[list[Series], list[Series]]:
     return times, [each for each in energies if each.values]
 
 
+def close_share(found: Grid, close: float) -> Series:
+    """Of all predictions of time, of each workload's held-out modes, those with less error: a log share a block."""
+    chosen = papers_choice(found.modes, [np.median(each, axis=0) for each in found.time])
+    shares = []
+    for block in range(len(found.blocks)):
+        hits = [
+            np.abs(regress(found.modes[rows], time[rows]).at(found.modes[held]) / time[held] - 1) < close
+            for rows, time in zip(chosen, found.time[:, block], strict=True)
+            for held in [np.setdiff1d(np.arange(len(found.modes)), rows)]
+        ]
+        shares.append(float(np.mean(np.concatenate(hits))))
+    return _series(found, shares)
+
+
 def _errors_in(found: Grid, place: int, block: int, chosen: Sequence[Rows], held: Rows) -> tuple[float, float | None]:
     time = found.time[place, block]
     predicted = regress(found.modes[chosen[place]], time[chosen[place]]).at(found.modes[held])

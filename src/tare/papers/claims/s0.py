@@ -13,7 +13,7 @@ from tare.papers.claims import metrics
 from tare.papers.claims.checks import conditions, each, tendency
 from tare.papers.claims.contrasts import Cells, against, falling, joined, minus, pooled, trend
 from tare.papers.claims.evidence import Population
-from tare.papers.claims.factors import Cell, factor_named, infers, is_bare, is_container, trains
+from tare.papers.claims.factors import Cell, factor_named, infers, is_bare, is_container, level, trains
 from tare.papers.claims.metrics import WORDS, Names
 from tare.papers.claims.model import Check, Claim, Look, Wants
 from tare.papers.claims.power_modes import by_clocks
@@ -21,6 +21,7 @@ from tare.records.model import Record
 from tare.records.trials import grouped
 
 NO_PAIR = "no trial in a container has its like on bare metal"
+NEGLIGIBLE = 0.05  # v2 does not say how little; this is the margin of every study of the paper
 SMALL_MEMORY = 0.02  # of the device's memory: what the paper found is 0.5 to 1.1 % of 32 GB
 BOARD_BYTES = 32e9  # of a server's hundreds of gigabytes any job would be a small share
 
@@ -70,6 +71,71 @@ def by_model(cells: Cells, model: str) -> Cells:
     groups = grouped(cells, lambda cell: frozenset(item for item in cell if item[0] in ("platform", model)))
     made = {kept: pooled({cell: cells[cell] for cell in its}) for kept, its in groups.items()}
     return {kept: series for kept, series in made.items() if series is not None}
+
+
+def compute_rises_for_all_models(evidence: Population) -> Look:
+    cells = in_containers(evidence, metrics.COMPUTE, trains)
+    model = factor_named(cells, "model")
+    if not cells or model is None:
+        return Look(missing=no_pair(evidence, metrics.COMPUTE))
+    about = "compute of training, container against bare metal"
+    return Look(tuple(each(about, by_model(cells, model), "rises", floor=evidence.floor(metrics.COMPUTE))))
+
+
+def cost_is_negligible(evidence: Population) -> Look:
+    """That there is no cost is claimed of each model, trained and used: each must surely lie within the margin."""
+    checks: list[Check] = []
+    for kind, words in ((trains, "training"), (infers, "inference")):
+        cells = in_containers(evidence, metrics.STEP, kind)
+        model = factor_named(cells, "model")
+        found = by_model(cells, model) if model is not None else cells
+        about = f"end-to-end time of {words}, container against bare metal"
+        checks += each(about, found, "same", margin=NEGLIGIBLE, floor=evidence.floor(metrics.STEP))
+    return Look(tuple(checks)) if checks else Look(missing=no_pair(evidence, metrics.STEP))
+
+
+def gpu_use_falls_and_cpu_use_rises(evidence: Population) -> Look:
+    """Of all models but the lightest, whose GPU has little to do on either side: the paper sees nothing there."""
+    order = evidence.model_order
+    checks: list[Check] = []
+    missing: list[str] = []
+    for names, wants in _USES:
+        cells = in_containers(evidence, names, trains)
+        model = factor_named(cells, "model")
+        known = {level(cell, model) for cell in cells} if model is not None else set()
+        lightest = min(known, key=lambda name: order.get(name, math.inf)) if len(known) > 1 else None
+        heavier = {cell: series for cell, series in cells.items() if model is None or level(cell, model) != lightest}
+        checks += tendency(f"{WORDS[names]}, container against bare metal", heavier, wants)
+        missing += [] if heavier else no_pair(evidence, names)
+    return Look(tuple(checks), tuple(dict.fromkeys(missing)))
+
+
+_USES: tuple[tuple[Names, Wants], ...] = ((metrics.GPU_USE, "falls"), (metrics.CPU_USE, "rises"))
+
+
+def inference_energy_rises_less(evidence: Population) -> Look:
+    if evidence.first(metrics.ENERGY) is None:
+        return Look(missing=(evidence.absent(metrics.ENERGY),))
+    training, inference = (in_containers(evidence, metrics.ENERGY, kind) for kind in (trains, infers))
+    model = factor_named({**training, **inference}, "model")
+    if model is None or not training or not inference:
+        return Look(missing=(_NOT_BOTH_KINDS,))
+    found = minus(by_model(inference, model), by_model(training, model))
+    made = tendency("rise of energy in a container, inference against training", found, "falls", margin=0.02)
+    return Look(tuple(made)) if made else Look(missing=(_NOT_BOTH_KINDS,))
+
+
+_NOT_BOTH_KINDS = "no model was both trained and used for inference, in a container and on bare metal, with its energy"
+PHASES = "workload.phases"
+
+
+def instrumentation_slows_containers(evidence: Population) -> Look:
+    """Marks of forward, backward and optimiser step, each with a synchronisation, against marks of the step alone."""
+    cells = evidence.cells(metrics.STEP, trains)
+    inside = {cell: series for cell, series in against(cells, PHASES, True, False).items() if is_container(cell)}
+    about = "end-to-end time in a container, phases timed against not timed"
+    made = tendency(about, inside, "rises", margin=0.02, floor=evidence.floor(metrics.STEP))
+    return Look(tuple(made)) if made else Look(missing=("no container was run with its phases timed and not timed",))
 
 
 def optimiser_grows_most(evidence: Population) -> Look:
@@ -175,8 +241,15 @@ def memory_cost_is_small(evidence: Population) -> Look:
 
 
 CLAIMS = (
+    Claim("s0.compute-rises-for-all-models", "V-A1", "compute rises in a container for all models (training)",
+          "s0-container-tax", compute_rises_for_all_models),
+    Claim("s0.container-cost-is-negligible", "the authors' v2 (arXiv 2312.07220v2)",
+          "the cost of a container is negligible: within 5 % for each model, trained and used for inference",
+          "s0-container-tax", cost_is_negligible),
     Claim("s0.lighter-models-lose-more", "V-A1", "lighter models lose more in a container (training)",
           "s0-container-tax", lighter_models_lose_more),
+    Claim("s0.gpu-use-falls-and-cpu-use-rises", "V-A2",
+          "in a container the GPU is used less and the CPU more", "s0-container-tax", gpu_use_falls_and_cpu_use_rises),
     Claim("s0.inference-loses-less", "V-B1", "inference loses less in a container than training",
           "s0-container-tax", inference_loses_less),
     Claim("s0.optimiser-step-grows-most", "V-A4", "of forward, backward and optimiser step, the last grows most",
@@ -190,6 +263,11 @@ CLAIMS = (
           seccomp_off_changes_nothing),
     Claim("s0.total-energy-rises", "V-A5", "total energy rises in a container", "s0-container-tax",
           total_energy_rises),
+    Claim("s0.inference-energy-rises-less", "V-B2", "energy rises less in a container for inference than for training",
+          "s0-container-tax", inference_energy_rises_less),
+    Claim("s0.instrumentation-slows-containers", "V-A4",
+          "timing forward, backward and optimiser step makes training in a container slower", "s0-instrumentation",
+          instrumentation_slows_containers),
     Claim("s0.energy-rise-is-baseload", "V-A6", "what energy rises by is mostly baseload", "s0-container-tax",
           energy_rise_is_baseload),
     Claim("s0.memory-cost-is-small", "V-A7", "a container costs little memory", "s0-container-tax",

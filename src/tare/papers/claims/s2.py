@@ -14,6 +14,7 @@ from tare.papers.claims.model import ASSUMED, Check, Claim, Look
 from tare.papers.claims.s0 import NO_PAIR, container_figure
 from tare.records.model import Record
 
+INSIGNIFICANT = 0.01  # of the process's; the paper's daemon has at most 0.4 % of any event that it counts often
 CONCENTRATED = 0.5  # "a majority of page-faults" in the ten files with most of them; the paper's own top ten has 32.9 %
 CUT = 0.5  # of the latency without the layer; the paper has 0.10 to 0.23
 SIMULATED = "a simulated non-volatile layer (a tenth of the pages written back, LRU, disk 8 ms, NVM 350 ns)"
@@ -34,6 +35,7 @@ MALLOC = "workload.malloc"
 FIXED_MALLOC = (
     "it depends on the allocator, whose thresholds are fixed on both sides here (`malloc: default` leaves them)"
 )
+NO_TIMER = "no container has both its write-backs and the flush interval (vm.dirty_writeback_centisecs)"
 NO_TENANTS = "no workload was run both alone and with more tenants"
 
 
@@ -45,6 +47,48 @@ def faults_and_cycles_rise(evidence: Population) -> Look:
     is_fixed = any(record.settings.get(MALLOC) == "fixed" for record in _used(evidence, checks))
     depends_on = FIXED_MALLOC if is_fixed else ""
     return Look((*checks, *cycles.checks), tuple(dict.fromkeys(missing)), depends_on)
+
+
+def daemon_is_insignificant(evidence: Population) -> Look:
+    """What the engine's daemons count, as a share of what the container's process counts; none counts as one."""
+    checks: list[Check] = []
+    for daemon, process in ((metrics.DAEMON_FAULTS, metrics.PAGE_FAULTS), (metrics.DAEMON_CYCLES, metrics.CYCLES)):
+
+        def share(record: Record, ours: str = daemon[0], theirs: str = process[0]) -> float | None:
+            part, whole = record.metrics.get(ours), record.metrics.get(theirs, 0.0)
+            return None if part is None or whole <= 0 else max(1.0, part) / whole
+
+        cells = where(evidence.figured(share), is_container)
+        about = f"{metrics.WORDS[daemon]}, of those of the container's process"
+        checks += tendency(about, cells, "falls", bound=INSIGNIFICANT - 1, kind="share")
+    return Look(tuple(checks)) if checks else Look(missing=(evidence.absent(metrics.DAEMON_FAULTS),))
+
+
+def block_requests_rise(evidence: Population) -> Look:
+    return container_figure(evidence, metrics.INSERTED, "rises")
+
+
+def interval_below_flush_interval(evidence: Population) -> Look:
+    """The time between write-backs in a container, against how often the kernel's flusher wakes."""
+
+    def of_timer(record: Record) -> float | None:
+        interval_s, timer_s = record.metrics.get(metrics.WRITEBACK_INTERVAL[0]), _timer_s(record)
+        return interval_s / timer_s if interval_s is not None and timer_s else None
+
+    cells = where(evidence.figured(of_timer), is_container)
+    made = tendency("time between write-backs in a container against the flush interval", cells, "falls")
+    if made:
+        return Look(tuple(made))
+    known = evidence.first(metrics.WRITEBACK_INTERVAL) is not None
+    return Look(missing=(NO_TIMER if known else evidence.absent(metrics.WRITEBACK_INTERVAL),))
+
+
+def _timer_s(record: Record) -> float | None:
+    """As the study sets it, else as the device had it, in hundredths of a second."""
+    if (asked := record.settings.get(TIMER)) is not None:
+        return float(asked)
+    found = (record.facts.get("device") or {}).get("vm.dirty_writeback_centisecs")
+    return float(found) / 100 if isinstance(found, int | float | str) and str(found).isdigit() else None
 
 
 def write_backs_more_often_and_less_regularly(evidence: Population) -> Look:
@@ -122,6 +166,14 @@ def nvm_cuts_latency(evidence: Population) -> Look:
 CLAIMS = (
     Claim("s2.faults-and-cycles-rise", "4.1, Table 5", "page faults and cycles rise in containers", "s2-events",
           faults_and_cycles_rise),
+    Claim("s2.daemon-is-insignificant", "4.1, Table 5",
+          "the engine's daemon adds less than 1 % to what the container's process takes", "s2-events",
+          daemon_is_insignificant),
+    Claim("s2.block-requests-rise", "4.1, Tables 5 and 6", "more block requests are inserted in containers",
+          "s2-events", block_requests_rise),
+    Claim("s2.interval-below-flush-interval", "4.2, Table 7",
+          "containers are written back more often than the flush interval", "s2-writebacks",
+          interval_below_flush_interval),
     Claim("s2.write-backs-more-often-and-less-regularly", "4.2, Fig. 3",
           "write-backs come more often and less regularly in containers", "s2-writebacks",
           write_backs_more_often_and_less_regularly),

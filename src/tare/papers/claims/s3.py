@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from tare.analysis.model import Measurement
 from tare.papers.claims import metrics
@@ -15,22 +15,27 @@ from tare.papers.claims.checks import conditions, each, excused, labels, tendenc
 from tare.papers.claims.contrasts import (
     Cells,
     Series,
+    against,
+    by_level,
     each_model,
     ends,
     joined,
     largest_levels,
     last_doubling,
+    levels,
     minus,
+    pooled,
     rising,
     trend,
     where,
 )
 from tare.papers.claims.evidence import Population, software
-from tare.papers.claims.factors import Cell, Value, factor_named, is_bare, level, trains
+from tare.papers.claims.factors import Cell, Value, factor_named, is_bare, level, medium_factor, trains
+from tare.papers.claims.media import by_speed
 from tare.papers.claims.metrics import Names
 from tare.papers.claims.model import Check, Claim, Look, Wants
 from tare.papers.claims.pooling import LATER_EPOCHS
-from tare.papers.claims.power_modes import by_clocks, by_mode, default_mode, errors, grid
+from tare.papers.claims.power_modes import by_clocks, by_mode, close_share, default_mode, errors, grid
 from tare.papers.claims.s0 import by_model
 from tare.records.model import Record
 from tare.records.trials import TrialRow, grouped, kind_of_device
@@ -40,6 +45,13 @@ SATURATED = 0.1  # a doubling of the batch that saves less than this an item: th
 LITTLE = 0.05  # between epochs: the paper's worst is 5 %
 LITTLE_BETWEEN_DEVICES = 0.08  # the paper's worst is 7.8 %
 PREDICTED = 0.15  # mean absolute error of time: the paper has 12 %, and 15 % for all but three modes
+LITTLE_ENERGY = 0.09  # the paper's worst is 8.81 %
+MODEST = 0.15  # the paper has 6 and 12 % for the heavier models
+FEWEST_SPREAD = 3
+WORKERS, DATA, LOGGING = "workload.workers", "workload.data", "workload.logging"
+# About what an item takes on disk, for the order of data sets by what a mini-batch reads.
+ITEM_BYTES = {"mnist": 800, "cifar10": 3_100, "imagenet": 110_000, "gld23k": 122_000}
+CLOSE, MOST_CLOSE = 0.1, 0.7  # 31 of 40 predictions, so 78 %
 NO_BATCHES = "the batch size was not varied with everything else the same"
 NOT_SATURATED = "the largest batch did not saturate the GPU"
 ONE_SOFTWARE = "only one set of software was measured on a type of device"
@@ -99,6 +111,134 @@ def epochs_vary_little(evidence: Population) -> Look:
         about = f"farthest epoch of a trial from its mean, epoch 0 apart{model}"
         checks += tendency(about, mine, "falls", bound=LITTLE)
     return Look(tuple(checks)) if checks else Look(missing=("no trial has ten epochs after the first",))
+
+
+def gain_of_pipelining_depends_on_model(evidence: Population) -> Look:
+    """What workers save end to end, of the model that waits most without them against the one that waits least."""
+    steps, stalls = evidence.cells(metrics.MEAN_STEP, trains), evidence.cells(metrics.STALL, trains)
+    gains = {
+        rest: found[max(most)].minus(found[0])
+        for rest, found in by_level(steps, WORKERS).items()
+        if 0 in found and (most := [number for value in found if (number := rising(value) or 0.0) > 0])
+    }
+    model = factor_named(gains, "model")
+    waits = {rest: share for rest in gains if (share := _waiting(rest, steps, stalls)) is not None}
+    if model is None or len({level(cell, model) for cell in waits}) < 2:
+        return Look(missing=("it takes two models or more, each without workers and with some",))
+    by_share = {
+        name: fmean(waits[cell] for cell in its) for name, its in grouped(waits, lambda c: level(c, model)).items()
+    }
+    ends_of = (max(by_share, key=lambda name: by_share[name]), min(by_share, key=lambda name: by_share[name]))
+    most, least = (pooled(where(gains, lambda cell, name=name: level(cell, model) == name)) for name in ends_of)
+    if most is None or least is None or not (apart := most.minus(least)).values:
+        return Look(missing=("the models share no block",))
+    about = f"end-to-end time, workers against none, {ends_of[0]} (waits most) against {ends_of[1]} (waits least)"
+    return Look(tuple(tendency(about, {frozenset(): apart}, "falls")))
+
+
+def _waiting(rest: Cell, steps: Cells, stalls: Cells) -> float | None:
+    """The share of the step that the stall has without workers."""
+    plain = rest | {(WORKERS, 0)}
+    if plain not in steps or plain not in stalls or not (share := stalls[plain].minus(steps[plain])).values:
+        return None
+    return math.exp(fmean(share.values.values()))
+
+
+def medium_matters_by_pressure(evidence: Population) -> Look:
+    """Epoch 0 without workers, slowest medium against fastest: of data with large items, and with small ones."""
+
+    def unhidden(record: Record) -> bool:
+        return trains(record) and not record.settings.get(WORKERS)
+
+    cells = evidence.cells(metrics.EPOCH0_STEP, unhidden)
+    medium = medium_factor(cells)
+    if medium is None or len(levels(cells, medium)) < 2:
+        return Look(missing=("only one storage medium was measured in epoch 0 without workers",))
+    speeds = by_speed(cells, medium)
+    slower = against(cells, medium, speeds[0], speeds[-1])
+    known = {size for cell in slower if (size := ITEM_BYTES.get(str(level(cell, DATA)))) is not None}
+    if len(known) < 2:
+        return Look(missing=("it takes two data sets, of large and of small items, on two media",))
+    heavy, light = (
+        where(slower, lambda cell, size=size: ITEM_BYTES.get(str(level(cell, DATA))) == size)
+        for size in (max(known), min(known))
+    )
+    checks = conditions(tendency("epoch 0, slowest medium against fastest, largest items", heavy, "rises"))
+    both = [pooled(side) for side in (heavy, light)]
+    if both[0] is not None and both[1] is not None and (apart := both[0].minus(both[1])).values:
+        checks += tendency("the same, largest items against smallest", {frozenset(): apart}, "rises")
+    return Look(tuple(checks))
+
+
+def energy_varies_little(evidence: Population) -> Look:
+    """The epoch of a run whose energy is farthest from the mean of its later epochs."""
+
+    def one_and_farthest(record: Record) -> float | None:
+        far = record.compared.get(metrics.EPOCH_ENERGY[0])
+        return None if far is None else 1 + far
+
+    checks: list[Check] = []
+    for model, mine in each_model(evidence.figured(one_and_farthest, trains)).items():
+        about = f"energy of the farthest epoch of a trial from the mean, epoch 0 apart{model}"
+        checks += tendency(about, mine, "falls", bound=LITTLE_ENERGY)
+    return Look(tuple(checks)) if checks else Look(missing=(evidence.absent(metrics.EPOCH_ENERGY),))
+
+
+def idle_power_by_state(evidence: Population) -> Look:
+    """Idle power with DVFS on against off, and of a device that logs against one that does not."""
+    cells = evidence.cells(metrics.POWER, lambda record: record.settings.get("workload") == "idle")
+    if not cells:
+        return Look(missing=("no idle device was measured with its power (`workload: idle`)",))
+    factor = next((key for cell in cells for key, _ in cell if key.startswith("control.dvfs")), None)
+    saved = ends(cells, factor, _on) if factor is not None else {}
+    logged = against(cells, LOGGING, True, False)
+    checks = tendency("idle power, DVFS on against off", saved, "falls")
+    checks += tendency("idle power, logging against not", logged, "same", margin=0.1)
+    missing = [] if saved else ["DVFS was not switched on the idle device"]
+    missing += [] if logged else ["no idle device was run with logging and without (`logging: [true, false]`)"]
+    return Look(tuple(checks), tuple(missing))
+
+
+def low_gpu_clock_costs_energy(evidence: Population) -> Look:
+    """The highest GPU clock against the lowest: faster, more power, less energy."""
+    checks: list[Check] = []
+    missing = []
+    for names, wants in _AT_MAXN:
+        cells = by_clocks(where(evidence.cells(names, trains), is_bare))
+        factor = factor_named(cells, "gpu_mhz")
+        found = ends(cells, factor, rising) if factor is not None else {}
+        checks += tendency(f"{metrics.WORDS[names]}, highest GPU clock against lowest", found, wants)
+        missing += [] if found else [evidence.absent(names) if not cells else "the GPU clock was not varied alone"]
+    return Look(tuple(checks), tuple(dict.fromkeys(missing)))
+
+
+_AT_MAXN: tuple[tuple[Names, Wants], ...] = (
+    (metrics.END_TO_END, "falls"), (metrics.POWER, "rises"), (metrics.ENERGY, "falls"),
+)  # fmt: skip
+
+
+def energy_by_mode_is_modest(evidence: Population) -> Look:
+    """The dearest mode against the cheapest, of all below the highest GPU clock, for each model but the lightest."""
+    if evidence.first(metrics.ENERGY) is None:
+        return Look(missing=(evidence.absent(metrics.ENERGY),))
+    cells, order = where(evidence.cells(metrics.ENERGY, trains), is_bare), evidence.model_order
+    clock, model = factor_named(cells, "gpu_mhz"), factor_named(cells, "model")
+    highest = (
+        max((number for value in levels(cells, clock) if (number := rising(value))), default=None) if clock else None
+    )
+    lower = where(cells, lambda cell: clock is None or level(cell, clock) != highest)
+    spread: dict[Cell, Series] = {}
+    for rest, modes in by_mode(lower).items():
+        if len(modes) >= FEWEST_SPREAD:
+            centres = {mode: median(series.values.values()) for mode, series in modes.items()}
+            dearest, cheapest = (pick(centres, key=lambda mode: centres[mode]) for pick in (max, min))
+            spread[rest] = modes[dearest].minus(modes[cheapest])
+    if not spread or model is None:
+        return Look(missing=(f"it takes {FEWEST_SPREAD} power modes or more below the highest GPU clock, with energy",))
+    lightest = min((level(cell, model) for cell in spread), key=lambda name: order.get(name, math.inf))
+    heavy = where(spread, lambda cell: level(cell, model) != lightest)
+    made = tendency("energy, dearest power mode against cheapest, of heavier models", heavy, "falls", bound=MODEST)
+    return Look(tuple(made)) if made else Look(missing=("energy of only one model by power mode",))
 
 
 def devices_vary_little(evidence: Population) -> Look:
@@ -275,6 +415,15 @@ def four_modes_predict_time(evidence: Population) -> Look:
     return Look(tuple(tendency(about, cells, "falls", bound=PREDICTED - 1, kind="share")), depends_on=found.not_modes)
 
 
+def most_predictions_are_close(evidence: Population) -> Look:
+    found = grid(evidence)
+    if found is None:
+        return Look(missing=(NO_GRID,))
+    about = f"predictions of time with an error below {CLOSE:.0%}, of all, {found.told}".replace("%", " %")
+    cells: Cells = {frozenset(): close_share(found, CLOSE)}
+    return Look(tuple(tendency(about, cells, "rises", bound=MOST_CLOSE - 1, kind="share")), depends_on=found.not_modes)
+
+
 def energy_is_harder(evidence: Population) -> Look:
     found = grid(evidence)
     if found is None:
@@ -294,6 +443,12 @@ NO_GRID = (
 )
 
 CLAIMS = (
+    Claim("s3.gain-of-pipelining-depends-on-the-model", "5.1.4",
+          "what pipelining saves depends on the model: most where the stall is a large part of the step", "s3-pipeline",
+          gain_of_pipelining_depends_on_model),
+    Claim("s3.medium-matters-by-io-pressure", "5.2.1",
+          "a faster medium helps in epoch 0 only as far as the data press on it", "s3-storage",
+          medium_matters_by_pressure),
     Claim("s3.larger-batches-until-saturation", "5.3.1",
           "larger batches cut the time of an epoch until the GPU saturates", "s3-batch",
           larger_batches_until_saturation, scale="cuda"),
@@ -302,14 +457,24 @@ CLAIMS = (
     Claim("s3.epochs-vary-little", "5.4.1", "epochs after the first vary little", "s3-variability", epochs_vary_little),
     Claim("s3.devices-vary-little", "5.4.2", "devices of one type vary little", "s3-variability", devices_vary_little,
           across=True),
+    Claim("s3.energy-varies-little", "5.4.3", "the energy of an epoch varies little over time", "s3-variability",
+          energy_varies_little),
     Claim("s3.software-varies-a-lot", "5.4.4", "software differences vary a lot", "s3-variability",
           software_varies_a_lot, any_of=True, across=True),
     Claim("s3.dvfs-changes-clocks-only", "5.5", "DVFS changes clocks but not time or energy", "s3-dvfs",
           dvfs_changes_nothing),
+    Claim("s3.idle-power-by-state", "5.6, Fig. 7", "DVFS lowers idle power, and logging adds little to it",
+          "s3-idle-states", idle_power_by_state),
+    Claim("s3.low-gpu-clock-costs-energy", "5.6",
+          "a very low GPU clock lowers power and costs both time and energy", "s3-baseload", low_gpu_clock_costs_energy,
+          scale="full"),
     Claim("s3.default-mode-may-not-be-pareto", "5.6.1", "the default power mode may not be Pareto-optimal",
           "s3-power-modes", default_may_not_be_pareto, any_of=True, scale="full"),
     Claim("s3.baseload-dominates-light-models", "5.6.2", "baseload dominates the energy of light models", "s3-baseload",
           baseload_dominates_light_models),
+    Claim("s3.energy-by-mode-is-modest", "5.6.3",
+          "energy varies modestly between power modes for heavier models, MAXN and its neighbours apart",
+          "s3-power-modes", energy_by_mode_is_modest, scale="full"),
     Claim("s3.heavier-models-gain-more-from-gpu-clock", "5.6.4", "heavier models gain more from GPU clocks",
           "s3-power-modes", heavier_gain_more_from_gpu, scale="clocks"),
     Claim("s3.cpu-clock-and-cores-cut-stall", "5.6.5, 5.6.6",
@@ -318,6 +483,9 @@ CLAIMS = (
           "s3-power-modes", memory_clock_matters, scale="full"),
     Claim("s3.four-modes-predict-time", "5.7.2", "four modes predict the time of the rest", "s3-predict",
           four_modes_predict_time),
+    Claim("s3.most-predictions-are-close", "5.7.2",
+          "from four modes more than 70 % of the times of the others are predicted within 10 %", "s3-predict",
+          most_predictions_are_close),
     Claim("s3.energy-is-harder-to-predict", "5.7.3", "energy is harder to predict than time", "s3-predict",
           energy_is_harder),
 )  # fmt: skip

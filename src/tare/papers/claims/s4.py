@@ -34,16 +34,19 @@ from tare.papers.claims.factors import (
     is_micro_machine,
     is_virtual,
     level,
+    medium_factor,
     on,
     stack_names,
 )
-from tare.papers.claims.model import HOLDS, Check, Claim, Look
+from tare.papers.claims.media import by_speed
+from tare.papers.claims.model import HOLDS, Check, Claim, Look, Wants
 from tare.records.model import Record
 from tare.records.trials import is_board
 
 CORES, PIN, DEVICE = "platform.cores", "platform.pin", "workload.device"
 _CORES_OF_THE_HOST = ("control.power_mode.cores", "control.power_mode.mode")
 FEW = 0.2  # of the host's cores: the paper's outliers have less than 16 of 80
+OVER_CPU = 3  # times as fast
 NO_GAIN = 0.05  # less than this is no improvement
 NOTHING_TO_LOWER = "unpinned, it takes no longer than bare metal for sure, and pinning has nothing to lower"
 _NO_FEW = "no unpinned container was run on several numbers of cores, each beside bare metal on as many"
@@ -123,6 +126,106 @@ def bare_without_idle_core(evidence: Population) -> Look:
         about = f"end-to-end time, {name} on a host with cores to spare against bare metal with none"
         checks += tendency(about, at(faster, "platform", name), "falls")
     return Look(tuple(checks)) if checks else Look(missing=(_NO_SPARE,))
+
+
+def machines_slower_without_idle_core(evidence: Population) -> Look:
+    """Every core of the host in use on both sides: a VM, and a container in one, against bare metal."""
+    cells = evidence.cells(metrics.END_TO_END)
+    full = {cell for cell in cells if (cores := _cores(evidence, cell)) is not None and cores[0] >= cores[1]}
+    kept = where(cells, lambda cell: cell in full)
+    checks: list[Check] = []
+    for words, is_ours in (("VM", is_machine), ("container in a VM", is_container_in_machine)):
+        found = evidence.over(kept, is_ours)
+        checks += tendency(f"end-to-end time without an idle core, {words} against bare metal", found, "rises")
+    none = "no virtual machine that has all of the host's cores was run beside bare metal"
+    return Look(tuple(checks)) if checks else Look(missing=(none,))
+
+
+def several_sockets_are_slower(evidence: Population) -> Look:
+    """The fewest cores that do not fit into a socket against the most that do."""
+    cells = evidence.cells(metrics.END_TO_END)
+    sizes = {size for trial in evidence.trials if (size := _socket(trial)) is not None}
+    if len(sizes) != 1:
+        return Look(missing=("the records do not say how many cores a socket has",))
+    (size,) = sizes
+    made = []
+    for rest, found in by_level_of_store(cells, CORES):
+        numbers = {value: number for value in found if (number := rising(value)) is not None}
+        inside = [value for value, number in numbers.items() if number <= size]
+        beyond = [value for value, number in numbers.items() if number > size]
+        if inside and beyond:
+            last, first = (pick(side, key=lambda v: numbers[v]) for pick, side in ((max, inside), (min, beyond)))
+            made.append((rest, found[first].minus(found[last])))
+    about = f"end-to-end time, more cores than the {size} of a socket against no more"
+    checks = tendency(about, gathered(made), "rises")
+    none = f"no application was run both on more cores than a socket has ({size}) and on fewer"
+    return Look(tuple(checks)) if checks else Look(missing=(none,))
+
+
+def _socket(record: Record) -> int | None:
+    """The cores of a socket, of `0-39` or `0,2,4`; the device's own words for which lie beside the first."""
+    told = str((record.facts.get("device") or {}).get("cpu.socket") or "")
+    spans = [part.partition("-") for part in told.split(",") if part]
+    if not spans or not all(low.isdigit() and (not dash or high.isdigit()) for low, dash, high in spans):
+        return None
+    return sum(int(high or low) - int(low) + 1 for low, _, high in spans)
+
+
+def gpu_time_rises_with_cores(evidence: Population) -> Look:
+    """Of images, whose pre- and post-processing decide on a GPU."""
+    cells = evidence.cells(metrics.END_TO_END, lambda record: _is_application(record) and _named(record) == "image")
+    found = trend(where(cells, lambda cell: level(cell, DEVICE) == "cuda"), CORES, rising)
+    made = tendency("image classification on the GPU, end to end, from the fewest cores to the most", found, "rises")
+    none = "image classification was not run on a GPU with several numbers of cores"
+    return Look(tuple(made)) if made else Look(missing=(none,))
+
+
+def questions_gain_on_every_platform(evidence: Population) -> Look:
+    cells = evidence.cells(metrics.END_TO_END, lambda record: _is_application(record) and _named(record) == "question")
+    gains = against(cells, DEVICE, "cuda", "cpu")
+    checks: list[Check] = []
+    for name in levels(gains, "platform"):
+        about = f"question answering, end to end, GPU against CPU, {name}"
+        checks += tendency(about, at(gains, "platform", name), "falls", bound=1 / OVER_CPU - 1)
+    return Look(tuple(checks)) if checks else Look(missing=(_NO_GPU,))
+
+
+def others_dominate_on_gpu(evidence: Population) -> Look:
+    """What is not inference, as a share of a request: on a GPU against on the CPU."""
+    name = evidence.first(metrics.INFERENCE, _is_application)
+
+    def rest(record: Record) -> float | None:
+        step_s = next((record.compared[each] for each in metrics.END_TO_END if each in record.compared), None)
+        inference_s = record.compared.get(name or "")
+        return None if step_s is None or inference_s is None else max(1e-6, 1 - inference_s / step_s)
+
+    found = against(evidence.figured(rest, _is_application), DEVICE, "cuda", "cpu")
+    made = tendency("share of a request that is not inference, GPU against CPU", found, "rises")
+    return Look(tuple(made)) if made else Look(missing=(_NO_GPU,))
+
+
+def storage_parts_platforms_by_input(evidence: Population) -> Look:
+    """On the slowest medium, VM against container: images read in large pieces, questions in many small ones."""
+    cells = evidence.cells(metrics.END_TO_END, _is_application)
+    medium = medium_factor(cells)
+    if medium is None:
+        return Look(missing=("no application was run from a storage medium on several platforms",))
+    slow = at(cells, medium, by_speed(cells, medium)[0])
+    checks: list[Check] = []
+    missing = []
+    for name, wants in _INPUTS:
+        mine = where(slow, lambda cell, name=name: level(cell, "workload.name") == name)
+        found = evidence.over(mine, lambda cell: is_machine(cell) or is_container_in_machine(cell), is_container)
+        checks += tendency(f"{name}, end to end from the slowest medium, VM against container", found, wants)
+        missing += [] if found else [f"{name} was not run from a storage medium in a VM and in a container"]
+    return Look(tuple(checks), tuple(missing))
+
+
+_INPUTS: tuple[tuple[str, Wants], ...] = (("image", "same"), ("question", "rises"))
+
+
+def _named(record: Record) -> str:
+    return str(record.settings.get("workload.name"))
 
 
 def _cores(evidence: Population, cell: Cell) -> tuple[float, float] | None:
@@ -227,6 +330,21 @@ CLAIMS = (
     Claim("s4.bare-without-idle-core-can-be-slower", "V-B",
           "bare metal with no idle core can be slower than a virtual platform on a host with cores to spare",
           "s4-idle-core", bare_without_idle_core, any_of=True, scale="small"),
+    Claim("s4.machines-are-slower-without-an-idle-core", "V-B, Fig. 9",
+          "with no idle core on the host a VM and a container in one are slower than bare metal", "s4-idle-core",
+          machines_slower_without_idle_core, scale="full"),
+    Claim("s4.more-than-one-socket-is-slower", "V-F", "more cores than a socket has are slower", "s4-scale-up",
+          several_sockets_are_slower, scale="full"),
+    Claim("s4.storage-parts-platforms-by-input", "V-E",
+          "on a hard disk VMs fall behind containers for many small reads, and not for images", "s4-storage",
+          storage_parts_platforms_by_input, scale="full"),
+    Claim("s4.gpu-time-rises-with-cores", "IV-A1", "on a GPU image classification takes longer with more cores",
+          "s4-gpu", gpu_time_rises_with_cores, scale="full"),
+    Claim("s4.questions-gain-over-3x-on-a-gpu", "IV-C",
+          "a GPU answers questions more than three times as fast end to end, on every platform", "s4-gpu",
+          questions_gain_on_every_platform, scale="full"),
+    Claim("s4.pre-and-post-processing-become-the-bottleneck", "V-D",
+          "with a GPU pre- and post-processing become the bottleneck", "s4-gpu", others_dominate_on_gpu),
     Claim("s4.gpu-helps-only-where-inference-dominates", "IV-A2, IV-C",
           "the GPU helps end to end only where inference dominates", "s4-gpu", gpu_only_where_inference_dominates),
     Claim("s4.inference-only-overstates", "IV-A2", "the speed-up of inference alone overstates that end to end",

@@ -29,6 +29,8 @@ from tare.papers.pages.terminal import (
     layer_rows,
     layers_sentence,
     layers_title,
+    mark_rows,
+    marks_sentence,
     whole_notes,
     whole_rows,
     whole_title,
@@ -122,7 +124,17 @@ def _title(words: str) -> str:
     return safe(f"{words[0].upper()}{words[1:]}:")
 
 
-_PARTS: Mapping[str, Callable[[Answered], list[str]]] = {"rows": _rows, "claims": _claims, "layers": _layers}
+def _marks(found: Answered) -> list[str]:
+    heads = ("row", "quantity", *(machine.name for machine in found.machines))
+    return [safe(marks_sentence(found)), table(heads, mark_rows(found))]
+
+
+_PARTS: Mapping[str, Callable[[Answered], list[str]]] = {
+    "rows": _rows,
+    "claims": _claims,
+    "layers": _layers,
+    "marks": _marks,
+}
 
 
 END = "<!-- /tare -->"

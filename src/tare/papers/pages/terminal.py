@@ -15,11 +15,12 @@ from tare.papers.pages.notes import (
     measured_rows,
     not_here,
     notes_of,
+    parted,
     reason_notes,
     table_notes,
 )
 from tare.papers.pages.rows import change_texts, known_change, machine_text, ours_text, printed_text, row_text
-from tare.papers.tables.rows import NOT_HERE, Answered, Layers, layers
+from tare.papers.tables.rows import NOT_HERE, Answered, Layers, Ours, layers
 from tare.report.columns import table, wrap
 from tare.report.text.why import layer_name
 
@@ -112,6 +113,35 @@ def _layers(found: Answered, width: int) -> list[str]:
     return lines[:-1]
 
 
+def _marks(found: Answered, width: int) -> list[str]:
+    heads = ("row", "quantity", *(machine.name for machine in found.machines))
+    return [*wrap(marks_sentence(found), width), "", table(mark_rows(found), heads, width, whole=True)]
+
+
+def mark_rows(found: Answered) -> list[tuple[str, ...]]:
+    """Every row of the paper, with a word for each machine: measured, what its claim comes to, or why it is not."""
+    return [
+        (row.id, row.quantity, *(_mark(found.rows[row.id][machine.name]) for machine in found.machines))
+        for row in found.paper.rows
+    ]
+
+
+def _mark(ours: Ours) -> str:
+    if ours.word != NOT_HERE:
+        return ours.word or "measured"
+    head, _ = parted(ours.why)
+    return f"not here: {head or ours.why}"
+
+
+def marks_sentence(found: Answered) -> str:
+    """`S0: 51 rows; cpu2: 30 measured, 21 not here.`"""
+    counts = []
+    for machine in found.machines:
+        missing = sum(found.rows[row.id][machine.name].word == NOT_HERE for row in found.paper.rows)
+        counts.append(f"{safe_text(machine.name)}: {len(found.paper.rows) - missing} measured, {missing} not here")
+    return f"{found.paper.paper}: {len(found.paper.rows)} rows; {'; '.join(counts)}."
+
+
 WHOLE_HEADS = ("workload", "change", "interval", "n", "verdict", "MDE")
 LAYER_HEADS = ("layer", "adds", "interval", "n", "verdict", "MDE")
 
@@ -179,4 +209,9 @@ def layers_sentence(each: Layers) -> str:
     return f"{said}{noise}"
 
 
-_PARTS: Mapping[str, Callable[[Answered, int], list[str]]] = {"rows": _rows, "claims": _claims, "layers": _layers}
+_PARTS: Mapping[str, Callable[[Answered, int], list[str]]] = {
+    "rows": _rows,
+    "claims": _claims,
+    "layers": _layers,
+    "marks": _marks,
+}
