@@ -14,6 +14,7 @@ from tare.base.text import safe_text
 from tare.records.model import Record
 from tare.report.figure import Cell
 from tare.report.html import Page
+from tare.report.naming import level_names
 
 _SIGNS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -22,14 +23,17 @@ _SIGNS = {
 }  # fmt: skip
 
 
-def as_latex(page: Page) -> str:
-    """One table environment; what was measured and how sure it is stands in its caption."""
-    rows = [(row.level, row.median, row.effect, row.interval, row.phrase, row.n) for row in page.verdicts]
+def as_latex(page: Page, columns: int = 1) -> str:
+    """One table environment, in one column or across two; what was measured, and how sure it is, is its caption."""
+    named = level_names([row.level for row in page.verdicts], page.weighing.by)
+    around = "table*" if columns == 2 else "table"
+    rows = [(named[row.level], row.median, row.effect, row.interval, row.phrase, row.n) for row in page.verdicts]
     caption = " ".join(filter(None, [f"{page.question}: {page.metric}.", f"{page.counts}.", page.coverage]))
     lines = [
         r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
+        rf"\begin{{{around}}}",
         rf"  \caption{{{_safe(caption)}}}",
+        *([] if columns == 2 else [r"  \footnotesize", r"  \setlength{\tabcolsep}{3pt}"]),
         r"  \begin{tabular}{lrrrlr}",
         r"    \toprule",
         "    " + _line(("level", "median", "effect", "interval", "verdict", "n")),
@@ -38,7 +42,7 @@ def as_latex(page: Page) -> str:
         r"    \bottomrule",
         r"  \end{tabular}",
         *(f"  % {_safe(sentence)}" for sentence in (*page.taints, *(cell.text for cell in page.left_out))),
-        r"\end{table}",
+        rf"\end{{{around}}}",
     ]
     return "\n".join(lines) + "\n"
 
