@@ -98,12 +98,15 @@ def _figures(store: Store, asked: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def _list(figures: Mapping[str, Figure], as_json: bool) -> None:
-    from tare.report.columns import table
+    from tare.report.columns import cut
 
     if as_json:
         print_json([{"name": each.name, "title": each.title, "reading": each.reading} for each in figures.values()])
     elif figures:
-        click.echo(table([[each.name, each.title] for each in figures.values()], ["figure", "shows"], width()))
+        wide = max(map(len, ["figure", *figures]))  # a name is never cut: it is what --figure takes
+        click.echo(f"{'figure':{wide}}  shows")
+        for each in figures.values():
+            click.echo(f"{each.name:{wide}}  {cut(each.title, max(24, width() - wide - 2))}")
 
 
 def need_drawable(output: Path | None) -> None:

@@ -45,6 +45,7 @@ _STEP_PARTS = {  # marks that add up to a step with what is left of it, and the 
     "pre_process": "pre_process_s", "post_process": "post_process_s",
 }  # fmt: skip
 _STEPS = 200  # the newest, whose parts are shown
+_MARKS = 50_000  # the newest: a look at millions of them would take longer than the time between two looks
 OUTPUT_FILE = "output.txt"  # in the workdir: `trial/workdir.py` writes it
 _TAIL_BYTES = 1 << 16
 _LINES = 5  # of what the workload printed
@@ -88,11 +89,13 @@ def live_marks(marks_file: Path) -> Marks:
     names = names_in(data) if data.startswith(MAGIC) else {}
     whole = len(data) - (len(data) - HEADER_BYTES) % record.itemsize
     rows = np.frombuffer(data[HEADER_BYTES:whole] if names else b"", dtype=record)
-    rows = rows[rows["t_ns"] > 0]
+    rows = rows[rows["t_ns"] > 0][-_MARKS:]
     edges = np.array(["begin", "end", "point"], object)
     return {
         "t_ns": rows["t_ns"],
-        "name": np.array([names.get(number, "") for number in rows["name"].tolist()], object),
+        "name": np.array([names.get(number, "") for number in range(len(names) + 1)], object)[
+            np.where(rows["name"] <= len(names), rows["name"], 0)
+        ],
         "edge": edges[np.minimum(rows["edge"], 2)],
         "step": rows["step"],
     }
