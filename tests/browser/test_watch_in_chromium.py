@@ -74,11 +74,11 @@ def visit(browser: Any, url: str, width: int = 1280) -> tuple[Page, Seen]:
     page.on("console", lambda message: seen.console.append(message.text))
     page.on("pageerror", lambda error: seen.console.append(str(error)))
     page.on("request", lambda request: seen.asked.append(request.url))
-    page.goto(url)
+    page.goto(url, timeout=120_000)
     return page, seen
 
 
-def wait_for(page: Page, what: str, least: float, limit_s: float = 40) -> float:
+def wait_for(page: Page, what: str, least: float, limit_s: float = 90) -> float:
     """Until a figure of the page is at least this; the page's policy forbids the driver's own way to wait."""
     until = time.monotonic() + limit_s
     while (value := float(page.evaluate(f"() => {what} || 0"))) < least:
