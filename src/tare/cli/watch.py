@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tare.report.live.snapshot import Watched
 
 _SENSORS_S = 5.0
+_NO_SETTING = "no setting, or not readable"
 _BESIDE_LINES = 18  # of a screen, for what is not a device of a fleet
 
 
@@ -157,10 +158,11 @@ def _changes() -> dict[str, Any]:
     if left:
         restored = f"{_places(left)} NOT restored: run `tare device restore`"
     elif rows:
-        restored = f"{_places(len(rows))} changed by a run that is at work; it restores them"
+        restored = f"{_places(len(rows))} changed by a run that is at work, and restored at its end"
     changed = [
         {
-            "knob": row.knob, "baseline": row.baseline, "now": row.now,
+            "knob": row.knob, "baseline": row.baseline if row.baseline is not None else _NO_SETTING,
+            "now": row.now if row.now is not None else _NO_SETTING,
             "owner": f"pid {row.owner.partition(':')[0]}", "age": duration_text(row.age_s),
         }
         for row in rows

@@ -104,7 +104,7 @@ def test_the_state_of_a_device_that_reports_nothing_has_no_blank_cell(tmp_path: 
     new_store(tmp_path / "store", some.records()).close()
     rows = watched(tmp_path / "store").look()["device"]
     assert [row["what"] for row in rows] == ["clocks", "temperature", "power", "restored"]
-    assert all(len(row["now"]) > 20 for row in rows)
+    assert all(row["now"].strip() for row in rows)
 
 
 def test_sensors_of_the_running_trial_come_before_those_of_the_machine() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -131,14 +131,16 @@ def step_parts(marks: Marks) -> list[dict[str, Any]]:
     ]
 
 
-def trial_parts(settings: Mapping[str, Json]) -> list[dict[str, str]]:
-    """The parts that a trial is made of, a row each: the platform, the workload, controls, probes."""
+def trial_parts(settings: Mapping[str, Json], first: Sequence[str] = ()) -> list[dict[str, str]]:
+    """The parts that a trial is made of, a row each: platform, workload, controls, probes; of fields those that differ
+    between trials come `first`, and those that are not set are left out."""
     found: dict[str, list[str]] = {}
-    for name, value in settings.items():
+    for name in dict.fromkeys([*(name for name in settings if "." not in name), *first, *settings]):
         kind, _, field = name.partition(".")
-        found.setdefault(safe_text(kind), []).append(
-            f"{safe_text(field)}: {plain_text(value)}" if field else plain_text(value)
-        )
+        value = settings.get(name)
+        if value is not None and value is not False:
+            words = f"{safe_text(field).replace('_', ' ')} {plain_text(value)}" if field else plain_text(value)
+            found.setdefault(safe_text(kind), []).append(words)
     return [
         {"kind": kind, "what": ", ".join([*held[:_NAMED], *(["..."] if len(held) > _NAMED else [])])}
         for kind, held in found.items()
@@ -161,7 +163,7 @@ def running_trial(store: Store, trial: str) -> Json:
         "trial": safe_text(trial)[:SHORT_ID],
         "label": f"rehearsal of {label}" if is_rehearsal(trial) else label,
         "block": plans.get(trial, {}).get("block"),
-        "parts": trial_parts(settings),
+        "parts": trial_parts(settings, names),
         "step_parts": step_parts(marks) if marks is not None else [],
         "series": [*(step_series(marks) if marks is not None else []), *live_series(readings)],
         "sensors": sensor_texts(readings),
@@ -178,9 +180,9 @@ def _last_lines(file: Path) -> list[str]:
 # The device: what the trial's own probes report comes first, since it costs nothing more; then the machine.
 CLOCKS, TEMPERATURE, POWER, RESTORED = "clocks", "temperature", "power", "restored"
 _UNKNOWN = {
-    CLOCKS: "no clock frequencies reported, neither by this machine nor by a probe (`frequency`, `gpu`)",
-    TEMPERATURE: "no temperatures reported, neither by this machine nor by a probe (`temperature`, `gpu`)",
-    POWER: "no power reported: it takes one of the probes `gpu`, `power_rapl`, `power_rails`, `external`",
+    CLOCKS: "none reported, neither by this machine nor by a probe (frequency, gpu)",
+    TEMPERATURE: "none reported, neither by this machine nor by a probe (temperature, gpu)",
+    POWER: "none reported: it takes one of the probes gpu, power_rapl, power_rails, external",
     RESTORED: "not known: the undo journal of this machine could not be read",
 }  # fmt: skip
 

@@ -14,17 +14,31 @@ function make(tag, text, className) {
 }
 
 // What has not changed stays: whoever has put the focus there, or has it read out, is not disturbed.
+function morph(old, fresh) {
+  const before = [...old.childNodes], after = [...fresh.childNodes];
+  if (old.nodeName !== fresh.nodeName || before.length !== after.length) { old.replaceWith(fresh); return; }
+  if (old.nodeType === Node.TEXT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
+  if (old.className !== fresh.className) old.className = fresh.className;
+  before.forEach((child, place) => morph(child, after[place]));
+}
+
 function update(part, seen, build) {
   const key = JSON.stringify(seen);
   if (part.key === key) return;
   part.key = key;
-  part.replaceChildren(...build());
+  const before = [...part.childNodes], after = build();
+  if (before.length !== after.length) part.replaceChildren(...after);
+  else before.forEach((child, place) => morph(child, after[place]));
 }
 
 function table(name, headers, rows) {
   const made = make("table");
   const head = made.createTHead().insertRow();
-  headers.forEach((header) => { const cell = make("th", header); cell.scope = "col"; head.append(cell); });
+  headers.forEach((header, place) => {
+    const cell = make("th", header, rows.length && rows[0][place][1] === "num" ? "num" : "");
+    cell.scope = "col";
+    head.append(cell);
+  });
   const body = made.createTBody();
   rows.forEach((cells) => {
     const row = body.insertRow();
@@ -60,7 +74,7 @@ function seriesChart(unit) {
 
 // Over the blocks: the effect with its interval, and dashed how narrow it has to become where a target was declared.
 function tightening(target) {
-  const blocks = { field: "blocks", type: "quantitative", title: "blocks", axis: { tickMinStep: 1, format: "d" } };
+  const blocks = { field: "blocks", type: "quantitative", title: "blocks", axis: { grid: false, labelExpr: "datum.value % 1 ? '' : datum.value" } };
   const share = { type: "quantitative", title: null, axis: { format: "+.1%" } };
   const dashed = { type: "line", strokeDash: [4, 3], opacity: 0.8, interpolate: "step-after" };
   const goal = target === null ? [] : ["wantedLow", "wantedHigh"].map((field) => (
@@ -214,7 +228,7 @@ function show(number, store) {
   const changed = store.changed.map((one) => [[one.knob], [one.baseline], [one.now], [one.owner], [one.age]]);
   update(parts.device, [store.device, store.changed], () => store.fleet && !changed.length ? [] : [
     make("h3", store.fleet ? "This machine" : "The device"), table("state of the device", ["what", "now"], plain(store.device, "what", "now")),
-    ...(changed.length ? [table("changed on the device", ["changed now", "as found", "now", "by", "since"], changed)] : []),
+    ...(changed.length ? [make("h4", "Changed now"), table("changed on the device", ["what", "as found", "now", "by", "since"], changed)] : []),
   ]);
   const newest = store.newest.map((one) => [[one.trial, "id"], [one.label], [String(one.block), "num"], [one.state, "state-" + one.state], [one.took || "not known", "num"], [one.reasons.join(" ") || "-"]]);
   update(parts.newest, newest, () => newest.length ? [make("h3", "Newest trials"), table("newest trials", ["trial", "what", "block", "state", "took", "why"], newest)] : []);
