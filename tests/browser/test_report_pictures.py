@@ -43,6 +43,7 @@ STORES: dict[str, Callable[[Path], Path]] = {
     "modes": figure_stores.mode_store,
     "traced": figure_stores.traced_store,
     "fleet": lambda root: fleet_store(root, [*boards(4), Board("odd", slower=0.2)], blocks=2),
+    "series": lambda root: Path(__file__).parents[2] / "studies-results" / "h200" / "s0-phase-breakup.tare",
 }
 
 
@@ -90,7 +91,8 @@ def drawn(browser: Any, page: str, folder: Path, screen: str, name: str) -> dict
         tab.wait_for_timeout(100)
     pieces = [("answer", tab.locator("#answer"))] if name not in STORES else []  # their first screens are alike
     if name not in ("tainted", "layers"):  # which have the charts of every report
-        pieces += [(str(each.get_attribute("data-chart")), each) for each in tab.locator(".chart").all()]
+        charts = [(str(each.get_attribute("data-chart")), each) for each in tab.locator(".chart").all()]
+        pieces += [each for each in charts if name != "series" or each[0].startswith(("spread", "over-time"))]
     # One picture of the page, cut up: a picture of each piece takes several times as long.
     boxes = {piece: place.bounding_box() for piece, place in pieces}
     found = {}
