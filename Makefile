@@ -8,6 +8,7 @@
 #   make soak            trials back to back for an hour: does anything grow? as root (SECONDS=600 for another time)
 #   make audit           bill of materials, lock with hashes (needs an index), known vulnerabilities (needs their service)
 #   make docs            the reference pages, generated from the code
+#   make site            the docs as pages with search, and the kept studies, in out/site (two or three minutes)
 #   make dist            wheel and sdist; the wheel is installed into an empty environment and weighs there
 #
 #   make weigh TORCH="torch==2.6.0"     another torch; TORCH= uses the one that PYTHON has
@@ -17,7 +18,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test deep bench fuzz chaos soak audit docs dist clean
+.PHONY: weigh test deep bench fuzz chaos soak audit docs site dist clean
 
 weigh:
 	@tools/setup weigh
@@ -61,8 +62,14 @@ docs:
 	@tools/setup weigh
 	@.venv/bin/python tools/reference.py
 
+# Zensical goes into an environment of its own: the package needs nothing of it (docs/decisions/0035-docs-site.md).
+site:
+	@tools/setup weigh
+	@[ -x .venv-site/bin/zensical ] || { $(PYTHON) -m venv .venv-site && .venv-site/bin/pip install -q zensical==0.0.73; }
+	@.venv/bin/python tools/site.py $(ARGS)
+
 dist:
 	@tools/dist
 
 clean:
-	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .venv-audit
+	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .venv-audit .venv-site

@@ -242,15 +242,16 @@ def test_levels_with_long_names_leave_the_page_as_narrow_as_it_is(browser: Any, 
 KEPT = sorted((Path(__file__).parents[2] / "studies-results").glob("*/*.tare"))
 
 
+@pytest.mark.rotates(4)  # each is opened every fourth day, and all of them in `make deep`
 @pytest.mark.parametrize("pack", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_the_report_of_every_kept_study_opens_without_a_script(browser: Any, tmp_path: Path, pack: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(report(pack), encoding="utf-8")
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
     for width, scheme in ((DESKTOP, "light"), (390, "dark")):
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=False
-        )
-        tab = context.new_page()
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.emulate_media(color_scheme=scheme)
         tab.goto(file.as_uri())
         assert tab.locator("svg.static").count() == tab.locator(".chart").count()
         lanes = tab.locator("svg.lane")
@@ -258,4 +259,4 @@ def test_the_report_of_every_kept_study_opens_without_a_script(browser: Any, tmp
         box = tab.locator("main").bounding_box()
         assert box is not None
         assert box["x"] + box["width"] <= width
-        context.close()
+    context.close()

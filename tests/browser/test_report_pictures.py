@@ -9,14 +9,20 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+import figure_stores
 import some_weighings as some
+from some_fleets import Board, boards, fleet_store
 from some_layers import container
+from tare.analysis.weighing import weigh
+from tare.papers.pages.claims import claims_figure
+from tare.records.store import Store
 from tare.report.html import render
 
 pytestmark = pytest.mark.machine("chromium")
@@ -32,6 +38,20 @@ SCREENS: dict[str, dict[str, Any]] = {
 }
 
 
+STORES: dict[str, Callable[[Path], Path]] = {
+    "phased": figure_stores.phased_store,
+    "modes": figure_stores.mode_store,
+    "traced": figure_stores.traced_store,
+    "fleet": lambda root: fleet_store(root, [*boards(4), Board("odd", slower=0.2)], blocks=2),
+    "series": lambda root: Path(__file__).parents[2] / "studies-results" / "h200" / "s0-phase-breakup.tare",
+}
+
+
+def store_page(root: Path) -> str:
+    with Store.open(root) as store:
+        return render(weigh(store), store.records(), some.GENERATED, store=store, also=[claims_figure])
+
+
 def pages() -> dict[str, str]:
     several, tainted = some.several(), some.tainted()
     layers = container({"cpu": 0.3})
@@ -42,10 +62,9 @@ def pages() -> dict[str, str]:
     }
 
 
-def fingerprint(picture: bytes) -> dict[str, Any]:
-    with Image.open(io.BytesIO(picture)) as image:
-        small = image.convert("L").resize(GRID, Image.Resampling.BOX)
-        return {"size": list(image.size), "grey": small.tobytes().hex()}
+def fingerprint(image: Image.Image) -> dict[str, Any]:
+    small = image.convert("L").resize(GRID, Image.Resampling.BOX)
+    return {"size": list(image.size), "grey": small.tobytes().hex()}
 
 
 def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -70,22 +89,29 @@ def drawn(browser: Any, page: str, folder: Path, screen: str, name: str) -> dict
         if screen == "still" or tab.locator("[data-chart]:not([data-drawn=yes])").count() == 0:
             break
         tab.wait_for_timeout(100)
-    pieces = [("answer", tab.locator("#answer"))]
-    if name == "several":  # its charts are those of every report
-        pieces += [(str(each.get_attribute("data-chart")), each) for each in tab.locator(".chart").all()]
+    pieces = [("answer", tab.locator("#answer"))] if name not in STORES else []  # their first screens are alike
+    if name not in ("tainted", "layers"):  # which have the charts of every report
+        charts = [(str(each.get_attribute("data-chart")), each) for each in tab.locator(".chart").all()]
+        pieces += [each for each in charts if name != "series" or each[0].startswith(("spread", "over-time"))]
+    # One picture of the page, cut up: a picture of each piece takes several times as long.
+    boxes = {piece: place.bounding_box() for piece, place in pieces}
     found = {}
-    for piece, place in pieces:
-        picture = place.screenshot()
-        if ARTEFACTS:
-            Path(ARTEFACTS, f"{name}-{piece}-{screen}.png").write_bytes(picture)
-        found[f"{name}/{piece}/{screen}"] = fingerprint(picture)
+    with Image.open(io.BytesIO(tab.screenshot(full_page=True))) as whole:
+        for piece, box in boxes.items():
+            assert box is not None and box["y"] + box["height"] <= whole.height, (name, piece, screen)
+            corner = (box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"])
+            picture = whole.crop(tuple(map(round, corner)))
+            if ARTEFACTS:
+                picture.save(Path(ARTEFACTS, f"{name}-{piece}-{screen}.png"))
+            found[f"{name}/{piece}/{screen}"] = fingerprint(picture)
     context.close()
     return found
 
 
 def test_pages_and_charts_look_as_they_did(browser: Any, tmp_path: Path) -> None:
     found: dict[str, dict[str, Any]] = {}
-    for name, page in pages().items():
+    made = {name: store_page(make(tmp_path / name)) for name, make in STORES.items()}
+    for name, page in (pages() | made).items():
         for screen in SCREENS:
             found |= drawn(browser, page, tmp_path, screen, name)
     if os.environ.get("TARE_ACCEPT_GOLDEN"):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -71,11 +74,11 @@ def visit(browser: Any, url: str, width: int = 1280) -> tuple[Page, Seen]:
     page.on("console", lambda message: seen.console.append(message.text))
     page.on("pageerror", lambda error: seen.console.append(str(error)))
     page.on("request", lambda request: seen.asked.append(request.url))
-    page.goto(url)
+    page.goto(url, timeout=120_000)
     return page, seen
 
 
-def wait_for(page: Page, what: str, least: float, limit_s: float = 40) -> float:
+def wait_for(page: Page, what: str, least: float, limit_s: float = 90) -> float:
     """Until a figure of the page is at least this; the page's policy forbids the driver's own way to wait."""
     until = time.monotonic() + limit_s
     while (value := float(page.evaluate(f"() => {what} || 0"))) < least:
@@ -88,6 +91,13 @@ DONE = "document.querySelector('progress').value"
 SEEN = "document.documentElement.dataset.seen"
 LABELS = """() => [...document.querySelector('.verdicts tbody tr').cells].map(
   cell => JSON.parse(getComputedStyle(cell, '::before').content))"""
+
+
+BLANK = """() => [...document.querySelectorAll('td')].filter(cell => !cell.textContent.trim()).map(
+  cell => cell.closest('table').parentElement.getAttribute('aria-label') + ': ' + cell.dataset.label)"""
+DEVICE = "() => [...document.querySelectorAll('.device tbody tr')].map(row => row.cells[0].textContent)"
+NAMED = """() => [...document.querySelectorAll('[role=region], [role=img], progress, section')].every(
+  each => each.getAttribute('aria-label') || document.getElementById(each.getAttribute('aria-labelledby')))"""
 
 
 @pytest.mark.parametrize("width", [1280, 360])
@@ -107,6 +117,9 @@ def test_a_live_run_updates_the_page(browser: Any, filling: Any, width: int) -> 
         assert page.evaluate("() => document.documentElement.scrollWidth") <= width
         if width == 360:  # where the header is hidden, each figure says what it is
             assert page.evaluate(LABELS) == ["level", "effect", "interval", "verdict", "n"]
+        assert page.evaluate(BLANK) == []
+        assert page.evaluate(DEVICE) == ["clocks", "temperature", "power", "restored"]
+        assert re.match(r"\d+ % · weigh · tare watch$", page.title())
         if ARTEFACTS:
             page.screenshot(path=f"{ARTEFACTS}/watch-{width}.png", full_page=True)
         page.close()
@@ -143,6 +156,83 @@ def test_every_device_of_a_fleet_has_a_row_that_changes_with_it(
         finally:
             watching.process.kill()
             watching.process.wait()
+
+
+def test_a_keyboard_and_a_screen_reader_find_their_way_and_keep_their_place(browser: Any, filling: Any) -> None:
+    store, _ = filling
+    watching = start_watching(store)
+    try:
+        page, _ = visit(browser, watching.url)
+        wait_for(page, "document.querySelectorAll('.newest td').length", 5)
+        landmarks = [page.locator(name).count() for name in ("h1", "main", "header", "h2")]
+        assert landmarks == [1, 1, 1, 1]
+        assert page.evaluate(NAMED)
+        page.keyboard.press("Tab")
+        assert page.evaluate("() => document.activeElement.className") == "skip"
+        page.evaluate("() => document.querySelector('.device .scroll').focus()")
+        seen = float(page.evaluate(f"() => {SEEN}"))
+        wait_for(page, SEEN, seen + 2)
+        assert page.evaluate("() => document.activeElement.getAttribute('aria-label')") == "state of the device"
+        page.close()
+    finally:
+        watching.process.kill()
+        watching.process.wait()
+
+
+class CutLine:
+    """A line to a port that can be cut and mended, as that of ssh -L is when a laptop sleeps."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self._to, self._open, self._door = 0, port, [], socket.socket()
+        self.mend()
+
+    def mend(self) -> None:
+        self._door = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._door.getsockname()[1]
+        threading.Thread(target=self._serve, args=(self._door,), daemon=True).start()
+
+    def cut(self) -> None:
+        for each in (self._door, *self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self._open = []
+
+    def _serve(self, door: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near = door.accept()[0]
+                far = socket.create_connection(("127.0.0.1", self._to))
+                self._open += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._copy, args=(one, other), daemon=True).start()
+
+    def _copy(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+
+def test_a_page_that_lost_its_line_connects_again_by_itself(browser: Any, filling: Any) -> None:
+    store, _ = filling
+    watching = start_watching(store)
+    line = CutLine(int(re.findall(r":(\d+)/", watching.url)[0]))
+    try:
+        page, _ = visit(browser, re.sub(r":\d+/", f":{line.port}/", watching.url))
+        wait_for(page, SEEN, 2)
+        line.cut()
+        status = "document.getElementById('line').textContent"
+        wait_for(page, f"{status}.startsWith('not connected')", 1)
+        seen = float(page.evaluate(f"() => {SEEN}"))
+        line.mend()
+        wait_for(page, SEEN, seen + 2)
+        assert page.evaluate(f"() => {status}") == "live"
+        page.close()
+    finally:
+        line.cut()
+        watching.process.kill()
+        watching.process.wait()
 
 
 def test_neither_a_reload_nor_a_second_viewer_nor_its_death_disturbs_the_run(browser: Any, filling: Any) -> None:

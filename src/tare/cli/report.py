@@ -41,14 +41,17 @@ DRAWN = ("svg", "pdf", "png")
 @click.option("--figures", is_flag=True, help="List the figures of the report.")
 @click.option("--figure", metavar="NAME", help="Write only this figure, to the file of -o: .pdf, .svg or .png.")
 @click.option(
-    "--width", "width_mm", type=click.FloatRange(40, 400), default=162, show_default=True,
-    help="Width of the figure in millimetres.",
+    "--width", "width_mm", type=click.FloatRange(40, 400), help="Width of the figure in millimetres; else 162.",
+)  # fmt: skip
+@click.option(
+    "--columns", type=click.IntRange(1, 2),
+    help="For a paper of two columns, in one of them (84 mm) or across both (174 mm): a figure, or the table of latex.",
 )  # fmt: skip
 @comparing
 @json_option
 def command(
-    store: Path, output: Path | None, kind: str | None, figures: bool, figure: str | None, width_mm: float,
-    as_json: bool, **asked: Any,
+    store: Path, output: Path | None, kind: str | None, figures: bool, figure: str | None,
+    width_mm: float | None, columns: int | None, as_json: bool, **asked: Any,
 ) -> None:  # fmt: skip
     """Write the findings of STORE as one self-contained HTML file that opens offline, or as --format says.
 
@@ -60,11 +63,12 @@ def command(
     """
     need(not (as_json and kind not in (None, "json")), "give either --json or --format, not both.")
     need(figure is None or output is not None, "--figure needs -o FILE.pdf, .svg or .png.")
+    need(width_mm is None or columns is None, "give either --width or --columns, not both.")
     with spinner("writing the report"), reading(store) as opened:
         if not figures and figure is None:
             kind = "json" if as_json else kind or _kind_of(output)
             output = output or (Path("-") if as_json else _beside(store, FORMATS[kind]))
-            _write(opened, kind, output, asked)
+            _write(opened, kind, output, asked, columns or 1)
             found = None
         else:
             found = _figures(opened, asked)
@@ -77,9 +81,11 @@ def command(
     if figure is None or output is None:
         _list(found, as_json)
         return
+    from tare.report.figure import COLUMNS_MM
+
     if figure not in found:
         raise StudyError(f"{store}: {unknown_name('figure', figure, list(found))}")
-    draw(found[figure], output, width_mm / 25.4 * 72)
+    draw(found[figure], output, (width_mm or COLUMNS_MM.get(columns or 0) or 162) / 25.4 * 72)
     say(found[figure].reading)
 
 
@@ -92,12 +98,15 @@ def _figures(store: Store, asked: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def _list(figures: Mapping[str, Figure], as_json: bool) -> None:
-    from tare.report.columns import table
+    from tare.report.columns import cut
 
     if as_json:
         print_json([{"name": each.name, "title": each.title, "reading": each.reading} for each in figures.values()])
     elif figures:
-        click.echo(table([[each.name, each.title] for each in figures.values()], ["figure", "shows"], width()))
+        wide = max(map(len, ["figure", *figures]))  # a name is never cut: it is what --figure takes
+        click.echo(f"{'figure':{wide}}  shows")
+        for each in figures.values():
+            click.echo(f"{each.name:{wide}}  {cut(each.title, max(24, width() - wide - 2))}")
 
 
 def need_drawable(output: Path | None) -> None:
@@ -114,7 +123,7 @@ def draw(figure: Figure, output: Path, width_points: float | None = None) -> Non
     say(f"{figure.title}: {output}")
 
 
-def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any]) -> None:
+def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any], columns: int) -> None:
     if kind == "parquet":
         _write_parquet(store, output)
     elif kind == "csv":
@@ -122,7 +131,7 @@ def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any]) -> N
 
         written(output, as_csv(store.records(), store.study).encode())
     else:
-        written(output, _text(store, weighed(store, **asked), kind).encode())
+        written(output, _text(store, weighed(store, **asked), kind, columns).encode())
 
 
 def _beside(store: Path, name: str) -> Path:
@@ -157,7 +166,7 @@ def written(output: Path, content: bytes) -> None:
         raise StoreError(f"{output}: it could not be written: {error.strerror}.") from None
 
 
-def _text(store: Store, weighing: Weighing, kind: str) -> str:
+def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
     from tare.papers.pages.claims import claims_figure
     from tare.report.export import as_latex, as_markdown
     from tare.report.html import page, render
@@ -174,7 +183,7 @@ def _text(store: Store, weighing: Weighing, kind: str) -> str:
     if kind == "perfetto":
         return as_perfetto(store)
     content = page(weighing, store.records(), now, store.text(), store.problems, store, [claims_figure])
-    return as_markdown(content) if kind == "md" else as_latex(content)
+    return as_markdown(content) if kind == "md" else as_latex(content, columns)
 
 
 def _json(store: Store, weighing: Weighing, now: str) -> str:

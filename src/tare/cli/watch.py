@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,9 @@ from tare.cli.scaffold import Verb, say, width
 if TYPE_CHECKING:
     from tare.report.live.snapshot import Watched
 
-_BESIDE_LINES = 14  # of a screen, for what is not a device of a fleet
+_SENSORS_S = 5.0
+_NO_SETTING = "no setting, or not readable"
+_BESIDE_LINES = 18  # of a screen, for what is not a device of a fleet
 
 
 @click.command("watch", cls=Verb)
@@ -39,7 +41,8 @@ def command(stores: tuple[Path, ...], port: int, tui: bool, once: bool) -> None:
         if not is_store(store):
             refused = StoreError if store.exists() else NoSuchInput
             raise refused(f"{store}: there is no store here; `tare run STUDY -o {store}` makes one.")
-    watched = [Watched(store, _device_rows) for store in stores]
+    device = _Machine()
+    watched = [Watched(store, device.look) for store in stores]
     if tui or once:
         _in_terminal(watched, once)
     else:
@@ -100,10 +103,45 @@ def _listening(port: int) -> socket.socket:
     return door
 
 
-def _device_rows() -> list[Mapping[str, Any]]:
-    """What is changed on this device now, and by whom; a device that cannot be asked has nothing to show."""
+class _Machine:
+    """This machine's state: clocks and temperatures that the kernel reports, what is changed on it, and by whom."""
+
+    def __init__(self) -> None:
+        self._sensors: dict[str, Any] = {}
+        self._next_s = 0.0
+
+    def look(self) -> Mapping[str, Any]:
+        """Sensors are read rarely: asking a core for its clock may wake it."""
+        if time.monotonic() >= self._next_s:
+            self._sensors = _sensors()
+            self._next_s = time.monotonic() + _SENSORS_S
+        return {**self._sensors, **_changes()}
+
+
+def _sensors() -> dict[str, Any]:
+    import numpy as np
+
+    from tare.base.errors import TareError
+    from tare.base.host import LocalHost, Scope
+    from tare.parts.find import find
+    from tare.report.live.running import sensor_texts
+
+    host = LocalHost()
+    found: dict[str, Any] = {}
+    for name in ("frequency", "temperature"):
+        with suppress(TareError, OSError, ValueError):
+            probe = find("probes", name)()
+            if not probe.obstacles(host):
+                with closing(probe.open(host, Scope())) as feed:
+                    found |= {each.channel: (np.array([each.t_ns]), np.array([each.value])) for each in feed.poll()}
+    return dict(sensor_texts(found))
+
+
+def _changes() -> dict[str, Any]:
+    """What is changed on this device now, and whether it will be restored; nothing where the journal cannot be read."""
     from tare.base.files import state_dir
     from tare.base.host import LocalHost
+    from tare.base.processes import Owner
     from tare.base.text import duration_text
     from tare.trial.device import device_id
     from tare.trial.undo.journal import Journal
@@ -113,11 +151,26 @@ def _device_rows() -> list[Mapping[str, Any]]:
         host = LocalHost()
         rows = status(host, Journal(state_dir() / "devices" / device_id(host)))
     except (TareError, OSError):
-        return []
-    return [
+        return {}
+    owners = [Owner.parse(row.owner) for row in rows]
+    left = sum(owner is None or not owner.is_alive() for owner in owners)
+    restored = "as it was found: nothing is changed"
+    if left:
+        restored = f"{_places(left)} NOT restored: run `tare device restore`"
+    elif rows:
+        restored = f"{_places(len(rows))} changed by a run that is at work, and restored at its end"
+    changed = [
         {
-            "knob": row.knob, "baseline": row.baseline, "now": row.now,
+            "knob": row.knob, "baseline": row.baseline if row.baseline is not None else _NO_SETTING,
+            "now": row.now if row.now is not None else _NO_SETTING,
             "owner": f"pid {row.owner.partition(':')[0]}", "age": duration_text(row.age_s),
         }
         for row in rows
     ]  # fmt: skip
+    return {"restored": restored, "changed": changed}
+
+
+def _places(count: int) -> str:
+    from tare.base.text import count_text
+
+    return count_text(count, "setting or place", "settings or places")

@@ -14,6 +14,7 @@ from tare.base.text import safe_text
 from tare.records.model import Record
 from tare.report.figure import Cell
 from tare.report.html import Page
+from tare.report.naming import level_names
 
 _SIGNS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -22,14 +23,23 @@ _SIGNS = {
 }  # fmt: skip
 
 
-def as_latex(page: Page) -> str:
-    """One table environment; what was measured and how sure it is stands in its caption."""
-    rows = [(row.level, row.median, row.effect, row.interval, row.phrase, row.n) for row in page.verdicts]
+def as_latex(page: Page, columns: int = 1) -> str:
+    """One table environment, in one column or across two; what was measured, and how sure it is, is its caption."""
+    named = level_names([row.level for row in page.verdicts], page.weighing.by)
+    around = "table*" if columns == 2 else "table"
+    doubts: dict[str, str] = {}  # what stands behind a verdict in brackets -> its letter below the table
+    rows = [
+        (named[row.level], row.median, row.effect, row.interval, _lettered(row.phrase, doubts), row.n)
+        for row in page.verdicts
+    ]
     caption = " ".join(filter(None, [f"{page.question}: {page.metric}.", f"{page.counts}.", page.coverage]))
+    small = [] if columns == 2 else [r"  \footnotesize", r"  \setlength{\tabcolsep}{3pt}"]
+    below = "; ".join(rf"\textsuperscript{{{letter}}}{_safe(doubt)}" for doubt, letter in doubts.items())
     lines = [
         r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
+        rf"\begin{{{around}}}",
         rf"  \caption{{{_safe(caption)}}}",
+        *small,
         r"  \begin{tabular}{lrrrlr}",
         r"    \toprule",
         "    " + _line(("level", "median", "effect", "interval", "verdict", "n")),
@@ -37,14 +47,33 @@ def as_latex(page: Page) -> str:
         *("    " + _line(row) for row in rows),
         r"    \bottomrule",
         r"  \end{tabular}",
+        *([rf"  \par\smallskip {below}"] if below else []),
         *(f"  % {_safe(sentence)}" for sentence in (*page.taints, *(cell.text for cell in page.left_out))),
-        r"\end{table}",
+        rf"\end{{{around}}}",
     ]
     return "\n".join(lines) + "\n"
 
 
+def _lettered(phrase: str, doubts: dict[str, str]) -> str:
+    """A verdict with letters for its doubts, which would make the column wider than a page."""
+    word, _, behind = phrase.removesuffix(")").partition(" (")
+    told = [each for each in behind.split("; ") if each] if phrase.endswith(")") else []
+    letters = [doubts.setdefault(each, chr(ord("a") + len(doubts) % 26)) for each in told]
+    return f"{word}{_MARK}{','.join(letters)}{_MARK}" if letters else phrase
+
+
+_MARK = "\0"  # around what is set high; no text that is shown holds it
+
+
 def _line(cells: Sequence[str]) -> str:
-    return " & ".join(map(_safe, cells)) + r" \\"
+    return " & ".join(_raised(cell) for cell in cells) + r" \\"
+
+
+def _raised(cell: str) -> str:
+    """A cell, with its letters set high and a true minus before its numbers."""
+    text, _, letters = cell.partition(_MARK)
+    set_high = rf"\textsuperscript{{{_safe(letters.removesuffix(_MARK))}}}" if letters else ""
+    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", _safe(text)) + set_high
 
 
 def _safe(text: str) -> str:

@@ -111,7 +111,10 @@ def for_paper(chart: Spec, width: int) -> dict[str, Any]:
     else:
         sized = {"width": pixels, "autosize": {"type": "fit-x", "contains": "padding"}}
     fixed = {**chart, **sized, "background": "@paper", "padding": 8}
-    dressed: dict[str, Any] = _coloured({**fixed, "config": _config(_PAPER_FONT)}, PAPER)
+    narrow = width <= NARROW_POINTS
+    dressed: dict[str, Any] = _coloured({**fixed, "config": _config(_PAPER_FONT, 10 if narrow else 12)}, PAPER)
+    if narrow and isinstance(dressed.get("height"), int):  # as flat as its column is narrow
+        dressed["height"] = max(110, round(dressed["height"] * 0.75))
     uncut: dict[str, Any] = _uncut(dressed, columns=max(1, pixels // 200))
     return uncut
 
@@ -130,8 +133,9 @@ def _uncut(piece: Any, columns: int) -> Any:
     return [_uncut(value, columns) for value in piece] if isinstance(piece, list | tuple) else piece
 
 
-def _config(font: str) -> dict[str, Any]:
-    words = {"labelColor": "@quiet", "titleColor": "@quiet", "labelFontSize": 12, "titleFontSize": 12}
+def _config(font: str, size: int = 12) -> dict[str, Any]:
+    """`size`: of the type, in pixels."""
+    words = {"labelColor": "@quiet", "titleColor": "@quiet", "labelFontSize": size, "titleFontSize": size}
     return {
         "font": font,
         "background": "transparent",
@@ -146,10 +150,10 @@ def _config(font: str) -> dict[str, Any]:
             "symbolStrokeWidth": 1.5, "offset": 4,
         },
         "header": words,
-        "text": {"color": "@ink", "fontSize": 13},
+        "text": {"color": "@ink", "fontSize": size + 1},
         "rule": {"color": "@ink"},
         "line": {"strokeWidth": 1.5},
-        "point": {"filled": True, "size": 60},
+        "point": {"filled": True, "size": 5 * size},
         "range": {
             "category": [level_colour(number) for number in range(LEVELS)],
             "symbol": list(SHAPES),
@@ -172,6 +176,8 @@ def _coloured(piece: Any, colours: Mapping[str, str]) -> Any:
 _NEEDED = "charts need the library vl-convert"
 ABSENT = f"{_NEEDED}, which tare's extra `report` brings."  # in a page that others read: no path of this machine
 WIDTH_POINTS = 460  # a column and a half of a paper
+NARROW_POINTS = 290  # up to here a figure is one for a single column: type of 7.5 points instead of 9, and flatter
+COLUMNS_MM = {1: 84.0, 2: 174.0}  # widths of one column and of both, as ACM, IEEE and Elsevier set them, within 4 mm
 PIXELS_PER_POINT = 96 / 72
 DOTS_PER_INCH = 300  # of a PNG
 
@@ -279,7 +285,7 @@ def safe_json(value: Any) -> str:
 
 
 def as_file(figure: Figure, kind: str, width_points: float = WIDTH_POINTS) -> bytes:
-    """The figure as svg, pdf or png, exactly as wide as that; its type is of 9 points, and never below 6."""
+    """The figure as svg, pdf or png, exactly as wide as that; its type is of 9 points (in one column of 7.5)."""
     library = _library()
     drawn = str(library.vegalite_to_svg(for_paper(without_empty(figure.chart), round(width_points))))
     root = ElementTree.fromstring(drawn)

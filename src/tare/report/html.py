@@ -486,20 +486,26 @@ def render(
     problems: Sequence[str] = (),
     store: Store | None = None,
     also: Sequence[FigureMaker] = (),
+    interactive: bool = True,
 ) -> str:
-    """The whole report of one weighing; `problems` are the store's sentences about what it could not read."""
+    """The whole report of one weighing; `problems` are the store's sentences about what it could not read.
+
+    Without `interactive` its charts are only drawings, and it is smaller by the chart library.
+    """
     style = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
     content = page(weighing, records, generated_utc, study_text, problems, store, also)
     groups = [figure for group in content.figure_groups for figure in group.figures]
     drawn = bool(groups) and available()
     charts = {figure.name: compiled(figure) for figure in groups} if drawn else {}
-    library = script("page.js", "figures.js") if drawn else _own_script("page.js")
+    interactive = interactive and drawn
+    library = script("page.js", "figures.js") if interactive else _own_script("page.js")
     return (
         templates()
         .get_template("report.html.j2")
         .render(
             page=content,
             drawn=drawn,
+            interactive=interactive,
             without_charts="" if drawn else ABSENT,
             # Safe: `static_svg` keeps shapes, text and links within the page alone, and `safe_json` ends no element.
             still={name: Markup(static_svg(name, chart)) for name, chart in charts.items()},

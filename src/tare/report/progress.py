@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 from tare.base.text import count_text, duration_text, safe_text, time_text
+from tare.records.model import USABLE
 
 REFRESH_HZ = 1  # the bar is drawn on the device that is being measured: rarely, so that it does not show in the times
 NARROWEST_BAR = 50  # columns; a bar in less says nothing
@@ -27,22 +28,24 @@ def progress_on(stream: TextIO | None = None, environ: Mapping[str, str] | None 
 
 
 class Pace:
-    """How long what is left will take, by the median of the trials so far."""
+    """How long what is left will take, by the median of the usable trials so far."""
 
     def __init__(self, total: int, now: Now = time.monotonic) -> None:
         self.total = total
         self.done = 0
         self.again = 0  # attempts beyond the first, of trials that were invalid
         self._seconds: list[float] = []
+        self._failed: list[float] = []
         self._now = now
         self._began_s: float | None = None
 
     def begin(self) -> None:
         self._began_s = self._now()
 
-    def end(self, seconds: float) -> None:
+    def end(self, seconds: float, state: str = "ok") -> None:
+        """One that failed at once tells nothing about how long the others take, unless there is nothing else."""
         self.done += 1
-        self._seconds.append(seconds)
+        (self._seconds if state in USABLE else self._failed).append(seconds)
         self._began_s = None
 
     def once_more(self) -> None:
@@ -56,9 +59,10 @@ class Pace:
 
     def left_s(self) -> float | None:
         """Seconds to go; None before the first trial has ended."""
-        if not self._seconds:
+        known = self._seconds or self._failed
+        if not known:
             return None
-        typical_s = statistics.median(self._seconds)
+        typical_s = statistics.median(known)
         gone_s = min(typical_s, self._now() - self._began_s) if self._began_s is not None else 0.0
         return max(0.0, typical_s * (self.total - self.done) - gone_s)
 
@@ -84,7 +88,7 @@ class PlainProgress:
         self._pace.begin()
 
     def trial_ended(self, state: str, seconds: float) -> None:
-        self._pace.end(seconds)
+        self._pace.end(seconds, state)
         pace = self._pace
         self._say(f"[{pace.place()}] {self._label}: {safe_text(state)}, {time_text(seconds)}{_left(pace)}")
 
@@ -130,7 +134,7 @@ class BarProgress:
         self._update(description=safe_text(label))
 
     def trial_ended(self, state: str, seconds: float) -> None:
-        self._pace.end(seconds)
+        self._pace.end(seconds, state)
         self._update(completed=self._pace.done)
 
     def trial_again(self) -> None:

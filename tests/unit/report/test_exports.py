@@ -46,6 +46,22 @@ def test_no_label_breaks_out_of_markdown_or_latex(payload: str) -> None:
     assert not any(re.search(r"(?<!\\)[#$%_^~]", re.sub(r"\$(\\pm|-|\\to)\$", "", row)) for row in rows)
 
 
+def test_a_latex_table_is_for_one_column_or_two_with_its_doubts_below_it() -> None:
+    from dataclasses import replace
+
+    content = page_of(some.several())
+    doubted = replace(
+        content.verdicts[1], phrase="slower (throttling differs; mean and median disagree)", effect="-3.1 %"
+    )
+    content = replace(content, verdicts=(content.verdicts[0], doubted, *content.verdicts[2:]))
+    one, two = as_latex(content), as_latex(content, 2)
+    assert r"\begin{table}" in one and r"\footnotesize" in one
+    assert r"\begin{table*}" in two and r"\footnotesize" not in two
+    assert r"slower\textsuperscript{a,b} &" in one
+    assert r"\textsuperscript{a}throttling differs; \textsuperscript{b}mean and median disagree" in one
+    assert r"& $-$3.1 \% &" in one
+
+
 def test_csv_has_one_row_a_trial_and_nothing_that_a_spreadsheet_would_run() -> None:
     from dataclasses import replace
 

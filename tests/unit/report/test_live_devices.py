@@ -16,7 +16,7 @@ from tare.report.live.snapshot import Watched
 
 
 def look(root: Path) -> dict:
-    return Watched(root, list, NOW.timestamp).look()
+    return Watched(root, dict, NOW.timestamp).look()
 
 
 def shown(seen: dict, width: int = 80, devices: int | None = None) -> str:
@@ -51,7 +51,7 @@ def test_a_run_that_is_gone_leaves_trials_whose_end_nobody_has_seen(tmp_path: Pa
 
 def test_a_new_run_forgets_why_the_last_one_gave_a_device_up(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    eye = Watched(root, list, NOW.timestamp)
+    eye = Watched(root, dict, NOW.timestamp)
     with fleet_store(root, 4):
         assert eye.look()["fleet"]["counts"]["skipped"] == 1
         write_line(root, "", "begun", 5, run="y", devices=["dev-0", "dev-1", "dev-2", "dev-3"])
@@ -63,7 +63,7 @@ def test_a_new_run_forgets_why_the_last_one_gave_a_device_up(tmp_path: Path) -> 
 
 def test_half_a_line_is_read_once_it_is_whole_and_what_is_no_line_is_passed_over(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    eye = Watched(root, list, NOW.timestamp)
+    eye = Watched(root, dict, NOW.timestamp)
     with fleet_store(root, 4):
         with (root / "fleet.jsonl").open("a") as file:
             file.write('not json\n[]\n{"device": "dev-3"}\n{"utc": "2026-11-15T12:00:00+00:00", "device": "dev-3", ')
@@ -108,5 +108,5 @@ def test_what_a_device_says_comes_out_as_text_that_a_terminal_survives(tmp_path:
 def test_what_was_found_in_a_knob_is_told_without_the_signs_of_a_program(tmp_path: Path) -> None:
     new_store(tmp_path / "store", []).close()
     row = {"knob": "cpu", "baseline": {"online": [0, 1], "governor": None}, "now": {"online": [0]}, "owner": "pid 7"}
-    (told,) = Watched(tmp_path / "store", lambda: [row]).look()["device"]
+    (told,) = Watched(tmp_path / "store", lambda: {"changed": [row]}).look()["changed"]
     assert (told["baseline"], told["now"]) == ("online 0, 1; governor none", "online 0")

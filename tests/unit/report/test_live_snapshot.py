@@ -18,12 +18,13 @@ from hostile import PAYLOADS
 from pretended_run import new_store, run
 from some_records import because
 from tare.report.charts.layout import thinned
+from tare.report.live.running import clock_text, live_marks, live_series, sensor_texts, step_parts, step_series
 from tare.report.live.screen import screen, spark
-from tare.report.live.snapshot import Watched, live_series, step_series, summary_line
+from tare.report.live.snapshot import Watched, summary_line
 
 
-def nothing_changed() -> list[Any]:
-    return []
+def nothing_changed() -> dict[str, Any]:
+    return {}
 
 
 def watched(root: Path) -> Watched:
@@ -93,9 +94,51 @@ def test_labels_come_out_as_text_that_a_terminal_survives(payload: str, tmp_path
 def test_what_is_changed_on_the_device_is_shown(tmp_path: Path) -> None:
     new_store(tmp_path / "store", some.records()).close()
     row = {"knob": "cpu", "baseline": {"online": [0, 1]}, "now": {"online": [0]}, "owner": "pid 7", "age": "5 s"}
-    look = Watched(tmp_path / "store", lambda: [row]).look()
-    assert look["device"][0]["knob"] == "cpu"
-    assert "0" in look["device"][0]["now"]
+    look = Watched(tmp_path / "store", lambda: {"changed": [row], "restored": "1 setting changed"}).look()
+    assert look["changed"][0]["knob"] == "cpu"
+    assert "0" in look["changed"][0]["now"]
+    assert look["device"][-1] == {"what": "restored", "now": "1 setting changed"}
+
+
+def test_the_state_of_a_device_that_reports_nothing_has_no_blank_cell(tmp_path: Path) -> None:
+    new_store(tmp_path / "store", some.records()).close()
+    rows = watched(tmp_path / "store").look()["device"]
+    assert [row["what"] for row in rows] == ["clocks", "temperature", "power", "restored"]
+    assert all(row["now"].strip() for row in rows)
+
+
+def test_sensors_of_the_running_trial_come_before_those_of_the_machine() -> None:
+    t = np.array([0, 10**9])
+    readings = {
+        "frequency.cpu0_hz": (t, np.array([1e9, 1.2e9])), "frequency.cpu1_hz": (t, np.array([1e9, 2.4e9])),
+        "gpu.clock_hz": (t, np.array([1.9e9, 1.98e9])), "gpu.temperature_c": (t, np.array([50.0, 61.0])),
+        "temperature.soc_c": (t, np.array([40.0, 42.0])), "power_rapl.total_j": (t, np.array([5.0, 25.0])),
+    }  # fmt: skip
+    assert sensor_texts(readings) == {
+        "clocks": "cores 1.20 GHz to 2.40 GHz, gpu 1.98 GHz",
+        "temperature": "61 °C (gpu, the hottest of 2)",
+        "power": "processor and memory 20.0 W",
+    }
+    assert sensor_texts({}) == {}
+    assert clock_text({"frequency.cpu0_hz": 3e9}) == "cores 3.00 GHz"
+
+
+def test_an_error_that_every_trial_has_is_one_line_with_a_count_before_any_verdict(tmp_path: Path) -> None:
+    trials = [replace(each, state="failed", reasons=(because("no such file.", "failed"),)) for each in some.records()]
+    with new_store(tmp_path / "store", trials) as store:
+        list(run(store, trials, seconds=0))
+    (error,) = watched(tmp_path / "store").look()["errors"]
+    assert error["count"] == len(trials)
+    assert "no such file." in error["text"]
+
+
+def test_what_is_known_to_be_impossible_is_shown_before_the_first_trial(tmp_path: Path) -> None:
+    from tare.records.store import Store
+
+    known = because("there is no runc here.", "obstacle").as_json()
+    study = {"study": "weigh", "left_out": [known, "old text."]}
+    Store.create(tmp_path / "store", study, "").close()
+    assert watched(tmp_path / "store").look()["not_measured"] == ["there is no runc here.", "old text."]
 
 
 def test_counters_become_rates_and_gauges_stay() -> None:
@@ -117,9 +160,27 @@ def test_steps_are_read_from_the_marks_of_a_workload_that_runs(tmp_path: Path) -
         marks.begin("step", 4)  # it is in the middle of one
     finally:
         marks.close_marks()
-    (series,) = step_series(tmp_path / "marks.bin")
+    (series,) = step_series(live_marks(tmp_path / "marks.bin"))
     assert [value for _, value in series["points"]] == [5.0] * 4
-    assert step_series(tmp_path / "none") == []
+    assert step_series(live_marks(tmp_path / "none")) == []
+    assert step_parts(live_marks(tmp_path / "marks.bin")) == []  # no part is marked
+
+
+def test_the_parts_of_the_newest_steps_add_up(tmp_path: Path) -> None:
+    from tare_inside import marks
+
+    marks.open_marks(str(tmp_path / "marks.bin"), 100)
+    try:
+        for step in range(4):
+            start = 10**9 * (step + 1)
+            marks.interval("fetch", step, start, start + 2_000_000)
+            marks.interval("compute", step, start + 2_000_000, start + 9_000_000)
+            marks.interval("step", step, start, start + 10_000_000)
+    finally:
+        marks.close_marks()
+    assert [(one["part"], one["time"], one["share"]) for one in step_parts(live_marks(tmp_path / "marks.bin"))] == [
+        ("fetch stall", "2.00 ms", "20 %"), ("compute", "7.00 ms", "70 %"), ("the rest of the step", "1.00 ms", "10 %"),
+    ]  # fmt: skip
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=3000), st.integers(10, 200))

@@ -101,6 +101,14 @@ def test_the_time_left_is_the_median_of_the_trials_so_far_and_runs_down() -> Non
     assert pace.left_s() == 30.0
 
 
+def test_trials_that_failed_at_once_do_not_shorten_the_time_left() -> None:
+    pace = Pace(10, seconds_of(FakeClock()))
+    for seconds, state in ((0.1, "failed"), (0.1, "failed"), (0.1, "failed"), (60.0, "ok")):
+        pace.begin()
+        pace.end(seconds, state)
+    assert pace.left_s() == 360.0
+
+
 @pytest.mark.parametrize(
     ("environ", "kind"),
     [

@@ -102,6 +102,24 @@ def test_the_front_is_of_one_job_and_has_what_no_other_beats_in_both(made: Any) 
             assert beaten == (point not in best)
 
 
+def test_training_and_inference_of_one_model_are_two_jobs_with_a_front_each(tmp_path: Path) -> None:
+    with Store.open(mode_store(tmp_path / "modes")) as store:
+        evidence = evidence_of(store)
+        half = {
+            each.trial: {**each.settings, "workload": "torch_infer"} if n % 2 else each.settings
+            for n, each in enumerate(evidence.records)
+        }
+        records = [replace(each, settings=half[each.trial]) for each in evidence.records]
+        figure = time_energy_figure(replace(evidence, records=records))
+
+    assert figure is not None
+    assert {row[0].text for row in figure.rows} == {
+        f"{work}, {model}" for work in ("torch_train", "torch_infer") for model in ("lenet5", "resnet18")
+    }
+    best = {row[0].text for row in figure.rows if row[-1].text == "yes"}
+    assert len(best) == 4  # each job has its own
+
+
 def test_predictions_are_of_modes_that_were_held_out_and_are_near(made: Any) -> None:
     time, energy = made["modes"]["predicted-time"], made["modes"]["predicted-energy"]
 

@@ -60,17 +60,21 @@ def configurations(rows: Iterable[TrialRow], figures: Sequence[str]) -> list[Con
 
 # Settings that say which work is done: what another model takes says nothing about this one.
 _MODELS = ("model", "network", "net", "arch", "architecture")
+_WORK = ("workload", "workload.name", "workload.application", "workload.data")
 
 
 def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, ...]]:
-    """The rows with a group for each model (and each workload), and a note, where nobody has grouped them.
+    """The rows with a group for each job (workload, model, data), and a note, where nobody has grouped them.
 
     The lightest model would always be recommended: which one to run is no question of speed.
     """
     if any(row.group is not None for row in rows):
         return list(rows), ()
     names = list(dict.fromkeys(name for row in rows for name in row.settings if _names_work(name)))
-    several = [name for name in names if len({row.settings.get(name) for row in rows}) > 1]
+    several: list[str] = []
+    for name in names:
+        if len({row.settings.get(name) for row in rows}) > 1 and not (several and _follows(rows, name, several)):
+            several.append(name)
     if not several:
         return list(rows), ()
     made = [
@@ -81,7 +85,16 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
 
 
 def _names_work(name: str) -> bool:
-    return name == "workload" or name.rpartition(".")[2].lower() in _MODELS
+    return name in _WORK or name.rpartition(".")[2].lower() in _MODELS
+
+
+def _follows(rows: Sequence[TrialRow], name: str, others: Sequence[str]) -> bool:
+    """Whether a setting changes only with others: a data set that each model brings makes no further job."""
+    seen: dict[tuple[object, ...], object] = {}
+    return all(
+        seen.setdefault(tuple(map(row.settings.get, others)), row.settings.get(name)) == row.settings.get(name)
+        for row in rows
+    )
 
 
 def default_among(

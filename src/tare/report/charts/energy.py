@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from tare.analysis.baseload import BASELOAD, ENERGY, INCREMENTAL, energy_facts
-from tare.analysis.choose.configurations import Configuration, centres, configurations
+from tare.analysis.choose.configurations import Configuration, centres, configurations, models_apart
 from tare.analysis.choose.front import on_front
 from tare.analysis.choose.predict.modes import Columns, ModeTable, modes_of
 from tare.analysis.choose.predict.predictions import Answer, predict
@@ -77,7 +78,6 @@ def _scopes(evidence: ReportData) -> list[str]:
 FEWEST = 3  # two points make a comparison, and no front
 WIDE = 5  # times the smallest: then the axis is logarithmic
 PAIRS = (("step_s", "energy_step_j"), ("wall_s", "energy_j"))
-JOBS = ("workload.model", "workload.application", "workload.data", "workload")  # what is another job, not another way
 ALL = "all configurations"
 
 
@@ -103,16 +103,17 @@ def time_energy_figure(evidence: ReportData) -> Figure | None:
     return None
 
 
-def job_factor(records: Sequence[Record]) -> str | None:
-    """The setting that makes another job of it, where several were run: the model, say."""
+def _by_job(records: Sequence[Record], ways: Sequence[str], values: Sequence[str]) -> list[TrialRow]:
+    """A row for each trial, with its job as the group and these settings; jobs are never compared with each other."""
     factors = varied([record.settings for record in records])
-    return next((name for name in JOBS if name in factors), None)
+    told, _ = models_apart(record_observations(records, settings=[*dict.fromkeys([*ways, *factors])], values=values))
+    return [
+        replace(each, settings={name: each.settings[name] for name in ways if name in each.settings}) for each in told
+    ]
 
 
 def _spots(records: Sequence[Record], time: str, energy: str) -> list[Spot]:
-    job = job_factor(records)
-    ways = [name for name in varied([record.settings for record in records]) if name != job]
-    told = record_observations(records, settings=ways, values=(time, energy), group=job)
+    told = _by_job(records, varied([record.settings for record in records]), (time, energy))
     found: list[Spot] = []
     for group, held in grouped(configurations(told, (time, energy)), lambda each: each.group).items():
         places = centres(held, (time, energy))
@@ -244,7 +245,7 @@ def _columns(records: Sequence[Record]) -> Columns | None:
     pair = next((pair for pair in MEASURED if all(_have(records, metric) for metric in pair if metric)), None)
     if pair is None or not any(name.endswith(CLOCKS) for name in features):
         return None
-    return Columns(tuple(features), *pair, group=job_factor(records))
+    return Columns(tuple(features), *pair)
 
 
 def _have(records: Iterable[Record], metric: str) -> bool:
@@ -263,7 +264,7 @@ def _features(records: Sequence[Record]) -> list[str]:
 
 
 def _table(evidence: ReportData, records: Sequence[Record], columns: Columns) -> ModeTable | None:
-    told = record_observations(records, settings=columns.features, values=columns.figures, group=columns.group)
+    told = _by_job(records, columns.features, columns.figures)
     whole = [each for each in told if all(metric in each.metrics for metric in columns.figures)]
     modes = Counter(group for group, _ in {(each.group, _mode(each)) for each in whole})
     enough = [each for each in whole if FEWEST_PREDICTED <= modes[each.group] <= MOST]

@@ -40,7 +40,7 @@ def traced_figures(evidence: ReportData) -> list[Figure]:
         counters_figure(trials, hrefs),
         faults_figure(trials, hrefs),
         reasons_figure(trials, hrefs),
-        intervals_figure(trials, hrefs),
+        intervals_figure(trials, hrefs, evidence.numbers),
         hot_pages_figure(trials),
         layer_figure(evidence.store),
     ]

@@ -16,7 +16,7 @@ from tare.records.store import Store
 from tare.records.trials import grouped
 from tare.report.charts.bars import stacked
 from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
-from tare.report.figure import Cell, Figure, part_colour, rows
+from tare.report.figure import Cell, Figure, level_colour, part_colour, rows
 from tare.report.naming import MOST_LANES, legend, not_all_drawn, some_of
 from tare.report.text.kernel import cell_text, number_text
 
@@ -224,8 +224,13 @@ def _write_backs_most(known: Mapping[str, float]) -> str:
     return f"{share_text(count / total)} {reason}" if total else "none"
 
 
-def intervals_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Figure | None:
-    """The share of intervals that are no longer than so many seconds, cell by cell; None where there are none."""
+def intervals_figure(
+    trials: Sequence[TrialTraces], hrefs: Mapping[str, str], numbers: Mapping[str, int] | None = None
+) -> Figure | None:
+    """The share of intervals that are no longer than so many seconds, cell by cell; None where there are none.
+
+    `numbers`: of the levels' colours, which are the same on the whole page.
+    """
     section = writebacks.intervals_section(trials)
     if section is None:
         return None
@@ -233,7 +238,7 @@ def intervals_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) ->
     told = [f"{safe_text(label)} {time_text(float(np.median(values)))}" for label, values in gaps.items()]
     reading = f"Medians of the time between two write-backs of a device: {some_of(told)}.{_timer_told(section)}"
     headers, body = table_of(section, hrefs)
-    chart = _chart(dict(list(gaps.items())[:MOST]), _periods(section))
+    chart = _chart(dict(list(gaps.items())[:MOST]), _periods(section), numbers or {})
     return Figure("write-back-intervals", section.title, with_notes(reading, section), chart, headers, body)
 
 
@@ -257,7 +262,7 @@ def _timer_told(section: Section) -> str:
     )
 
 
-def _chart(gaps: Mapping[str, Any], periods: Sequence[float]) -> dict[str, Any]:
+def _chart(gaps: Mapping[str, Any], periods: Sequence[float], numbers: Mapping[str, int]) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     for label, values in gaps.items():
         shares = np.arange(1, len(values) + 1) / len(values)
@@ -266,7 +271,11 @@ def _chart(gaps: Mapping[str, Any], periods: Sequence[float]) -> dict[str, Any]:
         points.append({"cell": safe_text(label), "s": float(at[0]), "share": 0.0})
         points += [{"cell": safe_text(label), "s": float(at[n]), "share": float(shares[n])} for n in chosen]
     names = [safe_text(label) for label in gaps]
-    colours = {"domain": names, "range": [part_colour(number) for number in range(len(names))]}
+    known = all(label in numbers for label in gaps)
+    colours = {
+        "domain": names,
+        "range": [level_colour(numbers[label]) if known else part_colour(place) for place, label in enumerate(gaps)],
+    }
     x = {"type": "quantitative", "title": "time between two write-backs, s", "scale": {"type": "log"}}
     return {
         "height": 240,

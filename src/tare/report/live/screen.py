@@ -34,10 +34,11 @@ def _store(look: Any, width: int, devices: int | None) -> list[RenderableType]:
     if look["fleet"]:
         pieces += _fleet(look["fleet"], width, devices)
     pieces += _verdicts(look)
-    pieces += [Text(f"left out: {sentence}", style="yellow") for sentence in look["left_out"][-5:]]
+    pieces += [Text(f"left out, {one['count']} x: {one['text']}", style="yellow") for one in look["errors"][:5]]
     pieces += [Text(f"note: {sentence}", style="yellow") for sentence in look["problems"][-5:]]
-    if look["device"] or not look["fleet"]:  # of a fleet, this machine is none of the devices
-        pieces += _device(look["device"])
+    pieces[2:2] = [Text(f"not measured: {sentence}", style="yellow") for sentence in look["not_measured"][:5]]
+    if look["changed"] or not look["fleet"]:  # of a fleet, this machine is none of the devices
+        pieces += _device(look["device"], look["changed"])
     return [*pieces, Text("")]
 
 
@@ -55,6 +56,9 @@ def _running(running: Any, width: int) -> list[RenderableType]:
         values = [value for _, value in one["points"]]
         grid.add_row(one["title"], Text(spark(values, room)), f"{values[-1]:g} {one['unit']}")
     pieces += [grid] if running["series"] else []
+    if running["step_parts"]:
+        parts = ", ".join(f"{one['part']} {one['time']} ({one['share']})" for one in running["step_parts"])
+        pieces.append(Text(f"a step: {parts}"))
     return pieces + [Text(f"| {line}"[:width], style="dim") for line in running["output"]]
 
 
@@ -87,11 +91,12 @@ def _verdicts(look: Any) -> list[RenderableType]:
     return [table, *([Text(look["more_verdicts"], style="dim")] if look["more_verdicts"] else [])]
 
 
-def _device(rows: Sequence[Any]) -> list[RenderableType]:
-    if not rows:
-        return [Text("device: as it was found", style="dim")]
-    told = (f"changed now: {row['knob']}: found {row['baseline']}, is {row['now']}, by {row['owner']}" for row in rows)
-    return [Text(each, style="magenta") for each in told]
+def _device(rows: Sequence[Any], changed: Sequence[Any]) -> list[RenderableType]:
+    pieces: list[RenderableType] = [Text(f"{row['what']}: {row['now']}", style="dim") for row in rows]
+    told = (
+        f"changed now: {row['knob']}: found {row['baseline']}, is {row['now']}, by {row['owner']}" for row in changed
+    )
+    return pieces + [Text(each, style="magenta") for each in told]
 
 
 def spark(values: Sequence[float], width: int) -> str:

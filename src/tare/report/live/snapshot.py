@@ -9,108 +9,28 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from tare.analysis.labels import make_labels
-from tare.analysis.model import Weighing
+from tare.analysis.model import FlaggedTrial, Weighing
 from tare.analysis.selection import request
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.weighing import weigh
-from tare.base import untrusted
 from tare.base.errors import TareError
+from tare.base.rulings import read_rulings
 from tare.base.sides import is_rehearsal
 from tare.base.text import count_text, duration_text, metric_name, safe_text
 from tare.records.creation import is_held
 from tare.records.model import FINISHED, USABLE, Record, State, varied
-from tare.records.schema import LEDGER_FILE, SPOOL_FOLDER
-from tare.records.seal import read_draft
-from tare.records.sealed import folder_name
+from tare.records.schema import LEDGER_FILE
 from tare.records.store import Store
-from tare.report.charts.layout import thinned
 from tare.report.live.devices import Ledger, fleet
+from tare.report.live.running import device_rows, running_trial
 from tare.report.text.trials import SHORT_ID, plain_text
-from tare.report.text.verdict import counts_text, reason_lines
-from tare_inside.marks import HEADER_BYTES, MAGIC, names_in
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Series = Mapping[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
-
-
-POINTS = 240
-WINDOW_S = 120.0
-# What people look at first: title, unit, and the channels that may carry it, the best first.
-PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("CPU of the workload", "cores", ("cgroup.cpu_s",)),
-    ("CPU of the device", "cores", ("cpu.busy_s",)),
-    ("GPU", "share", ("gpu.util",)),
-    ("Power", "W", ("external.power_w", "power_rails.total_w", "gpu.power_w")),
-    ("Memory of the workload", "MiB", ("cgroup.memory_bytes",)),
-    ("Read from disk", "MB/s", ("cgroup.read_bytes",)),
-)
-_RATES = frozenset({"cores", "MB/s"})  # of channels that only count up
-_FACTORS = {"MiB": 2.0**-20, "MB/s": 1e-6}
-
-
-def live_series(readings: Series) -> list[dict[str, Any]]:
-    """One entry for each panel that has data: title, unit, and points (seconds ago, value)."""
-    newest_ns = max((int(times[-1]) for times, _ in readings.values() if len(times)), default=0)
-    found = []
-    for title, unit, channels in PANELS:
-        name = next((channel for channel in channels if channel in readings), None)
-        if name is not None and (points := _series_points(*readings[name], unit, newest_ns)):
-            found.append({"title": title, "unit": unit, "points": points})
-    return found
-
-
-def _series_points(times: npt.NDArray[Any], values: npt.NDArray[Any], unit: str, newest_ns: int) -> list[list[float]]:
-    import numpy as np
-
-    if unit in _RATES:
-        spans = np.diff(times) / 1e9
-        ok = spans > 0
-        values = np.diff(values)[ok] / spans[ok]
-        times = times[1:][ok]
-    ago = (times - newest_ns) / 1e9
-    recent = ago >= -WINDOW_S
-    ago, values = thinned(ago[recent], values[recent] * _FACTORS.get(unit, 1.0), POINTS)
-    return [[round(float(t), 2), float(f"{v:.4g}")] for t, v in zip(ago, values, strict=True) if np.isfinite(v)]
-
-
-def step_series(marks_file: Path) -> list[dict[str, Any]]:
-    """Step times of a workload that runs: its marks lie in a file that can be read beside it, at no cost to it."""
-    import numpy as np
-
-    record = np.dtype([("t_ns", "<i8"), ("step", "<i4"), ("name", "<u2"), ("edge", "u1"), ("pad", "u1")])
-    try:
-        data = untrusted.read(marks_file.parent, marks_file.name, untrusted.MOST_MARKS_BYTES) or b""
-    except (OSError, untrusted.Refused):
-        return []  # not yet, or gone already
-    names = {name: number for number, name in names_in(data).items()} if data.startswith(MAGIC) else {}
-    if "step" not in names:
-        return []
-    whole = len(data) - (len(data) - HEADER_BYTES) % record.itemsize
-    rows = np.frombuffer(data[HEADER_BYTES:whole], dtype=record)
-    rows = rows[(rows["name"] == names["step"]) & (rows["t_ns"] > 0)]
-    begins = {int(step): int(t) for step, t in rows[rows["edge"] == 0][["step", "t_ns"]].tolist()}
-    ends = [
-        (t, (t - begins[step]) / 1e6)
-        for step, t in rows[rows["edge"] == 1][["step", "t_ns"]].tolist()
-        if step in begins
-    ]
-    if len(ends) < 2:
-        return []
-    times, values = (np.array(column) for column in zip(*sorted(ends), strict=True))
-    points = _series_points(times, values, "ms", int(times[-1]))
-    return [{"title": "Step time", "unit": "ms", "points": points}]
-
+from tare.report.text.verdict import counted_reasons, counts_text
 
 Json: TypeAlias = Any
-Device: TypeAlias = Callable[[], Sequence[Mapping[str, Json]]]  # what is changed on the device now, and by whom
-OUTPUT_FILE = "output.txt"  # in the workdir: `trial/workdir.py` writes it
-_TAIL_BYTES = 1 << 16
-_LINES = 5  # of what the workload printed
+Device: TypeAlias = Callable[[], Mapping[str, Json]]  # `changed`: what is changed now, and by whom; its clocks, ...
 _NEWEST = 8  # trials that have ended
 _VERDICTS = 40  # shown; a fleet has some for each device
 _MANY = 500  # trials from which on verdicts are not worked out again for each one that comes
@@ -185,26 +105,45 @@ class Watched:
         running = [trial for trial, state in states.items() if state == "running"]
         running += sorted(trial for trial, _ in store.spooled() if is_rehearsal(trial))
         at_once = devices["counts"].get("running", 0) if devices else len(running[:1])
+        now = running_trial(store, running[0]) if running else None
+        machine = self._device()
         return {
             "name": safe_text(seen.weighed.study if seen.weighed else self.root.name),
             "question": safe_text(seen.weighed.question if seen.weighed else ""),
             "progress": _progress(states, records, at_once),
             "fleet": devices,
-            "running": _running(store, running[0], self._now_s()) if running else None,
+            "running": now,
             "metric": metric_name(seen.weighed.metric) if seen.weighed else "",
             "verdicts": list(seen.verdicts[:_VERDICTS]),
             "more_verdicts": _more(len(seen.verdicts) - _VERDICTS),
             "history": list(seen.history),
             "target": _target(store.study),
             "verdict_trouble": seen.trouble,
-            "left_out": reason_lines(seen.weighed.left_out) if seen.weighed else [],
+            "errors": _errors(seen.weighed, records),
+            "not_measured": [safe_text(each) for each in read_rulings(store.study.get("left_out") or (), "obstacle")],
             "newest": [_ended(record, records) for record in records_by_end(records)[-_NEWEST:][::-1]],
             "problems": [safe_text(problem) for problem in store.problems],
-            "device": [
+            "device": device_rows(machine, now["sensors"] if now else {}),
+            "changed": [
                 {key: plain_text(value) if value not in (None, "") else "not known" for key, value in row.items()}
-                for row in self._device()
+                for row in machine.get("changed", ())
             ],
         }
+
+
+def _errors(weighed: Weighing | None, records: Sequence[Record]) -> list[Json]:
+    """One entry for each distinct reason why trials do not count, and how many have it; also before any verdict."""
+    if weighed is not None:
+        flagged: Sequence[FlaggedTrial] = weighed.left_out
+    else:
+        several = [each.settings for each in records]
+        labels = make_labels(several, varied(several)) if several else None
+        flagged = [
+            FlaggedTrial(each.trial, labels.words(each.settings), each.block, each.state, each.reasons)
+            for each in records
+            if labels is not None and each.state not in USABLE
+        ]
+    return [{"count": count, "text": text} for count, text in counted_reasons(flagged)]
 
 
 def records_by_end(records: Sequence[Record]) -> list[Record]:
@@ -302,31 +241,6 @@ def _progress(states: Mapping[str, str], records: Sequence[Record], at_once: int
         "left": f"about {duration_text(left_s)} left" if left_s is not None else "",
         "state": "running" if at_once else "finished" if states and not left else "not running",
     }  # fmt: skip
-
-
-def _running(store: Store, trial: str, now_s: float) -> Json:
-    plans = {str(row.get("trial")): row for row in store.planned()}
-    attempt = max((number for name, number in store.spooled() if name == trial), default=1)
-    draft = read_draft(store.root / SPOOL_FOLDER / folder_name(trial, attempt), (trial, attempt))
-    settings = plans.get(trial, {}).get("settings") or (draft.settings if draft is not None else {})
-    several = [row["settings"] for row in plans.values() if row.get("settings")]
-    names = varied(several) or list(settings)[:3]
-    label = safe_text(make_labels(several, names).words(settings))
-    workdir = draft.facts.get("desk") if draft is not None else None
-    steps = step_series(Path(workdir) / "marks.bin") if isinstance(workdir, str) else []
-    return {
-        "trial": safe_text(trial)[:SHORT_ID],
-        "label": f"rehearsal of {label}" if is_rehearsal(trial) else label,
-        "block": plans.get(trial, {}).get("block"),
-        "series": [*steps, *live_series(store.readings(trial, attempt))],
-        "output": _last_lines(Path(workdir) / OUTPUT_FILE) if isinstance(workdir, str) else [],
-    }
-
-
-def _last_lines(file: Path) -> list[str]:
-    """The last lines that the workload printed; none where nothing came yet, or it has ended."""
-    text = untrusted.tail(file.parent, file.name, _TAIL_BYTES).decode("utf-8", "replace")
-    return [safe_text(line) for line in text.replace("\r", "\n").splitlines() if line.strip()][-_LINES:]
 
 
 def _ended(record: Record, records: Sequence[Record]) -> Json:

@@ -1,6 +1,7 @@
 // Everything that comes from a store is put in as text (textContent), never as markup.
 const holder = document.getElementById("stores");
 const line = document.getElementById("line");
+const clock = document.getElementById("clock");
 const draws = typeof vegaEmbed === "function";
 const views = new Map(); // panel key -> Promise of a view
 const kept = new Map(); // store number -> {section, parts}
@@ -12,10 +13,32 @@ function make(tag, text, className) {
   return element;
 }
 
-function table(headers, rows) {
+// What has not changed stays: whoever has put the focus there, or has it read out, is not disturbed.
+function morph(old, fresh) {
+  const before = [...old.childNodes], after = [...fresh.childNodes];
+  if (old.nodeName !== fresh.nodeName || before.length !== after.length) { old.replaceWith(fresh); return; }
+  if (old.nodeType === Node.TEXT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
+  if (old.className !== fresh.className) old.className = fresh.className;
+  before.forEach((child, place) => morph(child, after[place]));
+}
+
+function update(part, seen, build) {
+  const key = JSON.stringify(seen);
+  if (part.key === key) return;
+  part.key = key;
+  const before = [...part.childNodes], after = build();
+  if (before.length !== after.length) part.replaceChildren(...after);
+  else before.forEach((child, place) => morph(child, after[place]));
+}
+
+function table(name, headers, rows) {
   const made = make("table");
   const head = made.createTHead().insertRow();
-  headers.forEach((header) => head.append(make("th", header)));
+  headers.forEach((header, place) => {
+    const cell = make("th", header, rows.length && rows[0][place][1] === "num" ? "num" : "");
+    cell.scope = "col";
+    head.append(cell);
+  });
   const body = made.createTBody();
   rows.forEach((cells) => {
     const row = body.insertRow();
@@ -27,6 +50,9 @@ function table(headers, rows) {
     });
   });
   const scroll = make("div", undefined, "scroll");
+  scroll.tabIndex = 0; // a keyboard can scroll it
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", name);
   scroll.append(made);
   return scroll;
 }
@@ -48,7 +74,7 @@ function seriesChart(unit) {
 
 // Over the blocks: the effect with its interval, and dashed how narrow it has to become where a target was declared.
 function tightening(target) {
-  const blocks = { field: "blocks", type: "quantitative", title: "blocks", axis: { tickMinStep: 1, format: "d" } };
+  const blocks = { field: "blocks", type: "quantitative", title: "blocks", axis: { grid: false, labelExpr: "datum.value % 1 ? '' : datum.value" } };
   const share = { type: "quantitative", title: null, axis: { format: "+.1%" } };
   const dashed = { type: "line", strokeDash: [4, 3], opacity: 0.8, interpolate: "step-after" };
   const goal = target === null ? [] : ["wantedLow", "wantedHigh"].map((field) => (
@@ -65,7 +91,9 @@ function tightening(target) {
   };
 }
 
-function chart(key, place, spec, points) {
+function chart(key, place, spec, points, words) {
+  place.setAttribute("role", "img");
+  place.setAttribute("aria-label", words);
   if (!draws) return;
   if (!views.has(key)) { // with its first points: a scale over nothing has no end
     views.set(key, vegaEmbed(place, { ...spec, data: { name: "points", values: points } }, options).then((made) => made.view));
@@ -77,9 +105,9 @@ function chart(key, place, spec, points) {
 function sectionOf(number) {
   if (!kept.has(number)) {
     const section = make("section", undefined, "store");
-    section.setAttribute("aria-label", "run " + (number + 1));
+    section.setAttribute("aria-labelledby", "run-" + number);
     const parts = {};
-    for (const name of ["head", "fleet", "running", "panels", "verdicts", "tighten", "left", "newest", "device"]) {
+    for (const name of ["head", "obstacles", "fleet", "verdicts", "tighten", "errors", "running", "panels", "parts", "device", "newest", "damaged"]) {
       parts[name] = make("div", undefined, name);
       section.append(parts[name]);
     }
@@ -107,7 +135,7 @@ function showPanels(number, parts, running) {
     }
     const panel = parts.panels.shown.get(one.title);
     panel.now.textContent = one.points[one.points.length - 1][1] + " " + one.unit;
-    chart(number + one.title, panel.place, seriesChart(one.unit), one.points.map(([t, v]) => ({ t, v })));
+    chart(number + one.title, panel.place, seriesChart(one.unit), one.points.map(([t, v]) => ({ t, v })), one.title + " over the last seconds, now " + panel.now.textContent);
   });
 }
 
@@ -122,15 +150,12 @@ function showFleet(parts, fleet) {
   const place = parts.fleet;
   if (!place.rows) { // kept, so that whoever has scrolled stays where they are
     place.rows = make("div", undefined, "rows");
-    place.rows.tabIndex = 0;
-    place.rows.setAttribute("role", "region");
-    place.rows.setAttribute("aria-label", "devices");
     place.words = make("p", "", "summary");
     place.replaceChildren(make("h3", "The devices"), place.words, place.rows);
   }
   place.words.textContent = fleet.words;
   const rows = fleet.rows.map((row) => [[row.name, "id"], [stateOf(row), "device-" + row.state.replace(" ", "-")], [String(row.done), "num"], [String(row.left), "num"], [row.last, "state-" + row.last]]);
-  place.rows.replaceChildren(table(["device", "state", "done", "left", "last"], rows));
+  update(place.rows, rows, () => [table("devices", ["device", "state", "done", "left", "last"], rows)]);
 }
 
 function listed(title, sentences) {
@@ -139,36 +164,75 @@ function listed(title, sentences) {
   return sentences.length ? [make("h3", title), list] : [];
 }
 
+const plain = (rows, ...fields) => rows.map((one) => fields.map((field) => [String(one[field])]));
+
+function showHead(number, parts, store) {
+  if (!parts.head.bar) {
+    const title = make("h2", store.name);
+    title.id = "run-" + number;
+    parts.head.bar = make("progress", undefined, "bar");
+    parts.head.bar.setAttribute("aria-label", "trials done");
+    parts.head.words = make("p");
+    parts.head.replaceChildren(title, make("p", store.question, "quiet"), parts.head.bar, parts.head.words);
+  }
+  parts.head.bar.max = Math.max(1, store.progress.total);
+  parts.head.bar.value = store.progress.done;
+  parts.head.words.textContent = [store.progress.words, store.progress.left, store.progress.state].filter(Boolean).join("; ");
+}
+
+function showRunning(number, parts, running) {
+  const shown = running && [running.label, running.trial, running.block, running.output];
+  update(parts.running, shown, () => running ? [
+    make("h3", "Now: " + running.label),
+    make("p", "trial " + running.trial + (running.block === null ? "" : ", block " + running.block), "fineprint"),
+    ...(running.output.length ? [make("pre", running.output.join("\n"), "fineprint")] : []),
+  ] : []);
+  showPanels(number, parts, running);
+  update(parts.parts, running && [running.step_parts, running.parts], () => running ? [
+    ...(running.step_parts.length ? [make("h3", "Parts of a step, means of the newest steps"), table("parts of a step", ["part", "time", "share"], plain(running.step_parts, "part", "time", "share"))] : []),
+    make("h3", "Parts of this trial"), table("parts of this trial", ["part", "with"], plain(running.parts, "kind", "what")),
+  ] : []);
+}
+
+// Where n is too small for an interval the band has no width.
+function showTightening(number, parts, store) {
+  if (!store.history.length) return;
+  const goal = store.target === null ? "" : ", until they are within \u00b1" + +(100 * store.target).toFixed(2) + " % (dashed)";
+  if (!parts.tighten.place) {
+    parts.tighten.place = make("div", undefined, "chart");
+    parts.tighten.replaceChildren(make("h3", "The intervals as they tighten" + goal), parts.tighten.place);
+  }
+  const words = "Effect and interval over the blocks" + goal + ". Now: " + store.verdicts.map((one) => one.level + " " + one.effect + " " + one.interval).join("; ");
+  chart(number + "tighten", parts.tighten.place, tightening(store.target), store.history.map((one) => ({
+    ...one, low: one.low ?? one.effect, high: one.high ?? one.effect,
+    wantedLow: one.effect - (store.target || 0), wantedHigh: one.effect + (store.target || 0),
+  })), words);
+}
+
 function show(number, store) {
   const parts = sectionOf(number);
-  const title = make("h2", store.name);
-  if (store.trouble) { parts.head.replaceChildren(title, make("p", store.trouble, "alarm")); return; }
-  const bar = make("progress", undefined, "bar");
-  bar.max = Math.max(1, store.progress.total);
-  bar.value = store.progress.done;
-  const words = [store.progress.words, store.progress.left, store.progress.state].filter(Boolean).join("; ");
-  parts.head.replaceChildren(title, make("p", store.question, "quiet"), bar, make("p", words));
-  showFleet(parts, store.fleet);
-  const running = store.running;
-  parts.running.replaceChildren(...(running ? [make("h3", "Now: " + running.label), make("p", "trial " + running.trial + (running.block === null ? "" : ", block " + running.block), "fineprint"), ...(running.output.length ? [make("pre", running.output.join("\n"), "fineprint")] : [])] : []));
-  showPanels(number, parts, running);
-  const verdicts = store.verdicts.map((one) => [[one.level], [one.effect, "num"], [one.interval, "num"], [one.phrase, "word word-" + one.word], [String(one.n), "num"]]);
-  parts.verdicts.replaceChildren(...(verdicts.length ? [make("h3", "Verdicts so far: " + store.metric), table(["level", "effect", "interval", "verdict", "n"], verdicts), make("p", store.more_verdicts, "quiet")] : [make("p", store.verdict_trouble, "quiet")]));
-  if (store.history.length) {
-    if (!parts.tighten.place) { parts.tighten.place = make("div", undefined, "chart"); parts.tighten.replaceChildren(make("h3", "The intervals as they tighten" + (store.target === null ? "" : ", until they are within \u00b1" + +(100 * store.target).toFixed(2) + " % (dashed)")), parts.tighten.place); }
-    // Where n is too small for an interval the band has no width.
-    chart(number + "tighten", parts.tighten.place, tightening(store.target), store.history.map((one) => ({
-      ...one, low: one.low ?? one.effect, high: one.high ?? one.effect,
-      wantedLow: one.effect - (store.target || 0), wantedHigh: one.effect + (store.target || 0),
-    })));
+  if (store.trouble) {
+    parts.head.bar = null;
+    update(parts.head, store.trouble, () => [make("h2", store.name), make("p", store.trouble, "alarm")]);
+    return;
   }
-  parts.left.replaceChildren(...listed("Left out, and why", store.left_out), ...listed("Damaged", store.problems));
-  const newest = store.newest.map((one) => [[one.trial, "id"], [one.label], [String(one.block), "num"], [one.state, "state-" + one.state], [one.took, "num"], [one.reasons.join(" ")]]);
-  parts.newest.replaceChildren(...(newest.length ? [make("h3", "Newest trials"), table(["trial", "what", "block", "state", "took", "why"], newest)] : []));
-  const device = store.device.map((one) => [[one.knob], [one.baseline], [one.now], [one.owner], [one.age]]);
+  showHead(number, parts, store);
+  update(parts.obstacles, store.not_measured, () => listed("Not measured here, known before the first trial", store.not_measured));
+  showFleet(parts, store.fleet);
+  const verdicts = store.verdicts.map((one) => [[one.level], [one.effect, "num"], [one.interval, "num"], [one.phrase, "word word-" + one.word], [String(one.n), "num"]]);
+  update(parts.verdicts, [verdicts, store.more_verdicts, store.verdict_trouble], () => verdicts.length ? [make("h3", "Verdicts so far: " + store.metric), table("verdicts so far", ["level", "effect", "interval", "verdict", "n"], verdicts), make("p", store.more_verdicts, "quiet")] : [make("p", store.verdict_trouble || "no verdict yet", "quiet")]);
+  showTightening(number, parts, store);
+  update(parts.errors, store.errors, () => store.errors.length ? [make("h3", "Left out, and why"), table("left out, and why", ["trials", "reason"], plain(store.errors, "count", "text"))] : []);
+  showRunning(number, parts, store.running);
   // Of a fleet, this machine is none of the devices.
-  if (store.fleet && !device.length) parts.device.replaceChildren();
-  else parts.device.replaceChildren(make("h3", store.fleet ? "This machine" : "The device"), device.length ? table(["changed now", "as found", "now", "by", "since"], device) : make("p", "as it was found: nothing is changed.", "quiet"));
+  const changed = store.changed.map((one) => [[one.knob], [one.baseline], [one.now], [one.owner], [one.age]]);
+  update(parts.device, [store.device, store.changed], () => store.fleet && !changed.length ? [] : [
+    make("h3", store.fleet ? "This machine" : "The device"), table("state of the device", ["what", "now"], plain(store.device, "what", "now")),
+    ...(changed.length ? [make("h4", "Changed now"), table("changed on the device", ["what", "as found", "now", "by", "since"], changed)] : []),
+  ]);
+  const newest = store.newest.map((one) => [[one.trial, "id"], [one.label], [String(one.block), "num"], [one.state, "state-" + one.state], [one.took || "not known", "num"], [one.reasons.join(" ") || "-"]]);
+  update(parts.newest, newest, () => newest.length ? [make("h3", "Newest trials"), table("newest trials", ["trial", "what", "block", "state", "took", "why"], newest)] : []);
+  update(parts.damaged, store.problems, () => listed("Damaged", store.problems));
 }
 
 // What a tab in the background shows: how far the first run that is not finished has come.
@@ -185,11 +249,13 @@ function connect() {
     document.body.classList.toggle("several", stores.length > 1);
     stores.forEach((store, number) => show(number, store));
     document.title = titleOf(stores);
-    line.textContent = "live, " + new Date().toLocaleTimeString();
+    if (line.textContent !== "live") line.textContent = "live"; // read out when it changes, not every second
+    clock.textContent = new Date().toLocaleTimeString();
     document.documentElement.dataset.seen = String(Number(document.documentElement.dataset.seen || 0) + 1);
   };
   source.onerror = () => {
-    line.textContent = "not connected: is `tare watch` still running? Trying again.";
+    const words = "not connected: trying again. If `tare watch` was started anew, open the address that it printed.";
+    if (line.textContent !== words) line.textContent = words;
     if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000); // else the browser tries by itself
   };
 }

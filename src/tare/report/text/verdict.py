@@ -324,9 +324,10 @@ def _listed(heading: str, trials: Sequence[FlaggedTrial], width: int) -> list[st
     return lines
 
 
-def reason_lines(trials: Sequence[FlaggedTrial]) -> list[str]:
-    """One line for each distinct reason, with how many trials have it."""
-    return [_together(same) for same in grouped(trials, _same_reason).values()]
+def counted_reasons(trials: Sequence[FlaggedTrial]) -> list[tuple[int, str]]:
+    """One line for each distinct reason, with how many trials have it, the most first."""
+    groups = sorted(grouped(trials, _same_reason).values(), key=len, reverse=True)
+    return [(len(same), _together(same)) for same in groups]
 
 
 def _same_reason(left: FlaggedTrial) -> tuple[str, str, str]:
