@@ -187,6 +187,7 @@ CODES: dict[str, str] = {
     "host.not-asked": "the host did not answer",
     "plan.inner-platform": "whether a platform works inside another shows only once that one is open",
     "plan.blocks-for-family": "several comparisons are corrected together, which takes more blocks",
+    "slices.gpu": "a program in slices uses a GPU, whose queued work goes on while it is stopped",
     "slices.refused": "`design: slices` cannot stop and resume a part of this study",
     "plan.few-blocks-for-family": "too few blocks for the corrected intervals of several comparisons by ranks",
     "plan.few-blocks": "too few blocks for a 95 % interval",

@@ -291,8 +291,11 @@ def possible(study: Study, host: Host, brought: bool = False) -> Possible:
 
 
 def _watching_gpus(study: Study, host: Host) -> Study:
-    """The study with the probe `gpu`, if it names no probes and there is a driver; else with why that cannot be."""
-    if "probes" in study.model_fields_set:
+    """The study with the probe `gpu`, if it names no probes and there is a driver; else with why that cannot be.
+
+    Not in slices: what the GPU draws is of both sides.
+    """
+    if "probes" in study.model_fields_set or study.design.slices is not None:
         return study
     try:
         host.read(nvml.DRIVER)
