@@ -30,6 +30,10 @@ SEQUENTIAL, FIXED_ORDER = "compare.run-one-after-another", "compare.fixed-order"
 CODES = (SEQUENTIAL, FIXED_ORDER)
 
 
+RARE = "compare.rare-and-slow"
+KEPT_BACK = (*CODES, RARE, "compare.copied-rows")  # notes that take a sure word away
+
+
 def kept_back(found: Comparison, ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> Comparison:
     """The same without a sure word, and with the reason, where the order alone could have made the difference."""
     why = order_doubt(ours, theirs)

@@ -178,8 +178,8 @@ def idle_s_of(done: Sequence[Record], planned: int) -> float:
 
 def run_again_text(block: int, idle_s: float) -> str:
     return (
-        f"block {block}: the rest of it ran {duration_text(idle_s)} ago, so the whole block is run again: only what ran "
-        "together is compared."
+        f"block {block}: the rest of it ran {duration_text(idle_s)} ago, so the whole block is run again: only what "
+        "ran together is compared."
     )
 
 

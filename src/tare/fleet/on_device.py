@@ -104,7 +104,7 @@ def _missing_here(here: Sequence[Cell], checks: ObstacleCheck, obstacles: Sequen
 
 
 def run_here(request: Mapping[str, Any], study: Study) -> tuple[Outcome, list[str]]:
-    """Run the one trial that the request names, unless it is done and not wanted again; how that ended, and its notes."""
+    """Run the one trial that the request names, unless it is done and not wanted again; how that ended, with notes."""
     trial = _the_trial(request, study)
     if full := _no_room():
         raise StoreError(str(full[0]))

@@ -61,7 +61,9 @@ class FleetRun:
         )  # fmt: skip
         self._label = labels(next(iter(plans.values())))  # the device is said beside it
         self._done = 0
-        self._again: dict[str, int] = {}  # trials that run again with the rest of their block -> the attempt that is old
+        self._again: dict[
+            str, int
+        ] = {}  # trials that run again with the rest of their block -> the attempt that is old
         self._start_s = time.monotonic()
 
     @property
@@ -141,7 +143,7 @@ class FleetRun:
         return record.attempt <= self._again.get(record.trial, -1)
 
     def _find_old_blocks(self, post: Post, missing: Sequence[Trial]) -> None:
-        """Of a block of which a part ran on this device long ago, all runs again: only what ran together is compared."""
+        """A block of which a part ran on this device long ago is run again: only what ran together is compared."""
         planned, left = self._plans[post.device], {trial.id for trial in missing}
         if len({trial.side for trial in planned}) < 2:
             return

@@ -78,7 +78,9 @@ def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
     if _has_gpu(cell) and not (cell.workload.part_name() == _WAITS and getattr(cell.workload, "timing", "") == "sync"):
         yield _refused(GPU)
     elif _has_gpu(cell) and slices.leave_out < GPU_LEAVES_OUT:
-        yield _refused(f"on a GPU the first steps of a slice share it with the side before: `leave_out: {GPU_LEAVES_OUT}`.")
+        yield _refused(
+            f"on a GPU the first steps of a slice share it with the side before: `leave_out: {GPU_LEAVES_OUT}`."
+        )
     for control in cell.controls:
         if control.part_name() in _CONTROLS:
             yield _refused(f"{control.part_name()} is the state of the whole device, and both sides would share it.")

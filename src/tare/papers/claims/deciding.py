@@ -232,7 +232,9 @@ def _told(judged: Judged, advises: bool) -> str:
     if effect is None or low is None or high is None:
         stores = len({store_of(str(each.block)) for each in check.ours})
         shown = too_few_for_interval(found.n, found.paired)
-        shown = f"none of {stores} stores has {FLOOR} blocks, and blocks of several are not pooled" if stores > 1 else shown
+        shown = (
+            f"none of {stores} stores has {FLOOR} blocks, and blocks of several are not pooled" if stores > 1 else shown
+        )
     else:
         shown = f"{figure_words(check.kind, effect, low, high)} over {counted(found.n, unit(found.paired))}"
     why = f" ({_undecided(check, found)})" if word == UNDECIDED and (advises or check.tainted) else ""
