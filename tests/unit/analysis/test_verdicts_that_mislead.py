@@ -444,7 +444,7 @@ def test_copied_rows_are_no_trials(tmp_path):
     assert [reason.code for reason in gate(weighing, 0.05).reasons] == ["gate.doubtful"]
 
 
-@pytest.mark.parametrize(("metric", "said"), [("step_s", "of one step"), ("ms", "not said to be of equal work"),
+@pytest.mark.parametrize(("metric", "said"), [("step_s", "of one step"), ("ms", "not known to be of equal work"),
                                               ("sample_s", None)])  # fmt: skip
 def test_a_table_whose_sides_differ_in_batch_says_so(tmp_path, metric, said):
     path = made_table(tmp_path, metric, lambda side: 3.0 if side == "docker" else 1.0,
