@@ -60,7 +60,7 @@ def _against(found: Comparison, limit: float) -> list[Ruling]:
     ]
     if found.harm > limit and (doubt := next((note for note in found.notes if note.code in KEPT_BACK), None)):
         sentence = (
-            f"{_worse(found, found.harm, limit)}; whether that is so cannot be told from this data ({doubt.code})."
+            f"{_worse(found, found.harm, limit)}; this data does not show whether that is so ({doubt.code})."
         )
         made.append(Ruling("gate.doubtful", "failed", found.level, sentence))
     elif found.harm > limit and found.sure:
