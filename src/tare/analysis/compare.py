@@ -414,7 +414,7 @@ def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
 
     None where the mean over all trials lies within the margin too, or where one trial alone takes it out of it.
     """
-    mean, bound = math.log(side.ours.mean() / side.theirs.mean()), math.log1p(found.margin)
+    mean, bound = math.log(side.ours.mean() / side.theirs.mean()), math.log1p(found.margin) + TIE
     if found.verdict != "equivalent" or abs(mean) <= bound:
         return None
     ours, theirs = (np.log(each) for each in (side.ours, side.theirs))
@@ -423,7 +423,7 @@ def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
     else:
         usual = np.median(np.concatenate([ours, theirs]))
         slow, quick = ours - usual > bound, theirs - usual > bound
-    count = int(np.sum(slow) - np.sum(quick)) * (1 if mean > 0 else -1)
+    count = (np.count_nonzero(slow) - np.count_nonzero(quick)) * (1 if mean > 0 else -1)
     if count < RARE:
         return None
     whole = len(ours) if mean > 0 or side.paired else len(theirs)

@@ -59,9 +59,7 @@ def _against(found: Comparison, limit: float) -> list[Ruling]:
         for each in found.withheld
     ]
     if found.harm > limit and (doubt := next((note for note in found.notes if note.code in KEPT_BACK), None)):
-        sentence = (
-            f"{_worse(found, found.harm, limit)}; this data does not show whether that is so ({doubt.code})."
-        )
+        sentence = f"{_worse(found, found.harm, limit)}; this data does not show whether that is so ({doubt.code})."
         made.append(Ruling("gate.doubtful", "failed", found.level, sentence))
     elif found.harm > limit and found.sure:
         made.append(Ruling("gate.over", "failed", found.level, f"{_worse(found, found.harm, limit)}."))
