@@ -85,8 +85,8 @@ def per_sample_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Ruling:
 def as_requested_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Ruling:
     sentence = (
         f"The sides differ in the work of a step, {what_differs(unlike)}, and {metric} is "
-        f"{'of one step, as requested' if is_per_step(metric) else 'not known to be of equal work'}: more of it is more "
-        "work as well."
+        f"{'of one step, as requested' if is_per_step(metric) else 'not known to be of equal work'}: more of it is "
+        "more work as well."
     )
     return Ruling("compare.unlike-work", "note", "", sentence)
 
