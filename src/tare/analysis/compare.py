@@ -423,7 +423,7 @@ def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
     else:
         usual = np.median(np.concatenate([ours, theirs]))
         slow, quick = ours - usual > bound, theirs - usual > bound
-    count = (np.count_nonzero(slow) - np.count_nonzero(quick)) * (1 if mean > 0 else -1)
+    count = (int(np.count_nonzero(slow)) - int(np.count_nonzero(quick))) * (1 if mean > 0 else -1)
     if count < RARE:
         return None
     whole = len(ours) if mean > 0 or side.paired else len(theirs)
