@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,7 @@ class PretendDevice:
         facts = {"device": {"kernel": self.kernel}}
         draft = Record(
             question["trial"], 0, "s", 0, 0, 0, settings, "running", start_ns=1, end_ns=2, facts=facts,
-            tare_version="0.1",
+            started_utc=datetime.fromtimestamp(time.time(), UTC).isoformat(), tare_version="0.1",
         )  # fmt: skip
         ended = {**draft.as_json(), "state": state, "reasons": [] if state == "ok" else [f"it {state}."]}
         self.store.begin(draft).seal(Record.from_json(ended), [], "", "")

@@ -69,13 +69,13 @@ def test_a_plain_rise_is_still_seen():
     assert share(0.0, FAILS) >= 0.95
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_stores_that_differ_are_no_replicates_of_each_other(count):
+@pytest.mark.parametrize(("count", "blocks"), [(2, 6), (3, 6), (4, 6), (3, 4), (8, 4)])
+def test_stores_that_differ_are_no_replicates_of_each_other(count, blocks):
     """True mean 0, stores apart by 10 %, blocks by 1 %: as 18 replicates, most of them would be claims."""
     rng = np.random.default_rng(21)
     claims = 0
     for _ in range(STUDIES):
-        stores = [rng.normal(rng.normal(0, 0.10), 0.01, 6) for _ in range(count)]
+        stores = [rng.normal(rng.normal(0, 0.10), 0.01, blocks) for _ in range(count)]
         claims += words_of([check(stores, margin=0.0)], 0.05)[0] in (HOLDS, FAILS)
 
     # Of two stores nothing is known but that both say so: with stores this far apart, the signs agree in half of them.

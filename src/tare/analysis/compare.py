@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import median
 
+import numpy as np
 from scipy import special
 
 from tare.analysis import sentences
@@ -379,7 +380,7 @@ def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[R
         confidence=1 - level,
         more_trials=None,
     )
-    return _held_to_floor(found) or _with_more_trials(found, side, test)
+    return _held_to_floor(found) or _with_rare_trials(found, side) or _with_more_trials(found, side, test)
 
 
 def word(low: float, high: float, margin: float, rises: bool = False) -> Word:
@@ -403,6 +404,31 @@ def _held_to_floor(found: Comparison) -> Comparison | None:
     note = sentences.about(found.level, sentences.below_floor(found.effect, found.aa_floor))
     held = replace(found, verdict="cannot_tell", notes=(*found.notes, note))
     return _out_of_reach(held) if needed > MOST else replace(held, more_trials=max(1, needed - found.n))
+
+
+RARE = 2  # trials: one that stands out may be the machine's own
+
+
+def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
+    """Ranks leave out trials that are rare and slow, and users pay for them: with two or more no one says equivalent.
+
+    None where the mean over all trials lies within the margin too, or where one trial alone takes it out of it.
+    """
+    mean, bound = math.log(side.ours.mean() / side.theirs.mean()), math.log1p(found.margin) + TIE
+    if found.verdict != "equivalent" or abs(mean) <= bound:
+        return None
+    ours, theirs = (np.log(each) for each in (side.ours, side.theirs))
+    if side.paired:
+        slow, quick = ours - theirs > bound, ours - theirs < -bound
+    else:
+        usual = np.median(np.concatenate([ours, theirs]))
+        slow, quick = ours - usual > bound, theirs - usual > bound
+    count = (int(np.count_nonzero(slow)) - int(np.count_nonzero(quick))) * (1 if mean > 0 else -1)
+    if count < RARE:
+        return None
+    whole = len(ours) if mean > 0 or side.paired else len(theirs)
+    note = sentences.rare_and_slow(count, whole, math.expm1(mean), found.margin)
+    return replace(found, verdict="cannot_tell", notes=(*found.notes, sentences.about(found.level, note)))
 
 
 def _out_of_reach(found: Comparison) -> Comparison:

@@ -27,6 +27,10 @@ _MORE = _named(
     "throughput goodput fps qps rps tps ips iops ops mfu hfu flops mflops gflops tflops bandwidth speed speedup "
     "accuracy acc top1 top5 auc auroc f1 bleu rouge map miou iou precision recall psnr ssim efficiency"
 )
+_COUNTED = _named(
+    "samples images imgs img tokens toks tok its it iters iterations steps batches examples requests reqs req queries "
+    "frames seqs sequences words records rows"
+)
 _WORDS = re.compile(r"[a-z]+\d*|\d+", re.IGNORECASE)
 _PER = re.compile(r"(?P<of>.*?)(?:(?:^|[_\W])per(?=[_\W])|/)(?P<each>.+)", re.IGNORECASE)
 
@@ -61,8 +65,22 @@ def direction_of(metric: str, asked: bool | None = None) -> Direction:
     if asked is not None:
         return Direction(asked, "option")
     found = _by_rate(metric)
+    if found is None and _may_be_rate(metric):
+        return Direction(True, "guess")
     found = _by_words(metric) if found is None else found
     return Direction(False, "guess") if found is None else Direction(found, "name")
+
+
+def is_amount(metric: str) -> bool:
+    """Whether it is a time, an energy or a power by its last word: what a clock or a meter reads."""
+    words = _words(metric)
+    return bool(words) and words[-1] in _PAID
+
+
+def _may_be_rate(metric: str) -> bool:
+    """`tokens_s`, `imgs_sec`: tokens per second, or seconds for tokens; `step_s` is a time."""
+    words = _words(metric)
+    return len(words) > 1 and words[-1] in _TIMES and words[-2] in _COUNTED
 
 
 def rises_when_faster(metric: str) -> bool:

@@ -85,8 +85,12 @@ class Comparison:
 
     @property
     def sure(self) -> bool:
-        """Whether there is surely a difference: the interval leaves out zero, and the effect is above the A/A floor."""
+        """Whether there is surely a difference: the interval leaves out zero, the effect is above the A/A floor, and
+        nothing else explains it as well (the order of the runs, copied rows).
+        """
         if self.effect is None or self.low is None or self.high is None:
+            return False
+        if self.verdict == "cannot_tell" and not self.withheld:
             return False
         return (self.low > 0 or self.high < 0) and (self.aa_floor is None or abs(self.effect) > self.aa_floor)
 

@@ -12,6 +12,7 @@ compared with what was run an hour before: it is no longer of its block, and is 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -28,6 +29,10 @@ FIXED = 0.05  # and the same level first in as many blocks with this
 
 SEQUENTIAL, FIXED_ORDER = "compare.run-one-after-another", "compare.fixed-order"
 CODES = (SEQUENTIAL, FIXED_ORDER)
+
+
+RARE = "compare.rare-and-slow"
+KEPT_BACK = (*CODES, RARE, "compare.copied-rows")  # notes that take a sure word away
 
 
 def kept_back(found: Comparison, ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> Comparison:
@@ -95,6 +100,18 @@ def runs_at_most(runs: int, n: int, m: int) -> float:
                      _log_choose(n - 1, half - 1) + _log_choose(m - 1, half)]  # fmt: skip
         found += sum(math.exp(term - whole) for term in terms)
     return min(1.0, found)
+
+
+def few_runs(levels: Sequence[Hashable]) -> bool:
+    """Whether equal ones of many levels stand together more often than shuffled ones do (runs of several kinds)."""
+    counts, n = list(Counter(levels).values()), len(levels)
+    if len(counts) < 2 or max(counts) < 2:
+        return False
+    squares, cubes = sum(count**2 for count in counts), sum(count**3 for count in counts)
+    mean = 1 + (n**2 - squares) / n
+    variance = (squares * (squares + n * (n + 1)) - 2 * n * cubes - n**3) / (n**2 * (n - 1))
+    runs = 1 + sum(one != other for one, other in pairwise(levels))
+    return variance > 0 and (runs + 0.5 - mean) / math.sqrt(variance) < float(special.ndtri(FEW_RUNS))
 
 
 def _log_choose(n: int, k: int) -> float:

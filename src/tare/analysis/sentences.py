@@ -11,6 +11,7 @@ from typing import Any
 
 from tare.analysis.direction import Direction
 from tare.analysis.model import Comparison, Interaction, Marked, Weighing, Word
+from tare.analysis.order import KEPT_BACK
 from tare.analysis.statistics import FLOOR
 from tare.base.rulings import Ruling
 from tare.base.text import count_text, effect_text, interval_text, metric_name, safe_text, share_text
@@ -269,6 +270,26 @@ def epoch_tail(epoch: Comparison, step: Comparison) -> Ruling:
     )
 
 
+def failed_trials(level: str, against: str, ours: int, theirs: int, trials: int) -> Ruling:
+    return Ruling(
+        "compare.failed-trials",
+        "note",
+        level,
+        f"{ours} of {trials} trials of {level!r} failed, and {theirs} of {against!r}: what is compared are those that "
+        "came to their end.",
+    )
+
+
+def rare_and_slow(count: int, trials: int, mean: float, margin: float) -> Ruling:
+    return Ruling(
+        "compare.rare-and-slow",
+        "note",
+        "",
+        f"{count} of {trials} were worse than their partners by more than {percent(margin)}, so that the mean over all "
+        f"is {signed_percent(mean)}: too few to move the estimate, and too many to leave out.",
+    )
+
+
 # The verdict
 
 NO_TRIAL = "no usable trial"
@@ -285,6 +306,8 @@ _HIDDEN = {
     "compare.throttled": "throttling differs",
     "compare.major-faults": "major faults differ",
     "compare.epoch-tail": "the time between steps differs",
+    "compare.failed-trials": "one side fails",
+    "compare.coarse-values": "values are rounded",
 }
 
 
@@ -370,6 +393,9 @@ def open_reason(comparison: Comparison) -> str:
     margin = comparison.margin
     if comparison.withheld and -margin <= comparison.low and comparison.high <= margin:
         return f"the interval lies within the margin, but {comparison.withheld[0].sentence.rstrip('.')}"
+    if kept := [note for note in comparison.notes if note.code in KEPT_BACK]:
+        said = kept[0].sentence.partition(". ")[0].rstrip(".")
+        return f"{said[:1].lower()}{said[1:]}"
     if comparison.low <= 0 <= comparison.high:
         return f"the interval contains zero and exceeds the declared margin of ±{share_text(margin)}"
     return f"the effect does not exceed the A/A noise floor ({floor_of(comparison)})"

@@ -17,6 +17,7 @@ from tare.analysis.compare import Contest, compare, judge
 from tare.analysis.judging.hidden import withhold
 from tare.analysis.judging.interaction import interactions
 from tare.analysis.judging.suspects import doubts
+from tare.analysis.judging.tables import with_doubts
 from tare.analysis.judging.work import like_work
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
@@ -49,7 +50,7 @@ from tare.analysis.selection import (
     why_not,
 )
 from tare.analysis.statistics import FLOOR, median_estimate
-from tare.analysis.table import Table, rows_to_compare, run_order
+from tare.analysis.table import Table, read_table, rows_to_compare, run_order
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.base.text import script_and_options
@@ -307,6 +308,8 @@ def weigh_table(
     try:
         allowed = DEFAULT_MARGIN if margin is None else margin
         found = compare(values, against=against, margin=allowed, metric=value, rises=rises)
+        columns = read_table(path).columns
+        found = [with_doubts(each, values, columns) for each in found]
     except StudyError as error:
         raise StudyError(f"{name}, column {by!r}: {error}") from None
     base = found[0].against

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import click
 
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
-from tare.cli.options import ENERGY, NAMES, POWER, SHARE, TIME, group_option, need, settings_option
+from tare.cli.options import ENERGY, NAMES, POWER, SHARE, TIME, group_option, need, order_option, settings_option
 from tare.cli.scaffold import Result, Verbs, reads_source, say_notes, width
 
 if TYPE_CHECKING:
@@ -39,12 +39,13 @@ def command() -> None:
 )  # fmt: skip
 @settings_option
 @group_option
+@order_option
 @click.option(
     "--default", "defaults", multiple=True, help="A configuration in use, as 'gpu_mhz=1980,cores=8'. Repeatable."
 )
 def front(
     source: Path, minimise: tuple[str, ...], settings: tuple[str, ...] | None, group: str | None,
-    defaults: tuple[str, ...],
+    order: str | None, defaults: tuple[str, ...],
 ) -> Result:  # fmt: skip
     """The Pareto front: configurations that no other beats in every figure, and how sure that is.
 
@@ -56,7 +57,8 @@ def front(
     {COLUMN: {"value", "low", "high", "n", "method"}}, "n", "on_front", "front_share"}], "defaults": [{"point",
     "dominated_by", "loss", "dominated_share"}], "resamples", "notes"}]}; a share that is unknown is null.
     """
-    from tare.analysis.choose.configurations import assignments, need_column
+    from tare.analysis.choose.configurations import assignments, need_column, need_less_is_better
+    from tare.analysis.choose.contrasts import IN_SEQUENCE, in_sequence
     from tare.analysis.choose.front import pareto
     from tare.analysis.judging.work import need_like_work
     from tare.analysis.observations import columns_of, observations
@@ -64,10 +66,16 @@ def front(
 
     known = columns_of(source)
     figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
+    need_less_is_better(figures, source)
     rows = observations(source, settings=settings, values=figures, group=group)
     _say_mixed(source, settings, group)
     say_notes(need_like_work(rows, figures, source))
     fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
+    if in_sequence(source, rows, order):
+        say_notes([IN_SEQUENCE])
+        fronts = [
+            replace(each, defaults=tuple(today.without_sure_word() for today in each.defaults)) for each in fronts
+        ]
     return Result(lambda: {"fronts": [each.as_json() for each in fronts]}, lambda: fronts_text(fronts, width()))
 
 
@@ -246,6 +254,7 @@ def _finite(number: float | None) -> float | None:
 @click.option("--power", "power_column", help="The column with the power.  [default: by its name, or energy / time]")
 @settings_option
 @group_option
+@order_option
 @click.option("--default", help="The configuration in use, as 'gpu_mhz=1980,cores=8'.")
 @click.option(
     "--confidence", type=SHARE, default=0.95, show_default="95%", help="How surely each run keeps all limits."
@@ -268,6 +277,7 @@ def recommend(
     power_column: str | None,
     settings: tuple[str, ...] | None,
     group: str | None,
+    order: str | None,
     default: str | None,
     confidence: float,
     spread: float | None,
@@ -283,7 +293,8 @@ def recommend(
     "expected_gain"}, "practices": [{"statement", "estimate", "source", "trials"}], "notes"}]}; times are in
     seconds, energy in joules, power in watts; what is unknown is null.
     """
-    from tare.analysis.choose.configurations import assignments
+    from tare.analysis.choose.configurations import assignments, need_less_is_better
+    from tare.analysis.choose.contrasts import IN_SEQUENCE, in_sequence
     from tare.analysis.choose.recommend.candidates import predictions
     from tare.analysis.choose.recommend.decide import recommend as recommendations
     from tare.analysis.choose.recommend.job import job_observations
@@ -293,6 +304,7 @@ def recommend(
     limits = _limits(deadline, power_cap, energy_budget, at_most)
     columns = {"time": time_column, "energy": energy_column, "power": power_column}
     asked = minimise or _usual_aim(source, columns)
+    need_less_is_better([asked], source)
     job = _job(source, asked, limits, columns, _times(source, steps, epochs, samples), samples, price)
     rows = job_observations(source, job, settings=settings, group=group)
     _say_mixed(source, settings, group)
@@ -303,6 +315,9 @@ def recommend(
     found = recommendations(
         rows, job, default=today, confidence=confidence, stated_spread=spread, predicted=offered, source=source
     )
+    if in_sequence(source, rows, order):
+        say_notes([IN_SEQUENCE])
+        found = [replace(each, verdict=each.verdict and "cannot_tell", practices=()) for each in found]
     return Result(
         lambda: {"recommendations": [each.as_json() for each in found]}, lambda: recommendations_text(found, width())
     )

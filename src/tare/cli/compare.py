@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import StudyError
-from tare.cli.options import SHARE, comparing, higher_option, need
+from tare.cli.options import SHARE, comparing, higher_option, need, order_option
 from tare.cli.report import written
 from tare.cli.scaffold import Result, Verb, color, reading, reads_either, say, weighed, width
 
@@ -24,8 +24,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @reads_either("comparing")
 @comparing
 @click.option("--block", metavar="COLUMN", help="Of a table: the column that pairs rows, such as the run.")
-@click.option("--order", metavar="COLUMN", help="Of a table: the column with the time or number of each run, or "
-              "`shuffled`.  [default: the order of the rows]")  # fmt: skip
+@order_option
 @higher_option
 @click.option("--fail-over", type=SHARE, help="Exit 1 if a level is surely worse by more than this, or hides it.")
 @click.option("--fail-over-start-up", type=SHARE, help="Exit 1 if its start-up to the first step is.")

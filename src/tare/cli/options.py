@@ -134,6 +134,10 @@ against_option: Option = click.option(
 group_option: Option = click.option(
     "--group", metavar="COLUMN", help="A column, such as the model: a separate result for each of its values."
 )
+order_option: Option = click.option(
+    "--order", metavar="COLUMN", help="Of a table: the column with the time or number of each run, or `shuffled`.  "
+    "[default: the order of the rows]",
+)  # fmt: skip
 settings_option: Option = click.option(
     "--settings", type=NAMES, metavar="COLUMNS",
     help="The columns that make a configuration, such as model,batch.  [default for a store: all that vary]",

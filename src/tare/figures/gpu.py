@@ -10,6 +10,7 @@ import numpy as np
 
 from tare.figures.energy_sources import Span
 from tare.figures.power_series import Times, Values
+from tare.figures.windows import FACT as SLICES
 
 FACT = "gpu_activity"  # what tare_inside/activity.py left beside the marks
 USED_SHARE = 0.01  # a GPU that was in use for less of the time is not one of the workload's
@@ -22,8 +23,11 @@ _UTIL = re.compile(r"(gpu\d*)\.util")
 
 
 def activity_metrics(facts: Mapping[str, Any]) -> dict[str, float]:
-    """The shares of the window, and how many kernels, waiting calls and pageable copies a step has."""
-    found = facts.get(FACT)
+    """The shares of the window, and how many kernels, waiting calls and pageable copies a step has.
+
+    In slices the window holds stops, in which others have the GPU: nothing is said of it.
+    """
+    found = None if SLICES in facts else facts.get(FACT)
     if not isinstance(found, Mapping) or "busy_share" not in found:
         return {}
     metrics = {metric: float(found[name]) for name, metric in {**_SHARES, **_COUNTS}.items() if name in found}

@@ -144,11 +144,11 @@ Sampled: TypeAlias = Callable[[Sequence[Probe], Path, float], Sampling]
 
 def run_study(
     study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher, *, retry_failed: bool = False,
-    owned: Owned = owned_device, sampler: Sampled = Sampler, verbose: bool = False,
+    again: bool = False, owned: Owned = owned_device, sampler: Sampled = Sampler, verbose: bool = False,
 ) -> Outcome:  # fmt: skip
     """Run what the store does not have yet, block by block, until the declared stop rule is met.
 
-    `verbose`: the watcher hears every line that a trial prints, after the name of its platform.
+    `again`: also what it has. `verbose`: the watcher hears every line that a trial prints, after its platform's name.
     """
     interruption = Interruption(watcher.note)
     with interruption.watching(), owned(host, watcher, str(store.root)) as (journal, scratch):
@@ -156,7 +156,7 @@ def run_study(
             watcher.note(f"trial {record.trial[:8]} was cut off in an earlier run; its series are kept as interrupted.")
         heard = _Echo(watcher.note) if verbose else None
         bench = Bench(host, store, journal, scratch, period_s=study.period_s, sampler=sampler, heard=heard)
-        done: Sequence[State] = ("ok", "suspect") if retry_failed else FINISHED
+        done: Sequence[State] = () if again else ("ok", "suspect") if retry_failed else FINISHED
         return _Runner(study, bench, watcher, interruption, done).run(trials)
 
 
@@ -173,7 +173,7 @@ class _Echo:
             self._say(f"{_platform(trial)} | {line.decode('utf-8', 'replace').rstrip()}")
 
 
-def _idle_s(done: Sequence[Record], planned: int) -> float:
+def idle_s_of(done: Sequence[Record], planned: int) -> float:
     """How long ago the last of a block ended, if that is longer than the block would take and than a short break."""
     starts = [start for record in done if (start := started_s(record)) is not None]
     if not starts or len(starts) < len(done):
@@ -181,6 +181,13 @@ def _idle_s(done: Sequence[Record], planned: int) -> float:
     lasted = [(record.end_ns - record.start_ns) / 1e9 for record in done]
     idle_s = time.time() - max(start + length for start, length in zip(starts, lasted, strict=True))
     return idle_s if idle_s > max(FAR_S, planned * sum(lasted) / len(lasted)) else 0.0
+
+
+def run_again_text(block: int, idle_s: float) -> str:
+    return (
+        f"block {block}: the rest of it ran {duration_text(idle_s)} ago, so the whole block is run again: only what "
+        "ran together is compared."
+    )
 
 
 TOO_LONG = "If it only needs longer, set `limit` in the study; `--steps 200` or `--minutes 3` ends a script early."
@@ -354,13 +361,10 @@ class _Runner:
         for block, members in groupby(trials, key=lambda trial: trial.block):
             left, every = {trial.id for trial in blocks[block]}, list(members)
             done = [ran[trial.id] for trial in every if trial.id in ran and trial.id not in left]
-            idle_s = _idle_s(done, len(every)) if left else 0.0
+            idle_s = idle_s_of(done, len(every)) if left else 0.0
             if idle_s:
                 left |= {record.trial for record in done}
-                self._watcher.note(
-                    f"block {block}: the rest of it ran {duration_text(idle_s)} ago, so the whole block is run again: "
-                    "only what ran together is compared."
-                )
+                self._watcher.note(run_again_text(block, idle_s))
             whole[block] = [trial for trial in every if trial.id in left and trial.side not in self._skipped]
         return whole
 

@@ -104,23 +104,23 @@ def _missing_here(here: Sequence[Cell], checks: ObstacleCheck, obstacles: Sequen
 
 
 def run_here(request: Mapping[str, Any], study: Study) -> tuple[Outcome, list[str]]:
-    """Run the one trial that the request names, unless it is done; how that ended, and what there was to say."""
+    """Run the one trial that the request names, unless it is done and not wanted again; how that ended, with notes."""
     trial = _the_trial(request, study)
     if full := _no_room():
         raise StoreError(str(full[0]))
-    lines, again = Lines(), bool(request.get("retry_failed"))
+    lines, retry, again = Lines(), bool(request.get("retry_failed")), bool(request.get("again"))
     with _store(request, study) as store:
         # When it is enough is for the controller to say, which sees all devices.
         plain = study.model_copy(update={"repeat": study.repeat.model_copy(update={"until": None, "within_s": None})})
         if lean := request.get("lean"):
             with driven(lean, float(request["patience_s"])) as there:
                 outcome = run_study(
-                    plain, [trial], store, there, lines, retry_failed=again, owned=owned_there,
+                    plain, [trial], store, there, lines, retry_failed=retry, again=again, owned=owned_there,
                     sampler=sampler_for(there),
                 )  # fmt: skip
         else:
             host = LocalHost(python=_interpreter(request))
-            outcome = run_study(plain, [trial], store, host, lines, retry_failed=again)
+            outcome = run_study(plain, [trial], store, host, lines, retry_failed=retry, again=again)
     return outcome, lines.notes
 
 

@@ -83,8 +83,10 @@ def claim(trial: Trial, task: Task, number: int) -> str:
     return f"{trial.id}.{task.run}.{number}"
 
 
-def question(trial: Trial, device: Device, task: Task, number: int, have: Sequence[str]) -> dict[str, Any]:
-    """What the agent on the device is asked; it is kept there, for whoever looks what ran."""
+def question(
+    trial: Trial, device: Device, task: Task, number: int, have: Sequence[str], *, again: bool = False
+) -> dict[str, Any]:
+    """What the agent on the device is asked; it is kept there, for whoever looks what ran. `again`: also if it ran."""
     return {
         "do": "run",
         "claim": claim(trial, task, number),
@@ -98,6 +100,7 @@ def question(trial: Trial, device: Device, task: Task, number: int, have: Sequen
         "limit_s": trial.limit_s,
         "device": [list(pair) for pair in factors(device)],
         "retry_failed": task.retry_failed,
+        "again": again,
         "ignore_managers": task.ignore_managers,
         "lacking": task.missing.as_json(),
     }

@@ -18,11 +18,11 @@ from tare.fleet.cluster import Cluster
 from tare.fleet.exchange import PATIENCE_S, Exchange, Post, ProgressReporter, Questions, drive, unanswered
 from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
-from tare.fleet.local import Interruption, Outcome, labels
+from tare.fleet.local import Interruption, Outcome, idle_s_of, labels, run_again_text
 from tare.fleet.orders import Task, claim, question
 from tare.fleet.readiness import ReadinessCheck
 from tare.plan.model import Trial
-from tare.records.model import FINISHED, Record, State
+from tare.records.model import FINISHED, USABLE, Record, State
 from tare.records.store import Store
 from tare.studies.model import Study
 
@@ -61,6 +61,9 @@ class FleetRun:
         )  # fmt: skip
         self._label = labels(next(iter(plans.values())))  # the device is said beside it
         self._done = 0
+        self._again: dict[
+            str, int
+        ] = {}  # trials that run again with the rest of their block -> the attempt that is old
         self._start_s = time.monotonic()
 
     @property
@@ -102,6 +105,8 @@ class FleetRun:
 
     def run(self) -> Outcome:
         """Run what the store does not have yet; blocks past the floor one by one, each if the stop rule wants it."""
+        for post in self._posts:
+            self._find_old_blocks(post, self._missing(self._plans[post.device]))
         plans = {post.device: self._missing(self._plans[post.device]) for post in self._posts}
         floor = self._study.repeat.min
         blocks = sorted({trial.block for planned in plans.values() for trial in planned})
@@ -128,7 +133,27 @@ class FleetRun:
 
     def _missing(self, planned: Sequence[Trial]) -> list[Trial]:
         newest = ((trial, self._incoming.newest(trial.id)) for trial in planned)
-        return [trial for trial, record in newest if record is None or record.state not in self._finished]
+        return [
+            trial
+            for trial, record in newest
+            if record is None or record.state not in self._finished or self._is_old(record)
+        ]
+
+    def _is_old(self, record: Record) -> bool:
+        return record.attempt <= self._again.get(record.trial, -1)
+
+    def _find_old_blocks(self, post: Post, missing: Sequence[Trial]) -> None:
+        """A block of which a part ran on this device long ago is run again: only what ran together is compared."""
+        planned, left = self._plans[post.device], {trial.id for trial in missing}
+        if len({trial.side for trial in planned}) < 2:
+            return
+        for block in dict.fromkeys(trial.block for trial in missing):
+            every = [trial for trial in planned if trial.block == block]
+            newest = [self._incoming.newest(trial.id) for trial in every if trial.id not in left]
+            done = [record for record in newest if record is not None and record.state in USABLE]
+            if idle_s := idle_s_of(done, len(every)):
+                self._again |= {record.trial: record.attempt for record in done}
+                self._teller.note(f"{post.name}: {run_again_text(block, idle_s)}")
 
     @property
     def _finished(self) -> Sequence[State]:
@@ -159,7 +184,10 @@ class FleetRun:
 
     def _joins(self, post: Post) -> None:
         """A device that comes later than the others: what it has brought needs not be run."""
-        post.waiting = deque(self._missing(post.waiting))
+        left = self._missing(post.waiting)
+        self._find_old_blocks(post, left)
+        blocks, planned = {trial.block for trial in left}, self._plans[post.device]
+        post.waiting = deque(self._missing([trial for trial in planned if trial.block in blocks]))
         self._next(post)
 
     def _next(self, post: Post) -> None:
@@ -175,7 +203,8 @@ class FleetRun:
         assert post.trial is not None
         post.tries += new
         have = self._incoming.names_of(post.trial.id)
-        requested = question(post.trial, post.device, self._task, post.tries, have)
+        again = post.trial.id in self._again
+        requested = question(post.trial, post.device, self._task, post.tries, have, again=again)
         self._ledger.write(post.name, "try" if new else "again", trial=post.trial.id, claim=requested["claim"])
         self._exchange.ask(post, requested, requested["claim"], self._ended)
 
@@ -207,6 +236,7 @@ class FleetRun:
         brought = post.trial.id in found["brought"]
         # One that was brought now has ended, even where an old one like it would be run again.
         ended = record is not None and record.state in (FINISHED if brought else self._finished)
+        ended = ended and record is not None and not self._is_old(record)
         if code == 0 and ended:
             assert record is not None
             self._count(post, record)

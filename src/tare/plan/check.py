@@ -207,8 +207,8 @@ def _notes(study: Study, cells: Sequence[Cell]) -> Iterator[Ruling]:
         )
         yield Ruling("plan.few-blocks", "note", "repeat", sentence)
     elif (many := comparisons(study, cells)) > 1:
-        needed = blocks_for(many)
-        corrected = f"{many} comparisons are corrected together (Holm)"
+        needed = blocks_for(many, lines(study))
+        corrected = f"{many * lines(study)} comparisons are corrected together (Holm)"
         if study.repeat.min < needed:
             sentence = (
                 f"{corrected}: {needed} blocks reach their confidence by ranks, {study.repeat.min} do not, so that "
@@ -218,6 +218,12 @@ def _notes(study: Study, cells: Sequence[Cell]) -> Iterator[Ruling]:
         elif study.repeat.min == study.repeat.max == needed > ENOUGH_REPEATS:
             sentence = f"{corrected}, which takes {needed} blocks instead of {ENOUGH_REPEATS}."
             yield Ruling("plan.blocks-for-family", "note", "repeat", sentence)
+    elif many and study.repeat.min == study.repeat.max == blocks_for(many, lines(study)) > ENOUGH_REPEATS:
+        sentence = (
+            f"Steady state and start-up are corrected together, which takes {study.repeat.min} blocks instead of "
+            f"{ENOUGH_REPEATS}."
+        )
+        yield Ruling("plan.blocks-for-family", "note", "repeat", sentence)
     if len(cells) == 1:
         sentence = "There is one cell only: it is measured, and compared with nothing."
         yield Ruling("plan.one-cell", "note", "", sentence)
@@ -228,9 +234,15 @@ def comparisons(study: Study, cells: Sequence[Cell]) -> int:
     return len(cells) - len(baseline(study, cells)) if len(cells) > 1 else 0
 
 
+def lines(study: Study) -> int:
+    """How many figures of a level are tested together: steady state and start-up, and CPU time; one that is named."""
+    return 1 if study.compare.metric is not None else 2 + study.design.cpu_time
+
+
 def _with_enough_blocks(study: Study, cells: Sequence[Cell]) -> Study:
     """A study that does not say how many blocks takes as many as its corrected intervals need."""
-    needed = blocks_for(comparisons(study, cells))
+    many = comparisons(study, cells)
+    needed = blocks_for(many, lines(study) if many else 1)
     if "repeat" in study.model_fields_set or needed == study.repeat.min:
         return study
     return study.model_copy(update={"repeat": Repeat(min=needed, max=needed)})
@@ -291,8 +303,11 @@ def possible(study: Study, host: Host, brought: bool = False) -> Possible:
 
 
 def _watching_gpus(study: Study, host: Host) -> Study:
-    """The study with the probe `gpu`, if it names no probes and there is a driver; else with why that cannot be."""
-    if "probes" in study.model_fields_set:
+    """The study with the probe `gpu`, if it names no probes and there is a driver; else with why that cannot be.
+
+    Not in slices: what the GPU draws is of both sides.
+    """
+    if "probes" in study.model_fields_set or study.design.slices is not None:
         return study
     try:
         host.read(nvml.DRIVER)

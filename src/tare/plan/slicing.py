@@ -11,13 +11,14 @@ from tare.drivers.containers.place import Container
 from tare.parts.protocols import Recorder
 from tare.plan.matrix import aa_repeats
 from tare.plan.model import Cell, Trial
-from tare.studies.design import MOST_AT_ONCE
+from tare.studies.design import MOST_AT_ONCE, Slices
 from tare.studies.model import Study
 
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
 _WORKLOADS = ("torch_infer", "loadgen")  # they time themselves, with the stops in it
 _OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
-_POWER = ("power_", "external")
+_WHOLE_DEVICE = ("power_", "external", "gpu")
+GPU_LEAVES_OUT = 3  # steps of a slice: in these, what is left of the other side's last step runs to its end
 
 
 def groups(study: Study, trials: Sequence[Trial]) -> list[list[Trial]]:
@@ -45,7 +46,7 @@ def slicing_obstacles(study: Study, cells: Sequence[Cell]) -> list[Ruling]:
     """Why the study cannot be run in slices, before the first trial; nothing where it can, or does not ask to."""
     if study.design.slices is None:
         return []
-    found = [*_of_study(study, cells), *(ruling for cell in cells for ruling in _of_cell(cell))]
+    found = [*_of_study(study, cells), *(ruling for cell in cells for ruling in _of_cell(cell, study.design.slices))]
     return list(dict.fromkeys(found))
 
 
@@ -63,7 +64,7 @@ def _of_study(study: Study, cells: Sequence[Cell]) -> Iterator[Ruling]:
         yield _refused("a cell has no other to take turns with: name two levels to compare, or leave `design` away.")
 
 
-def _of_cell(cell: Cell) -> Iterable[Ruling]:
+def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
     if cell.tenants != 1:
         yield _refused("several tenants run at once in a trial, and would all be stopped.")
     if len(cell.platforms) > 1:
@@ -72,12 +73,14 @@ def _of_cell(cell: Cell) -> Iterable[Ruling]:
         name = platform.part_name()
         if not isinstance(platform, GroupPlatform | Container) or name in _OWN_KERNEL:
             yield _refused(f"{name} has a kernel and clocks of its own, which a stop would upset.")
-        elif getattr(platform, "gpus", None) or getattr(platform, "gpu", None):
-            yield _refused(_GPU)
     if cell.workload.part_name() in _WORKLOADS:
         yield _refused(f"{cell.workload.part_name()} times itself, and the stops would be in its figures.")
-    if str(getattr(cell.workload, "device", "cpu") or "cpu").startswith("cuda"):
-        yield _refused(_GPU)
+    if _has_gpu(cell) and not (cell.workload.part_name() == _WAITS and getattr(cell.workload, "timing", "") == "sync"):
+        yield _refused(GPU)
+    elif _has_gpu(cell) and slices.leave_out < GPU_LEAVES_OUT:
+        yield _refused(
+            f"on a GPU the first steps of a slice share it with the side before: `leave_out: {GPU_LEAVES_OUT}`."
+        )
     for control in cell.controls:
         if control.part_name() in _CONTROLS:
             yield _refused(f"{control.part_name()} is the state of the whole device, and both sides would share it.")
@@ -85,11 +88,20 @@ def _of_cell(cell: Cell) -> Iterable[Ruling]:
         name = probe.part_name()
         if isinstance(probe, Recorder):
             yield _refused(f"{name} records the whole device: the events of each side could not be told apart.")
-        elif name.startswith(_POWER):
+        elif name.startswith(_WHOLE_DEVICE):
             yield _refused(f"{name} measures the whole device: the energy of each side could not be told apart.")
 
 
-_GPU = "work that is queued on a GPU goes on while its process is stopped."
+_WAITS = "torch_train"  # with `timing: sync` it waits for the GPU after each step: a stopped side has one step queued
+GPU = (
+    "work that is queued on a GPU goes on while its process is stopped, and its time would be missing; only built-in "
+    "training with `timing: sync` waits for it after each step."
+)
+
+
+def _has_gpu(cell: Cell) -> bool:
+    on_device = str(getattr(cell.workload, "device", "cpu") or "cpu").startswith("cuda")
+    return on_device or any(getattr(platform, "gpu", None) for platform in cell.platforms)
 
 
 def _refused(sentence: str) -> Ruling:

@@ -80,15 +80,15 @@ _WITHIN = time_between(1, 30 * 86400, "from 1 s to 30 d", "10 min")
 Count = Annotated[int, BeforeValidator(_blocks)]
 
 
-def blocks_for(comparisons: int) -> int:
+def blocks_for(comparisons: int, lines: int = 1) -> int:
     """The fewest blocks whose ranks reach the confidence of so many comparisons that are corrected together (Holm).
 
-    n blocks reach 1 - 2/2^n. Six are enough for one comparison, and none of two or more could be claimed by ranks:
-    those take eight, where the interval is no longer the whole range and one stray block does not set its end.
+    n blocks reach 1 - 2/2^n. Six are enough for one comparison on one line, and none of two or more could be claimed by
+    ranks: steady state and start-up of one level take seven. Several levels take eight, where the interval is no longer
+    the whole range and one stray block does not set its end.
     """
-    if comparisons < 2:
-        return ENOUGH_REPEATS
-    return max(SEVERAL_REPEATS, 1 + math.ceil(math.log2(comparisons / 0.05)))
+    least = SEVERAL_REPEATS if comparisons > 1 else ENOUGH_REPEATS
+    return max(least, 1 + math.ceil(math.log2(max(1, comparisons) * lines / 0.05)))
 
 
 class Repeat(BaseModel):

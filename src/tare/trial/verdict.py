@@ -15,6 +15,7 @@ from tare.figures.evidence import overlap_ns, run_ns, within
 from tare.figures.steps import PARTS, Steps, steps_from
 from tare.figures.thresholds import THRESHOLDS, Thresholds
 from tare.plan.model import Trial
+from tare.plan.slicing import GPU
 from tare.records.model import State
 from tare.trial.facts import clocks
 from tare.trial.hints import hints_for
@@ -200,6 +201,8 @@ def slices_have_steps(trial: Trial, state: TrialState, steps: Steps | None, limi
     """A trial in slices is judged by the steps that no stop has touched; there must be some."""
     if (told := state.facts.get("slices")) is None:
         return
+    if trial.cell.workload.part_name() == "command" and any(mark.name.startswith("gpu_") for mark in state.marks):
+        yield Ruling("slices.gpu", "invalid", "workload", f"the program uses a GPU: {GPU} Leave `design` away.")
     if steps is None:
         sentence = "no steps were marked: the whole run is timed, without the stops, but with what they cost."
         yield Ruling("slices.no-steps", "note", "workload", sentence)

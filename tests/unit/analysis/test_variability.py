@@ -179,6 +179,18 @@ def test_the_fewest_trials_hold_the_target_and_one_fewer_does_not(target, trials
     assert half_width(0.02, 0.0, plan.trials, 1) <= target < half_width(0.02, 0.0, plan.trials - 1, 1)
 
 
+def test_a_plan_says_what_it_takes_if_the_spread_is_as_large_as_it_may_be():
+    """Of eight trials their spread is known to a factor of two: the plan by the estimate alone may be far too short."""
+    rng = np.random.default_rng(3)
+    found = variability([NestedValue(float(np.exp(rng.normal(0, 0.03))), "", trial=str(n)) for n in range(8)], "x")
+    (spread,) = [each.deviation for each in found.components if each.level == "between trials"]
+    wider = cheapest(plans(spread.high, 0.0, found.target))
+
+    assert wider.trials > found.cheapest.trials
+    told = f"may differ by {100 * spread.high:.2g} % (95 %): then it takes {wider.trials} trials instead of"
+    assert any(told in note for note in found.notes)
+
+
 def test_more_epochs_are_listed_only_where_they_save_trials():
     found = plans(0.005, 0.03, 0.02)
 

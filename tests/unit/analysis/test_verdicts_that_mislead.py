@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from analysis_figures import FakeStore, record
+from tare.analysis import sentences
 from tare.analysis.direction import direction_of
 from tare.analysis.judging.gate import gate
 from tare.analysis.judging.work import need_like_work
@@ -387,3 +388,138 @@ def test_terminal_report_and_json_tell_the_same_sentences():
     for each in told["comparisons"]:
         assert each["phrase"].replace(", and ", ", ") in shown
         assert each["verdict"] == "cannot_tell"
+
+
+# Found by a second audit: tables and stores that were made to mislead
+
+
+def made_table(tmp_path, column, value, *, blocks=8, header="platform,run", **columns):
+    """Both sides in each run, in turn the one first and the other; `columns` are further ones, by side."""
+    rng = np.random.default_rng(5)
+    lines = [",".join([header, column, *columns])]
+    for block in range(blocks):
+        for side in (("bare", "docker"), ("docker", "bare"))[block % 2]:
+            more = [str(cells[side]) for cells in columns.values()]
+            lines.append(",".join([side, str(block), str(value(side) * float(np.exp(rng.normal(0, 0.004)))), *more]))
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def of_table(path, metric, block="run", **asked):
+    return weigh_table(path, by="platform", value=metric, block=block, **asked)
+
+
+def codes(found):
+    return [note.code for note in found.notes]
+
+
+def test_rounded_values_are_not_equivalent_and_do_not_pass(tmp_path):
+    """A fifth more is 0.1 and 0.1 where it is written in tenths."""
+    rows = [f"{side},{block},0.1" for block in range(8) for side in (("bare", "docker"), ("docker", "bare"))[block % 2]]
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(["platform,run,epoch_s", *rows]))
+    weighing = of_table(path, "epoch_s")
+    (found,) = weighing.comparisons
+
+    assert (found.verdict, found.mde) == ("cannot_tell", None)
+    assert [each.code for each in found.withheld] == ["compare.coarse-values"]
+    assert not gate(weighing, 0.05).passed
+    assert "rounded away" in sentences.verdict_reading(found)
+    path.write_text(path.read_text().replace("0.1", "0.1001"))
+    assert of_table(path, "epoch_s").comparisons[0].verdict == "equivalent"
+
+
+def test_copied_rows_are_no_trials(tmp_path):
+    rng = np.random.default_rng(6)
+    rows = [f"{side},{factor * float(np.exp(rng.normal(0, 0.01)))}" for _ in range(4)
+            for side, factor in (("bare", 1.0), ("docker", 1.2))]  # fmt: skip
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(["platform,step_s", *(rows[place] for place in rng.permutation([*range(8)] * 3))]))
+    weighing = of_table(path, "step_s", block=None)
+    (found,) = weighing.comparisons
+
+    assert found.verdict == "cannot_tell" and "compare.copied-rows" in codes(found)
+    assert "more than once" in sentences.verdict_reading(found)
+    assert [reason.code for reason in gate(weighing, 0.05).reasons] == ["gate.doubtful"]
+
+
+@pytest.mark.parametrize(("metric", "said"), [("step_s", "of one step"), ("ms", "not known to be of equal work"),
+                                              ("sample_s", None)])  # fmt: skip
+def test_a_table_whose_sides_differ_in_batch_says_so(tmp_path, metric, said):
+    path = made_table(tmp_path, metric, lambda side: 3.0 if side == "docker" else 1.0,
+                      batch={"bare": 16, "docker": 64}, image={"bare": "-", "docker": "x:1"})  # fmt: skip
+    (found,) = of_table(path, metric).comparisons
+
+    assert ("unlike work" in sentences.verdict_phrase(found)) == (said is not None)
+    assert said is None or any(said in str(note) for note in found.notes)
+
+
+def test_batches_that_both_sides_share_are_not_unlike_work(tmp_path):
+    path = made_table(tmp_path, "step_s", lambda side: 1.0, batch={"bare": 16, "docker": 16})
+    assert "compare.unlike-work" not in codes(of_table(path, "step_s").comparisons[0])
+
+
+def test_a_thousand_times_as_much_is_asked_for_its_unit(tmp_path):
+    path = made_table(tmp_path, "step", lambda side: 1000.0 if side == "docker" else 1.0)
+    assert "compare.units" in codes(of_table(path, "step").comparisons[0])
+
+
+@pytest.mark.parametrize("metric", ["tokens_s", "imgs_sec", "it_s", "samples_sec", "requests_s"])
+def test_a_rate_that_is_written_as_a_time_is_not_settled_by_its_name(metric):
+    assert direction_of(metric).rises and not direction_of(metric).settled
+
+
+def test_what_the_order_may_have_made_is_neither_claimed_nor_passed(tmp_path):
+    path = tmp_path / "mine.csv"
+    rows = [
+        f"{side},{block},{value + block / 1000}" for block in range(8) for side, value in (("bare", 1), ("docker", 1.2))
+    ]
+    path.write_text("\n".join(["platform,run,step_s", *rows]))
+    weighing = of_table(path, "step_s")
+    (found,) = weighing.comparisons
+
+    assert not found.sure
+    assert "run first in 8 of 8 blocks" in sentences.verdict_reading(found)  # and not the A/A noise floor
+    assert [reason.code for reason in gate(weighing, 0.05).reasons] == ["gate.doubtful"]
+    assert gate(weighing, 0.25).passed
+
+
+@pytest.mark.parametrize(("blocks", "said"), [(4, "too few trials"), (8, "its interval reaches")])
+def test_a_gate_that_passes_without_an_answer_says_so(tmp_path, blocks, said):
+    rng = np.random.default_rng(8)
+    path = made_table(tmp_path, "step_s", lambda side: float(np.exp(rng.normal(0, 0.2))), blocks=blocks)
+    passed = gate(of_table(path, "step_s"), 0.5 if blocks == 4 else 0.1)
+
+    assert passed.passed and said in str(passed.remarks[0])
+    assert not gate(of_table(made_table(tmp_path, "step_s", lambda side: 1.0), "step_s"), 0.05).remarks
+
+
+@pytest.mark.parametrize(("slow", "expected"), [(0, "equivalent"), (1, "equivalent"), (2, "cannot_tell")])
+@pytest.mark.parametrize("platform", ["bare", "docker"])
+def test_trials_that_are_rare_and_slow_are_paid_for(slow, expected, platform):
+    """Two of 20 trials take twice as long: ranks say +0.1 %, and all of them together took 10 % longer."""
+    records = trials(20)
+    chosen = [each.trial for each in records if each.settings["platform"] == platform][:slow]
+    longer = {"step_mean_s", "step_s", "epoch_s"}
+    records = [replace(each, metrics={name: 2 * v if name in longer else v for name, v in each.metrics.items()})
+               if each.trial in chosen else each for each in records]  # fmt: skip
+    found = only(records)
+
+    assert abs(found.effect) < 0.01 and found.verdict == expected
+    assert ("compare.rare-and-slow" in codes(found)) == (slow == 2)
+    assert slow < 2 or "2 of 20 were worse" in sentences.verdict_reading(found)
+
+
+def test_a_side_that_fails_in_a_third_of_its_trials_is_not_equivalent():
+    records = [
+        replace(each, state="oom", metrics={}) if each.settings["platform"] == "docker" and each.block < 4 else each
+        for each in trials(12)
+    ]
+    weighing = weigh(FakeStore(records))
+    (found,) = weighing.comparisons
+
+    assert (found.n, found.verdict) == (8, "cannot_tell")
+    assert "4 of 12 trials of 'docker' failed" in sentences.verdict_reading(found)
+    assert not gate(weighing, 0.05).passed
+    assert only([each for each in records if each.block > 2]).verdict == "equivalent"  # one may be an accident

@@ -28,16 +28,17 @@ def written(*words: str) -> dict:
 
 @pytest.fixture
 def modes(tmp_path) -> Path:
-    """Two models, 3 clocks, 6 trials each: the slower the clock, the less energy."""
+    """Two models, 3 clocks, 6 trials each, in a shuffled order: the slower the clock, the less energy."""
     chance = random.Random(3)
-    rows = ["model,mhz,run,ms,joules"]
+    rows = []
     for model, size in (("lenet", 1.0), ("vgg", 10.0)):
         for mhz, ms, joules in ((500, 4.0, 1.0), (1000, 2.0, 1.5), (2000, 1.9, 3.0), (1500, 2.5, 2.0)):
             for run in range(6):
                 noise = chance.gauss(1, 0.01)
                 rows.append(f"{model},{mhz},{run},{size * ms * noise:.5f},{size * joules * noise:.5f}")
+    chance.shuffle(rows)
     path = tmp_path / "modes.csv"
-    path.write_text("\n".join(rows))
+    path.write_text("\n".join(["model,mhz,run,ms,joules", *rows]))
     return path
 
 
@@ -59,6 +60,33 @@ def test_pareto_says_what_a_default_loses(modes):
 
     assert "3 of 4 configurations are on the ms and joules front" in said
     assert "default mhz=1500: beaten by mhz=1000; it takes" in said
+
+
+def test_configurations_that_were_run_one_after_another_are_not_surely_better(modes, tmp_path):
+    """What drifts from the first to the last looks like a difference; the order can be stated."""
+    header, *rows = modes.read_text().splitlines()
+    ordered = tmp_path / "sorted.csv"
+    ordered.write_text("\n".join([header, *sorted(rows)]))
+    words = (str(ordered), *BY_MODEL, "--default", "mhz=1500")
+
+    (default,) = written("choose", "front", *words)["fronts"][0]["defaults"]
+    found = written("choose", "recommend", *words, "--minimise", "time")["recommendations"][0]
+    assert (default["word"], default["dominated_by"]) == ("cannot_tell", None)
+    assert (found["verdict"], found["practices"]) == ("cannot_tell", [])
+    (default,) = written("choose", "front", *words, "--order", "shuffled")["fronts"][0]["defaults"]
+    assert default["word"] == "beaten"
+    assert written("choose", "recommend", *words, "--minimise", "time", "--order", "shuffled")["recommendations"][0][
+        "verdict"
+    ] == "better"  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["front", "recommend"])
+def test_a_rate_is_not_minimised(tmp_path, verb):
+    path = tmp_path / "rates.csv"
+    path.write_text("mhz,samples_per_s,joules\n" + "\n".join(f"{mhz},{mhz},{mhz}" for mhz in (1, 2, 3)))
+    wanted = "samples_per_s,joules" if verb == "front" else "samples_per_s"
+    with pytest.raises(StudyError, match="higher is better"):
+        tare("choose", verb, str(path), "--settings", "mhz", "--minimise", wanted)
 
 
 def test_recommend_keeps_the_deadline_and_names_the_gain(modes):

@@ -9,6 +9,7 @@ from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
 from tare.cli import why
 from tare.drivers.containers.isolation import USUAL
+from tare.parts.platforms.runc import Runc
 from tare.plan.why import Stages
 
 
@@ -18,6 +19,16 @@ def test_only_mounts_is_the_container_with_no_other_layer():
     stages = Stages({}, tuple(layer for layer in USUAL if layer not in skipped), ["docker"])
     assert stages.chain == [stages.whole] == [{"runc": {"isolation": [[]]}}]
     assert (stages.without, stages.aside) == ([], [])
+
+
+def test_an_unpacked_image_is_taken_apart_with_runc_and_no_engine(monkeypatch):
+    monkeypatch.setattr(Runc, "obstacles", lambda self, host: [])
+    skipped = why._skipped({"image": "/rootfs"}, ("mounts", "pid"))
+    stages = why._stages({"image": "/rootfs"}, {"image": "/rootfs"}, skipped)
+    assert [each["runc"] for each in stages.chain] == [
+        {"image": "/rootfs", "isolation": [layers]} for layers in ([], ["pid"])
+    ]
+    assert stages.engines == [] and "folder" in skipped["docker"]
 
 
 def test_the_waterfall_of_mounts_alone_has_that_layer():

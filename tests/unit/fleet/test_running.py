@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pretended_fleet import NEVER, Scene
 from stand_in_parts import stand_ins
 from tare.base.errors import TareError
-from tare.fleet import on_device
+from tare.fleet import local, on_device
 from tare.fleet.cluster import SchedulerGone, WorkerLost
 from tare.fleet.inventory import Device
 from tare.fleet.orders import factors, planned_on
@@ -54,6 +55,41 @@ def test_a_device_that_is_out_of_reach_is_given_up_and_the_next_run_goes_on_with
     assert scene.states() == {"one": ["ok"], "two": ["ok"] * 3}
     assert scene.run()[0].done == 2
     assert scene.states() == {"one": ["ok"] * 3, "two": ["ok"] * 3}
+
+
+@pytest.mark.parametrize(("away_s", "again"), [(30, 1), (3600, 2)])
+def test_a_block_that_a_device_left_half_done_long_ago_is_run_again_whole_on_it_alone(
+    scene, monkeypatch, away_s, again
+):
+    """Both sides of a block on one device are a pair; an hour later the one that ran is run again with the other."""
+    lost = {"ended": "unreachable", "text": "no line", "broken": ["no line"]}
+    sides = {"platform": ["bare", "docker"], "repeat": 2}
+    scene.devices["one"].mishaps = {4: lost}  # the second trial of its second block
+    assert scene.run(**sides)[0].left == 1
+    began = time.time()
+    monkeypatch.setattr(local.time, "time", lambda: began + away_s)
+    before = {name: list(device.ran) for name, device in scene.devices.items()}
+    assert scene.run(**sides)[0].done == again
+    ran = {name: device.ran[len(before[name]) :] for name, device in scene.devices.items()}
+    assert (len(ran["one"]), ran["two"]) == (again, [])
+    assert (before["one"][-1] in ran["one"]) == (again == 2)  # the one that was done is of the same block
+    assert len(scene.states()["one"]) == 3 + again  # both attempts are kept
+    assert ("one: block 1: the rest of it ran 1 h" in str(scene.told.notes)) == (again == 2)
+    assert scene.run(**sides)[0].done == 0
+
+
+def test_a_device_runs_a_trial_again_only_if_it_is_told_to(tmp_path, monkeypatch):
+    with stand_ins():
+        study = loads("study: s\nplatform: bare\nworkload: 'null'\nrepeat: 1\naa: false\n", "s.yaml")
+        device = factors(Device(name="one", address="one"))
+        (trial,) = planned_on(study, device)
+        asked = {"trial": trial.id, "device": device, "store": "s-1", "python": None}
+        wanted = []
+        monkeypatch.setattr(on_device, "state_dir", lambda: tmp_path)
+        monkeypatch.setattr(on_device, "run_study", lambda *_, again, **__: wanted.append(again))
+        for told in ({}, {"again": True}):
+            on_device.run_here({**asked, **told}, study)
+    assert wanted == [False, True]
 
 
 def test_a_trial_that_dies_on_its_device_is_tried_once_more_and_then_the_device_is_given_up(scene):

@@ -214,17 +214,20 @@ def test_a_run_that_looked_at_its_intervals_to_stop_pays_for_it():
 # Populations
 
 
-def pinned(effect, **device):
+def pinned(effect, n=4, **device):
     facts = {"device": {**DEVICE, **device}}
-    return trials(pinning(effect, facts=facts), n=4)
+    return trials(pinning(effect, facts=facts), n=n)
 
 
-def test_stores_of_one_device_are_pooled_block_by_block():
+def test_blocks_of_several_stores_are_never_pooled_however_few_each_has():
     found = answer(FASTER, StoreTrials("a", pinned(0.2)), StoreTrials("b", pinned(0.2)))
+    one_with_enough = answer(FASTER, StoreTrials("a", pinned(0.2, n=6)), StoreTrials("b", pinned(0.2)))
+    two = answer(FASTER, StoreTrials("a", pinned(0.2, n=6)), StoreTrials("b", pinned(0.2, n=6)))
 
-    assert found.word == "holds here"
-    assert found.n == 8
-    assert found.where == ""
+    assert (found.word, found.low, found.where) == ("undecided", None, "")
+    assert "none of 2 stores has 6 blocks" in found.why
+    assert (one_with_enough.word, one_with_enough.n) == ("holds here", 6)  # the other is left out
+    assert (two.word, two.n) == ("holds here", 12)
 
 
 def test_a_copy_of_a_store_is_no_further_evidence():

@@ -13,7 +13,7 @@ from stand_in_parts import Docker, TorchTrain, stand_ins
 from tare.base.errors import TareError
 from tare.base.rulings import Ruling, obstacle
 from tare.plan import check as plan_check
-from tare.plan.check import Check, check
+from tare.plan.check import Check, check, possible
 from tare.plan.matrix import cells
 from tare.plan.model import GUESSED_TRIAL_S
 from tare.studies.load import from_plain
@@ -116,6 +116,27 @@ def test_too_few_repeats_and_a_lone_cell_are_noted() -> None:
     assert checked(repeat=6).notes == ()
     assert [note.code for note in checked(repeat=5).notes] == ["plan.few-blocks"]
     assert [note.code for note in checked(repeat=6, platform="bare").notes] == ["plan.one-cell"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "blocks", "said"),
+    [
+        ({}, 7, "Steady state and start-up are corrected together, which takes 7 blocks instead of 6"),
+        ({"compare": {"metric": "step_s"}}, 6, None),
+        ({"platform": "bare"}, 6, None),
+        ({"platform": ["bare", "docker", {"docker": {"cpus": 1}}]}, 8, "4 comparisons are corrected together"),
+        ({"workload": {"torch_train": {"batch": [1, 2, 3, 4, 5, 6]}}}, 9, "12 comparisons are corrected together"),
+        ({"platform": ["bare", "docker", {"docker": {"cpus": 1}}], "repeat": 6}, 6, "8 blocks reach their confidence"),
+    ],
+)
+def test_a_study_takes_as_many_blocks_as_its_corrected_intervals_need_and_says_why(keys, blocks, said) -> None:
+    found = possible(
+        from_plain({"study": "s", "platform": ["bare", "docker"], "workload": "torch_train"} | keys), FakeHost()
+    )
+    notes = [str(note) for note in check(found.study, found.cells, FakeHost()).notes if note.subject == "repeat"]
+
+    assert found.study.repeat.min == blocks
+    assert notes == [] if said is None else said in notes[0]
 
 
 def test_the_trials_come_in_the_order_in_which_they_would_run() -> None:

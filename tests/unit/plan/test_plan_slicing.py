@@ -80,6 +80,8 @@ def test_a_trial_in_slices_is_another_trial():
 def test_a_usual_study_is_not_refused():
     assert refused() == ""
     assert refused(design="blocks", platform=["bare", "qemu"], probes=["ftrace"]) == ""
+    on_gpu = {"platform": ["bare", {"docker": {"gpu": True}}], "workload": {"torch_train": {"device": "cuda"}}}
+    assert refused(**on_gpu) == ""  # it waits for the GPU after each step: a stopped side has one step queued at most
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,10 @@ def test_a_usual_study_is_not_refused():
         ({"probes": ["cpu", "ftrace"]}, "ftrace records the whole device"),
         ({"probes": ["cpu", "power_rapl"]}, "power_rapl measures the whole device"),
         ({"workload": {"torch_infer": {"model": "lenet5"}}}, "torch_infer times itself"),
-        ({"workload": {"torch_train": {"model": "lenet5", "device": "cuda"}}}, "queued on a GPU"),
+        ({"probes": ["cpu", "gpu"]}, "gpu measures the whole device"),
+        ({"workload": {"torch_train": {"device": "cuda", "timing": "async"}}}, "queued on a GPU"),
+        ({"platform": ["bare", {"docker": {"gpu": True}}]}, "queued on a GPU"),
+        ({"workload": {"torch_train": {"device": "cuda"}}, "design": {"slices": {"leave_out": 2}}}, "leave_out: 3"),
         ({"platform": "bare"}, "no other to take turns with"),
         ({"platform": [{"runc": {"quota": [0.5, 0.6, 0.7, 0.8]}}], "compare": {"by": "platform.quota"}}, "5 trials"),
     ],

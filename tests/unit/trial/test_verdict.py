@@ -367,6 +367,17 @@ def test_a_trial_in_slices_needs_steps_that_no_stop_touched():
     assert "8 of 9 rounds were not quiet" in few.reasons[0].sentence
 
 
+@pytest.mark.parametrize(("name", "state"), [("command", "invalid"), ("torch_train", "ok")])
+def test_a_program_in_slices_that_turns_out_to_use_a_gpu_is_not_believed(name, state, monkeypatch):
+    """What it has queued runs on while it is stopped, and would be missing; built-in training waits for each step."""
+    monkeypatch.setattr(Planned, "part_name", lambda self: name)
+    found = trial_state(marks=[Mark(1, "gpu_step", "begin", 0), Mark(2, "gpu_step", "end", 0)])
+    assert verdict_of(found, steps=marks([1.0] * 40)).state == "ok"
+    found.facts["slices"] = {"rounds": 9}
+    told = verdict_of(found, steps=marks([1.0] * 40))
+    assert (told.state, [reason.code for reason in told.reasons]) == (state, ["slices.gpu"] * (state == "invalid"))
+
+
 def test_a_side_that_was_stopped_with_its_partner_is_invalid_and_not_failed():
     found = trial_state()
     found.partner = Ruling("slices.partner", "invalid", "", "the other side failed.")

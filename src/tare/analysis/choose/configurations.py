@@ -9,6 +9,7 @@ from statistics import median
 
 import numpy as np
 
+from tare.analysis.direction import direction_of
 from tare.analysis.observations import Setting, number, setting_column
 from tare.analysis.statistics import Floats
 from tare.analysis.table import Table, read_table
@@ -238,6 +239,13 @@ def column_for(word: str, known: Sequence[str]) -> Column | None:
     """The column of this name, else the one that the word usually means; None where there is neither."""
     found = word if word in known else next((name for name in NAMES.get(word, ()) if name in known), None)
     return None if found is None else Column(found, base_factor(found))
+
+
+def need_less_is_better(figures: Iterable[str], source: Path) -> None:
+    """Refuse to minimise what is better when it is more: the slowest would win."""
+    for name in figures:
+        if (direction := direction_of(name)).rises and direction.settled:
+            raise StudyError(f"{source}: {name}: {direction}, so it is not minimised. Name the time of the same work.")
 
 
 def need_column(word: str, known: Sequence[str], option: str, source: Path) -> Column:

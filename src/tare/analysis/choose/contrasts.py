@@ -10,12 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tare.analysis.choose.configurations import Configuration
 from tare.analysis.estimators import Sides, line_up
 from tare.analysis.model import Estimate, Measurement
+from tare.analysis.order import few_runs
 from tare.analysis.statistics import ALPHA, FLOOR
+from tare.analysis.table import run_order
+from tare.records.trials import TrialRow, grouped
+from tare.records.unpack import is_store
 
 CONSIDERED = 1_000  # the nearest to beating a default: those far from it do not change the word
 MARGIN = 0.05  # within this a configuration is as good as another
@@ -112,6 +117,23 @@ def default_against(today: Configuration, found: Iterable[Configuration], figure
     if all(any(each.surely_not_better for each in several) for _, several in contrasts):
         return Against("equivalent")
     return Against("cannot_tell")
+
+
+IN_SEQUENCE = (
+    "the trials of a configuration were run one after another, not shuffled (by their order in the table): what "
+    "drifted meanwhile cannot be separated from a difference, so nothing is called beaten or surely better. --order "
+    "names the column with the order in which they were run, or is `shuffled`."
+)
+
+
+def in_sequence(source: Path, rows: Sequence[TrialRow], order: str | None) -> bool:
+    """Whether a table has the trials of its configurations one after another; a store shuffles them in blocks."""
+    places = None if is_store(source) else run_order(source, order)
+    if places is None or len(places) != len(rows):
+        return False
+    ordered = [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
+    groups = grouped(ordered, lambda row: row.group).values()
+    return any(few_runs([tuple(sorted(row.settings.items())) for row in its]) for its in groups)
 
 
 def _ratio(ours: float, theirs: float) -> float:

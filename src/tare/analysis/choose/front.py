@@ -115,6 +115,10 @@ class Default:
     loss: Mapping[str, Estimate]  # share more than either takes, by figure; corrected for how many were looked at
     dominated_share: float | None  # of the resamples in which anything is ahead of it; None where that is unknown
 
+    def without_sure_word(self) -> Default:
+        """The same where the order of the runs could have made the difference."""
+        return replace(self, word="cannot_tell", dominated_by=None, ahead=self.dominated_by or self.ahead)
+
 
 @dataclass(frozen=True, slots=True)
 class Front:

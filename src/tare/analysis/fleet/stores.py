@@ -8,20 +8,22 @@ machine that day. Pooled as if they were replicates of each other, stores that d
 - two: how stores scatter cannot be known, so that nothing is claimed that is not true of each of them: the interval
   reaches from the lower end of one to the upper end of the other.
 
-A store with fewer than six blocks has no interval of its own and is left out where there are others.
+A store with fewer than six blocks has no interval of its own and is left out where there are others. Where no store has
+six, each counts once, by its own estimate: six stores and more have an interval, fewer have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from tare.analysis.estimators import Shift, Sides, StudentShift, paired_shift
+from tare.analysis.estimators import Shift, Sides, StudentShift, paired_shift, signed_rank
 from tare.analysis.fleet.random_effects import FEWEST, LEVEL, error_variances, from_shift, scatter
 from tare.analysis.statistics import FLOOR, Floats
+from tare.records.trials import collected
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,13 @@ class StoreSides(Sides):
 
 
 def sides_of_stores(blocks: Sequence[tuple[str, float]]) -> Sides | None:
-    """The log ratios of `(store, log ratio)`; None where one store alone has enough blocks, or none has."""
-    found: Mapping[str, list[float]] = {store: [] for store, _ in blocks}
-    for store, value in blocks:
-        found[store].append(value)
-    enough = tuple(np.array(values) for values in found.values() if len(values) >= FLOOR)
-    if len(enough) < 2:
+    """The log ratios of `(store, log ratio)`; None where all are of one store, whose blocks are its replicates."""
+    found = {store: np.array(values) for store, values in collected(blocks).items()}
+    if len(found) < 2:
         return None
-    ours = np.exp(np.concatenate(enough))
-    return StoreSides(ours, np.ones_like(ours), paired=True, n=len(ours), stores=enough)
+    enough = tuple(values for values in found.values() if len(values) >= FLOOR)
+    logs = np.concatenate(enough) if enough else np.array([signed_rank(values).centre for values in found.values()])
+    ours, ones = np.exp(logs), np.ones(len(logs))
+    if len(enough) < 2:  # one store with enough blocks stands for itself
+        return Sides(ours, ones, paired=True, n=len(logs))
+    return StoreSides(ours, ones, paired=True, n=len(logs), stores=enough)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.analysis.model import Comparison, Weighing
+from tare.analysis.order import KEPT_BACK
 from tare.analysis.selection import START_UP
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
@@ -57,14 +58,25 @@ def _against(found: Comparison, limit: float) -> list[Ruling]:
         Ruling("gate.hidden", "failed", found.level, f"{found.level}: {each.sentence} ({each.code})")
         for each in found.withheld
     ]
-    if found.harm > limit and found.sure:
+    if found.harm > limit and (doubt := next((note for note in found.notes if note.code in KEPT_BACK), None)):
+        sentence = f"{_worse(found, found.harm, limit)}; this data does not show whether that is so ({doubt.code})."
+        made.append(Ruling("gate.doubtful", "failed", found.level, sentence))
+    elif found.harm > limit and found.sure:
         made.append(Ruling("gate.over", "failed", found.level, f"{_worse(found, found.harm, limit)}."))
     return made
 
 
 def _unsure(found: Comparison, limit: float) -> Ruling | None:
-    if found.harm is None or found.harm <= limit or found.sure:
+    """What to know of one that passes: an effect that is not counted, or an interval that reaches beyond the limit."""
+    if found.harm is None or any(note.code in KEPT_BACK for note in found.notes) or (found.sure and found.harm > limit):
         return None
+    if found.harm <= limit:
+        most = None if found.low is None else -(found.low or 0.0) if found.direction.rises else found.high
+        if most is not None and most <= limit:
+            return None
+        reach = "there are too few trials for an interval" if most is None else f"its interval reaches {most:+.1%}"
+        sentence = f"{found.level} passes, and is not shown to be within {limit:.1%}: {reach}."
+        return Ruling("gate.not-shown", "note", found.level, sentence)
     sentence = f"{_worse(found, found.harm, limit)}, but that may be noise and is not counted."
     return Ruling("gate.over", "note", found.level, sentence)
 

@@ -6,6 +6,7 @@ Where the sides differ in one of these, no level is called equivalent and no gat
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
@@ -16,11 +17,13 @@ from tare.analysis.model import Comparison
 from tare.analysis.selection import OF_RUN, START_UP, Selection, why_not
 from tare.base.rulings import Ruling
 from tare.records.model import Record, depends_on_speed
+from tare.records.trials import FAILED
 
 MEAN, MEDIAN, EPOCH = "step_mean_s", "step_s", "epoch_s"
 STOPPED_SHARE = 0.001  # of a run: a difference in time throttled below this is no finding
 FAULT_S = 1e-3  # what a major fault may cost, and from which share of a run that counts
 FAULTS_SHARE, LEAST_FAULTS, MORE_FAULTS = 0.005, 10, 2.0
+LEAST_FAILED, FAILED_SHARE, MORE_FAILED = 2, 0.1, 2.0  # trials, share of its side's, times as many as the other's
 _FAULTS = ("major_faults_training", "major_faults_inference", "major_faults")  # the nearest to the steps first
 
 Pair = tuple[str, str]
@@ -37,7 +40,7 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
             reasons.append(sentences.mean_and_median(mean[pair], middle[pair]))
         if pair in mean and pair in epoch and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], mean[pair]))
-        made.append(_withheld(each, [*reasons, *_of_runs(selected, each)]))
+        made.append(_withheld(each, [*reasons, *_of_runs(selected, each), *_failures(selected, each)]))
     return tuple(made)
 
 
@@ -93,6 +96,17 @@ def _of_runs(selected: Selection, found: Comparison) -> list[Ruling]:
         if many - few >= LEAST_FAULTS and many >= MORE_FAULTS * few and costly:
             made.append(sentences.major_faults(level, against, faults[0], faults[1]))
     return made
+
+
+def _failures(selected: Selection, found: Comparison) -> list[Ruling]:
+    """Trials that failed, on one side far more than on the other: the others alone make no side as good."""
+    failed = Counter(each.label for each in selected.left_out if each.state in FAILED)
+    counts = [failed[found.level], failed[found.against]]
+    ours, theirs = selected.sides(found.level, found.against)
+    totals = [len(side) + count for side, count in zip((ours, theirs), counts, strict=True)]
+    if counts[0] < max(LEAST_FAILED, FAILED_SHARE * totals[0], MORE_FAILED * counts[1] * totals[0] / max(totals[1], 1)):
+        return []
+    return [sentences.failed_trials(found.level, found.against, *counts, totals[0])]
 
 
 def _median(records: Sequence[Record], metric: str) -> float | None:

@@ -41,6 +41,11 @@ def is_per_step(metric: str) -> bool:
     return bool(_ONE_PER_STEP.search(metric)) and not _ONE_PER_SAMPLE.search(metric)
 
 
+def is_per_sample(metric: str) -> bool:
+    """Whether a figure is of equal work by its name: of a sample, a token, an epoch."""
+    return bool(_ONE_PER_SAMPLE.search(metric))
+
+
 def unlike_work(several: Iterable[Settings]) -> dict[str, list[str]]:
     """Setting of the work of a step -> its values, where there is more than one."""
     values: dict[str, dict[str, None]] = {}
@@ -79,8 +84,9 @@ def per_sample_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Ruling:
 
 def as_requested_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Ruling:
     sentence = (
-        f"The sides differ in the work of a step, {what_differs(unlike)}, and {metric} is of one step, as requested: "
-        "more of it is more work as well."
+        f"The sides differ in the work of a step, {what_differs(unlike)}, and {metric} is "
+        f"{'of one step, as requested' if is_per_step(metric) else 'not known to be of equal work'}: more of it is "
+        "more work as well."
     )
     return Ruling("compare.unlike-work", "note", "", sentence)
 

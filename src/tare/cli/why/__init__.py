@@ -147,11 +147,12 @@ def command(
         if not (layers or (not no_layers and found.unexplained)):
             _tell_answer(found, None, folder, as_json)
             return
-        if image is not None:
-            say("An image is not taken apart layer by layer: unpack it, and give its folder to `--in runc --image`.")
+        if image is not None and chosen != "runc":
+            say(f"{chosen} does not take an image apart layer by layer: unpack it, and add `--in runc --image FOLDER`.")
             _tell_answer(found, None, folder, as_json)
             return
-        stack.enter_context(needs_of(["docker"]))
+        if image is None:
+            stack.enter_context(needs_of(["docker"]))
         skipped = _skipped(fields, only)
         stages = _stages({**fields, **profile}, fields, skipped)
         built = [*stages.chain, *stages.aside, *([] if cumulative else stages.without), *stages.engines]
@@ -294,7 +295,9 @@ def _stages(runc: dict[str, Any], shared: dict[str, Any], skipped: dict[str, str
     if obstacles := whole.obstacles(host):  # type: ignore[attr-defined]
         raise ObstacleError("a container cannot be taken apart here, and nothing was run:", obstacles)
     engines = []
-    if why := find("platforms", "docker").model_validate(shared).obstacles(host):  # type: ignore[attr-defined]
+    if "image" in shared:
+        skipped["docker"] = "the image is a folder here, which docker does not take."
+    elif why := find("platforms", "docker").model_validate(shared).obstacles(host):  # type: ignore[attr-defined]
         skipped["docker"] = " ".join(map(str, why))
     elif "seccomp_profile" not in runc:
         engines.append({"docker": shared} if shared else "docker")

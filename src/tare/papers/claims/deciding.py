@@ -15,6 +15,7 @@ from tare.analysis.estimators import Sides
 from tare.analysis.fleet.stores import sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
+from tare.analysis.statistics import FLOOR
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.papers import claims as folder
@@ -229,7 +230,11 @@ def _told(judged: Judged, advises: bool) -> str:
     check, found, word = judged
     effect, low, high = _shown(check, found)
     if effect is None or low is None or high is None:
+        stores = len({store_of(str(each.block)) for each in check.ours})
         shown = too_few_for_interval(found.n, found.paired)
+        shown = (
+            f"none of {stores} stores has {FLOOR} blocks, and blocks of several are not pooled" if stores > 1 else shown
+        )
     else:
         shown = f"{figure_words(check.kind, effect, low, high)} over {counted(found.n, unit(found.paired))}"
     why = f" ({_undecided(check, found)})" if word == UNDECIDED and (advises or check.tainted) else ""

@@ -28,8 +28,8 @@ H200 = Path(__file__).parents[3] / "recordings/h200/modes.csv"
 COLUMNS = Columns(("gpu_mhz", "cores"), "ms", "joules", None, "model")
 
 
-def h200() -> ModeTable:
-    return read_modes(H200, COLUMNS)
+def h200(name: str = H200.name) -> ModeTable:
+    return read_modes(H200.with_name(name), COLUMNS)
 
 
 def errors_of(outcomes: list[Outcome], method: str, k: int) -> dict[str | None, Outcome]:
@@ -89,13 +89,16 @@ def test_intervals_hold_the_held_out_modes_of_an_h200_about_as_often_as_they_say
         assert 0.8 <= np.mean([each[figure] for each in inside]) <= 0.99
 
 
-def test_modes_chosen_by_us_are_better_than_random_ones() -> None:
-    table = h200()
+@pytest.mark.parametrize("name", ["modes.csv", "modes-batch-32.csv"])
+def test_with_the_eight_modes_that_we_choose_time_and_energy_are_within_6_percent(name: str) -> None:
+    """The aim; eight modes at random miss it on the first table, and are worse on both."""
+    table = h200(name)
     at_random = evaluate(table, ["tare"], (8,), splits=20)
     chosen = [answer.errors for answer in predict(table, measured=8, count_next=0) if answer.errors is not None]
     for figure in ("time", "energy"):
         by_chance = np.mean([getattr(each, f"{figure}_mape") for each in at_random])
         assert np.mean([errors[figure] for errors in chosen]) < by_chance
+        assert np.median([errors[figure] for errors in chosen]) < 0.06
 
 
 # On pipelines that are known
