@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -92,16 +93,27 @@ class Pages:
                 os.posix_fadvise(self.file, page << 12, 4096, os.POSIX_FADV_DONTNEED)
 
 
+def pool(rounds: int) -> None:
+    """The same work in a pool that is made anew, of as many threads as the variable of OpenMP gives."""
+    count = int(os.environ.get("OMP_NUM_THREADS", "2"))
+    workers = [threading.Thread(target=compute, args=(rounds // count,)) for _ in range(count)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+
+
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("steps", type=int)
-    for name in ("compute", "alloc", "map", "shm", "connect", "calls", "pages", "print", "dot", "twice"):
+    for name in ("compute", "alloc", "map", "shm", "connect", "calls", "pages", "print", "pool", "twice"):
         asked.add_argument(f"--{name}", type=int, default=0)
     asked.add_argument("--read")
     asked.add_argument("--cold", action="store_true")
     asked.add_argument("--imports", action="store_true")
     asked.add_argument("--cache", help="a folder below the home of caches that must hold a compiled kernel")
-    asked.add_argument("--mode", help="a variable: where it is set, every step sleeps")
+    asked.add_argument("--sleep", type=int, default=0, help="ms in each step, whatever else the machine does")
+    asked.add_argument("--mode", help="a variable: where it is set, every step sleeps 5 ms, or ten times --sleep")
     asked.add_argument(
         "--strange", choices=["sleep", "privileges", "neighbours"], help="slower inside for a reason of its own"
     )
@@ -125,10 +137,6 @@ def main() -> None:
             while True:
                 pass
     pages = Pages(wanted.read, wanted.cold) if wanted.read else None
-    if wanted.dot:
-        import numpy
-
-        matrix = numpy.ones((160, 160))
     from tare_inside import marks
 
     line = "x" * 200 + "\n"
@@ -147,16 +155,16 @@ def main() -> None:
             pages.read(step, wanted.pages)
         for _ in range(wanted.print):
             sys.stdout.write(line)
-        for _ in range(wanted.dot):
-            matrix @ matrix
+        if wanted.pool:
+            pool(wanted.pool)
         if wanted.twice:
             child = os.fork()
             compute(wanted.twice)
             if child == 0:
                 os._exit(0)
             os.waitpid(child, 0)
-        if sleeps:
-            time.sleep(0.005)
+        if wanted.sleep or sleeps:
+            time.sleep((max(5, 10 * wanted.sleep) if sleeps else wanted.sleep) / 1e3)
         sys.stdout.flush()
         marks.end("step", step)
     for each in spinners:

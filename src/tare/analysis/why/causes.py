@@ -31,6 +31,7 @@ _PARTS = (  # the parts of a step, and the figures that tell them, the first tha
     ("compute", ("compute_mean_s",)),
 )
 _MOST = 0.8  # whoever removes as much of the cost leaves none to look for
+_CLEAR = 1.5  # times longer, the quickest trial of the slow side than the slowest of the other
 _SEEN = 0.1  # of the whole cost: a phase that has less of it is not named
 
 
@@ -232,6 +233,16 @@ def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None) -
     last = len(waves) - 1
     cured = None if waves[last].is_whole else judged[last, SLOW, QUICK]
     return Answer(name, total, tuple(found.values()), cured)
+
+
+def is_clear(wave: Wave, metric: str, margin: float) -> bool:
+    """Whether every trial of the slow side takes much longer than every one of the other: then few blocks will do to
+    look for suspects, though not to judge."""
+    sides = [[one.value for one in _trials(wave.records, wave.roles[role], metric, "")] for role in (SLOW, QUICK)]
+    blocks = {record.block for record in wave.records}
+    if any(len(side) < len(blocks) for side in sides):
+        return False
+    return min(sides[0]) > max(_CLEAR, (1 + margin) ** 2) * max(sides[1])
 
 
 def _trials(records: Sequence[Record], settings: Mapping[str, Any], metric: str, wave: str) -> list[Measurement]:

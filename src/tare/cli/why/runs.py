@@ -41,6 +41,7 @@ class Trying:
         in_image = isinstance(work.get("command"), dict) and work["command"].get("in_image")
         self.bare = Level("bare", {"image": image} if in_image else {})
         self._trials, self._seconds = 0, 0.0
+        self._known = False  # whether a study ran already: then bare metal and the whole container are known to run
 
     def time_text(self, sides: int) -> str:
         """How long so many sides in all blocks take, by the trials so far."""
@@ -75,7 +76,7 @@ class Trying:
             raise TareError("there is nothing to try.")
         return found
 
-    def wave(self, stage: str, sides: Mapping[str, Level], *, is_whole: bool = True) -> Wave:
+    def wave(self, stage: str, sides: Mapping[str, Level], *, is_whole: bool = True, blocks: int | None = None) -> Wave:
         """Run these sides in interleaved blocks."""
         from tare.analysis.why.causes import Wave
 
@@ -83,7 +84,7 @@ class Trying:
         plain = [level.as_plain() for level in sides.values()]
         levels = [each for n, each in enumerate(plain) if each not in plain[:n] and each != self.bare.as_plain()]
         began_s = time.monotonic()
-        records = self.records(stage, levels, {"repeat": self.repeat, "aa": False})
+        records = self.records(stage, levels, {"repeat": blocks or self.repeat, "aa": False})
         self._trials, self._seconds = self._trials + len(records), self._seconds + time.monotonic() - began_s
         return Wave(records, {role: level.settings() for role, level in sides.items()}, is_whole)
 
@@ -110,9 +111,7 @@ class Trying:
 
         sides = [self.bare.as_plain(), *platforms]
         plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}
-        plain |= {
-            "rehearse": stage in ("total", "tried-0")
-        }  # after it, bare metal and the whole container are known to run
+        plain["rehearse"], self._known = not self._known, True
         study = with_interpreter(from_plain(plain, "tare why"), self._python)
         outcome = run_into(study, study_text(study), self._folder / stage)
         if outcome.interrupted:
