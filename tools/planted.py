@@ -186,7 +186,7 @@ PLANTS: dict[str, Plant] = {
         around=full_cache,
     ),
     "own variable": Plant((*COMPUTE, "--mode", "APP_CHECKS"), ("--inside-env", "APP_CHECKS=1"), ("other_variables",)),
-    "output, docker": Plant(("--print", "4000"), (), ("output",), "docker"),
+    "output, docker": Plant(("--print", "1000"), (), ("output",), "docker"),
     # In pairs.
     "quota + tracemalloc": Plant(
         ("--compute", "4000", "--alloc", "250"), ("--quota", "0.1", *TRACED), ("cpu_quota", "debug_variables")
