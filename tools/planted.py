@@ -164,6 +164,12 @@ PLANTS: dict[str, Plant] = {
         ("threads",),
         both=("--env", "OMP_NUM_THREADS=1"),
     ),
+    "CPU dispatch": Plant(  # the kernels of OpenBLAS for an older core (aarch64)
+        ("--dot", "2"),
+        ("--inside-env", "OPENBLAS_CORETYPE=THUNDERX"),
+        ("instruction_set",),
+        both=("--env", "OPENBLAS_NUM_THREADS=1"),
+    ),
     "tracemalloc": Plant(ALLOC, TRACED, ("debug_variables",)),
     "tracemalloc, docker": Plant(ALLOC, TRACED, ("debug_variables",), "docker"),
     "malloc debug": Plant(ALLOC, ("--inside-env", "PYTHONMALLOC=malloc_debug"), ("debug_variables",)),

@@ -106,7 +106,7 @@ def pool(rounds: int) -> None:
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("steps", type=int)
-    for name in ("compute", "alloc", "map", "shm", "connect", "calls", "pages", "print", "pool", "twice"):
+    for name in ("compute", "alloc", "map", "shm", "connect", "calls", "pages", "print", "pool", "twice", "dot"):
         asked.add_argument(f"--{name}", type=int, default=0)
     asked.add_argument("--read")
     asked.add_argument("--cold", action="store_true")
@@ -137,6 +137,10 @@ def main() -> None:
             while True:
                 pass
     pages = Pages(wanted.read, wanted.cold) if wanted.read else None
+    if wanted.dot:
+        import numpy
+
+        matrix = numpy.ones((160, 160))
     from tare_inside import marks
 
     line = "x" * 200 + "\n"
@@ -155,6 +159,8 @@ def main() -> None:
             pages.read(step, wanted.pages)
         for _ in range(wanted.print):
             sys.stdout.write(line)
+        for _ in range(wanted.dot):
+            matrix @ matrix
         if wanted.pool:
             pool(wanted.pool)
         if wanted.twice:
