@@ -73,6 +73,20 @@ def test_without_a_way_to_remove_it_the_other_side_tells():
     assert [each.outcome for each in found.tried] == ["a part"]
 
 
+def test_further_blocks_of_the_same_sides_make_sure_what_the_first_left_open():
+    times = {QUICK: 1.0, SLOW: 2.0, without("cpu_quota"): 1.3}
+    roles = {role: ROLES[role] for role in times}
+    few, more = (Wave(trials(times, blocks=6, scatter=0.25, seed=seed), roles) for seed in (5, 105))
+
+    first = answer([few], margin=0.05)
+    both = answer([few.joined(more)], margin=0.05)
+
+    assert [each.outcome for each in first.tried] == ["cannot tell"]
+    assert first.open_for(["cpu_quota"]) == ["cpu_quota"] and not first.open_for(["threads"])
+    assert both.total.n == 12
+    assert [each.outcome for each in both.tried] == ["a part"] and not both.open_for(["cpu_quota"])
+
+
 @pytest.mark.parametrize(
     ("slow_s", "second_quick_s", "clear"), [(3.0, 1.1, True), (1.3, 1.0, False), (3.0, 2.5, False)]
 )

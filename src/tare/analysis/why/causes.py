@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from tare.analysis.compare import Contest, judge
@@ -102,6 +102,17 @@ class Answer:
         small = math.log1p(rest.effect) <= (1 - _MOST) * math.log1p(self.total.effect)
         return _is_gone(rest) or (small and not _is_surely_left(rest))
 
+    def open_for(self, causes: Sequence[str]) -> list[str]:
+        """Those of these that seem to cost something beyond the margin, which the trials do not make sure."""
+        return [
+            each.cause
+            for each in self.tried
+            if each.cause in causes
+            and each.outcome == "cannot tell"
+            and each.removed is not None
+            and (each.removed.effect or 0.0) < -each.removed.margin
+        ]
+
     def as_json(self) -> dict[str, Any]:
         return {
             **asdict(self),
@@ -190,6 +201,14 @@ class Wave:
         """Whether two roles are one side: then its trials say nothing of a difference."""
         sides = [self.roles.get(role) for role in (one, other)]
         return None not in sides and _plain(sides[0]) == _plain(sides[1])
+
+    def joined(self, more: Wave) -> Wave:
+        """With further blocks of the same sides."""
+        later = 1 + max((record.block for record in self.records), default=0)
+        records = [
+            replace(record, block=record.block + later, trial=f"more-{record.trial}") for record in more.records
+        ]
+        return Wave([*self.records, *records], self.roles, self.is_whole)
 
     def causes(self) -> list[str]:
         return list(dict.fromkeys(role.partition(" ")[2] for role in self.roles if role not in (QUICK, SLOW)))

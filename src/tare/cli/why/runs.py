@@ -67,8 +67,15 @@ class Trying:
                 f"trying {' and '.join(names) or 'what is left'}: {count} sides in {self.repeat} blocks{takes}; "
                 f"at most {more} trials more after it, if that does not explain it."
             )
-            waves.append(self.wave(f"tried-{len(waves)}", sides, is_whole=not search.removed))
-            found = answer(waves, margin=self.margin, metric=found.metric if found else metric)
+            stage = f"tried-{len(waves)}"
+            waves.append(self.wave(stage, sides, is_whole=not search.removed))
+            metric = found.metric if found else metric
+            found = answer(waves, margin=self.margin, metric=metric)
+            if not found.explained and (doubtful := found.open_for(waves[-1].causes())):
+                listed = " and ".join(doubtful)
+                say(f"{listed} may cost something, but {self.repeat} blocks do not show it: as many again.")
+                waves[-1] = waves[-1].joined(self.wave(f"{stage}-again", sides, is_whole=not search.removed))
+                found = answer(waves, margin=self.margin, metric=metric)
             search.learn({each.cause: each.outcome for each in found.tried if each.cause in waves[-1].causes()})
             if found.explained and search.checked:
                 break
