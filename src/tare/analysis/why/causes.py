@@ -205,9 +205,7 @@ class Wave:
     def joined(self, more: Wave) -> Wave:
         """With further blocks of the same sides."""
         later = 1 + max((record.block for record in self.records), default=0)
-        records = [
-            replace(record, block=record.block + later, trial=f"more-{record.trial}") for record in more.records
-        ]
+        records = [replace(record, block=record.block + later, trial=f"more-{record.trial}") for record in more.records]
         return Wave([*self.records, *records], self.roles, self.is_whole)
 
     def causes(self) -> list[str]:
