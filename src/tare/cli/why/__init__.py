@@ -206,8 +206,9 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     sides = {QUICK: run.bare, SLOW: slow_level}
     most = 2 + 2 * MOST_TRIED + MOST_TRIED
     say(
-        f"at most {(2 + most) * run.repeat} trials in {run.repeat} blocks, up to {2 * run.repeat} of them to see what "
-        "is slower; it ends as soon as the cost is explained, and each part says before it begins how long it takes."
+        f"at most {(2 + most) * run.repeat} trials in {run.repeat} blocks, twice as many where these leave it open; up to "
+        f"{2 * run.repeat} of them to see what is slower. It ends as soon as the cost is explained, and each part says "
+        "before it begins how long it takes."
     )
     look = run.wave("look", sides, blocks=min(LOOK, run.repeat))
     name = run.metric or judged_metric(look.records)
