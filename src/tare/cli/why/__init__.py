@@ -206,7 +206,7 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     sides = {QUICK: run.bare, SLOW: slow_level}
     most = 2 + 2 * MOST_TRIED + MOST_TRIED
     say(
-        f"at most {(2 + most) * run.repeat} trials in {run.repeat} blocks, twice as many where these leave it open; up to "
+        f"at most {(2 + most) * run.repeat} trials in {run.repeat} blocks, twice that where they leave it open; up to "
         f"{2 * run.repeat} of them to see what is slower. It ends as soon as the cost is explained, and each part says "
         "before it begins how long it takes."
     )
