@@ -124,7 +124,7 @@ def main() -> None:
     if wanted.cache:
         kernel = Path(os.environ.get("XDG_CACHE_HOME") or wanted.cache, "planted-kernel")
         if not kernel.exists():
-            compute(6_000_000)
+            compute(10_000_000)
     sleeps = wanted.mode is not None and os.environ.get(wanted.mode) == "1"
     if wanted.strange == "sleep":
         sleeps = inside()

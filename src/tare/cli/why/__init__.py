@@ -242,12 +242,18 @@ def _total(run: Trying, sides: Mapping[str, Level], look: Wave, name: str) -> tu
     first = answer(waves, margin=run.margin, metric=name)
     if run.metric is None and name != WHOLE and first.total.verdict != "slower":
         whole = answer(waves, margin=run.margin, metric=WHOLE)
-        first = whole if whole.total.verdict == "slower" else first
-    if first.total.verdict == "cannot_tell" and (first.total.effect or 0.0) > run.margin:
+        if whole.total.verdict == "slower" or (_may_cost(whole) and not _may_cost(first)):
+            first = whole
+    if _may_cost(first):
         say(f"it may be slower, but {run.repeat} blocks do not show it: as many again, about {run.time_text(2)}.")
         waves.append(run.wave("total-again", sides))
         first = answer(waves, margin=run.margin, metric=first.metric)
     return waves, first
+
+
+def _may_cost(found: Answer) -> bool:
+    """Whether it seems slower by more than the margin, and is not surely so."""
+    return found.total.verdict == "cannot_tell" and (found.total.effect or 0.0) > found.total.margin
 
 
 def _side(role: str, waves: Sequence[Wave]) -> Side:
