@@ -43,7 +43,7 @@ WORK = ROOT / "tests" / "machine" / "planted_work.py"
 TARE = ROOT / "tests" / "machine" / "undisturbed.py"
 PAGE = ROOT / "docs" / "how-to" / "why-is-it-slower.md"
 BEGIN, END = "<!-- planted: tools/planted.py table --write -->", "<!-- /planted -->"
-MARGIN, STEPS = "10%", "100"
+MARGIN, FEW = "10%", 30
 LARGE = 4.0  # of a cost that is five times the work, two blocks show whether it is gone
 REMOVED = 0.7  # of the cost, in logs: then a cure counts as one that works
 Around = Callable[["Session"], Any]
@@ -69,6 +69,7 @@ class Plant:
     also: tuple[str, ...] = ()  # who is right too: another way to say the same
     unknown: bool = False  # not in the catalogue: nobody may be named, and it must be said that it is not explained
     both: tuple[str, ...] = ()  # options of both sides
+    steps: int = 100  # fewer where a step waits
     about: str = ""
 
 
@@ -175,9 +176,9 @@ PLANTS: dict[str, Plant] = {
     "malloc debug": Plant(ALLOC, ("--inside-env", "PYTHONMALLOC=malloc_debug"), ("debug_variables",)),
     "mmap threshold": Plant(MAP, MAPPED, ("allocator",)),
     "malloc tunables": Plant(MAP, ("--inside-env", "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4096"), ("allocator",)),
-    "shm": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",)),
-    "shm, docker": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",), "docker"),
-    "network": Plant((*COMPUTE, *CALLS), (), ("network",), around=listening),
+    "shm": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",), steps=FEW),
+    "shm, docker": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",), "docker", steps=FEW),
+    "network": Plant((*COMPUTE, *CALLS), (), ("network",), around=listening, steps=FEW),
     "seccomp": Plant(("--calls", "800"), ("--seccomp-profile", "{PROFILE}"), ("seccomp",), around=dead_rules),
     "memory": Plant(("--read", "{FILE}", "--pages", "60"), ("--memory", "32MiB"), ("memory_limit",), around=large_file),
     "I/O limit": Plant(
@@ -191,19 +192,22 @@ PLANTS: dict[str, Plant] = {
         ("caches",),
         around=full_cache,
     ),
-    "own variable": Plant((*COMPUTE, "--mode", "APP_CHECKS"), ("--inside-env", "APP_CHECKS=1"), ("other_variables",)),
+    "own variable": Plant(
+        (*COMPUTE, "--mode", "APP_CHECKS"), ("--inside-env", "APP_CHECKS=1"), ("other_variables",), steps=FEW
+    ),
     "output, docker": Plant(("--print", "1000"), (), ("output",), "docker"),
     # In pairs.
     "quota + tracemalloc": Plant(
         ("--compute", "4000", "--alloc", "250"), ("--quota", "0.1", *TRACED), ("cpu_quota", "debug_variables")
     ),
     "tracemalloc + mmap": Plant((*ALLOC, *MAP), (*TRACED, *MAPPED), ("debug_variables", "allocator")),
-    "shm + tracemalloc": Plant((*ALLOC, *SHM), (*SMALL_SHM, *TRACED), ("shared_memory", "debug_variables")),
-    "network + mmap": Plant((*MAP, *CALLS), MAPPED, ("network", "allocator"), around=listening),
+    "shm + tracemalloc": Plant((*ALLOC, *SHM), (*SMALL_SHM, *TRACED), ("shared_memory", "debug_variables"), steps=FEW),
+    "network + mmap": Plant((*MAP, *CALLS), MAPPED, ("network", "allocator"), around=listening, steps=FEW),
     "shm + own variable": Plant(
         (*COMPUTE, *SHM, "--mode", "APP_CHECKS"),
         (*SMALL_SHM, "--inside-env", "APP_CHECKS=1"),
         ("shared_memory", "other_variables"),
+        steps=FEW,
     ),
     # Nothing that costs, though something differs.
     "nothing": Plant(COMPUTE),
@@ -212,15 +216,15 @@ PLANTS: dict[str, Plant] = {
     "a variable that does nothing": Plant(ALLOC, ("--inside-env", "PYTHONASYNCIODEBUG=1")),
     "a large shm and a memory limit": Plant(COMPUTE, ("--shm", "64MiB", "--memory", "2GiB")),
     # Not in the catalogue.
-    "a sleep in the program": Plant((*COMPUTE, "--strange", "sleep"), unknown=True),
-    "a sleep by privileges": Plant((*COMPUTE, "--strange", "privileges"), unknown=True),
+    "a sleep in the program": Plant((*COMPUTE, "--strange", "sleep"), unknown=True, steps=FEW),
+    "a sleep by privileges": Plant((*COMPUTE, "--strange", "privileges"), unknown=True, steps=FEW),
     "other processes in the container": Plant((*COMPUTE, "--strange", "neighbours"), unknown=True),
 }
 
 
 def digest(plant: Plant) -> str:
     """Of what was planted: runs of another one are not counted with it."""
-    what = (plant.work, plant.options, plant.causes, plant.platform, plant.both, STEPS, MARGIN)
+    what = (plant.work, plant.options, plant.causes, plant.platform, plant.both, plant.steps, MARGIN)
     return hashlib.sha256(repr(what).encode()).hexdigest()[:8]
 
 
@@ -244,7 +248,7 @@ def one_run(name: str, seed: int) -> dict[str, Any]:
             given = [word.format(**session.words) for word in plant.options]
             both = [word.format(**session.words) for word in plant.both]
             work = [word.format(**session.words) for word in plant.work]
-            command = [sys.executable, str(WORK), STEPS, *work]
+            command = [sys.executable, str(WORK), str(plant.steps), *work]
             asked = ["why", "--in", plant.platform, "--no-layers", "--margin", MARGIN, "--json", *given, *both]
             done = tare(folder, *asked, "-o", str(folder / "why"), "--", *command)
             if done.returncode != 0:

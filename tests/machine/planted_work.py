@@ -21,6 +21,8 @@ MODULES = (
     "turtle", "typing", "unittest.mock", "urllib.request", "uuid", "xml.dom.minidom", "xmlrpc.client", "zipfile",
 )  # fmt: skip
 
+NAP_S = 0.025  # beside what a step of a millisecond takes on a busy machine
+
 
 def inside() -> bool:
     """Whether this is a container of tare's: a process that only sleeps keeps it open."""
@@ -58,7 +60,7 @@ def pass_batch(megabytes: int) -> None:
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise
-                time.sleep(0.005)  # until the reader has taken what is there
+                time.sleep(NAP_S)  # until the reader has taken what is there
     path.unlink()
 
 
@@ -69,7 +71,7 @@ def call_home(port: int) -> None:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return
         except OSError:
-            time.sleep(0.005)
+            time.sleep(NAP_S / 2)
 
 
 class Pages:
@@ -113,7 +115,7 @@ def main() -> None:
     asked.add_argument("--imports", action="store_true")
     asked.add_argument("--cache", help="a folder below the home of caches that must hold a compiled kernel")
     asked.add_argument("--sleep", type=int, default=0, help="ms in each step, whatever else the machine does")
-    asked.add_argument("--mode", help="a variable: where it is set, every step sleeps 5 ms, or ten times --sleep")
+    asked.add_argument("--mode", help="a variable: where it is set, every step naps, or sleeps ten times --sleep")
     asked.add_argument(
         "--strange", choices=["sleep", "privileges", "neighbours"], help="slower inside for a reason of its own"
     )
@@ -170,7 +172,7 @@ def main() -> None:
                 os._exit(0)
             os.waitpid(child, 0)
         if wanted.sleep or sleeps:
-            time.sleep((max(5, 10 * wanted.sleep) if sleeps else wanted.sleep) / 1e3)
+            time.sleep((10 * wanted.sleep / 1e3 or NAP_S) if sleeps else wanted.sleep / 1e3)
         sys.stdout.flush()
         marks.end("step", step)
     for each in spinners:
