@@ -1,7 +1,11 @@
 """Plants causes of slowness for real, asks `tare why`, applies the cure that it prints, and counts what is right.
 
-python tools/planted.py run RESULTS.jsonl [--hours H] [--only NAME,...]   appends one line per run; may be started twice
+python tools/planted.py run RESULTS.jsonl [--hours H] [--only "A;B"]      appends one line per run; may be started twice
+python tools/planted.py run RESULTS.jsonl --parallel N --cores M          N at once, each on M cores of its own
 python tools/planted.py table RESULTS.jsonl [--write]                     the table of docs/how-to/why-is-it-slower.md
+
+A line is counted for the plant that it was made with: after a plant is changed its lines count no longer. Nor does a
+line with a key `superseded`, which names what was mended in tare because of it, or before it was run again.
 
 A run is `tare why --no-layers` on a small program (tests/machine/planted_work.py), as root, on runc or docker. What
 else the machine does makes no trial invalid (tests/machine/undisturbed.py): the point is to be right on a noisy one.
@@ -11,9 +15,11 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
 import json
 import math
 import os
+import platform
 import random
 import re
 import shutil
@@ -37,7 +43,8 @@ WORK = ROOT / "tests" / "machine" / "planted_work.py"
 TARE = ROOT / "tests" / "machine" / "undisturbed.py"
 PAGE = ROOT / "docs" / "how-to" / "why-is-it-slower.md"
 BEGIN, END = "<!-- planted: tools/planted.py table --write -->", "<!-- /planted -->"
-MARGIN, STEPS = "10%", "100"
+MARGIN, FEW = "10%", 30
+LARGE = 4.0  # of a cost that is five times the work, two blocks show whether it is gone
 REMOVED = 0.7  # of the cost, in logs: then a cure counts as one that works
 Around = Callable[["Session"], Any]
 
@@ -62,6 +69,7 @@ class Plant:
     also: tuple[str, ...] = ()  # who is right too: another way to say the same
     unknown: bool = False  # not in the catalogue: nobody may be named, and it must be said that it is not explained
     both: tuple[str, ...] = ()  # options of both sides
+    steps: int = 100  # fewer where a step waits
     about: str = ""
 
 
@@ -150,11 +158,17 @@ PLANTS: dict[str, Plant] = {
     # Alone.
     "quota": Plant(COMPUTE, ("--quota", "0.08"), ("cpu_quota",)),
     "quota, docker": Plant(COMPUTE, ("--quota", "0.08"), ("cpu_quota",), "docker"),
-    "one core of two": Plant(("--twice", "15000"), ("--cpuset", "0"), ("cpu_set",)),
+    "one core of two": Plant(("--twice", "15000"), ("--cpuset", "{CORE}"), ("cpu_set",)),
     "threads": Plant(
-        ("--dot", "2"),
-        ("--inside-env", "OPENBLAS_NUM_THREADS=32"),
+        ("--pool", "12000"),
+        ("--inside-env", "OMP_NUM_THREADS=64"),
         ("threads",),
+        both=("--env", "OMP_NUM_THREADS=1"),
+    ),
+    "CPU dispatch": Plant(  # the kernels of OpenBLAS for an older core (aarch64)
+        ("--dot", "2"),
+        ("--inside-env", "OPENBLAS_CORETYPE=THUNDERX"),
+        ("instruction_set",),
         both=("--env", "OPENBLAS_NUM_THREADS=1"),
     ),
     "tracemalloc": Plant(ALLOC, TRACED, ("debug_variables",)),
@@ -162,15 +176,15 @@ PLANTS: dict[str, Plant] = {
     "malloc debug": Plant(ALLOC, ("--inside-env", "PYTHONMALLOC=malloc_debug"), ("debug_variables",)),
     "mmap threshold": Plant(MAP, MAPPED, ("allocator",)),
     "malloc tunables": Plant(MAP, ("--inside-env", "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4096"), ("allocator",)),
-    "shm": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",)),
-    "shm, docker": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",), "docker"),
-    "network": Plant((*COMPUTE, *CALLS), (), ("network",), around=listening),
+    "shm": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",), steps=FEW),
+    "shm, docker": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",), "docker", steps=FEW),
+    "network": Plant((*COMPUTE, *CALLS), (), ("network",), around=listening, steps=FEW),
     "seccomp": Plant(("--calls", "800"), ("--seccomp-profile", "{PROFILE}"), ("seccomp",), around=dead_rules),
     "memory": Plant(("--read", "{FILE}", "--pages", "60"), ("--memory", "32MiB"), ("memory_limit",), around=large_file),
     "I/O limit": Plant(
         ("--read", "{FILE}", "--pages", "8", "--cold"), ("--io-rate", "2MB"), ("io_limit",), around=large_file
     ),
-    "CPU weight": Plant(COMPUTE, ("--cpu-shares", "2"), ("cpu_weight",), around=busy_group),
+    "CPU weight": Plant(COMPUTE, ("--cpu-shares", "64"), ("cpu_weight",), around=busy_group),
     "bytecode": Plant(("--imports", *COMPUTE), ("--inside-env", "PYTHONPYCACHEPREFIX=/nonexistent"), ("bytecode",)),
     "cache folder": Plant(
         ("--cache", "{CACHE}", *COMPUTE),
@@ -178,17 +192,22 @@ PLANTS: dict[str, Plant] = {
         ("caches",),
         around=full_cache,
     ),
-    "own variable": Plant((*COMPUTE, "--mode", "APP_CHECKS"), ("--inside-env", "APP_CHECKS=1"), ("other_variables",)),
-    "output, docker": Plant(("--print", "4000"), (), ("output",), "docker"),
+    "own variable": Plant(
+        (*COMPUTE, "--mode", "APP_CHECKS"), ("--inside-env", "APP_CHECKS=1"), ("other_variables",), steps=FEW
+    ),
+    "output, docker": Plant(("--print", "1000"), (), ("output",), "docker"),
     # In pairs.
-    "quota + tracemalloc": Plant(ALLOC, ("--quota", "0.2", *TRACED), ("cpu_quota", "debug_variables")),
+    "quota + tracemalloc": Plant(
+        ("--compute", "4000", "--alloc", "250"), ("--quota", "0.1", *TRACED), ("cpu_quota", "debug_variables")
+    ),
     "tracemalloc + mmap": Plant((*ALLOC, *MAP), (*TRACED, *MAPPED), ("debug_variables", "allocator")),
-    "shm + tracemalloc": Plant((*ALLOC, *SHM), (*SMALL_SHM, *TRACED), ("shared_memory", "debug_variables")),
-    "network + mmap": Plant((*MAP, *CALLS), MAPPED, ("network", "allocator"), around=listening),
+    "shm + tracemalloc": Plant((*ALLOC, *SHM), (*SMALL_SHM, *TRACED), ("shared_memory", "debug_variables"), steps=FEW),
+    "network + mmap": Plant((*MAP, *CALLS), MAPPED, ("network", "allocator"), around=listening, steps=FEW),
     "shm + own variable": Plant(
         (*COMPUTE, *SHM, "--mode", "APP_CHECKS"),
         (*SMALL_SHM, "--inside-env", "APP_CHECKS=1"),
         ("shared_memory", "other_variables"),
+        steps=FEW,
     ),
     # Nothing that costs, though something differs.
     "nothing": Plant(COMPUTE),
@@ -197,21 +216,29 @@ PLANTS: dict[str, Plant] = {
     "a variable that does nothing": Plant(ALLOC, ("--inside-env", "PYTHONASYNCIODEBUG=1")),
     "a large shm and a memory limit": Plant(COMPUTE, ("--shm", "64MiB", "--memory", "2GiB")),
     # Not in the catalogue.
-    "a sleep in the program": Plant((*COMPUTE, "--strange", "sleep"), unknown=True),
-    "a sleep by privileges": Plant((*COMPUTE, "--strange", "privileges"), unknown=True),
+    "a sleep in the program": Plant((*COMPUTE, "--strange", "sleep"), unknown=True, steps=FEW),
+    "a sleep by privileges": Plant((*COMPUTE, "--strange", "privileges"), unknown=True, steps=FEW),
     "other processes in the container": Plant((*COMPUTE, "--strange", "neighbours"), unknown=True),
 }
+
+
+def digest(plant: Plant) -> str:
+    """Of what was planted: runs of another one are not counted with it."""
+    what = (plant.work, plant.options, plant.causes, plant.platform, plant.both, plant.steps, MARGIN)
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:8]
 
 
 def one_run(name: str, seed: int) -> dict[str, Any]:
     """Plant it, ask why, judge the answer, apply the cure."""
     plant, folder = PLANTS[name], Path(tempfile.mkdtemp(prefix="why-planted-", dir="/var/tmp"))
-    session, began_s = Session(folder), time.monotonic()
+    session, began_s = Session(folder, {"CORE": str(min(os.sched_getaffinity(0)))}), time.monotonic()
     line: dict[str, Any] = {
         "plant": name,
         "causes": plant.causes,
         "seed": seed,
         "utc": time.strftime("%FT%TZ", time.gmtime()),
+        "digest": digest(plant),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}",
     }
     line |= {"load": round(os.getloadavg()[0], 1), "version": os.environ.get("PLANTED_VERSION", "")}
     try:
@@ -221,7 +248,7 @@ def one_run(name: str, seed: int) -> dict[str, Any]:
             given = [word.format(**session.words) for word in plant.options]
             both = [word.format(**session.words) for word in plant.both]
             work = [word.format(**session.words) for word in plant.work]
-            command = [sys.executable, str(WORK), STEPS, *work]
+            command = [sys.executable, str(WORK), str(plant.steps), *work]
             asked = ["why", "--in", plant.platform, "--no-layers", "--margin", MARGIN, "--json", *given, *both]
             done = tare(folder, *asked, "-o", str(folder / "why"), "--", *command)
             if done.returncode != 0:
@@ -244,6 +271,7 @@ def tare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "TARE_LOCK_DIR": str(folder / "lock"),
         "PYTHONPATH": f"{ROOT / 'src'}:{TARE.parent}",
         "WITHOUT_REPORT": "1",
+        "FORKED_SAMPLER": "1",
     }
     argv = [sys.executable, str(TARE), *words]
     started = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/", env=env)
@@ -329,22 +357,25 @@ def cured(
         workload["env"] = dict([both[1].split("=", 1)])
     container = {plant.platform: fields} if fields else plant.platform
     study = {
-        "study": "cured", "platform": ["bare", container], "workload": {"command": workload}, "repeat": 3,
+        "study": "cured", "platform": ["bare", container], "workload": {"command": workload},
         "aa": False, "rehearse": False,
     }  # fmt: skip
-    (folder / "cured.yaml").write_text(json.dumps(study))
-    tare(folder, "run", str(folder / "cured.yaml"), "-o", str(folder / "cured"))
-    shown = tare(folder, "show", str(folder / "cured"), "--json")
-    metric = found["answer"]["metric"]
-    left = ratio(folder / "cured", metric, plant.platform)
-    if left is None:
-        return {"cure": "failed", "error": shown.stderr[-400:]}
     cost = math.log1p(found["total"]["effect"])
-    removed = 1 - math.log(left) / cost
+    for blocks in (2 if found["total"]["effect"] > LARGE else 3, 6):  # six anew where the few leave a doubt
+        store = folder / f"cured-{blocks}"
+        (folder / "cured.yaml").write_text(json.dumps({**study, "repeat": blocks}))
+        ran = tare(folder, "run", str(folder / "cured.yaml"), "-o", str(store))
+        left = ratio(store, found["answer"]["metric"], plant.platform)
+        if left is None:
+            return {"cure": "failed", "error": ran.stderr[-400:]}
+        removed = 1 - math.log(left) / cost
+        if removed >= REMOVED:
+            break
     return {
         "cure": "removes it" if removed >= REMOVED else "does not",
         "removed": round(removed, 2),
         "left": round(left, 3),
+        "cure_blocks": blocks,
     }
 
 
@@ -361,24 +392,27 @@ def ratio(store: Path, metric: str, platform: str) -> float | None:
     return median(times[platform]) / median(times["bare"]) if all(times.values()) else None
 
 
-def run(results: Path, hours: float, only: list[str]) -> None:
+def counted(results: Path) -> list[dict[str, Any]]:
+    """The lines of the plants as they are now."""
+    lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    known = [line for line in lines if line["plant"] in PLANTS and "superseded" not in line]
+    return [line for line in known if line.get("digest") == digest(PLANTS[line["plant"]])]
+
+
+def run(results: Path, hours: float, names: list[str]) -> None:
     """Each plant in turn, in a new order each time, until the time is up."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     ends_s, seed = time.monotonic() + hours * 3600, random.randrange(1 << 30)
     order = random.Random(seed)
-    while True:
-        names = only or list(PLANTS)
-        made = (
-            Counter(json.loads(line)["plant"] for line in results.read_text().splitlines()) if results.exists() else {}
-        )
-        least = min(made.get(name, 0) for name in names)
-        name = order.choice([each for each in names if made.get(each, 0) == least])
-        if time.monotonic() >= ends_s:
-            return
+    while time.monotonic() < ends_s:
+        made = Counter(line["plant"] for line in counted(results))
+        least = min(made[name] for name in names)
+        name = order.choice([each for each in names if made[each] == least])
         try:
             line = one_run(name, seed)
         except Exception as error:  # one run is lost, not the night
             line = {"plant": name, "judged": "failed", "error": f"{type(error).__name__}: {error}"}
+            line["digest"] = digest(PLANTS[name])
         with results.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(json.dumps(line) + "\n")
@@ -386,10 +420,28 @@ def run(results: Path, hours: float, only: list[str]) -> None:
         print(*told, flush=True)  # noqa: T201
 
 
+def run_beside(results: Path, hours: float, names: list[str], parallel: int, cores: int) -> None:
+    """Several at once, each on cores of its own, with a share of the plants of its own; no engine is shared."""
+    here = sorted(os.sched_getaffinity(0))
+    names = [name for name in names if PLANTS[name].platform == "runc"]
+    if parallel * cores > len(here):
+        sys.exit(f"{parallel} runs on {cores} cores each need {parallel * cores} cores; there are {len(here)}.")
+    children = []
+    for number in range(parallel):
+        own = ",".join(map(str, here[number * cores : (number + 1) * cores]))
+        options = ["--hours", str(hours), "--only", ";".join(names[number::parallel])]
+        children.append(
+            subprocess.Popen(["taskset", "-c", own, sys.executable, __file__, "run", str(results), *options])
+        )
+    for child in children:
+        child.wait()
+
+
 def table(results: Path) -> str:
-    """One row a plant, and the rates over all."""
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
-    lines = [line for line in lines if line["plant"] in PLANTS]
+    """The rates over all, for each machine, and one row a plant."""
+    every = [json.loads(line) for line in results.read_text().splitlines()]
+    lines = counted(results)
+    before = [line for line in every if line not in lines and line["judged"] != "failed" and line["plant"] in PLANTS]
     ran = [line for line in lines if line["judged"] != "failed"]
     rows = ["| plant | runs | slower by | named right | in part | cannot tell | no sure cost | wrong | cure works |",
             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
@@ -405,21 +457,50 @@ def table(results: Path) -> str:
         works = f"{cures.count('removes it')} of {len(cures)}" if cures else ""
         cells = [count.get(word, 0) for word in ("right", "in part", "cannot tell", "no sure cost", "wrong")]
         rows.append(f"| {what} | {len(mine)} | {by} | {' | '.join(map(str, cells))} | {works} |")
-    planted = [line for line in ran if PLANTS[line["plant"]].causes]
-    right = sum(line["judged"] == "right" for line in planted)
-    wrong = sum(line["judged"] == "wrong" for line in ran)
-    seen = sum(_word(line) != "no sure cost" for line in planted)
-    cures = [line["cure"] for line in ran if "cure" in line]
-    summary = (
-        f"{len(ran)} runs, {len(planted)} of them with a cause of the catalogue planted: named right in "
-        f"{right} ({right / max(1, len(planted)):.1%}; of the {seen} in which the plant surely cost something "
-        f"{right / max(1, seen):.1%}), somebody accused wrongly in {wrong} of all "
-        f"({wrong / max(1, len(ran)):.1%}), the printed cure removed the cost in {cures.count('removes it')} of "
-        f"{len(cures)} runs in which it was applied. {len(lines) - len(ran)} runs failed and are not counted. Median "
-        f"length of a `tare why`: {median([line.get('why_s', 0) for line in ran] or [0]):.0f} s, at a median load of "
-        f"{median([line['load'] for line in ran] or [0]):.1f} on two cores."
+    machines = dict.fromkeys(line["machine"] for line in ran)
+    told = [f"- {machine}: {summary([line for line in ran if line['machine'] == machine])}" for machine in machines]
+    told.append(
+        f"- Not counted: {len(lines) - len(ran)} runs that failed, and {len(before)} runs from before a plant or tare "
+        f"was mended, of which {_right(before)} were right and {_wrong(before)} accused somebody wrongly."
     )
-    return f"{summary}\n\n" + "\n".join(rows)
+    return "\n".join(told) + "\n\n" + "\n".join(rows)
+
+
+def summary(ran: list[dict[str, Any]]) -> str:
+    """The rates, with their exact binomial intervals (95 %)."""
+    planted = [line for line in ran if PLANTS[line["plant"]].causes]
+    seen = [line for line in planted if _word(line) != "no sure cost"]
+    cures = [line["cure"] for line in ran if "cure" in line]
+    removed = cures.count("removes it")
+    return (
+        f"**{len(ran)} runs**, {len(planted)} with a cause of the catalogue planted: named right in {_right(planted)} "
+        f"({share(_right(planted), len(planted))}); of the {len(seen)} in which the plant surely cost something "
+        f"{share(_right(seen), len(seen))}. Of the other {len(ran) - len(planted)} right "
+        f"{_right(ran) - _right(planted)}. Somebody accused wrongly in {_wrong(ran)} of all "
+        f"({share(_wrong(ran), len(ran))}). The printed cure removed the cost in {removed} of {len(cures)} runs "
+        f"({share(removed, len(cures))}). Median length of a `tare why`: "
+        f"{median([line['why_s'] for line in ran]):.0f} s, at a median load of "
+        f"{median([line['load'] for line in ran]):.1f}."
+    )
+
+
+def share(count: int, of: int) -> str:
+    """A share with its exact binomial interval."""
+    if not of:
+        return "none"
+    from scipy.special import betaincinv
+
+    low = betaincinv(count, of - count + 1, 0.025) if count else 0.0
+    high = betaincinv(count + 1, of - count, 0.975) if count < of else 1.0
+    return f"{count / of:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def _right(lines: list[dict[str, Any]]) -> int:
+    return sum(line["judged"] == "right" for line in lines)
+
+
+def _wrong(lines: list[dict[str, Any]]) -> int:
+    return sum(line["judged"] == "wrong" for line in lines)
 
 
 def _word(line: dict[str, Any]) -> str:
@@ -433,11 +514,17 @@ def main() -> None:
     asked.add_argument("what", choices=["run", "table"])
     asked.add_argument("results", type=Path)
     asked.add_argument("--hours", type=float, default=12.0)
-    asked.add_argument("--only", default="")
+    asked.add_argument("--only", default="", help="plants, with ; between them")
+    asked.add_argument("--parallel", type=int, default=0)
+    asked.add_argument("--cores", type=int, default=3)
     asked.add_argument("--write", action="store_true")
     wanted = asked.parse_args()
     if wanted.what == "run":
-        run(wanted.results.resolve(), wanted.hours, [name for name in wanted.only.split(",") if name])
+        names = [name for name in wanted.only.split(";") if name] or list(PLANTS)
+        if wanted.parallel:
+            run_beside(wanted.results.resolve(), wanted.hours, names, wanted.parallel, wanted.cores)
+        else:
+            run(wanted.results.resolve(), wanted.hours, names)
         return
     made = table(wanted.results)
     print(made)  # noqa: T201

@@ -297,8 +297,9 @@ def parse(data: bytes) -> Tuple[List[Tuple[int, str, Any, int]], int]:
     names = names_in(data)
     (lost,) = _COUNT.unpack_from(data, _LOST_AT)
     marks = []  # type: List[Tuple[int, str, Any, int]]
-    whole = len(data) - (len(data) - HEADER_BYTES) % _RECORD.size
-    for t_ns, step, name, edge in _RECORD.iter_unpack(data[HEADER_BYTES:whole]):
+    whole = (len(data) - HEADER_BYTES) // _RECORD.size * _RECORD.size
+    written = -(-len(data[HEADER_BYTES:].rstrip(b"\0")) // _RECORD.size) * _RECORD.size  # after it only empty room
+    for t_ns, step, name, edge in _RECORD.iter_unpack(data[HEADER_BYTES : HEADER_BYTES + min(whole, written)]):
         if t_ns == 0:
             continue  # never written: the rest of the buffer, or of the room that a group kept
         if edge < len(EDGES) and names.get(name):

@@ -131,3 +131,15 @@ def test_causes_that_share_a_file_are_found_by_name_and_the_file_is_none():
     assert find("causes", "debug_variables").__name__ == "DebugVariables"
     assert find("causes", "bytecode").__module__ == find("causes", "caches").__module__
     assert "variables" not in NAMES
+
+
+def test_a_memory_limit_is_suspected_without_faults_since_files_that_are_read_by_calls_leave_none():
+    calm = {"wall_s": 5.0, "cpu_s": 1.0, "major_faults": 0.0, "max_rss_bytes": 17e6}
+    limited = Side("runc", "runc", {"memory": 32 << 20}, {"device.memory_bytes": 1 << 34}, calm)
+
+    found = cause("memory_limit").examine(limited, QUICK)
+
+    assert isinstance(found, Suspicion)
+    assert found.weight < cause("memory_limit").examine(WORST, QUICK).weight
+    roomy = Side("runc", "runc", {"memory": 1 << 35}, limited.facts, calm)
+    assert isinstance(cause("memory_limit").examine(roomy, QUICK), RuledOut)

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,6 +20,8 @@ MODULES = (
     "multiprocessing.pool", "optparse", "pdb", "pickletools", "pydoc", "smtplib", "sqlite3", "statistics", "tarfile",
     "turtle", "typing", "unittest.mock", "urllib.request", "uuid", "xml.dom.minidom", "xmlrpc.client", "zipfile",
 )  # fmt: skip
+
+NAP_S = 0.025  # beside what a step of a millisecond takes on a busy machine
 
 
 def inside() -> bool:
@@ -57,7 +60,7 @@ def pass_batch(megabytes: int) -> None:
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise
-                time.sleep(0.005)  # until the reader has taken what is there
+                time.sleep(NAP_S)  # until the reader has taken what is there
     path.unlink()
 
 
@@ -68,7 +71,7 @@ def call_home(port: int) -> None:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return
         except OSError:
-            time.sleep(0.005)
+            time.sleep(NAP_S / 2)
 
 
 class Pages:
@@ -92,16 +95,27 @@ class Pages:
                 os.posix_fadvise(self.file, page << 12, 4096, os.POSIX_FADV_DONTNEED)
 
 
+def pool(rounds: int) -> None:
+    """The same work in a pool that is made anew, of as many threads as the variable of OpenMP gives."""
+    count = int(os.environ.get("OMP_NUM_THREADS", "2"))
+    workers = [threading.Thread(target=compute, args=(rounds // count,)) for _ in range(count)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+
+
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("steps", type=int)
-    for name in ("compute", "alloc", "map", "shm", "connect", "calls", "pages", "print", "dot", "twice"):
+    for name in ("compute", "alloc", "map", "shm", "connect", "calls", "pages", "print", "pool", "twice", "dot"):
         asked.add_argument(f"--{name}", type=int, default=0)
     asked.add_argument("--read")
     asked.add_argument("--cold", action="store_true")
     asked.add_argument("--imports", action="store_true")
     asked.add_argument("--cache", help="a folder below the home of caches that must hold a compiled kernel")
-    asked.add_argument("--mode", help="a variable: where it is set, every step sleeps")
+    asked.add_argument("--sleep", type=int, default=0, help="ms in each step, whatever else the machine does")
+    asked.add_argument("--mode", help="a variable: where it is set, every step naps, or sleeps ten times --sleep")
     asked.add_argument(
         "--strange", choices=["sleep", "privileges", "neighbours"], help="slower inside for a reason of its own"
     )
@@ -112,7 +126,7 @@ def main() -> None:
     if wanted.cache:
         kernel = Path(os.environ.get("XDG_CACHE_HOME") or wanted.cache, "planted-kernel")
         if not kernel.exists():
-            compute(6_000_000)
+            compute(10_000_000)
     sleeps = wanted.mode is not None and os.environ.get(wanted.mode) == "1"
     if wanted.strange == "sleep":
         sleeps = inside()
@@ -149,14 +163,16 @@ def main() -> None:
             sys.stdout.write(line)
         for _ in range(wanted.dot):
             matrix @ matrix
+        if wanted.pool:
+            pool(wanted.pool)
         if wanted.twice:
             child = os.fork()
             compute(wanted.twice)
             if child == 0:
                 os._exit(0)
             os.waitpid(child, 0)
-        if sleeps:
-            time.sleep(0.005)
+        if wanted.sleep or sleeps:
+            time.sleep((10 * wanted.sleep / 1e3 or NAP_S) if sleeps else wanted.sleep / 1e3)
         sys.stdout.flush()
         marks.end("step", step)
     for each in spinners:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -239,7 +240,7 @@ class LocalProcess:
     def wait(self, limit_s: float) -> Exit:
         timed_out = False
         try:
-            code = self._child.wait(limit_s)
+            code = _waited(self._child, limit_s)
         except subprocess.TimeoutExpired:
             timed_out = True
             self.kill()
@@ -259,6 +260,21 @@ class LocalProcess:
         """End the whole process group, at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
+
+
+def _waited(child: subprocess.Popen[bytes], limit_s: float) -> int:
+    """`Popen.wait`, woken by the kernel: with a limit it looks every 50 ms, which is late and disturbs the job."""
+    try:
+        handle = os.pidfd_open(child.pid)
+    except (AttributeError, OSError):  # an older kernel, or no handle left
+        return child.wait(limit_s)
+    try:
+        ready, _, _ = select.select([handle], [], [], max(0.0, limit_s))
+    except (ValueError, OverflowError):  # a handle beyond what select takes, or a limit without an end
+        return child.wait(limit_s)
+    finally:
+        os.close(handle)
+    return child.wait() if ready else child.wait(0)
 
 
 class _Tap:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import pkgutil
+import sys
+from functools import cache
 from typing import Literal, TypeAlias
 
 from tare.base.errors import StudyError
@@ -26,8 +28,13 @@ def names(kind: Kind) -> list[str]:
     package = importlib.import_module(f"tare.parts.{kind}")
     shared = getattr(package, "SHARED", {})
     ours = {module.name for module in pkgutil.iter_modules(package.__path__)} - {*shared.values()} | {*shared}
-    theirs = {entry.name for entry in importlib.metadata.entry_points(group=f"tare.{kind}")}
-    return sorted(ours | theirs)
+    return sorted(ours | _theirs(kind, tuple(sys.path)))
+
+
+@cache
+def _theirs(kind: Kind, path: tuple[str, ...]) -> frozenset[str]:
+    """Parts of other packages on this path; to look through all packages takes longer than the rest of a look-up."""
+    return frozenset(entry.name for entry in importlib.metadata.entry_points(group=f"tare.{kind}"))
 
 
 def find(kind: Kind, name: str) -> type[Part]:

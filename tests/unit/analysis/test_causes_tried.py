@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis_figures import record
-from tare.analysis.why.causes import QUICK, SLOW, Wave, added, answer, judged_metric, phases, without
+from tare.analysis.why.causes import QUICK, SLOW, Wave, added, answer, is_clear, judged_metric, phases, without
 from tare.base.errors import TareError
 from tare.report.text.why import Told, answer_sentences
 
@@ -71,6 +71,36 @@ def test_without_a_way_to_remove_it_the_other_side_tells():
     found = answer([Wave(trials({QUICK: 1.0, SLOW: 2.0, added("cpu_quota"): 1.9}), roles)], margin=0.05)
 
     assert [each.outcome for each in found.tried] == ["a part"]
+
+
+def test_further_blocks_of_the_same_sides_make_sure_what_the_first_left_open():
+    times = {QUICK: 1.0, SLOW: 2.0, without("cpu_quota"): 1.3}
+    roles = {role: ROLES[role] for role in times}
+    few, more = (Wave(trials(times, blocks=6, scatter=0.25, seed=seed), roles) for seed in (5, 105))
+
+    first = answer([few], margin=0.05)
+    both = answer([few.joined(more)], margin=0.05)
+
+    assert [each.outcome for each in first.tried] == ["cannot tell"]
+    assert first.open_for(["cpu_quota"]) == ["cpu_quota"] and not first.open_for(["threads"])
+    assert both.total.n == 12
+    assert [each.outcome for each in both.tried] == ["a part"] and not both.open_for(["cpu_quota"])
+
+
+@pytest.mark.parametrize(
+    ("slow_s", "second_quick_s", "clear"), [(3.0, 1.1, True), (1.3, 1.0, False), (3.0, 2.5, False)]
+)
+def test_a_first_look_is_clear_where_every_trial_of_the_slow_side_takes_much_longer(slow_s, second_quick_s, clear):
+    first, second = (trials({QUICK: quick_s, SLOW: slow_s}, blocks=2, scatter=0.0) for quick_s in (1.0, second_quick_s))
+    look = Wave([*first[:2], *second[2:]], {role: ROLES[role] for role in (QUICK, SLOW)})
+
+    assert is_clear(look, "step_mean_s", 0.05) is clear
+    assert not is_clear(look, "not_recorded_s", 0.05)
+
+
+def test_a_first_look_with_a_side_that_failed_once_is_not_clear():
+    records = trials({QUICK: 1.0, SLOW: 3.0}, blocks=2)
+    assert not is_clear(Wave(records[:-1], {role: ROLES[role] for role in (QUICK, SLOW)}), "step_mean_s", 0.05)
 
 
 def test_a_side_that_never_ran_is_an_error_and_not_an_answer():

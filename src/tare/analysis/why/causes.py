@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from tare.analysis.compare import Contest, judge
@@ -31,6 +31,7 @@ _PARTS = (  # the parts of a step, and the figures that tell them, the first tha
     ("compute", ("compute_mean_s",)),
 )
 _MOST = 0.8  # whoever removes as much of the cost leaves none to look for
+_CLEAR = 1.5  # times longer, the quickest trial of the slow side than the slowest of the other
 _SEEN = 0.1  # of the whole cost: a phase that has less of it is not named
 
 
@@ -100,6 +101,17 @@ class Answer:
             return False
         small = math.log1p(rest.effect) <= (1 - _MOST) * math.log1p(self.total.effect)
         return _is_gone(rest) or (small and not _is_surely_left(rest))
+
+    def open_for(self, causes: Sequence[str]) -> list[str]:
+        """Those of these that seem to cost something beyond the margin, which the trials do not make sure."""
+        return [
+            each.cause
+            for each in self.tried
+            if each.cause in causes
+            and each.outcome == "cannot tell"
+            and each.removed is not None
+            and (each.removed.effect or 0.0) < -each.removed.margin
+        ]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -190,6 +202,12 @@ class Wave:
         sides = [self.roles.get(role) for role in (one, other)]
         return None not in sides and _plain(sides[0]) == _plain(sides[1])
 
+    def joined(self, more: Wave) -> Wave:
+        """With further blocks of the same sides."""
+        later = 1 + max((record.block for record in self.records), default=0)
+        records = [replace(record, block=record.block + later, trial=f"more-{record.trial}") for record in more.records]
+        return Wave([*self.records, *records], self.roles, self.is_whole)
+
     def causes(self) -> list[str]:
         return list(dict.fromkeys(role.partition(" ")[2] for role in self.roles if role not in (QUICK, SLOW)))
 
@@ -232,6 +250,16 @@ def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None) -
     last = len(waves) - 1
     cured = None if waves[last].is_whole else judged[last, SLOW, QUICK]
     return Answer(name, total, tuple(found.values()), cured)
+
+
+def is_clear(wave: Wave, metric: str, margin: float) -> bool:
+    """Whether every trial of the slow side takes much longer than every one of the other: then few blocks will do to
+    look for suspects, though not to judge."""
+    sides = [[one.value for one in _trials(wave.records, wave.roles[role], metric, "")] for role in (SLOW, QUICK)]
+    blocks = {record.block for record in wave.records}
+    if any(len(side) < len(blocks) for side in sides):
+        return False
+    return min(sides[0]) > max(_CLEAR, (1 + margin) ** 2) * max(sides[1])
 
 
 def _trials(records: Sequence[Record], settings: Mapping[str, Any], metric: str, wave: str) -> list[Measurement]:

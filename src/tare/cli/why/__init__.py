@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
     from tare.analysis.why.causes import Answer, Phase, Wave
     from tare.analysis.why.layers import Calls, Waterfall
     from tare.parts.protocols import Side
-    from tare.plan.why import Stages, Suspects
+    from tare.plan.why import Level, Stages, Suspects
 
 
 ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are measured whatever --only names
+LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, beside both sides
 
 
 @click.command("why", cls=Verb)
@@ -199,48 +201,72 @@ class Explained:
 
 def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) -> Explained:
     """The three steps: what is slower, who is suspected, what the interventions show."""
-    from tare.analysis.why.causes import QUICK, SLOW, WHOLE, answer, judged_metric, phases
+    from tare.analysis.why.causes import QUICK, SLOW, answer, is_clear, judged_metric, phases
     from tare.plan.why import MOST_TRIED, Level, Search, examined
 
     slow_level = Level(platform, fields)
+    sides = {QUICK: run.bare, SLOW: slow_level}
     most = 2 + 2 * MOST_TRIED + MOST_TRIED
     say(
-        f"at most {(2 + most) * run.repeat} trials in {run.repeat} blocks, {2 * run.repeat} of them to see what is "
-        "slower; it ends as soon as the cost is explained, and each part says before it begins how long it takes."
+        f"at most {(2 + most) * run.repeat} trials in {run.repeat} blocks, twice that where they leave it open; up to "
+        f"{2 * run.repeat} of them to see what is slower. It ends as soon as the cost is explained, and each part says "
+        "before it begins how long it takes."
     )
-    waves = [run.wave("total", {QUICK: run.bare, SLOW: slow_level})]
-    name = run.metric or judged_metric(waves[0].records)
-    first = answer(waves, margin=run.margin, metric=name)
-    if run.metric is None and name != WHOLE and first.total.verdict != "slower":
-        whole = answer(waves, margin=run.margin, metric=WHOLE)
-        first = whole if whole.total.verdict == "slower" else first
-    if first.total.verdict == "cannot_tell" and (first.total.effect or 0.0) > run.margin:
-        say(f"it may be slower, but {run.repeat} blocks do not show it: as many again, about {run.time_text(2)}.")
-        waves.append(run.wave("total-again", {QUICK: run.bare, SLOW: slow_level}))
-        first = answer(waves, margin=run.margin, metric=first.metric)
-    slow, quick = (_side(role, waves[0]) for role in (SLOW, QUICK))
+    look = run.wave("look", sides, blocks=min(LOOK, run.repeat))
+    name = run.metric or judged_metric(look.records)
+    clear = run.repeat > LOOK and is_clear(look, name, run.margin)
+    waves, first = ([look], answer([look], margin=run.margin, metric=name)) if clear else _total(run, sides, look, name)
+    slow, quick = (_side(role, waves) for role in (SLOW, QUICK))
     parts = phases(slow.metrics, quick.metrics, first.metric)
     suspects = examined(slow, quick, {each.name: each.share for each in parts})
+    search = Search(slow_level, run.bare, suspects.held)
+    if clear and not search.candidates():  # nobody to try: then at least how much it costs
+        clear, (waves, first) = False, _total(run, sides, look, name)
     found = Explained(first.total, parts, suspects)
     if first.total.verdict == "equivalent":
         return found
     if not quiet:
         _tell_suspects(found)
-    search = Search(slow_level, run.bare, suspects.held)
-    if first.total.verdict != "slower":  # a cost that is not sure cannot be seen to go away
+    if clear:  # the blocks of the interventions have both sides again, and they alone judge: the look chose itself
+        first = run.tried(search, [], None, name)
+    elif first.total.verdict != "slower":  # a cost that is not sure cannot be seen to go away
         return replace(found, answer=first, untried=tuple(search.candidates()))
-    first = run.tried(search, waves, first)
+    else:
+        first = run.tried(search, waves, first)
     return replace(found, total=first.total, answer=first, untried=tuple(search.candidates()))
 
 
-def _side(role: str, wave: Wave) -> Side:
+def _total(run: Trying, sides: Mapping[str, Level], look: Wave, name: str) -> tuple[list[Wave], Answer]:
+    """The rest of the blocks after a first look, and as many again where they leave it open."""
+    from tare.analysis.why.causes import WHOLE, answer
+
+    waves = [look, run.wave("total", sides, blocks=run.repeat - LOOK)] if run.repeat > LOOK else [look]
+    first = answer(waves, margin=run.margin, metric=name)
+    if run.metric is None and name != WHOLE and first.total.verdict != "slower":
+        whole = answer(waves, margin=run.margin, metric=WHOLE)
+        if whole.total.verdict == "slower" or (_may_cost(whole) and not _may_cost(first)):
+            first = whole
+    if _may_cost(first):
+        say(f"it may be slower, but {run.repeat} blocks do not show it: as many again, about {run.time_text(2)}.")
+        waves.append(run.wave("total-again", sides))
+        first = answer(waves, margin=run.margin, metric=first.metric)
+    return waves, first
+
+
+def _may_cost(found: Answer) -> bool:
+    """Whether it seems slower by more than the margin, and is not surely so."""
+    return found.total.verdict == "cannot_tell" and (found.total.effect or 0.0) > found.total.margin
+
+
+def _side(role: str, waves: Sequence[Wave]) -> Side:
     from tare.analysis.why.causes import SLOW, facts_of, metrics_of
     from tare.parts.protocols import Side
     from tare.records.trials import usable_trials
 
-    settings = wave.roles[role]
+    settings = waves[0].roles[role]
     platform = settings["platform"]
-    mine = [each for each in usable_trials(wave.records, repeats=False) if each.settings["platform"] == platform]
+    usable = [each for wave in waves for each in usable_trials(wave.records, repeats=False)]
+    mine = [each for each in usable if each.settings["platform"] == platform]
     fields = {name.partition(".")[2]: value for name, value in settings.items() if name != "platform"}
     name = platform if role == SLOW else "bare metal"
     return Side(name, platform, fields, facts_of(mine), metrics_of(mine))

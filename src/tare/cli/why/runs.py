@@ -41,6 +41,7 @@ class Trying:
         in_image = isinstance(work.get("command"), dict) and work["command"].get("in_image")
         self.bare = Level("bare", {"image": image} if in_image else {})
         self._trials, self._seconds = 0, 0.0
+        self._known = False  # whether a study ran already: then bare metal and the whole container are known to run
 
     def time_text(self, sides: int) -> str:
         """How long so many sides in all blocks take, by the trials so far."""
@@ -66,8 +67,15 @@ class Trying:
                 f"trying {' and '.join(names) or 'what is left'}: {count} sides in {self.repeat} blocks{takes}; "
                 f"at most {more} trials more after it, if that does not explain it."
             )
-            waves.append(self.wave(f"tried-{len(waves)}", sides, is_whole=not search.removed))
-            found = answer(waves, margin=self.margin, metric=found.metric if found else metric)
+            stage = f"tried-{len(waves)}"
+            waves.append(self.wave(stage, sides, is_whole=not search.removed))
+            metric = found.metric if found else metric
+            found = answer(waves, margin=self.margin, metric=metric)
+            if not found.explained and (doubtful := found.open_for(waves[-1].causes())):
+                listed = " and ".join(doubtful)
+                say(f"{listed} may cost something, but {self.repeat} blocks do not show it: as many again.")
+                waves[-1] = waves[-1].joined(self.wave(f"{stage}-again", sides, is_whole=not search.removed))
+                found = answer(waves, margin=self.margin, metric=metric)
             search.learn({each.cause: each.outcome for each in found.tried if each.cause in waves[-1].causes()})
             if found.explained and search.checked:
                 break
@@ -75,7 +83,7 @@ class Trying:
             raise TareError("there is nothing to try.")
         return found
 
-    def wave(self, stage: str, sides: Mapping[str, Level], *, is_whole: bool = True) -> Wave:
+    def wave(self, stage: str, sides: Mapping[str, Level], *, is_whole: bool = True, blocks: int | None = None) -> Wave:
         """Run these sides in interleaved blocks."""
         from tare.analysis.why.causes import Wave
 
@@ -83,7 +91,7 @@ class Trying:
         plain = [level.as_plain() for level in sides.values()]
         levels = [each for n, each in enumerate(plain) if each not in plain[:n] and each != self.bare.as_plain()]
         began_s = time.monotonic()
-        records = self.records(stage, levels, {"repeat": self.repeat, "aa": False})
+        records = self.records(stage, levels, {"repeat": blocks or self.repeat, "aa": False})
         self._trials, self._seconds = self._trials + len(records), self._seconds + time.monotonic() - began_s
         return Wave(records, {role: level.settings() for role, level in sides.items()}, is_whole)
 
@@ -110,9 +118,7 @@ class Trying:
 
         sides = [self.bare.as_plain(), *platforms]
         plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}
-        plain |= {
-            "rehearse": stage in ("total", "tried-0")
-        }  # after it, bare metal and the whole container are known to run
+        plain["rehearse"], self._known = not self._known, True
         study = with_interpreter(from_plain(plain, "tare why"), self._python)
         outcome = run_into(study, study_text(study), self._folder / stage)
         if outcome.interrupted:

@@ -131,7 +131,10 @@ def phases_text(total: Comparison, phases: Sequence[Phase], width: int) -> str:
     """Step one: what is slower."""
     quick, slow = medians_of(total)
     head = f"1. What is slower: {metric_name(total.metric)} {quick} on bare metal, {slow} in the container: "
-    lines = wrap(f"{head}{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}.", width, indent="   ")
+    said = f"{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}."
+    if total.low is None:  # a first look
+        said = f"{times_text(total)} in each of {total.n} blocks; how much exactly is measured below."
+    lines = wrap(f"{head}{said}", width, indent="   ")
     return "\n".join([*lines, *phase_lines(phases, width)])
 
 
