@@ -131,9 +131,14 @@ def command(
         outcome = run_into(study, study_text(study), folder, verbose=verbose)
         if outcome.out_of_time:
             named = click.get_current_context().get_parameter_source("seconds") is ParameterSource.COMMANDLINE
-            allowed = f"the {seconds} s of --seconds" if named else f"tare weigh's default of {seconds} s (--seconds)"
-            outcome = replace(outcome, why=f"another block would not fit into {allowed}")
+            outcome = replace(outcome, why=would_not_fit(seconds, named))
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
+
+
+def would_not_fit(seconds: int, named: bool) -> str:
+    """Why no other block was begun: by whose word."""
+    allowed = f"the {seconds} s of --seconds" if named else f"tare weigh's default of {seconds} s (--seconds)"
+    return f"another block would not fit into {allowed}"
 
 
 def sides(

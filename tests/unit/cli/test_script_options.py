@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tare.cli.scripts import Script, names_files_here
-from tare.cli.weigh import command, sides
+from tare.cli.weigh import command, sides, would_not_fit
 from tare.parts.workloads.command import Command
 
 
@@ -70,3 +70,15 @@ def test_what_is_wrong_with_an_option_is_told_before_anything_runs(words, says):
 
     assert done.exit_code != 0
     assert says in f"{done.output} {done.exception}"
+
+
+def test_nobody_is_said_to_have_set_a_time_that_is_the_default():
+    assert would_not_fit(140, named=False) == "another block would not fit into tare weigh's default of 140 s (--seconds)"
+    assert would_not_fit(60, named=True) == "another block would not fit into the 60 s of --seconds"
+
+
+@pytest.mark.parametrize(("share", "hint"), [("0%", ""), ("100%", ""), ("5", "; did you mean 5%?")])
+def test_a_share_that_is_refused_is_named_with_its_bounds(share, hint):
+    ended = CliRunner().invoke(command, ["--margin", share])
+
+    assert f"{share}: it must be more than 0 % and less than 100 %{hint}" in ended.output
