@@ -2,12 +2,12 @@
 
 A step ends with an optimiser step. It begins where the one before it ended, or, in a new pass over the data, with the
 first fetch; the first step of a loop without a DataLoader begins with its forward pass, the first call of a model that
-is in training mode with gradients on. In it, `compute` is from the arrival of a batch to the end of the optimiser step (with several batches a
-step: to the next fetch), `forward` from the batch to the backward pass. A batch that no backward pass follows was not
-trained on and is in no step. Two different optimisers may step in one step; the same one twice makes two steps. A pass
-over the data that had steps is an `epoch`; one that was never trained on is an `evaluate`. So is, in a loop without a
-DataLoader, the time from `model.eval()` to `model.train()`, unless it comes with every step. What an optimiser spends
-in its closure is forward and backward, and not `optimiser`.
+is in training mode with gradients on. In it, `compute` is from the arrival of a batch to the end of the optimiser step
+(with several batches a step: to the next fetch), `forward` from the batch to the backward pass. A batch that no
+backward pass follows was not trained on and is in no step. Two different optimisers may step in one step; the same one
+twice makes two steps. A pass over the data that had steps is an `epoch`; one that was never trained on is an
+`evaluate`. So is, in a loop without a DataLoader, the time from `model.eval()` to `model.train()`, unless it comes with
+every step. What an optimiser spends in its closure is forward and backward, and not `optimiser`.
 
 Until an optimiser has stepped, a step is told by backward passes: with a DataLoader it is a batch, to the next fetch;
 else it ends with the next `zero_grad()` of the same model, or, where none is called, with each backward pass. These
