@@ -222,6 +222,11 @@ def safe_text(text: object) -> str:
     )
 
 
+def printed_text(line: str) -> str:
+    """A line as the program's terminal would have shown it: no colours or tabs, the last state of a progress bar."""
+    return _STEERING.sub("", line).rstrip().rpartition("\r")[2].expandtabs(4)
+
+
 def _is_nothing(value: float, ladder: Sequence[_Unit]) -> bool:
     """Whether this is too little for anything that has such units; of a bare number nobody knows."""
     return ladder is not _PLAIN and abs(value) < NOTHING * ladder[0].factor
@@ -276,6 +281,7 @@ def _written_out(sign: str) -> str:
 # Commands
 
 _INTERPRETERS = re.compile(r"(python[\d.]*|bash|sh|dash|env|torchrun|accelerate|launch|uv|run|nice|time|-[mu])")
+_STEERING = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and movements of a terminal's cursor
 _SCRIPT = re.compile(r".+\.(py|sh|pl|rb|js|lua|R|jl)")
 
 

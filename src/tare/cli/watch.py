@@ -120,4 +120,5 @@ def _device_rows() -> list[Mapping[str, Any]]:
             "owner": f"pid {row.owner.partition(':')[0]}", "age": duration_text(row.age_s),
         }
         for row in rows
+        if row.wanted is not None or row.baseline is not None  # else a container or folder of the trial that runs
     ]  # fmt: skip

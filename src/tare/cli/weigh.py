@@ -109,7 +109,7 @@ def command(
     work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
     end_early(work, steps, minutes)
     if command_line:
-        say(script.environment())
+        say(script.environment(in_image="in_image" in work["command"]))
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         fetched(chosen, image, against_image)

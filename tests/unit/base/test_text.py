@@ -12,6 +12,7 @@ from tare.base.text import (
     effect_text,
     interval_text,
     metric_name,
+    printed_text,
     quantity_text,
     quantity_texts,
     safe_text,
@@ -136,6 +137,12 @@ def test_waits_and_counts_are_told_as_people_say_them() -> None:
 def test_signs_that_steer_a_terminal_or_hide_are_written_out() -> None:
     assert safe_text("a\x1b[31m\n\u202e\ud800\u2028\x9b") == "a\\x1b[31m\\n\\u202e\\ud800\\u2028\\x9b"
     assert safe_text("naïve 测试 ✓") == "naïve 测试 ✓"
+
+
+def test_a_printed_line_is_what_a_terminal_would_have_shown() -> None:
+    assert printed_text("Epoch 1\tLoss 2\r\n") == "Epoch 1 Loss 2"
+    assert printed_text(" 5%|#\r10%|##\r") == "10%|##"
+    assert printed_text("\x1b[1;31mred\x1b[0m \x1b[2Kdone") == "red done"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=())))

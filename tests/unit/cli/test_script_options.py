@@ -54,6 +54,8 @@ def test_the_user_is_told_which_variables_the_command_does_not_get(monkeypatch):
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
 
     assert re.search(r"but .*SSH_AUTH_SOCK.*; tare sets .*PYTHONHASHSEED", Script().environment())
+    assert Script().environment(in_image=True).startswith("the command gets the image's variables; --env adds others;")
+    assert "image's variables and A; tare" in Script(env={"A": "1"}).environment(in_image=True)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tare.analysis.weighing import weigh
 from tare.base import untrusted
 from tare.base.errors import TareError
 from tare.base.sides import is_rehearsal
-from tare.base.text import count_text, duration_text, metric_name, safe_text
+from tare.base.text import count_text, duration_text, metric_name, printed_text, safe_text
 from tare.records.creation import is_held
 from tare.records.model import FINISHED, USABLE, Record, State, varied
 from tare.records.schema import LEDGER_FILE, SPOOL_FOLDER
@@ -326,7 +326,8 @@ def _running(store: Store, trial: str, now_s: float) -> Json:
 def _last_lines(file: Path) -> list[str]:
     """The last lines that the workload printed; none where nothing came yet, or it has ended."""
     text = untrusted.tail(file.parent, file.name, _TAIL_BYTES).decode("utf-8", "replace")
-    return [safe_text(line) for line in text.replace("\r", "\n").splitlines() if line.strip()][-_LINES:]
+    shown = [printed_text(line) for line in text.replace("\r", "\n").splitlines()]
+    return [safe_text(line) for line in shown if line.strip()][-_LINES:]
 
 
 def _ended(record: Record, records: Sequence[Record]) -> Json:
