@@ -170,9 +170,11 @@ def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) ->
 def fetched(platform: str, *images: str | None) -> None:
     """Images that are not on this device are fetched before anything is run."""
     from tare.drivers.containers.pulling import fetch
+    from tare.drivers.containers.unpacked import refuse_no_image
 
     for image in dict.fromkeys(images):
         if image:
+            refuse_no_image(image)
             fetch(platform, placed(image), say)
 
 

@@ -45,6 +45,12 @@ if said["folder"]:
     os.chdir(folder)
     said["found"] = shutil.which(name, path=path) is not None
     said["missing"] = [file for file in files if not os.path.exists(file)]
+    said["near"] = {}
+    for file in said["missing"]:
+        place = os.path.dirname(file)
+        there = sorted(os.listdir(place or ".")) if os.path.isdir(place or ".") else []
+        for near in difflib.get_close_matches(os.path.basename(file), there, n=1):
+            said["near"][file] = os.path.join(place, near)
     if not said["found"] and "/" not in name:
         programs = {entry for place in path.split(os.pathsep) if os.path.isdir(place) for entry in os.listdir(place)}
         said["close"] = difflib.get_close_matches(name, sorted(programs), n=1)
@@ -259,8 +265,9 @@ class Command(Workload):
             hint = f"did you mean {close[0]!r}?" if close else "give its whole path, or put its folder on PATH."
             yield obstacle("needs.program", f"no program {self._argv()[0]!r} here; {hint}")
         for script in reported["missing"]:
-            sentence = f"no file {script!r} in {self._folder()}; give its whole path, or set `cwd`."
-            yield obstacle("needs.file", sentence)
+            near = (reported.get("near") or {}).get(script)
+            hint = f"did you mean {near!r}?" if near else "give its whole path, or set `cwd`."
+            yield obstacle("needs.file", f"no file {script!r} in {self._folder()}; {hint}")
 
     def users_program(self, host: Host) -> Path | None:
         if self.in_image:

@@ -179,7 +179,10 @@ def test_a_program_beside_the_script_is_found_from_its_folder(work: Path) -> Non
 
 def test_a_missing_script_and_a_missing_folder_are_said_before_anything_runs(work: Path) -> None:
     assert [*map(str, command(sys.executable, "trian.py", cwd=work).obstacles(LocalHost()))] == [
-        f"no file 'trian.py' in {work}; give its whole path, or set `cwd`."
+        f"no file 'trian.py' in {work}; did you mean 'train.py'?"
+    ]
+    assert [*map(str, command(sys.executable, "no/other.py", cwd=work).obstacles(LocalHost()))] == [
+        f"no file 'no/other.py' in {work}; give its whole path, or set `cwd`."
     ]
     assert [*map(str, command("true", cwd=work / "no").obstacles(LocalHost()))] == [
         f"no folder {work}/no to run the command in; set `cwd`."
