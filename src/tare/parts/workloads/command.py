@@ -319,7 +319,11 @@ class Command(Workload):
 
     def _timed(self, place: Host, workdir: Path, argv: tuple[str, ...], env: dict[str, str], folder: str) -> Job:
         """The job under our launcher; in an image without Python as it is, and timed from outside."""
-        own = {**env, **self._env(), **self._ends()}
+        given = self._env()
+        if "PYTHONPATH" in given:  # after ours, or no step would be found
+            ours = [each for each in env["PYTHONPATH"].split(os.pathsep) if Path(each).is_relative_to(workdir)]
+            given["PYTHONPATH"] = os.pathsep.join((*ours, given["PYTHONPATH"]))
+        own = {**env, **given, **self._ends()}
         return Job(launched(place.python, workdir, argv) if place.python else argv, own, folder)
 
     def _ends(self) -> dict[str, str]:
