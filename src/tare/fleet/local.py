@@ -20,7 +20,7 @@ from tare.base.errors import NotRestoredError, TareError
 from tare.base.files import state_dir
 from tare.base.host import Host
 from tare.base.sides import side_of
-from tare.base.text import count_text, duration_text, printed_text, time_text
+from tare.base.text import count_text, duration_text, printed_text, telling_lines, time_text
 from tare.drivers.tracing import tracefs
 from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Probe
@@ -461,7 +461,7 @@ class _Runner:
         """What failed, the last lines that it printed, and what is likely to help."""
         reason, *hints = map(str, record.reasons or (record.state,))
         _, err = self._bench.store.output(record.trial, record.attempt)
-        printed = [printed_text(line) for line in err.split("\n") if line.strip()]
+        printed = telling_lines(err)
         if printed and printed[-1].strip()[:LONGEST_LINE] in reason:
             printed.pop()  # the reason has it
         shown = [f"    | {line[:LONGEST_LINE]}" for line in printed[-LAST_LINES:]]
