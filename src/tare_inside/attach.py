@@ -211,6 +211,7 @@ def watch_optimisers(torch, watch):
         try:
             watch.begin()
             _watch_steps_of(type(self), watch)
+            watch_first_forward(torch, watch)
         except Exception as problem:
             watch.give_up(problem)
 
@@ -313,6 +314,11 @@ def watch_models(torch, watch, looking):
     @functools.wraps(call)
     def call_watched(self, *arguments, **options):
         if not looking.awaits_model or get_ident() != watch.thread:
+            if looking.awaits_forward and self.training and watch.thread in (None, get_ident()):
+                try:
+                    looking.forward_begins(self, graded(), now())  # perhaps of training, without a DataLoader
+                except Exception as problem:
+                    watch.give_up(problem)
             return call(self, *arguments, **options)
         try:
             counts = (not self.training or not graded()) and looking.is_model(self)
@@ -341,6 +347,56 @@ def watch_models(torch, watch, looking):
 
     module_class.__call__ = call_watched
     return stop
+
+
+def watch_first_forward(torch, watch):
+    """Watch for the first forward pass of training, and get out of its way: a loop without a DataLoader begins there.
+
+    Not where something is compiled: torch.compile would compile what lies in its way too, and again without it.
+    """
+    module_class, graded = torch.nn.Module, torch.is_grad_enabled
+    steps = watch.steps
+    if steps is None or watch.compiles or not steps.awaits_forward():
+        return
+    call = module_class.__call__
+
+    @functools.wraps(call)
+    def call_watched(self, *arguments, **options):
+        if module_class.__call__ is not call_watched:
+            return call(self, *arguments, **options)
+        module_class.__call__ = call  # what this one calls are its parts
+        try:
+            if watch.steps is steps and get_ident() == watch.thread and self.training and graded():
+                if next(self.parameters(), None) is not None:
+                    steps.forward_begins(marks.now_ns())
+        except Exception as problem:
+            watch.give_up(problem)
+        try:
+            return call(self, *arguments, **options)
+        finally:
+            if watch.steps is steps and steps.awaits_forward() and module_class.__call__ is call and not watch.compiles:
+                module_class.__call__ = call_watched
+
+    def stop():
+        if module_class.__call__ is call_watched:
+            module_class.__call__ = call
+
+    module_class.__call__, watch.stop_looking = call_watched, stop
+
+
+def watch_compiling(torch, watch):
+    make = getattr(torch, "compile", None)
+    if make is None:
+        return
+
+    @functools.wraps(make)
+    def compiled(*arguments, **options):
+        if not watch.compiles:
+            watch.compiles = True
+            watch.awaits_no_forward()
+        return make(*arguments, **options)
+
+    torch.compile = compiled
 
 
 def watch_device(torch, watch):
@@ -418,6 +474,7 @@ class Watch(object):
         self._pid = None  # of the process that marks, if it is this one
         self.trains = False  # an optimiser was made, or a backward pass was done
         self.goes_backward = False  # at this moment
+        self.compiles = False  # torch.compile was called
         self.saw_grad = self.saw_thread = False  # torch.autograd.grad was called; another thread went backward
         self.gave_up = self._stopped = self._ended = False
         self.ending = None  # when the script is to be ended, if before its time
@@ -443,6 +500,12 @@ class Watch(object):
             self.thread = get_ident()
         if self.steps is not None and self.steps.by_backward:
             self.steps.take_back()
+
+    def awaits_no_forward(self):
+        """Something is compiled: leave calls of modules alone, unless they are watched for inference."""
+        self._looking.awaits_forward = False
+        if self.trains:
+            self.stop_looking()
 
     def begin_without_optimiser(self):
         """A backward pass begins, and no optimiser was made: mark training all the same; the steps, if any."""
@@ -596,6 +659,7 @@ def attach(torch, path):
         watch_modes(torch, watch)
         watch_optimisers(torch, watch)
         watch_scaler(torch, watch)
+        watch_compiling(torch, watch)
         watch_device(torch, watch)
         watch_data_sets(torch, watch)
         watch_saves(torch, watch)

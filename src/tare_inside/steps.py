@@ -1,12 +1,13 @@
 """From what can be seen of someone's training loop (fetches, backward passes, optimiser steps) to marks per step.
 
 A step ends with an optimiser step. It begins where the one before it ended, or, in a new pass over the data, with the
-first fetch. In it, `compute` is from the arrival of a batch to the end of the optimiser step (with several batches a
-step: to the next fetch), `forward` from the batch to the backward pass. A batch that no backward pass follows was not
-trained on and is in no step. Two different optimisers may step in one step; the same one twice makes two steps. A pass
-over the data that had steps is an `epoch`; one that was never trained on is an `evaluate`. So is, in a loop without a
-DataLoader, the time from `model.eval()` to `model.train()`, unless it comes with every step. What an optimiser spends
-in its closure is forward and backward, and not `optimiser`.
+first fetch; the first step of a loop without a DataLoader begins with its forward pass, the first call of a model that
+is in training mode with gradients on. In it, `compute` is from the arrival of a batch to the end of the optimiser step
+(with several batches a step: to the next fetch), `forward` from the batch to the backward pass. A batch that no
+backward pass follows was not trained on and is in no step. Two different optimisers may step in one step; the same one
+twice makes two steps. A pass over the data that had steps is an `epoch`; one that was never trained on is an
+`evaluate`. So is, in a loop without a DataLoader, the time from `model.eval()` to `model.train()`, unless it comes with
+every step. What an optimiser spends in its closure is forward and backward, and not `optimiser`.
 
 Until an optimiser has stepped, a step is told by backward passes: with a DataLoader it is a batch, to the next fetch;
 else it ends with the next `zero_grad()` of the same model, or, where none is called, with each backward pass. These
@@ -83,6 +84,7 @@ class Steps(object):
         self._unproven = []  # passes that gave batches, none of which was trained on so far
         self._follows_ns = None  # end of the last step, while the next one follows directly
         self._since_ns = None  # end of the last event: where a forward pass would begin
+        self._forward_seen = False  # the first one
         self._aside_ns, self._aside_at = None, 0  # when the model was put aside for an evaluation, after which step
         self._forget()
 
@@ -224,6 +226,16 @@ class Steps(object):
     def closure_begins(self, begin_ns):
         """What the optimiser did so far was not part of a forward pass."""
         self._since_ns = begin_ns
+
+    def awaits_forward(self):
+        """Is the first forward pass still to come? Where there is no DataLoader, only that tells where a step began."""
+        return not (self._forward_seen or self._step or self._backwards)
+
+    def forward_begins(self, begin_ns):
+        """A model that trains is called for the first time since an optimiser was made."""
+        self._forward_seen = True
+        if not self._fetches and not self._step and not self._backwards:
+            self._since_ns = begin_ns
 
     def optimised(self, which, begin_ns, end_ns, pieces=None):
         """An optimiser stepped; `pieces` of it, if its closures are to be left out."""
@@ -423,6 +435,8 @@ class InferenceSteps(object):
         self._passes = []  # that had steps, with their ends
         self._trains = self._refused = False
         self._cleared_ns = None  # when a model's gradients were last cleared, since the last batch
+        self.awaits_forward = True  # no model in training mode was called yet, with gradients on
+        self._forward_ns = None  # when the first was
         self._pass = self._fetch = self._called = self._follows_ns = None
 
     def iterated(self, begin_ns, loader, graded):
@@ -462,6 +476,11 @@ class InferenceSteps(object):
         self._models[id(module)] = weakref.ref(module)
         return True
 
+    def forward_begins(self, module, graded, begin_ns):
+        """A module in training mode is called: if it is training, its first step may begin here."""
+        if graded and self.is_model(module):
+            self.awaits_forward, self._forward_ns = False, begin_ns
+
     def called(self, begin_ns, end_ns):
         """A model was called."""
         first_ns = begin_ns if self._called is None else self._called[0]
@@ -484,8 +503,10 @@ class InferenceSteps(object):
         self.take_back()
         if fetch is not None:
             steps.resume(current, fetch)
-        elif self._cleared_ns is not None:
-            steps.closure_begins(self._cleared_ns)
+        else:
+            known_ns = [at_ns for at_ns in (self._cleared_ns, self._forward_ns) if at_ns is not None]
+            if known_ns:
+                steps.closure_begins(min(known_ns))
 
     def steps(self):
         """How many steps are over."""

@@ -6,10 +6,12 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import platform
 import secrets
 import shutil
 import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -56,12 +58,17 @@ class Registry:
 
 
 def image_in(registry: Registry, content: str) -> None:
-    """One layer with one file, under the tag 1."""
+    """One layer with a file of its own, and busybox where there is one, under the tag 1."""
     data = io.BytesIO()
+    files = {"app/marker": content.encode()}
+    busybox = shutil.which("busybox")
+    if busybox:
+        files |= {f"bin/{name}": Path(busybox).read_bytes() for name in ("sh", "sleep", "cat")}
     with tarfile.open(fileobj=data, mode="w") as tar:
-        entry = tarfile.TarInfo("app/marker")
-        entry.size = len(content)
-        tar.addfile(entry, io.BytesIO(content.encode()))
+        for name, blob in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(blob), 0o755
+            tar.addfile(entry, io.BytesIO(blob))
     layer = registry.put(gzip.compress(data.getvalue()), f"{OCI}.layer.v1.tar+gzip")
     machine = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
     rootfs = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(data.getvalue()).hexdigest()}"]}
@@ -140,3 +147,24 @@ def test_an_image_that_cannot_be_fetched_is_an_obstacle_with_the_reason_and_a_wa
     assert f"`{engine} pull {name}` failed: " in found.sentence
     assert "unknown" in found.sentence
     assert f"{engine} login" in found.sentence
+
+
+@pytest.mark.machine("docker", "root", "busybox")
+def test_a_fetched_image_is_weighed_with_the_code_that_is_in_it(registry, tmp_path):
+    name = f"{registry.address}/{registry.name}:1"
+    tare = [sys.executable, Path(__file__).with_name("undisturbed.py"), "weigh", "--in", "docker", "--repeat", "1"]
+
+    done = subprocess.run(
+        [*tare, "--image", name, "-o", "store", "--", "/bin/cat", "/app/marker"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "WITHOUT_REPORT": "1"},
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "the command gets the image's variables" in done.stderr
+    assert f"fetched {name} in " in done.stderr
+    assert "the same bytes on both sides" in done.stderr
+    printed = {path.read_text() for path in (tmp_path / "store" / "trials").glob("*/out.txt")}
+    assert printed == {registry.name}
+    sides = [json.loads(path.read_text()) for path in (tmp_path / "store" / "trials").glob("*/record.json")]
+    assert {side["settings"]["platform"] for side in sides} == {"bare", "docker"}
+    assert done.stdout.startswith("container (docker) vs bare metal")

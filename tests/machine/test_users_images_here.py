@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import platform
 import secrets
 import shutil
@@ -17,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from tare.base.errors import ObstacleError
 from tare.base.host import Exit, LocalHost, Site
+from tare.drivers.containers import unpacked as unpacking
 from tare.drivers.containers.unpacked import unpacked
 from tare.parts import find
 from tare.parts.workloads.command import Command
@@ -151,6 +154,30 @@ def test_a_tarball_of_the_layout_is_taken_too(layout, tmp_path):
     ended, _ = run("runc", str(tmp_path / "image.tar"), "/app/run", "x", "/etc/passwd")
 
     assert ended.out.startswith("mine 1 /app 1234:1234 x /etc/passwd entered\n")
+
+
+@pytest.mark.machine("root", "busybox")
+def test_an_archive_is_opened_once_for_all_trials_and_anew_when_it_has_changed(layout, tmp_path, monkeypatch):
+    archive = tmp_path / "image.tar"
+    subprocess.run(["tar", "-c", "-f", archive, "-C", layout, "."], check=True)
+    first = unpacked(str(archive))
+    opened: list[str] = []
+    real = unpacking._manifest
+    monkeypatch.setattr(
+        unpacking, "_manifest", lambda reference, folder: opened.append(reference) or real(reference, folder)
+    )
+
+    assert unpacked(str(archive)) == first
+    assert opened == []
+    os.utime(archive, ns=(0, 0))
+    assert unpacked(str(archive)) == first
+    assert opened == [str(archive)]
+
+
+def test_a_file_that_is_no_archive_is_refused_before_anything_is_run(tmp_path):
+    (tmp_path / "app.tar").write_text("junk")
+    with pytest.raises(ObstacleError, match="is no image"):
+        unpacking.refuse_no_image(str(tmp_path / "app.tar"))
 
 
 @pytest.mark.machine("root", "busybox", "runc")

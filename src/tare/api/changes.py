@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tare import __version__
 from tare.base.errors import StudyError
+from tare.base.text import count_text
 
 if TYPE_CHECKING:
     from tare.base.host import Host
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     from tare.records.store import Store
     from tare.studies.model import Study
 
+MOST_NAMED, WIDEST = 3, 60  # settings in a message, and characters of each
 _NO_DEVICE = ""  # of trials that were run here, and not over a fleet
+PLANNED = ("platform", "workload", "control", "probes", "tenants", "exclude")  # what trials are planned from
 DECLARED = ("repeat", "compare", "order", "aa")  # what must not be changed once a result has been seen
 
 
@@ -71,11 +75,42 @@ def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Tria
             "judged is declared before it; give another folder with -o."
         )
     if unlike:
+        differs = _what_differs(store, planned)
+        if not changed.unchanged and all(store.study.get(key) == now[key] for key in PLANNED):
+            raise StudyError(
+                f"{store.root} was begun by another version of tare, which ran the same study in another way"
+                f"{differs}. Its trials cannot be continued.\n"
+                f"They can be read as before (`tare show {store.root}`). To run the study, give another folder with -o."
+            )
         raise StudyError(
             f"the study has changed since {store.root} was begun: {len(changed.new)} new trials, "
-            f"{len(changed.gone)} gone, {len(changed.unchanged)} unchanged.\n"
+            f"{len(changed.gone)} gone, {len(changed.unchanged)} unchanged{differs}.\n"
             "`tare run --accept-changes` resumes (old results stay); or give another folder with -o."
         )
+
+
+def _what_differs(store: Store, planned: Iterable[Trial]) -> str:
+    """The settings that no trial of the other side has in this way, a few of them, in brackets."""
+    then = _values(row.get("settings") or {} for row in store.planned())
+    now = _values(trial.settings for trial in planned)
+    names = [name for name in dict.fromkeys((*then, *now)) if then.get(name) != now.get(name)]
+    said = [f"{name}: {_list(then.get(name))} then, {_list(now.get(name))} now" for name in names[:MOST_NAMED]]
+    rest = len(names) - MOST_NAMED
+    more = [count_text(rest, "more setting")] if rest > 0 else []
+    return f" ({'; '.join((*said, *more))})" if said else ""
+
+
+def _values(all_settings: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    found: dict[str, dict[str, None]] = {}
+    for settings in all_settings:
+        for name, value in settings.items():
+            found.setdefault(name, {})[json.dumps(value, default=str)] = None
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def _list(values: list[str] | None) -> str:
+    text = ", ".join(values or ("not set",))
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."
 
 
 def refuse_moved_images(store: Store, host: Host, planned: list[Trial]) -> None:

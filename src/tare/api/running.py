@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.api.changes import refuse_mixing, refuse_moved_images, refuse_silent_changes
 from tare.api.needs import refuse_without_power
-from tare.base.errors import ObstacleError, TareError
+from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.base.messages import say
 
 if TYPE_CHECKING:
@@ -75,8 +75,10 @@ def new_store_goes_if_refused(folder: Path) -> Iterator[None]:
     """A store that was made for a run which was refused before its first trial goes again: it would block the next."""
     from tare.records.store import Store
 
-    is_new = not folder.exists() or not any(folder.iterdir())
+    if folder.exists() and not folder.is_dir():
+        raise StudyError(f"{folder} is a file, and a store is a folder: give another one with -o.")
     there = folder.exists()
+    is_new = not there or not any(folder.iterdir())
     try:
         yield
     except TareError:

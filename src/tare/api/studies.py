@@ -100,7 +100,7 @@ def study(source: str | Path | None = None, *, scale: str | None = None, trust: 
         raise StudyError("give either a study file, or the fields of a study: platform=..., workload=...")
     if source is not None:
         return Study(load(source, trust=trust, scale=scale))
-    return Study(from_plain({"study": "study", **fields}, "tare.study"))
+    return Study(from_plain({"study": "study", **fields}, "tare.studies"))
 
 
 class Study:

@@ -42,13 +42,17 @@ class Script:
         where = {"in_image": True} if image and not names_files_here(words) else {"cwd": str(Path.cwd())}
         return {"command": {"argv": list(words), **where, **kept}}
 
-    def environment(self) -> str:
+    def environment(self, in_image: bool = False) -> str:
         """For people: what of their variables the command does not get, and what tare sets."""
         from tare.drivers.places import environment_facts
 
         facts = environment_facts("default")
-        away = [name for name in facts["left_out"] if name not in _EVERY_SHELLS and name not in facts["fixed"]]
+        known = {*_EVERY_SHELLS, *facts["fixed"]}
+        away = [name for name in facts["left_out"] if name not in known and not name.startswith("TARE_")]
         fixed = [name for name in facts["fixed"] if name != "TARE_MARKS"]
+        if in_image:
+            added = f" and {', '.join(self.env)}" if self.env else "; --env adds others"
+            return f"the command gets the image's variables{added}; tare sets {', '.join(fixed)}."
         less = f" but {', '.join(away)}" if away else ""
         return f"the command gets all your variables{less}, on both sides; tare sets {', '.join(fixed)}."
 
@@ -117,9 +121,11 @@ def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) ->
 def fetched(platform: str, *images: str | None) -> None:
     """Images that are not on this device are fetched before anything is run."""
     from tare.drivers.containers.pulling import fetch
+    from tare.drivers.containers.unpacked import refuse_no_image
 
     for image in dict.fromkeys(images):
         if image:
+            refuse_no_image(image)
             fetch(platform, placed(image), say)
 
 

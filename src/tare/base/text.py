@@ -222,6 +222,27 @@ def safe_text(text: object) -> str:
     )
 
 
+def printed_text(line: str) -> str:
+    """A line as the program's terminal would have shown it: no colours or tabs, the last state of a progress bar."""
+    return _STEERING.sub("", line).rstrip().rpartition("\r")[2].expandtabs(4)
+
+
+def telling_lines(text: str) -> list[str]:
+    """What a program printed before it failed, to the line that says why: without a launcher's own report after it."""
+    lines = [line for each in text.split("\n") if (line := printed_text(each)).strip()]
+    launcher = next((at for at, line in enumerate(lines) if "ChildFailedError" in line), 0)  # torchrun's
+    if launcher:
+        begins = max(
+            (at for at, line in enumerate(lines[:launcher]) if line.startswith("Traceback ")), default=launcher
+        )
+        before = [line for line in lines[:begins] if not _LOGGED.match(line)]
+        rank = next((line.partition(":")[0] for line in before if line.startswith("[rank")), "")
+        lines = [line for line in before if line.startswith(rank)] or lines
+    while lines and not any(sign.isalnum() for sign in lines[-1]):
+        lines.pop()
+    return lines
+
+
 def _is_nothing(value: float, ladder: Sequence[_Unit]) -> bool:
     """Whether this is too little for anything that has such units; of a bare number nobody knows."""
     return ladder is not _PLAIN and abs(value) < NOTHING * ladder[0].factor
@@ -276,6 +297,8 @@ def _written_out(sign: str) -> str:
 # Commands
 
 _INTERPRETERS = re.compile(r"(python[\d.]*|bash|sh|dash|env|torchrun|accelerate|launch|uv|run|nice|time|-[mu])")
+_LOGGED = re.compile(r"[WEI]\d{4} \d\d:")  # a line of torch's own log
+_STEERING = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and movements of a terminal's cursor
 _SCRIPT = re.compile(r".+\.(py|sh|pl|rb|js|lua|R|jl)")
 
 

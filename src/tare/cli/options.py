@@ -43,7 +43,7 @@ class ShareOption(click.ParamType):  # type: ignore[type-arg]  # generic only si
             self.fail(str(error), param, ctx)
         if not 0 < share < 1:
             hint = f"; did you mean {value}%?" if share >= 1 and "%" not in str(value) else ""
-            self.fail(f"{value} is not more than 0 % and less than 100 %{hint}", param, ctx)
+            self.fail(f"{value}: it must be more than 0 % and less than 100 %{hint}", param, ctx)
         return share
 
 

@@ -166,6 +166,7 @@ def _changes() -> dict[str, Any]:
             "owner": f"pid {row.owner.partition(':')[0]}", "age": duration_text(row.age_s),
         }
         for row in rows
+        if row.wanted is not None or row.baseline is not None  # else a container or folder of the trial that runs
     ]  # fmt: skip
     return {"restored": restored, "changed": changed}
 

@@ -104,7 +104,7 @@ def command(
     work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
     end_early(work, steps, minutes)
     if command_line:
-        say(script.environment())
+        say(script.environment(in_image="in_image" in work["command"]))
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         fetched(chosen, image, against_image)
@@ -116,6 +116,11 @@ def command(
         outcome = run_into(study, study_text(study), folder, verbose=verbose)
         if outcome.out_of_time:
             named = click.get_current_context().get_parameter_source("seconds") is ParameterSource.COMMANDLINE
-            allowed = f"the {seconds} s of --seconds" if named else f"tare weigh's default of {seconds} s (--seconds)"
-            outcome = replace(outcome, why=f"another block would not fit into {allowed}")
+            outcome = replace(outcome, why=would_not_fit(seconds, named))
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
+
+
+def would_not_fit(seconds: int, named: bool) -> str:
+    """Why no other block was begun: by whose word."""
+    allowed = f"the {seconds} s of --seconds" if named else f"tare weigh's default of {seconds} s (--seconds)"
+    return f"another block would not fit into {allowed}"

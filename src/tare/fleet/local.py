@@ -22,7 +22,7 @@ from tare.base.files import state_dir
 from tare.base.host import Host
 from tare.base.rulings import obstacle
 from tare.base.sides import side_of
-from tare.base.text import count_text, duration_text, time_text
+from tare.base.text import count_text, duration_text, printed_text, telling_lines, time_text
 from tare.drivers.tracing import tracefs
 from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Probe
@@ -170,7 +170,7 @@ class _Echo:
     def __call__(self, trial: Trial, chunk: bytes) -> None:
         *lines, self._rest[trial.id] = (self._rest[trial.id] + chunk).split(b"\n")
         for line in lines:
-            self._say(f"{_platform(trial)} | {line.decode('utf-8', 'replace').rstrip()}")
+            self._say(f"{_platform(trial)} | {printed_text(line.decode('utf-8', 'replace'))}")
 
 
 def idle_s_of(done: Sequence[Record], planned: int) -> float:
@@ -472,7 +472,7 @@ class _Runner:
         """What failed, the last lines that it printed, and what is likely to help."""
         reason, *hints = map(str, record.reasons or (record.state,))
         _, err = self._bench.store.output(record.trial, record.attempt)
-        printed = [line.rstrip() for line in err.splitlines() if line.strip()]
+        printed = telling_lines(err)
         if printed and printed[-1].strip()[:LONGEST_LINE] in reason:
             printed.pop()  # the reason has it
         shown = [f"    | {line[:LONGEST_LINE]}" for line in printed[-LAST_LINES:]]

@@ -71,7 +71,9 @@ def intervals(marks: Marks, *names: str) -> Intervals:
     by_end = np.argsort(ends)
     begins, ends = places[begins[by_end]], places[ends[by_end]]
     t_ns = np.asarray(marks["t_ns"], np.int64)
-    return Intervals(np.asarray(marks["name"], object)[ends], np.asarray(marks["step"], np.int64)[ends], t_ns[begins], t_ns[ends])
+    return Intervals(
+        np.asarray(marks["name"], object)[ends], np.asarray(marks["step"], np.int64)[ends], t_ns[begins], t_ns[ends]
+    )
 
 
 def mark_columns(rows: Iterable[tuple[int, str, str, int]]) -> dict[str, npt.NDArray[Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 from tare.base.errors import LineLost
 from tare.base.host import Exit
 from tare.base.rulings import Ruling, Weight
+from tare.base.text import telling_lines
 from tare.figures.evidence import overlap_ns, run_ns, within
 from tare.figures.steps import PARTS, Steps, steps_from
 from tare.figures.thresholds import THRESHOLDS, Thresholds
@@ -61,7 +62,7 @@ def _last_words(found: Exit | None) -> str:
         return ""
     if found.timed_out:
         return " at the limit"
-    last = [line for line in found.err.strip().splitlines() if line.strip()][-1:]
+    last = telling_lines(found.err)[-1:]
     return f" with code {found.code}" + (f": {last[0].strip()[:300]}" if last else "")
 
 
@@ -82,7 +83,7 @@ def how_it_ended(trial: Trial, state: TrialState) -> Verdict | None:
         return _ended("oom", "workload.oom", "workload", sentence)
     if state.exit.code != 0:
         # An engine that cannot start the program reports that where the program would have printed.
-        last = [line for line in f"{state.exit.out}\n{state.exit.err}".splitlines() if line.strip()][-1:]
+        last = telling_lines(f"{state.exit.out}\n{state.exit.err}")[-1:]
         reported = f": {last[0].strip()[:300]}" if last and (state.exit.err.strip() or state.exit.code == 126) else ""
         hints = hints_for(trial.cell, state.exit)
         ended = Ruling(
@@ -99,8 +100,8 @@ def _ended(state: State, code: str, subject: str, sentence: str) -> Verdict:
 def _waited(ended: Exit) -> Iterable[Ruling]:
     """What it waited for, and the last that it reported."""
     if ended.waiting:
-        last = [line.strip() for line in f"{ended.out}\n{ended.err}".splitlines() if line.strip()][-1:]
-        reported = f" Its last line was: {last[0][:200]}" if last else " It had printed nothing."
+        last = telling_lines(f"{ended.out}\n{ended.err}")[-1:]
+        reported = f" Its last line was: {last[0].strip()[:200]}" if last else " It had printed nothing."
         yield Ruling("workload.waits", "failed", "workload", f"at the limit: {ended.waiting}.{reported}")
 
 

@@ -12,11 +12,13 @@ from tare.base.text import (
     effect_text,
     interval_text,
     metric_name,
+    printed_text,
     quantity_text,
     quantity_texts,
     safe_text,
     share_text,
     size_text,
+    telling_lines,
     time_text,
 )
 
@@ -136,6 +138,41 @@ def test_waits_and_counts_are_told_as_people_say_them() -> None:
 def test_signs_that_steer_a_terminal_or_hide_are_written_out() -> None:
     assert safe_text("a\x1b[31m\n\u202e\ud800\u2028\x9b") == "a\\x1b[31m\\n\\u202e\\ud800\\u2028\\x9b"
     assert safe_text("naïve 测试 ✓") == "naïve 测试 ✓"
+
+
+TORCHRUN = """\
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 89, in <module>
+[rank0]: FileNotFoundError: no data/train.bin
+[rank1]: Traceback (most recent call last):
+[rank1]: FileNotFoundError: no data/train.bin
+W1116 23:10:02.179000 22867 torch/distributed/elastic/multiprocessing/api.py:1010] Sending process 25146 SIGTERM
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+"""
+
+
+def test_the_lines_that_say_why_end_before_a_launchers_own_report() -> None:
+    assert telling_lines(TORCHRUN)[1:] == [
+        '[rank0]:   File "train.py", line 89, in <module>',
+        "[rank0]: FileNotFoundError: no data/train.bin",
+    ]
+    assert telling_lines(TORCHRUN.replace("[rank0]: ", "").replace("[rank1]: ", ""))[-1] == (
+        "FileNotFoundError: no data/train.bin"
+    )
+    assert telling_lines("one\n\nwhy\n=====\n---\n") == ["one", "why"]
+    assert telling_lines("ChildFailedError\n====\n") == ["ChildFailedError"]
+    assert telling_lines("") == []
+
+
+def test_a_printed_line_is_what_a_terminal_would_have_shown() -> None:
+    assert printed_text("Epoch 1\tLoss 2\r\n") == "Epoch 1 Loss 2"
+    assert printed_text(" 5%|#\r10%|##\r") == "10%|##"
+    assert printed_text("\x1b[1;31mred\x1b[0m \x1b[2Kdone") == "red done"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=())))

@@ -50,3 +50,22 @@ def test_a_study_of_the_same_name_is_told_what_has_changed_in_it(store):
         go_on(store, repeat=7)
     with pytest.raises(StudyError, match=r"^the study has changed since .* was begun: 18 new trials, 18 gone"):
         go_on(store, workload="idle")
+
+
+def test_a_store_of_an_earlier_tare_is_not_called_an_edited_study(tmp_path):
+    study = from_plain(PLAIN)
+    with Store.create(tmp_path / "old", study.as_plain(), "") as made:
+        rows = [
+            {"trial": f"old-{trial.id}", "settings": {**trial.settings, "platform.writable": "then"}}
+            for trial in trials(study, cells(study))
+        ]
+        made.plan(rows)
+
+    with pytest.raises(StudyError) as refused:
+        go_on(tmp_path / "old")
+
+    said = str(refused.value)
+    assert said.startswith(f"{tmp_path / 'old'} was begun by another version of tare, ")
+    assert '(platform.writable: "then" then, ' in said
+    assert f"`tare show {tmp_path / 'old'}`" in said
+    assert "--accept-changes" not in said

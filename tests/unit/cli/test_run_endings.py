@@ -138,6 +138,16 @@ def test_a_run_that_is_refused_before_its_first_trial_leaves_no_store_behind(tmp
     assert (tmp_path / "empty").is_dir()
 
 
+def test_a_file_where_the_store_should_be_is_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("mine")
+    with (
+        pytest.raises(StudyError, match="is a file, and a store is a folder"),
+        new_store_goes_if_refused(tmp_path / "file"),
+    ):
+        pass
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_store_that_holds_something_stays_when_a_run_is_refused(tmp_path: Path):
     folder = kept(tmp_path / "store", list(trials(BARE, n=1)), STUDY)
     study = from_plain({"study": "s", "platform": "bare", "workload": "null"})

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tare.api.weighing import Script, names_files_here, sides
-from tare.cli.weigh import command
+from tare.cli.weigh import command, would_not_fit
 from tare.parts.workloads.command import Command
 
 
@@ -54,6 +54,8 @@ def test_the_user_is_told_which_variables_the_command_does_not_get(monkeypatch):
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
 
     assert re.search(r"but .*SSH_AUTH_SOCK.*; tare sets .*PYTHONHASHSEED", Script().environment())
+    assert Script().environment(in_image=True).startswith("the command gets the image's variables; --env adds others;")
+    assert "image's variables and A; tare" in Script(env={"A": "1"}).environment(in_image=True)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +72,17 @@ def test_what_is_wrong_with_an_option_is_told_before_anything_runs(words, says):
 
     assert done.exit_code != 0
     assert says in f"{done.output} {done.exception}"
+
+
+def test_nobody_is_said_to_have_set_a_time_that_is_the_default():
+    assert (
+        would_not_fit(140, named=False) == "another block would not fit into tare weigh's default of 140 s (--seconds)"
+    )
+    assert would_not_fit(60, named=True) == "another block would not fit into the 60 s of --seconds"
+
+
+@pytest.mark.parametrize(("share", "hint"), [("0%", ""), ("100%", ""), ("5", "; did you mean 5%?")])
+def test_a_share_that_is_refused_is_named_with_its_bounds(share, hint):
+    ended = CliRunner().invoke(command, ["--margin", share])
+
+    assert f"{share}: it must be more than 0 % and less than 100 %{hint}" in ended.output

@@ -142,7 +142,7 @@ def test_figure_6_is_drawn(trace: str, tmp_path: Path) -> None:
         (["--disk", "0ms"], "must be more than zero"),
         (["--page-size", "0B"], "a page has at least one byte"),
         (["-o", "figure.gif"], "a figure ends in .svg, .pdf, .png"),
-        (["--reserve", "200%"], "is not more than 0 % and less than 100 %"),
+        (["--reserve", "200%"], "must be more than 0 % and less than 100 %"),
     ],
 )
 def test_a_wrong_command_line_is_refused_before_anything_is_read(trace: str, words: list[str], told: str) -> None:

@@ -8,6 +8,7 @@ from some_layers import stage
 from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
 from tare.cli import why
+from tare.cli.why.stores import are_stores
 from tare.drivers.containers.isolation import USUAL
 from tare.parts.platforms.runc import Runc
 from tare.plan.why import Stages
@@ -46,3 +47,11 @@ def test_the_user_namespace_needs_the_layers_that_it_stands_on():
 
 def test_without_only_a_layer_is_skipped_for_want_of_a_limit():
     assert why._skipped({"quota": 1.0, "memory": "1GiB"}, None).keys() == {"cpuset"}
+
+
+def test_a_single_store_is_not_taken_for_a_command(tmp_path):
+    (tmp_path / "store.json").write_text("{}")
+    with pytest.raises(StudyError, match=r"is one store: `tare why STORE STORE` explains"):
+        are_stores((str(tmp_path),))
+    assert not are_stores(("python", "train.py"))
+    assert not are_stores(())

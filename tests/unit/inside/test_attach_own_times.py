@@ -7,32 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forked_runs import SCRIPTS
 
+from scripts_own_times import AGREE, ATTEMPTS, BEGINS, ENDS, PARTS, check_parts, differs, disagreement, spans
 from tare.base.host import Exit, LocalHost
 from tare.parts.workloads.command import Command
 from tare_inside import marks
 
-ENDS = (
-    "mnist",
-    "by_hand_without_zero_grad",
-    "by_hand_with_a_loader",
-    "dcgan",
-    "nanogpt",
-    "closure",
-    "lbfgs",
-    "sharpness_aware",
-    "checkpointed",
-    "timm",
-    "ultralytics",
-)
-BEGINS = ("word_language_model",)  # their clock is read where a step begins
-TOLD_BY = dict.fromkeys(("word_language_model", "by_hand_without_zero_grad", "by_hand_with_a_loader"), "backward")
 UNTOLD = {"in_a_thread": "other-thread", "by_gradients": "grad-only"}
 STOPPED = {
     "after steps": ("forever", 'TARE_ATTACH={"stop_after_steps": 9}'),
@@ -41,11 +25,6 @@ STOPPED = {
     "never": ("mnist", 'TARE_ATTACH={"stop_after_steps": 1000}'),
     "nonsense": ("closure", 'TARE_ATTACH={"stop_after_steps": "many"}'),
 }
-ATTEMPTS = 3  # a busy machine may take the CPU away between the script's clock and ours
-AGREE = 0.02
-PARTS = ("fetch", "forward", "backward", "optimiser")
-
-Spans = dict[str, list[tuple[int, int, int]]]
 
 
 def run_forked(folder: Path, lines: list[tuple[str, ...]]) -> Callable[..., Path]:
@@ -54,43 +33,6 @@ def run_forked(folder: Path, lines: list[tuple[str, ...]]) -> Callable[..., Path
     asked = json.dumps([["own_times.py", *line] for line in lines])
     subprocess.run(runner, env=env, check=True, input=asked.encode(), timeout=600)
     return lambda *line: folder / " ".join(("own_times.py", *line)) / "attached"
-
-
-def spans(workdir: Path) -> Spans:
-    """(step, begin, end) of each interval, by name."""
-    rows, lost = marks.load(str(workdir / "marks.bin"))
-    assert lost == 0
-    begun: dict[tuple[str, int], int] = {}
-    found: Spans = {}
-    for t_ns, name, edge, step in rows:
-        if edge == "begin":
-            begun[name, step] = t_ns
-        elif edge == "end":
-            found.setdefault(name, []).append((step, begun[name, step], t_ns))
-    return found
-
-
-def differs(workdir: Path, own: dict[str, Any], ends: bool) -> float:
-    """How far the marked steps are from the script's own clock, over all runs of steps: a share of the own time."""
-    seconds = [(end_ns - begin_ns) / 1e9 for _, begin_ns, end_ns in spans(workdir)["step"]]
-    marked_s = own_s = 0.0
-    first = 0
-    for run in own["runs"]:
-        last = first + len(run)
-        marked_s += sum(seconds[first + 1 : last] if ends else seconds[first : last - 1])
-        own_s += run[-1] - run[0]
-        first = last
-    return abs(marked_s - own_s) / own_s
-
-
-def check_parts(found: Spans) -> None:
-    """Parts lie in their step, one after another."""
-    whole = {step: (begin_ns, end_ns) for step, begin_ns, end_ns in found["step"]}
-    for step, (begin_ns, end_ns) in whole.items():
-        parts = sorted((b, e) for name in PARTS for number, b, e in found.get(name, ()) if number == step)
-        assert parts[0][0] >= begin_ns
-        assert parts[-1][1] <= end_ns
-        assert all(before[1] <= after[0] for before, after in pairwise(parts)), (step, parts)
 
 
 @pytest.fixture(scope="module")
@@ -106,14 +48,7 @@ def test_steps_and_times_are_the_scripts_own_and_parts_fit_into_steps(
     found = []
     for attempt in range(ATTEMPTS):
         workdir = ran(kind) if attempt == 0 else run_forked(tmp_path_factory.mktemp("again"), [(kind,)])(kind)
-        assert ((workdir / "code").read_text(), (workdir / "err").read_text()) == ("0", "")
-        own = json.loads((workdir / "out").read_text())
-        marked = spans(workdir)
-        assert [step for step, _, _ in marked["step"]] == list(range(own["steps"]))
-        assert own["steps"] >= 5
-        check_parts(marked)
-        assert json.loads((workdir / "attach.json").read_text())["by"] == TOLD_BY.get(kind, "optimiser")
-        found.append(differs(workdir, own, kind in ENDS))
+        found.append(disagreement(workdir, kind))
         if found[-1] <= AGREE:
             return
     pytest.fail(f"{kind}: off by {found} of the script's own time")

@@ -39,7 +39,7 @@ MARKED = {
     "gan.py": usual(4, optimiser=8, backward=8, forward=8),
     "validation.py": usual(8, epoch=2, evaluate=5),
     "iterable.py": usual(8, epoch=2),
-    "plain_loop.py": {"step": 5, "compute": 5, "optimiser": 5, "backward": 5, "forward": 4},
+    "plain_loop.py": {**by_hand(5), "optimiser": 5},
     "lbfgs.py": usual(2, forward=6, backward=6),
     "mixed_precision.py": usual(4),
     "compiled.py": usual(4),

@@ -94,6 +94,29 @@ def test_the_next_step_begins_where_the_last_one_ended(loop: Loop) -> None:
     assert loop.named("fetch") == [(0, 120, 140), (1, 190, 200)]
 
 
+def test_without_a_loader_the_first_step_begins_with_the_first_forward_pass(loop: Loop) -> None:
+    loop.steps.forward_begins(loop.tick()[0])
+    for _ in range(2):
+        loop.backward()
+        loop.steps.forward_begins(loop.tick()[0])  # only the first one counts
+        loop.step()
+
+    assert loop.named("step") == [(0, 110, 180), (1, 180, 240)]
+    assert loop.named("forward") == [(0, 110, 130), (1, 180, 190)]
+
+
+def test_with_a_loader_the_first_step_begins_with_its_fetch(loop: Loop) -> None:
+    loop.fetch(loop.iterate())
+    assert loop.steps.awaits_forward()
+    loop.steps.forward_begins(loop.tick()[0])
+    assert not loop.steps.awaits_forward()
+    loop.backward()
+    loop.step()
+
+    assert loop.named("step") == [(0, 120, 200)]
+    assert loop.named("forward") == [(0, 140, 170)]
+
+
 def test_a_new_pass_begins_with_its_own_fetch_and_is_an_epoch(loop: Loop) -> None:
     for _ in range(2):
         current = loop.iterate()

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from tare.base.errors import TareError
-from tare.study.load import loads
+from tare.studies.load import loads
 
 REPOSITORY = Path(__file__).parents[3]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md"))]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.cli.options import need
 from tare.cli.scaffold import print_json, reading, say, width
 
 if TYPE_CHECKING:
@@ -21,10 +22,16 @@ if TYPE_CHECKING:
 
 
 def are_stores(words: tuple[str, ...]) -> bool:
-    """Whether these are two stores, and no command line."""
+    """Whether these are two stores, and no command line; a single one is refused."""
     from tare.records.unpack import is_pack
 
-    return len(words) == 2 and all(Path(each, "store.json").is_file() or is_pack(Path(each)) for each in words)
+    stores = [each for each in words if Path(each, "store.json").is_file() or is_pack(Path(each))]
+    need(
+        not (len(words) == 1 and stores),
+        f"{words[0] if words else ''} is one store: `tare why STORE STORE` explains why one is slower than the other, "
+        "`tare why -- COMMAND...` why a command is slower in a container.",
+    )
+    return len(words) == len(stores) == 2
 
 
 def explain_stores(

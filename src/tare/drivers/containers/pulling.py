@@ -93,17 +93,18 @@ def _docker_pulls(host: LocalHost, name: str, say: Say) -> None:
 
 
 def _told(lines: Iterator[Mapping[str, Any]], say: Say) -> Iterator[Mapping[str, Any]]:
-    """The engine's lines; every few seconds how much of it has come."""
-    got: dict[str, tuple[int, int]] = {}
+    """The engine's lines; every few seconds how much of it has come, or is unpacked."""
+    got: dict[str, dict[str, tuple[int, int]]] = {"Downloading": {}, "Extracting": {}}
     said_s = time.monotonic()
     for line in lines:
-        detail = line.get("progressDetail") or {}
-        if line.get("status") == "Downloading" and detail.get("total"):
-            got[str(line.get("id"))] = (int(detail.get("current", 0)), int(detail["total"]))
-        if got and time.monotonic() - said_s >= _SAID_EVERY_S:
-            said_s = time.monotonic()
-            done, total = (sum(each) / _MB for each in zip(*got.values(), strict=True))
-            say(f"  {done:.0f} of {total:.0f} MB of the layers that were begun")
+        status, detail = str(line.get("status")), line.get("progressDetail") or {}
+        if status in got and detail.get("total"):
+            got[status][str(line.get("id"))] = (int(detail.get("current", 0)), int(detail["total"]))
+            if time.monotonic() - said_s >= _SAID_EVERY_S:
+                said_s = time.monotonic()
+                done, total = (sum(each) / _MB for each in zip(*got[status].values(), strict=True))
+                what = "of the layers that were begun" if status == "Downloading" else "unpacked"
+                say(f"  {done:.0f} of {total:.0f} MB {what}")
         yield line
 
 

@@ -6,10 +6,12 @@ folder or a tarball of one), and a folder that is a root file system already. `p
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -50,18 +52,68 @@ def is_path(reference: str) -> bool:
     return reference.startswith(("/", "./", "../", "~")) or path.is_file() or (path / "oci-layout").is_file()
 
 
+def refuse_no_image(reference: str) -> None:
+    """A file that is no archive is refused before anything is run."""
+    path = Path(reference).expanduser()
+    if is_path(reference) and path.is_file() and not tarfile.is_tarfile(path):
+        raise ObstacleError(f"{reference} is no image: it is neither a file of `docker save` nor an OCI layout.")
+
+
 def unpacked(reference: str) -> Unpacked:
     """The image as a folder; done once for each image, and kept in the state folder."""
     path = Path(reference).expanduser()
     if is_path(reference) and path.is_dir() and not (path / "oci-layout").is_file():
         return Unpacked(path.resolve(), ImageConfig(), "")
+    note = _note(reference)
+    if note is not None and note.is_file() and (found := _kept(note.read_text())) is not None:
+        return found
     with _opened(reference) as folder:
         manifest = _manifest(reference, folder)
-        kept = state_dir() / "images" / manifest.id
-        if not (kept / "config.json").is_file():
-            _unpack(manifest, kept)
-        config = json.loads((kept / "config.json").read_text())
-    return Unpacked(kept / "root", image_config(config), manifest.id)
+        if (found := _kept(manifest.id)) is None:
+            _unpack(manifest, state_dir() / "images" / manifest.id)
+            found = _kept(manifest.id)
+    assert found is not None
+    if note is not None:
+        note.write_text(manifest.id)
+    return found
+
+
+def _kept(image_id: str) -> Unpacked | None:
+    """The image with this id, if it was unpacked before."""
+    folder = state_dir() / "images" / image_id
+    if not (folder / "config.json").is_file():
+        return None
+    return Unpacked(folder / "root", image_config(json.loads((folder / "config.json").read_text())), image_id)
+
+
+def _note(reference: str) -> Path | None:
+    """Where the image's id is noted, by what changes with it and costs nothing to ask; None for what is open anyway."""
+    path = Path(reference).expanduser()
+    if not is_path(reference):
+        known_as = _engines_id(reference)
+    elif path.is_file():
+        seen = path.stat()
+        known_as = f"{path.resolve()} {seen.st_ino} {seen.st_size} {seen.st_mtime_ns}"
+    else:
+        return None
+    return _room() / f".of-{hashlib.sha256(known_as.encode()).hexdigest()}" if known_as else None
+
+
+def _engines_id(name: str) -> str:
+    """What the engine that has it calls it; empty where none has."""
+    host = LocalHost()
+    asked = host.run(["podman", "image", "inspect", "--format", "{{.Id}}", name])
+    if asked.code == 0:
+        return f"podman {asked.out.strip()}"
+    if engine.find() is None:
+        return ""
+    from docker.errors import ImageNotFound
+
+    with closing(engine.connect(host)) as client, engine.errors(f"look for the image {name}"):
+        try:
+            return f"docker {client.api.inspect_image(name)['Id']}"
+        except ImageNotFound:
+            return ""
 
 
 def image_config(config: Mapping[str, Any]) -> ImageConfig:

@@ -45,6 +45,12 @@ if said["folder"]:
     os.chdir(folder)
     said["found"] = shutil.which(name, path=path) is not None
     said["missing"] = [file for file in files if not os.path.exists(file)]
+    said["near"] = {}
+    for file in said["missing"]:
+        place = os.path.dirname(file)
+        there = sorted(os.listdir(place or ".")) if os.path.isdir(place or ".") else []
+        for near in difflib.get_close_matches(os.path.basename(file), there, n=1):
+            said["near"][file] = os.path.join(place, near)
     if not said["found"] and "/" not in name:
         programs = {entry for place in path.split(os.pathsep) if os.path.isdir(place) for entry in os.listdir(place)}
         said["close"] = difflib.get_close_matches(name, sorted(programs), n=1)
@@ -259,8 +265,9 @@ class Command(Workload):
             hint = f"did you mean {close[0]!r}?" if close else "give its whole path, or put its folder on PATH."
             yield obstacle("needs.program", f"no program {self._argv()[0]!r} here; {hint}")
         for script in reported["missing"]:
-            sentence = f"no file {script!r} in {self._folder()}; give its whole path, or set `cwd`."
-            yield obstacle("needs.file", sentence)
+            near = (reported.get("near") or {}).get(script)
+            hint = f"did you mean {near!r}?" if near else "give its whole path, or set `cwd`."
+            yield obstacle("needs.file", f"no file {script!r} in {self._folder()}; {hint}")
 
     def users_program(self, host: Host) -> Path | None:
         if self.in_image:
@@ -312,7 +319,11 @@ class Command(Workload):
 
     def _timed(self, place: Host, workdir: Path, argv: tuple[str, ...], env: dict[str, str], folder: str) -> Job:
         """The job under our launcher; in an image without Python as it is, and timed from outside."""
-        own = {**env, **self._env(), **self._ends()}
+        given = self._env()
+        if "PYTHONPATH" in given:  # after ours, or no step would be found
+            ours = [each for each in env["PYTHONPATH"].split(os.pathsep) if Path(each).is_relative_to(workdir)]
+            given["PYTHONPATH"] = os.pathsep.join((*ours, given["PYTHONPATH"]))
+        own = {**env, **given, **self._ends()}
         return Job(launched(place.python, workdir, argv) if place.python else argv, own, folder)
 
     def _ends(self) -> dict[str, str]:

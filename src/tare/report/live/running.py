@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tare.analysis.labels import make_labels
 from tare.base import untrusted
 from tare.base.sides import is_rehearsal
-from tare.base.text import metric_name, quantity_text, quantity_texts, safe_text, share_text
+from tare.base.text import metric_name, printed_text, quantity_text, quantity_texts, safe_text, share_text
 from tare.records.intervals import intervals
 from tare.records.model import varied
 from tare.records.schema import SPOOL_FOLDER
@@ -174,7 +174,8 @@ def running_trial(store: Store, trial: str) -> Json:
 def _last_lines(file: Path) -> list[str]:
     """The last lines that the workload printed; none where nothing came yet, or it has ended."""
     text = untrusted.tail(file.parent, file.name, _TAIL_BYTES).decode("utf-8", "replace")
-    return [safe_text(line) for line in text.replace("\r", "\n").splitlines() if line.strip()][-_LINES:]
+    shown = [printed_text(line) for line in text.replace("\r", "\n").splitlines()]
+    return [safe_text(line) for line in shown if line.strip()][-_LINES:]
 
 
 # The device: what the trial's own probes report comes first, since it costs nothing more; then the machine.

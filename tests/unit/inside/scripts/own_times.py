@@ -79,6 +79,23 @@ def word_language_model():
         interrupted()
 
 
+def with_an_optimiser():
+    """The same with `--use-optimizer`: nothing but the first forward pass tells where the first step begins."""
+    net, (x, y) = model(), data.tensors
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net.eval()
+    with torch.no_grad():
+        for warm in DataLoader(data, 3 * BATCH):
+            net(warm[0])
+    net.train()
+    for at in range(6):
+        inputs, targets = x[at * BATCH :][:BATCH], y[at * BATCH :][:BATCH]
+        done()
+        optimizer.zero_grad()
+        cross_entropy(net(inputs), targets).backward()
+        optimizer.step()
+
+
 def by_hand_without_zero_grad():
     """No DataLoader, no optimiser, and gradients that are cleared one by one."""
     net, (x, y) = model(), data.tensors
@@ -350,6 +367,18 @@ def stubborn():
             optimizer.step()
         except BaseException as problem:
             print("caught", type(problem).__name__)
+
+
+def compiled():
+    """A compiled function, in one graph: nothing may lie in its way, so that the first forward pass is not seen."""
+    net, (x, y) = model(), data.tensors
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    loss_of = torch.compile(lambda x, y: cross_entropy(net(x), y), backend="eager", fullgraph=True)
+    for _ in range(5):
+        loss_of(x[:BATCH], y[:BATCH]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        done()
 
 
 def in_a_thread():

@@ -177,9 +177,18 @@ def test_a_program_beside_the_script_is_found_from_its_folder(work: Path) -> Non
     assert command("./walk.sh", cwd=work).obstacles(LocalHost()) != []
 
 
+def test_a_path_of_their_own_for_python_comes_after_ours() -> None:
+    env = command("python", "x.py", env={"PYTHONPATH": "/mine:/other"}).job(FakeHost(), Path("/workdir"), 1).env
+
+    assert env["PYTHONPATH"] == "/workdir/inside/tare_inside/inside_site:/workdir/inside:/mine:/other"
+
+
 def test_a_missing_script_and_a_missing_folder_are_said_before_anything_runs(work: Path) -> None:
     assert [*map(str, command(sys.executable, "trian.py", cwd=work).obstacles(LocalHost()))] == [
-        f"no file 'trian.py' in {work}; give its whole path, or set `cwd`."
+        f"no file 'trian.py' in {work}; did you mean 'train.py'?"
+    ]
+    assert [*map(str, command(sys.executable, "no/other.py", cwd=work).obstacles(LocalHost()))] == [
+        f"no file 'no/other.py' in {work}; give its whole path, or set `cwd`."
     ]
     assert [*map(str, command("true", cwd=work / "no").obstacles(LocalHost()))] == [
         f"no folder {work}/no to run the command in; set `cwd`."
