@@ -60,7 +60,7 @@ def in_turns(new: Callable[[], Any], old: Callable[[], Any], margin: float, bloc
 
     sides, chance = {"new": new, "old": old}, random.Random(_SEED)
     calls = calls or max(_calls_of(each) for each in sides.values())
-    found = []
+    found: list[Measurement] = []
     for block in range(blocks):
         for level in chance.sample(list(sides), 2):
             seconds = _timed(sides[level], calls)

@@ -33,7 +33,8 @@ def as_junit(weighing: Weighing, gate: Gate | None) -> bytes:
     suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
     ElementTree.SubElement(suite, "system-out").text = safe_text(verdict_text(weighing, 100)).replace("\\n", "\n")
     ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True) + b"\n"
+    made: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return made + b"\n"
 
 
 def as_comment(weighing: Weighing, gate: Gate | None) -> str:
