@@ -52,10 +52,10 @@ def test_a_lock_without_a_hash_or_a_pin_is_refused(tmp_path: Path):
 
 
 PAGE = """
-<a href="https://a.example/click-8.1.7-py3-none-any.whl#sha256={0}" data-x="1">click-8.1.7-py3-none-any.whl</a>
-<a href="https://files.example/b/click-8.1.7.tar.gz#sha256={1}">click-8.1.7.tar.gz</a>
-<a href="https://files.example/c/click-8.1.70-py3-none-any.whl#sha256={2}">click-8.1.70-py3-none-any.whl</a>
-<a href="https://files.example/d/click_plugins-8.1.7.tar.gz#sha256={3}">click_plugins-8.1.7.tar.gz</a>
+<a href="https://a.example/click-8.1.7-py3-none-any.whl#sha256={}" data-x="1">click-8.1.7-py3-none-any.whl</a>
+<a href="https://files.example/b/click-8.1.7.tar.gz#sha256={}">click-8.1.7.tar.gz</a>
+<a href="https://files.example/c/click-8.1.70-py3-none-any.whl#sha256={}">click-8.1.70-py3-none-any.whl</a>
+<a href="https://files.example/d/click_plugins-8.1.7.tar.gz#sha256={}">click_plugins-8.1.7.tar.gz</a>
 """.format(*(str(n) * 64 for n in range(4)))
 
 
