@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+OURS = "tare-bench"
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^]]*\])?==[^ ;\\]+")
 _HASHED = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
@@ -46,7 +47,7 @@ def component(found: metadata.Distribution) -> dict[str, Any]:
 def bill() -> dict[str, Any]:
     """Sorted, and without a date: the same environment makes the same bytes."""
     components = {each["name"]: each for each in map(component, metadata.distributions())}
-    root = components.pop("tare", {"type": "application", "name": "tare"})
+    root = components.pop(OURS, {"type": "application", "name": OURS})
     return {
         "bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
         "metadata": {"component": {**root, "type": "application"}},
@@ -63,7 +64,7 @@ def faults_of_lock(text: str) -> list[str]:
             continue
         if not _PINNED.match(lines[0]):
             wrong.append(f"not pinned: {lines[0]}")
-        elif not _HASHED.search(entry):
+        elif not _HASHED.search(entry) and "+" not in lines[0]:  # a local version, which no index lists
             wrong.append(f"without a hash: {lines[0]}")
     return wrong
 
@@ -85,7 +86,7 @@ def lock() -> str:
     index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
     lines = []
     for name, version in sorted((plain(each.metadata["Name"]), each.version) for each in metadata.distributions()):
-        if name == "tare":
+        if name == OURS:
             continue
         request = urllib.request.Request(f"{index}/{name}/", headers={"Accept": "text/html"})
         try:
@@ -111,7 +112,8 @@ def main() -> int:
         wrong, text = faults_of_lock(asked.lock.read_text()), asked.lock.read_text()
         sys.stdout.write(
             "".join(f"{each}\n" for each in wrong)
-            or f"{len(_PINNED.findall(text))} packages, pinned, each with hashes\n"
+            or f"{len(_PINNED.findall(text))} packages, pinned, {text.count('+')} of a local version, "
+            "all others with hashes\n"
         )
         return bool(wrong)
     text = json.dumps(bill(), indent=1) + "\n"

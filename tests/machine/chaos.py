@@ -44,13 +44,15 @@ def descendants(pid: int) -> list[int]:
     found, waiting = [], [pid]
     while waiting:
         each = waiting.pop()
-        for task in Path(f"/proc/{each}/task").glob("*/children"):
-            try:
-                children = [int(word) for word in task.read_text().split()]
-            except OSError:
-                continue
-            found += children
-            waiting += children
+        try:
+            tasks = list(Path(f"/proc/{each}/task").iterdir())
+        except OSError:  # it has just ended
+            continue
+        for task in tasks:
+            with contextlib.suppress(OSError):
+                children = [int(word) for word in (task / "children").read_text().split()]
+                found += children
+                waiting += children
     return found
 
 

@@ -66,6 +66,10 @@ def files_below(folder: Path) -> dict[Path, int]:
     return found
 
 
+def tare_groups() -> list[str]:
+    return [name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names if name.startswith("tare-")]
+
+
 class Soak:
     """One board, one run, many looks."""
 
@@ -80,6 +84,7 @@ class Soak:
         study.chmod(0o600)
         self.store = self.board.folder / "store"
         self.looks: list[Look] = []
+        self.before = set(tare_groups())  # of other runs, which may have trials of the same names
 
     def run(self, seconds: float, every_s: float = EVERY_S) -> dict[str, Any]:
         begun_s = time.monotonic()
@@ -109,7 +114,7 @@ class Soak:
         trials = [path.name for path in (self.store / "trials").iterdir()]
         ours = {f"tare-{name[:8]}" for name in trials}
         table = Path(f"/proc/{pid or 'self'}/mounts").read_text().splitlines()
-        groups = [name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names if name[:13] in ours]
+        groups = [name for name in tare_groups() if name[:13] in ours and name not in self.before]
         kept = {path.relative_to(self.store): size for path, size in files_below(self.store).items()}
         sealed = sum(size for path, size in kept.items() if path.parts[0] == "trials")
         other = sum(size for path, size in kept.items() if not path.parts[0].startswith(KNOWN))

@@ -171,8 +171,8 @@ def text_tables(path: Path, page_bytes: int = 4096, lines_at_once: int = LINES_A
         raise TareError(f"{path}: no line of it is an event as `cat trace` or `trace-cmd report` print one.")
     if lost:
         with damage_named(path, where=lambda: "in its numbers of lost events"):
-            columns = {"cpu": np.array(list(lost), np.int32), "events": np.array(list(lost.values()), np.int64)}
-        yield Chunk("lost", columns)
+            cpus, events = np.array(list(lost), np.int32), np.array(list(lost.values()), np.int64)
+        yield Chunk("lost", {"cpu": cpus, "events": events})
 
 
 def is_text_trace(path: Path, lines: int = 1000) -> bool:

@@ -227,7 +227,8 @@ class ContainerPlace(ABC):
 
     def user(self) -> Identity | None:
         """The user of what keeps the container open, and so of its commands, by the kernel's word."""
-        return user_of(self._host, self._group.keeper)
+        keeper = self._group.keeper
+        return None if keeper is None else user_of(self._host, keeper)
 
     def find_python(self, python: str, *, needed: bool) -> None:
         """Take the interpreter of an image: where it lies there, since a job comes with a PATH of the host's."""
