@@ -124,6 +124,7 @@ def _sensors() -> dict[str, Any]:
     from tare.base.errors import TareError
     from tare.base.host import LocalHost, Scope
     from tare.parts.find import find
+    from tare.parts.protocols import Probe
     from tare.report.live.running import sensor_texts
 
     host = LocalHost()
@@ -131,6 +132,7 @@ def _sensors() -> dict[str, Any]:
     for name in ("frequency", "temperature"):
         with suppress(TareError, OSError, ValueError):
             probe = find("probes", name)()
+            assert isinstance(probe, Probe)
             if not probe.obstacles(host):
                 with closing(probe.open(host, Scope())) as feed:
                     found |= {each.channel: (np.array([each.t_ns]), np.array([each.value])) for each in feed.poll()}
