@@ -7,7 +7,7 @@
 #   make chaos           1,000 kills at random moments on a simulated board, as root (KILLS=100 for another number)
 #   make audit           known vulnerabilities of what is installed, and its bill of materials (needs a network)
 #   make docs            the reference pages, generated from the code
-#   make site            the docs as pages with search, and the kept studies, in out/site (two or three minutes)
+#   make site            the docs as pages with search, and the kept studies, in out/site
 #   make dist            wheel and sdist; the wheel is installed into an empty environment and weighs there
 #
 #   make weigh TORCH="torch==2.6.0"     another torch; TORCH= uses the one that PYTHON has
