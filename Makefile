@@ -8,7 +8,7 @@
 #   make soak            trials back to back for an hour: does anything grow? as root (SECONDS=600 for another time)
 #   make audit           bill of materials, lock with hashes (needs an index), known vulnerabilities (needs their service)
 #   make docs            the reference pages, generated from the code
-#   make site            the docs as pages with search, and the kept studies, in out/site (two or three minutes)
+#   make site            the docs as pages with search, and the kept studies, in out/site
 #   make dist            wheel and sdist; the wheel is installed into an empty environment and weighs there
 #
 #   make weigh TORCH="torch==2.6.0"     another torch; TORCH= uses the one that PYTHON has

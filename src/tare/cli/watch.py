@@ -16,6 +16,7 @@ from tare.cli.options import STORE
 from tare.cli.scaffold import Verb, say, width
 
 if TYPE_CHECKING:
+    from tare.base.host import Host
     from tare.report.live.snapshot import Watched
 
 _SENSORS_S = 5.0
@@ -112,25 +113,28 @@ class _Machine:
 
     def look(self) -> Mapping[str, Any]:
         """Sensors are read rarely: asking a core for its clock may wake it."""
+        from tare.base.host import LocalHost
+
         if time.monotonic() >= self._next_s:
-            self._sensors = _sensors()
+            self._sensors = sensors(LocalHost())
             self._next_s = time.monotonic() + _SENSORS_S
         return {**self._sensors, **_changes()}
 
 
-def _sensors() -> dict[str, Any]:
+def sensors(host: Host) -> dict[str, Any]:
+    """Clocks and temperatures as the kernel reports them now, in words; what it does not report is absent."""
     import numpy as np
 
-    from tare.base.errors import TareError
-    from tare.base.host import LocalHost, Scope
+    from tare.base.host import Scope
     from tare.parts.find import find
+    from tare.parts.protocols import Probe
     from tare.report.live.running import sensor_texts
 
-    host = LocalHost()
     found: dict[str, Any] = {}
     for name in ("frequency", "temperature"):
         with suppress(TareError, OSError, ValueError):
             probe = find("probes", name)()
+            assert isinstance(probe, Probe)
             if not probe.obstacles(host):
                 with closing(probe.open(host, Scope())) as feed:
                     found |= {each.channel: (np.array([each.t_ns]), np.array([each.value])) for each in feed.poll()}

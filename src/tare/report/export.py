@@ -101,7 +101,10 @@ def as_markdown(page: Page) -> str:
         *([safe(page.question)] if page.title != page.question else []),
         f"{safe(page.counts)}. {safe(page.coverage)}".strip(),
     ]
-    blocks += [f"**{safe(a.level)}: {safe(a.phrase)}**{safe(a.doubts)}. {safe(a.sentence)}" for a in page.answers]
+    blocks += [
+        f"**{safe(a.level.removesuffix(':'))}: {safe(a.phrase)}**{safe(a.doubts)}. {safe(a.sentence)}"
+        for a in page.answers
+    ]
     blocks += [safe(line) for answer in page.answers for line in answer.further]
     blocks += _section("Does it cost more in one cell than in another?", page.interactions)
     blocks += _section("What taints this", page.taints)

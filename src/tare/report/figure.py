@@ -113,8 +113,6 @@ def for_paper(chart: Spec, width: int) -> dict[str, Any]:
     fixed = {**chart, **sized, "background": "@paper", "padding": 8}
     narrow = width <= NARROW_POINTS
     dressed: dict[str, Any] = _coloured({**fixed, "config": _config(_PAPER_FONT, 10 if narrow else 12)}, PAPER)
-    if narrow and isinstance(dressed.get("height"), int):  # as flat as its column is narrow
-        dressed["height"] = max(110, round(dressed["height"] * 0.75))
     uncut: dict[str, Any] = _uncut(dressed, columns=max(1, pixels // 200))
     return uncut
 
@@ -176,7 +174,7 @@ def _coloured(piece: Any, colours: Mapping[str, str]) -> Any:
 _NEEDED = "charts need the library vl-convert"
 ABSENT = f"{_NEEDED}, which tare's extra `report` brings."  # in a page that others read: no path of this machine
 WIDTH_POINTS = 460  # a column and a half of a paper
-NARROW_POINTS = 290  # up to here a figure is one for a single column: type of 7.5 points instead of 9, and flatter
+NARROW_POINTS = 290  # up to here a figure is one for a single column: type of 7.5 points instead of 9
 COLUMNS_MM = {1: 84.0, 2: 174.0}  # widths of one column and of both, as ACM, IEEE and Elsevier set them, within 4 mm
 PIXELS_PER_POINT = 96 / 72
 DOTS_PER_INCH = 300  # of a PNG

@@ -139,7 +139,7 @@ def _errors(weighed: Weighing | None, records: Sequence[Record]) -> list[Json]:
         several = [each.settings for each in records]
         labels = make_labels(several, varied(several)) if several else None
         flagged = [
-            FlaggedTrial(each.trial, labels.words(each.settings), each.block, each.state, each.reasons)
+            FlaggedTrial(each.trial, str(labels.words(each.settings)), each.block, each.state, each.reasons)
             for each in records
             if labels is not None and each.state not in USABLE
         ]

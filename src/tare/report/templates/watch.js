@@ -254,7 +254,7 @@ function connect() {
     document.documentElement.dataset.seen = String(Number(document.documentElement.dataset.seen || 0) + 1);
   };
   source.onerror = () => {
-    const words = "not connected: trying again. If `tare watch` was started anew, open the address that it printed.";
+    const words = "not connected: trying again. If `tare watch` was started again, open the address that it printed.";
     if (line.textContent !== words) line.textContent = words;
     if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000); // else the browser tries by itself
   };
