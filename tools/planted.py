@@ -224,7 +224,7 @@ PLANTS: dict[str, Plant] = {
 
 def digest(plant: Plant) -> str:
     """Of what was planted: runs of another one are not counted with it."""
-    what = (plant.work, plant.options, plant.causes, plant.platform, plant.both, plant.steps, MARGIN)
+    what = (plant.work, plant.options, plant.causes, plant.platform, plant.both, str(plant.steps), MARGIN)
     return hashlib.sha256(repr(what).encode()).hexdigest()[:8]
 
 
