@@ -101,12 +101,12 @@ def _of_runs(selected: Selection, found: Comparison) -> list[Ruling]:
 def _failures(selected: Selection, found: Comparison) -> list[Ruling]:
     """Trials that failed, on one side far more than on the other: the others alone make no side as good."""
     failed = Counter(each.label for each in selected.left_out if each.state in FAILED)
-    counts = [failed[found.level], failed[found.against]]
+    mine, other = failed[found.level], failed[found.against]
     ours, theirs = selected.sides(found.level, found.against)
-    totals = [len(side) + count for side, count in zip((ours, theirs), counts, strict=True)]
-    if counts[0] < max(LEAST_FAILED, FAILED_SHARE * totals[0], MORE_FAILED * counts[1] * totals[0] / max(totals[1], 1)):
+    whole, whole_other = len(ours) + mine, max(len(theirs) + other, 1)
+    if mine < max(LEAST_FAILED, FAILED_SHARE * whole, MORE_FAILED * other * whole / whole_other):
         return []
-    return [sentences.failed_trials(found.level, found.against, *counts, totals[0])]
+    return [sentences.failed_trials(found.level, found.against, mine, other, whole)]
 
 
 def _median(records: Sequence[Record], metric: str) -> float | None:
