@@ -31,7 +31,7 @@ TAX = "s0-container-tax"
         ("4.6c", ("s4-gpu", "step_mean_s"), "no trial of s4-gpu has name question"),
         ("4.8b", ("s4-idle-core", "step_mean_s"), "cores to spare"),
         ("4.12a", ("s4-platforms", "step_mean_s"), "it takes an edge board"),
-        ("0.21", ("s0-phase-breakup", "step_s"), "times its phases"),
+        ("3.14a", ("s0-phase-breakup", "step_s"), "a meter at the socket"),
         ("3.19a", ("s3-power-modes", "stall_mean_s"), "no trial of s3-power-modes sets cpu_mhz"),
         ("4.5c", ("s4-pinning", "step_mean_s"), "no trial of s4-pinning has platform qemu+docker"),
         ("1.17b", ("s1-dataset-scale", "step_s"), "no trial of s1-dataset-scale has read_step_bytes"),

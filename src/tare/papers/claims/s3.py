@@ -16,6 +16,7 @@ from tare.papers.claims.contrasts import (
     Cells,
     Series,
     against,
+    at,
     by_level,
     each_model,
     ends,
@@ -129,8 +130,8 @@ def gain_of_pipelining_depends_on_model(evidence: Population) -> Look:
         name: fmean(waits[cell] for cell in its) for name, its in grouped(waits, lambda c: level(c, model)).items()
     }
     ends_of = (max(by_share, key=lambda name: by_share[name]), min(by_share, key=lambda name: by_share[name]))
-    most, least = (pooled(where(gains, lambda cell, name=name: level(cell, model) == name)) for name in ends_of)
-    if most is None or least is None or not (apart := most.minus(least)).values:
+    sides = [pooled(at(gains, model, name)) for name in ends_of if name is not None]
+    if len(sides) < 2 or sides[0] is None or sides[1] is None or not (apart := sides[0].minus(sides[1])).values:
         return Look(missing=("the models share no block",))
     about = f"end-to-end time, workers against none, {ends_of[0]} (waits most) against {ends_of[1]} (waits least)"
     return Look(tuple(tendency(about, {frozenset(): apart}, "falls")))
@@ -159,15 +160,16 @@ def medium_matters_by_pressure(evidence: Population) -> Look:
     known = {size for cell in slower if (size := ITEM_BYTES.get(str(level(cell, DATA)))) is not None}
     if len(known) < 2:
         return Look(missing=("it takes two data sets, of large and of small items, on two media",))
-    heavy, light = (
-        where(slower, lambda cell, size=size: ITEM_BYTES.get(str(level(cell, DATA))) == size)
-        for size in (max(known), min(known))
-    )
+    heavy, light = (_of_size(slower, size) for size in (max(known), min(known)))
     checks = conditions(tendency("epoch 0, slowest medium against fastest, largest items", heavy, "rises"))
     both = [pooled(side) for side in (heavy, light)]
     if both[0] is not None and both[1] is not None and (apart := both[0].minus(both[1])).values:
         checks += tendency("the same, largest items against smallest", {frozenset(): apart}, "rises")
     return Look(tuple(checks))
+
+
+def _of_size(cells: Cells, item_bytes: int) -> Cells:
+    return where(cells, lambda cell: ITEM_BYTES.get(str(level(cell, DATA))) == item_bytes)
 
 
 def energy_varies_little(evidence: Population) -> Look:

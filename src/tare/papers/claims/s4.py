@@ -214,7 +214,7 @@ def storage_parts_platforms_by_input(evidence: Population) -> Look:
     checks: list[Check] = []
     missing = []
     for name, wants in _INPUTS:
-        mine = where(slow, lambda cell, name=name: level(cell, "workload.name") == name)
+        mine = at(slow, "workload.name", name)
         found = evidence.over(mine, lambda cell: is_machine(cell) or is_container_in_machine(cell), is_container)
         checks += tendency(f"{name}, end to end from the slowest medium, VM against container", found, wants)
         missing += [] if found else [f"{name} was not run from a storage medium in a VM and in a container"]
