@@ -7,7 +7,7 @@ names reads what was kept.
 Importing torch is most of a trial. Every day run with it so many studies that together they have every platform x
 workload that any study has, and one of those few that have the other combinations of platform x workload x probe. The
 rest run with programs that do not compute (program_without_torch.py), on the same platforms, with the same controls,
-tenants and probes; `make deep` has all of them with torch.
+tenants and probes, a third of them each day; `make deep` has all of them, with torch and without.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ TARE = Path(__file__).with_name("undisturbed.py")
 TAKES_CORES_AWAY = ("s3-power-modes",)
 STUDIES = [name for name in built_in() if name[0] == "s" and name[1].isdigit()]
 CANNOT = 3
+THIRDS = 3
 HELD = {  # control or probe -> what no other test may use meanwhile
     "storage": "media", "dirty": "dirty", "ftrace": "tracing", "perf": "tracing", "syscalls": "tracing"
 }  # fmt: skip
@@ -87,6 +88,13 @@ def with_torch_today() -> frozenset[str]:
     return frozenset([*daily, others[sweeps.chosen() % len(others)]] if others else daily)
 
 
+@cache
+def without_torch_today() -> frozenset[str]:
+    """A third of the others, another one each day."""
+    others = [name for name in STUDIES if name not in with_torch_today()]
+    return frozenset(others[sweeps.chosen() % THIRDS :: THIRDS])
+
+
 def params() -> list[Any]:
     """Each study once, with torch or without; those that are only without it also with it in `make deep`."""
     made = []
@@ -96,9 +104,10 @@ def params() -> list[Any]:
             marks.append(pytest.mark.alone)
         if name in with_torch_today():
             made.append(pytest.param(name, True, id=name, marks=marks))
-        else:
-            made.append(pytest.param(name, False, id=f"{name}-without-torch", marks=marks))
-            made.append(pytest.param(name, True, id=name, marks=[*marks, pytest.mark.deep]))
+            continue
+        another_day = [] if name in without_torch_today() else [pytest.mark.deep]
+        made.append(pytest.param(name, False, id=f"{name}-without-torch", marks=[*marks, *another_day]))
+        made.append(pytest.param(name, True, id=name, marks=[*marks, pytest.mark.deep]))
     return made
 
 
