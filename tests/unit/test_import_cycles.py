@@ -24,4 +24,7 @@ def test_a_cycle_is_found() -> None:
 @pytest.mark.parametrize("package", ["tare", "tare_inside"])
 def test_there_is_no_import_cycle(package: str) -> None:
     graph = grimp.build_graph(package, cache_dir=None)
-    assert cycle({module: graph.find_modules_directly_imported_by(module) for module in graph.modules}) == []
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    # What `import tare` gives is named in its own file for type checkers, and imported when it is used.
+    imports["tare"] = {each for each in imports.get("tare", ()) if not each.startswith("tare.api.")}
+    assert cycle(imports) == []

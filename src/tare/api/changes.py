@@ -76,7 +76,7 @@ def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Tria
         )
     if unlike:
         differs = _what_differs(store, planned)
-        if not changed.unchanged and all(store.study.get(key) == now[key] for key in PLANNED):
+        if planned and not changed.unchanged and all(store.study.get(key) == now[key] for key in PLANNED):
             raise StudyError(
                 f"{store.root} was begun by another version of tare, which ran the same study in another way"
                 f"{differs}. Its trials cannot be continued.\n"

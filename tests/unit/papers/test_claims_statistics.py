@@ -17,24 +17,32 @@ from tare.papers.claims.deciding import answers, claims_of, every_claim
 from tare.papers.claims.pooling import by_device, populations
 from tare.records.trials import StoreTrials
 
-# The list of mission.md, "The take-aways that `claims` knows": paper by paper, one id for each statement.
+# The list of mission.md, "The take-aways that `claims` knows", and the papers' further ones: one id for each statement.
 TAKE_AWAYS = {
-    "s0": """lighter-models-lose-more inference-loses-less optimiser-step-grows-most lower-cpu-clock-makes-it-worse
-             gpu-and-memory-clocks-do-not more-system-calls seccomp-off-changes-nothing total-energy-rises
-             energy-rise-is-baseload memory-cost-is-small""",
-    "s1": """one-worker-removes-most-of-the-stall more-workers-help-only-slow-media-or-fast-gpus hidden-medium-is-enough
-             page-cache-makes-the-medium-irrelevant caching-helps-only-in-the-sweet-spot linear-on-fast-media
-             pipelining-lowers-energy relative-speeds-decide""",
-    "s2": """faults-and-cycles-rise write-backs-more-often-and-less-regularly tenants-flush-more-at-the-same-interval
+    "s0": """compute-rises-for-all-models container-cost-is-negligible lighter-models-lose-more
+             gpu-use-falls-and-cpu-use-rises inference-loses-less optimiser-step-grows-most
+             lower-cpu-clock-makes-it-worse gpu-and-memory-clocks-do-not more-system-calls
+             seccomp-off-changes-nothing total-energy-rises inference-energy-rises-less
+             instrumentation-slows-containers energy-rise-is-baseload memory-cost-is-small""",
+    "s1": """one-worker-removes-most-of-the-stall more-workers-help-only-slow-media-or-fast-gpus
+             hidden-medium-is-enough page-cache-makes-the-medium-irrelevant caching-helps-only-in-the-sweet-spot
+             linear-on-fast-media pipelining-lowers-energy relative-speeds-decide""",
+    "s2": """faults-and-cycles-rise daemon-is-insignificant block-requests-rise interval-below-flush-interval
+             write-backs-more-often-and-less-regularly tenants-flush-more-at-the-same-interval
              background-write-backs-grow-with-tenants faults-concentrate-on-few-files
              write-backs-concentrate-on-hot-pages nvm-layer-cuts-flush-latency""",
-    "s3": """larger-batches-until-saturation stall-rises-a-batch-and-falls-an-epoch epochs-vary-little
-             devices-vary-little software-varies-a-lot dvfs-changes-clocks-only default-mode-may-not-be-pareto
-             baseload-dominates-light-models heavier-models-gain-more-from-gpu-clock cpu-clock-and-cores-cut-stall
-             memory-clock-matters-for-both four-modes-predict-time energy-is-harder-to-predict""",
+    "s3": """gain-of-pipelining-depends-on-the-model medium-matters-by-io-pressure larger-batches-until-saturation
+             stall-rises-a-batch-and-falls-an-epoch epochs-vary-little devices-vary-little energy-varies-little
+             software-varies-a-lot dvfs-changes-clocks-only idle-power-by-state low-gpu-clock-costs-energy
+             default-mode-may-not-be-pareto baseload-dominates-light-models energy-by-mode-is-modest
+             heavier-models-gain-more-from-gpu-clock cpu-clock-and-cores-cut-stall memory-clock-matters-for-both
+             four-modes-predict-time most-predictions-are-close energy-is-harder-to-predict""",
     "s4": """e2e-stops-improving vanilla-container-with-few-cores-is-an-outlier pinning-lowers-the-overhead
-             bare-without-idle-core-can-be-slower gpu-helps-only-where-inference-dominates inference-only-overstates
-             micro-vm-is-not-faster container-in-vm-costs-most container-costs-least-on-the-edge""",
+             bare-without-idle-core-can-be-slower machines-are-slower-without-an-idle-core
+             more-than-one-socket-is-slower storage-parts-platforms-by-input gpu-time-rises-with-cores
+             questions-gain-over-3x-on-a-gpu pre-and-post-processing-become-the-bottleneck
+             gpu-helps-only-where-inference-dominates inference-only-overstates micro-vm-is-not-faster
+             container-in-vm-costs-most container-costs-least-on-the-edge""",
 }
 FASTER = "s4.pinning-lowers-the-overhead"
 

@@ -210,6 +210,7 @@ def test_models_are_told_apart_also_where_two_stores_of_a_machine_have_them():
 def test_claims_rest_on_the_papers_own_studies_alone():
     assert set(studies_of(paper("s0"))) == {
         TAX, "s0-phase-breakup", "s0-power-sensitivity", "s0-seccomp", "s0-syscalls", "s0-colocation",
+        "s0-baseload", "s0-instrumentation",
     }  # fmt: skip
     assert {"s1-workers", "s3-pipeline"} <= set(studies_of(paper("s1")))
     assert "power_median_w" in studies_of(paper("s0"))[TAX]

@@ -201,9 +201,9 @@ def test_a_store_without_traces_has_none_of_these(tmp_path: Path) -> None:
 def test_take_aways_that_were_measured_are_drawn_and_all_are_listed(made: Any) -> None:
     figure = made["modes"]["claims"]
 
-    assert len(figure.rows) >= 47
+    assert len(figure.rows) >= 68
     assert {lane["word"] for lane in values(figure, 1)} == {"does not hold here"}
-    assert "46 not measured" in figure.reading
+    assert "67 not measured" in figure.reading
     assert figure.rows[0][2].text != "not measured"  # those that say something come first
 
 
