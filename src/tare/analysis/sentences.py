@@ -394,7 +394,8 @@ def open_reason(comparison: Comparison) -> str:
     if comparison.withheld and -margin <= comparison.low and comparison.high <= margin:
         return f"the interval lies within the margin, but {comparison.withheld[0].sentence.rstrip('.')}"
     if kept := [note for note in comparison.notes if note.code in KEPT_BACK]:
-        return f"a note keeps the sure word back ({kept[0].code})"
+        said = kept[0].sentence.rstrip(".")
+        return f"{said[:1].lower()}{said[1:]}"
     if comparison.low <= 0 <= comparison.high:
         return f"the interval contains zero and exceeds the declared margin of ±{share_text(margin)}"
     return f"the effect does not exceed the A/A noise floor ({floor_of(comparison)})"
