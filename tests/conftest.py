@@ -140,18 +140,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _another_days(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of each test marked `rotates(n)` the cases that are not today's; at least one of them is."""
-    cases: dict[str, list[pytest.Item]] = {}
+    """Of each test marked `rotates(n)`, and of the tests of a file marked `turns(n)`, those that are not today's."""
+    groups: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("rotates"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    return {each for found in cases.values() for each in found if each not in _todays(found)}
+        for name, group in (("rotates", item.nodeid.partition("[")[0]), ("turns", item.nodeid.partition("::")[0])):
+            if marker := item.get_closest_marker(name):
+                groups.setdefault((group, marker.args[0]), []).append(item)
+    return {each for (_, every), found in groups.items() for each in found if each not in _todays(found, every)}
 
 
-def _todays(cases: list[pytest.Item]) -> list[pytest.Item]:
-    marker = cases[0].get_closest_marker("rotates")
-    assert marker is not None
-    every = min(marker.args[0], len(cases))
+def _todays(cases: list[pytest.Item], every: int) -> list[pytest.Item]:
+    """Every so many-th; at least one."""
+    every = min(every, len(cases))
     return cases[sweeps.chosen() % every :: every]
 
 

@@ -151,6 +151,7 @@ def ran_everywhere(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
     return everything
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize(("preset", "platform"), places())
 def test_a_workload_runs_on_both_sides_adds_up_and_computes_the_same(
     preset: Preset, platform: str, ran_everywhere: Callable[[str], dict[str, Ran]]

@@ -76,6 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GuestPlace
     opened.close()
 
 
+@pytest.mark.turns(2)
 def test_marks_made_in_a_machine_whose_clock_is_set_come_back_in_device_time(place):
     guest, workdir = place
     clock = LocalHost().clock
@@ -144,6 +145,7 @@ def assert_marked_between(folder: Path, record: Record, begin_ns: int, end_ns: i
     assert begin_ns < min(marked_ns) <= max(marked_ns) < end_ns
 
 
+@pytest.mark.turns(2)
 @pytest.mark.machine("runc")
 def test_numpy_computes_the_same_in_a_container_in_a_virtual_machine(tmp_path):
     (tmp_path / "work").mkdir()
