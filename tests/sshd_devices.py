@@ -116,6 +116,7 @@ class SshDevice:
     def pids(self, words: str) -> list[int]:
         """Processes on the device whose command line, after a blank, has these words; as the device numbers them."""
         said = self.inside("ps", "-eww", "-o", "pid,args", "--no-headers")
+        said = said.replace(str(self.folder), "")  # where the tests' own folder lies says nothing about a process
         return [int(line.split()[0]) for line in said.splitlines() if words in line and "ps -eww" not in line]
 
     def kill(self, words: str) -> int:
