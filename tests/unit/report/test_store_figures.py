@@ -13,6 +13,7 @@ import some_weighings as some
 from figure_stores import evidence_of, figures_of, mode_store, phased_store, traced_store
 from hostile import PAYLOADS
 from metered import BARE, DOCKER, idle_trials, kept, trials
+from some_fleets import Board, boards, fleet_store
 from some_records import MEMORY
 from tare.papers.pages.claims import claims_figure
 from tare.records.store import Store
@@ -205,6 +206,15 @@ def test_take_aways_that_were_measured_are_drawn_and_all_are_listed(made: Any) -
     assert {lane["word"] for lane in values(figure, 1)} == {"does not hold here"}
     assert "67 not measured" in figure.reading
     assert figure.rows[0][2].text != "not measured"  # those that say something come first
+
+
+def test_the_take_aways_of_a_fleet_name_its_devices_and_no_path(tmp_path: Path) -> None:
+    root = fleet_store(tmp_path / "store", [*boards(2), Board("odd", slower=0.2)], blocks=2)
+
+    lanes = values(figures_of(root)["claims"], 1)
+
+    assert {lane["told"].rpartition(" ")[2] for lane in lanes} == {"(odd)", "(orin-1)", "(orin-2)"}
+    assert str(root) not in str(lanes)
 
 
 def test_a_store_that_speaks_to_no_take_away_has_no_figure_of_them(tmp_path: Path) -> None:

@@ -55,10 +55,10 @@ class DeviceTrials:
         return all(self.known[key] == other.known[key] for key in self.known.keys() & other.known.keys())
 
 
-def read_source(root: Path) -> StoreTrials:
-    """The store of this name: its records, and the epochs of some of its trials."""
+def read_source(root: Path, name: str | None = None) -> StoreTrials:
+    """This store: its records, and the epochs of some of its trials. It is called by its path where no name is given."""
     with Store.open(root) as store:
-        return source_of(store, str(root))
+        return source_of(store, str(root) if name is None else name)
 
 
 def source_of(store: Store, name: str) -> StoreTrials:
@@ -144,7 +144,8 @@ def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
         for device, records in grouped(rows, lambda each: str(each.device)).items():
             trials = _together(usable_trials(records, has_most_of(_FIGURES), repeats=False))
             twins = tuple(usable_trials(each for each in records if each.twin))
-            made.append(DeviceTrials(f"{source.name} ({device})", trials, twins, _known(trials), baseline, looked))
+            name = f"{source.name} ({device})" if source.name else device
+            made.append(DeviceTrials(name, trials, twins, _known(trials), baseline, looked))
     return made
 
 

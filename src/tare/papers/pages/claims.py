@@ -185,7 +185,7 @@ def claims_figure(evidence: ReportData) -> Figure | None:
     """A lane for each take-away that was measured; None where none was. The table has all of them."""
     if evidence.store is None:
         return None
-    found = answers(claims_of(), [read_source(evidence.store.path)])
+    found = answers(claims_of(), [read_source(evidence.store.path, name="")])  # the page is of one store
     measured = [answer for answer in found if answer.word != NOT_MEASURED]
     if not measured:
         return None
