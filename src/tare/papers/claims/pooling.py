@@ -56,7 +56,7 @@ class DeviceTrials:
 
 
 def read_source(root: Path, name: str | None = None) -> StoreTrials:
-    """This store: its records, and the epochs of some of its trials. It is called by its path where no name is given."""
+    """A store: its records, and the epochs of some of its trials. Without a name it is called by its path."""
     with Store.open(root) as store:
         return source_of(store, str(root) if name is None else name)
 
