@@ -18,7 +18,7 @@ from tare.cli.scaffold import Verbs
 SECTIONS = {  # by what people want to do; a verb is imported only when it is used
     "Measure": {
         "weigh": "Weigh a workload: bare metal against a container, with a verdict.",
-        "why": "Show which layer of a container costs what.",
+        "why": "Explain why a container is slower: the cause and its cure.",
         "run": "Run or resume a study.",
         "plan": "List the trials of a study, with time and disk; runs nothing.",
         "check": "Check what this device can do, or whether it can run a study.",

@@ -104,6 +104,14 @@ def test_the_text_names_the_guilty_and_what_was_not_looked_at() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
+def test_at_80_columns_no_figure_or_word_is_cut() -> None:
+    text = waterfall_text(waterfall(container({"seccomp": 0.2}), margin=0.05), {}, 80)
+
+    line = next(line for line in text.splitlines() if line.startswith("seccomp filter  "))
+    assert line.split()[2:] == ["+19.7", "%", "[+18.7,", "+20.9]", "slower", "+19.7", "%"]
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_trials_of_two_workloads_are_not_taken_for_repetitions() -> None:
     one = container({"pid": 0.1})
     other = [

@@ -10,12 +10,13 @@ from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_
 from tare.analysis.why.causes import Answer, Phase, Tried
 from tare.analysis.why.layers import Calls, LayerCalls, LayerCost, Moved, Waterfall
 from tare.base.text import effect_text, metric_name, quantity_text, share_text, time_text
-from tare.report.columns import table, wrap
+from tare.report.columns import display_width, table, wrap
 from tare.report.figure import in_words
 from tare.report.text.verdict import medians_of
 
 _HEADS = ("layer", "adds", "interval", "verdict", "without it", "counters that moved")
 
+_ANY_WIDTH = 10_000  # characters: nothing is cut
 _TRACED = "System calls are from one traced trial each, whose times are not compared."
 
 _ABOUT = {
@@ -45,7 +46,13 @@ def waterfall_text(found: Waterfall, skipped: Mapping[str, str], width: int, cal
     lines = wrap(f"{head} {interval_of(found.total)} {verdict_phrase(found.total)}", width, indent="  ")
     counted = calls if calls is not None and calls.layers else None
     heads = (*_HEADS[:-1], f"system calls{_per(counted.metric)}", _HEADS[-1]) if counted else _HEADS
-    lines += ["", table([_row(layer, counted) for layer in found.layers], heads, width), ""]
+    rows = [_row(layer, counted) for layer in found.layers]
+    whole_table = table(rows, heads, _ANY_WIDTH)
+    if max(map(display_width, whole_table.splitlines())) <= width:
+        lines += ["", whole_table, ""]
+    else:
+        lines += ["", table([_short_row(layer) for layer in found.layers], _HEADS[:-1], width), ""]
+        lines += [line for row in rows for line in _recorded(row[0], row[5:], heads[5:], width)]
     if calls is not None:
         lines += wrap(calls.missing or _TRACED, width, indent="  ")
     for sentence in (*_answer(found), *(f"not looked at: {layer_name(name)}: {why}" for name, why in skipped.items())):
@@ -79,6 +86,20 @@ def _row(layer: LayerCost, counted: Calls | None) -> tuple[str, ...]:
     moved = "; ".join(moved_text(one) for one in layer.moved)
     calls = (_calls(counted.of(layer.layer)),) if counted else ()
     return layer_name(layer.layer), *_cells(layer.added), _kept(layer.kept), *calls, moved
+
+
+def _short_row(layer: LayerCost) -> tuple[str, ...]:
+    """For a narrow terminal: figures alone, none where there are too few blocks for an interval."""
+    adds, interval, word = _cells(layer.added)
+    known = layer.added is not None and layer.added.low is not None
+    without = "" if layer.kept is None else effect_of(layer.kept)
+    return layer_name(layer.layer), adds, interval if known else "", word, without
+
+
+def _recorded(name: str, cells: Sequence[str], heads: Sequence[str], width: int) -> list[str]:
+    """What else is known of a layer, on lines of its own: system calls, and counters that moved."""
+    parts = [f"{head}: {cell}" for head, cell in zip(heads, cells, strict=True) if cell]
+    return wrap(f"{name}: {'; '.join(parts)}", width, indent="  ") if parts else []
 
 
 def _calls(found: LayerCalls | None) -> str:
