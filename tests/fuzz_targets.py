@@ -234,12 +234,6 @@ TARGETS: dict[str, tuple[Callable[[bytes, Path], None], list[bytes]]] = {
     "study": (_study, [STUDY]),
     "record": (_record, [json.dumps(RECORD.as_json()).encode()]),
 }
-# Inputs that once ended in a traceback, with the day: they are tried each time.
-CORPUS: dict[str, list[bytes]] = {
-    "text trace": [LINES.replace(b"LOST 12 EVENTS", b"LOST 1999999999999999999999999999999 EVENTS")],  # 2026-11-16
-    "device answer": [b'"x"', b"[" * 900 + b"]" * 900],
-    "work folder": [b'{"a":' * 900 + b"1" + b"}" * 900],
-}
 _WORDS = (b"null", b'"x"', b"[]", b"{}", b"-1", b"1e999", b"NaN", b"true", b"\xff", b"9" * 30, b"\0\0\0\0", b"[" * 200)
 
 
@@ -287,6 +281,21 @@ def _other_types(seed: bytes, chance: random.Random) -> bytes:
     return json.dumps(found).encode()
 
 
+def remade(name: str, number: int) -> bytes:
+    """The input of a target that has this number."""
+    seeds = TARGETS[name][1]
+    return mutated(seeds[number % len(seeds)], random.Random(f"{name} {number}"))
+
+
+# Inputs that once ended in a traceback or took too long, with the day: they are tried each time.
+CORPUS: dict[str, list[bytes]] = {
+    "trace.dat": [remade("trace.dat", 1000548), remade("trace.dat", 1001582)],  # 2026-11-17: 4 billion sectors written
+    "text trace": [LINES.replace(b"LOST 12 EVENTS", b"LOST 1999999999999999999999999999999 EVENTS")],  # 2026-11-16
+    "device answer": [b'"x"', b"[" * 900 + b"]" * 900],
+    "work folder": [b'{"a":' * 900 + b"1" + b"}" * 900],
+}
+
+
 @dataclass
 class Found:
     """What an attack came to."""
@@ -311,12 +320,12 @@ class Found:
 
 def attack(name: str, count: int, start: int = 0) -> Found:
     """Run one target on so many inputs; what went wrong, each with its number, by which it can be made again."""
-    target, seeds = TARGETS[name]
+    target, _ = TARGETS[name]
     found = Found(name, count)
     before = _most_bytes()
     with tempfile.TemporaryDirectory(prefix="tare-fuzz-") as folder:
         for number in range(start, start + count):
-            data = mutated(seeds[number % len(seeds)], random.Random(f"{name} {number}"))
+            data = remade(name, number)
             at, at_cpu = time.monotonic(), time.process_time()
             try:
                 target(data, Path(folder))

@@ -4,6 +4,8 @@
 Python starts once. With the fault `step` a child kills itself right before its Nth fsync or knob write, as quickly as
 that can be done. With the others strace does it, at the call number `DEATH`: a child that is to die at its Nth call
 makes `DEATH - N` idle ones first. A write to a knob is a `writev`, which nothing else here makes.
+
+`serve` begins a command for each line of its input, in a child, so that Python and tare are loaded once: `Served`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
 import shutil
 import signal
 import sys
@@ -278,6 +281,47 @@ def sweep(folder: Path, fault: str, last: str, first: str, every: str) -> int:
     return 0
 
 
+def serve(folder: Path) -> int:
+    """`{"words": [...], "env": {...}, "log": FILE}` begins a command: `begun PID`, and `ended PID CODE` in its time."""
+    from undisturbed import ForkedSampler, relax
+    from without_report import leave_out_the_report
+
+    from tare.fleet import local
+
+    relax()
+    leave_out_the_report()
+    local.run_study.__kwdefaults__["sampler"] = ForkedSampler
+    os.set_blocking(0, False)
+    waiting, open_still = b"", True
+    while open_still:
+        readable, _, _ = select.select([0], [], [], 0.02)
+        read = os.read(0, 1 << 16) if readable else None
+        open_still = read != b""
+        *lines, waiting = (waiting + (read or b"")).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if (pid := os.fork()) == 0:
+                return _served(folder, request)
+            os.write(1, f"begun {pid}\n".encode())
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                os.write(1, f"ended {ended[0]} {os.waitstatus_to_exitcode(ended[1])}\n".encode())
+    return 0
+
+
+def _served(folder: Path, request: dict[str, Any]) -> int:
+    """In the child: one command, as a shell would begin it."""
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, number in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(descriptor, number)
+    os.closerange(3, 64)
+    os.setsid()
+    os.chdir(folder)
+    os.environ |= request["env"]
+    return tare(*request["words"])
+
+
 def warm_up() -> None:
     """Import what the children would otherwise import one after another."""
     for name in (
@@ -297,6 +341,8 @@ def main() -> int:
         sys.exit("this is not the pretended board: nothing was touched.")
     warm_up()
     hosts.LocalHost = Board  # type: ignore[misc]
+    if verb == "serve":
+        return serve(folder)
     return tare(*words) if verb == "tare" else sweep(folder, *words)
 
 

@@ -5,7 +5,8 @@
 The run is a study of tiny trials on bare metal and in runc with a setting changed in each, on a pretended board
 (pretended_board.py). It is looked at from outside while it goes on: memory and descriptors of the runner, bytes of the
 store for each trial, and whatever else is there between two trials: files of the state folder, work folders in
-/dev/shm, control groups and mounts by the names of its trials. Needs root.
+/dev/shm, control groups and mounts by the names of its trials. The workload has a word that only this run has, so that
+no other run, of today or of a crash before, has trials of the same names. Needs root.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import signal
 import statistics
 import sys
@@ -28,7 +30,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 STUDY = """\
 study: soak
 platform: [bare, runc]
-workload: {command: {argv: ["true"], attach: none}}
+workload: {command: {argv: ["true", TOKEN], attach: none}}
 control: {dirty: {expire: 10 s}}
 probes: []
 repeat: 5000
@@ -80,11 +82,10 @@ class Soak:
         (folder / "board").mkdir()
         self.folder, self.board = folder, PretendedBoard.laid(folder / "board")
         study = self.board.folder / "soak.yaml"
-        study.write_text(STUDY)
+        study.write_text(STUDY.replace("TOKEN", f"soak-{secrets.token_hex(8)}"))
         study.chmod(0o600)
         self.store = self.board.folder / "store"
         self.looks: list[Look] = []
-        self.before = set(tare_groups())  # of other runs, which may have trials of the same names
 
     def run(self, seconds: float, every_s: float = EVERY_S) -> dict[str, Any]:
         begun_s = time.monotonic()
@@ -114,7 +115,7 @@ class Soak:
         trials = [path.name for path in (self.store / "trials").iterdir()]
         ours = {f"tare-{name[:8]}" for name in trials}
         table = Path(f"/proc/{pid or 'self'}/mounts").read_text().splitlines()
-        groups = [name for name in tare_groups() if name[:13] in ours and name not in self.before]
+        groups = [name for name in tare_groups() if name[:13] in ours]
         kept = {path.relative_to(self.store): size for path, size in files_below(self.store).items()}
         sealed = sum(size for path, size in kept.items() if path.parts[0] == "trials")
         other = sum(size for path, size in kept.items() if not path.parts[0].startswith(KNOWN))

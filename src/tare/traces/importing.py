@@ -165,8 +165,7 @@ def text_tables(path: Path, page_bytes: int = 4096, lines_at_once: int = LINES_A
             }
             yield from found.values()
             written = writes.piece({name: chunk.columns for name, chunk in found.items()})
-            if written is not None:
-                yield Chunk("page_writes", written)
+            yield from (Chunk("page_writes", columns) for columns in written)
     if not kinds:
         raise TareError(f"{path}: no line of it is an event as `cat trace` or `trace-cmd report` print one.")
     if lost:

@@ -15,17 +15,23 @@ sectors that the file system hands down, by whichever path (flusher, fsync, jour
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tare.base.errors import TareError
 from tare.traces.decode import Columns
 from tare.traces.roles import Ints, Timeline
 
 SECTOR_BYTES = 512
 OUTSIDE = "outside"  # of the flusher
+MOST_SECTORS = (1 << 23) - 1  # of one write: the kernel counts its bytes in 32 bits
+_LAST_SECTOR = 1 << 54  # of a device whose bytes 63 bits can count
+# A file of so many writes may be so many rows: more than any kernel's writes are on average, and a few large ones.
+_MOST_PAGES_EACH, _MOST_PAGES = 4096, 1 << 22
+_ROWS_AT_ONCE = 1 << 19
 _MIX = np.int64(0x1E3779B97F4A7C15)
 
 
@@ -34,18 +40,18 @@ class PageWrites:
 
     def __init__(self, page_bytes: int) -> None:
         self._page_bytes = page_bytes
+        self._pages_left = _MOST_PAGES
         self._reasons, self._roles, self._files = _Codes(), _Codes(), _Codes()
         self._why, self._which, self._whose = Timeline(), Timeline(), Timeline()
 
-    def piece(self, tables: Mapping[str, Columns]) -> Columns | None:
-        """The pages that were written in this piece, one row each; None where there are none."""
+    def piece(self, tables: Mapping[str, Columns]) -> Iterator[Columns]:
+        """The pages that were written in this piece, one row each, in tables of bounded size."""
         self._learn(tables)
-        queued = tables.get("block_bio_queue")
-        written = None if queued is None else self._written(queued)
+        if (queued := tables.get("block_bio_queue")) is not None:
+            yield from self._written(queued)
         ends = [int(columns["t_ns"][-1]) for columns in tables.values() if len(columns["t_ns"])]
         for line in (self._why, self._which, self._whose):
             line.forget_before(max(ends, default=0))
-        return written
 
     def _learn(self, tables: Mapping[str, Columns]) -> None:
         if (start := tables.get("writeback_start")) is not None:
@@ -60,10 +66,10 @@ class PageWrites:
             files = self._files.of_pairs(dirtied["dev"], dirtied["inode"])
             self._whose.add(files, dirtied["t_ns"], self._roles.of(dirtied["role"]))
 
-    def _written(self, queued: Columns) -> Columns | None:
+    def _written(self, queued: Columns) -> Iterator[Columns]:
         rows = np.flatnonzero(is_page_write(queued["rwbs"]) & (queued["nr_sector"] > 0))
         if not len(rows):
-            return None
+            return
         t_ns, pid = queued["t_ns"][rows], queued["pid"][rows]
         files = self._which.at(pid, t_ns)
         owner = np.where(files >= 0, self._whose.at(files, t_ns), -1)
@@ -80,24 +86,39 @@ class PageWrites:
         }  # fmt: skip
         if "comm" in queued:
             columns["comm"] = queued["comm"][rows]
-        return _each_page(columns, queued["sector"][rows], queued["nr_sector"][rows], self._page_bytes)
+        first, count = self._stretches(t_ns, queued["sector"][rows], queued["nr_sector"][rows])
+        ends = np.cumsum(count)
+        for begin in range(0, int(ends[-1]), _ROWS_AT_ONCE):
+            place = np.arange(begin, min(begin + _ROWS_AT_ONCE, int(ends[-1])))
+            row = np.searchsorted(ends, place, side="right")
+            page: Ints = first[row] + place - (ends - count)[row]
+            yield {**{name: column[row] for name, column in columns.items()}, "page": page}
+
+    def _stretches(self, t_ns: Ints, sector: npt.NDArray[Any], sectors: npt.NDArray[Any]) -> tuple[Ints, Ints]:
+        """The first page of each write and how many it touches; what no kernel writes is damage, and not expanded."""
+        wrong = np.flatnonzero((sector < 0) | (sector > _LAST_SECTOR) | (sectors > MOST_SECTORS))
+        if len(wrong):
+            at = int(wrong[0])
+            raise TareError(
+                f"a write of {int(sectors[at])} sectors at sector {int(sector[at])}, {int(t_ns[at])} ns by its clock, "
+                "is one that no kernel makes: the file is damaged."
+            )
+        begin = sector.astype(np.int64) * SECTOR_BYTES
+        first = begin // self._page_bytes
+        count = (begin + sectors.astype(np.int64) * SECTOR_BYTES - 1) // self._page_bytes - first + 1
+        self._pages_left += len(count) * _MOST_PAGES_EACH - int(count.sum())
+        if self._pages_left < 0:
+            raise TareError(
+                f"its writes touch more than {_MOST_PAGES_EACH} pages each, {int(t_ns[-1])} ns by its clock, which no "
+                "kernel's do: the file is damaged."
+            )
+        return first, count
 
 
 def is_page_write(rwbs: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """`WS`, `FWFS`: writes; not `D` (discard) nor `WZ` (zeroes without data)."""
     different, which = np.unique(rwbs.astype(str), return_inverse=True)
     return np.array(["W" in word and "D" not in word and "Z" not in word for word in different.tolist()], bool)[which]
-
-
-def _each_page(columns: Columns, sector: npt.NDArray[Any], sectors: npt.NDArray[Any], page_bytes: int) -> Columns:
-    """One row for each page that a stretch of sectors touches."""
-    begin = sector.astype(np.int64) * SECTOR_BYTES
-    first = begin // page_bytes
-    count = (begin + sectors.astype(np.int64) * SECTOR_BYTES - 1) // page_bytes - first + 1
-    row = np.repeat(np.arange(len(first)), count)
-    before = np.cumsum(count) - count
-    page: Ints = first[row] + np.arange(len(row)) - before[row]
-    return {**{name: column[row] for name, column in columns.items()}, "page": page}
 
 
 class _Codes:

@@ -135,8 +135,7 @@ def tables(recording: Recording, without: Collection[str] = ()) -> Iterator[Chun
         found = {chunk.name: chunk for chunk in (labelled(events, roles) for events in piece)}
         yield from (chunk for name, chunk in found.items() if name not in without)
         written = writes.piece({name: chunk.columns for name, chunk in found.items()})
-        if written is not None:
-            yield Chunk("page_writes", written)
+        yield from (Chunk("page_writes", columns) for columns in written)
         roles.forget_before(max(int(events.columns["t_ns"][-1]) for events in piece))
 
 

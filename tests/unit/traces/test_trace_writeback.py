@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tare.base.errors import TareError
 from tare.traces import writeback
 from tare.traces.page_writes import PageWrites, is_page_write
 from tare.traces.recording import open_folder, tables
@@ -139,9 +140,8 @@ def rows(found: dict[str, Any]) -> list[tuple[int, int, str, str]]:
 
 
 def test_a_page_belongs_to_whoever_dirtied_its_file_though_the_flusher_writes_it():
-    found = PageWrites(4096).piece(trace_of_two_tenants())
+    (found,) = PageWrites(4096).piece(trace_of_two_tenants())
 
-    assert found is not None
     assert rows(found) == [
         (10, 11, "periodic", "workload"),
         (11, 11, "periodic", "workload"),  # sixteen sectors are two pages
@@ -161,11 +161,10 @@ def test_a_write_back_that_is_cut_by_the_end_of_a_piece_goes_on_in_the_next():
                 part[table] = {name: column[chosen] for name, column in columns.items()}
     joined = PageWrites(4096)
 
-    found = [joined.piece(part) for part in parts]
+    found = [table for part in parts for table in joined.piece(part)]
 
-    once = PageWrites(4096).piece(whole)
-    assert once is not None
-    assert [row for part in found if part is not None for row in rows(part)] == rows(once)
+    (once,) = PageWrites(4096).piece(whole)
+    assert [row for table in found for row in rows(table)] == rows(once)
 
 
 def test_reads_discards_and_zeroes_are_no_page_writes():
@@ -175,10 +174,35 @@ def test_reads_discards_and_zeroes_are_no_page_writes():
 
 
 def test_pages_of_64_kib_are_numbered_in_their_own_size():
-    found = PageWrites(65536).piece(trace_of_two_tenants())
+    (found,) = PageWrites(65536).piece(trace_of_two_tenants())
 
-    assert found is not None
     assert found["page"].tolist() == [0, 1, 6, 1]
+
+
+@pytest.mark.parametrize(
+    ("sector", "sectors"), [(8, 0xFFFF_FFFF), (8, 1 << 23), (0xFFFF_FFFF_FFFF_FFF0, 8), (1 << 60, 8)]
+)
+def test_a_write_that_no_kernel_makes_is_damage_and_not_expanded(sector: int, sectors: int):
+    trace = trace_of_two_tenants()
+    trace["block_bio_queue"]["sector"] = np.array([80, sector, 800, 160, 240], np.uint64)
+    trace["block_bio_queue"]["nr_sector"] = np.array([16, sectors, 8, 8, 8], np.uint32)
+
+    with pytest.raises(TareError, match=f"a write of {sectors} sectors at sector {sector}, 22 ns .* damaged"):
+        list(PageWrites(4096).piece(trace))
+
+
+def test_a_large_write_is_many_rows_in_tables_of_bounded_size_and_many_large_ones_are_damage():
+    trace = trace_of_two_tenants()
+    trace["block_bio_queue"]["nr_sector"] = np.full(5, (1 << 23) - 8, np.uint32)
+
+    found = list(PageWrites(4096).piece(trace))
+
+    assert sum(len(table["page"]) for table in found) == 4 * ((1 << 20) - 1)
+    assert max(len(table["page"]) for table in found) <= 1 << 19
+    assert np.concatenate([table["page"] for table in found])[: 1 << 20].tolist() == [*range(10, 9 + (1 << 20)), 20]
+    joined = PageWrites(4096)
+    with pytest.raises(TareError, match="damaged"):
+        [len(table["page"]) for _ in range(3) for table in joined.piece(trace)]
 
 
 def recorded() -> dict[str, dict[str, Any]]:
