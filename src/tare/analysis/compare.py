@@ -19,10 +19,10 @@ from functools import lru_cache
 from statistics import median
 
 import numpy as np
-from scipy import special
 
 from tare.analysis import sentences
 from tare.analysis.direction import direction_of
+from tare.analysis.distributions import noncentrality, normal_quantile, t_quantile
 from tare.analysis.estimators import Shift, Sides, line_up, resampled_shift
 from tare.analysis.model import Comparison, Estimate, Measurement, Word
 from tare.analysis.order import kept_back
@@ -59,8 +59,8 @@ def t_detectable(n: int, alpha: float = ALPHA, *, paired: bool) -> float:
 
 def _noncentrality(freedom: float, alpha: float) -> float:
     """The shift, in standard errors, that a two-sided t test at `alpha` sees with 80 % power."""
-    threshold = -float(special.stdtrit(freedom, alpha / 2))
-    return float(special.nctdtrinc(freedom, 1 - POWER, threshold))
+    threshold = -t_quantile(freedom, alpha / 2)
+    return noncentrality(freedom, 1 - POWER, threshold)
 
 
 @lru_cache(maxsize=4096)
@@ -71,7 +71,7 @@ def detectable(n: int, alpha: float = ALPHA, *, paired: bool) -> float:
     if k < 0:
         return t_detectable(n, alpha, paired=paired)
     if paired and k == 0:  # every block must point the same way: that has a closed form
-        return float(special.ndtri(POWER ** (1 / n)))
+        return normal_quantile(POWER ** (1 / n))
     cost = _RANK_COST * (1 + _FEW_ORDERS_COST / max(k, 0.5))
     return t_detectable(n, 2 * null.at_most(k), paired=paired) * cost
 

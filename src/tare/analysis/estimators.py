@@ -15,9 +15,9 @@ from statistics import median
 from typing import ClassVar
 
 import numpy as np
-from scipy import special
 
 from tare.analysis import sentences
+from tare.analysis.distributions import t_cdf, t_quantile
 from tare.analysis.model import Measurement
 from tare.analysis.order import together
 from tare.analysis.statistics import (
@@ -68,7 +68,7 @@ class Shift(ABC):
     def standard_error(self, confidence: float) -> float:
         """How far normal noise of this interval's width would scatter the centre; 0 where nothing varies."""
         low, high = self.interval(confidence)
-        return (high - low) / 2 / -float(special.stdtrit(self.freedom, (1 - self.attained(confidence)) / 2))
+        return (high - low) / 2 / -t_quantile(self.freedom, (1 - self.attained(confidence)) / 2)
 
     def p(self) -> float:
         """Two-sided, against no difference."""
@@ -122,7 +122,7 @@ class StudentShift(Shift):
     method: str
 
     def interval(self, confidence: float) -> tuple[float, float]:
-        reach = -float(special.stdtrit(self.freedom, (1 - confidence) / 2)) * self.error
+        reach = -t_quantile(self.freedom, (1 - confidence) / 2) * self.error
         return self.centre - reach, self.centre + reach
 
     def attained(self, confidence: float) -> float:
@@ -131,7 +131,7 @@ class StudentShift(Shift):
     def p_above(self, bound: float) -> float:
         if self.error == 0 or math.isinf(bound):
             return 0.0 if self.centre > bound else 1.0
-        return float(special.stdtr(self.freedom, (bound - self.centre) / self.error))
+        return t_cdf(self.freedom, (bound - self.centre) / self.error)
 
     def p_below(self, bound: float) -> float:
         return StudentShift(-self.centre, self.error, self.freedom, self.method).p_above(-bound)

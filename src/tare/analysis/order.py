@@ -18,8 +18,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from scipy import special
-
+from tare.analysis.distributions import heads_at_most, normal_quantile
 from tare.analysis.model import Comparison, Measurement
 from tare.base.rulings import Ruling
 from tare.records.trials import collected, grouped
@@ -68,7 +67,7 @@ def _same_in_every_block(ours: Sequence[Measurement], theirs: Sequence[Measureme
     if not first:
         return None
     rare = min(sum(first), len(first) - sum(first))
-    if 2 * float(special.bdtr(rare, len(first), 0.5)) > FIXED:
+    if 2 * heads_at_most(rare, len(first)) > FIXED:
         return None
     sentence = (
         f"One level was run first in {len(first) - rare} of {len(first)} blocks (by their order in the table): what "
@@ -111,7 +110,7 @@ def few_runs(levels: Sequence[Hashable]) -> bool:
     mean = 1 + (n**2 - squares) / n
     variance = (squares * (squares + n * (n + 1)) - 2 * n * cubes - n**3) / (n**2 * (n - 1))
     runs = 1 + sum(one != other for one, other in pairwise(levels))
-    return variance > 0 and (runs + 0.5 - mean) / math.sqrt(variance) < float(special.ndtri(FEW_RUNS))
+    return variance > 0 and (runs + 0.5 - mean) / math.sqrt(variance) < normal_quantile(FEW_RUNS)
 
 
 def _log_choose(n: int, k: int) -> float:

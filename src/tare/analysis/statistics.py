@@ -31,8 +31,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
-from scipy import special
 
+from tare.analysis.distributions import heads_at_most, normal_cdf, normal_quantile
 from tare.analysis.model import Estimate
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -82,10 +82,10 @@ class NormalNull:
     word: str = "approximate"
 
     def at_most(self, count: int) -> float:
-        return float(special.ndtr((count + 0.5 - self.mean) / self.deviation))
+        return normal_cdf((count + 0.5 - self.mean) / self.deviation)
 
     def critical(self, tail: float) -> int:
-        return max(-1, math.floor(self.mean - 0.5 + self.deviation * float(special.ndtri(tail))))
+        return max(-1, math.floor(self.mean - 0.5 + self.deviation * normal_quantile(tail)))
 
 
 @lru_cache(maxsize=512)
@@ -235,7 +235,7 @@ def median_estimate(values: Sequence[float], level: float = 1 - ALPHA) -> Estima
     cut = median_ranks(n, level)
     if cut is None:
         return Estimate(centre, None, None, n, f"median; {n} trials are too few for an interval", level)
-    covered = 1 - 2 * float(special.bdtr(cut, n, 0.5))
+    covered = 1 - 2 * heads_at_most(cut, n)
     low, high = float(ordered[cut]), float(ordered[n - 1 - cut])
     return Estimate(centre, low, high, n, f"median, order statistics {covered:.1%}".replace("%", " %"), level)
 
@@ -243,12 +243,11 @@ def median_estimate(values: Sequence[float], level: float = 1 - ALPHA) -> Estima
 def median_ranks(n: int, level: float) -> int | None:
     """How many values the interval leaves out at each end; None where even the extremes do not reach `level`."""
     tail = (1 - level) / 2
-    if special.bdtr(0, n, 0.5) > tail:
+    if heads_at_most(0, n) > tail:
         return None
     # Within a few of the normal approximation; the exact tails decide.
-    near = max(0, math.floor(n / 2 + float(special.ndtri(tail)) * math.sqrt(n) / 2) - 3)
-    tails = special.bdtr(np.arange(near, near + 8, dtype=np.float64), n, 0.5)
-    return near + int(np.searchsorted(tails, tail, side="right")) - 1
+    near = max(0, math.floor(n / 2 + normal_quantile(tail) * math.sqrt(n) / 2) - 3)
+    return near + sum(heads_at_most(count, n) <= tail for count in range(near, near + 8)) - 1
 
 
 def ratio_of_medians(

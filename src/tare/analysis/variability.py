@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tare.analysis.baseload import records_of
+from tare.analysis.distributions import normal_quantile, t_quantile
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.observations import NOTHING_USABLE, figure_column, usable_attempts
@@ -183,10 +184,8 @@ class Plan:
 
 def half_width(trial_deviation: float, epoch_deviation: float, trials: int, epochs: int) -> float:
     """Of the 95 % interval of the mean over trials (Student's t)."""
-    from scipy import special
-
     error = math.sqrt((trial_deviation**2 + epoch_deviation**2 / epochs) / trials)
-    return float(special.stdtrit(trials - 1, 0.975)) * error
+    return t_quantile(trials - 1, 0.975) * error
 
 
 def plans(trial_deviation: float, epoch_deviation: float, target: float) -> list[Plan]:
@@ -232,8 +231,6 @@ def over_time(samples: Sequence[NestedValue]) -> Estimate | None:
 
     Its interval is Sen's, from the ranks of the slopes.
     """
-    from scipy import special
-
     timed = [sample for sample in samples if sample.when_s is not None]
     cells = grouped(timed, lambda sample: sample.cell)
     centres = {cell: float(np.median([each.value for each in members])) for cell, members in cells.items()}
@@ -243,7 +240,7 @@ def over_time(samples: Sequence[NestedValue]) -> Estimate | None:
         return None
     times = [when for when, _ in points]
     span, n = max(times) - min(times), len(points)
-    spread = float(-special.ndtri(0.025)) * np.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    spread = -normal_quantile(0.025) * np.sqrt(n * (n - 1) * (2 * n + 5) / 18)
     low, high = ((len(slopes) - spread) / 2, (len(slopes) + spread) / 2 + 1)
     value = float(np.expm1(np.median(slopes) * span))
     method = "median of slopes (Theil, Sen)"

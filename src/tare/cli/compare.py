@@ -59,7 +59,6 @@ def command(
     from tare.analysis.judging.gate import gate
     from tare.analysis.sentences import weighing_json
     from tare.records.unpack import is_store
-    from tare.report.gate import as_comment, as_junit
     from tare.report.text.verdict import verdict_text
 
     if len(source) > 1:
@@ -76,8 +75,12 @@ def command(
     for each in () if passed is None else (*passed.reasons, *passed.remarks):
         say(f"{'gate' if each.weight == 'failed' else 'note'}: {each}")
     if junit is not None:
+        from tare.report.gate import as_junit
+
         written(junit, as_junit(weighing, passed))
     if comment is not None:
+        from tare.report.gate import as_comment
+
         written(comment, as_comment(weighing, passed).encode())
     return Result(
         lambda: {**weighing_json(weighing), "gate": passed and {**asdict(passed), "passed": passed.passed}},

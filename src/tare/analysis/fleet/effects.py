@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from scipy import special
 
 from tare.analysis.cells import Cells
 from tare.analysis.compare import word
 from tare.analysis.direction import rises_when_faster
+from tare.analysis.distributions import t_cdf, t_quantile
 from tare.analysis.estimators import Sides, line_up
 from tare.analysis.fleet.model import DeviceEffect, Effect, Population, Standing
 from tare.analysis.fleet.random_effects import (
@@ -166,7 +166,7 @@ def could_see(found: Sequence[Aside], devices: int, alpha: float = ALPHA) -> flo
     if not found:
         return None
     last = found[-1]
-    return last.scale * -float(special.stdtrit(last.freedom, alpha / 2 / devices))
+    return last.scale * -t_quantile(last.freedom, alpha / 2 / devices)
 
 
 def _farthest(left: Sequence[int], values: Floats, variances: Floats) -> int:
@@ -181,7 +181,7 @@ def _test(place: int, among: Sequence[int], values: Floats, variances: Floats, e
     mean, tau2, error = scatter(values[others], variances[others])
     freedom = len(others) - 1
     scale = math.sqrt(tau2 + error**2 + float(errors[place]))
-    p = 2 * float(special.stdtr(freedom, -abs(float(values[place]) - mean) / scale))
+    p = 2 * t_cdf(freedom, -abs(float(values[place]) - mean) / scale)
     return Aside(place, mean, min(1.0, p * len(among)), scale, freedom)
 
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special
 
+from tare.analysis.distributions import normal_quantile, t_quantile
 from tare.analysis.estimators import Shift, paired_shift
 from tare.analysis.fleet.model import Component, Spread
 from tare.analysis.model import Estimate
@@ -55,6 +55,8 @@ def pooled(values: Floats, variances: Floats) -> Pooled:
     """The mean over devices, and how they scatter about it; `variances` are of the values' errors."""
     if len(values) < FEWEST:
         raise ValueError(f"{len(values)} devices are too few to estimate how devices vary; {FEWEST} are enough")
+    from scipy import special
+
     known = np.maximum(variances, _TINY)
     freedom = len(values) - 1
     mean, tau2, error = scatter(values, variances)
@@ -78,19 +80,23 @@ def _next(values: Floats, known: Floats) -> tuple[float, float]:
 
     With the best tau alone it would be too narrow: of few devices that is often zero where it should not be.
     """
+    from scipy import special
+
     freedom = len(values) - 1
     squares = special.chdtri(freedom, (np.arange(_ALLOWED) + 0.5) / _ALLOWED)
     found = [_at(values, known, float(tau2)) for tau2 in _betweens(values, known, squares)]
     means, taus2, errors = (np.array(column) for column in zip(*found, strict=True))
     tail = (1 - LEVEL) / 2
-    stretch = _t(freedom, LEVEL) / -float(special.ndtri(tail))
+    stretch = _t(freedom, LEVEL) / -normal_quantile(tail)
     scales = np.sqrt(taus2 + (stretch * errors) ** 2)
     return _mixture(means, scales, tail), _mixture(means, scales, 1 - tail)
 
 
 def _mixture(means: Floats, scales: Floats, at: float) -> float:
     """The quantile of normal distributions that are mixed in equal parts."""
-    ends = means + scales * float(special.ndtri(at))
+    from scipy import optimize, special
+
+    ends = means + scales * normal_quantile(at)
     margin = 1e-6 * float(scales.max())  # at the ends themselves rounding could decide on the sign
 
     def beyond(x: float) -> float:
@@ -149,7 +155,7 @@ def shrunk(values: Floats, variances: Floats, found: Pooled) -> Floats:
 
 
 def _t(freedom: float, level: float) -> float:
-    return -float(special.stdtrit(freedom, (1 - level) / 2))
+    return -t_quantile(freedom, (1 - level) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +210,7 @@ def reach(variance: float, freedom: int) -> float | None:
     """Half a centre's interval, from the pooled noise; None where nothing is known of it."""
     if freedom < 1:
         return None
-    return -float(special.stdtrit(freedom, (1 - LEVEL) / 2)) * math.sqrt(variance)
+    return -t_quantile(freedom, (1 - LEVEL) / 2) * math.sqrt(variance)
 
 
 DRAWS = 4_999

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
-from scipy import special
 
 from tare.analysis.choose.predict.law import Array, Law, Rows
+from tare.analysis.distributions import normal_quantile, t_quantile
 
 NOISE_TIME, NOISE_POWER = 0.06, 0.04  # what modes measured for seconds on a shared host scatter by, as a logarithm
 PRIOR_WEIGHT = 4.0  # how many modes the prior of the noise is worth
@@ -185,7 +185,7 @@ class Surface:
 
     def reach(self, wider: Array = WIDER, level: float = LEVEL) -> Array:
         """How far from the centre, as a logarithm, a new measurement lies at the most with this probability."""
-        quantile = float(special.stdtrit(self.freedom, 0.5 + level / 2))
+        quantile = t_quantile(self.freedom, 0.5 + level / 2)
         return np.asarray(quantile * self.deviation * wider[: len(self.deviation), None])
 
     def interval(self, wider: Array = WIDER) -> tuple[Array, Array]:
@@ -195,7 +195,7 @@ class Surface:
 
     def expected_error(self, wider: Array = WIDER) -> Array:
         """The mean absolute error (figures) that such intervals promise, as a share: that of normal logarithms."""
-        normal = float(special.ndtri(0.5 + LEVEL / 2))
+        normal = normal_quantile(0.5 + LEVEL / 2)
         return np.asarray(np.sqrt(2 / np.pi) * (self.reach(wider) / normal).mean(axis=1))
 
 

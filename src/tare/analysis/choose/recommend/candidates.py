@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from tare.analysis.choose.configurations import Configuration, column_for, settings_text
 from tare.analysis.choose.contrasts import Standing
 from tare.analysis.choose.recommend.job import OF_THE_RUN, Job, Limit, of_job
+from tare.analysis.distributions import normal_cdf, normal_quantile, t_cdf
 from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting, columns_of
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
@@ -137,16 +137,16 @@ def chance_at_most(each: Configuration, figure: str, at_most: float, shared: Spr
     scale = spread.deviation * math.sqrt(1 + 1 / len(logs))
     if scale == 0:
         return float(room >= 0)
-    return float(special.stdtr(spread.freedom, room / scale))
+    return t_cdf(spread.freedom, room / scale)
 
 
 def predicted_chance(estimate: Estimate, at_most: float) -> float | None:
     """The same for a prediction with an interval, taken as log-normal; None where it has none."""
     if estimate.low is None or estimate.high is None or estimate.low <= 0:
         return None
-    scale = math.log(estimate.high / estimate.low) / (2 * float(special.ndtri(0.5 + estimate.level / 2)))
+    scale = math.log(estimate.high / estimate.low) / (2 * normal_quantile(0.5 + estimate.level / 2))
     room = _log(at_most) - _log(estimate.value)
-    return float(room >= 0) if scale == 0 else float(special.ndtr(room / scale))
+    return float(room >= 0) if scale == 0 else normal_cdf(room / scale)
 
 
 def chance_like_the_others(each: Configuration, figure: str, at_most: float, pool: Floats) -> float | None:
