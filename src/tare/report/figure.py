@@ -114,7 +114,37 @@ def for_paper(chart: Spec, width: int) -> dict[str, Any]:
     narrow = width <= NARROW_POINTS
     dressed: dict[str, Any] = _coloured({**fixed, "config": _config(_PAPER_FONT, 10 if narrow else 12)}, PAPER)
     uncut: dict[str, Any] = _uncut(dressed, columns=max(1, pixels // 200))
-    return uncut
+    return _apart(uncut, pixels - 16, 11 if narrow else 13)
+
+
+_BOLD_EM, _EM = 0.6, 0.53  # mean width of a letter, in parts of the size of the type
+_LINE = 14  # pixels
+
+
+def _apart(chart: dict[str, Any], room: int, size: int) -> dict[str, Any]:
+    """Lanes whose labels are too long for the figures next to them have both, one above the other."""
+    step = chart["height"]["step"] if isinstance(chart.get("height"), Mapping) else 0
+    above = {
+        layer["mark"]["align"]: layer
+        for layer in chart.get("layer", ())
+        if isinstance(layer["mark"], Mapping) and layer["mark"].get("dy") == ABOVE
+    }
+    if not step or len(above) < 2:
+        return chart
+    letters = {side: _letters(layer, chart) for side, layer in above.items()}
+    pairs = zip(letters["left"], letters["right"], strict=False)
+    if max((size * (left * _BOLD_EM + right * _EM) for left, right in pairs), default=0) <= room:
+        return chart
+    label = above["left"]
+    higher = {**label, "mark": {**label["mark"], "dy": ABOVE - _LINE}}
+    layers = [higher if layer is label else layer for layer in chart["layer"]]
+    return {**chart, "layer": layers, "height": {"step": step + _LINE + 6}}
+
+
+def _letters(layer: Mapping[str, Any], chart: Mapping[str, Any]) -> list[int]:
+    """How long each text of a layer is."""
+    values = (layer.get("data") or chart["data"])["values"]
+    return [len(str(lane.get(layer["encoding"]["text"]["field"], ""))) for lane in values]
 
 
 def _uncut(piece: Any, columns: int) -> Any:
@@ -175,6 +205,7 @@ _NEEDED = "charts need the library vl-convert"
 ABSENT = f"{_NEEDED}, which tare's extra `report` brings."  # in a page that others read: no path of this machine
 WIDTH_POINTS = 460  # a column and a half of a paper
 NARROW_POINTS = 290  # up to here a figure is one for a single column: type of 7.5 points instead of 9
+ABOVE = -17  # pixels from the middle of a lane to the text above it
 COLUMNS_MM = {1: 84.0, 2: 174.0}  # widths of one column and of both, as ACM, IEEE and Elsevier set them, within 4 mm
 PIXELS_PER_POINT = 96 / 72
 DOTS_PER_INCH = 300  # of a PNG

@@ -27,7 +27,7 @@ from tare.papers.pages.notes import Note, Notes, not_here, notes_of, reason_note
 from tare.papers.tables.rows import NOT_HERE, WORDS, Answered
 from tare.records.trials import collected, grouped
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import tooltip
+from tare.report.charts.layout import share_axis, tooltip
 from tare.report.columns import pad, wrap
 from tare.report.figure import Cell, Figure, rows
 from tare.report.naming import legend
@@ -226,7 +226,7 @@ def _chart(measured: Sequence[Answer]) -> dict[str, Any]:
         "scale": {"domain": used, "range": [CLAIM_COLOURS[w] for w in used]},
     }
     scale = {"type": "symlog", "constant": 0.1, "domain": _domain(measured)}
-    x = {"type": "quantitative", "title": None, "scale": scale, "axis": {"format": "+.0%", "tickCount": 5}}
+    x = {"type": "quantitative", "scale": scale, "axis": share_axis("difference; narrower far from zero")}
     told = tooltip(told="take-away", figures="here", why="why")
     tall = (most + 1) * HEIGHT + TEXT
     top = -(tall // 2) + 6

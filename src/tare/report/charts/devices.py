@@ -8,7 +8,7 @@ from typing import Any
 from tare.analysis.fleet.model import Effect, Fleet, Population, Quantity
 from tare.base.text import effect_text, interval_text, metric_name, safe_text, share_text
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import tooltip
+from tare.report.charts.layout import share_axis, tooltip
 from tare.report.figure import Cell, Figure, rows
 from tare.report.naming import some_of
 from tare.report.text.devices import WORDS, effect_rows, population_name, standing_row
@@ -111,7 +111,7 @@ def _chart(every: Sequence[Mapping[str, Any]], margin: float | None) -> dict[str
     lanes = list(every[:MOST])
     kinds = [kind for kind in COLOURS if any(lane["kind"] == kind for lane in lanes)]
     scale = {"domain": _reach(lanes, margin), "nice": False, "clamp": True}
-    across = {"type": "quantitative", "scale": scale, "axis": {"format": "+.1%", "title": None, "tickCount": 5}}
+    across = {"type": "quantitative", "scale": scale, "axis": share_axis("difference")}
     down = {"field": "lane", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 130}}
     colour = {"field": "kind", "scale": {"domain": kinds, "range": [COLOURS[kind] for kind in kinds]}, "title": None}
     told = tooltip(lane="what", figures="effect and interval", kind="is")

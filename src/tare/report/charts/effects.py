@@ -11,7 +11,7 @@ from tare.analysis.why.layers import LayerCost, Waterfall, waterfall
 from tare.base.errors import TareError
 from tare.base.text import effect_text, metric_name, safe_text, share_text
 from tare.records.model import Record
-from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
+from tare.report.charts.layout import LANE, figures_above, label_above, share_axis, tooltip, zero_mark
 from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
 from tare.report.naming import MOST_LANES, MOST_TOLD, level_names, not_all_drawn, some_of
 from tare.report.panels import layer_spans
@@ -24,10 +24,10 @@ def effects_figure(weighing: Weighing, level_hrefs: Mapping[str, str], numbers: 
     if not headline:
         return None
     names = level_names([weighing.against, *(each.level for each in headline)], weighing.by)
-    title = f"Effect on {metric_name(weighing.metric)}, against {names[weighing.against]}"
     reading = f"{_reading(headline, names)}{not_all_drawn(len(headline))}"
-    chart = _chart(headline[:MOST_LANES], numbers, names)
-    return Figure("effects", title, reading, chart, _HEADERS, _rows(headline, level_hrefs))
+    what = f"{metric_name(weighing.metric)}, against {names[weighing.against]}"
+    chart = _chart(headline[:MOST_LANES], numbers, names, what)
+    return Figure("effects", f"Effect on {what}", reading, chart, _HEADERS, _rows(headline, level_hrefs))
 
 
 _HEADERS = ("level", "metric", "effect", "interval", "margin", "verdict")
@@ -51,17 +51,18 @@ def _chart(
     headline: Sequence[Comparison],
     numbers: Mapping[str, int],
     names: Mapping[str, str],
+    what: str,
 ) -> dict[str, Any]:
     """A lane for each effect: behind its interval the declared margin, and in it the noise of the same thing twice."""
     claimed = [_lane(each, names[each.level], numbers.get(each.level, 1)) for each in headline]
     margin = max(each.margin for each in headline)
     floors = [each.aa_floor for each in headline if each.aa_floor is not None]
     scale = {"domain": _reach(headline), "nice": False, "clamp": True}
-    across = {"type": "quantitative", "scale": scale, "axis": {"format": "+.1%", "title": None, "tickCount": 5}}
+    across = {"type": "quantitative", "scale": scale, "axis": share_axis(f"change of {what}")}
     layers: list[dict[str, Any]] = [
-        _band(margin, "@band", f"declared margin, ±{share_text(margin)}"),
+        _band(margin, "@band", f"declared margin, ±{share_text(margin)}", edge="@band-edge"),
         *([_band(max(floors), "@floor", f"A/A noise floor, ±{share_text(max(floors))}")] if floors else []),
-        {"mark": {"type": "rule", "color": "@ink"}, "encoding": {"x": {"datum": 0, **across}}},
+        zero_mark(across),
         _interval(claimed),
         _point(claimed, across),
         label_above("label"),
@@ -101,16 +102,20 @@ def _figures(each: Comparison) -> str:
     return effect_of(each) if each.low is None else f"{effect_of(each)}  {interval_of(each)}"
 
 
-def _band(reach: float, colour: str, name: str) -> dict[str, Any]:
-    """A strip behind every lane, with a line of the legend."""
+def _band(reach: float, colour: str, name: str, edge: str = "") -> dict[str, Any]:
+    """A strip behind every lane, with a line of the legend; a pale one has an edge."""
+    around = {"stroke": edge, "strokeWidth": 1} if edge else {}
     return {
-        "mark": {"type": "bar", "height": 18},
+        "mark": {"type": "bar", "height": 18, **around},
         "encoding": {
             "x": {"datum": -reach, "type": "quantitative"},
             "x2": {"datum": reach},
-            "color": {"datum": name, "type": "nominal", "scale": {"domain": [name], "range": [colour]}},
+            "color": {
+                "datum": name, "type": "nominal", "scale": {"domain": [name], "range": [colour]},
+                **({"legend": {"symbolStrokeColor": edge}} if edge else {}),
+            },
         },
-    }
+    }  # fmt: skip
 
 
 def _interval(lanes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -220,7 +225,7 @@ def _waterfall_chart(found: Waterfall) -> dict[str, Any]:
     bars = [
         {
             "layer": layer_name(layer.layer), "begin": begin, "end": end, "low": low, "high": high,
-            "adds": "" if layer.added is None else effect_of(layer.added),
+            "adds": "" if layer.added is None else effect_of(layer.added).replace("-", "\N{MINUS SIGN}"),
             "interval": "" if layer.added is None else interval_of(layer.added),
             "sure": _SURE if layer in found.guilty else _UNSURE,
             "moved": "; ".join(map(moved_text, layer.moved)) or None,
@@ -228,13 +233,14 @@ def _waterfall_chart(found: Waterfall) -> dict[str, Any]:
         for layer, (begin, end, low, high) in zip(steps, layer_spans(steps), strict=True)
     ]  # fmt: skip
     told = tooltip(layer="layer", adds="adds", interval="interval", moved="counters that moved")
-    across = {"type": "quantitative", "axis": {"format": "+.1%", "title": None, "tickCount": 5}}
+    what = f"change of {metric_name(found.metric)}, layer upon layer"
+    across = {"type": "quantitative", "axis": share_axis(what)}
     return {
         "data": rows(bars),
         "height": {"step": LANE},
         "encoding": {"y": {"field": "layer", "type": "nominal", "sort": None, "axis": None}},
         "layer": [
-            {"mark": "rule", "encoding": {"x": {"datum": 0, **across}}},
+            zero_mark(across),
             {
                 "mark": {"type": "bar", "height": 16, "minBandSize": 2},
                 "encoding": {

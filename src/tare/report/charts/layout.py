@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tare.report.figure import ABOVE
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -16,7 +18,7 @@ def label_above(field: str, beside: int = FIGURES) -> dict[str, Any]:
     """The label of each lane, at its left edge, above its middle; `beside` pixels are left for what is at its right."""
     limit = {"expr": f"width - {beside}"}
     return {
-        "mark": {"type": "text", "align": "left", "dy": -17, "fontWeight": 600, "limit": limit},
+        "mark": {"type": "text", "align": "left", "dy": ABOVE, "fontWeight": 600, "limit": limit},
         "encoding": {"x": {"value": 0}, "text": {"field": field}},
     }
 
@@ -24,7 +26,7 @@ def label_above(field: str, beside: int = FIGURES) -> dict[str, Any]:
 def figures_above(field: str) -> dict[str, Any]:
     """What a lane comes to, at its right edge, above its middle."""
     return {
-        "mark": {"type": "text", "align": "right", "dy": -17, "color": "@quiet"},
+        "mark": {"type": "text", "align": "right", "dy": ABOVE, "color": "@quiet"},
         "encoding": {"x": {"value": "width"}, "text": {"field": field}},
     }
 
@@ -32,6 +34,20 @@ def figures_above(field: str) -> dict[str, Any]:
 def tooltip(**titles: str) -> list[dict[str, Any]]:
     """What the pointer brings up: field=title."""
     return [{"field": field, "title": title} for field, title in titles.items()]
+
+
+def share_axis(title: str) -> dict[str, Any]:
+    """An axis of differences, in per cent as they are written elsewhere; zero has no sign."""
+    written = "replace(format(datum.value, '+.1~%'), '%', ' %')"
+    return {"labelExpr": f"datum.value === 0 ? '0' : {written}", "title": title, "tickCount": 5}
+
+
+def zero_mark(across: dict[str, Any]) -> dict[str, Any]:
+    """No difference, in every lane: as tall as the bands, so that it crosses no text."""
+    return {
+        "mark": {"type": "tick", "orient": "vertical", "color": "@ink", "size": 24, "thickness": 1.5},
+        "encoding": {"x": {"datum": 0, **across}},
+    }
 
 
 POWER = ("external.power_w", "power_rails.total_w", "gpu.power_w")  # read in watts

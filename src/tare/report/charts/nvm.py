@@ -17,6 +17,7 @@ from tare.report.text.kernel import buffer_text
 NAME = "flushing-layer"
 SIZES = tuple(2**power for power in range(18, 31))  # 256 KiB to 1 GiB
 MOST_COMPILED, MOST_INTERPRETED = 100_000_000, 1_000_000  # page writes, over all sizes: a few seconds
+_PAPERS = "the paper's eight cases"
 _BAND = {"low": 1 - HIGH, "high": 1 - LOW}
 
 
@@ -50,14 +51,20 @@ def _chart(runs: Sequence[Run]) -> dict[str, Any]:
          "share": _left(run), "shown": share_text(_left(run)), "buffer": buffer_text(run)}
         for run in runs if run.layer.nvm_bytes
     ]  # fmt: skip
-    colours = [part_colour(number) for number in range(len(kinds))]
-    shapes = [shape_of(number + 1) for number in range(len(kinds))]
-    coded = {"field": "kind", "title": None, "type": "nominal"}
+    named = [*kinds, _PAPERS]
+    colours = [*(part_colour(number) for number in range(len(kinds))), "@band-edge"]
+    shapes = [*(shape_of(number + 1) for number in range(len(kinds))), "square"]
+    coded = {"title": None, "type": "nominal"}
+    colour = {**coded, "scale": {"domain": named, "range": colours}}
     layers = [
         {
-            "transform": [{"calculate": str(edge), "as": name} for name, edge in _BAND.items()],
-            "mark": {"type": "rect", "color": "@band", "clip": True},
+            "transform": [
+                {"aggregate": [{"op": "count", "as": "points"}], "groupby": ["trace"]},  # one band a panel
+                *({"calculate": str(edge), "as": name} for name, edge in _BAND.items()),
+            ],
+            "mark": {"type": "rect", "opacity": 0.35, "clip": True},
             "encoding": {
+                "color": {"datum": _PAPERS, **colour},
                 "x": {"value": 0}, "x2": {"value": "width"},
                 "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"},
             },
@@ -65,11 +72,12 @@ def _chart(runs: Sequence[Run]) -> dict[str, Any]:
         {
             "mark": {"type": "line", "point": {"filled": True, "size": 45}},
             "encoding": {
-                "x": {"field": "size", "type": "quantitative", "scale": {"type": "log"}, "title": "buffer, MiB"},
+                "x": {"field": "size", "type": "quantitative", "scale": {"type": "log"}, "title": "buffer, MiB",
+                      "axis": {"values": [0.1, 1, 10, 100, 1000]}},
                 "y": {"field": "share", "type": "quantitative", "title": "latency, of the disk alone",
                       "axis": {"format": ".0%"}},
-                "color": {**coded, "scale": {"domain": kinds, "range": colours}},
-                "shape": {**coded, "scale": {"domain": kinds, "range": shapes}},
+                "color": {"field": "kind", **colour},
+                "shape": {"field": "kind", **coded, "scale": {"domain": named, "range": shapes}},
                 "tooltip": [{"field": name} for name in ("trace", "kind", "buffer", "shown")],
             },
         },

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tare.base.text import quantity_text, scaled
+from tare.base.text import metric_name, quantity_text, scaled
 from tare.records.intervals import intervals
 from tare.report.charts.evidence import ReportData
 from tare.report.charts.layout import CLOCK, POWER, POWER_OR_ENERGY, thinned, tooltip
@@ -109,7 +109,7 @@ def _chart(
         "labelExpr": "names[datum.value]", "labelLimit": 160, "labels": below,
     }  # fmt: skip
     x = {"type": "quantitative", "axis": axis, "scale": {"domain": [-0.5, len(names) - 0.5]}}
-    up = {"type": "quantitative", "title": unit}
+    up = {"type": "quantitative", "title": unit or metric_name(metric)}
     return {
         "height": 240,
         "params": [{"name": "names", "value": names}],  # as data: no label is part of an expression
@@ -301,11 +301,12 @@ def _over_time_chart(
             for t, value in zip(at, kept, strict=True)
             if np.isfinite(value) and t >= 0
         ]
-    up = {"field": "value", "type": "quantitative", "title": unit, "scale": {"type": _scale_of(lines)}}
+    up = {"field": "value", "type": "quantitative", "title": unit or metric_name(metric)}
+    up["scale"] = {"type": _scale_of(lines)}
     names = [called[level] for level in lines]
     colours = {"domain": names, "range": [level_colour(numbers[level]) for level in lines]}
     colour = {"field": "level", "scale": colours, "legend": legend(names)}
-    x = {"field": "s", "type": "quantitative", "title": "s", "axis": {"tickCount": 6}, "scale": {"nice": False}}
+    x = {"field": "s", "type": "quantitative", "title": "time, s", "axis": {"tickCount": 6}, "scale": {"nice": False}}
     chosen = {"condition": {"param": "chosen", "value": 1}, "value": 0.1}
     return {
         "height": 200,
@@ -325,7 +326,7 @@ def _over_time_chart(
                 "encoding": {
                     "x": x, "y": up,
                     "color": colour, "opacity": chosen,
-                    "tooltip": tooltip(level="level", s="second", value=unit),
+                    "tooltip": tooltip(level="level", s="second", value=unit or metric_name(metric)),
                 },
             },
         ],

@@ -50,7 +50,9 @@ def _chart(
     names = [called[level] for level in used]
     colours = {"domain": names, "range": list(map(level_colour, numbers))}
     x = {"field": "place", **_ACROSS, "scale": {"domain": [0, blocks[-1]["end"]]}}
-    up = {"type": "quantitative", "title": unit, "scale": {"zero": False, "padding": ROOM}}
+    name = metric_name(weighing.metric)
+    scale = {"zero": False, "padding": ROOM}
+    up = {"type": "quantitative", "title": f"{name}, {unit}" if unit else name, "scale": scale}
     key = legend(names)
     return {
         "height": HEIGHT,
@@ -81,8 +83,9 @@ def _chart(
             },
             _ringed(drawn, x, up),
             _absent(x),
-            _block_names(blocks),
+            *_block_names(blocks),
         ],
+        **_below(shown),
     }  # fmt: skip
 
 
@@ -124,15 +127,31 @@ def _stripes(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _block_names(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _block_names(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     every = max(1, -(-len(blocks) // 8))
-    return {
-        "data": rows([block for number, block in enumerate(blocks) if number % every == 0 and block["name"]]),
-        "mark": {"type": "text", "color": "@quiet", "fontSize": 12, "baseline": "top", "dy": 24, "clip": False},
-        "encoding": {
-            "x": {"field": "middle", **_ACROSS}, "y": {"value": HEIGHT}, "text": {"field": "name"},
+    named = [block for number, block in enumerate(blocks) if number % every == 0 and block["name"]]
+    mark = {"type": "text", "color": "@quiet", "baseline": "top", "dy": 24, "clip": False}
+    return [
+        {
+            "data": rows(named), "mark": mark,
+            "encoding": {"x": {"field": "middle", **_ACROSS}, "y": {"value": HEIGHT}, "text": {"field": "name"}},
         },
-    }  # fmt: skip
+        {
+            "data": rows(named[:1]), "mark": {**mark, "align": "right", "dx": -6, "text": "block"},
+            "encoding": {"x": {"value": 0}, "y": {"value": HEIGHT}},
+        },
+    ]  # fmt: skip
+
+
+def _below(shown: Sequence[ReportRow]) -> dict[str, Any]:
+    """The legend of the signs that no level has, below the names of the blocks."""
+    told = [
+        *([f"hollow: {AA_REPEAT}"] if any(each.twin and each.value is not None for each in shown) else []),
+        *(["\N{MULTIPLICATION SIGN}: excluded"] if any(each.value is None for each in shown) else []),
+        *(["ring: suspect or outlier"] if any(map(_is_ringed, shown)) else []),
+    ]
+    look = {"orient": "bottom", "anchor": "start", "fontWeight": "normal", "color": "@quiet", "offset": 6}
+    return {"title": {"text": "; ".join(told), "fontSize": 11, **look}} if told else {}
 
 
 def _joins(

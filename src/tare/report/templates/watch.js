@@ -75,7 +75,7 @@ function seriesChart(unit) {
 // Over the blocks: the effect with its interval, and dashed how narrow it has to become where a target was declared.
 function tightening(target) {
   const blocks = { field: "blocks", type: "quantitative", title: "blocks", axis: { grid: false, labelExpr: "datum.value % 1 ? '' : datum.value" } };
-  const share = { type: "quantitative", title: null, axis: { format: "+.1%" } };
+  const share = { type: "quantitative", title: null, axis: { labelExpr: "datum.value === 0 ? '0' : replace(format(datum.value, '+.1~%'), '%', ' %')" } };
   const dashed = { type: "line", strokeDash: [4, 3], opacity: 0.8, interpolate: "step-after" };
   const goal = target === null ? [] : ["wantedLow", "wantedHigh"].map((field) => (
     { mark: dashed, encoding: { y: { field, ...share }, color: { field: "level", type: "nominal" } } }));
