@@ -14,7 +14,7 @@ from tare.base.rulings import Ruling
 from tare.records.model import Record
 from tare.records.trials import collected
 
-INFERENCE = ("torch_infer", "application", "loadgen", "generate")  # workloads that train nothing
+INFERENCE = ("torch_infer", "application", "loadgen", "generate", "server")  # workloads that train nothing
 SHOWN = 3  # values named where a side itself has several
 
 

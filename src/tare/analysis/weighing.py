@@ -36,6 +36,7 @@ from tare.analysis.selection import (
     BESIDE,
     DEFAULT_MARGIN,
     FIRST_TOKEN,
+    GOODPUT,
     MEAN_STEP,
     MEDIAN_STEP,
     SHORT_TAIL,
@@ -361,10 +362,9 @@ def _further(selected: Selection) -> list[str]:
     if selected.request.metric is not None or selected.label.by == TYPE:
         return []
     infers = all(record.settings.get("workload") in INFERENCE for record in selected.used)
-    generates = infers and _all_have(selected, FIRST_TOKEN)
-    tail = SHORT_TAIL if generates and not _all_have(selected, TAIL) else TAIL  # a few hundred tokens have no p99
-    first = [FIRST_TOKEN] if generates else []
-    return [*([tail] if infers else []), *first, START_UP, *_of_processors(selected)]
+    serves = [name for name in (FIRST_TOKEN, GOODPUT) if infers and _all_have(selected, name)]
+    tail = SHORT_TAIL if serves and not _all_have(selected, TAIL) else TAIL  # a few hundred tokens have no p99
+    return [*([tail] if infers else []), *serves, START_UP, *_of_processors(selected)]
 
 
 def _of_processors(selected: Selection) -> list[str]:

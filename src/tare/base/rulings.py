@@ -68,6 +68,10 @@ CODES: dict[str, str] = {
     "cache.unknown": "the kernel did not report how much of the data set was in memory",
     "cache.warm": "part of the data set was in memory when an epoch began",
     "platform.emulated": "the guest's CPU is emulated, not virtualised",
+    "load.bottleneck": "whoever made the load for a server was too late or too busy: the figures are not the server's",
+    "load.failed": "more than 1 % of the requests to a server failed, timed out or were rejected",
+    "load.unanswered": "no request to a server was answered",
+    "server.killed": "a server did not stop when it was asked to, and was killed",
     # The device during the trial.
     "memory.swapped": "the device swapped",
     "cpu.steal": "the hypervisor took CPU time away",
