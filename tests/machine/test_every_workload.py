@@ -31,6 +31,7 @@ TINY = {  # by part: as little as makes every network do something
     "torch_train": {"epochs": 1, "steps_per_epoch": 3, "items": 12, "batch": 4, "workers": 1, "threads": 1},
     "torch_infer": {"requests": 4, "warm_up": 1, "batch": 4, "threads": 1},
     "application": {"requests": 4, "warm_up": 1, "threads": 1},
+    "generate": {"size": "tiny", "requests": 2, "prompt": 4, "output": 5, "warm_up": 1, "threads": 1},
 }
 SMALL = 64  # pixels; AlexNet needs that many
 SHORT = 16  # tokens

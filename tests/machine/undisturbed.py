@@ -23,7 +23,7 @@ from tare.base.host import Host, Job
 from tare.drivers.workloads.torch import TorchWorkload
 from tare.fleet import local
 from tare.parts.protocols import Json
-from tare.trial import sampler_loop, verdict
+from tare.trial import rules, sampler_loop, verdict
 from tare.trial.sampler import Line, Sampler
 
 _real_program = TorchWorkload.program
@@ -79,6 +79,7 @@ class ForkedSampler(Sampler):
 def relax() -> None:
     """For this process: whatever else runs, no trial is invalid for it."""
     verdict.THRESHOLDS = replace(verdict.THRESHOLDS, foreign_invalid_share=1.0, steal_invalid_share=1.0)
+    rules.LOAD_CPU_SHARE = rules.LOAD_LATE_S = float("inf")
     local.THRESHOLDS = replace(local.THRESHOLDS, rerun_limit=0)
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from tare.analysis.cells import PLACEMENT
 from tare.analysis.labels import text
 from tare.analysis.model import Difference
+from tare.base.rulings import Ruling
 from tare.records.model import Record
 from tare.records.trials import collected
 
-INFERENCE = ("torch_infer", "application", "loadgen")  # workloads that train nothing
+INFERENCE = ("torch_infer", "application", "loadgen", "generate", "server")  # workloads that train nothing
 SHOWN = 3  # values named where a side itself has several
 
 
@@ -213,6 +214,19 @@ def other_computation(ours: Sequence[Record], theirs: Sequence[Record], *, level
         f"Not the same computation: {level} {what} than {against} in {where}, with the same seed."
         for what, where in _apart(ours, theirs)
     ]
+
+
+def other_tokens(ours: Sequence[Record], theirs: Sequence[Record], *, level: str, against: str) -> list[Ruling]:
+    """A note where two sides that generate text gave other tokens; what it means for their figures."""
+    if not all(record.settings.get("workload") == "generate" for record in (*ours, *theirs)):
+        return []
+    if not any(what == _SAME_WORK["answers_digest"] for what, _ in _apart(ours, theirs)):
+        return []
+    sentence = (
+        f"{level} generated other tokens than {against} from the same seed: sums are rounded in another order there "
+        "(threads, libraries, instructions). As many were generated, so the times are of equal work."
+    )
+    return [Ruling("compare.other-tokens", "note", level, sentence)]
 
 
 def not_deterministic(level: str, records: Sequence[Record]) -> list[str]:

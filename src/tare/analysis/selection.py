@@ -143,6 +143,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 MEAN_STEP, MEDIAN_STEP, TAIL, START_UP = "step_mean_s", "step_s", "step_p99_s", "startup_s"
+SHORT_TAIL, FIRST_TOKEN, GOODPUT = "step_p90_s", "first_token_s", "goodput_per_s"
 # In this order, where the study declares none: the mean step is throughput, what the user pays.
 HEADLINES = (MEAN_STEP, MEDIAN_STEP, "wall_s")
 OF_RUN = (
@@ -151,7 +152,8 @@ OF_RUN = (
 )  # fmt: skip
 # Compared next to the headline, without a claim.
 BESIDE = (
-    MEDIAN_STEP, "compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w", *OF_RUN,
+    MEDIAN_STEP, "compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w",
+    "tokens_per_s", "requests_per_s", "energy_token_j", "kv_cache_bytes", "peak_bytes", *OF_RUN,
 )  # fmt: skip
 APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (docs/explanation/validity.md)
 EACH_DEVICE_ONCE = Ruling(

@@ -29,13 +29,17 @@ from tare.analysis.parity import (
     mixed_populations,
     not_deterministic,
     other_computation,
+    other_tokens,
     taints,
 )
 from tare.analysis.selection import (
     BESIDE,
     DEFAULT_MARGIN,
+    FIRST_TOKEN,
+    GOODPUT,
     MEAN_STEP,
     MEDIAN_STEP,
+    SHORT_TAIL,
     START_UP,
     TAIL,
     Selection,
@@ -358,7 +362,9 @@ def _further(selected: Selection) -> list[str]:
     if selected.request.metric is not None or selected.label.by == TYPE:
         return []
     infers = all(record.settings.get("workload") in INFERENCE for record in selected.used)
-    return [*([TAIL] if infers else []), START_UP, *_of_processors(selected)]
+    serves = [name for name in (FIRST_TOKEN, GOODPUT) if infers and _all_have(selected, name)]
+    tail = SHORT_TAIL if serves and not _all_have(selected, TAIL) else TAIL  # a few hundred tokens have no p99
+    return [*([tail] if infers else []), *serves, START_UP, *_of_processors(selected)]
 
 
 def _of_processors(selected: Selection) -> list[str]:
@@ -384,7 +390,8 @@ def _tainted(selected: Selection, found: Comparison, differing: Sequence[Differe
     words = [*taints(differing), *mixed_populations(found.level, ours), *mixed_populations(found.against, theirs)]
     if not selected.label.by.startswith("workload"):  # another workload is another computation by intent
         words += other_computation(ours, theirs, level=found.level, against=found.against)
-    return replace(found, tainted=tuple(words))
+    notes = other_tokens(ours, theirs, level=found.level, against=found.against)
+    return replace(found, tainted=tuple(words), notes=(*found.notes, *notes))
 
 
 def _blamed(selected: Selection, judged: Sequence[Comparison]) -> list[str]:

@@ -68,6 +68,10 @@ CODES: dict[str, str] = {
     "cache.unknown": "the kernel did not report how much of the data set was in memory",
     "cache.warm": "part of the data set was in memory when an epoch began",
     "platform.emulated": "the guest's CPU is emulated, not virtualised",
+    "load.bottleneck": "whoever made the load for a server was too late or too busy: the figures are not the server's",
+    "load.failed": "more than 1 % of the requests to a server failed, timed out or were rejected",
+    "load.unanswered": "no request to a server was answered",
+    "server.killed": "a server did not stop when it was asked to, and was killed",
     # The device during the trial.
     "memory.swapped": "the device swapped",
     "cpu.steal": "the hypervisor took CPU time away",
@@ -162,6 +166,7 @@ CODES: dict[str, str] = {
     "compare.copied-rows": "every value of a table is there more than once: nothing is claimed",
     "compare.units": "one side has more than 50 times as much as the other: perhaps another unit",
     "compare.unlike-conditions": "one side was marked for a condition that the other was not",
+    "compare.other-tokens": "the sides generated other tokens from the same seed",
     "compare.per-sample": "the sides differ in the work of a step, so the figure is per sample",
     "compare.unlike-work": "the sides differ in the work of a step, and the figure cannot be made per sample",
     "gate.over": "a level is worse than --fail-over allows, and surely worse",

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -17,6 +18,7 @@ from tare.cli.endings import finish
 from tare.cli.options import FOLDER, Option, ShareOption, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, say
 from tare.cli.scripts import script_options
+from tare.cli.serving import server_options, server_workload
 from tare.cli.studies import python_option, with_interpreter
 
 steps_option: Option = click.option(
@@ -63,6 +65,7 @@ minutes_option: Option = click.option(
 @click.option("--cpu-time", is_flag=True, help="Judge the CPU time as well, which leaves out all waiting.")
 @click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
 @script_options
+@server_options
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -82,6 +85,7 @@ def command(
     cpu_time: bool,
     verbose: bool,
     script: Script,
+    serving: dict[str, Any],
     output: Path | None,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -94,21 +98,33 @@ def command(
 
     First each side runs once, which is not counted: a platform on which it cannot run is found out there. A script of
     hours is ended early: --steps 200, or --minutes 3.
+
+    A server is started inside and sent requests from outside: the mean and the tail of their latency are judged, the
+    requests answered in time, and the start-up.
+
+    tare weigh --server "python app.py" --port 8000 --requests requests.txt --rate 50/s
     """
+    need(not (serving and (workload or command_line)), "give either --server, --workload or a command after --.")
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
-    need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
+    own = bool(command_line or serving)
+    need(own or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
     need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
     need(quiet is None or design == "slices", "--quiet is about rounds of slices: add --design slices.")
     slices = {"slices": {"quiet": quiet} if quiet is not None else {}} if design == "slices" else {}
-    work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
+    if serving:
+        work = server_workload(serving, script, image=bool(image))
+    elif command_line:
+        work = script.workload(command_line, image=bool(image))
+    else:
+        work = built_in_workload(workload or "lenet5")
     end_early(work, steps, minutes)
-    if command_line:
-        say(script.environment(in_image="in_image" in work["command"]))
+    if own:
+        say(script.environment(in_image=any("in_image" in fields for fields in work.values())))
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         fetched(chosen, image, against_image)
-        levels, against = sides(chosen, script.platform(), image, against_image, command=bool(command_line))
+        levels, against = sides(chosen, script.platform(), image, against_image, command=own)
         settings = {**slices, **({"cpu_time": True} if cpu_time else {})}
         study = weigh_study(work, levels, against, repeat=repeat, margin=margin, seconds=seconds, design=settings)
         study = with_interpreter(study, python)

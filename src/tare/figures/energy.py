@@ -445,7 +445,11 @@ def _work(settings: Mapping[str, Any], span: Span, tenants: int) -> dict[str, fl
         work["sample"] = float(span.steps * batch)
     if span.epochs:
         work["epoch"] = float(span.epochs)
-    if settings.get("workload.requests") is not None:
+    if settings.get("workload") == "generate":  # a step is a token of each prompt; the first ones are in no step
+        output = settings["workload.output"]
+        work["request"] = span.steps / (output - 1)
+        work["token"] = work["request"] * output * (batch or 1)
+    elif settings.get("workload.requests") is not None:
         work["request"] = float(span.steps)  # a step of inference is a request
     return work
 

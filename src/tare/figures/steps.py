@@ -98,6 +98,7 @@ _NAMES = {  # what the marks call it -> what the definitions call it (docs/expla
     "pre_process": "pre_process_s",
     "inference": "inference_s",
     "post_process": "post_process_s",
+    "first_token": "first_token_s",
     "evaluate": "evaluate_s",
     "gpu_step": "gpu_step_s",
     "gpu_copy": "gpu_copy_s",
@@ -130,6 +131,8 @@ def step_metrics(steps: Steps) -> dict[str, float]:
     whole = steps.measured("step")
     if whole.size:
         metrics["step_mean_s"] = steps.mean(steps.seconds["step"][steps.warm_up :])
+    if (first := steps.seconds.get("first_token")) is not None and steps.measured("first_token").size:
+        metrics["first_token_mean_s"] = steps.mean(first[steps.warm_up :])
     if whole.size >= ENOUGH_FOR_P90:
         metrics["step_p90_s"] = float(np.quantile(whole, 0.9))
     if whole.size >= ENOUGH_FOR_P99:

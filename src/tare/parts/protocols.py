@@ -413,6 +413,12 @@ class Workload(Part):
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         """The job as it runs at `place`. `workdir` is the trial's own folder, writable there under the same path."""
 
+    def driver(self, place: Host, workdir: Path, seed: int) -> Job | None:
+        """A job on the device that drives the one at `place`, by marks and outcome in the same folder; as a rule none.
+
+        When it has ended, the file `done` is made in the folder."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Side:

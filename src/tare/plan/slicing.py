@@ -15,7 +15,7 @@ from tare.studies.design import MOST_AT_ONCE, Slices
 from tare.studies.model import Study
 
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
-_WORKLOADS = ("torch_infer", "loadgen")  # they time themselves, with the stops in it
+_WORKLOADS = ("torch_infer", "loadgen", "generate")  # they time themselves, with the stops in it
 _OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
 _WHOLE_DEVICE = ("power_", "external", "gpu")
 GPU_LEAVES_OUT = 3  # steps of a slice: in these, what is left of the other side's last step runs to its end

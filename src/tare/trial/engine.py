@@ -41,6 +41,7 @@ from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, remov
 from tare_inside.activity import FILE as ACTIVITY_FILE
 from tare_inside.marks import parse as parse_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
+from tare_inside.serve import SERVED
 
 NO_PYTHON = Ruling(
     "image.no-python",
@@ -188,7 +189,7 @@ class TrialRun:
             state.facts["controls"] = held or hold_controls(stack, host, controls, inputs, bench.journal)
         tenants = [
             _place_tenant(
-                planned, workdir, _open_platforms(stack, host, planned.platforms, site, state), trial.seed + index
+                planned, workdir, _open_platforms(stack, host, planned.platforms, site, state), trial.seed + index, host
             )
             for index, (planned, (workdir, site)) in enumerate(zip(everyone, homes, strict=True))
         ]
@@ -269,14 +270,15 @@ def _decode(trial: Trial, writer: Writer, state: TrialState) -> None:
         state.notes += [NOT_COMPARED, *traced.trouble]
 
 
-def _place_tenant(planned: PlannedTenant, workdir: Path, place: Host, seed: int) -> Tenant:
+def _place_tenant(planned: PlannedTenant, workdir: Path, place: Host, seed: int, host: Host) -> Tenant:
     job = planned.workload.job(place, workdir, seed)
+    driver = planned.workload.driver(place, workdir, seed)
     own = planned.platforms[-1].variables() if planned.platforms else {}
     if own:
         unset = [word for name, value in own.items() if value is None for word in ("-u", name)]
         env = {name: value for name, value in {**job.env, **own}.items() if value is not None}
         job = replace(job, argv=(("env", *unset, *job.argv) if unset else job.argv), env=env)
-    return Tenant(planned.workload, place, workdir, job)
+    return Tenant(planned.workload, place, workdir, job, drive=None if driver is None else partial(host.spawn, driver))
 
 
 def _make_site(
@@ -399,6 +401,8 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
         state.facts["attach"] = reported
     if reported := _left(measured.workdir, ACTIVITY_FILE, state):
         state.facts[ACTIVITY_FACT] = reported
+    if reported := _left(measured.workdir, SERVED, state):
+        state.facts["served"] = reported
     if reported := _left(measured.workdir, COLD_EPOCHS, state):
         state.facts["cold_epochs"] = reported
     state.result, state.outcome, state.marks = measured.result, measured.outcome, measured.marks

@@ -254,3 +254,49 @@ def cold_epochs_trouble(facts: Mapping[str, Any]) -> Iterable[Ruling]:
         epoch = shares.index(most)
         sentence = f"page_cache: {most:.1%} of the data set was still in memory when epoch {epoch} began."
         yield Ruling("cache.warm", "invalid", "page_cache", sentence)
+
+
+LOAD_CPU_SHARE = 0.9  # of a core: whoever makes the load cannot do more
+LOAD_LATE_S, LOAD_LATE_SHARE = 0.002, 0.1  # later than both this and this share of the median latency
+FAILED_REQUESTS_SHARE = 0.01
+
+
+def load_trouble(state: TrialState) -> Iterator[Ruling]:
+    """Who made the load must not have been what limited it, and what failed is not left out."""
+    load = state.outcome.get("load")
+    if not isinstance(load, Mapping):
+        return
+    seconds, late_s, median_s = (_number(load, name) for name in ("seconds", "late_p99_s", "latency_p50_s"))
+    sent, answered = _number(load, "sent"), _number(load, "ok")
+    if (share := _number(load, "cpu_s") / max(seconds, 1e-9)) > LOAD_CPU_SHARE:
+        sentence = f"the load generator used {share:.0%} of a core: it was the bottleneck, not the server."
+        yield Ruling("load.bottleneck", "invalid", "load", sentence)
+    elif late_s > max(LOAD_LATE_S, LOAD_LATE_SHARE * median_s):
+        sentence = (
+            f"the load generator was up to {late_s * 1e3:.1f} ms late (99th percentile) where a request takes "
+            f"{median_s * 1e3:.1f} ms: the latencies are its own. Give it a core (`load_cores`), or a lower rate."
+        )
+        yield Ruling("load.bottleneck", "invalid", "load", sentence)
+    counts = ", ".join(f"{_number(load, name):.0f} {name}" for name in ("errors", "timeouts", "rejected"))
+    problem = f"; the first: {str(load['problem'])[:200]}" if load.get("problem") else ""
+    if answered == 0:
+        yield Ruling("load.unanswered", "invalid", "load", f"no request was answered ({counts}{problem}).")
+    elif sent - answered > FAILED_REQUESTS_SHARE * sent:
+        sentence = f"{sent - answered:.0f} of {sent:.0f} requests failed ({counts}{problem})."
+        yield Ruling("load.failed", "suspect", "load", sentence)
+    if "stop_s" in (served := state.facts.get("served", {})) and served["stop_s"] is None:
+        yield Ruling(
+            "server.killed", "note", "workload", "the server did not stop when it was asked to, and was killed."
+        )
+
+
+def load_cpu_s(state: TrialState) -> float:
+    """What making the load cost the device: ours, and not another's."""
+    load = state.outcome.get("load")
+    return _number(load, "cpu_s") if isinstance(load, Mapping) else 0.0
+
+
+def _number(values: Mapping[str, Any], name: str) -> float:
+    """What the work folder has under this name, where it is a number."""
+    value = values.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +14,7 @@ from tare.base import untrusted
 from tare.base.errors import TrialError
 from tare.base.host import Clock, Exit, Host, Job, Process, shares_workdir
 from tare.parts.protocols import Mark, Workload
+from tare_inside.serve import DONE
 
 _LOOK_EVERY_NS = 20_000_000
 _PATIENCE_S = 60.0  # for one that was killed
@@ -32,6 +33,7 @@ class Tenant:
     outcome: dict[str, Any] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
     died: bool = False  # before the others were done, and not because we ended it
+    drive: Callable[[], Process] | None = None  # starts what drives it from outside
 
     def waiting_job(self) -> Job:
         """The job, held at the barrier."""
@@ -50,7 +52,7 @@ def run_together(tenants: Sequence[Tenant], limit_s: float, clock: Clock, watche
     watched = watched or (lambda _stop: nullcontext())
     if len(tenants) == 1:
         process = tenants[0].place.spawn(tenants[0].job)
-        with watched(process.kill):
+        with driven(tenants[0], limit_s), watched(process.kill):
             tenants[0].exit = process.wait(limit_s)
         return
     runs = [Run(tenant, limit_s) for tenant in tenants]
@@ -64,6 +66,33 @@ def run_together(tenants: Sequence[Tenant], limit_s: float, clock: Clock, watche
                 _until_ended(runs, clock)
     finally:
         end_all(runs)
+
+
+@contextmanager
+def driven(tenant: Tenant, limit_s: float) -> Iterator[None]:
+    """Meanwhile its driver runs, if it has one; when that ends the tenant is told so, and the other way round."""
+    if tenant.drive is None:
+        yield
+        return
+    driver, ended = tenant.drive(), []
+
+    def wait() -> None:
+        ended.append(driver.wait(limit_s))
+        with suppress(OSError, untrusted.Refused):
+            untrusted.make(tenant.workdir, DONE)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    try:
+        yield
+    finally:
+        stopped = waiting.is_alive()
+        with suppress(OSError):
+            driver.kill()
+        waiting.join(_PATIENCE_S)
+    if ended and ended[0].code != 0 and not stopped:
+        last = ended[0].err.strip().splitlines()[-1:]
+        raise TrialError(f"the load ended with code {ended[0].code}{': ' + last[0] if last else ''}")
 
 
 def kill_all(runs: Sequence[Run]) -> None:
@@ -99,6 +128,8 @@ class Run:
 
     def start(self, *, waits: bool = True) -> None:
         """`waits`: at the barrier, until it is let go."""
+        if self.tenant.drive is not None:
+            raise TrialError("a server is driven from outside, which works alone: not in slices, nor beside others.")
         self._process = self.tenant.place.spawn(self.tenant.waiting_job() if waits else self.tenant.job)
         self._thread.start()
 

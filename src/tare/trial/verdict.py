@@ -20,7 +20,15 @@ from tare.plan.slicing import GPU
 from tare.records.model import State
 from tare.trial.facts import clocks
 from tare.trial.hints import hints_for
-from tare.trial.rules import cold_epochs_trouble, gpu_trouble, lost_gpu, overheated, sensor_trouble
+from tare.trial.rules import (
+    cold_epochs_trouble,
+    gpu_trouble,
+    load_cpu_s,
+    load_trouble,
+    lost_gpu,
+    overheated,
+    sensor_trouble,
+)
 from tare.trial.state import TrialState, recorders_of
 
 
@@ -292,6 +300,7 @@ def nobody_else_worked(trial: Trial, state: TrialState, steps: Steps | None, lim
         return
     tenants = ["cgroup.cpu_s", *(f"tenant{number}.cgroup.cpu_s" for number in range(1, len(state.neighbours) + 1))]
     ours_s = sum(grew(state, channel) for channel in tenants) + state.sampler.cpu_s + state.partners_cpu_s
+    ours_s += load_cpu_s(state)
     foreign_s = grew(state, "cpu.busy_s") - ours_s
     share = foreign_s / _capacity_s(state)
     if share > limits.foreign_suspect_share:
@@ -365,6 +374,11 @@ def every_epoch_was_cold(trial: Trial, state: TrialState, steps: Steps | None, l
     yield from cold_epochs_trouble(state.facts)
 
 
+def load_was_as_asked(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """Of a server: its figures are its own, and not those of whoever asked."""
+    yield from load_trouble(state)
+
+
 def emulation_is_told(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """Nobody is to mistake emulation for virtualisation."""
     if note := state.facts.get("place", {}).get("accel_note"):
@@ -385,6 +399,7 @@ RULES: tuple[Rule, ...] = (
     throttling_is_seen,
     emulation_is_told,
     every_epoch_was_cold,
+    load_was_as_asked,
     gpus_were_as_asked,
     sensors_were_sound,
 )

@@ -138,6 +138,11 @@ def used():
     }
 
 
+def peak_bytes():
+    """The most memory that this process has had at once."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def migrations():
     """How often the main thread was moved to another core; None where the kernel does not say (CONFIG_SCHED_DEBUG)."""
     try:

@@ -49,6 +49,7 @@ WHOLE: dict[str, Callable[[Any], Any]] = {  # one item of the full size
     "lstm": lambda network: network(tokens(1, 128 // 32, below=9)),
     "mobilebert": lambda network: network(tokens(1, 128, below=9)),
     "bert_large": lambda network: network(tokens(1, 384, below=9)),
+    "gpt2": lambda network: network(tokens(1, 128, below=9)),
     "rnnt": speech_of_1_5_s,
     "dlrm": lambda network: network(torch.zeros(1, 13), tokens(1, 26, below=3)),
 }
@@ -63,6 +64,7 @@ SMALL: dict[str, Callable[[Any], Any]] = {  # two small items, and scores (..., 
     "lstm": lambda network: network(tokens(2, 5, below=7)),
     "mobilebert": lambda network: network(tokens(2, 5, below=7)),
     "bert_large": lambda network: torch.stack(network(tokens(2, 7, below=9)), 1),
+    "gpt2": lambda network: network(tokens(2, 5, below=7)),
     "rnnt": lambda network: network(torch.randn(2, 9, 240), tokens(2, 3, below=6)),
     "dlrm": lambda network: network(torch.randn(2, 13), tokens(2, 26, below=3)),
 }
@@ -71,6 +73,7 @@ SHAPES = {
     "lstm": (2, 5, 7),
     "mobilebert": (2, 5, 7),
     "bert_large": (2, 2, 7),
+    "gpt2": (2, 5, 7),
     "rnnt": (2, 5, 4, 7),
     "dlrm": (2,),
 }

@@ -14,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision_shim import import_torchvision
 
 from tare_inside import named
-from tare_inside.models import bert_large, mobilebert
+from tare_inside.decoder import from_transformers
+from tare_inside.models import bert_large, gpt2, mobilebert
 
 VISION = {
     "alexnet": "alexnet",
@@ -156,3 +157,27 @@ def test_the_whole_mobilebert_has_the_parameters_of_transformers() -> None:
     with torch.device("meta"):
         theirs = transformers.MobileBertForMaskedLM(transformers.MobileBertConfig())
     assert parameters(theirs) == mobilebert.PARAMS
+
+
+def test_the_decoder_is_transformers_gpt2_with_and_without_a_cache() -> None:
+    transformers = transformers_module("gpt2")
+    config = transformers.GPT2Config(
+        vocab_size=101, n_positions=64, n_embd=128, n_head=2, n_layer=2, bos_token_id=0, eos_token_id=0
+    )
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    ours = from_transformers(theirs).eval()
+    tokens = torch.randint(101, (2, 9))
+    expected = theirs(tokens).logits
+    assert torch.allclose(ours(tokens), expected, atol=1e-5)
+
+    cache = ours.new_cache(2, 12)  # with room for more: what is empty must not be attended to
+    assert torch.allclose(ours(tokens[:, :5], torch.arange(5), cache), expected[:, 4], atol=1e-5)
+    for at in range(5, 9):
+        found = ours(tokens[:, at : at + 1], torch.tensor([at]), cache)
+        assert torch.allclose(found, expected[:, at], atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "params"), [("small", 124439808), ("medium", 354823168)])
+def test_the_decoder_has_the_published_sizes(size: str, params: int) -> None:
+    with torch.device("meta"):
+        assert parameters(gpt2.build(size=size)) == params

@@ -409,3 +409,41 @@ print(state.stood_still_s)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert float(done.stdout) > 0.7
+
+
+def load(**changes):
+    quiet = {"seconds": 10.0, "cpu_s": 1.0, "late_p99_s": 0.0005, "latency_p50_s": 0.01, "sent": 200, "ok": 200}
+    return {"load": quiet | changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "code"),
+    [
+        ({}, "ok", None),
+        ({"late_p99_s": 0.0019}, "ok", None),
+        ({"late_p99_s": 0.05, "latency_p50_s": 0.6}, "ok", None),  # it is little where a request takes long
+        ({"late_p99_s": 0.05}, "invalid", "load.bottleneck"),
+        ({"cpu_s": 9.5}, "invalid", "load.bottleneck"),
+        ({"ok": 199, "errors": 1}, "ok", None),
+        ({"ok": 190, "rejected": 10}, "suspect", "load.failed"),
+        ({"ok": 0, "errors": 200}, "invalid", "load.unanswered"),
+        ({"sent": "many"}, "ok", None),  # the work folder is not to be trusted
+    ],
+)
+def test_a_load_that_was_the_bottleneck_makes_a_trial_invalid_and_failures_make_it_suspect(changes, state, code):
+    found = judge(Planned(), trial_state(outcome=load(**changes)), None)
+    assert found.state == state
+    assert [reason.code for reason in found.reasons] == ([] if code is None else [code])
+
+
+def test_the_cpu_time_of_the_load_is_not_another_processes():
+    busy = {"cpu.busy_s": [0.0, 1.5], "cpu.idle_s": [0.0, 0.5]}
+    assert judge(Planned(), trial_state(readings=busy), None).state == "suspect"
+    assert judge(Planned(), trial_state(readings=busy, outcome=load(cpu_s=0.49)), None).state == "ok"
+
+
+def test_a_server_that_had_to_be_killed_is_noted():
+    killed = judge(Planned(), trial_state(outcome=load(), facts={"served": {"stop_s": None}}), None)
+    assert [note.code for note in killed.notes] == ["server.killed"]
+    stopped = judge(Planned(), trial_state(outcome=load(), facts={"served": {"stop_s": 0.1}}), None)
+    assert stopped.notes == ()

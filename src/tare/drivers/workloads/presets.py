@@ -17,6 +17,7 @@ TRAINED = ("fetch", "copy", "compute")
 TRAINED_APART = ("fetch", "copy", "forward", "backward", "optimiser")
 IN_MEMORY = ("fetch", "copy", "inference")
 END_TO_END = ("pre_process", "inference", "post_process")
+GENERATED = ("first_token", "compute")
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,11 @@ PRESETS = (
     _application("speech-recognition", "speech", 1200),
     _application("question-answering", "question", 10570, quick_scale=0.25),
     _application("recommendation", "recommendation", 1000, quick_scale=0.02),
+    Preset(
+        "gpt2-generate", "infer", "gpt2", "memory", "generate", GENERATED, {"size": "small", "requests": 20},
+        {"scale": 0.25, "requests": 6, "prompt": 32, "output": 33},
+        note="a step is a token; the time to the first one is a figure of its own",
+    ),
 )  # fmt: skip
 
 

@@ -248,6 +248,11 @@ _SMALL_ITEM_S = 1e-4
 _BESIDE = 3  # at most so many loader workers help
 
 
+def macs_per_s(device: str, cores: int) -> float:
+    """Multiplications with their additions, each second."""
+    return _MACS_A_GPU if device == "cuda" else _MACS_A_CORE * min(cores, _MOST_CORES)
+
+
 class Size(NamedTuple):
     """How large a mini-batch is, and of which network."""
 
@@ -262,8 +267,8 @@ class Size(NamedTuple):
         """One mini-batch: the work grows with the area of an image, and with the square of the network's width."""
         network = named.find("models", self.model)
         area = 1.0 if self.pixels is None else (self.pixels / network.INPUT[-1]) ** 2
-        speed = _MACS_A_GPU if self.device == "cuda" else _MACS_A_CORE * min(self.cores, _MOST_CORES)
-        return float(network.FLOPS) * area * self.scale**2 * self.batch / speed
+        macs = float(network.FLOPS) * area * self.scale**2 * self.batch
+        return macs / macs_per_s(self.device, self.cores)
 
     def load_s(self) -> float:
         side = self.pixels or int(named.find("models", self.model).INPUT[-1])

@@ -1,0 +1,219 @@
+"""The program that makes a load: `python -m tare.drivers.load.driver ORDER`, ORDER being JSON.
+
+It runs on the device, outside of the platform whose server it drives, on cores of its own. A request is a `step`, from
+the moment at which it was due to the end of its answer: in an open loop a server that stalls delays no clock. Of a
+streamed answer `first_token` is marked, too. What failed is `failed`, and no step; what timed out is a step as long as
+it was waited for. How late the program itself was goes into the outcome, for the verdict to judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from tare.drivers.load.arrivals import arrivals_s, quantile, requests_of
+from tare.drivers.load.client import REJECTED, Answer, Broken, Connection, Request
+from tare_inside import marks
+from tare_inside.launch import write_whole
+from tare_inside.marks import now_ns
+from tare_inside.serve import LISTENS
+
+STEADY = 0.1  # warm-up ends when the medians of two windows in a row are as far apart, at most
+_MARKS_A_REQUEST, _MARKS_APART = 8, 64
+_TICK_S = 0.01
+_LOOK_EVERY_S = 0.005
+
+
+class Load:
+    """The requests of one order, and what came of each."""
+
+    def __init__(self, order: dict[str, Any], requests: Sequence[Request]) -> None:
+        self._order, self._requests = order, requests
+        self._free: list[Connection] = []
+        self._timeout_s, self._goal_s = order["timeout_s"], order["goal_s"]
+        self.counts: Counter[str] = Counter(dict.fromkeys(("ok", "good", "errors", "timeouts", "rejected"), 0))
+        self.latencies_s: list[float] = []
+        self.late_s: list[float] = []
+        self.tokens = 0
+        self.between_s: list[float] = []
+        self.problem = ""
+        self.texts: dict[int, str] = {}
+
+    async def one(self, number: int, due_ns: int, *, marked: bool = True) -> float:
+        """Send a request that was due then, and mark it; its latency."""
+        request = self._requests[number % len(self._requests)]
+        connection = self._free.pop() if self._free else Connection("127.0.0.1", self._order["port"])
+        sent_ns, kind, answer = now_ns(), "ok", None
+        try:
+            answer = await asyncio.wait_for(connection.ask(request), self._timeout_s)
+        except TimeoutError:
+            kind = "timeouts"
+        except Broken as problem:
+            kind, self.problem = "errors", self.problem or str(problem)
+        end_ns = now_ns()
+        self._free.append(connection)
+        if answer is not None and answer.status >= 400:
+            kind = "rejected" if answer.status in REJECTED else "errors"
+            self.problem = self.problem or f"the server answered with {answer.status}"
+        latency_s = (end_ns - due_ns) / 1e9
+        if marked:
+            self.late_s.append((sent_ns - due_ns) / 1e9)
+            self._note(number, kind, answer, due_ns, end_ns)
+        return latency_s
+
+    def _note(self, number: int, kind: str, answer: Answer | None, due_ns: int, end_ns: int) -> None:
+        self.counts[kind] += 1
+        marks.interval("step" if kind in ("ok", "timeouts") else "failed", number, due_ns, end_ns)
+        self.latencies_s.append((end_ns - due_ns) / 1e9)
+        judged_s = self.latencies_s[-1]
+        if answer is not None and answer.tokens_ns:
+            first_ns, *_ = times_ns = answer.tokens_ns
+            marks.interval("first_token", number, due_ns, first_ns)
+            self.tokens += len(times_ns)
+            self.between_s += [(after - before) / 1e9 for before, after in pairwise(times_ns)]
+            self.texts[number] = "".join(answer.text)
+            if self._order["goal_of"] == "first_token":
+                judged_s = (first_ns - due_ns) / 1e9
+        if kind == "ok" and (self._goal_s is None or judged_s <= self._goal_s):
+            self.counts["good"] += 1
+
+    async def warm_up(self, most: int, concurrency: int) -> int:
+        """Send requests without a mark until two windows in a row take as long, at most so many; how many."""
+        window, sent, before = max(10, 2 * concurrency), 0, 0.0
+        while sent < most:
+            count = min(window, most - sent)
+            took = await self._closed(count, concurrency, marked=False)
+            sent += count
+            if before and abs(median(took) - before) <= STEADY * before:
+                break
+            before = median(took)
+        return sent
+
+    async def _closed(self, count: int, concurrency: int, *, marked: bool) -> list[float]:
+        numbers, took = iter(range(count)), []
+
+        async def work() -> None:
+            for number in numbers:
+                took.append(await self.one(number, now_ns(), marked=marked))
+
+        await asyncio.gather(*(work() for _ in range(min(concurrency, count))))
+        return took
+
+    async def closed(self, count: int, concurrency: int) -> None:
+        """So many requests in flight: the next one when one is answered."""
+        ticking = asyncio.ensure_future(self._tick())
+        await self._closed(count, concurrency, marked=True)
+        ticking.cancel()
+
+    async def _tick(self) -> None:
+        """How late a program with nothing else to do would be called: in a closed loop nothing else shows it."""
+        while True:
+            due_ns = now_ns() + int(_TICK_S * 1e9)
+            await asyncio.sleep(_TICK_S)
+            self.late_s.append(max(0.0, (now_ns() - due_ns) / 1e9))
+
+    async def open(self, times_s: Sequence[float]) -> None:
+        """Each request when it is due, whatever became of those before."""
+        start_ns = now_ns() + int(0.02 * 1e9)
+        running = []
+        for number, at_s in enumerate(times_s):
+            due_ns = start_ns + int(at_s * 1e9)
+            if (left_s := (due_ns - now_ns()) / 1e9) > 0:
+                await asyncio.sleep(left_s)
+            running.append(asyncio.ensure_future(self.one(number, due_ns)))
+        await asyncio.gather(*running)
+
+    def close(self) -> None:
+        for connection in self._free:
+            connection.close()
+
+
+async def drive(order: dict[str, Any], load: Load) -> dict[str, Any]:
+    """Warm up, then the load; what came of it."""
+    warm_up = await load.warm_up(order["warm_up"], order["concurrency"])
+    load.counts.update(dict.fromkeys(load.counts, 0))
+    gc.collect()  # what came before: here, and not somewhere between two requests
+    gc.disable()
+    marks.point("ready")
+    used_s, begin_ns = time.process_time(), now_ns()
+    if order["rate"] is None and order["arrivals"] != "trace":
+        await load.closed(order["count"], order["concurrency"])
+    else:
+        trace = order["trace"] and Path(order["trace"])
+        await load.open(
+            arrivals_s(order["arrivals"], order["count"], order["rate"] or 1, order["seed"], order["burst"], trace)
+        )
+    seconds, used_s = (now_ns() - begin_ns) / 1e9, time.process_time() - used_s
+    gc.enable()
+    load.close()
+    return outcome(load, seconds, used_s) | {"warm_up": warm_up}
+
+
+def outcome(load: Load, seconds: float, used_s: float) -> dict[str, Any]:
+    """Figures and counts, by the names that they have in a record."""
+    sent = len(load.latencies_s)
+    metrics = {
+        "requests_per_s": load.counts["ok"] / seconds,
+        "goodput_per_s": load.counts["good"] / seconds,
+        "failed_share": 1 - load.counts["ok"] / sent if sent else 0.0,
+        "load_late_p99_s": quantile(load.late_s, 0.99),
+    }
+    if load.tokens:
+        metrics |= {"tokens_per_s": load.tokens / seconds}
+    if load.between_s:
+        metrics |= {
+            "token_mean_s": fmean(load.between_s),
+            "token_s": median(load.between_s),
+            "token_p99_s": quantile(load.between_s, 0.99),
+        }
+    told = "\n".join(load.texts[number] for number in sorted(load.texts))
+    digest = {"answers_digest": hashlib.sha256(told.encode()).hexdigest()} if load.texts else {}
+    return digest | {
+        "metrics": metrics,
+        "load": {
+            **load.counts,
+            "sent": sent,
+            "problem": load.problem,
+            "seconds": seconds,
+            "cpu_s": used_s,
+            "late_p99_s": metrics["load_late_p99_s"],
+            "latency_p50_s": quantile(load.latencies_s, 0.5),
+        },
+    }
+
+
+def waited(folder: Path, look: Callable[[], None] = lambda: time.sleep(_LOOK_EVERY_S)) -> None:
+    """Until the server listens; whoever started this ends it where that never happens."""
+    while not (folder / LISTENS).exists():
+        look()
+
+
+def main(arguments: Sequence[str]) -> int:
+    order = json.loads(arguments[0])
+    if order["cores"]:
+        os.sched_setaffinity(0, order["cores"])
+    try:
+        requests = requests_of(order["api"], order["requests"] and Path(order["requests"]))
+        waited(Path(order["folder"]))
+        marks.open_marks(order["marks"], _MARKS_A_REQUEST * order["count"] + _MARKS_APART)
+        found = asyncio.run(drive(order, Load(order, requests)))
+    except (OSError, ValueError) as problem:
+        sys.stderr.write(f"tare: {problem}\n")
+        return 1
+    write_whole(order["outcome"], found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

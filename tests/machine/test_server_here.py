@@ -1,0 +1,64 @@
+"""A real server on bare metal and in a container, under a load from outside: `tare weigh --server`."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+APP = """
+import asyncio, sys
+async def answer(reader, writer):
+    try:
+        while await reader.readuntil(b"\\r\\n\\r\\n"):
+            await asyncio.sleep(0.002)
+            writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 5\\r\\n\\r\\nhello")
+            await writer.drain()
+    except (asyncio.IncompleteReadError, OSError):
+        writer.close()
+async def main():
+    async with await asyncio.start_server(answer, "127.0.0.1", int(sys.argv[1])) as server:
+        await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.machine("root", "runc")
+def test_a_server_is_weighed_in_one_command(tmp_path: Path) -> None:
+    """The container has a loopback of its own: the load must enter it."""
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "requests.txt").write_text("/a\n/b\n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    own = {"TARE_STATE": str(tmp_path / "state"), "TARE_LOCK_DIR": str(tmp_path / "lock"), "WITHOUT_REPORT": "1"}
+    words = [sys.executable, str(Path(__file__).with_name("undisturbed.py")), "weigh", "--in", "runc"]
+    words += ["--server", f"{sys.executable} app.py {port}", "--port", str(port), "--requests", "requests.txt"]
+    words += ["--count", "40", "--rate", "100/s", "--goal", "10 s", "--repeat", "1", "-o", "store", "--json"]
+    done = subprocess.run(
+        words, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=300, env={**os.environ, **own}
+    )
+    assert done.stdout, done.stderr
+    shown = subprocess.run(
+        [*words[:2], "show", "store", "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ,
+    )
+    trials = json.loads(shown.stdout)["trials"]
+    assert {trial["settings"]["platform"] for trial in trials} == {"bare", "runc"}, done.stderr
+    for trial in trials:
+        assert trial["state"] in ("ok", "suspect"), trial["reasons"]
+        load = trial["facts"]["outcome"]["load"]
+        assert (load["sent"], load["ok"], load["good"]) == (40, 40, 40), load
+        assert trial["metrics"]["steps"] == 40
+        assert trial["metrics"]["step_s"] > 0.002
+        assert trial["metrics"]["goodput_per_s"] == pytest.approx(trial["metrics"]["requests_per_s"])
+        assert trial["facts"]["served"]["stop_s"] is not None

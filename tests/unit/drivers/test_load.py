@@ -1,0 +1,254 @@
+"""The load that tare makes: when requests come, what they are, how answers are read and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.drivers.load.arrivals import arrivals_s, quantile, requests_of
+from tare.drivers.load.driver import Load, drive
+from tare_inside import marks
+
+Handler = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
+HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+def order(**changes: Any) -> dict[str, Any]:
+    return {
+        "timeout_s": 2.0, "goal_s": None, "goal_of": "latency", "warm_up": 0, "concurrency": 1, "rate": None,
+        "arrivals": "poisson", "count": 6, "seed": 3, "burst": 1, "trace": None, "api": "http",
+    } | changes  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def marked(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "marks.bin"
+    marks.open_marks(str(path), 2000)
+    yield path
+    marks.close_marks()
+
+
+def driven(handler: Handler, requests: Path | None = None, **changes: Any) -> dict[str, Any]:
+    """What came of a load on a server that treats each request by `handler`."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                size = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if b"Content-Length" in line), 0)
+                await handler(head + await reader.readexactly(size), writer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, OSError):
+            writer.close()
+
+    async def both() -> dict[str, Any]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        asked = order(**changes, port=server.sockets[0].getsockname()[1])
+        try:
+            return await drive(asked, Load(asked, requests_of(asked["api"], requests)))
+        finally:
+            server.close()
+
+    return asyncio.run(both())
+
+
+async def say_hello(request: bytes, writer: asyncio.StreamWriter) -> None:
+    writer.write(HELLO)
+
+
+def spans_ns(path: Path, name: str) -> list[int]:
+    begins: dict[int, int] = {}
+    found = []
+    for t_ns, called, edge, step in marks.load(str(path))[0]:
+        if called == name and edge == "begin":
+            begins[step] = t_ns
+        elif called == name and edge == "end":
+            found.append(t_ns - begins[step])
+    return found
+
+
+def test_poisson_times_are_the_seeds_own_and_have_the_rate() -> None:
+    times = arrivals_s("poisson", 4000, 50.0, 3)
+    assert times == arrivals_s("poisson", 4000, 50.0, 3) != arrivals_s("poisson", 4000, 50.0, 4)
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(80, rel=0.1)
+
+
+def test_bursts_come_at_once_and_keep_the_mean_rate() -> None:
+    times = arrivals_s("bursts", 4000, 50.0, 3, burst=8)
+    assert set(Counter(times).values()) == {8}
+    assert times[-1] == pytest.approx(80, rel=0.2)
+
+
+def test_a_recorded_trace_is_taken_as_it_is_and_starts_at_zero(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text("100.5\n100.0, GET /\n\n103.25\n")
+    assert arrivals_s("trace", 10, 1, 0, trace=trace) == [0.0, 0.5, 3.25]
+    trace.write_text("\n")
+    with pytest.raises(ValueError, match="has no times"):
+        arrivals_s("trace", 10, 1, 0, trace=trace)
+
+
+def test_a_file_of_requests_has_paths_bodies_and_prompts(tmp_path: Path) -> None:
+    file = tmp_path / "requests"
+    file.write_text('/a\n{"path": "/b", "body": {"x": 1}}\n{"path": "/c", "method": "PUT", "body": "text"}\n')
+    first, second, third = requests_of("http", file)
+    assert (first.method, first.path, first.body) == ("GET", "/a", b"")
+    assert (second.method, second.body, second.headers["Content-Type"]) == ("POST", b'{"x": 1}', "application/json")
+    assert (third.method, third.body) == ("PUT", b"text")
+
+    file.write_text("once upon\n")
+    (chat,) = requests_of("chat", file)
+    assert json.loads(chat.body)["messages"] == [{"role": "user", "content": "once upon"}]
+    assert chat.streams
+    assert json.loads(chat.body)["stream"] is True
+    assert not requests_of("embeddings", file)[0].streams
+    file.write_text("{broken\n")
+    with pytest.raises(ValueError, match="begins like JSON is none"):
+        requests_of("http", file)
+
+
+def test_a_closed_loop_keeps_so_many_in_flight_and_marks_each(marked: Path) -> None:
+    inside, most = 0, 0
+
+    async def slow(request: bytes, writer: asyncio.StreamWriter) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.01)
+        inside -= 1
+        writer.write(HELLO)
+
+    found = driven(slow, count=12, concurrency=3)
+
+    assert most == 3
+    assert found["load"]["ok"] == found["load"]["good"] == found["load"]["sent"] == 12
+    spans = spans_ns(marked, "step")
+    assert len(spans) == 12
+    assert min(spans) >= 9e6
+
+
+def test_in_an_open_loop_a_stall_is_in_the_latency_of_those_that_were_due(marked: Path) -> None:
+    """A server that stands still for 0.4 s: whoever counts from the sending alone would see one slow request."""
+    lock, number = asyncio.Lock(), 0
+
+    async def stalls(request: bytes, writer: asyncio.StreamWriter) -> None:
+        nonlocal number
+        async with lock:
+            number += 1
+            await asyncio.sleep(0.4 if number == 1 else 0)
+        writer.write(HELLO)
+
+    driven(stalls, count=8, rate=50.0, arrivals="even")
+    waited = [span / 1e9 for span in spans_ns(marked, "step")]
+    assert sorted(waited)[3] > 0.2  # all but the last were due in the stall
+
+
+def test_errors_rejections_and_timeouts_are_counted_and_no_answered_request_hides_them(marked: Path) -> None:
+    number = 0
+
+    async def moody(request: bytes, writer: asyncio.StreamWriter) -> None:
+        nonlocal number
+        number += 1
+        kind = number % 5
+        if kind == 1:
+            writer.write(b"HTTP/1.1 503 Full\r\nContent-Length: 0\r\n\r\n")
+        elif kind == 2:
+            writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n")
+        elif kind == 3:
+            await asyncio.sleep(0.6)  # the client has given up
+        elif kind == 4:
+            writer.write(b"nonsense\r\n\r\n")
+        else:
+            writer.write(HELLO)
+
+    found = driven(moody, count=10, timeout_s=0.2)
+    counted = {name: found["load"][name] for name in ("ok", "rejected", "errors", "timeouts", "sent")}
+
+    assert counted == {"ok": 2, "rejected": 2, "errors": 4, "timeouts": 2, "sent": 10}
+    assert found["metrics"]["failed_share"] == pytest.approx(0.8)
+    assert "503" in found["load"]["problem"]
+    assert len(spans_ns(marked, "step")) == 4  # answered, and timed out with the time that was waited
+    assert len(spans_ns(marked, "failed")) == 6
+    assert max(spans_ns(marked, "step")) >= 0.19e9
+
+
+def test_goodput_counts_what_is_answered_in_time() -> None:
+    number = 0
+
+    async def every_other(request: bytes, writer: asyncio.StreamWriter) -> None:
+        nonlocal number
+        number += 1
+        await asyncio.sleep(0.3 if number % 2 else 0)
+        writer.write(HELLO)
+
+    found = driven(every_other, count=6, goal_s=0.15)
+    assert (found["load"]["ok"], found["load"]["good"]) == (6, 3)
+    assert found["metrics"]["goodput_per_s"] == pytest.approx(found["metrics"]["requests_per_s"] / 2)
+
+
+def test_streamed_tokens_are_timed_one_by_one(marked: Path) -> None:
+    async def stream(request: bytes, writer: asyncio.StreamWriter) -> None:
+        assert json.loads(request.partition(b"\r\n\r\n")[2])["stream"] is True
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for word in ("a", " b", " c"):
+            await asyncio.sleep(0.02)
+            event = f"data: {json.dumps({'choices': [{'text': word}]})}\n\n".encode()
+            for piece in (event[:9], event[9:]):  # an event may come in pieces
+                writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            await writer.drain()
+        last = b"data: [DONE]\n\n"
+        writer.write(f"{len(last):x}\r\n".encode() + last + b"\r\n0\r\n\r\n")
+
+    found = driven(stream, api="completions", count=4, goal_s=10.0, goal_of="first_token")
+    first, whole = spans_ns(marked, "first_token"), spans_ns(marked, "step")
+
+    assert len(first) == len(whole) == 4
+    assert all(ours < theirs for ours, theirs in zip(first, whole, strict=True))
+    seconds = found["load"]["seconds"]
+    assert found["metrics"]["tokens_per_s"] == pytest.approx(12 / seconds)
+    assert 0.015 < found["metrics"]["token_mean_s"] < 1
+    assert found["answers_digest"] == driven_digest("a b c", 4)
+    assert found["load"]["good"] == 4
+
+
+def driven_digest(text: str, count: int) -> str:
+    import hashlib
+
+    return hashlib.sha256("\n".join([text] * count).encode()).hexdigest()
+
+
+def test_a_server_that_closes_after_each_answer_is_asked_again() -> None:
+    async def closes(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(HELLO)
+        await writer.drain()
+        writer.close()
+
+    assert driven(closes, count=5)["load"]["ok"] == 5
+
+
+def test_warm_up_ends_when_two_windows_take_as_long() -> None:
+    found = driven(say_hello, count=2, warm_up=500)
+    assert 20 <= found["warm_up"] <= 500
+    assert found["warm_up"] % 10 == 0
+    assert found["load"]["sent"] == 2  # nothing of it counts
+
+
+def test_who_makes_the_load_knows_how_late_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hogs(request: bytes, writer: asyncio.StreamWriter) -> None:
+        import time
+
+        time.sleep(0.05)  # in the same loop as the load, which is late for it
+        writer.write(HELLO)
+
+    assert driven(hogs, count=6, rate=100.0, arrivals="even")["load"]["late_p99_s"] > 0.03
+
+
+def test_a_quantile_is_one_of_the_values() -> None:
+    assert quantile([3.0, 1.0, 2.0], 0.99) == 3.0
+    assert quantile([], 0.5) == 0.0

@@ -1,0 +1,145 @@
+"""A server as a workload: its fields, its job inside, and the driver outside; and how it is started and stopped."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tare.base.host import LocalHost
+from tare.parts.find import find
+from tare.parts.workloads.server import SERVE, Server
+
+APP = """
+import http.server, signal, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if time.monotonic() > READY else 503)
+        self.end_headers()
+    def log_message(self, *words):
+        pass
+READY = time.monotonic() + 0.2
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("now it listens", flush=True)
+server.serve_forever()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    path = tmp_path / "app.py"
+    path.write_text(APP)
+    return path
+
+
+def started(workdir: Path, argv: list[str], **order: Any) -> subprocess.Popen[str]:
+    """The program inside, as a trial runs it."""
+    told = {"folder": str(workdir), "ready": None, "start_s": 20.0, "grace_s": 10.0, "cores": []} | order
+    words = [sys.executable, "-I", "-S", str(workdir / SERVE), json.dumps(told), "--", *argv]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until(path: Path, child: subprocess.Popen[str]) -> None:
+    while not path.exists():
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("ready", [None, "/health", "now it"])
+def test_a_server_is_waited_for_and_stopped_when_the_load_is_done(workdir: Path, app: Path, ready: str | None) -> None:
+    child = started(workdir, [sys.executable, str(app), str(port := free_port())], port=port, ready=ready)
+    until(workdir / "listens", child)
+    (workdir / "done").touch()
+    out, err = child.communicate(timeout=60)
+
+    assert (child.returncode, err) == (0, "")
+    assert "now it listens" in out
+    served = json.loads((workdir / "served.json").read_text())
+    assert served["stop_s"] is not None
+    assert served["ready_s"] > (0.15 if ready == "/health" else 0)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), timeout=1)
+
+
+def test_one_that_does_not_stop_is_killed_and_that_is_recorded(workdir: Path, app: Path) -> None:
+    words = [sys.executable, str(app), str(port := free_port()), "stubborn"]
+    child = started(workdir, words, port=port, ready="now it", grace_s=0.2)
+    until(workdir / "listens", child)
+    (workdir / "done").touch()
+    child.communicate(timeout=60)
+    assert child.returncode == 0
+    assert json.loads((workdir / "served.json").read_text())["stop_s"] is None
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("import sys; sys.exit(7)", "ended with code 7 before it was ready"),
+        ("import time; time.sleep(60)", "0.3 s after its start the server had not given an answer of port"),
+    ],
+)
+def test_one_that_never_listens_fails_with_a_sentence(workdir: Path, program: str, says: str) -> None:
+    child = started(
+        workdir, [sys.executable, "-c", program], port=free_port(), start_s=0.3 if "sleep" in program else 20
+    )
+    _, err = child.communicate(timeout=60)
+    assert child.returncode in (1, 7)
+    assert says in err
+
+
+def test_a_port_that_is_taken_is_refused(workdir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        child = started(workdir, ["true"], port=taken.getsockname()[1])
+        _, err = child.communicate(timeout=60)
+    assert child.returncode == 1
+    assert "something listens on port" in err
+
+
+def test_the_job_is_the_server_inside_and_the_driver_outside_has_the_same_folder(tmp_path: Path) -> None:
+    server = Server(argv=("python", "app.py"), port=8000, count=50, rate=20.0, goal=0.3)
+    assert find("workloads", "server") is Server
+    job, driver = server.job(LocalHost(), tmp_path, 7), server.driver(LocalHost(), tmp_path, 7)
+
+    assert job.argv[-3:] == ("--", "python", "app.py")
+    assert "TARE_MARKS" not in job.env  # the marks are the driver's
+    order, inside = json.loads(driver.argv[-1]), json.loads(job.argv[-4])
+    assert order["marks"] == str(tmp_path / "marks.bin")
+    assert (order["seed"], order["rate"], order["goal_s"], order["port"]) == (7, 20.0, 0.3, 8000)
+    assert not set(order["cores"]) & set(inside["cores"])
+    assert driver.argv[0] == sys.executable  # no network of its own: none to enter
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"steps": 3, "attach": "none"}, "`steps` and `minutes`"),
+        ({"arrivals": "trace"}, "go together"),
+        ({"arrivals": "bursts"}, "needs a `rate`"),
+        ({"goal_of": "first_token"}, "only streamed answers"),
+        ({"requests": "requests.txt"}, "write the whole path"),
+        ({"port": 0}, "greater than 0"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        Server.model_validate({"argv": "python app.py", "port": 8000} | fields)
+
+
+def test_a_missing_file_of_requests_is_an_obstacle(tmp_path: Path) -> None:
+    server = Server(argv=("true",), port=8000, requests=tmp_path / "none.txt")
+    assert [each.code for each in server.obstacles(LocalHost())] == ["needs.file"]
