@@ -95,7 +95,9 @@ def closure(kernel: Kernel, wanted: Iterable[str]) -> list[tuple[str, bytes]]:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    return {_plain(path.name): path for path in (folder / "kernel").rglob("*.ko*")}
+    """The kernel's own modules, and those that were built for it (dkms)."""
+    places = (folder / name for name in ("kernel", "extra", "updates"))
+    return {_plain(path.name): path for place in places for path in place.rglob("*.ko*")}
 
 
 def _plain(file: str) -> str:

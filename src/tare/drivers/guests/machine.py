@@ -206,6 +206,10 @@ class Guest(limits.Limits):
     def machine_facts(self, boot: BootContext) -> dict[str, Json]:
         """What a record should say about this kind of machine."""
 
+    def needed_modules(self) -> tuple[str, ...]:
+        """The same, with what this one machine needs beyond its kind."""
+        return self.modules
+
     # What is the same for all
 
     def obstacles(self, host: Host) -> list[Ruling]:
@@ -281,7 +285,9 @@ class Guest(limits.Limits):
         try:
             share.folder.mkdir(mode=0o700, parents=True)
             folder.chmod(0o700)
-            boot.initramfs.write_bytes(initramfs.archive(initramfs.contents(host, kernel, self.modules, share.shown)))
+            boot.initramfs.write_bytes(
+                initramfs.archive(initramfs.contents(host, kernel, self.needed_modules(), share.shown))
+            )
         except OSError as error:
             raise TrialError(f"what the guest boots from cannot be written: {error}.") from error
         return boot

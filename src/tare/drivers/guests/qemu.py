@@ -126,8 +126,12 @@ class QemuGuest(Guest):
             "-kernel", str(boot.kernel.image), "-initrd", str(boot.initramfs), "-append", self._words(boot, by),
             "-chardev", f"socket,id=agent,path={boot.folder}/agent,server=on,wait=off",
             "-device", f"virtio-serial-{board.bus}", "-device", f"virtserialport,chardev=agent,name={_NAME}",
-            *_SHARES[by](boot, board.bus),
+            *_SHARES[by](boot, board.bus), *self.passed(boot.host),
         )  # fmt: skip
+
+    def passed(self, host: Host) -> Sequence[str]:
+        """Words for devices that the machine gets from the host."""
+        return ()
 
     def _words(self, boot: BootContext, by: str) -> str:
         board = self.board()

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Sequence
 
-from tare.base.host import LocalHost
+from tare.base.host import Host, LocalHost
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers.guests import vfio
+from tare.drivers.guests.machine import BootContext, Choice
 from tare.drivers.guests.qemu import Board, QemuGuest
+from tare.parts.protocols import Json
 
 # x86: without AVX the libraries take their SSE paths, which emulate far quicker; and most boots crash where the guest
 # uses cmpxchg16b. Arm: without SVE, for the same reason; pointer authentication as in real silicon costs dearly.
@@ -42,6 +47,33 @@ _ARM_PARTS = {
 
 class Qemu(QemuGuest):
     """Run in a virtual machine of QEMU: a kernel of its own, the device's software, no network."""
+
+    gpu: vfio.Gpu | None = None
+    """A GPU that is passed through (VFIO), by its PCI address; auto: the one bound to vfio-pci. Needs KVM."""
+
+    def choices(self, host: Host) -> list[Choice]:
+        return super().choices(host) if self.gpu is None else [Choice("kvm")]
+
+    def slowness(self) -> float:
+        return super().slowness() if self.gpu is None else 1.0
+
+    def own_obstacles(self, host: Host) -> list[Ruling]:
+        own = super().own_obstacles(host)
+        if self.gpu is None:
+            return own
+        if self.accel == "tcg":
+            return [*own, obstacle("needs.kvm", "a GPU is passed to a machine with KVM only: leave `accel: tcg` out.")]
+        return [*own, *vfio.obstacles(host, self.gpu, self.guest_kernel())]
+
+    def needed_modules(self) -> tuple[str, ...]:
+        return self.modules if self.gpu is None else (*self.modules, *vfio.DRIVERS)
+
+    def passed(self, host: Host) -> Sequence[str]:
+        return () if self.gpu is None else vfio.words(host, self.gpu)
+
+    def machine_facts(self, boot: BootContext) -> dict[str, Json]:
+        own = super().machine_facts(boot)
+        return own if self.gpu is None else {**own, "gpu": dict(vfio.facts(boot.host, self.gpu))}
 
     def board(self) -> Board | None:
         found = _BOARDS.get(platform.machine())
