@@ -21,10 +21,13 @@ ENDS = (
     "checkpointed",
     "timm",
     "ultralytics",
+    "ultralytics_before_8_4",
     "compiled",
 )
 BEGINS = ("word_language_model", "with_an_optimiser")  # their clock is read where a step begins
 TOLD_BY = dict.fromkeys(("word_language_model", "by_hand_without_zero_grad", "by_hand_with_a_loader"), "backward")
+LOADED = ("mnist", "dcgan", "timm", "ultralytics", "ultralytics_before_8_4")  # each step waits for a batch
+TESTED = ("mnist", "timm", "ultralytics", "ultralytics_before_8_4")  # after each run of steps
 ATTEMPTS = 3  # a busy machine may take the CPU away between the script's clock and ours
 AGREE = 0.02
 PARTS = ("fetch", "forward", "backward", "optimiser")
@@ -80,5 +83,11 @@ def disagreement(workdir: Path, kind: str) -> float:
     assert [step for step, _, _ in marked["step"]] == list(range(own["steps"]))
     assert own["steps"] >= 5
     check_parts(marked, first_unseen=kind == "compiled")
+    if kind in LOADED:
+        assert {step for step, _, _ in marked["fetch"]} == {step for step, _, _ in marked["step"]}
+    if kind in TESTED:
+        assert len(marked["evaluate"]) == len(own["runs"])
+        within = [(begin_ns, end_ns) for _, begin_ns, end_ns in (*marked["evaluate"], *marked["step"])]
+        assert all(before[1] <= after[0] for before, after in pairwise(sorted(within)))
     assert json.loads((workdir / "attach.json").read_text())["by"] == TOLD_BY.get(kind, "optimiser")
     return differs(workdir, own, kind in ENDS)

@@ -60,9 +60,11 @@ def watch_loaders(torch, watch):
     @functools.wraps(next_batch)
     def take(self):
         steps, current = watch.steps, getattr(self, "_tare_pass", None)
-        if steps is None or current is None or get_ident() != watch.thread:
+        if steps is None or (get_ident() != watch.thread and (current is not None or not _settles(watch))):
             return next_batch(self)
         try:
+            if current is None:  # a loader of the script's own makes its iterators past `__iter__` (ultralytics)
+                self._tare_pass = current = steps.iterated(now(), id(self), graded())
             steps.finish()
             if not current.trained:
                 current.graded = graded()

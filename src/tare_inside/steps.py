@@ -131,11 +131,15 @@ class Steps(object):
         if not current.started:
             current.started = True
             self._unproven.append(current)
-            begin_ns, self._follows_ns = _asked_ns(current, begin_ns), None
+            current.begin_ns = begin_ns = _asked_ns(current, begin_ns)
+            self._follows_ns = None
             if self._fetches:  # another loader's batch came after this one was begun
                 begin_ns = max(begin_ns, self._fetches[-1][1])
         elif self._unproven and current.graded and current.came_in < self._step:
             self._prove((current,))  # it gives batches on both sides of a step
+        elif not current.trained and current not in self._unproven:  # an endless loader's next evaluation
+            self._unproven.append(current)
+            current.begin_ns, self._follows_ns = begin_ns, None
         self._pass, current.came_in = current, self._step
         current.came_ns = self._since_ns = end_ns
         self._fetches.append((begin_ns, end_ns))

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from threading import Timer
 from types import FrameType
 from typing import Protocol, TypeAlias
 
@@ -191,6 +192,11 @@ def run_again_text(block: int, idle_s: float) -> str:
 
 
 TOO_LONG = "If it only needs longer, set `limit` in the study; `--steps 200` or `--minutes 3` ends a script early."
+LONG_REHEARSAL_S = 60.0
+RUNS_TO_ITS_END = (
+    "Each trial runs the script to its end. To end each one early, press Ctrl-C twice and start again with "
+    "`--steps 200` or `--minutes 3` (in a study: `steps`, `minutes`)."
+)
 LAST_LINES = 6  # of what a failed workload printed
 LONGEST_LINE = 150
 
@@ -289,10 +295,27 @@ class _Runner:
         work = rehearsal.rehearses.workload
         same = [length.run_s for length in lengths.values() if length.workload == work]
         limit_s = None if self._study.sets_limit else followed_limit_s(same)
-        record = run_trial(with_limit([rehearsal], limit_s)[0], self._bench)
+        with self._telling_if_long(rehearsal, is_first=not lengths):
+            record = run_trial(with_limit([rehearsal], limit_s)[0], self._bench)
         put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
         _refuse_lost(record)
         return record
+
+    @contextmanager
+    def _telling_if_long(self, rehearsal: Trial, *, is_first: bool) -> Iterator[None]:
+        """Whoever rehearses a script of an hour hears after a minute how each run of it is ended early."""
+        work = rehearsal.cell.workload
+        if not is_first or not work.rehearsed or work.about_units() is not None or work.bound_s() is not None:
+            yield
+            return
+        long = f"  {self._side(rehearsal)}: still running after {duration_text(LONG_REHEARSAL_S)}. {RUNS_TO_ITS_END}"
+        timer = Timer(LONG_REHEARSAL_S, self._watcher.note, (long,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _note_length(self, rehearsal: Trial, record: Record, lengths: dict[str, Length], is_new: bool) -> None:
         assert rehearsal.rehearses is not None

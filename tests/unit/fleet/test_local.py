@@ -419,6 +419,17 @@ def test_the_limit_follows_from_the_rehearsal_unless_the_study_names_one(scene):
     assert {trial.limit_s for trial in scene.ran} == {5}
 
 
+@pytest.mark.parametrize(("steps", "told"), [(None, 1), (200, 0)])
+def test_a_script_that_runs_long_in_its_rehearsal_is_told_once_how_it_is_ended_early(scene, monkeypatch, steps, told):
+    script, quick = PARTS["workloads"]["null"], local.run_trial
+    monkeypatch.setattr(script, "rehearsed", True)
+    monkeypatch.setattr(script, "about_units", lambda self: steps, raising=False)
+    monkeypatch.setattr(local, "LONG_REHEARSAL_S", 0.01)
+    monkeypatch.setattr(local, "run_trial", lambda trial, bench: (time.sleep(0.1), quick(trial, bench))[1])
+    scene.run(rehearse=True, repeat=1)
+    assert sum("still running after" in note and "`--steps 200`" in note for note in scene.told.notes) == told
+
+
 def test_how_long_one_workload_takes_says_nothing_of_another(scene):
     scene.run(rehearse=True, workload=["null", {"torch_train": {"batch": 8}}])
     limits = {(each.settings["workload"], each.settings["platform"]): each.limit_s for each in scene.ran[:4]}

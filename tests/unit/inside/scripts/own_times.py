@@ -266,7 +266,7 @@ def timm():
 
 
 class Endless(DataLoader):
-    """As ultralytics has it: its iterator is made with it, before any optimiser, and never ends."""
+    """As ultralytics had it: its iterator is made with it, before any optimiser, and never ends."""
 
     class Repeated:
         def __init__(self, sampler):
@@ -289,15 +289,28 @@ class Endless(DataLoader):
             yield next(self.iterator)
 
 
-def ultralytics():
+class LateEndless(Endless):
+    """As ultralytics has it since 8.4: made with the first pass, and not by torch's `__iter__`."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.iterator = None
+
+    def __iter__(self):
+        if self.iterator is None:
+            self.iterator = self._get_iterator()
+        yield from super().__iter__()
+
+
+def ultralytics(endless=LateEndless):
     """Ultralytics' trainer: endless loaders, a scaler, accumulation, a mean of the weights that is validated."""
-    training, testing = Endless(data, BATCH, shuffle=True), Endless(data, BATCH)
+    training, testing = endless(data, BATCH, shuffle=True), endless(data, BATCH)
     time.sleep(0.05)
     net, mean = model(), model().eval()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, nesterov=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     last = -1
-    for epoch in range(2):
+    for epoch in range(3):
         net.train()
         for number, (x, y) in enumerate(training, start=epoch * len(training)):
             scaler.scale(cross_entropy(net(x), y)).backward()
@@ -312,6 +325,10 @@ def ultralytics():
             for x, _y in testing:
                 mean(x)
         interrupted()
+
+
+def ultralytics_before_8_4():
+    ultralytics(Endless)
 
 
 def distributed():
