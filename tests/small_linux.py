@@ -60,7 +60,7 @@ class SmallLinux(FakeHost):
     table: list[str] = field(default_factory=list)  # the mount table
     runc: dict[str, int] = field(default_factory=dict)  # container -> pid
     podman: dict[str, dict[str, str]] = field(default_factory=dict)  # container -> its labels and pid
-    installed: set[str] = field(default_factory=lambda: {"runc", "podman"})
+    installed: set[str] = field(default_factory=lambda: {"runc", "podman", "apptainer"})
     stdins: list[str] = field(default_factory=list)
     group_paths: dict[int, str] = field(default_factory=dict)  # of containers, by pid
     next_pid: int = 500
@@ -224,8 +224,12 @@ class SmallLinux(FakeHost):
             return self._kill(["-KILL", *arguments])
         if doing == "gpus":
             return 0, self.gpu_files, ""
-        if doing == "existing":
+        if doing == "home":
+            return 0, "/root\n", ""
+        if doing in ("existing", "open"):
             return 0, "\n".join(arguments), ""
+        if doing == "tare":  # into a group, and then on
+            return self._do(arguments[arguments.index("--") + 1 :])
         if doing == "found":
             return 0, f"/usr/sbin/{arguments[0]}\n", ""
         if doing == "start":
@@ -289,10 +293,23 @@ class SmallLinux(FakeHost):
             self._forget(self.point(controller) + self.group_paths[pid])
 
     def _env(self, words: list[str]) -> tuple[int, str, str]:
-        """`env -C FOLDER COMMAND...`, and no other form of it."""
+        """`env -C FOLDER COMMAND...` and `env -i NAME=VALUE... COMMAND...`, and no other form of it."""
+        if words[0] == "-i":
+            return self._do([word for word in words[1:] if not word.startswith(("PATH=", "HOME="))])
         assert words[0] == "-C"
         doing: Callable[[list[str]], tuple[int, str, str]] = getattr(self, f"_{words[2]}")
         return doing(words[3:])
+
+    def _ln(self, words: list[str]) -> tuple[int, str, str]:
+        self.links[words[-1]] = words[-2]
+        return 0, "", ""
+
+    def _apptainer(self, words: list[str]) -> tuple[int, str, str]:
+        if "apptainer" not in self.installed:
+            return 127, "", "apptainer: there is no such command on this machine"
+        if words == ["--version"]:
+            return 0, "apptainer version 1.4.5\n", ""
+        return 0, "PS1=Apptainer> \0APPTAINER_NAME=root\0LANG=C\0" if words[-2:] == ["env", "-0"] else "", ""
 
     def _podman(self, words: list[str]) -> tuple[int, str, str]:
         if "podman" not in self.installed:

@@ -26,8 +26,9 @@ from tare.parts import find
 from tare.parts.workloads.command import Command
 from tare.trial.workdir import prepare_workdir, remove_folders
 
-NAMES = ("bare", "docker", "podman", "runc")
+NAMES = ("apptainer", "bare", "docker", "podman", "runc")
 PLATFORMS = [pytest.param(name, marks=pytest.mark.machine(name, "root", "busybox")) for name in NAMES]
+SIF_RUNNERS = ("apptainer", "bare")
 APPLETS = ("sh", "sleep", "cat", "ls", "id", "env", "pwd", "touch", "test")
 PROGRAM = (
     '#!/bin/sh\necho "$MODE $EXTRA $(pwd) $(id -u):$(id -g) $*"; ls /app; cat "$2"; touch /app/new && touch /tmp/new\n'
@@ -141,8 +142,9 @@ def test_a_program_of_the_image_runs_as_the_image_says_and_is_timed_without_pyth
     finally:
         data.unlink()
 
+    ids = "0:0" if name == "apptainer" else "1234:1234"  # Apptainer runs as the user that calls it
     for ended, place in ends:
-        assert ended.out == f"mine 1 /app 1234:1234 x {data} entered\nrun\nfrom the device\n", ended.err
+        assert ended.out == f"mine 1 /app {ids} x {data} entered\nrun\nfrom the device\n", ended.err
         assert (ended.code, place.python) == (0, "")
         assert ended.seconds > 0
 
@@ -154,6 +156,23 @@ def test_a_tarball_of_the_layout_is_taken_too(layout, tmp_path):
     ended, _ = run("runc", str(tmp_path / "image.tar"), "/app/run", "x", "/etc/passwd")
 
     assert ended.out.startswith("mine 1 /app 1234:1234 x /etc/passwd entered\n")
+
+
+@pytest.mark.machine("apptainer", "root", "busybox")
+def test_a_sif_file_is_run_by_apptainer_as_it_is_and_elsewhere_from_a_folder(layout, tmp_path):
+    sif = tmp_path / "image.sif"
+    (unpacked(str(layout)).root / ".singularity.d" / "env").mkdir(parents=True)
+    (unpacked(str(layout)).root / ".singularity.d" / "env" / "90-environment.sh").write_text("export MODE=sif\n")
+    build = ["apptainer", "--silent", "build", str(sif), str(unpacked(str(layout)).root)]
+    subprocess.run(build, check=True, capture_output=True)
+
+    (inside, place), (outside, bare) = (run(name, str(sif), "/app/run", "x", "/etc/passwd") for name in SIF_RUNNERS)
+
+    assert place.facts["image"] == "sif"
+    assert bare.facts["image_id"].startswith("sif-")
+    for ended in (inside, outside):
+        assert ended.out.startswith("sif 1 / 0:0 x /etc/passwd\nrun\n"), ended.err
+        assert ended.code == 0
 
 
 @pytest.mark.machine("root", "busybox")

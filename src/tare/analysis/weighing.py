@@ -175,6 +175,7 @@ def _told(estimate: Estimate) -> str:
 
 
 _PLATFORMS: Mapping[str, str] = {
+    "apptainer": "container (apptainer)",
     "bare": "bare metal",
     "docker": "container (docker)",
     "podman": "container (podman)",

@@ -81,7 +81,8 @@ class Timeline:
 WORKLOAD, DAEMON, TARE, HOST = "workload", "daemon", "tare", "host"
 _DAEMONS = (
     "dockerd", "docker-init", "docker-proxy", "containerd", "runc", "crun", "conmon", "podman", "qemu", "virtiofsd",
-    "vhost-", "firecracker", "jailer", "buildkitd", "netavark", "slirp4netns", "pasta", "fuse-overlayfs",
+    "vhost-", "firecracker", "jailer", "buildkitd", "netavark", "slirp4netns", "pasta", "fuse-overlayfs", "apptainer",
+    "appinit", "squashfuse",
 )  # fmt: skip
 
 

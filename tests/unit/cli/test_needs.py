@@ -56,4 +56,4 @@ def test_a_dead_runs_needs_are_asked_of_every_platform(asked):
 
 
 def test_the_platforms_that_are_tried_where_none_is_named_are_in_the_order_that_they_say():
-    assert tried() == ["docker", "podman", "runc"]
+    assert tried() == ["docker", "podman", "runc", "apptainer"]

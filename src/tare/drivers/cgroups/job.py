@@ -206,6 +206,15 @@ _JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 125; shift; done; shift
 _BECOME = 'exec /usr/bin/env -u PWD -u OLDPWD -u SHLVL -u _ "$@"'
 
 
+def entered(folders: Mapping[str, str]) -> tuple[str, ...]:
+    """What goes before a command so that it starts inside the group; nothing where there is none."""
+    return ("/bin/sh", "-c", f"{_JOIN}{_BECOME}", "tare", *_files(folders), "--") if folders else ()
+
+
+def _files(folders: Mapping[str, str]) -> dict[str, None]:
+    return dict.fromkeys(f"{folder}/cgroup.procs" for folder in folders.values())
+
+
 @dataclass(frozen=True)
 class Files:
     """The files that a job on the host itself sees: with a `root` those in there, which it enters in a namespace."""
@@ -224,7 +233,7 @@ class GroupPlatform(limits.Limits):
 
     def obstacles(self, host: Host) -> list[Ruling]:
         found = limits.limit_obstacles(host, self)
-        if self.asked() and not found and not _may_make_groups(host):
+        if self.asked() and not found and not may_make_groups(host):
             found.append(
                 obstacle(
                     "needs.root",
@@ -248,7 +257,7 @@ class GroupPlatform(limits.Limits):
 
     def _group(self, host: Host, name: str, stack: ExitStack) -> dict[str, str]:
         """The group's folders; none where we have no rights and no limit was asked for."""
-        if not _may_make_groups(host):
+        if not may_make_groups(host):
             if self.asked():
                 raise ObstacleError("bare metal cannot be limited here.", self.obstacles(host))
             return {}
@@ -267,7 +276,7 @@ class GroupPlatform(limits.Limits):
         layers.remove(host, name)
 
 
-def _may_make_groups(host: Host) -> bool:
+def may_make_groups(host: Host) -> bool:
     """Whether every hierarchy can be written to; asking changes nothing."""
     points = sorted({mount.point for key, mount in tree.hierarchies(host).items() if not key.startswith("name=")})
     script = 'for folder do [ -w "$folder" ] || exit 1; done'
@@ -304,8 +313,8 @@ class GroupHost:
 
     def _entry(self, cwd: str) -> tuple[str, ...]:
         """What goes before a command so that it starts inside the group, and among the files that it is to see."""
-        groups = dict.fromkeys(f"{folder}/cgroup.procs" for folder in self._group.folders.values())
         if self._files.root:
+            groups = _files(self._group.folders)
             alone = ("unshare", "--mount", "--propagation", "private")
             to, ids = (
                 (layers.TO_VIEW, ()) if self.image is None else (layers.TO_IMAGE, tuple(map(str, self._files.user)))
@@ -313,7 +322,7 @@ class GroupHost:
             script = f"{_JOIN}{layers.ENTER_VIEW}{to}{_BECOME}"
             begun = (*alone, "/bin/sh", "-c", script, "tare", *groups, "--", self._files.root, cwd)
             return (*begun, *self._files.bound, "--", *ids)
-        return ("/bin/sh", "-c", f"{_JOIN}{_BECOME}", "tare", *groups, "--") if groups else ()
+        return entered(self._group.folders)
 
     def read(self, path: PurePath | str) -> str:
         return self._host.read(path)

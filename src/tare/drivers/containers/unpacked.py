@@ -1,7 +1,8 @@
 """An image as a folder: its layers laid over each other, and what it sets for whatever runs in it.
 
 Taken are a name that the Docker engine or Podman has, a tarball of `docker save` or `podman save`, an OCI layout (a
-folder or a tarball of one), and a folder that is a root file system already. `pulling` fetches others.
+folder or a tarball of one), a SIF file (by Apptainer), and a folder that is a root file system already. `pulling`
+fetches others.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import shutil
 import subprocess
 import tarfile
@@ -26,6 +28,8 @@ from tare.drivers.containers import engine
 
 _WITHIN_S = 1800
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+OF_APPTAINER = re.compile(r"(APPTAINER|SINGULARITY)_\w+|PS1|PROMPT_COMMAND|TERM|HOME|PWD|OLDPWD|SHLVL|_|USER|LOGNAME")
+"""Variables that Apptainer sets in every container, whatever the image sets."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -55,8 +59,25 @@ def is_path(reference: str) -> bool:
 def refuse_no_image(reference: str) -> None:
     """A file that is no archive is refused before anything is run."""
     path = Path(reference).expanduser()
-    if is_path(reference) and path.is_file() and not tarfile.is_tarfile(path):
-        raise ObstacleError(f"{reference} is no image: it is neither a file of `docker save` nor an OCI layout.")
+    if is_path(reference) and path.is_file() and not (is_sif(reference) or tarfile.is_tarfile(path)):
+        raise ObstacleError(
+            f"{reference} is no image: it is neither a file of `docker save`, nor an OCI layout, nor a SIF file."
+        )
+
+
+def is_sif(reference: str) -> bool:
+    """Whether this is an image of Apptainer or Singularity, by its first bytes."""
+    return _sif_id(Path(reference).expanduser()) != ""
+
+
+def _sif_id(path: Path) -> str:
+    """The id that a SIF file got when it was made; empty for any other file."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError:
+        return ""
+    return f"sif-{head[48:64].hex()}" if head[32:41] == b"SIF_MAGIC" else ""
 
 
 def unpacked(reference: str) -> Unpacked:
@@ -64,6 +85,8 @@ def unpacked(reference: str) -> Unpacked:
     path = Path(reference).expanduser()
     if is_path(reference) and path.is_dir() and not (path / "oci-layout").is_file():
         return Unpacked(path.resolve(), ImageConfig(), "")
+    if is_path(reference) and (sif := _sif_id(path)):
+        return _kept(sif) or _unpack_sif(path, sif)
     note = _note(reference)
     if note is not None and note.is_file() and (found := _kept(note.read_text())) is not None:
         return found
@@ -237,6 +260,31 @@ def _unpack(manifest: _Manifest, kept: Path) -> None:
             draft.rename(kept)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _unpack_sif(file: Path, image_id: str) -> Unpacked:
+    """The files of a SIF file in a folder, and the variables that Apptainer sets inside."""
+    program = next((name for name in ("apptainer", "singularity") if shutil.which(name)), "")
+    if not program:
+        raise ObstacleError(f"{file} is a SIF file: only Apptainer or Singularity can unpack it, and neither is here.")
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=_room()))
+    try:
+        listed = re.search(r"\|(\d+)-\d+ *\|FS \(Squashfs", _run(program, "sif", "list", str(file)))
+        if listed is None:
+            raise ObstacleError(f"{file} holds no squashfs file system: encrypted or writable SIF files are refused.")
+        _run("unsquashfs", "-no-progress", "-offset", listed[1], "-dest", str(draft / "root"), str(file))
+        seen = _run(program, "--silent", "exec", "--containall", "--no-eval", "--no-privs", str(file), "env", "-0")
+        env = [line for line in seen.split("\0") if "=" in line and not OF_APPTAINER.fullmatch(line.partition("=")[0])]
+        (draft / "config.json").write_text(json.dumps({"Env": env}))
+        draft.chmod(0o755)
+        kept = _room() / image_id
+        with suppress(OSError) if kept.is_dir() else nullcontext():  # another run was quicker
+            draft.rename(kept)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    found = _kept(image_id)
+    assert found is not None
+    return found
 
 
 def _lay_over(layer: Path, root: Path) -> None:

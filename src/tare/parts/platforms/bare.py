@@ -59,7 +59,7 @@ class Bare(GroupPlatform):
             binds = [bind for bind in hostroot.image_binds(host, site, stack) if not _of_the_kernel(bind.target)]
         words = [word for bind in binds for word in (bind.source, bind.target)]
         facts = {"root": "image", **({"image_id": found.id} if found.id else {})}
-        return Files(root, words, found.config, user, facts, phases)
+        return Files(root, words, found.config, user, facts=facts, phases=phases)
 
     def files(self, host: Host, site: Site, stack: ExitStack) -> Files:
         if self.image is not None:
