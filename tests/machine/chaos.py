@@ -228,8 +228,9 @@ class OnFleet:
 
     def below(self, runner: int) -> list[int]:
         devices = [pid for device in self.fleet.devices.values() for pid in descendants(device._machine.pid)]
-        named = (b"tare", b"sleep\0")  # not sshd itself: that is a device's, and nothing of a run
-        return descendants(runner) + [pid for pid in devices if any(word in words_of(pid) for word in named)]
+        own = str(self.folder).encode()  # not sshd itself, nor a device's first process: they are nothing of a run
+        words = {pid: words_of(pid).replace(own, b"") for pid in devices}
+        return descendants(runner) + [pid for pid in devices if b"tare" in words[pid] or b"sleep\x000.3" in words[pid]]
 
     def ended(self, runner: int) -> bool:
         return self._runs[runner].poll() is not None
