@@ -121,8 +121,8 @@ def main() -> int:
     if asked.service:
         if why := why_no_service():
             sys.stderr.write(
-                f"no audit: the list of known vulnerabilities on pypi.org cannot be used from here ({why}). The bill of "
-                "materials and the lock were made and checked; run `make audit` where pypi.org answers.\n"
+                f"no audit: the list of known vulnerabilities on pypi.org cannot be used from here ({why}). The bill "
+                "of materials and the lock were made and checked; run `make audit` where pypi.org answers.\n"
             )
         return os.EX_TEMPFAIL if why else 0
     if asked.pin is not None:
