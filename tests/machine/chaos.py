@@ -308,7 +308,7 @@ class Chaos:
         """Whether its guardian was left alone, or the run ended by itself."""
         runner = where.begin(study, store)
         turned = self.chance.random() < 0.75  # mostly once settings are changed, else at any moment from the start on
-        until_s = time.monotonic() + (120.0 if turned else self.chance.uniform(0.1, 6.0))
+        until_s = time.monotonic() + (ENDED_WITHIN_S if turned else self.chance.uniform(0.1, 6.0))
         while time.monotonic() < until_s and not where.ended(runner) and not (turned and where.moved()):
             time.sleep(0.02)
         guarded = True
