@@ -415,6 +415,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     begun_s = time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):  # nothing of it outlives it, also where a shell began it with `&`
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="tare-chaos-", dir="/var/tmp") as folder:
         chaos = Chaos(Path(folder), asked.seed, asked.platforms.split(","))
         number = 0
