@@ -51,11 +51,12 @@ soak:
 # pip-audit goes into an environment of its own: what audits is not among what is audited.
 audit:
 	@tools/setup test
-	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit; }
 	@mkdir -p out
 	.venv/bin/python tools/bill.py out/sbom.json
 	.venv/bin/python tools/bill.py --pin out/requirements.lock
 	.venv/bin/python tools/bill.py --lock out/requirements.lock
+	@.venv/bin/python tools/bill.py --service
+	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install -q pip-audit; }
 	.venv-audit/bin/pip-audit --strict -r out/requirements.lock --require-hashes --disable-pip
 
 docs:

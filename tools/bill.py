@@ -4,6 +4,7 @@
     python tools/bill.py --pin FILE        a lock of what is installed: each version with the hashes of its files on the
                                            package index (PIP_INDEX_URL, else PyPI)
     python tools/bill.py --lock FILE       checks a lock: every package is pinned and has a hash
+    python tools/bill.py --service         whether PyPI's list of vulnerabilities can be asked; exit code 75 if not
 
 The standard library does it all, so that this also works where pip-audit cannot be had.
 """
@@ -99,12 +100,31 @@ def lock() -> str:
     return "\n".join(lines) + "\n"
 
 
+def why_no_service(index: str = "https://pypi.org") -> str:
+    """Nothing if the list has what is known of an old package; else why not: an audit would find nothing there."""
+    try:
+        with urllib.request.urlopen(f"{index}/pypi/jinja2/3.1.3/json", timeout=30) as answer:
+            found = json.loads(answer.read(1 << 24))
+    except (OSError, ValueError) as error:
+        return str(error) or type(error).__name__
+    known = found.get("vulnerabilities") if isinstance(found, dict) else None
+    return "" if known else "it lists nothing for jinja2 3.1.3, of which CVE-2024-34064 is known"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--lock", type=Path)
     parser.add_argument("--pin", type=Path)
+    parser.add_argument("--service", action="store_true")
     asked = parser.parse_args()
+    if asked.service:
+        if why := why_no_service():
+            sys.stderr.write(
+                f"no audit: the list of known vulnerabilities on pypi.org cannot be used from here ({why}). The bill "
+                "of materials and the lock were made and checked; run `make audit` where pypi.org answers.\n"
+            )
+        return os.EX_TEMPFAIL if why else 0
     if asked.pin is not None:
         asked.pin.write_text(lock())
         return 0

@@ -33,20 +33,20 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
-TRIALS = 4
+TRIALS = 4  # of a fleet: two on each of two devices
 STUDY = """\
 study: chaos
 platform: {platform}
 workload: {{command: {{argv: [sleep, "{seconds}"], attach: none}}}}
 control: {{{control}}}
 probes: []
-repeat: 4
+repeat: {repeat}
 aa: false
 """
 BOARD = "power_mode: MODE_15W, dirty: {expire: 10 s}, fan: 60"
 DEVICE = "dirty: {ratio: 5 %}"
 RESTORED_WITHIN_S = 90.0
-ENDED_WITHIN_S = 300.0
+ENDED_WITHIN_S = 900.0
 _KINDS = {b"tare.trial.undo.guardian": "guardian", b"tare.trial.sampler": "sampler", b"dockerd": "engine",
           b"containerd": "engine", b"tare.fleet.child": "worker", b"ssh": "ssh", b"sleep": "workload",
           b"runc": "runc", b"driver_board": "sampler or other fork"}  # fmt: skip
@@ -171,7 +171,7 @@ class OnBoard:
         self.ended, self.wait = self.served.ended, self.served.wait
 
     def study(self, platform: str, seconds: str) -> str:
-        return STUDY.format(platform=platform, seconds=seconds, control=BOARD)
+        return STUDY.format(platform=platform, seconds=seconds, control=BOARD, repeat=TRIALS)
 
     def begin(self, study: Path, store: Path) -> int:
         self.log.unlink(missing_ok=True)
@@ -213,7 +213,7 @@ class OnFleet:
         self._runs: dict[int, subprocess.Popen[bytes]] = {}
 
     def study(self, platform: str, seconds: str) -> str:
-        return STUDY.format(platform="bare", seconds=seconds, control=DEVICE)
+        return STUDY.format(platform="bare", seconds=seconds, control=DEVICE, repeat=TRIALS // 2)
 
     def begin(self, study: Path, store: Path) -> int:
         from fleet_runs import TARE
@@ -228,8 +228,9 @@ class OnFleet:
 
     def below(self, runner: int) -> list[int]:
         devices = [pid for device in self.fleet.devices.values() for pid in descendants(device._machine.pid)]
-        named = (b"tare", b"sleep\0")  # not sshd itself: that is a device's, and nothing of a run
-        return descendants(runner) + [pid for pid in devices if any(word in words_of(pid) for word in named)]
+        own = str(self.folder).encode()  # not sshd itself, nor a device's first process: they are nothing of a run
+        words = {pid: words_of(pid).replace(own, b"") for pid in devices}
+        return descendants(runner) + [pid for pid in devices if b"tare" in words[pid] or b"sleep\x000.3" in words[pid]]
 
     def ended(self, runner: int) -> bool:
         return self._runs[runner].poll() is not None
@@ -295,7 +296,7 @@ class Chaos:
                 where.wait(where.begin(study, store))
                 guarded = True
                 said = where.log.read_text(errors="replace")[-800:]
-                self.wrong += [f"{what}: {each}; {said}" for each in self._missing(store, platform)]
+                self.wrong += [f"{what}: {each}; {said}" for each in self._missing(store)]
             else:
                 guarded = self._killed(where, study, store, platform)
                 self._open[platform] = (store, seconds, rounds + 1)
@@ -307,7 +308,7 @@ class Chaos:
         """Whether its guardian was left alone, or the run ended by itself."""
         runner = where.begin(study, store)
         turned = self.chance.random() < 0.75  # mostly once settings are changed, else at any moment from the start on
-        until_s = time.monotonic() + (120.0 if turned else self.chance.uniform(0.1, 6.0))
+        until_s = time.monotonic() + (ENDED_WITHIN_S if turned else self.chance.uniform(0.1, 6.0))
         while time.monotonic() < until_s and not where.ended(runner) and not (turned and where.moved()):
             time.sleep(0.02)
         guarded = True
@@ -361,16 +362,15 @@ class Chaos:
         left["work folders"] = [str(path) for path in Path("/dev/shm").glob("tare-*") if path.name[:13] in names]
         self.wrong += [f"{what}, guarded {guarded}: {name} {found}" for name, found in left.items() if found]
 
-    def _missing(self, store: Path, platform: str) -> list[str]:
+    def _missing(self, store: Path) -> list[str]:
         """What is wrong with the records of a study that ran to its end."""
         from tare.records.store import Store
 
         if damaged := _damaged(store) or ("" if store.exists() else "no store"):
             return [damaged]
-        devices = 2 if platform == "fleet" else 1
         with Store.open(store) as opened:
             done = {record.trial for record in opened.records() if record.state not in ("running", "interrupted")}
-        return [] if len(done) == TRIALS * devices else [f"{len(done)} trials at the end, of {TRIALS * devices}"]
+        return [] if len(done) == TRIALS else [f"{len(done)} trials at the end, of {TRIALS}"]
 
     def close(self) -> None:
         for one in (self.board, self.fleet):
@@ -415,6 +415,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     begun_s = time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):  # nothing of it outlives it, also where a shell began it with `&`
+        signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="tare-chaos-", dir="/var/tmp") as folder:
         chaos = Chaos(Path(folder), asked.seed, asked.platforms.split(","))
         number = 0

@@ -64,15 +64,20 @@ case $1 in
 --show) echo "EMC MinFreq=204000000 MaxFreq=2133000000 FreqOverride=$on" ;;
 --store) for low in $lows; do read -r value < $low; echo "$low $value"; done > "$2" ;;
 --restore)
-    while read -r low value; do echo "$value" > $low; done < "$2"
-    echo 0 > $override
+    while read -r low value; do printf '%-24s' "$value" 1<> $low; done < "$2"
+    printf 0 1<> $override
     ;;
 *)
-    for low in $lows; do read -r value < ${{low%min_freq}}max_freq; echo "$value" > $low; done
-    echo 1 > $override
+    for low in $lows; do read -r value < ${{low%min_freq}}max_freq; printf '%-24s' "$value" 1<> $low; done
+    printf 1 1<> $override
     ;;
 esac
 """
+
+
+def _whole(value: bytes, file: Path) -> str:
+    """A shell's write that takes effect at once, as the kernel's do: a file is never empty for whoever kills it."""
+    return f"printf '%-24s' '{value.decode().strip()}' 1<> {file}"
 
 
 class PretendedBoard:
@@ -124,10 +129,10 @@ class PretendedBoard:
         return {str(path.relative_to(self.root)): path.read_bytes() for path in sorted(files)}
 
     def moved(self) -> dict[str, tuple[bytes, bytes]]:
-        """What is not as it was found: before and now. A kernel's file ends its line, whatever it was given."""
+        """What is not as it was found: before and now. A kernel's file ends its line, whatever was written."""
         now = self.stand()
         both = {name: (self.found.get(name, b""), now.get(name, b"")) for name in self.found.keys() | now.keys()}
-        return {name: pair for name, pair in both.items() if pair[0].rstrip(b"\n") != pair[1].rstrip(b"\n")}
+        return {name: pair for name, pair in both.items() if pair[0].rstrip() != pair[1].rstrip()}
 
     def lay_back(self, stand: dict[str, bytes]) -> None:
         """Every file as it was at another moment, in its place."""
@@ -193,7 +198,7 @@ class PretendedBoard:
         touched = [name for name in before if any(stand[name] != before[name] for stand in after.values())]
         self.lay_back(before)
         return [
-            f"-m{mode}) {'; '.join(f'echo {stand[name].decode().strip()} > {self.file(name)}' for name in touched)} ;;"
+            f"-m{mode}) {'; '.join(_whole(stand[name], self.file(name)) for name in touched)} ;;"
             for mode, stand in after.items()
         ]
 

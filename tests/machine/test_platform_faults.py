@@ -228,3 +228,19 @@ def test_too_little_shared_memory_is_told_with_what_to_do(tmp_path):
     (found,) = records(tmp_path)
     assert found["state"] == "failed"
     assert any("larger `shm:`" in reason["sentence"] for reason in found["reasons"])
+
+
+@pytest.mark.machine("docker", "root")
+def test_stacks_that_containerd_writes_stay_in_the_engines_folder_and_go_with_it(private_engine):
+    """dockerd makes it write them (SIGUSR1) where it does not answer in time, as beside much other work."""
+    folder = Path(os.environ["TARE_STATE"]) / "engine"
+    pid = int((folder / "exec/containerd/containerd.pid").read_text())
+    os.kill(pid, signal.SIGUSR1)
+    end_s = time.monotonic() + 20
+    while not (found := list(folder.glob("tmp/*.stacks.log"))) and time.monotonic() < end_s:
+        time.sleep(0.05)
+
+    assert [path.name for path in found] == [f"containerd.{pid}.stacks.log"]
+    assert not Path(f"/tmp/containerd.{pid}.stacks.log").exists()
+    engine.stop(LocalHost())
+    assert not (folder / "tmp").exists()

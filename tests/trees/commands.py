@@ -1,7 +1,7 @@
 """Pretended `nvpmodel` and `jetson_clocks`: real commands that act on a tree of files, to be put on the PATH.
 
 `behaviour` says how they go wrong: `hang`, `reboot` (asks, and waits for an answer), `round` (takes the clock below),
-`ignore` (says yes and does nothing), `refuse`.
+`ignore` (says yes and does nothing), `refuse`, `dies N` (is killed before its Nth write).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 _NVPMODEL = """#!/bin/sh
 '''exec' {python} -S "$0" "$@"
 ' '''
-import sys, time
+import os, sys, time
 sys.path.insert(0, {source!r})
 from pathlib import Path
 from tare.drivers.power.nvpmodel import parse
@@ -38,6 +38,7 @@ if HOW == "reboot":
     sys.exit(0 if sys.stdin.readline().strip().lower() == "yes" else 1)
 if HOW == "ignore":
     sys.exit(0)
+left = int(HOW.split()[1]) if HOW.startswith("dies") else 0
 for value in model.values:
     param = conf.params[value.param]
     if value.param.endswith("POWER_GATING") or not at(param.files[value.key]).exists():
@@ -53,6 +54,9 @@ for value in model.values:
             text = str(max(one for one in table if one <= int(text)))
         if HOW == "round" and value.key == "MAX_FREQ":
             text = str(table[max(0, table.index(int(text)) - 1)])
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), 9)
     at(param.files[value.key]).write_text(text + "\\\\n")
 STATUS.write_text("pmode:%04d fmode:quiet\\\\n" % model.id)
 """

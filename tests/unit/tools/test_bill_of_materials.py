@@ -65,3 +65,15 @@ PAGE = """
 def test_a_version_is_locked_to_its_own_files_alone():
     found = runpy.run_path(str(TOOL))["files_of"](PAGE, "Click", "8.1.7")
     assert found == ["0" * 64, "1" * 64]
+
+
+def test_a_service_without_known_vulnerabilities_is_no_audit(tmp_path: Path):
+    why = runpy.run_path(str(TOOL))["why_no_service"]
+    answer = tmp_path / "pypi/jinja2/3.1.3/json"
+    answer.parent.mkdir(parents=True)
+    assert "No such file" in why(tmp_path.as_uri())
+    for text, said in (("<html>", "Expecting value"), ("[]", "lists nothing"), ('{"vulnerabilities": []}', "nothing")):
+        answer.write_text(text)
+        assert said in why(tmp_path.as_uri())
+    answer.write_text('{"vulnerabilities": [{"id": "x"}]}')
+    assert why(tmp_path.as_uri()) == ""

@@ -45,7 +45,7 @@ def launch(
 
     dockerd starts containerd itself and gives up after 15 seconds; where that may be too short, it is started first.
     """
-    host.run(["mkdir", "-p", "-m", "0711", "--", place]).checked()
+    host.run(["mkdir", "-p", "-m", "0711", "--", place, f"{place}/tmp"]).checked()
     _forget_dead(host, place)
     command = ["dockerd", "-H", f"{UNIX}{socket_in(place)}", "--data-root", f"{place}/data"]
     command += ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/dockerd.pid", *_FLAGS]
@@ -63,8 +63,12 @@ def launch(
 
 
 def _begin(host: Host, log: str, command: Sequence[str]) -> str:
-    """Start a command that stays, in a session of its own; returns its pid."""
-    script = 'log=$1; shift; setsid "$@" < /dev/null > "$log" 2>&1 & echo $!'
+    """Start a command that stays, in a session of its own; returns its pid.
+
+    dockerd makes a containerd that does not answer write its stacks to the folder for temporary files: that is in the
+    engine's own folder, and goes with it.
+    """
+    script = 'log=$1; export TMPDIR="${log%/*}/tmp"; shift; setsid "$@" < /dev/null > "$log" 2>&1 & echo $!'
     return host.run(["sh", "-c", script, "start", log, *command]).checked().out.strip()
 
 
@@ -107,6 +111,8 @@ def stop(host: Host, place: str, patience: Patience) -> bool:
     if stopped:
         host.run(["umount", "--", f"{place}/data"])  # dockerd mounts its data folder onto itself, and forgets it
     _end(host, f"{place}/containerd", f"{place}/containerd.sock", patience)
+    if stopped:
+        host.run(["rm", "-rf", "--", f"{place}/tmp"])
     return stopped
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path, PurePath
 
 import pytest
 
 from knobs import DEAD, journal_in
+from tare.base.errors import ControlNotHeld
 from tare.parts.controls.cpu import Cpu
 from tare.parts.controls.dvfs import Dvfs
 from tare.parts.controls.fan import FanSpeed
@@ -15,6 +17,7 @@ from tare.parts.controls.power_mode import PowerMode
 from tare.parts.protocols import Control
 from tare.trial.undo.knob import plain
 from tare.trial.undo.restoration import restore
+from trees import commands
 from trees.jetson import agx_orin, agx_xavier, nano
 from trees.kernel import Board, Kernel
 from trees.server import acpi, x86
@@ -98,6 +101,26 @@ def test_a_restore_that_dies_is_gone_on_with_by_the_next(board: Board, tmp_path:
         if not died:
             return
     pytest.fail("it never came to an end")
+
+
+@pytest.mark.parametrize("when", ["changed", "restored"])
+def test_a_mode_command_that_is_killed_in_the_middle_is_nobody_elses_change(board: Board, tmp_path: Path, when: str):
+    kernel = board(agx_xavier, nvpmodel="works")
+    root, control = kernel.root, PowerMode(mode="MODE_10W")
+    before = dump(root)
+    for at in (3, 8, 14):
+        journal = journal_in(tmp_path, owner=DEAD)
+        journal.note_knob(control, plain(control.read(kernel)), plain(control.target(kernel, [])))
+        commands.nvpmodel(tmp_path / "bin", root, f"dies {at}" if "changed" in when else "works")
+        with suppress(ControlNotHeld):
+            control.write(kernel, control.target(kernel, []))
+        if "restored" in when:
+            commands.nvpmodel(tmp_path / "bin", root, f"dies {max(1, at - 2)}")
+            restore(kernel, journal_in(tmp_path, owner=DEAD))
+        commands.nvpmodel(tmp_path / "bin", root)
+        report = restore(kernel, journal_in(tmp_path))
+        assert report.clean, (at, report.foreign, report.failed)
+        assert dump(root) == before, at
 
 
 def without_debris(files: dict[str, str]) -> dict[str, str]:
