@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tare.report.figure import Figure
 
 FORMATS = {"html": "report.html", "md": "report.md", "csv": "trials.csv", "parquet": "trials.parquet",
-           "latex": "report.tex", "json": "report.json", "perfetto": "trace.json"}  # fmt: skip
+           "latex": "report.tex", "json": "report.json", "perfetto": "trace.json",
+           "openmetrics": "tare.prom"}  # fmt: skip
 DRAWN = ("svg", "pdf", "png")
 
 
@@ -36,7 +37,8 @@ DRAWN = ("svg", "pdf", "png")
 @click.option(
     "--format", "kind", type=click.Choice(list(FORMATS)),
     help="As the file's name ends, or html; md for a page; csv and parquet for the trials as a table; latex for the "
-    "verdicts; json for all; perfetto for a trace that ui.perfetto.dev opens.",
+    "verdicts; json for all; perfetto for a trace that ui.perfetto.dev opens; openmetrics for "
+    "node_exporter's textfiles.",
 )  # fmt: skip
 @click.option("--figures", is_flag=True, help="List the figures of the report.")
 @click.option("--figure", metavar="NAME", help="Write only this figure, to the file of -o: .pdf, .svg or .png.")
@@ -144,7 +146,7 @@ def _beside(store: Path, name: str) -> Path:
 def _kind_of(output: Path | None) -> str:
     """What a file's name asks for: report.md is Markdown."""
     ending = output.suffix.lstrip(".").lower() if output is not None else ""
-    return {"tex": "latex", "htm": "html"}.get(ending, ending if ending in FORMATS else "html")
+    return {"tex": "latex", "htm": "html", "prom": "openmetrics"}.get(ending, ending if ending in FORMATS else "html")
 
 
 def write_report(store: Store, weighing: Weighing, output: Path) -> None:
@@ -170,6 +172,7 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
     from tare.papers.pages.claims import claims_figure
     from tare.report.export import as_latex, as_markdown
     from tare.report.html import page, render
+    from tare.report.openmetrics import Numbers, as_openmetrics
     from tare.report.perfetto import as_perfetto
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -182,6 +185,9 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
         return _json(store, weighing, now)
     if kind == "perfetto":
         return as_perfetto(store)
+    if kind == "openmetrics":
+        states = {state: count for state, count in weighing.counts.items() if state != "planned"}
+        return as_openmetrics([Numbers(weighing.study, states, len(store.states()), weighing)])
     content = page(weighing, store.records(), now, store.text(), store.problems, store, [claims_figure])
     return as_markdown(content) if kind == "md" else as_latex(content, columns)
 
