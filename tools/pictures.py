@@ -28,7 +28,9 @@ STUDIES = {
 }
 TALL = {1280: 820, 390: 844}
 # That this page has tables in place of charts, which is so only here.
-WITHOUT_THE_NOTE = "[...document.querySelectorAll('p.quiet')].forEach(p => /^Charts are/.test(p.textContent) && p.remove())"
+WITHOUT_THE_NOTE = (
+    "[...document.querySelectorAll('p.quiet')].forEach(p => /^Charts are/.test(p.textContent) && p.remove())"
+)
 NO_SANDBOX = ["--no-sandbox", "--force-color-profile=srgb"]
 
 

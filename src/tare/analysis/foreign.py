@@ -160,8 +160,8 @@ def _criterion(held: Any) -> Iterator[_Row]:
 def _optimum(held: Any) -> Iterator[_Row]:
     """`benchmark_report.json`, or `benchmark.json` with the report in it: the latencies of each target."""
     for target, kept in (held.get("report") or held).items():
-        latency = kept.get("latency") if isinstance(kept, dict) else None
-        for value in (latency or {}).get("values") or ():
+        latency: Mapping[str, Any] = (kept.get("latency") if isinstance(kept, dict) else None) or {}
+        for value in latency.get("values") or ():
             yield target, float(value) * _SECONDS[latency.get("unit", "s")], {}
 
 
