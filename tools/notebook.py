@@ -47,7 +47,7 @@ CELLS = (
         'print(f"{len(times):,} steps, median {times[len(times) // 2] * 1e3:.1f} ms")',
     ),
     ("markdown", "A figure for a paper: one column, 84 mm. `.save(\"effects.pdf\", width_mm=84)` writes it."),
-    ("code", "sorted(result.plots())[:3]"),
+    ("code", "print(*sorted(result.plots())[:3])"),
 )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ class Watched:
         except TareError:
             self.close()
             return Numbers(self.root.name)
-        counts = {state: count for state, count in Counter(states.values()).items() if state != "planned"}
+        counts = {str(state): count for state, count in Counter(states.values()).items() if state != "planned"}
         return Numbers(seen.weighed.study if seen.weighed else self.root.name, counts, len(states), seen.weighed)
 
     def close(self) -> None:
