@@ -27,6 +27,10 @@ STUDIES = {
     "power-modes-cpu2": "cpu2/s3-power-modes",
 }
 TALL = {1280: 820, 390: 844}
+# That this page has tables in place of charts, which is so only here.
+WITHOUT_THE_NOTE = (
+    "[...document.querySelectorAll('p.quiet')].forEach(p => /^Charts are/.test(p.textContent) && p.remove())"
+)
 NO_SANDBOX = ["--no-sandbox", "--force-color-profile=srgb"]
 
 
@@ -44,6 +48,7 @@ def main(names: list[str]) -> None:
                 page = browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
                 page.set_default_timeout(300_000)
                 page.goto(file.as_uri())
+                page.evaluate(WITHOUT_THE_NOTE)
                 page.screenshot(path=FOLDER / f"{name}-{width}.png", timeout=300_000)
                 page.close()
         browser.close()

@@ -1,22 +1,28 @@
 """Files of other benchmark tools, recognised by what is in them: each becomes a table with one row a run.
 
-hyperfine, pyperf, pytest-benchmark and Google Benchmark write JSON; a text has one number a line. The unit is what the
-tool ran apart: of pyperf a process, whose values are averaged; of the others a run, or a round in one process. The
-order of running is kept where the file has it; else rows count as run in the order in which they stand.
+hyperfine, pyperf, pytest-benchmark, Google Benchmark, Criterion and optimum-benchmark write JSON, MLPerf LoadGen and
+`perf stat` texts; a plain text has one number a line. The unit is what the tool ran apart: of pyperf a process, of
+LoadGen a whole run, of the others a run, or a round in one process. The order of running is kept where the file has it;
+else rows count as run in the order in which they stand. A folder holds what Criterion leaves in it, or several runs.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from tare.base.errors import StudyError
+from tare.records.schema import STORE_FILE
 
 MOST_BYTES = 256 * 1024 * 1024
+MOST_FILES = 10_000
+_RUN_FILES = ("mlperf_log_detail.txt", "sample.json", "benchmark_report.json")  # as the tools call them in each folder
 BENCHMARK, TIME, STARTED = "benchmark", "time_s", "started_utc"
 _Row = tuple[str, float, dict[str, Any]]  # benchmark, seconds, further columns
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -52,6 +58,8 @@ class _Runs:
 
 def recognised(path: Path) -> Foreign | None:
     """What another tool wrote, or None: then it is a table, a store, or nothing that tare knows."""
+    if path.is_dir():
+        return _folder(path)
     if not path.is_file() or path.stat().st_size > MOST_BYTES:
         return None
     text = path.read_text(encoding="utf-8-sig", errors="replace")
@@ -60,15 +68,46 @@ def recognised(path: Path) -> Foreign | None:
             f"{path}: hyperfine's CSV has one mean a command, and no runs to compare; `--export-json` keeps them."
         )
     if not text.lstrip().startswith("{"):
-        return _numbers(path, text)
+        return _loadgen(path, text) or _perf_table(path, text) or _perf_csv(path, text) or _numbers(path, text)
     try:
         held = json.loads(text)
     except (ValueError, RecursionError):
         return None
     for tool, (is_its, read) in _TOOLS.items():
         if is_its(held):
-            return _read(path, tool, read, held)
+            return _named(path, _read(path, tool, read, held))
     return None
+
+
+def _named(path: Path, found: Foreign) -> Foreign:
+    """Criterion's files do not name their benchmark: the folder does, and a file next to it."""
+    if found.tool != "Criterion":
+        return found
+    name = path.resolve().parent.parent.name
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        name = str(json.loads((path.parent / "benchmark.json").read_text("utf-8"))["full_id"])
+    baseline = path.resolve().parent.name
+    return replace(found, rows=[{**row, BENCHMARK: name, "baseline": baseline} for row in found.rows])
+
+
+def _folder(path: Path) -> Foreign | None:
+    """Runs of one tool in a folder: what Criterion leaves in `target/criterion`, or logs of several LoadGen runs."""
+    if (path / STORE_FILE).exists():
+        return None
+    for pattern in _RUN_FILES:
+        files = sorted(file for file in path.rglob(pattern) if file.is_file())[:MOST_FILES]
+        if found := [each for each in map(recognised, files) if each is not None]:
+            return _chosen(replace(found[0], rows=[row for each in found for row in each.rows]))
+    return None
+
+
+def _chosen(found: Foreign) -> Foreign:
+    """Of Criterion the newest runs; where there is one benchmark alone, its baselines are compared."""
+    if found.tool != "Criterion":
+        return found
+    if len({row[BENCHMARK] for row in found.rows}) == 1 and len({row["baseline"] for row in found.rows}) > 1:
+        return replace(found, by="baseline")
+    return replace(found, rows=[row for row in found.rows if row["baseline"] == "new"] or found.rows)
 
 
 def _read(path: Path, tool: str, read: Callable[[Any], Iterator[_Row]], held: Any) -> Foreign:
@@ -112,6 +151,85 @@ def _google_benchmark(held: Any) -> Iterator[_Row]:
             yield run.get("run_name", run["name"]), seconds, {"repetition": run.get("repetition_index")}
 
 
+def _criterion(held: Any) -> Iterator[_Row]:
+    """`sample.json`: for each sample how many iterations it had, and its nanoseconds."""
+    for iterations, taken_ns in zip(held["iters"], held["times"], strict=True):
+        yield "benchmark", float(taken_ns) / float(iterations) * 1e-9, {}
+
+
+def _optimum(held: Any) -> Iterator[_Row]:
+    """`benchmark_report.json`, or `benchmark.json` with the report in it: the latencies of each target."""
+    for target, kept in (held.get("report") or held).items():
+        latency: Mapping[str, Any] = (kept.get("latency") if isinstance(kept, dict) else None) or {}
+        for value in latency.get("values") or ():
+            yield target, float(value) * _SECONDS[latency.get("unit", "s")], {}
+
+
+def _is_optimum(held: Any) -> bool:
+    report = held.get("report", held)
+    return isinstance(report, dict) and any(_has(kept, "latency", "values") for kept in report.values())
+
+
+def _loadgen(path: Path, text: str) -> Foreign | None:
+    """`mlperf_log_detail.txt`: one run of LoadGen, with its mean latency; the level is the scenario."""
+    if _MLLOG not in text[:4096]:
+        return None
+    told: dict[str, Any] = {}
+    for line in text.splitlines():
+        if line.startswith(_MLLOG):
+            with suppress(ValueError, KeyError, TypeError):
+                entry = json.loads(line.removeprefix(_MLLOG))
+                told[entry["key"]] = entry["value"]
+    if "result_mean_latency_ns" not in told:
+        raise StudyError(f"{path}: this log of MLPerf LoadGen has no result: the run did not come to its end.")
+    row = {BENCHMARK: str(told.get("effective_scenario", "run")), TIME: repr(told["result_mean_latency_ns"] * 1e-9)}
+    for name, key in _LOADGEN_KEYS.items():
+        if isinstance(value := told.get(key), int | float):
+            row[name] = repr(value * 1e-9 if key.endswith("_ns") else value)
+    row["valid"] = str(told.get("result_validity", ""))
+    return Foreign("MLPerf LoadGen", [row])
+
+
+_MLLOG = ":::MLLOG "
+_LOADGEN_KEYS = {
+    "p50_s": "result_50.00_percentile_latency_ns", "p90_s": "result_90.00_percentile_latency_ns",
+    "p99_s": "result_99.00_percentile_latency_ns", "queries_per_second": "result_qps_with_loadgen_overhead",
+    "samples_per_second": "result_samples_per_second",
+}  # fmt: skip
+
+
+def _perf_table(path: Path, text: str) -> Foreign | None:
+    """`perf stat -r N --table`: the elapsed seconds of every run; the level is the command."""
+    named = re.search(r"Performance counter stats for '(.*)' \(\d+ runs\):", text)
+    _, found, rest = text.partition("# Table of individual measurements:")
+    if named is None or not found:
+        return None
+    taken = re.findall(r"^\s*(\d+\.\d+) \([+-]\d+\.\d+\)", rest.partition("# Final result")[0], re.MULTILINE)
+    return Foreign("perf stat", [{BENCHMARK: named[1], TIME: repr(float(seconds))} for seconds in taken])
+
+
+def _perf_csv(path: Path, text: str) -> Foreign | None:
+    """`perf stat -x, --append`, one part a run: every event is a column; the level is the file's name."""
+    if not text.lstrip().startswith("# started on "):
+        return None
+    rows: list[dict[str, str]] = []
+    for line in text.splitlines():
+        if line.startswith("# started on "):
+            rows.append({BENCHMARK: path.stem})
+        elif len(cells := line.split(",")) > 4 and cells[0].replace(".", "", 1).isdecimal():
+            if cells[3].endswith("%"):
+                raise StudyError(
+                    f"{path}: `perf stat -r -x,` keeps one mean an event, and no runs to compare. `-r N --table -o "
+                    "FILE` keeps the time of each, `-x, -e duration_time --append -o FILE` run N times also the events."
+                )
+            seconds = _SECONDS.get(cells[1].replace("msec", "ms"))
+            rows[-1][cells[2]] = repr(float(cells[0]) * seconds) if seconds else cells[0]
+    metric = next((name for name in ("duration_time", "task-clock") if all(name in row for row in rows)), "")
+    if not metric:
+        raise StudyError(f"{path}: not every run in it has `duration_time` or `task-clock`: `perf stat -e` names them.")
+    return Foreign("perf stat", [{TIME: row[metric], **row} for row in rows])
+
+
 def _has(held: Any, *path: str) -> bool:
     """Whether the first of each list on the way has such a key."""
     for key in path:
@@ -126,6 +244,8 @@ _TOOLS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Iterator[_Row]
     "hyperfine": (lambda held: _has(held, "results", "command"), _hyperfine),
     "pyperf": (lambda held: _has(held, "benchmarks", "runs"), _pyperf),
     "pytest-benchmark": (lambda held: _has(held, "benchmarks", "stats"), _pytest_benchmark),
+    "Criterion": (lambda held: _has(held, "iters") and _has(held, "times"), _criterion),
+    "optimum-benchmark": (_is_optimum, _optimum),
     "Google Benchmark": (lambda held: _has(held, "benchmarks", "real_time"), _google_benchmark),
 }
 _HINTS = {
@@ -151,7 +271,7 @@ def together(found: Mapping[Path, Foreign]) -> Foreign:
     if len(tools) > 1:
         raise StudyError(f"these files are of several tools ({', '.join(sorted(tools))}); compare those of one.")
     metric = next(iter(found.values())).metric
-    names = [path.stem for path in found]
+    names = [level_name(path) for path in found]
     if len(set(names)) < len(names):
         raise StudyError("two of these files have the same name, and the name is the level: rename one.")
     rows = []
@@ -160,5 +280,12 @@ def together(found: Mapping[Path, Foreign]) -> Foreign:
             raise StudyError(
                 f"{path}: it has {len(kinds)} benchmarks; of several files each is one level, and has one benchmark."
             )
-        rows += [{**row, "file": path.stem} for row in each.rows]
+        rows += [{**row, "file": level_name(path)} for row in each.rows]
     return Foreign(next(iter(tools)), rows, by="file", metric=metric)
+
+
+def level_name(path: Path) -> str:
+    """The file's name, or the folder's where the tool calls every file the same."""
+    if path.is_dir() or path.name in _RUN_FILES:
+        return (path if path.is_dir() else path.parent).resolve().name
+    return path.stem

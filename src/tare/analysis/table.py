@@ -55,7 +55,8 @@ def read_table(path: Path | str | Table) -> Table:
     if reader is None:
         raise StudyError(
             f"{path}: a table ends in one of {', '.join(READERS)}, and this is no file of a benchmark tool that tare "
-            "knows (hyperfine, pyperf, pytest-benchmark, Google Benchmark as JSON; a number a line)."
+            "knows (hyperfine, pyperf, pytest-benchmark, Google Benchmark, Criterion, optimum-benchmark, MLPerf "
+            "LoadGen, perf stat; a number a line)."
         )
     if not path.is_file():
         raise StudyError(f"{path}: no such file.")

@@ -37,7 +37,8 @@ def command(
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
     The source is a store (a folder or a pack), any table with one row per trial (CSV, TSV, Parquet, JSON lines), or
-    what hyperfine, pyperf, pytest-benchmark or Google Benchmark wrote as JSON, or a text with one number a line.
+    what another tool wrote (hyperfine, pyperf, pytest-benchmark, Google Benchmark, Criterion, optimum-benchmark, MLPerf
+    LoadGen, perf stat), or a text with one number a line.
     Of a table, --metric names the column to compare. Whether more of it is better follows from its name (samples/s,
     accuracy: higher; step_ms, loss: lower); --higher-is-better or --lower-is-better states it where the name does not.
     Rows are taken as run in the order in which they stand: levels that were run one after another, or in the same order
@@ -56,6 +57,7 @@ def command(
     "suspect", "trials", "without"}],
     "gate": null or {"limit", "start_up", "passed", "reasons", "remarks"}}.
     """
+    from tare.analysis.foreign import recognised
     from tare.analysis.judging.gate import gate
     from tare.analysis.sentences import weighing_json
     from tare.records.unpack import is_store
@@ -63,7 +65,7 @@ def command(
 
     if len(source) > 1:
         weighing = _of_files(source, block, order, **asked)
-    elif is_store(source[0]):
+    elif is_store(source[0]) and not (source[0].is_dir() and recognised(source[0])):
         need(block is None, "--block is for tables; a store knows its blocks.")
         need(order is None, "--order is for tables; a store knows when each trial was run.")
         with reading(source[0]) as store:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from tare.report.figure import Figure
 
 FORMATS = {"html": "report.html", "md": "report.md", "csv": "trials.csv", "parquet": "trials.parquet",
-           "latex": "report.tex", "json": "report.json", "perfetto": "trace.json"}  # fmt: skip
+           "latex": "report.tex", "json": "report.json", "perfetto": "trace.json",
+           "openmetrics": "tare.prom", "mlflow": "mlruns", "wandb": "wandb-runs"}  # fmt: skip
+TRACKERS = ("mlflow", "wandb")  # these are folders
 DRAWN = ("svg", "pdf", "png")
 
 
@@ -31,12 +33,13 @@ DRAWN = ("svg", "pdf", "png")
 @click.argument("store", type=STORE)
 @output_option(
     "The file, - for stdout; else STORE/report.html (for a pack: next to it), or as the format is called.",
-    click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    click.Path(path_type=Path, allow_dash=True),
 )
 @click.option(
     "--format", "kind", type=click.Choice(list(FORMATS)),
     help="As the file's name ends, or html; md for a page; csv and parquet for the trials as a table; latex for the "
-    "verdicts; json for all; perfetto for a trace that ui.perfetto.dev opens.",
+    "verdicts; json for all; perfetto for a trace that ui.perfetto.dev opens; openmetrics for "
+    "node_exporter's textfiles; mlflow and wandb for a folder of theirs, with a run per trial.",
 )  # fmt: skip
 @click.option("--figures", is_flag=True, help="List the figures of the report.")
 @click.option("--figure", metavar="NAME", help="Write only this figure, to the file of -o: .pdf, .svg or .png.")
@@ -64,6 +67,9 @@ def command(
     need(not (as_json and kind not in (None, "json")), "give either --json or --format, not both.")
     need(figure is None or output is not None, "--figure needs -o FILE.pdf, .svg or .png.")
     need(width_mm is None or columns is None, "give either --width or --columns, not both.")
+    is_folder = output is not None and str(output) != "-" and output.is_dir()
+    need(not is_folder or kind in TRACKERS, f"-o: {output} is a folder; name a file.")
+    need(str(output) != "-" or kind not in TRACKERS, f"{kind} is a folder; name it with -o.")
     with spinner("writing the report"), reading(store) as opened:
         if not figures and figure is None:
             kind = "json" if as_json else kind or _kind_of(output)
@@ -130,6 +136,12 @@ def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any], colu
         from tare.report.export import as_csv
 
         written(output, as_csv(store.records(), store.study).encode())
+    elif kind in TRACKERS:
+        from tare.report.trackers import to_mlflow, to_wandb
+
+        weighing = weighed(store, **asked)
+        send = to_mlflow if kind == "mlflow" else to_wandb
+        send(store, weighing, _text(store, weighing, "html"), output)
     else:
         written(output, _text(store, weighed(store, **asked), kind, columns).encode())
 
@@ -144,7 +156,7 @@ def _beside(store: Path, name: str) -> Path:
 def _kind_of(output: Path | None) -> str:
     """What a file's name asks for: report.md is Markdown."""
     ending = output.suffix.lstrip(".").lower() if output is not None else ""
-    return {"tex": "latex", "htm": "html"}.get(ending, ending if ending in FORMATS else "html")
+    return {"tex": "latex", "htm": "html", "prom": "openmetrics"}.get(ending, ending if ending in FORMATS else "html")
 
 
 def write_report(store: Store, weighing: Weighing, output: Path) -> None:
@@ -170,6 +182,7 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
     from tare.papers.pages.claims import claims_figure
     from tare.report.export import as_latex, as_markdown
     from tare.report.html import page, render
+    from tare.report.openmetrics import Numbers, as_openmetrics
     from tare.report.perfetto import as_perfetto
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -182,6 +195,9 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
         return _json(store, weighing, now)
     if kind == "perfetto":
         return as_perfetto(store)
+    if kind == "openmetrics":
+        states = {state: count for state, count in weighing.counts.items() if state != "planned"}
+        return as_openmetrics([Numbers(weighing.study, states, len(store.states()), weighing)])
     content = page(weighing, store.records(), now, store.text(), store.problems, store, [claims_figure])
     return as_markdown(content) if kind == "md" else as_latex(content, columns)
 

@@ -22,6 +22,11 @@ TOOLS = {  # file -> the tool, the runs that it holds, one of its levels
     "pytest-benchmark.json": ("pytest-benchmark", 16, "test_b.py::test_sum"),
     "google-benchmark.json": ("Google Benchmark", 16, "BM_sum"),
 }
+ONE_LEVEL = {  # files that hold one level each
+    "perf-table.txt": ("perf stat", 8, "sleep 0.01"),
+    "perf-append.csv": ("perf stat", 8, "perf-append"),
+    "optimum-benchmark.json": ("optimum-benchmark", 12, "forward"),
+}
 
 
 def comparisons(*words: str) -> list[dict[str, Any]]:
@@ -31,10 +36,11 @@ def comparisons(*words: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("name", [*TOOLS, *ONE_LEVEL])
 def test_a_file_is_known_by_what_is_in_it_whatever_it_is_called(name: str, tmp_path: Path) -> None:
-    tool, runs, level = TOOLS[name]
+    tool, runs, level = {**TOOLS, **ONE_LEVEL}[name]
     copy = shutil.copy(KEPT / name, tmp_path / "results.txt")
+    level = "results" if level == "perf-append" else level  # which has no name in it
 
     found = recognised(Path(copy))
 
@@ -101,3 +107,70 @@ def test_what_cannot_be_compared_is_refused_in_words(tmp_path: Path) -> None:
     assert "several tools" in str(done.exception or done.output)
     done = CliRunner().invoke(tare, ["compare", str(broken), str(KEPT / "pyperf.json")])
     assert "each one level" in str(done.exception or done.output)
+
+
+def test_of_perf_the_appended_runs_keep_their_events_and_a_mean_alone_is_refused() -> None:
+    found = recognised(KEPT / "perf-append.csv")
+    assert found is not None
+    assert found.rows[0]["time_s"] == found.rows[0]["duration_time"] == repr(17777280 * 1e-9)
+    assert float(found.rows[0]["task-clock"]) == pytest.approx(0.72e-3)
+    assert found.rows[0]["page-faults"] == "63"
+    with pytest.raises(StudyError, match="one mean an event"):
+        recognised(KEPT / "perf-mean.csv")
+
+
+def loadgen_runs(folder: Path, factor: float) -> Path:
+    """Eight runs, made from a real log."""
+    real = (KEPT.parent / "loadgen" / "single_stream" / "mlperf_log_detail.txt").read_text()
+    assert '"result_mean_latency_ns", "value": 2233668' in real
+    for run in range(8):
+        place = folder / f"run-{run}"
+        place.mkdir(parents=True)
+        taken = round(2_233_668 * factor * (1 + 0.001 * (run * 5 % 8)))
+        (place / "mlperf_log_detail.txt").write_text(
+            real.replace('"result_mean_latency_ns", "value": 2233668', f'"result_mean_latency_ns", "value": {taken}')
+        )
+    return folder
+
+
+def test_a_run_of_loadgen_is_one_row_and_a_folder_of_runs_is_a_level(tmp_path: Path) -> None:
+    one = recognised(KEPT.parent / "loadgen" / "single_stream" / "mlperf_log_detail.txt")
+    assert one is not None
+    assert (one.tool, len(one.rows), one.rows[0]["benchmark"]) == ("MLPerf LoadGen", 1, "SingleStream")
+    assert float(one.rows[0]["time_s"]) == pytest.approx(2_233_668e-9)
+    assert float(one.rows[0]["p99_s"]) == pytest.approx(2_329_797e-9)
+    levels = [str(loadgen_runs(tmp_path / name, factor)) for name, factor in (("bare", 1.0), ("docker", 1.3))]
+    found = comparisons(*levels)[0]
+    assert {found["level"], found["against"]} == {"bare", "docker"}
+    assert abs(found["effect"]) > 0.2
+
+
+def criterion(folder: Path, name: str, baseline: str, nanoseconds: float) -> None:
+    """As Criterion 0.5 writes it (its format; there is no Rust on the machine that wrote this test)."""
+    place = folder / name / baseline
+    place.mkdir(parents=True)
+    iterations = [float(10 * (1 + sample)) for sample in range(10)]
+    times = [each * nanoseconds * (1 + 0.01 * (place_ % 3)) for place_, each in enumerate(iterations)]
+    (place / "sample.json").write_text(json.dumps({"sampling_mode": "Linear", "iters": iterations, "times": times}))
+    (place / "benchmark.json").write_text(json.dumps({"group_id": name, "full_id": f"group/{name}"}))
+    (place / "estimates.json").write_text(json.dumps({"mean": {"point_estimate": nanoseconds}}))
+
+
+def test_of_criterion_the_newest_runs_are_compared_and_of_one_benchmark_its_baselines(tmp_path: Path) -> None:
+    for baseline, factor in (("base", 1.0), ("new", 2.0)):
+        criterion(tmp_path / "one", "fib", baseline, 100 * factor)
+        for name, nanoseconds in (("fib", 100.0), ("sum", 50.0)):
+            criterion(tmp_path / "two", name, baseline, nanoseconds * factor)
+    one, two = recognised(tmp_path / "one"), recognised(tmp_path / "two")
+    assert one is not None and two is not None
+    assert (one.by, {row["baseline"] for row in one.rows}) == ("baseline", {"base", "new"})
+    assert (two.by, {row["baseline"] for row in two.rows}) == ("benchmark", {"new"})
+    assert {row["benchmark"] for row in two.rows} == {"group/fib", "group/sum"}
+    assert float(two.rows[0]["time_s"]) == pytest.approx(200e-9)
+    assert comparisons(str(tmp_path / "one"))[0]["effect"] is not None
+
+
+def test_a_store_is_no_folder_of_another_tool(tmp_path: Path) -> None:
+    criterion(tmp_path, "fib", "new", 1.0)
+    (tmp_path / "store.json").write_text("{}")
+    assert recognised(tmp_path) is None

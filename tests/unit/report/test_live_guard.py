@@ -123,3 +123,13 @@ def test_two_servers_on_one_machine_do_not_log_each_other_out() -> None:
     assert len(names) == 2
     both = f"{COOKIE}_1=other; {GOOD}"
     assert ask(cookie=both)[0] == 200
+
+
+def test_a_program_without_cookies_shows_the_token_as_a_bearer_under_the_same_conditions() -> None:
+    good = f"Bearer {TOKEN}"
+    assert ask("/metrics", authorization=good)[0] == 200
+    assert ask("/metrics", authorization="Bearer guess")[0] == 403
+    assert ask("/metrics", authorization=f"Basic {TOKEN}")[0] == 403
+    assert ask("/metrics", authorization=good, twice="authorization")[0] == 403
+    assert ask("/metrics", authorization=good, host="evil.example:8000")[0] == 421
+    assert ask("/metrics", authorization=good, origin="http://evil.example")[0] == 403

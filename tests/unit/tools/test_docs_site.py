@@ -106,3 +106,19 @@ def test_a_built_page_with_a_dead_link_or_anchor_is_named(tools: dict[str, Modul
     (tmp_path / "b.html").write_text('<h1 id="one">b</h1>')
     (tmp_path / "a.html").write_text('<a href="b.html#one"></a><a href="b.html#two"></a><img src="c.png"><a href="#x">')
     assert list(tools["site"].broken(tmp_path)) == ["a.html: b.html#two", "a.html: c.png"]
+
+
+def test_the_staged_site_has_every_page_in_its_menu_and_no_link_into_nothing(
+    tools: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the sources and one kept study, without Zensical, which the full build needs (`make site`)."""
+    site = tools["site"]
+    monkeypatch.setattr(site, "STAGE", tmp_path)
+    site.stage_docs()
+    site.stage_studies(["s4-platforms"])
+    menu = site.settings()
+    staged = sorted((tmp_path / "docs").rglob("*.md"))
+    assert [page for page in staged if str(page.relative_to(tmp_path / "docs")) not in menu] == []
+    assert {str(page.relative_to(tmp_path)): lost(page) for page in staged if lost(page)} == {}
+    report = tmp_path / "docs" / "studies" / "cpu2" / "s4-platforms-report.html"
+    assert "<svg" in report.read_text("utf-8")

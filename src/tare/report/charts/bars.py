@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tare.analysis.model import Weighing
 from tare.base.text import metric_name, quantity_text, safe_text, scaled, share_text, time_text
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
+from tare.report.charts.layout import LANE, axis_title, figures_above, label_above, tooltip
 from tare.report.figure import Cell, Figure, in_words, part_colour, rows
 from tare.report.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
 
@@ -125,8 +125,8 @@ def stacked(parts: Parts, names: Mapping[str, str], metric: str = _TIME) -> dict
                 "params": [{"name": "chosen", "select": {"type": "point", "fields": ["part"]}, "bind": "legend"}],
                 "mark": {"type": "bar", "height": 18},
                 "encoding": {
-                    "x": {"field": "value", "type": "quantitative", "title": unit or metric_name(metric), "stack": True,
-                          "axis": _AXIS},
+                    "x": {"field": "value", "type": "quantitative", "stack": True, "axis": _AXIS,
+                          "title": unit or axis_title(metric_name(metric))},
                     "color": {"field": "part", "scale": {"domain": spoken, "range": colours},
                               "legend": legend(spoken)},
                     "order": {"field": "order"},

@@ -20,7 +20,7 @@ from tare.records.model import Record, varied
 from tare.records.trials import TrialRow, grouped
 from tare.report.charts.bars import Parts, bars_figure
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import tooltip
+from tare.report.charts.layout import axis_title, tooltip
 from tare.report.figure import Cell, Figure, in_words, part_colour, rows, shape_of
 from tare.report.naming import last_part, legend, level_names, setting_name, some_of
 
@@ -175,9 +175,9 @@ def _chart(spots: Sequence[Spot], jobs: Sequence[str], time: str, energy: str) -
         }
         for spot in sorted(spots, key=lambda spot: spot.time_s)
     ]  # fmt: skip
-    x = {"field": "time", "type": "quantitative", "title": f"{metric_name(time)}, {time_unit}",
+    x = {"field": "time", "type": "quantitative", "title": axis_title(metric_name(time), time_unit),
          "scale": _scale([spot.time_s for spot in spots])}  # fmt: skip
-    y = {"field": "energy", "type": "quantitative", "title": f"{metric_name(energy)}, {energy_unit}",
+    y = {"field": "energy", "type": "quantitative", "title": axis_title(metric_name(energy), energy_unit),
          "scale": _scale([spot.energy_j for spot in spots])}  # fmt: skip
     places = range(1, len(jobs) + 1)
     colour = {"field": "job", "scale": {"domain": jobs, "range": [part_colour(place - 1) for place in places]},

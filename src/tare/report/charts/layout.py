@@ -36,10 +36,16 @@ def tooltip(**titles: str) -> list[dict[str, Any]]:
     return [{"field": field, "title": title} for field, title in titles.items()]
 
 
+def axis_title(text: str, unit: str = "") -> str:
+    """A name and its unit. The library writes titles into expressions as they are: no quote or backslash goes there."""
+    plain = text.replace("\\", "\N{REVERSE SOLIDUS OPERATOR}").replace('"', "\N{DOUBLE PRIME}")
+    return f"{plain}, {unit}" if unit else plain
+
+
 def share_axis(title: str) -> dict[str, Any]:
     """An axis of differences, in per cent as they are written elsewhere; zero has no sign."""
     written = "replace(format(datum.value, '+.1~%'), '%', ' %')"
-    return {"labelExpr": f"datum.value === 0 ? '0' : {written}", "title": title, "tickCount": 5}
+    return {"labelExpr": f"datum.value === 0 ? '0' : {written}", "title": axis_title(title), "tickCount": 5}
 
 
 def zero_mark(across: dict[str, Any]) -> dict[str, Any]:

@@ -301,8 +301,8 @@ def _over_time_chart(
             for t, value in zip(at, kept, strict=True)
             if np.isfinite(value) and t >= 0
         ]
-    up = {"field": "value", "type": "quantitative", "title": unit or metric_name(metric)}
-    up["scale"] = {"type": _scale_of(lines)}
+    scale, named = {"type": _scale_of(lines)}, unit or metric_name(metric)
+    up = {"field": "value", "type": "quantitative", "title": named, "scale": scale}
     names = [called[level] for level in lines]
     colours = {"domain": names, "range": [level_colour(numbers[level]) for level in lines]}
     colour = {"field": "level", "scale": colours, "legend": legend(names)}
@@ -326,7 +326,7 @@ def _over_time_chart(
                 "encoding": {
                     "x": x, "y": up,
                     "color": colour, "opacity": chosen,
-                    "tooltip": tooltip(level="level", s="second", value=unit or metric_name(metric)),
+                    "tooltip": tooltip(level="level", s="second", value=named),
                 },
             },
         ],

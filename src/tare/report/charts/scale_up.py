@@ -10,7 +10,7 @@ from tare.base.text import metric_name, quantity_text, scaled
 from tare.records.model import Record, varied
 from tare.records.trials import grouped
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import tooltip
+from tare.report.charts.layout import axis_title, tooltip
 from tare.report.figure import PARTS, Cell, Figure, part_colour, rows
 from tare.report.naming import last_part, legend, setting_name
 
@@ -110,9 +110,10 @@ def _chart(metric: str, factor: str, curves: Curves) -> dict[str, Any]:
     ticks = {"values": measured} if len(measured) <= MOST_TICKS else {"tickCount": MOST_TICKS}
     whole = all(place == int(place) for place in measured)
     axis = {**ticks, "format": "d" if whole else "~g", **({"tickMinStep": 1} if whole else {})}
-    x = {"field": "place", "type": "quantitative", "title": last_part(factor).replace("_", " "), "axis": axis,
+    name = axis_title(last_part(factor).replace("_", " "))
+    x = {"field": "place", "type": "quantitative", "title": name, "axis": axis,
          "scale": {"zero": False, "padding": 12}}  # fmt: skip
-    up = {"type": "quantitative", "title": f"{metric_name(metric)}, {unit}" if unit else metric_name(metric)}
+    up = {"type": "quantitative", "title": axis_title(metric_name(metric), unit)}
     key = legend(curves)
     colours = {"domain": list(curves), "range": [part_colour(number) for number in places]}
     dashes = {"domain": list(curves), "range": [[1, 0] if number < PARTS else [5, 3] for number in places]}

@@ -9,7 +9,7 @@ from tare.analysis.model import Weighing
 from tare.base.text import count_text, metric_name, quantity_text, quantity_texts, safe_text, scaled
 from tare.records.model import AA_REPEAT
 from tare.records.trials import grouped
-from tare.report.charts.layout import tooltip
+from tare.report.charts.layout import axis_title, tooltip
 from tare.report.figure import Cell, Figure, level_colour, rows, shape_of
 from tare.report.naming import legend, level_names, some_of
 from tare.report.sections import ReportRow
@@ -50,9 +50,8 @@ def _chart(
     names = [called[level] for level in used]
     colours = {"domain": names, "range": list(map(level_colour, numbers))}
     x = {"field": "place", **_ACROSS, "scale": {"domain": [0, blocks[-1]["end"]]}}
-    name = metric_name(weighing.metric)
     scale = {"zero": False, "padding": ROOM}
-    up = {"type": "quantitative", "title": f"{name}, {unit}" if unit else name, "scale": scale}
+    up = {"type": "quantitative", "title": axis_title(metric_name(weighing.metric), unit), "scale": scale}
     key = legend(names)
     return {
         "height": HEIGHT,

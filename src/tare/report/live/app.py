@@ -1,4 +1,4 @@
-"""The dashboard's three addresses: the page, the data once, and the data as it comes (server-sent events)."""
+"""The dashboard's addresses: the page, the data once, the data as it comes (server-sent events), and for Prometheus."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tare.report.figure import available, script
 from tare.report.html import templates
 from tare.report.live.guard import App, Guard
 from tare.report.live.snapshot import Watched
+from tare.report.openmetrics import CONTENT_TYPE, as_openmetrics
 
 PERIOD_S = 1.0
 _REST = 5.0  # times as long as a look takes: thousands of trials are looked at less often
@@ -44,6 +45,13 @@ class Looks:
 
     def _look(self) -> str:
         return json.dumps([store.look() for store in self._stores], allow_nan=False)
+
+    async def numbers(self) -> str:
+        """Counts and verdicts as OpenMetrics text."""
+        return await asyncio.get_running_loop().run_in_executor(self._eye, self._count)
+
+    def _count(self) -> str:
+        return as_openmetrics(store.numbers() for store in self._stores)
 
     async def stream(self) -> AsyncIterator[str]:
         """Server-sent events: the state at once, then each change."""
@@ -93,7 +101,10 @@ def make_app(stores: Sequence[Watched], token: str, period_s: float = PERIOD_S) 
     async def events(request: Request) -> Response:
         return StreamingResponse(looks.stream(), media_type="text/event-stream")
 
-    routes = [Route("/", page), Route("/data", data), Route("/events", events)]
+    async def metrics(request: Request) -> Response:
+        return Response(await looks.numbers(), headers={"content-type": CONTENT_TYPE})
+
+    routes = [Route("/", page), Route("/data", data), Route("/events", events), Route("/metrics", metrics)]
     return Guard(Starlette(routes=routes), token)
 
 

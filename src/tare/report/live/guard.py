@@ -55,7 +55,7 @@ class Guard:
             await _refuse(send, 403, "Nothing can be changed here.")
         elif scope["path"] == "/" and self._is_token(_asked(scope)):
             await _let_in(send, self._token, _cookie_name(scope))
-        elif not self._is_token(_cookie(scope)):
+        elif not self._is_token(_cookie(scope) or _bearer(scope)):
             await _refuse(send, 403, "Open the address that `tare watch` printed, with its token.")
         else:
             await self._app(scope, receive, _with_headers(send))
@@ -100,6 +100,12 @@ def _cookie(scope: Scope) -> str:
     except CookieError:
         return ""
     return str(held.value) if held is not None else ""
+
+
+def _bearer(scope: Scope) -> str:
+    """What a program sends that keeps no cookies, such as Prometheus."""
+    kind, _, held = _header(scope, b"authorization").partition(" ")
+    return held.strip() if kind.lower() == "bearer" else ""
 
 
 def _cookie_name(scope: Scope) -> str:

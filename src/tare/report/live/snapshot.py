@@ -26,6 +26,7 @@ from tare.records.schema import LEDGER_FILE
 from tare.records.store import Store
 from tare.report.live.devices import Ledger, fleet
 from tare.report.live.running import device_rows, running_trial
+from tare.report.openmetrics import Numbers
 from tare.report.text.trials import SHORT_ID, plain_text
 from tare.report.text.verdict import counted_reasons, counts_text
 
@@ -69,6 +70,17 @@ class Watched:
         except TareError as error:
             self.close()
             return {"name": self.root.name, "trouble": safe_text(error)}
+
+    def numbers(self) -> Numbers:
+        """The same for Prometheus: counts and verdicts alone. Of a store that cannot be read, its name."""
+        try:
+            store = self._opened()
+            states, seen = store.states(), self._weighed(store, store.records())
+        except TareError:
+            self.close()
+            return Numbers(self.root.name)
+        counts = {str(state): count for state, count in Counter(states.values()).items() if state != "planned"}
+        return Numbers(seen.weighed.study if seen.weighed else self.root.name, counts, len(states), seen.weighed)
 
     def close(self) -> None:
         """Let the store go; the next look opens it again."""
