@@ -94,6 +94,25 @@ def infer(job):
     return {"steps": requests, "threads": 1, "answers_digest": "none", "answer": "none", "metrics": metrics}
 
 
+def generate(job):
+    steps = job["requests"] * (job["output"] - 1)
+    marks.open_marks(job["marks"], 8 * (steps + 8))
+    marks.point("ready")
+    barrier.wait()
+    begin_ns = marks.now_ns()
+    for step in range(steps):
+        before_ns = marks.now_ns()
+        time.sleep(STEP_S / 4)
+        if step % (job["output"] - 1) == 0:
+            marks.interval("first_token", step, before_ns, marks.now_ns())
+            before_ns = marks.now_ns()
+            time.sleep(STEP_S / 4)
+        marks.interval("step", step, before_ns, marks.now_ns())
+    seconds = (marks.now_ns() - begin_ns) / 1e9
+    metrics = {"tokens_per_s": steps * job["batch"] / seconds, "kv_cache_bytes": 1024}
+    return {"steps": steps, "threads": 1, "answers_digest": "none", "answer": "none", "metrics": metrics}
+
+
 if __name__ == "__main__":
-    work = {"train": train, "infer": infer}[sys.argv[1]]
+    work = {"train": train, "infer": infer, "generate": generate}[sys.argv[1]]
     sys.exit(program(work, read_job(sys.argv[2]), ("steps",)))

@@ -36,7 +36,7 @@ from tare.studies.model import Study
 
 TARE = Path(__file__).with_name("undisturbed.py")
 TAKES_CORES_AWAY = ("s3-power-modes",)
-STUDIES = [name for name in built_in() if name[0] == "s" and name[1].isdigit()]
+STUDIES = [name for name in built_in() if (name[0] == "s" and name[1].isdigit()) or name.startswith(("llm-", "serve-"))]
 CANNOT = 3
 THIRDS = 3
 HELD = {  # control or probe -> what no other test may use meanwhile

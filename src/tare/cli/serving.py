@@ -26,7 +26,7 @@ _OPTIONS = (
                  help="A request on each line: a path, a prompt, or JSON.  [default: GET /]"),
     click.option("--count", type=click.IntRange(1), help="Requests of a trial.  [default: 200]"),
     click.option("--concurrency", type=click.IntRange(1), help="Closed loop: requests in flight.  [default: 1]"),
-    click.option("--rate", metavar="RATE", help="Open loop: requests a second (50/s), at random times."),
+    click.option("--rate", metavar="RATE", help="Open loop: requests per second (50/s), at random times."),
     click.option("--goal", metavar="TIME", help="Good requests are answered within this (300ms).  [default: any time]"),
 )  # fmt: skip
 _LOAD = ("ready", "api", "requests", "count", "concurrency", "rate", "goal")

@@ -107,6 +107,49 @@ def test_of_inference_the_tail_is_tested_in_one_family_with_the_mean():
     assert [each.code for each in gate(found, 0.05).reasons] == ["gate.over"]
 
 
+def test_of_generation_the_tail_and_the_first_token_are_tested_too():
+    sides = {"bare": {"first_token_s": 0.1, "step_p90_s": 0.01}, "docker": {"first_token_s": 0.2, "step_p90_s": 0.01}}
+    few = weigh(FakeStore(trials(sides=sides, settings={"workload": "generate"})))
+    for side in sides.values():
+        side["step_p99_s"] = 0.02
+    many = weigh(FakeStore(trials(sides=sides, settings={"workload": "generate"})))
+
+    assert [each.metric for each in few.tested] == ["step_p90_s", "first_token_s"]
+    assert [each.metric for each in many.tested] == ["step_p99_s", "first_token_s"]
+    assert [each.verdict for each in many.tested] == ["equivalent", "slower"]
+    assert not gate(many, 0.05).passed
+
+
+def test_of_a_server_goodput_is_tested_and_less_of_it_is_worse():
+    sides = {
+        "bare": {"goodput_per_s": 100.0, "step_p99_s": 0.02},
+        "docker": {"goodput_per_s": 80.0, "step_p99_s": 0.02},
+    }
+    found = weigh(FakeStore(trials(sides=sides, settings={"workload": "server"})))
+
+    assert {each.metric: each.verdict for each in found.tested} == {
+        "step_p99_s": "equivalent",
+        "goodput_per_s": "slower",
+    }
+    assert found.comparisons[0].verdict == "equivalent"
+    assert not gate(found, 0.05).passed
+
+
+def test_sides_that_generate_other_tokens_are_told_by_a_code():
+    def tokens(record, digest):
+        return replace(record, facts={**record.facts, "outcome": {"answers_digest": digest}})
+
+    records = trials(sides={"bare": {}, "docker": {}}, settings={"workload": "generate"})
+    apart = [tokens(each, str(each.settings["platform"])) for each in records]
+    same = [tokens(each, "same") for each in records]
+
+    (found,) = weigh(FakeStore(apart)).comparisons
+    assert [note.code for note in found.notes if note.code == "compare.other-tokens"] == ["compare.other-tokens"]
+    assert any("gave other answers" in word for word in found.tainted)
+    (found,) = weigh(FakeStore(same)).comparisons
+    assert "compare.other-tokens" not in [note.code for note in found.notes]
+
+
 # 2: the start-up
 
 

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tare.api.weighing import Script, names_files_here, sides
+from tare.cli.serving import server_workload, words_of
 from tare.cli.weigh import command, would_not_fit
 from tare.parts.workloads.command import Command
 
@@ -86,3 +87,28 @@ def test_a_share_that_is_refused_is_named_with_its_bounds(share, hint):
     ended = CliRunner().invoke(command, ["--margin", share])
 
     assert f"{share}: it must be more than 0 % and less than 100 %{hint}" in ended.output
+
+
+def test_a_server_and_its_load_become_a_workload(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    serving = {"argv": words_of("python 'my app.py' -p 80"), "port": 80, "rate": "50/s"}
+    assert server_workload(serving, Script(env={"A": "1"}), image=False) == {
+        "server": {
+            "argv": ["python", "my app.py", "-p", "80"], "cwd": str(tmp_path), "env": {"A": "1"}, "port": 80,
+            "rate": "50/s",
+        }
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--port", "80"], "need --server"),
+        (["--server", "python app.py"], "--server needs --port"),
+        (["--server", "python app.py", "--port", "80", "--", "true"], "either --server, --workload or a command"),
+        (["--server", "'", "--port", "80"], "No closing quotation"),
+    ],
+)
+def test_options_of_a_server_that_do_not_go_together_are_refused(words, says):
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    assert says in str(done.exception)

@@ -102,6 +102,14 @@ def test_a_step_of_inference_is_a_request():
     assert "energy_epoch_j" not in found.metrics
 
 
+def test_a_step_of_generation_is_a_token_of_each_prompt_and_the_first_ones_count_too():
+    settings = {"workload": "generate", "workload.batch": 4, "workload.requests": 10, "workload.output": 11}
+    found = energy(trial_state(steps(100), {"gpu.power_w": watts(50.0)}), settings)
+    assert found.metrics["energy_step_j"] == pytest.approx(5.0)
+    assert found.metrics["energy_request_j"] == pytest.approx(50.0)
+    assert found.metrics["energy_token_j"] == pytest.approx(500.0 / (10 * 11 * 4))
+
+
 def test_a_workload_without_steps_is_taken_whole():
     found = energy(trial_state([], {"gpu.power_w": watts(50.0)}))
     assert found.facts["window"] == "the whole run"

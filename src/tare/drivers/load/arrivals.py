@@ -24,7 +24,8 @@ def arrivals_s(kind: str, count: int, rate: float, seed: int, burst: int = 1, tr
         return [time - min(times) for time in sorted(times)][:count]
     if kind == "even":
         return [number / rate for number in range(count)]
-    chance, at, found = random.Random(seed), 0.0, []
+    chance, at = random.Random(seed), 0.0
+    found: list[float] = []
     together = burst if kind == "bursts" else 1
     while len(found) < count:
         at += chance.expovariate(rate / together)

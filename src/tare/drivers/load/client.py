@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tare_inside.marks import now_ns
+from tare_inside import marks
+
+now_ns: Callable[[], int] = marks.now_ns
 
 REJECTED = (429, 503)  # a server that is full answers so
 _LIMIT = 1 << 24

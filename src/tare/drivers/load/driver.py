@@ -24,10 +24,13 @@ from typing import Any
 
 from tare.drivers.load.arrivals import arrivals_s, quantile, requests_of
 from tare.drivers.load.client import REJECTED, Answer, Broken, Connection, Request
-from tare_inside import marks
-from tare_inside.launch import write_whole
-from tare_inside.marks import now_ns
+from tare_inside import launch
+from tare_inside import marks as inside_marks
 from tare_inside.serve import LISTENS
+
+marks: Any = inside_marks  # what runs inside has no types: it is for old Pythons
+write_whole: Callable[[str, object], None] = launch.write_whole
+now_ns: Callable[[], int] = inside_marks.now_ns
 
 STEADY = 0.1  # warm-up ends when the medians of two windows in a row are as far apart, at most
 _MARKS_A_REQUEST, _MARKS_APART = 8, 64

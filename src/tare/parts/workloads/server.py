@@ -159,7 +159,7 @@ class Server(command.Command):
                          "goal_of", "warm_up"},
             ),
         }  # fmt: skip
-        argv = (sys.executable, "-m", "tare.drivers.load.driver", json.dumps(order))
+        argv: tuple[str, ...] = (sys.executable, "-m", "tare.drivers.load.driver", json.dumps(order))
         pid = place.scope().pid
         if pid is not None and _network(pid) != _network(os.getpid()):
             argv = ("nsenter", f"--net=/proc/{pid}/ns/net", "--", *argv)
