@@ -224,7 +224,7 @@ def _fitted(form: str, pairs: Mapping[Mode, Sequence[float]]) -> _Fit | None:
     count, unknowns = design.shape
     if count < unknowns or np.linalg.matrix_rank(design) < unknowns:
         return None
-    inverse = np.linalg.inv(design.T @ design)
+    inverse: Array = np.asarray(np.linalg.inv(design.T @ design), dtype=np.float64)
     coefficients = inverse @ design.T @ means
     noise = sum(float(np.var(each, ddof=1)) * (len(each) - 1) for each in pairs.values())
     spare = sum(len(each) - 1 for each in pairs.values())
