@@ -191,7 +191,15 @@ def epochs_figure(evidence: ReportData) -> Figure | None:
         f"{effect_text(medians[farthest] / middle - 1)} from the middle of all, and {widest} varies most, "
         f"{share_text(_range(spreads[widest]))} from its 5 % to its 95 %.{more}"
     )
-    headers = ("device" if len(by_device) > 1 else "hours", "5 %", "25 %", "median", "75 %", "95 %", "highest")
+    headers = (
+        "device" if len(by_device) > 1 else "since the begin",
+        "5 %",
+        "25 %",
+        "median",
+        "75 %",
+        "95 %",
+        "highest",
+    )
     body = tuple(_row(name, {}, _EPOCH_S, values) for name, values in spreads.items())
     drawn = {name: spreads[name] for name in list(spreads)[:MOST]}
     numbers = {name: place + 1 for place, name in enumerate(drawn)}
