@@ -1,8 +1,8 @@
 """Figures that a record does not hold by itself, made from what lies beside it.
 
-Medians of what the sampler saw while the measured steps ran, means of epoch 0, counts of the kernel's events, that
-none of the write-backs had some reason, and the share of the places with most page faults. Each is made only for a
-study whose rows ask for it.
+Medians of what the sampler saw while the measured steps ran, means of epoch 0, seconds of a whole epoch, counts of the
+kernel's events, that none of the write-backs had some reason, and the share of the places with most page faults. Each
+is made only for a study whose rows ask for it.
 
 What lies beside a record, for whoever needs more than its own figures.
 
@@ -30,6 +30,7 @@ from tare.analysis.kernel.counters import (
     WORKLOAD,
     scaled_counts,
 )
+from tare.base.text import FIRST_EPOCH
 from tare.records.intervals import Marks, intervals
 from tare.records.model import Record
 from tare.records.parquet import TableName
@@ -44,7 +45,12 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Seconds: TypeAlias = npt.NDArray[np.float64]
 
-_STEP = "step"
+_STEP, _EPOCH = "step", "epoch"
+OF_AN_EPOCH: Mapping[str, tuple[str, str]] = {  # seconds of an epoch -> the mark, and the figure of one mini-batch
+    "epoch_s": (_EPOCH, "step_mean_s"),
+    "epoch_stall_s": ("fetch", "stall_mean_s"),
+    "epoch_compute_s": ("compute", "compute_mean_s"),
+}
 
 
 def measured_ns(marks: Marks, warm_up: int) -> tuple[int, int] | None:
@@ -85,6 +91,9 @@ WRITE_BACKS = "writeback_count"
 REASONS = ("background", "periodic", "sync")  # of a write-back, as the kernel gives them
 _WORKERS, _DEVICE = "workload.workers", "workload.device"
 _WITHOUT_START = "the first mini-batch of epoch 0 left out: it waits for the start of the workers"
+_START_AS_OTHERS = (
+    "the first mini-batch of epoch 0 counted as the mean of the others: it waits for the start of the workers"
+)
 _NOTHING_BETWEEN = "on a CPU nothing is copied and next to nothing lies between stall and compute"
 _OF_THE_CONTAINER = ("workload", "tenant", "daemon")  # roles: what would not run without it
 
@@ -272,6 +281,33 @@ def _early_mean(mark: str, beside: TrialData) -> Found | None:
     return None if value is None else Found(value, _WITHOUT_START if has_workers else "")
 
 
+def _epoch_mean(mark: str, beside: TrialData) -> Found | None:
+    """Seconds of a whole epoch, or of a part of it: the mean of the epochs after the first, which is kept apart."""
+    seconds = () if beside.warm_up is None else epoch_seconds(beside.marks, mark)[1:]
+    return Found(float(np.mean(seconds))) if len(seconds) else None
+
+
+def _first_epoch(mark: str, beside: TrialData) -> Found | None:
+    """The same of epoch 0: with workers, their start (the first mini-batch) counts as the mean of the others."""
+    seconds = () if beside.warm_up is None else epoch_seconds(beside.marks, mark)
+    if not seconds or beside.warm_up is None:
+        return None
+    if not (beside.record.settings.get(_WORKERS) or 0):
+        return Found(seconds[0])
+    mean_s = early_mean_s(beside.marks, _STEP if mark == _EPOCH else mark, beside.warm_up, without=1)
+    return None if mean_s is None else Found(mean_s * beside.warm_up, _START_AS_OTHERS)
+
+
+def epoch_seconds(marks: Marks, mark: str) -> list[float]:
+    """Each epoch's own seconds (`epoch`), or what an interval of its steps takes in it, added up."""
+    spans = _epoch_spans_ns(marks)
+    if mark == _EPOCH:
+        return [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in spans]
+    found = intervals(marks, mark).of_steps()
+    inside = [(found.begin_ns >= begin_ns) & (found.begin_ns < end_ns) for begin_ns, end_ns in spans]
+    return [float(found.seconds[each].sum()) for each in inside] if len(found) else []
+
+
 def _neither_stall_nor_compute(beside: TrialData) -> Found | None:
     """Copy and overhead of a step: the mean of the step without the means of the two."""
     means = [beside.record.metrics.get(name) for name in ("step_mean_s", "stall_mean_s", "compute_mean_s")]
@@ -280,6 +316,13 @@ def _neither_stall_nor_compute(beside: TrialData) -> Found | None:
         return None
     on_cpu = beside.record.settings.get(_DEVICE) == "cpu"
     return Found(step_s - stall_s - compute_s, _NOTHING_BETWEEN if on_cpu else "")
+
+
+def _around_inference(beside: TrialData) -> Found | None:
+    """Pre- and post-processing of a request together: the sum of their means."""
+    means = [beside.record.metrics.get(f"{phase}_mean_s") for phase in ("pre_process", "post_process")]
+    known = [mean for mean in means if mean is not None]
+    return Found(sum(known)) if known and "inference_s" in beside.record.metrics else None
 
 
 def _read_per_step(beside: TrialData) -> Found | None:
@@ -336,7 +379,7 @@ def _energy_of_epochs(beside: TrialData) -> Found | None:
 
 
 def _epoch_spans_ns(marks: Marks) -> list[tuple[int, int]]:
-    epochs = intervals(marks, "epoch")
+    epochs = intervals(marks, _EPOCH)
     return sorted(zip(epochs.begin_ns.tolist(), epochs.end_ns.tolist(), strict=True))
 
 
@@ -344,10 +387,13 @@ FIGURES: Mapping[str, Make] = {
     **{name: median.of for name, median in MEDIANS.items()},
     **{count_name(event): partial(_count, event) for event in COUNTED},
     **{daemon_name(event): partial(_count, event, role=DAEMON) for event in (*COUNTED, *CPU_COUNTED)},
+    **{name: partial(_epoch_mean, mark) for name, (mark, _) in OF_AN_EPOCH.items()},
+    **{f"{FIRST_EPOCH}{name}": partial(_first_epoch, mark) for name, (mark, _) in OF_AN_EPOCH.items()},
     "epoch0_stall_mean_s": partial(_early_mean, "fetch"),
     "epoch0_step_mean_s": partial(_early_mean, "step"),
     **{name: partial(_of_reason, name) for name in (f"writeback_{reason}_count" for reason in REASONS)},
     "copy_and_overhead_mean_s": _neither_stall_nor_compute,
+    "pre_and_post_mean_s": _around_inference,
     "read_step_bytes": _read_per_step,
     "fault_top10_place_share": _top_places,
     "energy_epoch_farthest_share": _energy_of_epochs,
@@ -361,6 +407,13 @@ FIGURES: Mapping[str, Make] = {
     "cpu_below_peak_share": partial(_below_peak, f"{CLOCKS}cpu", "control.power_mode.cpu_mhz"),
     "memory_below_peak_share": partial(_below_peak, f"{CLOCKS}memory", "control.power_mode.mem_mhz"),
 }
+
+
+def of_a_mini_batch(metric: str) -> str | None:
+    """The figure of one mini-batch that belongs to one of a whole epoch: `stall_mean_s` to `epoch_stall_s`."""
+    first = FIRST_EPOCH if metric.startswith(FIRST_EPOCH) else ""
+    found = OF_AN_EPOCH.get(metric.removeprefix(first))
+    return None if found is None else f"{first}{found[1]}"
 
 
 def with_figures(store: Store, record: Record, wanted: Collection[str] = tuple(FIGURES)) -> Record:

@@ -184,7 +184,7 @@ CODES: dict[str, str] = {
     "needs.guest-kernel": "a kernel for the guest",
     "needs.iommu": "an IOMMU that is switched on, to pass a device to a virtual machine",
     "needs.vfio-driver": "the GPU bound to vfio-pci, to pass it to a virtual machine",
-    "needs.vfio-group": "the other devices of the GPU's IOMMU group given up by the host",
+    "needs.vfio-group": "the other devices of the GPU's IOMMU group released by the host",
     "needs.vfio-access": "the files below /dev/vfio, and the right to open them",
     "needs.kernel": "a file, event or feature that this kernel does not have",
     "needs.cgroup": "a cgroup controller that this kernel does not offer",

@@ -76,6 +76,8 @@ _METRIC_NAMES: Mapping[str, str] = {
     "exit_s": "exit",
     "epoch_s": "epoch",
     "epoch_rest_s": "epoch, outside of its steps",
+    "epoch_stall_s": "fetch stall per epoch",
+    "epoch_compute_s": "compute per epoch",
     "stall_s": "fetch stall",
     "copy_s": "copy to the device",
     "compute_s": "compute",

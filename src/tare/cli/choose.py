@@ -104,6 +104,7 @@ def _say_mixed(source: Path, settings: Sequence[str] | None, group: str | None) 
 @click.option("--at", multiple=True, metavar="MODE", help="Predict this mode: 'gpu_mhz=900,cores=4'. Repeatable.")
 @click.option("--next", "count_next", type=click.IntRange(0, 100), default=3, show_default=True,
               help="So many modes to measure next.")  # fmt: skip
+@click.option("--overhead", "against", metavar="PLATFORM", help="Predict what other platforms cost over this one.")
 def predict(
     source: Path,
     features: tuple[str, ...],
@@ -118,6 +119,7 @@ def predict(
     method: str | None,
     at: tuple[str, ...],
     count_next: int,
+    against: str | None,
 ) -> Result:
     """Time, power and energy of modes that were not measured, from a few that were, with an interval each.
 
@@ -125,6 +127,10 @@ def predict(
     Where no energy was measured, time alone is predicted, and a note says so.
 
     tare choose predict modes.csv --features gpu_mhz,cores --time ms --energy joules --group model --measured 8
+
+    --overhead bare: what each other platform costs over bare metal by the features (such as cores), with the error of
+    modes that were left out. --json: {"overheads": [{"job", "level", "against", "form", "coefficients", "modes",
+    "predictions", "error", "held", "notes"}]}, overheads as shares.
 
     --json: {"predictions": [{"group", "method", "measured", "modes": [{"mode", "time", "power", "energy", "measured"}],
     "next": [{"mode", "removes"}], "expected_errors", ...}]}; with --evaluate {"results": [{"group", "k", "method",
@@ -136,6 +142,10 @@ def predict(
 
     need(not (evaluate and at), "--at predicts one mode and --evaluate tests held-out modes; give one of them.")
     need(evaluate or splits is None, "--splits is of an evaluation; add --evaluate.")
+    if against is not None:
+        other = evaluate or measured is not None or method is not None or energy is not None or power is not None
+        need(not other, "--overhead takes --features, --time, --group and --at; its error is always reported.")
+        return _overhead(source, features, time, against, group, [_mode(each, features) for each in at])
     table = read_modes(source, Columns(features, time, energy, power, group))
     if evaluate:
         return _evaluate(table, method or "all", measured, splits, seed)
@@ -157,6 +167,20 @@ def _predict(
         lambda: answers_text(table, answers, width()),
         compact=sum(len(answer.predictions) for answer in answers) > MOST_INDENTED,
     )  # fmt: skip
+
+
+def _overhead(
+    source: Path, features: tuple[str, ...], time: str, against: str, group: str | None, at: list[dict[str, float]]
+) -> Result:
+    from tare.analysis.choose.predict.fit import LEVEL
+    from tare.analysis.choose.predict.overhead import overheads
+    from tare.report.text.choose import overheads_text
+
+    found = overheads(source, features, time, against, group=group, at=at)
+    return Result(
+        lambda: {"overheads": [{**asdict(each), "formula": each.formula} for each in found], "level": LEVEL},
+        lambda: overheads_text(found, width()),
+    )
 
 
 def _evaluate(table: ModeTable, method: str, measured: int | None, splits: int | None, seed: int) -> Result:

@@ -261,3 +261,43 @@ def test_the_epoch_whose_energy_is_farthest_from_the_mean_after_epoch_0(power, f
     assert FIGURES["energy_epoch_farthest_share"](trial).value == pytest.approx(farthest)
     seldom = beside([("gpu.power_w", (np.array([0, 15 * SECOND]), np.array([10.0, 10.0])))], spans)
     assert FIGURES["energy_epoch_farthest_share"](seldom).value is None
+
+
+def _epochs(fetches_s: list[list[float]]) -> list[tuple[int, str, str, int]]:
+    """Epochs of steps of one second each, of which the fetch takes so much; half a second lies between two epochs."""
+    made, now, number = [], 10.0, 0
+    for fetches in fetches_s:
+        made.append((now, "epoch", "begin", -1))
+        for fetch_s in fetches:
+            made += [(now, "step", "begin", number), (now, "fetch", "begin", number)]
+            made += [(now + fetch_s, "fetch", "end", number), (now + 1.0, "step", "end", number)]
+            now, number = now + 1.0, number + 1
+        made.append((now + 0.25, "epoch", "end", -1))
+        now += 0.5
+    return [(round(t_s * SECOND), name, edge, step) for t_s, name, edge, step in made]
+
+
+@pytest.fixture
+def of_epochs(tmp_path):
+    with Store.create(tmp_path / "epochs", {"study": "s1-workers"}, "study: s1-workers\n") as opened:
+        writer = opened.begin(draft())
+        sealed = replace(draft(), state="ok", metrics={"warm_up_steps": 2.0})
+        writer.seal(sealed, _epochs([[0.9, 0.3], [0.1, 0.2], [0.2, 0.3]]), "", "")
+        yield opened
+
+
+def test_seconds_of_an_epoch_are_those_of_whole_epochs_and_the_first_is_kept_apart(of_epochs):
+    found = with_figures(of_epochs, of_epochs.records()[0]).metrics
+    assert found["epoch_s"] == pytest.approx(2.25)  # two steps, and what lies in no step
+    assert found["epoch_stall_s"] == pytest.approx((0.3 + 0.5) / 2)
+    assert found["epoch0_epoch_stall_s"] == pytest.approx(1.2)
+    assert found["epoch0_epoch_s"] == pytest.approx(2.25)
+    assert "epoch_compute_s" not in found  # no such mark
+
+
+def test_with_workers_the_first_fetch_of_the_first_epoch_counts_as_the_others(of_epochs):
+    record = of_epochs.records()[0]
+    there = replace(record, settings={**record.settings, "workload.workers": 2})
+    found = with_figures(of_epochs, there, ["epoch0_epoch_stall_s"])
+    assert found.metrics["epoch0_epoch_stall_s"] == pytest.approx(2 * 0.3)
+    assert "start of the workers" in found.facts[SOURCES]["epoch0_epoch_stall_s"]

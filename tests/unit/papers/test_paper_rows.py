@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,11 @@ from analysis_figures import FakeStore
 from paper_results import DEVICE, INSIDE, described, held, machine, ours, trials, with_records
 from some_layers import container
 from some_records import draft
+from tare.analysis.derived import of_a_mini_batch
 from tare.analysis.weighing import weigh
-from tare.papers.tables.model import paper
+from tare.papers.claims.deciding import claims_of
+from tare.papers.pages.rows import ours_text
+from tare.papers.tables.model import ByClaim, paper
 from tare.papers.tables.picking import called, setting
 from tare.papers.tables.rows import NOT_HERE, answered, layers, studies_of
 from tare.records.trials import StoreTrials
@@ -239,3 +243,53 @@ def test_a_machine_without_layers_says_so():
     (found,) = layers(answered(paper("s0"), [machine(taken_apart(container({})[:10]))]))
     assert found.apart is None
     assert "nothing to compare" in found.why
+
+
+def test_rows_that_print_seconds_of_an_epoch_have_ours_of_an_epoch_and_of_a_mini_batch():
+    """A board's column stands next to the paper's; one that has no epochs has the mini-batch alone."""
+    store = held("s1-workers", "small", metrics=["stall_mean_s", "epoch_stall_s"])
+    found = ours("1.4a", store)
+    assert found.metric == "epoch_stall_s"
+    zero, one = found.mini_batch
+    assert zero > one > 0
+    assert f"; per mini-batch {zero * 1e3:.1f} ms, {one * 1e3:.1f} ms" in ours_text(found)
+    alone = ours("1.4a", held("s1-workers", "small", metrics=["stall_mean_s"]))
+    assert (alone.metric, alone.mini_batch) == ("stall_mean_s", ())
+
+
+@pytest.mark.parametrize("name", ["s1", "s3"])
+def test_every_row_in_seconds_asks_for_seconds_of_an_epoch_first(name):
+    in_seconds = [
+        row for row in paper(name).rows if any(re.search(r"\d s$", each) for each in row.paper.sides.values())
+    ]
+    assert len(in_seconds) > 10
+    wrong = [row.id for row in in_seconds for one in row.ours if of_a_mini_batch(one.figures[0]) is None]
+    assert wrong == []
+
+
+PRACTICES = {  # of S4, VI -> the row, the study and the scale that derive it from data
+    "(1)": ("4.13a", "s4-scale-up", "small"),
+    "(2)": ("4.13b", "s4-scale-up", "full"),
+    "(3)": ("4.13c", "s4-idle-core", "small"),
+    "(4)": ("4.13d", "s4-storage", "full"),
+    "(5)": ("4.13e", "s4-gpu", "cuda"),
+    "(6)": ("4.13f", "s4-gpu", "cuda"),
+    "(7)": ("4.13g", "s4-platforms", "edge"),
+}
+
+
+def test_each_of_the_seven_best_practices_has_a_row_that_a_study_can_answer():
+    rows = {row.id: row for row in paper("s4").rows if row.id.startswith("4.13")}
+    assert {row.section.removeprefix("VI ") for row in rows.values()} == PRACTICES.keys()
+    for number, (name, study, _) in PRACTICES.items():
+        assert f"best practice {number.strip('()')}" in rows[name].quantity
+        asked = rows[name].ours[0]
+        by_claim = {claim.id: claim.study for claim in claims_of("s4")}
+        assert (by_claim[asked.claim] if isinstance(asked, ByClaim) else asked.study) == study
+
+
+@pytest.mark.parametrize("name", ["4.13a", "4.13c", "4.13d"])
+def test_best_practices_that_are_figures_are_derived_from_records(name):
+    study, scale = next((study, scale) for row, study, scale in PRACTICES.values() if row == name)
+    found = ours(name, held(study, scale, metrics=["step_mean_s", "pre_and_post_mean_s"]))
+    assert found.word is None and found.n == 6

@@ -19,6 +19,7 @@ from tare.papers.pages.claims import claims_figure
 from tare.records.store import Store
 from tare.report.charts.energy import energy_figure, predicted_figures, time_energy_figure
 from tare.report.charts.every import traced_figures
+from tare.report.charts.time_power import time_power_figures
 from tare.report.figure import Figure, as_file, compiled, safe_json
 
 MAKERS = {"phased": phased_store, "modes": mode_store, "traced": traced_store}
@@ -51,6 +52,33 @@ def test_every_number_of_a_table_leads_to_its_trials(made: Any, name: str) -> No
     new = {"training-parts", "energy", "time-energy", "counters", "page-faults", "write-backs", "write-back-intervals"}
     for figure in [made[name][each] for each in new & made[name].keys()]:
         assert all(any(cell.href for cell in row) for row in figure.rows), figure.name
+
+
+def test_time_and_power_are_drawn_by_each_resource_with_a_line_through_what_differs_in_it_alone(made: Any) -> None:
+    """S3, figures 11 and 13 to 16."""
+    drawn = {name: each for name, each in made["modes"].items() if name.startswith("time-power-")}
+    assert {name.removesuffix("-lenet-5-training") for name in drawn if "lenet" in name} == {
+        "time-power-gpu-mhz", "time-power-cores",
+    }  # fmt: skip
+    figure = next(each for name, each in drawn.items() if name.startswith("time-power-gpu-mhz"))
+    lines, points = values(figure, 0), values(figure, 1)
+    assert len(points) == len(lines) == 15  # five clocks on 1, 2 and 4 cores
+    assert {point["level"] for point in points} == {f"GPU {mhz} MHz" for mhz in (345, 705, 1065, 1425, 1785)}
+    assert len({point["rest"] for point in points}) == 3
+    fastest = min(points, key=lambda point: point["time"])
+    slowest = max(points, key=lambda point: point["time"])
+    assert fastest["rank"] > slowest["rank"] and fastest["power"] > slowest["power"]
+    assert "time changes by -" in figure.reading and "power by +" in figure.reading
+    assert not any(name.startswith("time-power-") for name in made["phased"])  # nobody measured power there
+
+
+def test_time_and_power_are_drawn_of_the_kept_store_of_the_gpu_server() -> None:
+    kept_store = Path(__file__).parents[3] / "studies-results" / "h200" / "s3-power-modes.tare"
+    with Store.open(kept_store) as store:
+        found = [each for job in evidence_of(store).by_job() for each in time_power_figures(job)]
+    assert [figure.name for figure in found] == ["time-power-cores"] * 2  # LeNet-5 was too short for its power
+    assert all("From 2 cores to 8 cores time changes by" in figure.reading for figure in found)
+    assert "NaN" not in as_file(found[0], "svg").decode()
 
 
 def test_phases_are_stacked_in_their_order_with_what_they_took(made: Any) -> None:

@@ -22,9 +22,12 @@ from tare.papers.claims.model import ASSUMED
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.trials import (
+    DEVICE,
+    TYPE,
     StoreTrials,
     TrialRow,
     collected,
+    device_of,
     grouped,
     has_most_of,
     is_usable,
@@ -34,7 +37,7 @@ from tare.records.trials import (
 )
 
 LATER_EPOCHS = 10  # after epoch 0: what varies little between three may vary a lot between ten
-EPOCHS_OF = 24  # trials of a model whose marks are read for their epochs: more would not change a word
+EPOCHS_OF = 24  # trials of a model on a device whose marks are read for their epochs: more would not change a word
 SERIES_OF = 24  # blocks whose series are read: a report of a thousand trials must not wait for all of them
 _FIGURES = ("step_s", "wall_s", "stall_mean_s", "compute_s", "energy_j")
 
@@ -106,9 +109,9 @@ def _on_platforms(records: Sequence[Record], probe: str) -> int:
 
 
 def _spread(records: Sequence[Record]) -> list[Record]:
-    """Trials with enough epochs, some of each model, spread over the store; beside a tracer times are not compared."""
+    """Trials with enough epochs, some of each model on each device, spread over the store; none beside a tracer."""
     long = [each for each in records if (each.settings.get("workload.epochs") or 0) > LATER_EPOCHS and not each.traced]
-    models = grouped(long, lambda each: str(each.settings.get("workload.model")))
+    models = grouped(long, lambda each: (str(each.settings.get("workload.model")), device_of(each)))
     return [one for many in models.values() for one in many[:: max(1, -(-len(many) // EPOCHS_OF))]]
 
 
@@ -125,6 +128,10 @@ def _epochs(store: Store, record: Record) -> list[float]:
     return [value for _, value in epoch_means(store.marks(record.trial, record.attempt), "step")]
 
 
+def _kept_epochs(source: StoreTrials, record: Record) -> tuple[float, ...]:
+    return tuple(source.epochs.get(record.trial, ()))
+
+
 def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
     """The devices of the stores, each by itself: two devices may have done the very same trial."""
     made = []
@@ -136,8 +143,10 @@ def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
         against = compared.get("against") if isinstance(compared, Mapping) else None
         baseline = against if isinstance(against, Mapping) else None
         rows = [
-            TrialRow.of(
-                each, block_id=f"{number}/{each.block}", store=number, epochs=tuple(source.epochs.get(each.trial, ()))
+            replace(
+                TrialRow.of(each, block_id=f"{number}/{each.block}", store=number, epochs=_kept_epochs(source, each)),
+                # The device stands beside the settings of a fleet's trials: it is no cell of its own.
+                settings={name: value for name, value in each.settings.items() if name not in (DEVICE, TYPE)},
             )
             for each in fresh
         ]

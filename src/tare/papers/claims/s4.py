@@ -354,5 +354,5 @@ CLAIMS = (
     Claim("s4.container-in-vm-costs-most", "IV, V-H", "a container in a VM costs most", "s4-platforms",
           container_in_vm_costs_most, scale="full"),
     Claim("s4.container-costs-least-on-the-edge", "V-H", "on the edge the container costs least", "s4-platforms",
-          container_costs_least_on_the_edge, scale="full"),
+          container_costs_least_on_the_edge, scale="edge"),
 )  # fmt: skip

@@ -110,6 +110,7 @@ def excludes_zero(change: Change) -> bool:
     return low.startswith("+") or high.startswith("-")
 
 
+_MINI_BATCH = "mini_batch"
 _SHARE = "_share"  # how the name of a share ends
 
 
@@ -158,7 +159,13 @@ def _figures(ours: Ours, printed: str) -> str:
     sides = ", ".join(f"{_side(name, ours)} {text}" for name, text in zip(ours.sides, texts, strict=True))
     tainted = f"; tainted ({count_text(len(ours.taints), 'difference')})" if ours.taints else ""
     said = _no_ratio(ours) if ours.zeros else f"{_change(ours, printed)}{_verdict(ours)}"
-    return f"{sides}: {said}{_elsewhere(ours, printed)}{tainted}"
+    return f"{sides}: {said}{_per_mini_batch(ours)}{_elsewhere(ours, printed)}{tainted}"
+
+
+def _per_mini_batch(ours: Ours) -> str:
+    """`; per mini-batch 125 ms, 24.1 ms`, where the sides are of a whole epoch."""
+    told = _texts(f"{_MINI_BATCH}_s", list(ours.mini_batch))
+    return f"; per mini-batch {', '.join(told)}" if told else ""
 
 
 def _side(name: str, ours: Ours) -> str:
@@ -176,10 +183,10 @@ def _value(ours: Ours) -> str:
     (value,) = ours.sides.values()
     trials = count_text(ours.n, "trial") + _without_share(ours)
     if ours.low is None or ours.high is None:
-        return f"{_texts(ours.metric, [value])[0]}, {trials}{_other_values(ours)}"
+        return f"{_texts(ours.metric, [value])[0]}, {trials}{_per_mini_batch(ours)}{_other_values(ours)}"
     text, low, high = _texts(ours.metric, [value, ours.low, ours.high])
     interval = "" if text == high == BELOW_LEAST else f" [{_number(low)}, {_number(high)}]"
-    return f"{text}{interval}, {trials}{_other_values(ours)}"
+    return f"{text}{interval}, {trials}{_per_mini_batch(ours)}{_other_values(ours)}"
 
 
 def _texts(metric: str, values: Sequence[float]) -> list[str]:

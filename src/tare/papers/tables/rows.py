@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from tare.analysis.compare import judge, largest_floor
+from tare.analysis.derived import of_a_mini_batch
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison
 from tare.analysis.parity import differences, taints
@@ -42,6 +43,7 @@ class Ours:
     change: float | None = None  # a share: 0.016 is +1.6 %
     low: float | None = None  # of the change; where there is none, of the one value
     high: float | None = None
+    mini_batch: tuple[float, ...] = ()  # where the sides are of a whole epoch: those of one mini-batch, in their order
     zeros: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # side -> trials with nothing, of how many
     n: int = 0  # blocks that hold both sides, or trials
     paired: bool = False
@@ -61,7 +63,9 @@ class Ours:
     store: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        plain = {name: list(getattr(self, name)) for name in ("taints", "conditions", "remarks", "elsewhere")}
+        plain = {
+            name: list(getattr(self, name)) for name in ("taints", "conditions", "remarks", "elsewhere", "mini_batch")
+        }
         return {**asdict(self), **plain, "also": [each.as_json() for each in self.also]}
 
 
@@ -79,7 +83,8 @@ def studies_of(paper: Paper) -> dict[str, set[str]]:
     """The studies that the rows and the claims of a paper rest on, each with the figures that the rows ask for."""
     found: dict[str, set[str]] = {claim.study: set() for claim in claims_of(paper.paper)}
     for one in (one for row in paper.rows for one in row.ours if not isinstance(one, ByClaim)):
-        found.setdefault(one.study, set()).update(one.figures)
+        beside = filter(None, map(of_a_mini_batch, one.figures))
+        found.setdefault(one.study, set()).update(one.figures, beside)
     return found
 
 
@@ -231,6 +236,7 @@ def _ours(several: Sequence[RowSelection], judged: Mapping[Key, Comparison], pap
         remarks=(*remarks(first.records, first.figures), *_noted(row, first.held)),
         zeros=first.zeros,
         store=first.held.name,
+        mini_batch=_mini_batch(first),
     )
     if first.contest is None and len(first.values) == 1:
         return _value(ours, several)
@@ -242,6 +248,21 @@ def _ours(several: Sequence[RowSelection], judged: Mapping[Key, Comparison], pap
         as_decrease=row.as_decrease,
     )
     return _medians(ours, first) if first.contest is None else _change(ours, first, judged[first.key])
+
+
+def _mini_batch(picked: RowSelection) -> tuple[float, ...]:
+    """Of a row in seconds of an epoch: the medians of one mini-batch, side by side; nothing where a trial has none."""
+    contest = picked.contest
+    if contest is None:
+        sides = [(picked.metric, picked.records)] if len(picked.values) == 1 else []
+    elif not picked.by:  # two figures of the same trials
+        sides = [(name, picked.records) for name in picked.names]
+    else:
+        trials = [{one.trial for one in side} for side in (contest.theirs, contest.ours)]
+        sides = [(picked.metric, [each for each in picked.records if each.trial in those]) for those in trials]
+    names = [(of_a_mini_batch(metric), records) for metric, records in sides]
+    values = [[each.compared[name] for each in records if name in each.compared] for name, records in names if name]
+    return tuple(median_estimate(side).value for side in values) if values and all(values) else ()
 
 
 def _noted(row: Row, held: StoreTrials) -> tuple[str, ...]:

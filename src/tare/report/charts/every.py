@@ -22,8 +22,9 @@ from tare.report.charts.kernel import (
     intervals_figure,
     reasons_figure,
 )
-from tare.report.charts.resources import over_time, violins
+from tare.report.charts.resources import epochs_figure, over_time, violins
 from tare.report.charts.scale_up import scale_up
+from tare.report.charts.time_power import time_power_figures
 from tare.report.charts.trials import trials_figure
 from tare.report.figure import Figure
 
@@ -80,6 +81,8 @@ def _job_figures(evidence: ReportData) -> list[Figure]:
         *compute_figures(weighing, hrefs),
         energy_figure(evidence),
         time_energy_figure(evidence),
+        *time_power_figures(evidence),
+        epochs_figure(evidence),
         *violins(evidence),
         *over_time(evidence),
         phases_figure(weighing, hrefs),
@@ -100,7 +103,7 @@ GROUPS = (
     ("curves", "How it goes with a setting", ("curve-",)),
     ("distributions", "Trials and distributions", ("trials-by-block", "spread-", "devices")),
     ("steps", "What a step and a trial are made of", ("step-parts", "training-parts", "request-parts", "phases")),
-    ("energy", "Energy, and what to choose", ("energy", "time-energy", "predicted-")),
+    ("energy", "Energy, and what to choose", ("energy", "time-energy", "time-power-", "predicted-")),
     ("over-time", "Over time", ("over-time-",)),
     ("kernel", "Kernel and storage", ("counters", "page-faults", "write-back", "page-writes", "flushing-layer")),
     ("others", "Other figures", ("",)),

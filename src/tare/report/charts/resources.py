@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tare.base.text import metric_name, quantity_text, scaled
+from tare.base.text import effect_text, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.records.intervals import intervals
+from tare.records.model import Record
+from tare.records.trials import DEVICE, TYPE, device_of, grouped, started_s
 from tare.report.charts.evidence import ReportData
 from tare.report.charts.layout import CLOCK, POWER, POWER_OR_ENERGY, thinned, tooltip
 from tare.report.figure import Cell, Figure, level_colour, rows
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 GRID = 60  # points of an outline
 ENOUGH = 500  # values for an outline
+HOUR_S = 3600.0
+_OF_EPOCHS = "workload.epochs"  # the setting
+_WHERE = (DEVICE, TYPE)
 HALF = 0.42  # of the room that a level has
 MOST = 12  # outlines beside each other
 FITS = 42  # signs of all names together, below their outlines on a telephone
@@ -87,7 +93,12 @@ def _row(level: str, hrefs: Mapping[str, str], metric: str, values: Floats) -> t
 
 
 def _chart(
-    metric: str, spreads: Mapping[str, Floats], called: Mapping[str, str], numbers: Mapping[str, int]
+    metric: str,
+    spreads: Mapping[str, Floats],
+    called: Mapping[str, str],
+    numbers: Mapping[str, int],
+    *,
+    zero: bool = True,
 ) -> dict[str, Any]:
     unit, factor = scaled(metric, [float(values.max()) for values in spreads.values()])
     names = [called[level] for level in spreads]
@@ -109,7 +120,8 @@ def _chart(
         "labelExpr": "names[datum.value]", "labelLimit": 160, "labels": below,
     }  # fmt: skip
     x = {"type": "quantitative", "axis": axis, "scale": {"domain": [-0.5, len(names) - 0.5]}}
-    up = {"type": "quantitative", "title": unit or metric_name(metric)}
+    title = unit or metric_name(metric)
+    up = {"type": "quantitative", "title": title, **({} if zero else {"scale": {"zero": False}})}
     return {
         "height": 240,
         "params": [{"name": "names", "value": names}],  # as data: no label is part of an expression
@@ -141,6 +153,103 @@ def _rule(boxes: Sequence[Mapping[str, Any]], x: Any, up: Any, ends: tuple[str, 
         "data": rows(boxes),
         "mark": {"type": "rule", "strokeWidth": width, "color": "@ink"},
         "encoding": {"x": {"field": "place", **x}, "y": {"field": ends[0], **up}, "y2": {"field": ends[1]}},
+    }
+
+
+EPOCHS, FEWEST_EPOCHS = "spread-epochs", 5  # name of the figure; epochs after the first for an outline
+MOST_READ = 400  # trials whose marks are read for it; of more, such as lie evenly in time
+STRETCHES = 8  # of the time of a single device
+_EPOCH_S = "epoch_s"
+
+
+class Epoch(NamedTuple):
+    """One epoch after the first of its trial."""
+
+    device: str
+    begun_s: float  # since 1970
+    seconds: float
+
+
+def epochs_figure(evidence: ReportData) -> Figure | None:
+    """How epochs are spread, device by device (S3, Fig. 5); of a single device, over its time. One way of the job."""
+    level, found = _epochs_of_a_way(evidence)
+    by_device = {
+        device: [each.seconds for each in mine] for device, mine in grouped(found, attrgetter("device")).items()
+    }
+    told = by_device if len(by_device) > 1 else _over_stretches(found)
+    spreads = {safe_text(name): np.array(mine) for name, mine in told.items() if len(mine) >= FEWEST_EPOCHS}
+    if len(spreads) < 2:
+        return None
+    where = "device by device" if len(by_device) > 1 else "over the time of the device"
+    medians = {name: float(np.median(values)) for name, values in spreads.items()}
+    middle = float(np.median(list(medians.values())))
+    farthest = max(medians, key=lambda name: abs(medians[name] - middle))
+    widest = max(spreads, key=lambda name: _range(spreads[name]))
+    several = f" with {safe_text(level)}" if level else ""
+    more = f" The first {MOST} of {len(spreads)} are drawn." if len(spreads) > MOST else ""
+    reading = (
+        f"Epochs after the first{several}, {sum(map(len, spreads.values())):,} in all: the median of {farthest} lies "
+        f"{effect_text(medians[farthest] / middle - 1)} from the middle of all, and {widest} varies most, "
+        f"{share_text(_range(spreads[widest]))} from its 5 % to its 95 %.{more}"
+    )
+    headers = (
+        "device" if len(by_device) > 1 else "since the begin",
+        "5 %",
+        "25 %",
+        "median",
+        "75 %",
+        "95 %",
+        "highest",
+    )
+    body = tuple(_row(name, {}, _EPOCH_S, values) for name, values in spreads.items())
+    drawn = {name: spreads[name] for name in list(spreads)[:MOST]}
+    numbers = {name: place + 1 for place, name in enumerate(drawn)}
+    chart = _chart(_EPOCH_S, drawn, {name: name for name in drawn}, numbers, zero=False)
+    return Figure(EPOCHS, f"Seconds of an epoch, {where}", reading, chart, headers, body)
+
+
+def _range(values: Floats) -> float:
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+    return float((high - low) / middle)
+
+
+def _epochs_of_a_way(evidence: ReportData) -> tuple[str, list[Epoch]]:
+    """Those of the first configuration that has any, on every device; its name where there are several."""
+    store = evidence.store
+    named = [(level, record) for level, records in evidence.usable().items() for record in records]
+    ways = grouped(named, lambda one: tuple(sorted((k, str(v)) for k, v in one[1].settings.items() if k not in _WHERE)))
+    for mine in ways.values() if store is not None else ():
+        having = [each for _, each in mine if _EPOCH_S in each.metrics or (each.settings.get(_OF_EPOCHS) or 0) > 2]
+        having.sort(key=lambda each: each.started_utc)
+        chosen = having[:: -(-len(having) // MOST_READ)] if having else []
+        found = [epoch for record in chosen for epoch in _epochs_of(store, record)]
+        if found:
+            found.sort(key=lambda each: each.device)
+            return mine[0][0] if len(ways) > 1 else "", found
+    return "", []
+
+
+def _epochs_of(store: Any, record: Record) -> list[Epoch]:
+    found = intervals(store.marks(record.trial, record.attempt), "epoch")
+    order = np.argsort(found.begin_ns)[1:]  # epoch 0 is kept apart
+    begun_s = started_s(record) or 0.0
+    ends = zip(found.begin_ns[order].tolist(), found.seconds[order].tolist(), strict=True)
+    first_ns = int(found.begin_ns.min()) if len(found) else 0
+    return [Epoch(device_of(record) or "", begun_s + (t_ns - first_ns) / 1e9, seconds) for t_ns, seconds in ends]
+
+
+def _over_stretches(found: Sequence[Epoch]) -> dict[str, list[float]]:
+    """`0 to 2.5 h` -> the epochs that began in it: equal parts of the time of one device."""
+    begun = [each.begun_s for each in found]
+    if not begun or max(begun) <= min(begun):
+        return {}
+    stretches = min(STRETCHES, len(found) // FEWEST_EPOCHS)
+    length_s = (max(begun) - min(begun)) / max(1, stretches) * (1 + 1e-9)
+    places = grouped(found, lambda each: int((each.begun_s - min(begun)) / length_s))
+    unit, factor = scaled(_EPOCH_S, [max(begun) - min(begun)]) if length_s < HOUR_S else ("h", 1 / HOUR_S)
+    return {
+        f"{place * length_s * factor:.3g} to {(place + 1) * length_s * factor:.3g} {unit}": [e.seconds for e in mine]
+        for place, mine in sorted(places.items())
     }
 
 

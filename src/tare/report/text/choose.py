@@ -11,6 +11,7 @@ from tare.analysis.choose.predict.evaluate import Outcome
 from tare.analysis.choose.predict.fit import LEVEL
 from tare.analysis.choose.predict.linear import SOLVER
 from tare.analysis.choose.predict.modes import ModeTable
+from tare.analysis.choose.predict.overhead import OverheadLaw
 from tare.analysis.choose.predict.predictions import Answer, Prediction
 from tare.analysis.choose.recommend.candidates import Candidate, Recommendation
 from tare.analysis.choose.recommend.job import Limit
@@ -53,6 +54,36 @@ def loss_text(loss: Estimate) -> str:
     if loss.low is None or loss.high is None:
         return effect_text(loss.value)
     return f"{effect_text(loss.value)} {interval_text(loss.low, loss.high, [loss.value])}"
+
+
+def overheads_text(laws: Sequence[OverheadLaw], width: int = 80) -> str:
+    """Each law of an overhead, one below the other."""
+    return "\n\n".join(_overhead_text(law, width) for law in laws)
+
+
+def _overhead_text(law: OverheadLaw, width: int) -> str:
+    job = f"{safe_text(law.job)}: " if law.job else ""
+    who = f"{safe_text(law.level)} over {safe_text(law.against)}"
+    pairs = count_text(sum(each.pairs for each in law.modes), "pair")
+    modes = count_text(len(law.modes), "mode")
+    title = f"{job}overhead of {who}, {modes}, {pairs}: {safe_text(law.formula)}"
+    rows = [
+        [_mode_text(law, each.mode), effect_text(each.overhead), f"{each.pairs}",
+         UNKNOWN if each.left_out is None else loss_text(each.left_out)]
+        for each in law.modes
+    ]  # fmt: skip
+    lines = [*wrap(title, width), table(rows, ["mode", "measured", "pairs", f"without it, {LEVEL:.0%}"], width)]
+    if law.error is not None and law.held is not None:
+        inside, of = law.held
+        points = f"{100 * law.error:.2g} percentage points"
+        told = f"modes that were left out: off by {points} on average; {inside} of {of} inside their intervals"
+        lines += wrap(told, width, indent="  ")
+    lines += [f"at {_mode_text(law, mode)}: {loss_text(found)}" for mode, found in law.predictions]
+    return "\n".join([*lines, *sentences((f"note: {note}" for note in law.notes), width)])
+
+
+def _mode_text(law: OverheadLaw, mode: Sequence[float]) -> str:
+    return ", ".join(f"{safe_text(name)}={value:g}" for name, value in zip(law.features, mode, strict=True))
 
 
 UNKNOWN = "unknown"
