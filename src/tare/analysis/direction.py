@@ -23,8 +23,8 @@ _WAITS = _named(
     "time latency duration elapsed wall runtime delay jitter stall wait overhead startup ttft tpot itl makespan"
 )
 _LESS = _WAITS | _named(
-    "energy power cost price memory mem rss vram loss error errors err perplexity ppl wer cer mae mse rmse faults misses "
-    "retries drops footprint cycles instructions switches migrations"
+    "energy power cost price memory mem rss vram loss error errors err perplexity ppl wer cer mae mse rmse faults "
+    "misses retries drops footprint cycles instructions switches migrations"
 )
 _QUALITY = _named(
     "accuracy acc top1 top5 auc auroc f1 bleu rouge map miou iou precision recall psnr ssim efficiency"
@@ -77,7 +77,7 @@ def direction_of(metric: str, asked: bool | None = None) -> Direction:
 
 
 def kind_of(metric: str) -> Kind:
-    """Which words fit it: of a time or a rate *slower*, of joules, bytes, a price or a loss *more*, of accuracy *worse*.
+    """Which words fit it: of a time or a rate *slower*, of joules, bytes or a loss *more*, of accuracy *worse*.
 
     What no name settles is taken as a time, as its direction is.
     """

@@ -288,8 +288,8 @@ def rare_and_slow(found: Comparison, whose: str, count: int, trials: int, mean: 
         "note",
         found.level,
         f"{count} of {trials} trials of {whose!r} were worse than those of {other!r} by more than "
-        f"{percent(found.margin)}, so that {what} is {signed_percent(mean)}: too few to move the estimate, and too many "
-        "to leave out.",
+        f"{percent(found.margin)}, so that {what} is {signed_percent(mean)}: too few to move the estimate, and too "
+        "many to leave out.",
     )
 
 
@@ -315,6 +315,7 @@ _HIDDEN = {
     "compare.failed-trials": "one side fails",
     "compare.rare-and-slow": "a few trials are slow",
     "compare.coarse-values": "values are rounded",
+    "compare.copied-side": "one side may be a copy",
 }
 
 

@@ -18,6 +18,7 @@ from tare.base.rulings import Ruling
 from tare.base.text import share_text
 
 COARSE, COPIED, UNITS = "compare.coarse-values", "compare.copied-rows", "compare.units"
+COPIED_SIDE = "compare.copied-side"
 DECIMALS = 9
 FAR = 50.0  # times as much: who compares such things means a unit
 FEWEST_COPIED = 3  # different values of a side: fewer may tie by chance
@@ -33,9 +34,21 @@ def with_doubts(found: Comparison, values: Sequence[Measurement], columns: Colum
     sides = {name: [each for each in values if each.level == name] for name in (found.level, found.against)}
     rows = [place for place, each in enumerate(values) if each.level in sides]
     found = _apart_in_unit(_other_jobs(_unlike(found, values, columns, rows), values, columns, rows))
-    if sentence := _copies(found.metric, *sides.values()):
+    if copied(*sides.values()):
+        sentence = (
+            "Every value is there more than once, to its last digit: were rows copied, or one run written several "
+            "times? A copy is no further trial, so nothing is claimed. Keep one row per trial, or name "
+            "the run with --block."
+        )
         found = replace(found, verdict="cannot_tell", more_trials=None,
                         notes=(*found.notes, Ruling(COPIED, "note", found.level, sentence)))  # fmt: skip
+    elif kind_of(found.metric) == "speed" and same_values(*sides.values()):
+        sentence = (
+            "the values are the same on both sides, to their last digit: was one side copied from the other? No clock "
+            "reads the same twice."
+        )
+        withheld = (*found.withheld, Ruling(COPIED_SIDE, "note", found.level, sentence))
+        found = replace(found, verdict="cannot_tell", mde=None, more_trials=None, withheld=withheld)
     step = coarseness([each.value for each in values], found.metric)
     centre = median(each.value for side in sides.values() for each in side)
     if found.verdict == "equivalent" and step is not None and step > found.margin * centre:
@@ -46,21 +59,6 @@ def with_doubts(found: Comparison, values: Sequence[Measurement], columns: Colum
         withheld = (*found.withheld, Ruling(COARSE, "note", found.level, sentence))
         found = replace(found, verdict="cannot_tell", mde=None, withheld=withheld)
     return found
-
-
-def _copies(metric: str, ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> str:
-    if copied(ours, theirs):
-        return (
-            "Every value is there more than once, to its last digit: were rows copied, or one run written several "
-            "times? A copy is no further trial, so nothing is claimed. Keep one row per trial, or name "
-            "the run with --block."
-        )
-    if kind_of(metric) == "speed" and same_values(ours, theirs):
-        return (
-            "The values are the same on both sides, to their last digit: was one side copied from the other? No clock "
-            "reads the same twice, so nothing is claimed."
-        )
-    return ""
 
 
 def same_values(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> bool:
