@@ -412,12 +412,14 @@ RARE = 2  # trials: one that stands out may be the machine's own
 def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
     """Ranks leave out trials that are rare and slow, and users pay for them: with two or more no one says equivalent.
 
-    None where the mean over all trials lies within the margin too, or where one trial alone takes it out of it.
+    None where the mean over all trials lies within the margin too, or where one trial alone takes it out of it. Of a
+    rate the inverse counts, what the same work takes: the mean of rates hides a trial that almost stands still.
     """
-    mean, bound = math.log(side.ours.mean() / side.theirs.mean()), math.log1p(found.margin) + TIE
+    ours, theirs = (1 / each if found.direction.rises else each for each in (side.ours, side.theirs))
+    mean, bound = math.log(ours.mean() / theirs.mean()), math.log1p(found.margin) + TIE
     if found.verdict != "equivalent" or abs(mean) <= bound:
         return None
-    ours, theirs = (np.log(each) for each in (side.ours, side.theirs))
+    ours, theirs = np.log(ours), np.log(theirs)
     if side.paired:
         slow, quick = ours - theirs > bound, ours - theirs < -bound
     else:
@@ -426,9 +428,11 @@ def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
     count = (int(np.count_nonzero(slow)) - int(np.count_nonzero(quick))) * (1 if mean > 0 else -1)
     if count < RARE:
         return None
-    whole = len(ours) if mean > 0 or side.paired else len(theirs)
-    note = sentences.rare_and_slow(count, whole, math.expm1(mean), found.margin)
-    return replace(found, verdict="cannot_tell", notes=(*found.notes, sentences.about(found.level, note)))
+    if mean > 0:
+        hides = sentences.rare_and_slow(found, found.level, count, len(ours), math.expm1(mean))
+        return replace(found, verdict="cannot_tell", withheld=(*found.withheld, hides))
+    note = sentences.rare_and_slow(found, found.against, count, len(theirs), math.expm1(mean))  # no fault of the level
+    return replace(found, verdict="cannot_tell", notes=(*found.notes, note))
 
 
 def _out_of_reach(found: Comparison) -> Comparison:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Source: TypeAlias = Literal["name", "option", "guess"]
+Kind: TypeAlias = Literal["speed", "amount", "quality"]
 
 
 def _named(words: str) -> frozenset[str]:
@@ -18,14 +19,18 @@ _PAID = _TIMES | _named(
     "j joule joules mj kj wh kwh w watt watts mw kw usd eur dollar dollars euro"
 )  # what a job spends
 _SIZES = _named("bytes byte b kib mib gib kb mb gb")
-_LESS = _named(
-    "time latency duration elapsed wall runtime delay jitter stall wait overhead startup energy power cost price "
-    "memory mem rss vram loss error errors err perplexity ppl wer cer mae mse rmse faults misses retries drops "
-    "footprint ttft tpot itl makespan cycles instructions switches migrations"
+_WAITS = _named(
+    "time latency duration elapsed wall runtime delay jitter stall wait overhead startup ttft tpot itl makespan"
 )
-_MORE = _named(
-    "throughput goodput fps qps rps tps ips iops ops mfu hfu flops mflops gflops tflops bandwidth speed speedup "
+_LESS = _WAITS | _named(
+    "energy power cost price memory mem rss vram loss error errors err perplexity ppl wer cer mae mse rmse faults "
+    "misses retries drops footprint cycles instructions switches migrations"
+)
+_QUALITY = _named(
     "accuracy acc top1 top5 auc auroc f1 bleu rouge map miou iou precision recall psnr ssim efficiency"
+)  # fmt: skip
+_MORE = _QUALITY | _named(
+    "throughput goodput fps qps rps tps ips iops ops mfu hfu flops mflops gflops tflops bandwidth speed speedup"
 )
 _COUNTED = _named(
     "samples images imgs img tokens toks tok its it iters iterations steps batches examples requests reqs req queries "
@@ -69,6 +74,26 @@ def direction_of(metric: str, asked: bool | None = None) -> Direction:
         return Direction(True, "guess")
     found = _by_words(metric) if found is None else found
     return Direction(False, "guess") if found is None else Direction(found, "name")
+
+
+def kind_of(metric: str) -> Kind:
+    """Which words fit it: of a time or a rate *slower*, of joules, bytes or a loss *more*, of accuracy *worse*.
+
+    What no name settles is taken as a time, as its direction is.
+    """
+    found = _PER.match(_spaced(metric.strip()))
+    each = _words(found["each"]) if found else []
+    words = _words(found["of"]) if found else [*_words(metric), metric.lower()]
+    for word in reversed(words):
+        if word in _TIMES | _WAITS:
+            return "speed"
+        if word in _PAID | _SIZES | _LESS:
+            return "speed" if word in _SIZES and each and each[0] in _TIMES else "amount"
+        if word in _QUALITY:
+            return "quality"
+        if word in _MORE:
+            break
+    return "quality" if each and each[0] in _PAID - _TIMES else "speed"
 
 
 def is_amount(metric: str) -> bool:

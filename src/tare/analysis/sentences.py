@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from tare.analysis.direction import Direction
+from tare.analysis.direction import Direction, Kind, kind_of
 from tare.analysis.model import Comparison, Interaction, Marked, Weighing, Word
 from tare.analysis.order import KEPT_BACK
 from tare.analysis.statistics import FLOOR
@@ -280,13 +280,16 @@ def failed_trials(level: str, against: str, ours: int, theirs: int, trials: int)
     )
 
 
-def rare_and_slow(count: int, trials: int, mean: float, margin: float) -> Ruling:
+def rare_and_slow(found: Comparison, whose: str, count: int, trials: int, mean: float) -> Ruling:
+    other = found.against if whose == found.level else found.level
+    what = "the mean of what the same work takes" if found.direction.rises else "the mean over all trials"
     return Ruling(
         "compare.rare-and-slow",
         "note",
-        "",
-        f"{count} of {trials} were worse than their partners by more than {percent(margin)}, so that the mean over all "
-        f"is {signed_percent(mean)}: too few to move the estimate, and too many to leave out.",
+        found.level,
+        f"{count} of {trials} trials of {whose!r} were worse than those of {other!r} by more than "
+        f"{percent(found.margin)}, so that {what} is {signed_percent(mean)}: too few to move the estimate, and too "
+        "many to leave out.",
     )
 
 
@@ -299,15 +302,20 @@ _WORDS: Mapping[Word, str] = {
     "faster": "faster",
     "cannot_tell": "cannot tell",
 }
-_OF_ENERGY: Mapping[Word, str] = {"slower": "more", "faster": "less"}  # joules and watts are not quick or slow
-_OF_QUALITY: Mapping[Word, str] = {"slower": "worse", "faster": "better"}  # accuracy, loss, a count
+_OTHERWISE: Mapping[Kind, Mapping[Word, str]] = {  # joules, bytes and a loss are not quick or slow
+    "speed": {},
+    "amount": {"slower": "more", "faster": "less"},
+    "quality": {"slower": "worse", "faster": "better"},
+}
 _HIDDEN = {
     "compare.mean-and-median": "mean and median disagree",
     "compare.throttled": "throttling differs",
     "compare.major-faults": "major faults differ",
     "compare.epoch-tail": "the time between steps differs",
     "compare.failed-trials": "one side fails",
+    "compare.rare-and-slow": "a few trials are slow",
     "compare.coarse-values": "values are rounded",
+    "compare.copied-side": "one side may be a copy",
 }
 
 
@@ -328,16 +336,7 @@ def verdict_word(comparison: Comparison) -> str:
 
 def plain_word(comparison: Comparison, word: Word) -> str:
     """The word, in the terms of the metric: energy is more or less, accuracy better or worse."""
-    if comparison.metric.endswith(("_j", "_w")):
-        return _OF_ENERGY.get(word, _WORDS[word])
-    if comparison.direction.rises and not _is_speed(comparison.metric):
-        return _OF_QUALITY.get(word, _WORDS[word])
-    return _WORDS[word]
-
-
-def _is_speed(metric: str) -> bool:
-    quality = ("acc", "accuracy", "auc", "auroc", "f1", "bleu", "rouge", "map", "iou", "miou", "psnr", "ssim", "recall")
-    return not metric.lower().endswith((*quality, "precision"))
+    return _OTHERWISE[kind_of(comparison.metric)].get(word, _WORDS[word])
 
 
 def verdict_doubts(comparison: Comparison) -> str:
@@ -482,8 +481,8 @@ def what_costs(steady: Comparison, start: Comparison) -> str:
         return f"{level} costs more than {against} both in the {STEADY} and in the {START}."
     if dear:
         other = START if dear[0] == STEADY else STEADY
-        rest = "which is undecided" if other in open_still else f"which is {verdict_word(told[other])}"
-        return f"{level} costs more than {against} in the {dear[0]}, not shown in the {other}, {rest}."
+        rest = "undecided" if other in open_still else verdict_word(told[other])
+        return f"{level} costs more than {against} in the {dear[0]}; the {other} is {rest}."
     if open_still:
         return f"It is undecided whether {level} costs more than {against} in the {' or in the '.join(open_still)}."
     return f"{level} costs no more than {against} by the margin, neither in the {STEADY} nor in the {START}."

@@ -162,6 +162,7 @@ CODES: dict[str, str] = {
     "compare.epoch-tail": "the sides differ between the steps of an epoch: not called equivalent",
     "compare.failed-trials": "trials of one side failed far more often than of the other: not called equivalent",
     "compare.rare-and-slow": "a few trials are so slow that the mean over all is beyond the margin: not equivalent",
+    "compare.copied-side": "both sides have the same times to their last digit: one may be a copy, not equivalent",
     "compare.coarse-values": "the values of a table are rounded more coarsely than the margin: not called equivalent",
     "compare.copied-rows": "every value of a table is there more than once: nothing is claimed",
     "compare.units": "one side has more than 50 times as much as the other: perhaps another unit",

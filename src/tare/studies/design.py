@@ -41,7 +41,7 @@ def written(seconds: float) -> str:
     return f"{seconds!r} s"
 
 
-SEVERAL_REPEATS = 8  # of several comparisons: the fewest whose corrected interval bears one stray block
+SEVERAL_REPEATS = 8  # of several comparisons: the fewest whose corrected interval ranks can reach
 ENOUGH_REPEATS = 6  # the fewest that have a 95 % interval of the median (docs/explanation/validity.md)
 MOST_REPEATS = 20  # with a stop rule that names no cap
 MOST_BLOCKS = 1_000_000  # so that everything which is counted from it stays a number
@@ -84,8 +84,8 @@ def blocks_for(comparisons: int, lines: int = 1) -> int:
     """The fewest blocks whose ranks reach the confidence of so many comparisons that are corrected together (Holm).
 
     n blocks reach 1 - 2/2^n. Six are enough for one comparison on one line, and none of two or more could be claimed by
-    ranks: steady state and start-up of one level take seven. Several levels take eight, where the interval is no longer
-    the whole range and one stray block does not set its end.
+    ranks: steady state and start-up of one level take seven, several levels eight or more. One stray block moves the
+    estimate of so few hardly, but may still set the interval's end: that takes twelve at 95 %.
     """
     least = SEVERAL_REPEATS if comparisons > 1 else ENOUGH_REPEATS
     return max(least, 1 + math.ceil(math.log2(max(1, comparisons) * lines / 0.05)))

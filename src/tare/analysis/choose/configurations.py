@@ -10,6 +10,7 @@ from statistics import median
 import numpy as np
 
 from tare.analysis.direction import direction_of
+from tare.analysis.judging.work import MODELS
 from tare.analysis.observations import Setting, number, setting_column
 from tare.analysis.statistics import Floats
 from tare.analysis.table import Table, read_table
@@ -60,7 +61,6 @@ def configurations(rows: Iterable[TrialRow], figures: Sequence[str]) -> list[Con
 
 
 # Settings that say which work is done: what another model takes says nothing about this one.
-_MODELS = ("model", "network", "net", "arch", "architecture")
 _WORK = ("workload", "workload.name", "workload.application", "workload.data")
 
 
@@ -86,7 +86,7 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
 
 
 def _names_work(name: str) -> bool:
-    return name in _WORK or name.rpartition(".")[2].lower() in _MODELS
+    return name in _WORK or name.rpartition(".")[2].lower() in MODELS
 
 
 def _follows(rows: Sequence[TrialRow], name: str, others: Sequence[str]) -> bool:

@@ -68,8 +68,13 @@ def _against(found: Comparison, limit: float) -> list[Ruling]:
 
 def _unsure(found: Comparison, limit: float) -> Ruling | None:
     """What to know of one that passes: an effect that is not counted, or an interval that reaches beyond the limit."""
-    if found.harm is None or any(note.code in KEPT_BACK for note in found.notes) or (found.sure and found.harm > limit):
+    if found.harm is None or found.withheld or (found.sure and found.harm > limit):
         return None
+    if doubt := next((note for note in found.notes if note.code in KEPT_BACK), None):
+        if found.harm > limit:
+            return None
+        sentence = f"{found.level} passes, and is not shown to be within {limit:.1%} ({doubt.code})."
+        return Ruling("gate.not-shown", "note", found.level, sentence)
     if found.harm <= limit:
         most = None if found.low is None else -(found.low or 0.0) if found.direction.rises else found.high
         if most is not None and most <= limit:

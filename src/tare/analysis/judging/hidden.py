@@ -49,7 +49,7 @@ def _withheld(found: Comparison, reasons: Sequence[Ruling]) -> Comparison:
     if not reasons or not of_steps or found.effect is None:
         return found
     word = "cannot_tell" if found.verdict == "equivalent" else found.verdict
-    return replace(found, verdict=word, withheld=tuple(reasons))
+    return replace(found, verdict=word, withheld=(*found.withheld, *reasons))
 
 
 def _compared(selected: Selection, metric: str, used: Sequence[Record] | None = None) -> dict[Pair, Comparison]:
@@ -99,14 +99,19 @@ def _of_runs(selected: Selection, found: Comparison) -> list[Ruling]:
 
 
 def _failures(selected: Selection, found: Comparison) -> list[Ruling]:
-    """Trials that failed, on one side far more than on the other: the others alone make no side as good."""
+    """Trials that failed, on one side far more than on the other: the others alone make no side as good.
+
+    Of either side: a baseline of which only the lucky half came to its end is no measure of anything.
+    """
     failed = Counter(each.label for each in selected.left_out if each.state in FAILED)
-    mine, other = failed[found.level], failed[found.against]
-    ours, theirs = selected.sides(found.level, found.against)
-    whole, whole_other = len(ours) + mine, max(len(theirs) + other, 1)
-    if mine < max(LEAST_FAILED, FAILED_SHARE * whole, MORE_FAILED * other * whole / whole_other):
-        return []
-    return [sentences.failed_trials(found.level, found.against, mine, other, whole)]
+    kept = dict(zip((found.level, found.against), selected.sides(found.level, found.against), strict=True))
+    made = []
+    for level, against in ((found.level, found.against), (found.against, found.level)):
+        mine, other = failed[level], failed[against]
+        whole, whole_other = len(kept[level]) + mine, max(len(kept[against]) + other, 1)
+        if mine >= max(LEAST_FAILED, FAILED_SHARE * whole, MORE_FAILED * other * whole / whole_other):
+            made.append(replace(sentences.failed_trials(level, against, mine, other, whole), subject=found.level))
+    return made
 
 
 def _median(records: Sequence[Record], metric: str) -> float | None:

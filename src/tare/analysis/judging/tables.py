@@ -11,16 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from tare.analysis.direction import is_amount
-from tare.analysis.judging.work import as_requested_note, is_per_sample, unlike_work
+from tare.analysis.direction import is_amount, kind_of
+from tare.analysis.judging.work import MODELS, as_requested_note, is_per_sample, unlike_work, what_differs
 from tare.analysis.model import Comparison, Measurement
 from tare.base.rulings import Ruling
 from tare.base.text import share_text
 
 COARSE, COPIED, UNITS = "compare.coarse-values", "compare.copied-rows", "compare.units"
+COPIED_SIDE = "compare.copied-side"
 DECIMALS = 9
 FAR = 50.0  # times as much: who compares such things means a unit
 FEWEST_COPIED = 3  # different values of a side: fewer may tie by chance
+LEAST_DIGITS = 4  # decimals or significant digits of a clock's value that no two trials share by chance, all of them
+_JOBS = (*MODELS, "workload", "dataset")
+_MACHINES = ("host", "hostname", "node", "machine", "device", "gpu", "gpu_name", "cpu")
 
 Columns = Mapping[str, Sequence[str | None]]
 
@@ -29,7 +33,7 @@ def with_doubts(found: Comparison, values: Sequence[Measurement], columns: Colum
     """The comparison with what its table gives reason to doubt; `columns` are all of it, row by row as `values`."""
     sides = {name: [each for each in values if each.level == name] for name in (found.level, found.against)}
     rows = [place for place, each in enumerate(values) if each.level in sides]
-    found = _apart_in_unit(_unlike(found, values, columns, rows))
+    found = _apart_in_unit(_other_jobs(_unlike(found, values, columns, rows), values, columns, rows))
     if copied(*sides.values()):
         sentence = (
             "Every value is there more than once, to its last digit: were rows copied, or one run written several "
@@ -38,6 +42,13 @@ def with_doubts(found: Comparison, values: Sequence[Measurement], columns: Colum
         )
         found = replace(found, verdict="cannot_tell", more_trials=None,
                         notes=(*found.notes, Ruling(COPIED, "note", found.level, sentence)))  # fmt: skip
+    elif kind_of(found.metric) == "speed" and same_values(*sides.values()):
+        sentence = (
+            "the values are the same on both sides, to their last digit: was one side copied from the other? No clock "
+            "reads the same twice."
+        )
+        withheld = (*found.withheld, Ruling(COPIED_SIDE, "note", found.level, sentence))
+        found = replace(found, verdict="cannot_tell", mde=None, more_trials=None, withheld=withheld)
     step = coarseness([each.value for each in values], found.metric)
     centre = median(each.value for side in sides.values() for each in side)
     if found.verdict == "equivalent" and step is not None and step > found.margin * centre:
@@ -48,6 +59,14 @@ def with_doubts(found: Comparison, values: Sequence[Measurement], columns: Colum
         withheld = (*found.withheld, Ruling(COARSE, "note", found.level, sentence))
         found = replace(found, verdict="cannot_tell", mde=None, withheld=withheld)
     return found
+
+
+def same_values(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> bool:
+    """Whether both sides have the same values, several, and with more digits than chance repeats."""
+    left, right = (Counter((each.block, each.value) for each in side) for side in (ours, theirs))
+    different = {value for _, value in left}
+    fine = any(len(f"{value:.15g}".replace(".", "").strip("0")) >= LEAST_DIGITS for value in different)
+    return left == right and len(different) >= FEWEST_COPIED and fine
 
 
 def coarseness(values: Sequence[float], metric: str) -> float | None:
@@ -73,17 +92,34 @@ def _unlike(found: Comparison, values: Sequence[Measurement], columns: Columns, 
     if is_per_sample(found.metric):
         return found
     several = unlike_work({name: cells[row] for name, cells in columns.items()} for row in rows)
-    unlike = {}
-    for name, its in several.items():
-        shares = [
-            Counter(columns[name][row] for row in rows if values[row].level == level)
-            for level in (found.level, found.against)
-        ]
-        if {key: n * shares[1].total() for key, n in shares[0].items()} != {
-            key: n * shares[0].total() for key, n in shares[1].items()
-        }:
-            unlike[name] = its
+    unlike = {name: its for name, its in several.items() if _differs(found, values, columns[name], rows)}
     return replace(found, notes=(*found.notes, as_requested_note(found.metric, unlike))) if unlike else found
+
+
+def _other_jobs(found: Comparison, values: Sequence[Measurement], columns: Columns, rows: Sequence[int]) -> Comparison:
+    """With a note where the sides ran another model, or on another machine, and that is not what is compared."""
+    notes = list(found.notes)
+    for code, names in (("compare.unlike-work", _JOBS), ("compare.unlike-conditions", _MACHINES)):
+        unlike = {
+            name: list(dict.fromkeys(str(cells[row]) for row in rows))
+            for name, cells in columns.items()
+            if name.rpartition(".")[2].lower() in names
+            and any(cells[row] != values[row].level for row in rows)
+            and _differs(found, values, cells, rows)
+        }
+        if unlike:
+            sentence = f"The sides differ in {what_differs(unlike)}, so a difference may come from that."
+            notes.append(Ruling(code, "note", found.level, sentence))
+    return replace(found, notes=tuple(notes))
+
+
+def _differs(
+    found: Comparison, values: Sequence[Measurement], cells: Sequence[str | None], rows: Sequence[int]
+) -> bool:
+    """Whether a column has other values on one side than on the other, or the same in other shares."""
+    ours, theirs = (Counter(cells[row] for row in rows if values[row].level == level)
+                    for level in (found.level, found.against))  # fmt: skip
+    return {key: n * theirs.total() for key, n in ours.items()} != {key: n * ours.total() for key, n in theirs.items()}
 
 
 def _apart_in_unit(found: Comparison) -> Comparison:

@@ -25,6 +25,7 @@ SIZES = {
     "sequence_length": "sequence length", "seq_length": "sequence length", "block_size": "sequence length",
     "max_length": "sequence length", "context": "sequence length",
 }  # fmt: skip
+MODELS = ("model", "network", "net", "arch", "architecture")  # columns and settings that say which work is done
 PER_SAMPLE: Mapping[str, str] = {
     "step_mean_s": "sample_mean_s", "step_s": "sample_s", "mean_step_s": "sample_mean_s",
     "step_p99_s": "sample_p99_s", "step_p90_s": "sample_p90_s", "compute_s": "compute_sample_s",
