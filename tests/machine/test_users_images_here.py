@@ -199,6 +199,13 @@ def test_a_file_that_is_no_archive_is_refused_before_anything_is_run(tmp_path):
         unpacking.refuse_no_image(str(tmp_path / "app.tar"))
 
 
+def test_an_archive_that_is_not_there_is_not_taken_for_a_name_in_a_registry(tmp_path, monkeypatch):
+    (tmp_path / "app.tar").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ObstacleError, match=r"no file ap\.tar in .*\. Did you mean 'app\.tar'\?"):
+        unpacking.refuse_no_image("ap.tar")
+
+
 @pytest.mark.machine("root", "busybox", "runc")
 def test_weighing_in_an_image_without_python_is_whole_and_says_what_is_compared(layout, tmp_path):
     tare = [sys.executable, Path(__file__).with_name("undisturbed.py"), "weigh", "--in", "runc", "--repeat", "1"]

@@ -24,6 +24,7 @@ from typing import Any
 from tare.base.errors import ObstacleError, TareError
 from tare.base.files import state_dir
 from tare.base.host import ImageConfig, LocalHost
+from tare.base.near_name import did_you_mean
 from tare.drivers.containers import engine
 
 _WITHIN_S = 1800
@@ -57,8 +58,11 @@ def is_path(reference: str) -> bool:
 
 
 def refuse_no_image(reference: str) -> None:
-    """A file that is no archive is refused before anything is run."""
+    """A file that is no archive, or not there, is refused before anything is run."""
     path = Path(reference).expanduser()
+    if not is_path(reference) and reference.endswith((".tar", ".tar.gz", ".tgz", ".sif")):
+        hint = did_you_mean(path.name, [each.name for each in path.parent.glob("*.[ts]*")])
+        raise ObstacleError(f"there is no file {reference} in {Path.cwd()}. {hint}".strip())
     if is_path(reference) and path.is_file() and not (is_sif(reference) or tarfile.is_tarfile(path)):
         raise ObstacleError(
             f"{reference} is no image: it is neither a file of `docker save`, nor an OCI layout, nor a SIF file."

@@ -85,7 +85,7 @@ class Docker(Container):
 
     @classmethod
     def brought_by_run(cls, host: Host) -> dict[str, Json]:
-        return {"engine": "none runs; a run starts a private one"} if engine_lease.could_start(host) else {}
+        return {"engine": "not running; a run starts a private one"} if engine_lease.could_start(host) else {}
 
     @classmethod
     def left_by_dead_run(cls, host: Host) -> str | None:
