@@ -37,7 +37,6 @@ def home() -> Iterator[Path]:
 
 def tare(home: Path, *words: str) -> tuple[int, str]:
     env = {
-        "PWD": str(home / "work"),
         "WITHOUT_REPORT": "1",
         "FORKED_SAMPLER": "1",
         "TARE_LOCK_DIR": str(home / "locks"),

@@ -70,8 +70,8 @@ def test_a_job_gets_its_own_environment_and_no_other():
 
     (job,) = host.spawned
     assert job.argv == (
-        "podman", "--cgroup-manager=cgroupfs", "--log-level=fatal", "exec", "--workdir=/work", "--env=HF_TOKEN", "tare-1",
-        "/usr/bin/env", "-u", "HOSTNAME", "-u", "TERM", "-u", "container", "-u", "PWD",
+        "podman", "--cgroup-manager=cgroupfs", "--log-level=fatal", "exec", "--workdir=/work", "--env=HF_TOKEN",
+        "tare-1", "/usr/bin/env", "-u", "HOSTNAME", "-u", "TERM", "-u", "container", "-u", "PWD",
         "HOME=/ada", "TARE_NAME=tare-1", "python", "train.py",
     )  # fmt: skip
     assert job.env == {"HF_TOKEN": "hush", "PATH": PATH, "HOME": "/root"}  # podman's own: a command line is public
