@@ -314,7 +314,7 @@ class SmallLinux(FakeHost):
     def _podman(self, words: list[str]) -> tuple[int, str, str]:
         if "podman" not in self.installed:
             return 127, "", "podman: there is no such command on this machine"
-        words = [word for word in words if not word.startswith(("--cgroup-manager", "--runtime"))]
+        words = [word for word in words if not word.startswith(("--cgroup-manager", "--runtime", "--log-level"))]
         if words[0] == "create":
             flags = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
             labels = [word.removeprefix("--label=") for word in words if word.startswith("--label=")]

@@ -224,6 +224,11 @@ def copied(host: Host, site: Site, stack: ExitStack) -> str:
     return folder if done.code == 0 else ""
 
 
+def is_remote(mount: Mount) -> bool:
+    """Whether a server holds its files, which may not answer."""
+    return mount.kind.startswith(_REMOTE)
+
+
 def is_a_layer(mount: Mount) -> bool:
     """Whether this is one of ours, of whatever site."""
     return mount.kind == "overlay" and mount.source.startswith("tare:")

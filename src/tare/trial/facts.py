@@ -84,7 +84,8 @@ def abilities(host: Host) -> list[tuple[str, bool, str]]:
 def _root(host: Host) -> tuple[bool, str]:
     if os.geteuid() == 0:
         return True, "tare runs as root: controls, cgroups and overlays can be used."
-    return False, "tare does not run as root: no controls, no overlay of the host's root, no cgroup for bare."
+    missing = "no controls, no layers over the host's files, no control group for bare; root brings them."
+    return False, f"tare does not run as root: {missing}"
 
 
 def _spare_core(host: Host) -> tuple[bool, str]:

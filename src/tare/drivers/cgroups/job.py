@@ -47,6 +47,11 @@ class Group:
     folders: Mapping[str, str] = field(default_factory=dict)
     keeper: int | None = None  # the process that keeps a container open; it is no part of any job
 
+    @property
+    def holds_jobs(self) -> bool:
+        """Whether all processes of a job can be ended by it."""
+        return bool(self.folders)
+
     def kill_jobs(self) -> None:
         """End everything but the keeper."""
         spare = () if self.keeper is None else (self.keeper,)
@@ -66,6 +71,34 @@ class Group:
         """What each process of a job does or waits for now, in words, as far as the kernel tells."""
         pids = sorted(pid for pid in tree.pids(self.host, self.folders) if pid != self.keeper)
         return "; ".join(filter(None, (_what_it_does(self.host, pid) for pid in pids[:_MOST_TOLD])))
+
+
+# -1 is everyone but the first process and the one that asks; again, for one may just have been forked.
+KILL_ALL = "n=0; while kill -KILL -1 2> /dev/null && [ $n -lt 100 ]; do n=$((n + 1)); done"
+_KILL_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Sandbox(Group):
+    """The group of a container whose processes the host cannot list: they are ended from inside."""
+
+    kill: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def holds_jobs(self) -> bool:
+        return True
+
+    def kill_jobs(self) -> None:
+        if self.lives():
+            self.host.run(self.kill, limit_s=_KILL_WITHIN_S)
+
+    def lives(self) -> bool:
+        """Whether what keeps it open runs; dead, it may wait for whoever reaps it."""
+        try:
+            after_name = self.host.read(f"/proc/{self.keeper}/stat").rpartition(")")[2]
+        except OSError:
+            return False
+        return after_name.split()[0] not in ("Z", "X")
 
 
 # What the kernel calls the place where a process sleeps, and what that means.
@@ -162,7 +195,7 @@ class GroupProcess:
         return pid is not None and not self._group.alive(pid)
 
     def kill(self) -> None:
-        if self._group.folders:
+        if self._group.holds_jobs:
             self._group.kill_jobs()
         else:
             self._inner.kill()

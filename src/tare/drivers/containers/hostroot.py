@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import PurePath, PurePosixPath
+from typing import Any
 
 from tare.base.host import Host, ImageConfig, Site
 from tare.base.mounts import Mount, holding, mounts
@@ -87,6 +88,40 @@ def needed_below(host: Host, site: Site, folders: Iterable[str]) -> list[Bind]:
     wanted = _existing(host, [*(str(path) for path in site.reads), *python_paths(host)])
     below = [path for path in wanted if any(PurePosixPath(path).is_relative_to(folder) for folder in folders)]
     return [Bind(path, path) for path in dict.fromkeys(below)]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRoot:
+    """A folder with nothing in it but links, the host's folders that are bound into it, and what a record says."""
+
+    path: str
+    binds: Sequence[Bind]
+    facts: Mapping[str, Any]
+
+
+def bound_root(host: Host, site: Site, stack: ExitStack) -> BoundRoot:
+    """The host's root for a user who can mount no layer: its folders to be read, and a copy of the working folder."""
+    path = f"{site.scratch}/{site.name}/root"
+    stack.callback(host.run, ["rm", "-rf", "--one-file-system", "--", f"{site.scratch}/{site.name}"])
+    host.run(["mkdir", "-p", "--", path]).checked()
+    shown = tops(host)
+    for top in shown:
+        word = ["ln", "-s", "--", top.link] if top.link else ["mkdir", "--"]
+        host.run([*word, f"{path}/{top.name}"]).checked()
+    readable = 'for path do if [ -r "$path" ] && [ -x "$path" ]; then echo "$path"; fi; done'
+    # A disk that is mounted further down would else keep its own right to be written to.
+    disks = [mount.point for mount in layers.further(mounts(host), site) if not layers.is_remote(mount)]
+    folders = [*(f"/{top.name}" for top in shown if not top.link), *disks]
+    open_to_us = host.run(["sh", "-c", readable, "open", *folders]).checked().out.splitlines()
+    binds = [Bind(each, each) for each in open_to_us]
+    binds += needed_below(host, site, ["/tmp", "/run", "/dev", "/root"])
+    facts: dict[str, Any] = {"root": "binds"}
+    if site.layered and site.folder:
+        copy = layers.copied(host, site, stack)
+        binds.append(Bind(copy or str(site.folder), str(site.folder), writable=True))
+        facts["files"] = "copied" if copy else "shared"
+    binds += [Bind(str(each), str(each), writable=True) for each in site.writes]
+    return BoundRoot(path, list({bind.target: bind for bind in binds}.values()), facts)
 
 
 def image_binds(host: Host, site: Site, stack: ExitStack) -> list[Bind]:

@@ -143,6 +143,7 @@ class Runtime:
 
     own_root: bool = False  # each container has a state folder of its own: the runtime takes a name for any longer one
     path: str = ""  # of the program, once it was looked up
+    through: tuple[str, ...] = ()  # what every call goes through
 
     @property
     def state(self) -> str:
@@ -155,7 +156,7 @@ class Runtime:
 
     def argv(self, name: str) -> tuple[str, ...]:
         """How every call about this container begins."""
-        return (self.path or self.program, "--root", self.root(name), *self.flags)
+        return (*self.through, self.path or self.program, "--root", self.root(name), *self.flags)
 
     def found(self, host: Host) -> Runtime:
         """The same with the program's whole path: jobs come in with a PATH of their own, which may not lead to it."""

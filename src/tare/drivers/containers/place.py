@@ -251,6 +251,8 @@ class ContainerPlace(ABC):
         _check(path, self.run(["sh", "-c", f'{_MUST_EXIST}; cat > "$1"', "write", str(path)], stdin=text))
 
     def scope(self) -> Scope:
+        if not self._group.folders:  # without a group of its own it is counted with the host
+            return self._host.scope()
         return seen_from_device(self._host, Scope(pid=self._group.keeper, cgroups=self._group.folders))
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Scope, Site
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
 from tare.base.mounts import mounts
 from tare.base.processes import Identity, identity, is_root
 from tare.base.rulings import Ruling, obstacle
@@ -120,7 +120,8 @@ class Apptainer(Container):
         if self.image is not None:
             return self._image_root(host, site, stack, own, self.image)
         if not is_root(host):
-            return self._bound_root(host, site, stack, own, folder)
+            bound = hostroot.bound_root(host, site, stack)
+            return _Root(bound.path, [*own.kernels, *own.tmp, *bound.binds], facts=bound.facts)
         files = {"/etc/hosts": hostroot.hosts_text(host, hostroot.host_name(host))}
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack, files=files)
@@ -151,27 +152,6 @@ class Apptainer(Container):
             return _Root(lower, [*binds, *own_tmp], over, facts, config)
         path = layers.overlay(host, site, stack, lower=lower)
         return _Root(path, [*binds, *own_tmp], self._writable(site), facts, config)
-
-    def _bound_root(self, host: Host, site: Site, stack: ExitStack, own: _Own, folder: str) -> _Root:
-        """Without root no layer can be mounted, and Apptainer does not take / itself: its folders, to be read."""
-        path = _made(host, f"{folder}/root")
-        shown = hostroot.tops(host)
-        for top in shown:
-            word = ["ln", "-s", "--", top.link] if top.link else ["mkdir", "--"]
-            host.run([*word, f"{path}/{top.name}"]).checked()
-        readable = 'for path do if [ -r "$path" ] && [ -x "$path" ]; then echo "$path"; fi; done'
-        folders = [f"/{top.name}" for top in shown if not top.link]
-        open_to_us = host.run(["sh", "-c", readable, "open", *folders]).checked().out.splitlines()
-        binds = [*own.kernels, *own.tmp, *(Bind(each, each) for each in open_to_us)]
-        binds += hostroot.needed_below(host, site, ["/tmp", "/run", "/dev", "/root"])
-        binds += [Bind(str(path), str(path)) for path in site.reads if PurePosixPath(path).parts[1:2] == ("tmp",)]
-        facts: dict[str, Json] = {"root": "binds"}
-        if site.layered and site.folder:
-            copy = layers.copied(host, site, stack)
-            binds.append(Bind(copy or str(site.folder), str(site.folder), writable=True))
-            facts["files"] = "copied" if copy else "shared"
-        binds += [Bind(str(path), str(path), writable=True) for path in site.writes]
-        return _Root(path, list({bind.target: bind for bind in binds}.values()), facts=facts)
 
     def _own(self, host: Host, site: Site, folder: str) -> _Own:
         """A /run, a /tmp and a /dev/shm of its own: file systems in memory where root can mount them, else folders."""
@@ -335,6 +315,3 @@ class ApptainerPlace(ContainerPlace):
         client |= {f"{self._call.prefix}{name}": value for name, value in passed.items()}
         command = (*entered(self._group.folders), *self._call.argv(job.cwd), *inside)
         return GroupProcess(self._host.spawn(Job(command, env=client)), self._group, before)
-
-    def scope(self) -> Scope:
-        return super().scope() if self._group.folders else self._host.scope()

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal
 
 from tare.base.host import Completed, Exit, Host, Job, Process, Site
 from tare.base.processes import Identity
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import limits
-from tare.drivers.cgroups.job import Group
+from tare.drivers.cgroups.job import KILL_ALL, Group, Sandbox
 from tare.drivers.containers import oci
 from tare.drivers.containers.oci import OciContainer, Root, Runtime, RuntimePlace
 
-_KILL_WITHIN_S = 5.0
 _RUNTIME_FAILED = 128  # what runsc says of itself; of a command it says the command's own code
 _NOT_STARTED = "executing processes for container"
 _LOST = "waiting on pid"  # how it ends when the whole kernel went away under a command
 _NO_SUCH_COMMAND, _KILLED = 127, 137  # as a shell says it
-# -1 is everyone but the first process and the one that asks; again, for one may just have been forked.
-_KILL_ALL = "n=0; while kill -KILL -1 2> /dev/null && [ $n -lt 100 ]; do n=$((n + 1)); done"
 
 
 class Gvisor(OciContainer):
@@ -69,28 +66,9 @@ class Gvisor(OciContainer):
 
     def place(self, host: Host, name: str, group: Group, bundle: str, made: oci.Bundle) -> RuntimePlace:
         runtime = self.own_runtime().found(host)
-        kill = (*runtime.argv(name), "exec", name, "/bin/sh", "-c", _KILL_ALL)
+        kill = (*runtime.argv(name), "exec", name, "/bin/sh", "-c", KILL_ALL)
         sandbox = Sandbox(group.host, group.folders, group.keeper, kill)
         return SandboxPlace(host, name, sandbox, bundle, made, runtime)
-
-
-@dataclass(frozen=True)
-class Sandbox(Group):
-    """The group of a container whose processes the device does not see: they are ended from inside."""
-
-    kill: Sequence[str] = field(default_factory=tuple)
-
-    def kill_jobs(self) -> None:
-        if self.lives():
-            self.host.run(self.kill, limit_s=_KILL_WITHIN_S)
-
-    def lives(self) -> bool:
-        """Whether its kernel runs; dead, it may wait for whoever reaps it."""
-        try:
-            after_name = self.host.read(f"/proc/{self.keeper}/stat").rpartition(")")[2]
-        except OSError:
-            return False
-        return after_name.split()[0] not in ("Z", "X")
 
 
 class SandboxPlace(RuntimePlace):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
 from tare.base.processes import identity, is_root, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, orphans, tree
-from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
+from tare.drivers.cgroups.job import KILL_ALL, Group, GroupProcess, Sandbox, run_in_group
 from tare.drivers.containers import hostroot
 from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.oci import PATH, SLEEPER
@@ -26,10 +27,12 @@ from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
 
 # Without systemd there is no systemd manager; and one manager everywhere gives the same folders everywhere.
-_PODMAN = ("podman", "--cgroup-manager=cgroupfs")
+# Its log would be in the job's output: a user without subordinate ids is warned at each command.
+_PODMAN = ("podman", "--cgroup-manager=cgroupfs", "--log-level=fatal")
 _PROCESSES = 32768
+# Without root there is no control group in which anything could be limited.
+_GROUPS = {True: (f"--pids-limit={tree.PIDS_LIMIT}", f"--cgroup-parent=/{tree.PARENT}"), False: ("--pids-limit=-1",)}
 _MONITOR_ENDS_WITHIN_S = 0.5
-_CLIENT_ENV = {"PATH": PATH, "HOME": "/root"}  # of the podman command itself
 _ADDED = ("HOSTNAME", "TERM", "container", "PWD")  # what podman puts into the environment by itself
 # What podman, the Go runtime or the loader would heed if it were in podman's own environment.
 _CLIENTS_OWN = re.compile(
@@ -39,7 +42,11 @@ _CLIENTS_OWN = re.compile(
 
 
 class Podman(Container):
-    """Run in a container of Podman, as root: no network, no capabilities, Podman's seccomp."""
+    """Run in a container of Podman: no network, no capabilities, Podman's seccomp.
+
+    Without root (rootless) the device's files are bound to be read, the working folder is a copy, and limits are
+    refused; the workload is root inside, which is the calling user outside.
+    """
 
     tried: ClassVar[int | None] = 2
 
@@ -61,12 +68,18 @@ class Podman(Container):
                 obstacle("needs.image", f"podman has no image {self.image}: run `podman pull {self.image}`.")
             )
         if not is_root(host):
-            stopped.append(
-                obstacle(
-                    "needs.root", "podman is used as root here: without it there is no control group of a known place."
-                )
-            )
+            stopped += self._rootless_obstacles(host)
         return stopped
+
+    def _rootless_obstacles(self, host: Host) -> list[Ruling]:
+        found = []
+        if self.asked():
+            sentence = "a limit needs a control group of a known place, and rootless podman has none: run as root."
+            found.append(obstacle("needs.root", sentence))
+        if host.run(["newuidmap", "--help"]).code == 127:
+            sentence = "rootless podman needs newuidmap: `apt-get install uidmap` (or your system's way) brings it."
+            found.append(obstacle("needs.program", sentence))
+        return found
 
     def here(self, host: Host) -> dict[str, Json]:
         return {"version": host.run(["podman", "--version"]).out.strip().rpartition(" ")[2]}
@@ -84,16 +97,27 @@ class Podman(Container):
             with phases.timed("open.start"):
                 host.run(["env", "-C", str(site.scratch), *_PODMAN, "start", site.name]).checked()
             pid = _pid(host, site.name)
-            folders = tree.folders_of_pid(host, pid)
-            limits.check_held(host, self, folders)
-            place = PodmanPlace(host, site.name, Group(host, folders, pid), in_image=self.image is not None)
+            group = self._group(host, site.name, pid)
+            place = PodmanPlace(host, site.name, group, in_image=self.image is not None)
             place.facts |= root.facts
             place.image = root.image
             if self.image is not None:
                 place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
 
+    def _group(self, host: Host, name: str, pid: int) -> Group:
+        """Its control group; without root it has none of its own, and only from inside its processes are known."""
+        if not is_root(host):
+            return Sandbox(host, {}, pid, (*_PODMAN, "exec", name, "/bin/sh", "-c", KILL_ALL))
+        folders = tree.folders_of_pid(host, pid)
+        limits.check_held(host, self, folders)
+        return Group(host, folders, pid)
+
     def _root(self, host: Host, site: Site, stack: ExitStack) -> _Root:
+        if self.image is not None and not is_root(host) and is_path(self.image):
+            found = unpacked(self.image)  # podman itself could not give its files to users that we do not have
+            binds = hostroot.image_binds(host, site, stack)
+            return _Root(["--rootfs", f"{found.root}:O"], binds, own_tmp=True, image=replace(found.config, user=""))
         if self.image is not None:
             name = _taken(host, unpacked(self.image)) if is_path(self.image) else self.image
             (seen,) = json.loads(host.run([*_PODMAN, "image", "inspect", name]).checked().out)
@@ -102,6 +126,9 @@ class Podman(Container):
                 hostroot.open_to_all(host, site)
             own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(config)
             return _Root([name], hostroot.image_binds(host, site, stack), own_tmp, image=config)
+        if not is_root(host):
+            bound = hostroot.bound_root(host, site, stack)
+            return _Root(["--rootfs", bound.path], bound.binds, own_tmp=True, facts=bound.facts)
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack)
             return _Root(["--rootfs", view.root], hostroot.view_binds(host, site), own_tmp=False, facts=view.facts())
@@ -127,21 +154,22 @@ class Podman(Container):
                 for path, options in TMPFS.items()
                 if path != "/tmp" or root.own_tmp
             ),
-            f"--pids-limit={tree.PIDS_LIMIT}",
+            *_GROUPS[is_root(host)],
             f"--shm-size={self.shm_bytes(host)}b",
             f"--user={self._user(host, site, root)}",
             "--workdir=/",
             "--entrypoint=",
             "--log-driver=none",
-            f"--cgroup-parent=/{tree.PARENT}",
             *self._limits(host),
             *(f"--device={file.path}" for file in handed_on(host, self.gpu)),
-            *(_mount(bind) for bind in root.binds),
+            *(_mount(bind, "" if is_root(host) else "rprivate") for bind in root.binds),
         ]
 
     def _user(self, host: Host, site: Site, root: _Root) -> str:
         if (requested := self.user_inside(host)) is not None:
             return requested.user
+        if not is_root(host):
+            return "0:0"  # which is us outside
         return (root.image.user if root.image and site.layered else "") or identity(host).user
 
     def _limits(self, host: Host) -> list[str]:
@@ -194,17 +222,25 @@ def _taken(host: Host, image: Unpacked) -> str:
     return name
 
 
+def _client_env(host: Host) -> dict[str, str]:
+    """Of the podman command itself; without root its containers are where the user's variables say."""
+    if is_root(host) or not isinstance(host, LocalHost):
+        return {"PATH": PATH, "HOME": "/root"}
+    kept = ("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
+    return {"PATH": PATH, **{name: os.environ[name] for name in kept if name in os.environ}}
+
+
 def _podman(host: Host) -> list[str]:
     """With runc where it is there: crun does not start on machines with both versions of control groups."""
     runtime = ["--runtime=runc"] if host.run(["runc", "--version"]).code == 0 else []
     return [*_PODMAN, *runtime]
 
 
-def _mount(bind: Bind) -> str:
+def _mount(bind: Bind, recursive: str = "") -> str:
+    """In a user namespace the kernel refuses to show a folder without what is mounted in it."""
     mode = "rw" if bind.writable else "ro"
-    return (
-        f"--mount=type=bind,src={bind.source},dst={bind.target},{mode}=true,bind-propagation=private,bind-nonrecursive"
-    )
+    depth = f"bind-propagation={recursive}" if recursive else "bind-propagation=private,bind-nonrecursive"
+    return f"--mount=type=bind,src={bind.source},dst={bind.target},{mode}=true,{depth}"
 
 
 def _pid(host: Host, name: str) -> int:
@@ -252,7 +288,9 @@ class PodmanPlace(ContainerPlace):
         lent = {name: value for name, value in env.items() if not _CLIENTS_OWN.fullmatch(name)}
         passed = [f"--env={name}" for name in lent]
         command = (*_PODMAN, "exec", f"--workdir={job.cwd}", *passed, self.name, *self._environment(env), *job.argv)
-        return GroupProcess(self._host.spawn(Job(command, env={**lent, **_CLIENT_ENV})), self._group, before)
+        return GroupProcess(
+            self._host.spawn(Job(command, env={**lent, **_client_env(self._host)})), self._group, before
+        )
 
     def _environment(self, env: Mapping[str, str]) -> list[str]:
         """The job's own variables and nothing else; in an image the image's stay too, and its PATH wins.

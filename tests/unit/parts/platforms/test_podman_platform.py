@@ -34,7 +34,7 @@ def test_a_container_is_made_with_the_walls_of_the_house():
         f"--label=tare.owner={Owner.me()}", "--log-driver=none", "--ulimit=nofile=1024:4096",
     }  # fmt: skip
     assert walls <= set(flags)
-    assert flags[:3] == ("podman", "--cgroup-manager=cgroupfs", "--runtime=runc")
+    assert flags[:4] == ("podman", "--cgroup-manager=cgroupfs", "--log-level=fatal", "--runtime=runc")
     assert flags[-4:] == ("--rootfs", "/:O", "sleep", "2147483647")
     mounts = [flag for flag in flags if flag.startswith("--mount=")]
     assert "src=/dev/shm/workdir,dst=/dev/shm/workdir,rw=true" in mounts[0]
@@ -70,8 +70,8 @@ def test_a_job_gets_its_own_environment_and_no_other():
 
     (job,) = host.spawned
     assert job.argv == (
-        "podman", "--cgroup-manager=cgroupfs", "exec", "--workdir=/work", "--env=HF_TOKEN", "tare-1",
-        "/usr/bin/env", "-u", "HOSTNAME", "-u", "TERM", "-u", "container", "-u", "PWD",
+        "podman", "--cgroup-manager=cgroupfs", "--log-level=fatal", "exec", "--workdir=/work", "--env=HF_TOKEN",
+        "tare-1", "/usr/bin/env", "-u", "HOSTNAME", "-u", "TERM", "-u", "container", "-u", "PWD",
         "HOME=/ada", "TARE_NAME=tare-1", "python", "train.py",
     )  # fmt: skip
     assert job.env == {"HF_TOKEN": "hush", "PATH": PATH, "HOME": "/root"}  # podman's own: a command line is public
@@ -93,7 +93,7 @@ def test_what_podman_itself_would_heed_is_not_in_its_environment(name):
 def test_in_an_image_the_images_own_variables_stay_and_its_path_wins():
     host = SmallLinux()
     answers = {"exec": "/opt/python3\n", "image": '[{"Config": {"Env": ["PATH=/opt"], "User": "app"}}]'}
-    found = lambda argv: next((text for word, text in answers.items() if word in argv[:3]), None)  # noqa: E731
+    found = lambda argv: next((text for word, text in answers.items() if word in argv[:4]), None)  # noqa: E731
     host.answer = lambda argv: None if found(argv) is None else Completed((), 0, found(argv), "")
     place = Podman(image="pt:1").open(host, SITE)
 
@@ -173,3 +173,37 @@ def test_an_image_that_podman_does_not_have_is_an_obstacle():
     host.answer = lambda argv: Completed((), 1, "", "") if "exists" in argv else None
 
     assert [*map(str, Podman(image="pt:1").obstacles(host))] == ["podman has no image pt:1: run `podman pull pt:1`."]
+
+
+def test_without_root_the_folders_are_bound_and_no_group_is_named():
+    host = SmallLinux(uid=1000)
+    host.answer = lambda argv: Completed((), 0, "", "") if argv[0] == "newuidmap" else None
+
+    assert Podman().obstacles(host) == []
+    place = Podman().open(host, SITE)
+
+    flags = created(host)
+    assert {"--user=0:0", "--pids-limit=-1"} <= set(flags)
+    assert not any(flag.startswith("--cgroup-parent") for flag in flags)
+    assert flags[-4:-2] == ("--rootfs", "/scratch/tare-1/root")
+    assert any("src=/usr,dst=/usr,ro=true" in flag for flag in flags)
+    assert (place.facts["root"], place.scope()) == ("binds", host.scope())
+    place.close()
+    assert host.left_over() == SmallLinux(uid=1000).left_over()
+
+
+def test_a_job_of_rootless_podman_is_ended_from_inside():
+    host = SmallLinux(uid=1000)
+    place = Podman().open(host, SITE)
+    host.files[f"/proc/{host.next_pid}/stat"] = f"{host.next_pid} (sleep) S 1"
+
+    place.spawn(Job(("sleep", "9"))).kill()
+
+    assert host.asked[-1][-4:-1] == ("tare-1", "/bin/sh", "-c")
+    assert "kill -KILL -1" in host.asked[-1][-1]
+
+
+def test_limits_and_the_missing_program_of_rootless_podman_are_obstacles():
+    found = Podman(quota=1.5).obstacles(SmallLinux(uid=1000))
+
+    assert [ruling.code for ruling in found] == ["needs.root", "needs.program"]
