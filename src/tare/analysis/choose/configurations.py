@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 
@@ -85,6 +86,7 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
     return made, (f"{' and '.join(several)} differ: each is answered by itself, and none is ranked against another.",)
 
 
+@lru_cache(maxsize=1024)
 def _names_work(name: str) -> bool:
     return name in _WORK or name.rpartition(".")[2].lower() in _MODELS
 
