@@ -64,9 +64,7 @@ def command(
     need(not (as_json and kind not in (None, "json")), "give either --json or --format, not both.")
     need(figure is None or output is not None, "--figure needs -o FILE.pdf, .svg or .png.")
     need(width_mm is None or columns is None, "give either --width or --columns, not both.")
-    from tare.records.unpack import each_pack_once
-
-    with spinner("writing the report"), each_pack_once(), reading(store) as opened:
+    with spinner("writing the report"), reading(store) as opened:
         if not figures and figure is None:
             kind = "json" if as_json else kind or _kind_of(output)
             output = output or (Path("-") if as_json else _beside(store, FORMATS[kind]))
