@@ -23,7 +23,10 @@ import pytest
 import sshd_devices
 import sweeps
 from tare.base.host import LocalHost
+from tare.cli.scaffold import numpy_on_one_thread
 from tare.parts.find import find, names
+
+numpy_on_one_thread()  # of workers that share two cores, too
 
 
 def _command(name: str) -> Callable[[], list[str]]:

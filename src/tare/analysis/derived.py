@@ -137,6 +137,17 @@ class TrialData:
     def measured_ns(self) -> tuple[int, int] | None:
         return None if self.warm_up is None else measured_ns(self.marks, self.warm_up)
 
+    @cached_property
+    def fault_places(self) -> Sequence[Place]:
+        """Where the faults of the container and its daemons came from, the most frequent place first."""
+        table = self.table(faults.PROBE, faults.TABLE)
+        if table is None:
+            return ()
+        roles = table["role"].tolist()
+        of_the_container = {role: str(role).startswith(_OF_THE_CONTAINER) for role in set(roles)}
+        inside = np.array([of_the_container[role] for role in roles], dtype=bool)
+        return places(*(table[name][inside].tolist() for name in faults.KEYS))
+
     def table(self, probe: str, name: str) -> Marks | None:
         key = (self.record.trial, self.record.attempt)
         return self.store.trace(*key, probe, name) if TableName(probe, name) in self.store.traces(*key) else None
@@ -251,7 +262,7 @@ def _flusher_share(beside: TrialData) -> Found | None:
 
 def _place_share(rank: int, beside: TrialData) -> Found | None:
     """Of the faults of the container and its daemons, those of the place with most of them, with second most, ..."""
-    found = _fault_places(beside)
+    found = beside.fault_places
     if len(found) <= rank:
         return None
     place = found[rank]
@@ -346,16 +357,8 @@ def _of_reason(name: str, beside: TrialData) -> Found | None:
 
 def _top_places(beside: TrialData) -> Found | None:
     """Faults of the container and its daemons: those of the ten places with most (`tare analyse kernel`)."""
-    found = _fault_places(beside)
+    found = beside.fault_places
     return Found(sum(place.share for place in found[: faults.MOST])) if found else None
-
-
-def _fault_places(beside: TrialData) -> Sequence[Place]:
-    table = beside.table(faults.PROBE, faults.TABLE)
-    if table is None:
-        return ()
-    inside = np.array([str(role).startswith(_OF_THE_CONTAINER) for role in table["role"]], dtype=bool)
-    return places(*(table[name][inside].tolist() for name in faults.KEYS))
 
 
 def _energy_of_epochs(beside: TrialData) -> Found | None:

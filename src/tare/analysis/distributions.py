@@ -36,7 +36,7 @@ def heads_at_most(count: int, tosses: int) -> float:
     for heads in range(min(count, tosses)):
         ways = ways * (tosses - heads) // (heads + 1)
         outcomes += ways
-    return outcomes / 2**tosses
+    return outcomes / (1 << tosses)
 
 
 @lru_cache(maxsize=4096)

@@ -255,8 +255,10 @@ _HINTS = {
 
 def _numbers(path: Path, text: str) -> Foreign | None:
     """One number a line; the level is the file's name."""
+    if path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".ndjson"):
+        return None
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if not lines or path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".ndjson"):
+    if not lines:
         return None
     try:
         values = [float(line) for line in lines]

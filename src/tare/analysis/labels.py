@@ -266,6 +266,8 @@ def _command_names(argvs: Iterable[Sequence[str]]) -> dict[tuple[str, ...], tupl
 
 def text(value: Any) -> str:
     """A setting as text for programs: words as they are, several names joined (`cpu+pids`), the rest as in JSON."""
+    if type(value) is int:  # as JSON has it, many times as fast
+        return str(value)
     if isinstance(value, list) and all(isinstance(each, str) and each.isidentifier() for each in value):
         return "+".join(value) or "none"
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)

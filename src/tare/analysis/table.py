@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,15 @@ def read_table(path: Path | str | Table) -> Table:
     """The whole table: a file of another benchmark tool by what is in it, any other by how its name ends."""
     if isinstance(path, Table):
         return path
-    path = Path(path)
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return _read_table(Path(path), None)
+    return _read_table(Path(path), (found.st_ino, found.st_size, found.st_mtime_ns))
+
+
+@lru_cache(maxsize=2)  # a verb asks several times: for the columns, the rows, their order
+def _read_table(path: Path, identity: tuple[int, int, int] | None) -> Table:
     if (foreign := recognised(path)) is not None:
         return Table(path, foreign.columns)
     reader = READERS.get(path.suffix.lower())

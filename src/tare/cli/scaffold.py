@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tare.analysis.model import Weighing
     from tare.records.store import Store
 
+_POOL = "OPENBLAS_NUM_THREADS"
 QUIET_S = 2.0  # a shorter wait needs no explanation
 
 
@@ -188,6 +189,20 @@ def _reading_verb(
     return decorate
 
 
+def numpy_on_one_thread() -> None:
+    """Import numpy so that its algebra stays in this thread; what is started later inherits nothing of that.
+
+    Our matrices are small: its other threads would only wait for work, and do so by spinning (costs.md).
+    """
+    if "numpy" in sys.modules or _POOL in os.environ:
+        return
+    os.environ[_POOL] = "1"
+    try:
+        import numpy  # noqa: F401  (its library reads the variable when it is loaded)
+    finally:
+        del os.environ[_POOL]
+
+
 @contextmanager
 def reading(path: Path, about: str = "") -> Iterator[Store]:
     """The store of a folder or a pack; damage in it is reported as it is found."""
@@ -206,6 +221,7 @@ def reading(path: Path, about: str = "") -> Iterator[Store]:
 @contextmanager
 def reading_all(paths: Sequence[Path]) -> Iterator[list[Store]]:
     """Several stores, each once; damage is reported with the store's name."""
+    numpy_on_one_thread()
     each_once = {path.resolve(): path for path in paths}.values()
     with ExitStack() as stack:
         yield [stack.enter_context(reading(path, about=str(path))) for path in each_once]
@@ -214,6 +230,7 @@ def reading_all(paths: Sequence[Path]) -> Iterator[list[Store]]:
 @contextmanager
 def noting(source: Path) -> Iterator[Path]:
     """A store's or a table's path; which trials of a store are damaged, left out or suspect is reported."""
+    numpy_on_one_thread()
     from tare.analysis.observations import source_notes
 
     with damage_named(source):

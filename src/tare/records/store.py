@@ -85,6 +85,17 @@ class Store:
         store._unpacked = found
         return store
 
+    @staticmethod
+    def header_at(root: Path) -> Header:
+        """What a store or a pack is, without a look at its trials."""
+        if not is_pack(root):
+            return read_header(root)
+        found = unpacked(root)
+        try:
+            return read_header(found.folder)
+        finally:
+            found.close()
+
     # What was seen
 
     def records(self) -> list[Record]:

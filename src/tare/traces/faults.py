@@ -14,6 +14,7 @@ In this order, for one fault can be called by several names:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -83,10 +84,8 @@ def places(
     comm: Sequence[str], file: Sequence[str], function: Sequence[str], cause: Sequence[str]
 ) -> tuple[Place, ...]:
     """Faults by task, file, location and cause, the most frequent first."""
-    counted: dict[tuple[str, str, str, str], int] = {}
-    for key in zip(comm, file, function, cause, strict=True):
-        counted[key] = counted.get(key, 0) + 1
-    total = sum(counted.values())
+    counted = Counter(zip(comm, file, function, cause, strict=True))
+    total = counted.total()
     ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     return tuple(Place(*key, count, count / total) for key, count in ranked)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -215,3 +218,14 @@ def test_a_papers_tables_name_the_store_with_the_damage(tmp_path: Path):
 def test_every_verb_that_reads_a_store_is_among_them():
     assert {*REFUSE, *OTHERS, "show", "compare", "report", "watch", "device baseload", "trace simulate"} <= set(READ)
     assert {path for path in ALL if path.startswith(("analyse", "choose"))} <= set(READ)
+
+
+def test_numpy_is_loaded_with_one_thread_and_what_is_started_later_knows_nothing_of_it():
+    code = (
+        "import os; from tare.cli.scaffold import numpy_on_one_thread; numpy_on_one_thread(); import numpy\n"
+        "numpy.linalg.solve(numpy.eye(500), numpy.eye(500))\n"
+        "print(len(os.listdir('/proc/self/task')), os.environ.get('OPENBLAS_NUM_THREADS'))"
+    )
+    words = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=words)
+    assert done.stdout.split() == ["1", "None"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import shlex
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+
+from tare.cli import main
 
 STUDY = """\
 study: tiny
@@ -21,11 +25,28 @@ repeat: 1
 
 
 def tare(*words: str, cwd: Path | None = None, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tare.cli", *words]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=120)
+    """The program's own `main`; a run, which has signals and locks of its own, in a process of its own."""
+    if words[0] == "run":
+        command = [sys.executable, "-m", "tare.cli", *words]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=120)
+    else:
+        done = _in_this_process(words, cwd or Path.cwd())
     assert code is None or done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done
+
+
+def _in_this_process(words: tuple[str, ...], cwd: Path) -> subprocess.CompletedProcess[str]:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with (
+        pytest.MonkeyPatch.context() as patch, chdir(cwd), redirect_stdout(out), redirect_stderr(err),
+        pytest.raises(SystemExit) as end,
+    ):  # fmt: skip
+        patch.setattr(sys, "argv", ["tare", *words])
+        main()
+    out.seek(0)
+    err.seek(0)
+    return subprocess.CompletedProcess(words, int(end.value.code or 0), out.read(), err.read())
 
 
 def write_table(path: Path, effect: float, blocks: int = 10) -> Path:

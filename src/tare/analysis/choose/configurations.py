@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 
@@ -41,6 +42,8 @@ class Configuration:
 
     def centre(self, figure: str) -> float:
         """The median over the trials: the trial is the unit (validity.md M1)."""
+        if self.n == 1:
+            return self.trials[0].metrics[figure]
         return median([trial.metrics[figure] for trial in self.trials])  # numpy costs ten times as much for a few
 
 
@@ -85,6 +88,7 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
     return made, (f"{' and '.join(several)} differ: each is answered by itself, and none is ranked against another.",)
 
 
+@lru_cache(maxsize=1024)
 def _names_work(name: str) -> bool:
     return name in _WORK or name.rpartition(".")[2].lower() in MODELS
 
@@ -269,21 +273,30 @@ def mixed_notes(source: Path, settings: Sequence[str] | None, group: str | None)
     if is_store(source) or settings is None or group is not None:
         return []
     table = read_table(source)
+    labels = {name: _labels(table, name) for name in table.columns if name not in settings}
+    labels = {name: cells for name, cells in labels.items() if _recur(cells)}
+    if not labels:
+        return []
     columns = [setting_column(table, name) for name in settings]
     configurations = list(zip(*columns, strict=True))
     return [
         f"column {name!r} differs within configurations: --group {name} keeps its values apart."
-        for name in table.columns
-        if name not in settings and _is_mixed(_labels(table, name), configurations)
+        for name, cells in labels.items()
+        if _is_mixed(cells, configurations)
     ]
 
 
+def _recur(labels: Sequence[str | None]) -> bool:
+    """Labels that never recur name rows, and part nothing."""
+    present = [label for label in labels if label is not None]
+    return len(set(present)) < len(present)
+
+
 def _is_mixed(labels: Sequence[str | None], configurations: Sequence[tuple[Setting | None, ...]]) -> bool:
-    """Whether one configuration has several of these labels; labels that never recur name rows and part nothing."""
+    """Whether one configuration has several of these labels."""
     pairs = zip(configurations, labels, strict=True)
     seen = collected((configuration, label) for configuration, label in pairs if label is not None)
-    present = [label for label in labels if label is not None]
-    return len(set(present)) < len(present) and any(len(set(found)) > 1 for found in seen.values())
+    return any(len(set(found)) > 1 for found in seen.values())
 
 
 def _labels(table: Table, name: str) -> list[str | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from tare.analysis.labels import text
@@ -52,9 +53,14 @@ def unlike_work(several: Iterable[Settings]) -> dict[str, list[str]]:
     values: dict[str, dict[str, None]] = {}
     for settings in several:
         for name, value in settings.items():
-            if name.rpartition(".")[2].lower() in SAMPLES or name.rpartition(".")[2].lower() in SIZES:
+            if _is_of_a_step(name):
                 values.setdefault(name, {})[text(value)] = None
     return {name: list(found) for name, found in values.items() if len(found) > 1}
+
+
+@lru_cache(maxsize=1024)
+def _is_of_a_step(name: str) -> bool:
+    return name.rpartition(".")[2].lower() in (*SAMPLES, *SIZES)
 
 
 def is_counted(names: Iterable[str]) -> bool:

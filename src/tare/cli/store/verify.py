@@ -18,7 +18,7 @@ import click
 
 from tare.base.errors import StoreError, StudyError, TareError, damage_named
 from tare.cli.options import STORE, json_option
-from tare.cli.scaffold import Verb, print_json, say
+from tare.cli.scaffold import Verb, numpy_on_one_thread, print_json, say
 
 if TYPE_CHECKING:
     from tare.figures.rederive import Rederived
@@ -92,10 +92,12 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
     --json: {"stores": [{"store", "trials", "thinned", "derived", "said", "taken", "taken_count", "problems"}],
     "pages": [{"page", "blocks", "changes", "written"}]}
     """
+    from tare.cli.papers import each_paper_once
     from tare.records.pack import stores_in
     from tare.records.unpack import each_pack_once
 
-    with each_pack_once():
+    numpy_on_one_thread()
+    with each_pack_once(), each_paper_once():
         stores = [_look_at_store(path, results) for path in stores_in(results)]
         # From stores that are not as they were sealed, no page is made anew.
         may_write = write and not any(each.problems for each in stores)
@@ -183,7 +185,6 @@ def _look_at_pages(pages: Sequence[Path], results: Path, write: bool) -> tuple[l
 
 
 def _look_at_page(page: Path, results: Path, write: bool) -> PageLooked:
-    from tare.cli.papers import each_paper_once
     from tare.cli.report import written
     from tare.papers.pages.markdown import renewed
 
@@ -193,8 +194,7 @@ def _look_at_page(page: Path, results: Path, write: bool) -> PageLooked:
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{page}: the page cannot be read: {error}.") from None
     folder = results if results.is_dir() else results.parent
-    with each_paper_once():
-        new, changes, count = renewed(text, name, lambda block: run_block(block, name, folder))
+    new, changes, count = renewed(text, name, lambda block: run_block(block, name, folder))
     looked = PageLooked(name, count, [_told_change(change) for change in changes])
     if write and new != text:
         written(page, new.encode())

@@ -22,7 +22,7 @@ from tare.papers.claims.model import (
     figure_words,
     is_ready,
 )
-from tare.papers.claims.pooling import read_source
+from tare.papers.claims.pooling import source_of
 from tare.papers.pages.notes import Note, Notes, not_here, notes_of, reason_notes, where_notes, where_text
 from tare.papers.tables.rows import NOT_HERE, WORDS, Answered
 from tare.records.trials import collected, grouped
@@ -185,7 +185,7 @@ def claims_figure(evidence: ReportData) -> Figure | None:
     """A lane for each take-away that was measured; None where none was. The table has all of them."""
     if evidence.store is None:
         return None
-    found = answers(claims_of(), [read_source(evidence.store.path, name="")])  # the page is of one store
+    found = answers(claims_of(), [source_of(evidence.store, name="")])  # the page is of one store
     measured = [answer for answer in found if answer.word != NOT_MEASURED]
     if not measured:
         return None

@@ -146,10 +146,11 @@ def machines(results: Path, studies: Mapping[str, Collection[str]]) -> list[Mach
 
 def _held(path: Path, shown: str, studies: Mapping[str, Collection[str]]) -> StoreTrials | None:
     """A store of one of these studies, with the figures that are asked of it; None for any other."""
+    about = Store.header_at(path).study
+    study = str(about.get("study", "")) if isinstance(about, Mapping) else ""
+    if study not in studies:
+        return None
     with Store.open(path) as store:
-        study = str(store.study.get("study", "")) if isinstance(store.study, Mapping) else ""
-        if study not in studies:
-            return None
         found = source_of(store, shown)
         return replace(found, records=[with_figures(store, record, studies[study]) for record in found.records])
 

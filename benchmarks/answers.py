@@ -1,0 +1,105 @@
+"""CPU seconds of `tare` from its start to its answer, each a process of its own, in shuffled rounds.
+
+    python -m benchmarks.answers [ROUNDS] [--against SRC]
+
+With --against, the `src` of another tree runs the same in the same rounds, and the ratio is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tare.analysis.model import Estimate
+from tare.analysis.statistics import median_estimate
+
+ROOT = Path(__file__).resolve().parent.parent
+PACK = ROOT / "tests" / "recordings" / "h200" / "energy-store.tare"
+ROUNDS = 7
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """What is timed; the tables that it needs are written into the folder."""
+    draw = random.Random(3)
+    few, many = folder / "few.csv", folder / "many.csv"
+    rows = [(level, block, 1 + 0.02 * draw.random()) for block in range(8) for level in ("bare", "docker")]
+    few.write_text("platform,block,step_s\n" + "".join(f"{level},{block},{value}\n" for level, block, value in rows))
+    modes = [(cores, mhz, 10 / cores + 100 / mhz + draw.random()) for cores in range(1, 101) for mhz in range(1, 1001)]
+    lines = (f"{cores},{mhz},{time},{time * (cores + mhz / 100)}\n" for cores, mhz, time in modes)
+    many.write_text("cores,mhz,step_s,energy_j\n" + "".join(lines))
+    return {
+        "--help": ["--help"],
+        "show, 18 trials": ["show", str(PACK)],
+        "compare, 16 rows": ["compare", str(few), "--by", "platform", "--metric", "step_s", "--block", "block"],
+        "front, 100,000 rows": [
+            "choose",
+            "front",
+            str(many),
+            "--minimise",
+            "step_s,energy_j",
+            "--settings",
+            "cores,mhz",
+        ],
+        "report, recorded store": ["report", str(PACK), "-o", str(folder / "report.html")],
+    }
+
+
+def measure(rounds: int = ROUNDS, against: Path | None = None) -> dict[str, dict[str, Any]]:
+    """CPU seconds of each command: a median over rounds with its interval, of this tree and of the other one."""
+    trees = {"tare": ROOT / "src", **({"other": against} if against is not None else {})}
+    order = random.Random(7)
+    with tempfile.TemporaryDirectory() as folder:
+        known = commands(Path(folder))
+        spent: dict[str, dict[str, list[float]]] = {name: {tree: [] for tree in trees} for name in known}
+        for _ in range(rounds):
+            for name, tree in order.sample(pairs := [(name, tree) for name in known for tree in trees], len(pairs)):
+                spent[name][tree].append(cpu_s(known[name], trees[tree]))
+    return {name: _figures(by_tree) for name, by_tree in spent.items()}
+
+
+def cpu_s(words: Sequence[str], source: Path) -> float:
+    """User and system time of one `tare`, with what it started and waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "tare", *words]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(source)})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _figures(by_tree: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    found: dict[str, Any] = {tree: median_estimate(values) for tree, values in by_tree.items()}
+    if "other" in by_tree:
+        pairs = zip(by_tree["other"], by_tree["tare"], strict=True)
+        found["ratio"] = median_estimate([other / ours for other, ours in pairs])
+    return found
+
+
+def text(result: Mapping[str, Mapping[str, Estimate]]) -> str:
+    width = max(map(len, result))
+    lines = []
+    for name, figures in result.items():
+        told = [f"{_told(figures['tare'])} s of CPU time"]
+        if "other" in figures:
+            told += [f"the other tree {_told(figures['other'])} s", f"{_told(figures['ratio'])} times as much"]
+        lines.append(f"{name:{width}}  {'; '.join(told)}  (n = {figures['tare'].n})")
+    return "\n".join(lines)
+
+
+def _told(found: Estimate) -> str:
+    return f"{found.value:.2f}" + ("" if found.low is None else f" [{found.low:.2f}, {found.high:.2f}]")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("rounds", nargs="?", type=int, default=ROUNDS)
+    parser.add_argument("--against", type=Path)
+    given = parser.parse_args()
+    sys.stdout.write(text(measure(given.rounds, given.against)) + "\n")
