@@ -238,6 +238,42 @@ def test_levels_with_long_names_leave_the_page_as_narrow_as_it_is(browser: Any, 
     well(seen, TELEPHONE)
 
 
+def test_a_report_of_two_hundred_cells_is_filtered_sorted_and_leads_to_its_trials(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tare.report.html.available", lambda: False)  # the first screen has no chart of the library's
+    trials = [
+        replace(each, trial=f"{each.trial[:10]}{rate:03}x", settings={**each.settings, "workload.rate": rate})
+        for rate in range(100)
+        for each in some.records(blocks=2)
+    ]
+    assert len({(each.settings["platform"], each.settings["workload.rate"]) for each in trials}) == 200
+    file = tmp_path / "report.html"
+    file.write_text(report(kept(tmp_path / "store", trials, STUDY)), encoding="utf-8")
+    tab = browser.new_page(viewport={"width": 390, "height": 844})
+    tab.set_default_timeout(120_000)
+    tab.goto(file.as_uri())
+    shown = tab.locator("tr.level:visible")
+    assert shown.count() == 100
+    assert tab.evaluate(WIDE) <= 390
+
+    tab.locator("[data-sort]").select_option("most")
+    sizes = tab.evaluate("() => [...document.querySelectorAll('tr.level')].map(row => Number(row.dataset.size))")
+    assert sizes == sorted(sizes, reverse=True)
+    tab.locator("[data-factor]").first.select_option(index=7)
+    assert shown.count() == 1
+    assert tab.locator(".controls .count").text_content() == "1 of 100 shown"
+
+    tab.locator("tr.level:visible svg.lane").hover()
+    assert "%" in tab.locator("#told").text_content()
+    dot = tab.locator("tr.level:visible svg.lane a").first
+    aim = dot.get_attribute("href")
+    dot.dispatch_event("click")
+    assert tab.url.endswith(aim)
+    assert tab.locator(aim).is_visible()  # in a part that was folded
+    tab.close()
+
+
 # Without a script, on a telephone, at night: the first screen and every folded part are there, and nothing is too wide.
 KEPT = sorted((Path(__file__).parents[2] / "studies-results").glob("*/*.tare"))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib import resources
 from statistics import median
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -312,3 +313,39 @@ def test_one_column_has_smaller_type_than_two() -> None:
         view = float(re.findall(r'viewBox="0 0 ([\d.]+) ', text)[0])
         sizes.append(min(map(float, re.findall(r'font-size="([\d.]+)px"', text))) * points / view)
     assert 6 <= sizes[0] < sizes[1] < 11
+
+
+def texts_of(figure: Figure, wide_mm: float = 84) -> dict[str, float]:
+    """Every text of the drawing with the height at which it stands."""
+    found: dict[str, float] = {}
+
+    def walk(element: ElementTree.Element, down: float) -> None:
+        move = re.match(r"translate\(([-\d.]+),([-\d.]+)\)", element.get("transform", ""))
+        down += float(move[2]) if move else 0.0
+        if element.tag.endswith("text") and element.text:
+            found[element.text] = down
+        for child in element:
+            walk(child, down)
+
+    walk(ElementTree.fromstring(as_file(figure, "svg", wide_mm / 25.4 * 72)), 0.0)
+    return found
+
+
+@pytest.mark.parametrize("level", ["docker", "docker-with-a-name-as-long-as-images-have:latest"])
+def test_no_label_lies_on_the_figures_of_its_lane(level: str) -> None:
+    figure = effects(some.weighing(comparisons=(some.comparison(level=level),)))
+    texts = texts_of(figure)
+    numbers = next(text for text in texts if text.startswith(("+", "\N{MINUS SIGN}")) and "[" in text)
+    assert (texts[level] < texts[numbers]) == (len(level) > 20)
+    assert "0" in texts and "+0.0%" not in texts  # zero has no sign
+    assert any(text.startswith("change of ") for text in texts)
+
+
+def test_every_lane_has_its_zero_and_signs_that_no_level_has_are_in_the_drawing() -> None:
+    figure = effects(some.several().weighing)
+    assert layer(figure, "tick")["encoding"]["x"]["datum"] == 0
+    assert "y" not in layer(figure, "tick")["encoding"]  # of every lane, not once
+    assert any("excluded" in text for text in texts_of(trials(some.tainted()))) == any(
+        each.value is None for each in shown_trials(some.tainted().weighing, some.tainted().records)
+    )
+    assert any("hollow: A/A repeat" in text for text in texts_of(trials(some.several())))
