@@ -29,6 +29,7 @@ from tare.parts.protocols import Mark
 from tare.records.intervals import Intervals, intervals, mark_columns
 
 START_UP = "startup_s"
+SETTLING = "settling"  # a warm-up that lasts until times are steady: how long that is depends on the noise
 PHASES = (
     "platform_open_s", "interpreter_s", "imports_s", "data_open_s", "device_s", "setup_s", "first_batch_s",
     "first_step_s", START_UP, "steady_s", "evaluation_s", "checkpoints_s", "exit_s", "epoch_s", "epoch_rest_s",
@@ -55,7 +56,7 @@ def phase_metrics(
             "setup_s": _between(_last_end(imports), _first_begin(fetches) or first_ns),
             "first_batch_s": _first(fetches),
             "first_step_s": _first(whole),
-            START_UP: _between(start_ns, first_ns, open_s or 0.0),
+            START_UP: _between(start_ns, first_ns, (open_s or 0.0) - (_total(found.named(SETTLING)) or 0.0)),
             "evaluation_s": _total(found.named("evaluate")),
             "checkpoints_s": _total(found.named("checkpoint")),
             "exit_s": _between(last_ns, end_ns),

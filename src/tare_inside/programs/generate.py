@@ -161,7 +161,7 @@ def warmed_up(made, most):
         if before_s is not None and abs(took_s - before_s) <= STEADY * before_s:
             break
         before_s = took_s
-    marks.interval("warm_up", -1, begin_ns, marks.now_ns())
+    marks.interval("settling", -1, begin_ns, marks.now_ns())
     return number + 1 if most else 0
 
 

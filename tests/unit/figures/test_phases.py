@@ -56,3 +56,10 @@ def test_what_no_mark_tells_is_absent():
         "steady_s",
         "exit_s",
     }
+
+
+def test_a_warm_up_that_lasts_until_times_are_steady_is_no_start_up():
+    marks = [*span("settling", 11, 13), *span("step", 14, 15, 0)]
+    assert phase_metrics(marks, RESULT, {"open": 0.5}, steps_from(marks))[START_UP] == pytest.approx(2.5)
+    marks = [*span("warm_up", 11, 13), *span("step", 14, 15, 0)]  # of a fixed number of requests: as ever
+    assert phase_metrics(marks, RESULT, {"open": 0.5}, steps_from(marks))[START_UP] == pytest.approx(4.5)

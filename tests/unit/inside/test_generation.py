@@ -46,6 +46,9 @@ def test_the_first_token_and_every_further_one_are_marked(tmp_path: Path) -> Non
     assert outcome["metrics"]["tokens_per_s"] == pytest.approx(3 * 2 * 5 / busy_s)
     assert outcome["steps"] == 12
     assert 1 <= outcome["warm_up"] <= 2
+    at_ns = {(name, edge): t_ns for t_ns, name, edge, _ in reversed(loaded)}
+    order = [("model_load", "end"), ("settling", "begin"), ("settling", "end"), ("ready", "point"), ("step", "begin")]
+    assert [at_ns[each] for each in order] == sorted(at_ns[each] for each in order)
 
 
 def test_figures_of_tokens_come_by_the_marks(tmp_path: Path) -> None:

@@ -144,7 +144,9 @@ class Load:
 
 async def drive(order: dict[str, Any], load: Load) -> dict[str, Any]:
     """Warm up, then the load; what came of it."""
+    begin_ns = now_ns()
     warm_up = await load.warm_up(order["warm_up"], order["concurrency"])
+    marks.interval("settling", -1, begin_ns, now_ns())
     load.counts.update(dict.fromkeys(load.counts, 0))
     gc.collect()  # what came before: here, and not somewhere between two requests
     gc.disable()
