@@ -56,7 +56,8 @@ def _is_resource(records: Sequence[Record], factor: str) -> bool:
 
 
 def _modes(records: Sequence[Record], factor: str, factors: Sequence[str], time: str) -> list[Mode]:
-    others = [each for each in factors if each != factor]
+    differing = [each for each in factors if len({str(record.settings.get(each)) for record in records}) > 1]
+    others = [each for each in differing if each != factor]
 
     def place(record: Record) -> tuple[float, str]:
         rest = ", ".join(setting_name(each, record.settings.get(each)) for each in others)

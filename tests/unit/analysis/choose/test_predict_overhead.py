@@ -32,7 +32,7 @@ def by_cores(law, cores=CORES, blocks=6, noise=0.01, seed=1, stack=False):
                 seconds = (1 + 40 / count) * (1 + block / 20) * math.exp(log + rng.normal(0, noise))
                 name = "platform.0.qemu.cores" if "+" in platform else "platform.cores"
                 settings = {"platform": platform, "workload": "application", name: count}
-                one = draft(f"{platform}-{count}-{block}", block=block, settings=settings)
+                one = draft(f"{platform.replace('+', '-')}-{count}-{block}", block=block, settings=settings)
                 made.append(replace(one, attempt=1, state="ok", metrics={"step_mean_s": seconds}))
     return made
 
