@@ -191,6 +191,24 @@ def test_the_fastest_is_not_said_to_take_the_least_energy_where_that_may_be_chan
     assert said(found, "S3 5.6.3")[0].statement.endswith("by its median, which may be chance")
 
 
+@pytest.mark.parametrize("noise", [0.001, 0.1])
+def test_what_a_practice_advises_is_what_its_interval_shows(noise):
+    """Equal clocks and cores: their medians differ, and nothing is advised by that."""
+    rng = np.random.default_rng(3)
+    equal = [
+        TrialRow.foreign({"cores": float(n)}, {"time": float(np.exp(rng.normal(0, noise))),
+                                               "energy": float(np.exp(rng.normal(0, noise)))}, f"{n}.{t}")
+        for n in (1, 2, 4) for t in range(8)
+    ]  # fmt: skip
+    found = the(recommend(equal, Job("time")))
+
+    (costs,) = [each.statement for each in said(found, "S3 5.6.3")]
+    (more,) = [each.statement for each in said(found, "S4 IV-A")]
+    assert ("take it" in costs and "may cost" not in costs) == (noise < 0.01) or "which may be chance" in costs
+    assert ("is enough" in more) == (noise < 0.01)
+    assert noise < 0.01 or "cannot be told" in more
+
+
 def cores(times):
     return [
         TrialRow.foreign({"cores": float(n), "mhz": 9.0}, {"time": time * (1 + t / 1000), "energy": 1.0}, f"{n}.{t}")

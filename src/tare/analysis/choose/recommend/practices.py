@@ -84,8 +84,13 @@ def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
             return [Finding(f"the fastest ({fastest.label}) takes the least energy too: take it", source="S3 5.6.3")]
         told = "takes the least energy too by its median, which may be chance"
         return [Finding(f"the fastest ({fastest.label}) {told}", source="S3 5.6.3")]
-    extra = fastest.centre("energy") / thriftiest.centre("energy") - 1
-    told = "hardly costs energy: take it" if extra <= LITTLE_ENERGY else "costs energy: take it only for a deadline"
+    extra = contrast(fastest, thriftiest, "energy", len(found) - 1).estimate
+    if (extra.value if extra.high is None else extra.high) <= LITTLE_ENERGY:
+        told = "hardly costs energy: take it"
+    elif extra.low is None or extra.low > 0:
+        told = "costs energy: take it only for a deadline"
+    else:
+        told = "may cost energy: whether it does cannot be told"
     return [
         _finding(f"the fastest ({fastest.label}) {told}", fastest, thriftiest, "energy", "S3 5.6.3", len(found) - 1)
     ]
@@ -104,7 +109,12 @@ def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
         enough = next(each for each in levels if each.centre("time") <= lowest * (1 + NEARLY))
         most = levels[-1]
         against = levels[-2] if enough is most else enough
-        told = f"{name} still helps at its highest" if enough is most else f"{name} of {_level(enough, name)} is enough"
+        gain = contrast(most, against, "time", len(levels) - 1).estimate
+        if enough is most:
+            told, sure = f"{name} still helps at its highest", gain.high is None or gain.high < 0
+        else:
+            told, sure = f"{name} of {_level(enough, name)} is enough", gain.low is None or gain.low >= -NEARLY
+        told = told if sure else f"whether {name} of more than {_level(against, name)} helps cannot be told"
         statement = f"{told}; the time at {_level(most, name)} against {_level(against, name)}"
         made.append(_finding(statement, most, against, "time", source, len(levels) - 1))
     return made
