@@ -21,13 +21,13 @@ ENDS = (
     "checkpointed",
     "timm",
     "ultralytics",
-    "ultralytics_before_8_4",
+    "ultralytics_early",
     "compiled",
 )
 BEGINS = ("word_language_model", "with_an_optimiser")  # their clock is read where a step begins
 TOLD_BY = dict.fromkeys(("word_language_model", "by_hand_without_zero_grad", "by_hand_with_a_loader"), "backward")
-LOADED = ("mnist", "dcgan", "timm", "ultralytics", "ultralytics_before_8_4")  # each step waits for a batch
-TESTED = ("mnist", "timm", "ultralytics", "ultralytics_before_8_4")  # after each run of steps
+LOADED = ("mnist", "dcgan", "timm", "ultralytics", "ultralytics_early")  # each step waits for a batch
+TESTED = ("mnist", "timm", "ultralytics", "ultralytics_early")  # after each run of steps
 ATTEMPTS = 3  # a busy machine may take the CPU away between the script's clock and ours
 AGREE = 0.02
 PARTS = ("fetch", "forward", "backward", "optimiser")

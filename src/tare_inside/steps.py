@@ -137,9 +137,8 @@ class Steps(object):
                 begin_ns = max(begin_ns, self._fetches[-1][1])
         elif self._unproven and current.graded and current.came_in < self._step:
             self._prove((current,))  # it gives batches on both sides of a step
-        elif not current.trained and current not in self._unproven:  # an endless loader's next evaluation
-            self._unproven.append(current)
-            current.begin_ns, self._follows_ns = begin_ns, None
+        elif not current.trained and (current.came_in < self._step or current not in self._unproven):
+            self._evaluate_again(current, begin_ns)
         self._pass, current.came_in = current, self._step
         current.came_ns = self._since_ns = end_ns
         self._fetches.append((begin_ns, end_ns))
@@ -147,6 +146,14 @@ class Steps(object):
         if self.gpu is not None:
             self.gpu.waited(begin_ns, end_ns)
             self.gpu.stamp(end_ns)
+
+    def _evaluate_again(self, current, begin_ns):
+        """An endless loader gives batches for the next evaluation: the one before it ended with its last batch."""
+        if current in self._unproven:
+            self._mark_evaluation(current, current.came_ns)
+        else:
+            self._unproven.append(current)
+        current.begin_ns, self._follows_ns = begin_ns, None
 
     def _is_left_behind(self, current):
         """Was the last batch, which nobody trained on, for something else than what this one is for?"""

@@ -436,3 +436,19 @@ def test_batches_without_a_step_at_the_end_of_a_pass_are_in_none(loop: Loop) -> 
 
     assert len(loop.named("step")) == len(loop.named("backward")) == 2
     assert len(loop.named("epoch")) == 2
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_each_evaluation_of_an_endless_loader_is_marked_and_covers_no_step(loop, steps):
+    training, testing = loop.iterate(), None
+    for _ in range(3):
+        for _ in range(steps):
+            loop.train(training)
+        testing = testing or loop.iterate("testing", graded=False)
+        for _ in range(2):
+            loop.fetch(testing)
+    seen = loop.seen()
+    evaluations = [(begin_ns, end_ns) for name, _, begin_ns, end_ns in seen if name == "evaluate"]
+    whole = [(begin_ns, end_ns) for name, _, begin_ns, end_ns in seen if name == "step"]
+    assert (len(evaluations), len(whole)) == (3, 3 * steps)
+    assert all(before[1] <= after[0] for before, after in pairwise(sorted(evaluations + whole)))

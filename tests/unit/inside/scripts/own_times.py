@@ -266,7 +266,7 @@ def timm():
 
 
 class Endless(DataLoader):
-    """As ultralytics had it: its iterator is made with it, before any optimiser, and never ends."""
+    """As earlier ultralytics had it: its iterator is made with it, before any optimiser, and never ends."""
 
     class Repeated:
         def __init__(self, sampler):
@@ -290,7 +290,7 @@ class Endless(DataLoader):
 
 
 class LateEndless(Endless):
-    """As ultralytics has it since 8.4: made with the first pass, and not by torch's `__iter__`."""
+    """As ultralytics 8.4.190 has it: made with the first pass, and not by torch's `__iter__`."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -327,7 +327,7 @@ def ultralytics(endless=LateEndless):
         interrupted()
 
 
-def ultralytics_before_8_4():
+def ultralytics_early():
     ultralytics(Endless)
 
 
