@@ -470,6 +470,8 @@ ROOM_OTHER = 1 << 17
 class Watch(object):
     """What is being watched in this process: inference, until the first optimiser is made; then training."""
 
+    latest = None  # the one of this process, where torch has come
+
     def __init__(self, path, torch=None):
         self._path, self._torch = path, torch
         self._born = os.getpid()
@@ -630,6 +632,10 @@ class Watch(object):
         except Exception as problem:
             self.give_up(problem)
 
+    def has_marked(self):
+        """Whether steps were found, here or in another process."""
+        return self._by is not None or (self._pid is None and os.path.exists(self._path))
+
     def _reason(self):
         """Why no step was found; what another process has found out counts for more than that this one did nothing."""
         if self.saw_thread:
@@ -649,7 +655,7 @@ def _reason_of_another(folder):
 
 def attach(torch, path):
     """Watch this torch, and mark into a file at `path`."""
-    watch = Watch(path, torch)
+    watch = Watch.latest = Watch(path, torch)
     try:
         if not os.path.exists(path):
             watch.say("watched")

@@ -63,7 +63,16 @@ from tare.records.trials import TYPE
 
 UNMARKED = frozenset(
     f"script.{why}"
-    for why in ("marking-failed", "no-loop", "no-python", "no-torch", "no-backward", "grad-only", "other-thread")
+    for why in (
+        "marking-failed",
+        "no-loop",
+        "no-python",
+        "no-torch",
+        "no-backward",
+        "grad-only",
+        "other-thread",
+        "few-calls",
+    )
 )
 WHOLE = (MEAN_STEP, MEDIAN_STEP)
 PARTS = {  # metric -> what people call it; compute is left out where its own parts are known

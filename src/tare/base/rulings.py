@@ -62,6 +62,8 @@ CODES: dict[str, str] = {
     "script.no-backward": "torch was imported, and neither trained nor used for inference; the script is timed whole",
     "script.grad-only": "gradients came from torch.autograd.grad: no steps were seen; the script is timed whole",
     "script.other-thread": "the training ran in a thread that is not watched; the script is timed whole",
+    "script.few-calls": "another framework made fewer than two calls that are steps; the script is timed whole",
+    "script.by-framework": "steps are calls of JAX, Keras, ONNX Runtime or scikit-learn",
     "script.by-backward": "no optimiser of torch stepped; steps are counted by backward passes",
     "steps.unsteady": "the second half of the steps took longer or shorter than the first",
     "cache.no-epoch": "the page cache was to be cold before every epoch, and no epoch was seen",

@@ -255,21 +255,33 @@ def script_was_marked(trial: Trial, state: TrialState, steps: Steps | None, limi
     elif reported.get("by") == "backward":
         sentence = "no optimiser of torch stepped: a step is one batch or backward pass, with the update by hand in it."
         yield Ruling("script.by-backward", "note", "workload", sentence)
+    elif reported.get("by") in _FRAMEWORKS:
+        sentence = f"a step is {_FRAMEWORKS[reported['by']]}."
+        yield Ruling("script.by-framework", "note", "workload", sentence)
 
 
 HOW_TO_MARK = (
     "To mark steps: `from tare_inside import marks`, then `with marks.during('step', number):` around each one."
 )
+_FRAMEWORKS = {
+    "jax": "a call of the jitted function of JAX that took most of the time, until the next such call",
+    "keras": "a batch of Keras' `fit`",
+    "onnxruntime": "a `run` of a session of ONNX Runtime",
+    "sklearn": "a `fit` or `partial_fit` of scikit-learn",
+}
 _UNMARKED = {  # by the reason that attach.py gives, or else by its state
     None: "script.no-python",
     "started": "script.no-torch",
     "no-backward": "script.no-backward",
     "grad-only": "script.grad-only",
     "other-thread": "script.other-thread",
+    "few-calls": "script.few-calls",
 }
 _WHY_UNMARKED = {
     "script.no-python": "no Python program ran that reads PYTHONPATH (another kind of program, `python -I`, `env -i`)",
-    "script.no-torch": "the script never imported torch",
+    "script.no-torch": "the script never imported torch, nor JAX, Keras, ONNX Runtime or scikit-learn",
+    "script.few-calls": "fewer than two calls were seen that are steps (a `fit` of scikit-learn or Keras, a "
+    "`run` of ONNX Runtime, a jitted function of JAX)",
     "script.no-backward": "torch was imported, but there was no backward pass, and no model was called on batches of a "
     "DataLoader; the work may be done by another process, such as a server",
     "script.grad-only": "gradients came from torch.autograd.grad, and an update by hand cannot be seen",

@@ -1,14 +1,32 @@
-"""Python imports this by itself at its start when this folder is on PYTHONPATH: it waits until torch is imported.
+"""Python imports this by itself at its start when this folder is on PYTHONPATH: it waits until torch is imported, or
+another framework whose steps can be recognised (frameworks.py).
 
-Then it runs the sitecustomize that would have run without us, if there is one. A script that never imports torch is
+Then it runs the sitecustomize that would have run without us, if there is one. A script that imports none of them is
 left alone; `attach.json` beside the marks says that a Python was here.
 """
 
 import os
 import sys
 
+_FRAMEWORKS = ("jax", "keras", "onnxruntime", "sklearn.base")
+_others = []  # what watches them, once the first has come
 
-def _attach(torch):
+
+def _attach(name, module):
+    if name == "torch":
+        _attach_torch(module)
+        return
+    try:
+        if not _others:
+            from tare_inside import frameworks
+
+            _others.append(frameworks.Frameworks(os.environ["TARE_MARKS"]))
+        _others[0].came(name, module)
+    except Exception as problem:
+        sys.stderr.write("tare: {} runs unmarked: {!r}\n".format(name, problem))
+
+
+def _attach_torch(torch):
     try:
         from tare_inside import attach
 
@@ -29,35 +47,38 @@ def _leave_word(mode, text):
         pass
 
 
-class _WhenTorchComes(object):
-    """Finds torch as the others would, and has its loader call us once it is loaded."""
+class _WhenTheyCome(object):
+    """Finds a module as the others would, and has its loader call us once it is loaded."""
 
-    _looking = False
+    def __init__(self, names):
+        self._names = set(names)
+        self._looking = set()
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" or self._looking:
+        if name not in self._names or name in self._looking:
             return None
         import importlib.util
 
-        self._looking = True  # the others are asked now, and we among them
+        self._looking.add(name)  # the others are asked now, and we among them
         try:
             spec = importlib.util.find_spec(name)
         finally:
-            self._looking = False
-        # Someone may only have asked whether there is a torch: stay, until one is really loaded.
+            self._looking.discard(name)
+        # Someone may only have asked whether there is such a module: stay, until one is really loaded.
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            self._follow(spec.loader)
+            self._follow(name, spec.loader)
         return spec
 
-    def _follow(self, loader):
+    def _follow(self, name, loader):
         load = loader.exec_module
 
         def exec_module(module):
             load(module)
             del loader.exec_module  # leave the loader as it was
-            if self in sys.meta_path:
+            self._names.discard(name)
+            if not self._names and self in sys.meta_path:
                 sys.meta_path.remove(self)
-            _attach(module)
+            _attach(name, module)
 
         loader.exec_module = exec_module
 
@@ -81,6 +102,6 @@ if os.environ.get("TARE_MARKS"):
         import tare_inside  # noqa: F401  (it notes when the interpreter had come up)
     except Exception:
         pass
-    sys.meta_path.insert(0, _WhenTorchComes())
+    sys.meta_path.insert(0, _WhenTheyCome(("torch",) + _FRAMEWORKS))
     _leave_word("x", '{"state": "started"}')  # json is not imported yet, and need not be
 _run_the_next_one()

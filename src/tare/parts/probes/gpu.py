@@ -8,6 +8,7 @@ Asking can be dear: an H200's driver spends 3.6 ms of CPU time on the energy cou
 clock), ten times a second 4 % of a core. So what is dear is asked less often: all together stays below a share of one.
 
 A Jetson's GPU is told by the kernel's own files: how busy it is, and its clock. Its power is a rail's (`power_rails`).
+So are AMD's and Intel's, where there is none of NVIDIA's: with power or a counter of energy, clock and temperature.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tare.drivers.kernel_files import FileFeed
 from tare.drivers.nvidia import devices as integrated_gpu
 from tare.drivers.nvidia import nvml
 from tare.drivers.nvidia.nvml import Gpu as Device
+from tare.drivers.sensors import other_gpus
 from tare.parts.protocols import Feed, Probe, Reading
 
 SLOW_PERIOD_S = 1.0
@@ -38,14 +40,19 @@ COUNTER = "nvmlDeviceGetTotalEnergyConsumption: since the driver was loaded"
 
 
 class Gpu(Probe):
-    """NVIDIA GPUs: power, energy, use, memory, clocks, throttling, processes of others; on a Jetson use and clock."""
+    """NVIDIA GPUs: power, energy, use, memory, clocks, throttling, processes of others; on a Jetson use and clock.
+
+    Of AMD's and Intel's what their kernel drivers tell; not run on such hardware.
+    """
 
     share: Annotated[float, BeforeValidator(parse_share), Field(gt=0, le=1)] = 0.012
     """So much of a core may be spent on asking the driver of each GPU; where answers are dear, they are fewer."""
 
     def obstacles(self, host: Host) -> list[Ruling]:
         why = nvml.trouble(host)
-        return [] if why is None or integrated_gpu.is_there(host) else [obstacle("needs.gpu", f"{why.rstrip('.')}.")]
+        if why is None or integrated_gpu.is_there(host) or other_gpus.cards(host):
+            return []
+        return [obstacle("needs.gpu", f"{why.rstrip('.')}; and no AMD or Intel GPU with sensors is there.")]
 
     def open(self, host: Host, scope: Scope) -> Feed:
         try:
@@ -55,6 +62,8 @@ class Gpu(Probe):
         except TareError:
             devices = []  # its obstacle says so; a trial goes on without it
         cards = GpuFeed(host, devices, self.share)
+        if not devices and other_gpus.cards(host):
+            return FileFeed("gpu", host, other_gpus.files(host))
         tells_use = any(channel.name.endswith(".util") for channel in cards.channels)
         if tells_use or not integrated_gpu.is_there(host):
             return cards
