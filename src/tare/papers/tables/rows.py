@@ -259,7 +259,7 @@ def _mini_batch(picked: RowSelection) -> tuple[float, ...]:
         sides = [(name, picked.records) for name in picked.names]
     else:
         trials = [{one.trial for one in side} for side in (contest.theirs, contest.ours)]
-        sides = [(picked.metric, [each for each in picked.records if each.trial in those]) for those in trials]
+        sides = [(picked.metric, tuple(each for each in picked.records if each.trial in those)) for those in trials]
     names = [(of_a_mini_batch(metric), records) for metric, records in sides]
     values = [[each.compared[name] for each in records if name in each.compared] for name, records in names if name]
     return tuple(median_estimate(side).value for side in values) if values and all(values) else ()
