@@ -255,10 +255,10 @@ class OnFleet:
         from sshd_devices import KNOBS
 
         devices = self.fleet.devices.items()
-        settings = {name: device.knobs() for name, device in devices if device.knobs() != KNOBS}
-        until_s = time.monotonic() + RESTORED_WITHIN_S  # what a device still does ends by itself
-        while time.monotonic() < until_s and any(device.pids("tare.cli") for _, device in devices):
+        until_s = time.monotonic() + ENDED_WITHIN_S  # a device ends its trial by itself, without its controller
+        while time.monotonic() < until_s and any(device.pids("tare") for _, device in devices):
             time.sleep(0.2)
+        settings = {name: device.knobs() for name, device in devices if device.knobs() != KNOBS}
         return {"settings": settings, "on devices": [pid for _, device in devices for pid in device.pids("tare")]}
 
     def close(self) -> None:
