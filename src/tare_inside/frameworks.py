@@ -2,7 +2,8 @@
 
 scikit-learn: each `fit` or `partial_fit`, the outermost one of those inside each other. ONNX Runtime: each `run` of a
 session. Keras: each batch of `Model.fit`, by a callback. JAX: calls of the jitted function that takes most of the time,
-each until the next call of a jitted function, for JAX computes while the script goes on, and nothing is synchronised.
+each until the next call of a jitted function, for JAX computes while the script goes on, and nothing is synchronised;
+a loop that does not wait for its results has no steps (`runs-ahead`).
 
 Times are kept in memory and written when the process ends, by the first of these that saw two calls or more; where
 torch trained or inferred in the same process, or the script marks itself, none of them writes. `attach.json` says
@@ -20,6 +21,7 @@ from tare_inside import BEGAN_NS, marks
 
 MOST = 1 << 16
 FEWEST = 2
+RUNS_AHEAD = 10  # one call in so many
 NAMES = ("keras", "jax", "onnxruntime", "sklearn")  # whose calls count, where several were seen: the outer ones first
 
 
@@ -46,14 +48,43 @@ class Calls(object):
     def leave_uncounted(self):
         self._inside = False
 
+    reason = "few-calls"  # why there are no steps
+
     def steps(self):
         return [(begin_ns, end_ns) for begin_ns, end_ns, _ in self.spans]
 
 
 class JitCalls(Calls):
-    """Calls that return before the work is done: one lasts until the next begins."""
+    """Calls that may return before the work is done: one lasts until the next begins.
+
+    Where the script does not wait for results, that is only the time of handing work over: then there are no steps.
+    """
+
+    reason = "runs-ahead"
+
+    def __init__(self):
+        super(JitCalls, self).__init__()
+        self._last = None  # a result of the last call
+        self._ahead = 0  # calls that began before the result of the last was there
+
+    def look(self):
+        """A call begins, and is inside no other: is the result of the last one there?"""
+        if self._inside:
+            return
+        last, self._last = self._last, None
+        if last is not None and not last.is_deleted() and not last.is_ready():
+            self._ahead += 1
+
+    def returned(self, leaves):
+        if not self._inside:
+            self._last = next((leaf for leaf in leaves if hasattr(leaf, "is_ready")), None)
+
+    def runs_ahead(self):
+        return self._ahead * RUNS_AHEAD > len(self.spans)
 
     def steps(self):
+        if self.runs_ahead():
+            return []
         begins = [begin_ns for begin_ns, _, _ in self.spans] + [end_ns for _, end_ns, _ in self.spans[-1:]]
         spans = [(begins[at], begins[at + 1], function) for at, (_, _, function) in enumerate(self.spans)]
         total_ns = {}
@@ -139,7 +170,7 @@ def watch_keras(keras, calls):
 
 
 def watch_jax(jax, calls):
-    jit = jax.jit
+    jit, leaves = jax.jit, jax.tree_util.tree_leaves
 
     class Jitted(object):
         """A jitted function that notes its calls; everything else of it is the function's own."""
@@ -150,7 +181,16 @@ def watch_jax(jax, calls):
             functools.update_wrapper(self, function, updated=())
 
         def __call__(self, *arguments, **options):
-            return self._watched(*arguments, **options)
+            try:
+                calls.look()
+            except Exception:
+                pass
+            result = self._watched(*arguments, **options)
+            try:
+                calls.returned(leaves(result))
+            except Exception:
+                pass
+            return result
 
         def __getattr__(self, name):
             return getattr(self._function, name)
@@ -211,12 +251,18 @@ class Frameworks(object):
         elif marks.room() is not None:  # the script marks itself
             return
         folder = os.path.dirname(self._path)
+        jax = self._calls.get("jax")
+        ahead = jax is not None and jax.runs_ahead()
+        if ahead:
+            self._calls.pop("keras", None)  # it computes by JAX, and its batches are over before they are done
         found = [(name, self._calls[name].steps()) for name in NAMES if name in self._calls]
         name, steps = next(((name, steps) for name, steps in found if len(steps) >= FEWEST), (None, []))
         report = attach.Watch(self._path) if torch is None else torch
         if name is None:
             if found and not os.path.exists(self._path):
-                report.say("watched", reason="few-calls", framework=found[0][0])
+                first = self._calls[found[0][0]]
+                reason = first.reason if len(first.spans) >= FEWEST else "few-calls"
+                report.say("watched", reason=reason, framework=found[0][0])
             return
         if marks.room() is None:
             try:

@@ -72,6 +72,7 @@ UNMARKED = frozenset(
         "grad-only",
         "other-thread",
         "few-calls",
+        "runs-ahead",
     )
 )
 WHOLE = (MEAN_STEP, MEDIAN_STEP)

@@ -63,6 +63,7 @@ CODES: dict[str, str] = {
     "script.grad-only": "gradients came from torch.autograd.grad: no steps were seen; the script is timed whole",
     "script.other-thread": "the training ran in a thread that is not watched; the script is timed whole",
     "script.few-calls": "another framework made fewer than two calls that are steps; the script is timed whole",
+    "script.runs-ahead": "a loop of JAX does not wait for its results: it has no steps; the script is timed whole",
     "script.by-framework": "steps are calls of JAX, Keras, ONNX Runtime or scikit-learn",
     "script.by-backward": "no optimiser of torch stepped; steps are counted by backward passes",
     "steps.unsteady": "the second half of the steps took longer or shorter than the first",

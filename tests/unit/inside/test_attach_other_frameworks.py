@@ -62,6 +62,12 @@ class Compiled:
     def __init__(self, fun): self.fun, self.__name__ = fun, fun.__name__
     def __call__(self, *a, **k): return self.fun(*a, **k)
     def lower(self): return "lowered " + self.__name__
+class tree_util:
+    tree_leaves = staticmethod(lambda tree: [tree])
+class Array:
+    def __init__(self, ready): self.ready = ready
+    def is_ready(self): return self.ready
+    def is_deleted(self): return False
 def jit(fun=None, **options):
     return Compiled(fun) if fun is not None else (lambda f: Compiled(f))
 """,
@@ -168,6 +174,18 @@ print(x, step.lower(), step.__name__, Holder().method(3))
     assert out == "6 lowered step step 6\n"
     assert (reported["by"], len(steps)) == ("jax", 6)
     assert all(0.02 <= each < 5 for each in steps)
+
+
+@pytest.mark.parametrize(("ready", "count", "reason"), [(True, 20, None), (False, 0, "runs-ahead")])
+def test_a_loop_of_jax_that_does_not_wait_for_its_results_has_no_steps(run, ready, count, reason):
+    _, reported, steps = run(f"""
+import jax
+def compute(): return jax.Array({ready})
+step = jax.jit(compute)
+for _ in range(20): step()
+""")
+
+    assert (len(steps), reported.get("reason")) == (count, reason)
 
 
 def test_a_script_that_marks_itself_is_left_to_do_so(run):
