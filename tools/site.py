@@ -155,7 +155,8 @@ def stage_study(pack: Path) -> Kept:
     put(Path("studies", machine, f"{study}-report.html"), whole)
     first, _, rest = as_markdown(content).partition("\n")
     report = f"**[Open the report]({study}-report.html)**: charts, every trial, the study file.\n"
-    answer = f"{content.headline.phrase}. {content.headline.sentence}"
+    phrase = content.headline.phrase
+    answer = f"{phrase[:1].upper()}{phrase[1:]}. {content.headline.sentence}"
     put(Path("studies", machine, f"{study}.md"), f"{first}\n\n`{study}` on {machine}. {report}\n{safe(answer)}\n{rest}")
     return Kept(machine, study, content.title, content.headline.phrase, content.counts)
 

@@ -32,7 +32,7 @@ def as_latex(page: Page, columns: int = 1) -> str:
         (named[row.level], row.median, row.effect, row.interval, _lettered(row.phrase, doubts), row.n)
         for row in page.verdicts
     ]
-    caption = " ".join(filter(None, [f"{page.question}: {page.metric}.", f"{page.counts}.", page.coverage]))
+    caption = " ".join(filter(None, [f"{page.question}: {page.metric}.", f"{page.counts}.", _coverage(page)]))
     small = [] if columns == 2 else [r"  \footnotesize", r"  \setlength{\tabcolsep}{3pt}"]
     below = "; ".join(rf"\textsuperscript{{{letter}}}{_safe(doubt)}" for doubt, letter in doubts.items())
     lines = [
@@ -94,12 +94,17 @@ def safe(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", safe_text(text))
 
 
+def _coverage(page: Page) -> str:
+    """The level of the intervals, where they have one in common: `97.5 % interval`."""
+    return page.coverage if "%" in page.coverage else ""
+
+
 def as_markdown(page: Page) -> str:
     """The first screen, then what each figure says with its numbers, then where it all comes from."""
     blocks = [
         f"# {safe(page.title)}",
         *([safe(page.question)] if page.title != page.question else []),
-        f"{safe(page.counts)}. {safe(page.coverage)}".strip(),
+        f"{safe(page.counts)}. {safe(_coverage(page))}".strip(),
     ]
     blocks += [
         f"**{safe(a.level.removesuffix(':'))}: {safe(a.phrase)}**{safe(a.doubts)}. {safe(a.sentence)}"
