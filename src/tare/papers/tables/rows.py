@@ -253,6 +253,7 @@ def _ours(several: Sequence[RowSelection], judged: Mapping[Key, Comparison], pap
 def _mini_batch(picked: RowSelection) -> tuple[float, ...]:
     """Of a row in seconds of an epoch: the medians of one mini-batch, side by side; nothing where a trial has none."""
     contest = picked.contest
+    sides: list[tuple[str, Sequence[Record]]]
     if contest is None:
         sides = [(picked.metric, picked.records)] if len(picked.values) == 1 else []
     elif not picked.by:  # two figures of the same trials
