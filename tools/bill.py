@@ -6,7 +6,7 @@
     python tools/bill.py --lock FILE       checks a lock: every package is pinned and has a hash
     python tools/bill.py --service         whether PyPI's list of vulnerabilities can be asked; exit code 75 if not
 
-The standard library does it all, so that this also works where pip-audit cannot be had.
+The standard library and pip do it all, so that this also works where pip-audit cannot be had.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import urllib.request
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from pip._internal.models.index import PyPI  # where the index is: pip knows it
 
 OURS = "tare-bench"
 _PINNED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[^]]*\])?==[^ ;\\]+")
@@ -84,7 +86,7 @@ def _as_name(file: str) -> str:
 
 def lock() -> str:
     """Every installed package pinned, with hashes; one that the index does not have stays without."""
-    index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
+    index = os.environ.get("PIP_INDEX_URL", PyPI.simple_url).rstrip("/")
     lines = []
     for name, version in sorted((plain(each.metadata["Name"]), each.version) for each in metadata.distributions()):
         if name == OURS:
@@ -100,10 +102,10 @@ def lock() -> str:
     return "\n".join(lines) + "\n"
 
 
-def why_no_service(index: str = "https://pypi.org") -> str:
+def why_no_service(index: str = PyPI.url) -> str:
     """Nothing if the list has what is known of an old package; else why not: an audit would find nothing there."""
     try:
-        with urllib.request.urlopen(f"{index}/pypi/jinja2/3.1.3/json", timeout=30) as answer:
+        with urllib.request.urlopen(f"{index.rstrip('/')}/pypi/jinja2/3.1.3/json", timeout=30) as answer:
             found = json.loads(answer.read(1 << 24))
     except (OSError, ValueError) as error:
         return str(error) or type(error).__name__
@@ -121,8 +123,8 @@ def main() -> int:
     if asked.service:
         if why := why_no_service():
             sys.stderr.write(
-                f"no audit: the list of known vulnerabilities on pypi.org cannot be used from here ({why}). The bill "
-                "of materials and the lock were made and checked; run `make audit` where pypi.org answers.\n"
+                f"no audit: the package index has no list of known vulnerabilities that can be used from here ({why}). "
+                "The bill of materials and the lock were made and checked; run `make audit` where that list answers.\n"
             )
         return os.EX_TEMPFAIL if why else 0
     if asked.pin is not None:
