@@ -28,12 +28,14 @@ def normal_quantile(p: float) -> float:
 @lru_cache(maxsize=4096)
 def heads_at_most(count: int, tosses: int) -> float:
     """How likely a fair coin shows at most `count` heads."""
+    if not 0 <= count < tosses:
+        return float(count >= 0)
     if tosses > _EXACT_TOSSES:
         from scipy import special
 
         return float(special.bdtr(count, tosses, 0.5))
-    ways = outcomes = 1 if count >= 0 else 0
-    for heads in range(min(count, tosses)):
+    ways = outcomes = 1
+    for heads in range(count):
         ways = ways * (tosses - heads) // (heads + 1)
         outcomes += ways
     return outcomes / (1 << tosses)

@@ -58,8 +58,11 @@ class _Runs:
 
 def recognised(path: Path) -> Foreign | None:
     """What another tool wrote, or None: then it is a table, a store, or nothing that tare knows."""
-    if path.is_dir():
-        return _folder(path)
+    try:
+        if path.is_dir():
+            return _folder(path)
+    except PermissionError:  # whoever opens it as a store says so
+        return None
     if not path.is_file() or path.stat().st_size > MOST_BYTES:
         return None
     text = path.read_text(encoding="utf-8-sig", errors="replace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-LISTED = 20  # names in a message; the near ones are never cut off
+LISTED = 30  # names in a message; the near ones are never cut off
 
 
 def near_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:

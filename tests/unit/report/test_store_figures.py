@@ -236,12 +236,13 @@ def test_take_aways_that_were_measured_are_drawn_and_all_are_listed(made: Any) -
     assert figure.rows[0][2].text != "not measured"  # those that say something come first
 
 
-def test_the_take_aways_of_a_fleet_name_its_devices_and_no_path(tmp_path: Path) -> None:
-    root = fleet_store(tmp_path / "store", [*boards(2), Board("odd", slower=0.2)], blocks=2)
+def test_the_take_aways_of_a_fleet_name_devices_that_differ_and_no_path(tmp_path: Path) -> None:
+    other = Board("odd", slower=0.2, facts={"kernel": "6.1.0"})
+    root = fleet_store(tmp_path / "store", [*boards(2), other], blocks=2)
 
     lanes = values(figures_of(root)["claims"], 1)
 
-    assert {lane["told"].rpartition(" ")[2] for lane in lanes} == {"(odd)", "(orin-1)", "(orin-2)"}
+    assert {lane["told"].rpartition("inference ")[2] for lane in lanes} >= {"(odd)", "(orin-1, orin-2)"}
     assert str(root) not in str(lanes)
 
 

@@ -206,7 +206,7 @@ def test_what_a_practice_advises_is_what_its_interval_shows(noise):
     (more,) = [each.statement for each in said(found, "S4 IV-A")]
     assert ("take it" in costs and "may cost" not in costs) == (noise < 0.01) or "which may be chance" in costs
     assert ("is enough" in more) == (noise < 0.01)
-    assert noise < 0.01 or "cannot be told" in more
+    assert noise < 0.01 or "not decided by these trials" in more
 
 
 def cores(times):

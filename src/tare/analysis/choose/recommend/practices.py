@@ -90,7 +90,7 @@ def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
     elif extra.low is None or extra.low > 0:
         told = "costs energy: take it only for a deadline"
     else:
-        told = "may cost energy: whether it does cannot be told"
+        told = "may cost energy: these trials do not decide it"
     return [
         _finding(f"the fastest ({fastest.label}) {told}", fastest, thriftiest, "energy", "S3 5.6.3", len(found) - 1)
     ]
@@ -114,7 +114,9 @@ def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
             told, sure = f"{name} still helps at its highest", gain.high is None or gain.high < 0
         else:
             told, sure = f"{name} of {_level(enough, name)} is enough", gain.low is None or gain.low >= -NEARLY
-        told = told if sure else f"whether {name} of more than {_level(against, name)} helps cannot be told"
+        told = (
+            told if sure else f"whether {name} of more than {_level(against, name)} helps: not decided by these trials"
+        )
         statement = f"{told}; the time at {_level(most, name)} against {_level(against, name)}"
         made.append(_finding(statement, most, against, "time", source, len(levels) - 1))
     return made
