@@ -58,11 +58,8 @@ class _Runs:
 
 def recognised(path: Path) -> Foreign | None:
     """What another tool wrote, or None: then it is a table, a store, or nothing that tare knows."""
-    try:
-        if path.is_dir():
-            return _folder(path)
-    except PermissionError:  # whoever opens it as a store says so
-        return None
+    if (folder := recognised_folder(path)) is not None:
+        return folder
     if not path.is_file() or path.stat().st_size > MOST_BYTES:
         return None
     text = path.read_text(encoding="utf-8-sig", errors="replace")
@@ -93,9 +90,12 @@ def _named(path: Path, found: Foreign) -> Foreign:
     return replace(found, rows=[{**row, BENCHMARK: name, "baseline": baseline} for row in found.rows])
 
 
-def _folder(path: Path) -> Foreign | None:
+def recognised_folder(path: Path) -> Foreign | None:
     """Runs of one tool in a folder: what Criterion leaves in `target/criterion`, or logs of several LoadGen runs."""
-    if (path / STORE_FILE).exists():
+    try:
+        if not path.is_dir() or (path / STORE_FILE).exists():
+            return None
+    except PermissionError:  # whoever opens it as a store says so
         return None
     for pattern in _RUN_FILES:
         files = sorted(file for file in path.rglob(pattern) if file.is_file())[:MOST_FILES]

@@ -57,7 +57,7 @@ def command(
     "suspect", "trials", "without"}],
     "gate": null or {"limit", "start_up", "passed", "reasons", "remarks"}}.
     """
-    from tare.analysis.foreign import recognised
+    from tare.analysis.foreign import recognised_folder
     from tare.analysis.judging.gate import gate
     from tare.analysis.sentences import weighing_json
     from tare.records.unpack import is_store
@@ -65,7 +65,7 @@ def command(
 
     if len(source) > 1:
         weighing = _of_files(source, block, order, **asked)
-    elif is_store(source[0]) and not (source[0].is_dir() and recognised(source[0])):
+    elif is_store(source[0]) and recognised_folder(source[0]) is None:
         need(block is None, "--block is for tables; a store knows its blocks.")
         need(order is None, "--order is for tables; a store knows when each trial was run.")
         with reading(source[0]) as store:
