@@ -22,7 +22,7 @@ from tare.studies.model import Study
 if TYPE_CHECKING:
     from tare.plan.model import Cell
 
-_SIZES = ("smoke", "small", "networks", "cuda", "clocks", "full")
+_SIZES = ("smoke", "small", "cuda", "full")  # each a column; other scales are for certain hardware
 
 _SHOWN = 6  # levels of a setting
 _KERNEL = ("ftrace", "perf", "syscalls")
@@ -32,7 +32,7 @@ _NAMED_ONCE = "control.power_mode.mode"  # the name of a mode, whose cores and c
 scale_option: Callable[[Any], Any] = click.option(
     "--scale",
     metavar="NAME",
-    help="How large, for a study that has scales: smoke, small, full (the paper's); some have networks, cuda, clocks.",
+    help="How large, for a study that has scales: smoke, small, full (the paper's); see `tare list studies`.",
 )
 
 
@@ -54,7 +54,7 @@ python_option: Callable[[Any], Any] = click.option(
 @click.argument("name", required=False)
 @json_option
 def command(name: str | None, as_json: bool) -> None:
-    """List the papers' experiments: what each asks, where the paper has it, and how long it takes at each scale.
+    """List the built-in studies: what each asks, where a paper has it, and how long it takes at each scale.
 
     With NAME, one of them is explained: its question and where the paper has it, what it varies, its scales with trials
     and time, what it needs, and what it ends in: claims, rows of the paper's tables, charts, commands.
@@ -71,7 +71,7 @@ def command(name: str | None, as_json: bool) -> None:
     if name is not None:
         _explain(name, as_json)
         return
-    found = [each for name, path in built_in().items() if (each := described(name, path))["paper"]]
+    found = [described(name, path) for name, path in built_in().items()]
     if as_json:
         print_json(found)
     else:
@@ -173,8 +173,10 @@ def folder_of(study: Study) -> Path:
 
 
 def _time(study: dict[str, Any], scale: str) -> str:
-    """A guess needs no seconds beside minutes, and five columns of them have to stand side by side."""
-    seconds = study["scales"].get(scale)
+    """A guess needs no seconds beside minutes. A study without scales has one time."""
+    from tare.studies.scales import FULL
+
+    seconds = study["scales"].get(scale, study["scales"].get("") if scale == FULL else None)
     if seconds is None:
         return ""
     return next(
@@ -185,11 +187,19 @@ def _time(study: dict[str, Any], scale: str) -> str:
 def _listed(studies: list[dict[str, Any]]) -> str:
     from tare.report.columns import table, wrap
 
-    scales = sorted(dict.fromkeys(scale for each in studies for scale in each["scales"]), key=_SIZES.index)
-    rows = [(each["name"], each["paper"], *(_time(each, scale) for scale in scales)) for each in studies]
-    lines = [table(rows, ("study", "paper", *scales), width()), ""]
+    rows = [
+        (
+            each["name"],
+            each["paper"],
+            *(_time(each, scale) for scale in _SIZES),
+            ", ".join(scale for scale in each["scales"] if scale not in ("", *_SIZES)),
+        )
+        for each in studies
+    ]
+    lines = [table(rows, ("study", "paper", *_SIZES, "also"), width()), ""]
     for each in studies:
-        lines += wrap(f"{each['name']}: {each['asks']} ({each['paper']} {each['section']})", width(), indent="  ")
+        place = f" ({each['paper']} {each['section']})" if each["paper"] else ""
+        lines += wrap(f"{each['name']}: {each['asks']}{place}", width(), indent="  ")
     lines += ["", *wrap("`tare run NAME --scale smoke` runs one; without --scale it is as in the paper.", width())]
     return "\n".join(lines)
 
