@@ -161,8 +161,9 @@ def gather(python: str, packages: Sequence[str]) -> Content:
     missing = _add_libraries(tree)
     for path, text in _TEXTS.items():
         tree.add_text(path, text)
-    # A link would hide the environment that the interpreter belongs to.
-    tree.add_text("/usr/bin/python3", f'#!/bin/sh\nexec {reported.executable} "$@"\n', 0o755)
+    # A link would hide the environment that the interpreter belongs to; so would the system's own, which it may be of.
+    add = tree.add_command if reported.prefix != reported.base_prefix else tree.add_text
+    add("/usr/bin/python3", f'#!/bin/sh\nexec {reported.executable} "$@"\n', 0o755)
     return Content(tuple(tree.entries()), reported.executable, reported.version, reported.packages, missing)
 
 

@@ -9,7 +9,7 @@ import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TypeAlias
 
@@ -37,7 +37,7 @@ class Tree:
 
     def add(self, path: str) -> str:
         """Take a file of the device, or a link and what it leads to; returns where it lies."""
-        at = posixpath.join(self._real_folder(posixpath.dirname(path)), posixpath.basename(path))
+        at = self._real_path(path)
         if at in self._entries:
             return at
         seen = Path(at).lstat()
@@ -56,8 +56,23 @@ class Tree:
 
     def add_text(self, path: str, text: str, mode: int = 0o644) -> None:
         """A file with this text, unless one of the device is there already."""
-        at = posixpath.join(self._real_folder(posixpath.dirname(path)), posixpath.basename(path))
+        at = self._real_path(path)
         self._entries.setdefault(at, Entry(at, mode, text=text, size_bytes=len(text.encode())))
+
+    def add_command(self, path: str, text: str, mode: int) -> None:
+        """A script in place of a link of the device: other links that led there lead to what was behind it.
+
+        Where a file of the device is there already, it stays.
+        """
+        at = self._real_path(path)
+        if (before := self._entries.get(at)) is not None and not before.link:
+            return
+        if before is not None:
+            behind = str(Path(at).resolve())
+            for name, entry in list(self._entries.items()):
+                if entry.link and self._real_path(posixpath.join(posixpath.dirname(name), entry.link)) == at:
+                    self._entries[name] = replace(entry, link=behind)
+        self._entries[at] = Entry(at, mode, text=text, size_bytes=len(text.encode()))
 
     def add_folder(self, path: str, mode: int = 0o755) -> None:
         self._entries.setdefault(path, Entry(path, mode, is_folder=True))
@@ -71,6 +86,10 @@ class Tree:
         missing = {parent for path in self._entries for parent in _parents(path)} - self._entries.keys()
         folders = [Entry(path, 0o755, is_folder=True) for path in missing]
         return sorted([*self._entries.values(), *folders], key=lambda entry: entry.path.split("/"))
+
+    def _real_path(self, path: str) -> str:
+        """Where a file or a link lies; a link is not followed."""
+        return posixpath.join(self._real_folder(posixpath.dirname(path)), posixpath.basename(path))
 
     def _real_folder(self, folder: str) -> str:
         """Where a folder really lies; the links on the way (`/lib -> usr/lib`) are taken too."""

@@ -137,3 +137,18 @@ def test_a_folder_has_the_same_files_as_the_archive(tmp_path):
             made = tmp_path / header.name
             assert (made.lstat().st_mode & 0o777) == header.mode
             assert not header.isfile() or made.read_bytes() == tar.extractfile(header).read()  # type: ignore[union-attr]
+
+
+SYSTEM = Path("/usr/bin/python3")
+
+
+@pytest.mark.skipif(not SYSTEM.is_symlink(), reason="/usr/bin/python3 is no link here")
+def test_an_environment_made_by_the_systems_python_is_the_images_python(tmp_path):
+    """Its interpreter is a link to /usr/bin/python3, which in the image is a script that starts the environment's."""
+    subprocess.run([SYSTEM, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+
+    entries = {entry.path: entry for entry in gather(str(tmp_path / "venv/bin/python3"), []).entries}
+
+    assert f"exec {tmp_path}/venv/bin/python3" in entries[str(SYSTEM)].text
+    assert entries[f"{tmp_path}/venv/bin/python3"].link == str(SYSTEM.resolve())
+    assert entries[str(SYSTEM.resolve())].source == str(SYSTEM.resolve())
