@@ -36,12 +36,17 @@ def test_a_server_is_weighed_in_one_command(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    own = {"TARE_STATE": str(tmp_path / "state"), "TARE_LOCK_DIR": str(tmp_path / "lock"), "WITHOUT_REPORT": "1"}
     words = [sys.executable, str(Path(__file__).with_name("undisturbed.py")), "weigh", "--in", "runc"]
     words += ["--server", f"{sys.executable} app.py {port}", "--port", str(port), "--requests", "requests.txt"]
     words += ["--count", "40", "--rate", "100/s", "--goal", "10 s", "--repeat", "1", "-o", "store", "--json"]
     done = subprocess.run(
-        words, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=300, env={**os.environ, **own}
+        words,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=300,
+        env={**os.environ, "WITHOUT_REPORT": "1"},
     )
     assert done.stdout, done.stderr
     shown = subprocess.run(
