@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +34,9 @@ def home() -> Iterator[Path]:
     os.chown(folder / "work", as_nobody.UID, as_nobody.UID)
     (folder / "work" / "script.py").write_text(SCRIPT)
     yield folder
+    for pause in folder.rglob("pause.pid"):  # what rootless Podman leaves for its next call
+        with contextlib.suppress(ProcessLookupError, ValueError):
+            os.kill(int(pause.read_text()), signal.SIGTERM)
     shutil.rmtree(folder)
 
 
