@@ -232,7 +232,7 @@ class Window(object):
         try:
             write_whole(os.path.join(self._folder, FILE), found)
         except OSError:
-            pass  # where there is no place for it, the marks are kept all the same
+            pass  # where there is no place for it, the marks are kept anyway
 
     def _told(self):
         events = [

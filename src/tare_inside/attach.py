@@ -221,7 +221,7 @@ def watch_optimisers(torch, watch):
 
 
 def watch_scaler(torch, watch):
-    """A GradScaler that leaves an optimiser's step out has made a step all the same."""
+    """A GradScaler that leaves an optimiser's step out has made a step anyway."""
     amp = getattr(torch, "amp", None)
     scaler = getattr(amp, "GradScaler", None) or torch.cuda.amp.GradScaler
     do_step, now = scaler.step, marks.now_ns
@@ -512,7 +512,7 @@ class Watch(object):
             self.stop_looking()
 
     def begin_without_optimiser(self):
-        """A backward pass begins, and no optimiser was made: mark training all the same; the steps, if any."""
+        """A backward pass begins, and no optimiser was made: mark training anyway; the steps, if any."""
         self.stop_looking()
         self._begin_training()
         if self.steps is not None:

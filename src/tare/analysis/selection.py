@@ -373,7 +373,7 @@ def one_per_device(records: Iterable[Record], label: Cells, metric: str) -> list
 
 
 def marked_outliers(records: Sequence[Record], label: Cells, metric: str) -> list[FlaggedTrial]:
-    """Trials more than ten robust standard deviations from the median of their level; they are used all the same."""
+    """Trials more than ten robust standard deviations from the median of their level; they are used anyway."""
     found = []
     for level, trials in grouped(records, label.label).items():
         for place in outliers([record.metrics[metric] for record in trials]):

@@ -171,7 +171,7 @@ def shares_workdir(host: Host) -> bool:
 
 @runtime_checkable
 class Reaching(Host, Protocol):
-    """A host with a kernel of its own, whose sockets can be reached from the device all the same."""
+    """A host with a kernel of its own, whose sockets can be reached from the device anyway."""
 
     def reach(self, path: str) -> AbstractContextManager[str]:
         """The path of a socket on the device, for us alone, whose connections come out at `path` inside."""

@@ -219,7 +219,7 @@ class Control(Part):
     def detours(self, host: Host, state: Json) -> list[Json]:
         """What the device may be told on its way to `state` by a tool that does more than it is asked for.
 
-        A run that is killed in the middle leaves pieces of these, and they are its own doing all the same.
+        A run that is killed in the middle leaves pieces of these, and they are its own doing anyway.
         """
         return []
 

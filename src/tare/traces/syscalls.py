@@ -78,7 +78,7 @@ class Pairing:
         following = np.append(edges.tid[1:] == edges.tid[:-1], False)  # the same task has one more edge after it
         returned = enters & following & np.append(edges.kind[1:] == _EXIT, False)
         self._waiting = edges.take(np.flatnonzero(enters & ~following))
-        # An entry behind which another entry comes has lost its exit; it is counted all the same.
+        # An entry behind which another entry comes has lost its exit; it is counted anyway.
         alone = enters & following & ~returned
         return _calls(edges, np.flatnonzero(returned), np.flatnonzero(alone))
 

@@ -48,7 +48,7 @@ class ListeningClock(MonotonicClock):
 
     def sleep_until(self, t_ns: int) -> None:
         called = self._line.waiting((t_ns - self.now_ns()) / 1e9)
-        # A child that the runner forked may hold our pipe open after its death; the parent's pid tells all the same.
+        # A child that the runner forked may hold our pipe open after its death; the parent's pid tells anyway.
         self.called = called or os.getppid() != self._runner
 
 

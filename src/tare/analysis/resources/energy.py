@@ -384,7 +384,7 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
 
 
 def _left_out_notes(store: Studied) -> Iterator[str]:
-    """Why each probe that tells power was left out when the study was run."""
+    """Why each power probe was left out when the study was run."""
     for sentences in power_left_out(store.study).values():
         yield from (f"left out: {sentence}" for sentence in sentences)
 

@@ -294,11 +294,7 @@ class GroupPlatform(limits.Limits):
             if self.asked():
                 raise ObstacleError("bare metal cannot be limited here.", self.obstacles(host))
             return {}
-        folders = tree.make(host, name)
-        stack.callback(tree.remove, host, folders)
-        limits.apply(host, self, folders)
-        limits.check_held(host, self, folders)
-        return folders
+        return limited_group(host, name, self, stack)
 
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
@@ -307,6 +303,15 @@ class GroupPlatform(limits.Limits):
             tree.remove(host, folders)
         orphans.kill_all(host, name)
         layers.remove(host, name)
+
+
+def limited_group(host: Host, name: str, asked: limits.Limits, stack: ExitStack) -> dict[str, str]:
+    """The folders of a new group, which has these limits and is removed with the stack."""
+    folders = tree.make(host, name)
+    stack.callback(tree.remove, host, folders)
+    limits.apply(host, asked, folders)
+    limits.check_held(host, asked, folders)
+    return folders
 
 
 def may_make_groups(host: Host) -> bool:

@@ -112,7 +112,7 @@ def with_cores(host: Host, request: PowerRequest) -> PowerRequest:
 
 
 def current(host: Host) -> str:
-    """The number of the mode now. An nvpmodel that hangs has written it down all the same."""
+    """The number of the mode now. An nvpmodel that hangs has written it down anyway."""
     requested = host.run([COMMAND, "-q"], limit_s=LIMIT_S)
     numbers = [line.strip() for line in requested.out.splitlines() if line.strip().isdecimal()]
     if requested.code == 0 and numbers:

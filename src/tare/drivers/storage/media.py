@@ -88,7 +88,7 @@ def rates(value: Any) -> Rates:
 def read_ahead_kib(rates: Rates) -> int:
     """How far to read ahead: the kernel's usual 128 KiB, or more where the limits ask for it.
 
-    A limit on requests cannot tell a seek from the next block. A disk streams at its full rate all the same, because
+    A limit on requests cannot tell a seek from the next block. A disk streams at its full rate anyway, because
     it reads ahead itself; so requests of a stream must be as large as the two limits together need, and no larger: a
     read-ahead of megabytes would let a stream of small files escape the limit on requests.
     """

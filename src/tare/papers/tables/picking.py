@@ -292,7 +292,7 @@ def _without_ratio(picked: RowSelection, values: Sequence[tuple[float, ...]]) ->
 
 
 def _about(question: Measured, second: Collection[str]) -> tuple[str, ...]:
-    """The settings that the row itself names; an emulated medium and the state of the cache are told all the same."""
+    """The settings that the row itself names; an emulated medium and the state of the cache are told anyway."""
     by = (question.by,) if isinstance(question, Change) else ()
     named = [name for name in question.where if name not in second and name != CACHE]
     return tuple(name for name in (*by, *named) if name != EMULATED)

@@ -15,7 +15,7 @@ from tare.base.processes import Identity, identity, is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, orphans, tree
-from tare.drivers.cgroups.job import Group, GroupProcess, entered, may_make_groups, run_in_group
+from tare.drivers.cgroups.job import Group, GroupProcess, entered, limited_group, may_make_groups, run_in_group
 from tare.drivers.containers import hostroot
 from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.oci import PATH
@@ -106,11 +106,7 @@ class Apptainer(Container):
         """A control group of ours, which each command starts in: Apptainer's own need systemd."""
         if not may_make_groups(host):
             return {}
-        folders = tree.make(host, name)
-        stack.callback(tree.remove, host, folders)
-        limits.apply(host, self, folders)
-        limits.check_held(host, self, folders)
-        return folders
+        return limited_group(host, name, self, stack)
 
     def _root(self, host: Host, site: Site, stack: ExitStack) -> _Root:
         folder = f"{site.scratch}/{site.name}"

@@ -179,7 +179,7 @@ def _joins(
 
 
 def _ringed(drawn: Sequence[Mapping[str, Any]], x: Mapping[str, Any], up: Mapping[str, Any]) -> dict[str, Any]:
-    """Outliers and doubtful trials are used all the same; a ring says that something is to be read about them."""
+    """Outliers and doubtful trials are used anyway; a ring says that something is to be read about them."""
     return {
         "data": rows([sign for sign in drawn if sign["value"] is not None and (sign["ring"] or sign["doubt"])]),
         "mark": {"type": "point", "shape": "circle", "filled": False, "size": 260, "color": "@slower"},

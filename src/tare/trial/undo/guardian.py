@@ -65,7 +65,7 @@ class Guardian:
             self.groups = tree.make(host, f"{GROUP}-{pid}")
             for folder in dict.fromkeys(self.groups.values()):
                 host.write(f"{folder}/cgroup.procs", str(pid))
-        except Exception as error:  # without root, or in a container: the guardian is worth having all the same
+        except Exception as error:  # without root, or in a container: the guardian is worth having anyway
             refused = f" ({error})"
         try:
             Path(f"/proc/{pid}/oom_score_adj").write_text(SPARED)
