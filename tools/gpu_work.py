@@ -222,8 +222,9 @@ def cost(name, rounds):
     watch.steps = steps
     told = {"step_s": statistics.median(found["plain"]), "block": size, "launch_us": [free_us, after_us]}
     told["hooks_us"] = hooks_us(steps)
-    for mode in ("same", "marked", "read"):
-        told[mode] = median_and_interval([a / b - 1 for a, b in zip(found[mode], found["plain"], strict=True)], chance)
+    free = [(a + b) / 2 for a, b in zip(found["plain"], found["same"], strict=True)]
+    for mode, against in (("same", found["plain"]), ("marked", free), ("read", free)):
+        told[mode] = median_and_interval([a / b - 1 for a, b in zip(found[mode], against, strict=True)], chance)
     sys.stdout.write(json.dumps(told) + "\n")
 
 

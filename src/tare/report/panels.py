@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tare.analysis.judging.jobs import Place
 from tare.analysis.model import Comparison, Weighing
+from tare.analysis.order import together
 from tare.analysis.sentences import effect_of, floor_of, interval_of, verdict_doubts, verdict_word
 from tare.analysis.why.layers import LayerCost, Waterfall
 from tare.base.text import count_text, effect_text, metric_name, quantity_text, safe_text, share_text
@@ -24,8 +25,8 @@ from tare.report.text.why import layer_name, moved_text
 
 MOST_DOTS = 1500  # block by block, on the whole page
 BEYOND = 8  # times what the others need: an interval that long leaves the axis, and an arrow says so
-_STEPS = (1, 2, 5, 10)
 _FEWEST_TICKS = 3
+MANY_BLOCKS = 30  # more of them than that to run is no advice
 
 
 Blocks: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[float, str, str]]]  # of a pair: effect, href, words
@@ -109,11 +110,12 @@ class Axis:
         return self.at(low), round(self.at(high) - self.at(low), 3)
 
     def ticks(self) -> tuple[tuple[float, str], ...]:
-        """Round numbers, zero among them."""
-        rough = (self.high - self.low) / (_FEWEST_TICKS + 1)
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(power * each for each in _STEPS if power * each >= rough)
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        """Round numbers, zero among them: the widest apart that leave enough of them."""
+        power = 10.0 ** math.ceil(math.log10(self.high - self.low))
+        for step in (power * part for scale in (1.0, 0.1, 0.01) for part in (scale, scale / 2, scale / 5)):
+            first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+            if last - first + 1 >= _FEWEST_TICKS:
+                break
         return tuple((self.at(n * step), _tick(n * step)) for n in range(first, last + 1))
 
 
@@ -268,11 +270,15 @@ def _block_effects(
 ) -> dict[tuple[str, str], list[tuple[float, str, str]]]:
     """(level, against) -> the effect of each block that holds both, with the place of its trial on the page."""
     first = {(each.level, each.block): each for each in shown if each.value is not None and not each.twin}
+    sides = grouped(weighing.measurements, lambda measured: measured.level)
     found: dict[tuple[str, str], list[tuple[float, str, str]]] = {}
     for each in weighing.comparisons:
+        left, right, _ = together(sides.get(each.level, []), sides.get(each.against, []))
+        apart = {one.trial for level in (each.level, each.against) for one in sides.get(level, [])}
+        apart -= {one.trial for one in (*left, *right)}  # run again far later: the comparison leaves them out
         for (level, block), ours in first.items():
             theirs = first.get((each.against, block)) if level == each.level else None
-            if theirs is None or not theirs.value or ours.value is None:
+            if theirs is None or not theirs.value or ours.value is None or {ours.trial, theirs.trial} & apart:
                 continue
             effect = ours.value / theirs.value - 1
             told = f"block {safe_text(block)}: {effect_text(effect)}, {quantity_text(weighing.metric, ours.value)}"
@@ -300,7 +306,11 @@ def _legend(
     lanes = [lane for panel in panels for lane in panel.lanes]
     margins = dict.fromkeys(panel.margin for panel in panels)
     told = [("point", f"effect on {metric_name(weighing.metric)}")]
-    told += [("interval", "its interval")] if any(lane.low is not None for lane in lanes) else []
+    told += (
+        [("interval", "where it lies, with 95 % confidence or more")]
+        if any(lane.low is not None for lane in lanes)
+        else []
+    )
     told += [("band", f"declared margin, {' and '.join(margins)}")]
     told += [("floor", "A/A noise floor of this metric")] if any(lane.floor for lane in lanes) else []
     told += [("dot", "one block; it leads to its trial")] if blocks else []
@@ -320,7 +330,7 @@ def waterfall_plot(found: Waterfall) -> Plot | None:
         return None
     spans = layer_spans(steps)
     total = found.total
-    values = [0.0, *(value for span in spans for value in span), total.margin, -total.margin]
+    values = [0.0, *(value for span in spans for value in span)]
     values += [end for end in (total.low, total.high, total.effect) if end is not None]
     edge = 0.05 * (max(values) - min(values) or 0.02)
     axis = Axis(min(values) - edge, max(values) + edge)
@@ -329,13 +339,9 @@ def waterfall_plot(found: Waterfall) -> Plot | None:
         for order, (layer, span) in enumerate(zip(steps, spans, strict=True))
     ]
     lanes.append(_total_lane(found, axis, len(lanes)))
-    band = axis.span(-total.margin, total.margin)
-    panel = Panel("", "bare metal", tuple(lanes), axis.at(0.0), axis.ticks(), band, f"±{share_text(total.margin)}")
-    legend = [
-        ("bar", "what a layer adds"),
-        ("interval", "its interval"),
-        ("band", f"declared margin, {panel.margin}"),
-    ]
+    # No band for the margin: it belongs to an effect counted from zero, and a layer's counts from where its bar begins.
+    panel = Panel("", "bare metal", tuple(lanes), axis.at(0.0), axis.ticks(), None, f"±{share_text(total.margin)}")
+    legend = [("bar", "what a layer adds"), ("interval", "its interval, counted from where its bar begins")]
     return Plot((panel,), (("verdict", tuple(dict.fromkeys(lane.word for lane in lanes))),), True, tuple(legend))
 
 
@@ -403,11 +409,19 @@ def answer_line(weighing: Weighing, places: Mapping[str, Place]) -> tuple[str, s
     if len(order) == 1:
         (word, phrase) = order[0]
         spread = _spread(found, places)
-        return word, f"{phrase} in all {whole}", spread[:1].upper() + spread[1:]
+        return word, f"{_than(phrase, found, places)} in all {whole}", spread[:1].upper() + spread[1:]
     parts = [f"{phrase} in {len(words[word, phrase])}" for word, phrase in order]
     parts[0] += f" of {whole}"
     told = [f"{phrase.capitalize()}: {_spread(words[word, phrase], places)}" for word, phrase in order]
     return "mixed", "; ".join(parts), " ".join(told)
+
+
+def _than(phrase: str, found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
+    """`slower than 2 cores`, where all are compared with the same."""
+    baselines = {_baseline_name(_place(each.against, places)) for each in found}
+    return (
+        f"{phrase} than {safe_text(*baselines)}" if phrase in ("slower", "faster") and len(baselines) == 1 else phrase
+    )
 
 
 def _spread(found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
@@ -418,7 +432,12 @@ def _spread(found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
     if len(known) <= MOST_TOLD:
         return f"{'; '.join(f'{_who(each, places)} {effect_of(each)}' for each in known)}."
     least, most = known[0], known[-1]
-    return f"from {effect_of(least)} ({_who(least, places)}) to {effect_of(most)} ({_who(most, places)})."
+    told = f"from {effect_of(least)} ({_who(least, places)}) to {effect_of(most)} ({_who(most, places)})."
+    widths = {each: each.high - each.low for each in known if each.low is not None and each.high is not None}
+    if widths and all(each.verdict == "cannot_tell" for each in found):
+        widest = max(widths, key=lambda each: widths[each])
+        told += f" The widest interval is {interval_of(widest)}."
+    return told
 
 
 def _who(each: Comparison, places: Mapping[str, Place]) -> str:
@@ -431,12 +450,19 @@ def next_steps(weighing: Weighing, explained: bool) -> list[str]:
     found, told = weighing.comparisons, []
     if not found:
         return ["Run the study: `tare run` starts it, or resumes it where it stopped."]
+    if weighing.marked and any(each.verdict == "cannot_tell" for each in found):
+        count = sum(each.suspect for each in weighing.marked)
+        told.append(f"{count_text(count, 'trial')} {'is' if count == 1 else 'are'} suspect: `tare show` lists why.")
     if any(each.tainted for each in found):
         told.append("Make the sides alike in what taints the comparison, and run it again.")
     undecided = [each.more_trials for each in found if each.verdict == "cannot_tell" and each.more_trials]
     if undecided:
         more = count_text(max(undecided), "more block")
         told.append(f"Run about {more} to decide what cannot be told: raise `repeat` and run again; it resumes.")
+        if max(undecided) > MANY_BLOCKS:
+            told.append(
+                "The trials scatter too much for this margin: `design: slices` or a quieter machine needs fewer."
+            )
     elif any(each.verdict == "cannot_tell" for each in found):
         told.append("More blocks alone may not decide what cannot be told: see the notes on it below.")
     costly = [each for each in found if each.verdict == "slower"]

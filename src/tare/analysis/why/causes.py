@@ -64,6 +64,7 @@ class Tried:
     brought: Comparison | None = None  # the other side with it, against the other side as it is
     share: float | None = None  # of the cost that went with it, in logs
     same: bool = False  # without it both sides are the same: nothing can be left
+    alone: bool = True  # nothing else had been removed: else `left` is without those too
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -247,9 +248,20 @@ def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None) -
         base = total if waves[n].is_whole else judged[n, SLOW, QUICK]
         same = waves[n].are_same(without(cause), QUICK)
         found[cause] = _tried(cause, n, judged, total, base, alone=waves[n].is_whole, same=same)
+    return Answer(name, total, tuple(found.values()), _cured(waves, found, judged))
+
+
+def _cured(
+    waves: Sequence[Wave], found: Mapping[str, Tried], judged: Mapping[tuple[int, Role, Role], Comparison]
+) -> Comparison | None:
+    """What the last wave found was still there on its slow side; two that it found were not run without each other."""
     last = len(waves) - 1
-    cured = None if waves[last].is_whole else judged[last, SLOW, QUICK]
-    return Answer(name, total, tuple(found.values()), cured)
+    if waves[last].is_whole:
+        return None
+    late = [found[cause] for cause in waves[last].causes() if found[cause].outcome == "a part"]
+    if not late:
+        return judged[last, SLOW, QUICK]
+    return late[0].left if len(late) == 1 else None
 
 
 def is_clear(wave: Wave, metric: str, margin: float) -> bool:
@@ -303,7 +315,7 @@ def _tried(
         outcome = "the cause"
     if outcome == "the cause" and not alone:
         outcome = "a part"  # the last one: others had been removed before
-    return Tried(cause, outcome, removed, left, brought, share, same)
+    return Tried(cause, outcome, removed, left, brought, share, same, alone)
 
 
 def _outcome(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tare.parts.causes.threads import throttled_share
+from tare.parts.causes.threads import cores_text, throttled_share
 from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
 
 
@@ -19,14 +19,14 @@ class CpuQuota(Cause):
         if quota is None:
             return RuledOut("it has no CPU quota.")
         if quota == (quick.fields.get("quota") or quick.number("cgroup.cpu_quota_cores")):
-            return RuledOut(f"both sides have a quota of {float(quota):g} cores.")
+            return RuledOut(f"both sides have a quota of {cores_text(float(quota))}.")
         periods, share = slow.metrics.get("cgroup_nr_throttled", 0.0), throttled_share(slow)
         if slow.metrics and not periods:
-            return RuledOut(f"its quota of {float(quota):g} cores was never used up.")
+            return RuledOut(f"its quota of {cores_text(float(quota))} was never used up.")
         stopped = f", throttled in {periods:.0f} periods ({share:.0%} of the run)" if periods else ""
         return Suspicion(
             weight=0.85 if share > 0.01 else 0.3,
-            evidence=f"a quota of {float(quota):g} cores{stopped}.",
+            evidence=f"a quota of {cores_text(float(quota))}{stopped}.",
             without={"quota": None},
             added={"quota": quota},
             cure="more CPU: --cpus N, or no quota (Kubernetes: raise or remove limits.cpu)",

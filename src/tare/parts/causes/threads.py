@@ -28,13 +28,13 @@ class Threads(Cause):
         enough = max(1, math.ceil(cores))
         if threads is None or threads <= enough:
             count = "not more" if threads is None else f"{threads:.0f}"
-            return RuledOut(f"{count} threads on {cores:g} cores.")
+            return RuledOut(f"{count} threads on {cores_text(cores)}.")
         fixed = {name: str(max(1, math.floor(cores))) for name in POOLS}
         share = throttled_share(slow)
         stopped = f", throttled for {share:.0%} of the run" if share else ""
         return Suspicion(
             weight=(0.9 if share else 0.6) if counted else 0.3,
-            evidence=f"{threads:.0f} threads{'' if counted else ' (not counted)'} on {cores:g} cores{stopped}.",
+            evidence=f"{threads:.0f} threads{'' if counted else ' (not counted)'} on {cores_text(cores)}{stopped}.",
             without={"env": fixed},
             cure=f"-e OMP_NUM_THREADS={fixed['OMP_NUM_THREADS']}",
         )
@@ -46,10 +46,14 @@ def _table(slow: Side, cores: float | None) -> dict[str, tuple[str, float]]:
     for name in POOLS:
         value = slow.env(name) or ""
         if value.isdigit() and cores is not None:
-            found[name] = (f"threads, on {cores:g} cores", 0.9 if int(value) > math.ceil(cores) else 0.6)
+            found[name] = (f"threads, on {cores_text(cores)}", 0.9 if int(value) > math.ceil(cores) else 0.6)
         else:
             found[name] = ("threads", 0.5)
     return found
+
+
+def cores_text(cores: float) -> str:
+    return f"{cores:g} core" if cores == 1 else f"{cores:g} cores"
 
 
 def throttled_share(side: Side) -> float:

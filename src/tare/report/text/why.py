@@ -264,7 +264,8 @@ def answer_sentences(found: Answer, told: Told, other: str = "bare metal") -> It
         if each.left is None:
             yield f"{start} Cure: {cure}."
             continue
-        yield f"{start} {cure} gives {_ratio(each.left)} of {other}'s time" + _only_together(each, other)
+        beside = "" if each.alone else ", with what was found before removed as well"
+        yield f"{start} {cure} gives {_ratio(each.left)} of {other}'s time{beside}" + _only_together(each, other)
     rest = found.remainder
     if len(found.causes) > 1 and found.cured is not None:
         yield f"All of them together: {_ratio(found.cured)} of {other}'s time."

@@ -1,0 +1,58 @@
+"""What a reader who has ten seconds was misled by on the first screen of a report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tare.analysis.judging.jobs import Place
+from tare.analysis.model import Marked, Measurement
+from tare.report.panels import Axis, answer_line, effect_plot, next_steps
+from tare.report.sections import ReportRow
+from tests.some_weighings import comparison, weighing
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.043, 0.041), (-0.09, 0.92), (-0.002, 0.0013), (-0.05, 30.0)])
+def test_an_axis_has_enough_numbers_to_read_a_value_by(low: float, high: float) -> None:
+    ticks = [text for _, text in Axis(low, high).ticks()]
+
+    assert 3 <= len(ticks) <= 6
+    assert "0" in ticks
+
+
+def test_a_block_that_the_comparison_leaves_out_has_no_dot() -> None:
+    """Its two sides were run an hour apart: `n = 5` stood beside six dots."""
+    measured, shown = [], []
+    for block in range(6):
+        for level, value in (("bare", 1.0), ("docker", 1.01)):
+            late_s = 3600.0 if (block, level) == (2, "docker") else 0.0
+            trial = f"{level}-{block}"
+            measured.append(Measurement(level, value, str(block), 0, trial, started_s=100.0 * block + late_s))
+            shown.append(ReportRow(f"t-{trial}", trial, level, str(block), "ok", value=value))
+    found = replace(weighing(), comparisons=(comparison(n=5),), measurements=tuple(measured))
+
+    plot = effect_plot(found, shown, {}, {})
+
+    assert plot is not None
+    assert [dot.href for dot in plot.panels[0].lanes[0].dots] == [f"#t-docker-{block}" for block in (0, 1, 3, 4, 5)]
+
+
+def test_many_more_blocks_are_no_advice_alone_and_suspect_trials_are_told() -> None:
+    undecided = comparison(verdict="cannot_tell", low=-0.3, high=0.3, more_trials=184)
+
+    noisy = next_steps(weighing(comparisons=(undecided,), marked=(Marked("docker", 26, 36),)), explained=False)
+    calm = next_steps(weighing(comparisons=(replace(undecided, more_trials=4),)), explained=False)
+
+    assert "26 trials are suspect" in noisy[0]
+    assert any("design: slices" in step for step in noisy)
+    assert not any("suspect" in step or "slices" in step for step in calm)
+
+
+def test_the_headline_names_what_it_is_compared_with_and_how_wide_an_open_answer_is() -> None:
+    slower = [comparison(level, verdict="slower", effect=0.4, low=0.3, high=0.5) for level in ("docker", "runc")]
+    undecided = [comparison(str(n), verdict="cannot_tell", low=-0.1 * n, high=0.1 * n) for n in range(1, 6)]
+    places = {"bare": Place("", "bare", (("platform", "bare"),))}
+
+    assert answer_line(weighing(comparisons=tuple(slower)), places)[1] == "slower than bare metal in all 2 comparisons"
+    assert "[-50.0, +50.0]" in answer_line(weighing(comparisons=tuple(undecided)), places)[2]
