@@ -11,7 +11,7 @@ it to its end. Counted is what must not be: settings that stay changed, lines of
 processes, containers, control groups, mounts and work folders that stay, trials that were there and are lost, trials
 that are there twice or, at the study's end, not at all. Python and tare are loaded once, in a process from which each
 run is forked (driver_board.py, `serve`). Only processes that this program started are killed, by their number. Needs
-root. In `tools/with-engine` all docker rounds share one engine; else each run starts its own.
+root. Each docker run starts an engine of its own, among the board's mounts, or finds the one of a run that was killed.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ class OnBoard:
 
     def __init__(self, folder: Path) -> None:
         os.environ |= {"TARE_STATE": str(folder / "state"), "TARE_LOCK_DIR": str(folder / "locks")}
+        os.environ.pop("DOCKER_HOST", None)  # an engine outside of the board's mounts cannot start a container on them
+        self.engine = folder / "state/engine"
         from pretended_board import PretendedBoard
 
         (folder / "board").mkdir()
@@ -178,7 +180,10 @@ class OnBoard:
         return self.served.begin(["run", str(study), "-o", str(store)], self.log, TARE_GUARDIAN="on")
 
     def below(self, runner: int) -> list[int]:
-        return descendants(runner)
+        own = f"{self.engine}/".encode()  # an engine and its shims are nobody's children
+        return descendants(runner) + [
+            int(path.name) for path in Path("/proc").glob("[0-9]*") if own in words_of(path.name)
+        ]
 
     def moved(self) -> bool:
         return bool(self.board.moved() or self.pending())
@@ -188,7 +193,9 @@ class OnBoard:
 
     def left(self) -> dict[str, Any]:
         mounted = [line for line in Path("/proc/mounts").read_text().splitlines() if os.environ["TARE_STATE"] in line]
-        return {"settings": sorted(self.board.moved()), "pending": self.pending(), "mounts": mounted}
+        containers = [path.name for path in (self.engine / "data/containers").glob("*")]
+        pending = self.pending()
+        return {"settings": sorted(self.board.moved()), "pending": pending, "mounts": mounted, "containers": containers}
 
     def pending(self) -> int:
         from tare.base.host import LocalHost
@@ -198,6 +205,7 @@ class OnBoard:
         return len(Journal(Path(os.environ["TARE_STATE"]) / "devices" / device_id(LocalHost())).pending())
 
     def close(self) -> None:
+        self.restore()  # which also stops the engine of a run that was killed
         self.served.close()
 
 
@@ -230,7 +238,8 @@ class OnFleet:
         devices = [pid for device in self.fleet.devices.values() for pid in descendants(device._machine.pid)]
         own = str(self.folder).encode()  # not sshd itself, nor a device's first process: they are nothing of a run
         words = {pid: words_of(pid).replace(own, b"") for pid in devices}
-        return descendants(runner) + [pid for pid in devices if b"tare" in words[pid] or b"sleep\x000.3" in words[pid]]
+        mine = [pid for pid in devices if b"tare" in words[pid] or words[pid].startswith(b"sleep\x002.")]
+        return descendants(runner) + mine
 
     def ended(self, runner: int) -> bool:
         return self._runs[runner].poll() is not None
@@ -284,7 +293,8 @@ class Chaos:
         platform = self.chance.choice(self.platforms)
         where = self.fleet if platform == "fleet" and self.fleet else self.board
         begun = self._open.pop(platform, None)  # only this store's workloads sleep so long
-        store, seconds, rounds = begun or (self.folder / f"store-{number}", f"0.3{number:05d}", 0)
+        whole = 2 if where is self.fleet else 0  # a device is found changed only while its workload runs
+        store, seconds, rounds = begun or (self.folder / f"store-{number}", f"{whole}.3{number:05d}", 0)
         study = where.folder / f"{platform}.yaml"
         study.write_text(where.study(platform, seconds))
         study.chmod(0o600)
@@ -293,10 +303,11 @@ class Chaos:
         try:
             last = rounds >= self.chance.randint(1, 4)
             if last:
+                there = _sealed(store)
                 where.wait(where.begin(study, store))
                 guarded = True
                 said = where.log.read_text(errors="replace")[-800:]
-                self.wrong += [f"{what}: {each}; {said}" for each in self._missing(store)]
+                self.wrong += [f"{what}: {each}; {said}" for each in self._missing(store, there, platform)]
             else:
                 guarded = self._killed(where, study, store, platform)
                 self._open[platform] = (store, seconds, rounds + 1)
@@ -362,15 +373,19 @@ class Chaos:
         left["work folders"] = [str(path) for path in Path("/dev/shm").glob("tare-*") if path.name[:13] in names]
         self.wrong += [f"{what}, guarded {guarded}: {name} {found}" for name, found in left.items() if found]
 
-    def _missing(self, store: Path) -> list[str]:
-        """What is wrong with the records of a study that ran to its end."""
+    def _missing(self, store: Path, before: set[str], platform: str) -> list[str]:
+        """What is wrong with the records of a study that ran to its end, in a run in which nothing was killed."""
         from tare.records.store import Store
 
         if damaged := _damaged(store) or ("" if store.exists() else "no store"):
             return [damaged]
         with Store.open(store) as opened:
-            done = {record.trial for record in opened.records() if record.state not in ("running", "interrupted")}
-        return [] if len(done) == TRIALS else [f"{len(done)} trials at the end, of {TRIALS}"]
+            records = opened.records()
+        done = {record.trial for record in records if record.state not in ("running", "interrupted")}
+        states = Counter(record.state for record in records if f"{record.trial}.{record.attempt}" not in before)
+        self.counts += Counter({f"trials {state}, {platform}, run to the end": n for state, n in states.items()})
+        missing = [] if len(done) == TRIALS else [f"{len(done)} trials at the end, of {TRIALS}"]
+        return missing + ([f"{states['failed']} trials failed"] if states["failed"] else [])
 
     def close(self) -> None:
         for one in (self.board, self.fleet):
