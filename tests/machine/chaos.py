@@ -106,6 +106,7 @@ class Served:
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
         self._heard, self._begun, self._codes = b"", 0, dict[int, int]()
+        self.runs: list[int] = []
 
     def begin(self, words: Sequence[str], log: Path, **environment: str) -> int:
         assert self._process.stdin is not None
@@ -118,6 +119,7 @@ class Served:
             assert time.monotonic() < until_s
             time.sleep(0.01)
             self._hear()
+        self.runs.append(self._begun)
         return self._begun
 
     def ended(self, pid: int) -> bool:
@@ -143,6 +145,10 @@ class Served:
                 self._begun = int(pid)
             else:
                 self._codes[int(pid)] = int(code[0])
+
+    def mounts(self) -> str:
+        """The board's: nobody else sees them."""
+        return Path(f"/proc/{self._process.pid}/mounts").read_text()
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -192,7 +198,9 @@ class OnBoard:
         self.wait(self.served.begin(["device", "restore"], self.log))
 
     def left(self) -> dict[str, Any]:
-        mounted = [line for line in Path("/proc/mounts").read_text().splitlines() if os.environ["TARE_STATE"] in line]
+        mounts = [line.split()[1] for line in self.served.mounts().splitlines()]
+        data = str(self.engine / "data")  # an engine's mount of its own folder, for as long as that folder is there
+        mounted = [place for place in mounts if place.startswith(os.environ["TARE_STATE"]) and place != data]
         containers = [path.name for path in (self.engine / "data/containers").glob("*")]
         pending = self.pending()
         return {"settings": sorted(self.board.moved()), "pending": pending, "mounts": mounted, "containers": containers}
@@ -205,6 +213,10 @@ class OnBoard:
         return len(Journal(Path(os.environ["TARE_STATE"]) / "devices" / device_id(LocalHost())).pending())
 
     def close(self) -> None:
+        for run in self.served.runs:
+            if not self.served.ended(run):  # this program was interrupted
+                os.kill(run, signal.SIGTERM)
+                self.wait(run)
         self.restore()  # which also stops the engine of a run that was killed
         self.served.close()
 
