@@ -169,7 +169,7 @@ class OnBoard:
     def __init__(self, folder: Path) -> None:
         os.environ |= {"TARE_STATE": str(folder / "state"), "TARE_LOCK_DIR": str(folder / "locks")}
         os.environ.pop("DOCKER_HOST", None)  # an engine outside of the board's mounts cannot start a container on them
-        self.engine = folder / "state/engine"
+        self.engine, self.counts = folder / "state/engine", Counter[str]()
         from pretended_board import PretendedBoard
 
         (folder / "board").mkdir()
@@ -201,9 +201,23 @@ class OnBoard:
         mounts = [line.split()[1] for line in self.served.mounts().splitlines()]
         data = str(self.engine / "data")  # an engine's mount of its own folder, for as long as that folder is there
         mounted = [place for place in mounts if place.startswith(os.environ["TARE_STATE"]) and place != data]
-        containers = [path.name for path in (self.engine / "data/containers").glob("*")]
         pending = self.pending()
-        return {"settings": sorted(self.board.moved()), "pending": pending, "mounts": mounted, "containers": containers}
+        return {
+            "settings": sorted(self.board.moved()),
+            "pending": pending,
+            "mounts": mounted,
+            "containers": self._containers(),
+        }
+
+    def _containers(self) -> list[str]:
+        """Those that the engine knows, if it runs: one that was killed leaves folders that it then does not know."""
+        from tare.drivers.containers import engine
+
+        if not self.engine.exists() or engine.why_silent(engine.own_socket()) is not None:
+            return []
+        with contextlib.closing(engine.client(engine.own_socket(), 60)) as client:
+            self.counts["looks at an engine's containers"] += 1
+            return [str(each["Names"]) for each in client.api.containers(all=True)]
 
     def pending(self) -> int:
         from tare.base.host import LocalHost
@@ -315,11 +329,11 @@ class Chaos:
         try:
             last = rounds >= self.chance.randint(1, 4)
             if last:
-                there = _sealed(store)
+                begun_ns, there = time.monotonic_ns(), _sealed(store)
                 where.wait(where.begin(study, store))
                 guarded = True
                 said = where.log.read_text(errors="replace")[-800:]
-                self.wrong += [f"{what}: {each}; {said}" for each in self._missing(store, there, platform)]
+                self.wrong += [f"{what}: {each}; {said}" for each in self._missing(store, begun_ns, there, platform)]
             else:
                 guarded = self._killed(where, study, store, platform)
                 self._open[platform] = (store, seconds, rounds + 1)
@@ -385,7 +399,7 @@ class Chaos:
         left["work folders"] = [str(path) for path in Path("/dev/shm").glob("tare-*") if path.name[:13] in names]
         self.wrong += [f"{what}, guarded {guarded}: {name} {found}" for name, found in left.items() if found]
 
-    def _missing(self, store: Path, before: set[str], platform: str) -> list[str]:
+    def _missing(self, store: Path, begun_ns: int, there: set[str], platform: str) -> list[str]:
         """What is wrong with the records of a study that ran to its end, in a run in which nothing was killed."""
         from tare.records.store import Store
 
@@ -394,7 +408,8 @@ class Chaos:
         with Store.open(store) as opened:
             records = opened.records()
         done = {record.trial for record in records if record.state not in ("running", "interrupted")}
-        states = Counter(record.state for record in records if f"{record.trial}.{record.attempt}" not in before)
+        new = [record for record in records if f"{record.trial}.{record.attempt}" not in there]
+        states = Counter(record.state for record in new if not 0 < record.start_ns < begun_ns)  # else it was collected
         self.counts += Counter({f"trials {state}, {platform}, run to the end": n for state, n in states.items()})
         missing = [] if len(done) == TRIALS else [f"{len(done)} trials at the end, of {TRIALS}"]
         return missing + ([f"{states['failed']} trials failed"] if states["failed"] else [])
@@ -406,7 +421,7 @@ class Chaos:
 
     def as_json(self) -> dict[str, Any]:
         return {"date": time.strftime("%Y-%m-%d"), "kills": sum(self.kills.values()), "of": dict(self.kills),
-                "counts": dict(self.counts), "wrong": self.wrong}  # fmt: skip
+                "counts": dict(self.counts + self.board.counts), "wrong": self.wrong}  # fmt: skip
 
 
 def _sealed(store: Path) -> set[str]:
