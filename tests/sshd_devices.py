@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,10 @@ mkdir -p /var/lib/tare
 if [ "$2" = kept ]; then mount --bind "$folder/disk" /var/lib/tare
 else mount -t tmpfs -o mode=700,size=$2 tare-state /var/lib/tare; fi
 mount --bind "$folder/machine-id" /etc/machine-id
-for knob in "$folder"/knobs/*; do mount --bind "$knob" "/proc/sys/vm/${knob##*/}"; done
+while read -r knob file value; do
+    echo "$value" > "/proc/sys/net/ipv4/conf/$file"
+    mount --bind "/proc/sys/net/ipv4/conf/$file" "/proc/sys/vm/$knob"
+done < "$folder/knobs"
 /usr/sbin/sshd -D -e -f "$folder/sshd_config" &
 while :; do wait; sleep 0.2; done
 """
@@ -42,6 +45,9 @@ KNOBS = {
     "dirty_expire_centisecs": "3000",
     "dirty_writeback_centisecs": "500",
 }
+# Numbers of a network's own that mean nothing here. They are the kernel's, which takes a value whole: a plain file is
+# empty between the opening and the write, and stays so if the writer is killed there.
+_NUMBERS = [f"{link}/{number}" for link in ("lo", "all", "eth0") for number in ("tag", "medium_id")]
 
 
 _NAMESPACES = {"net": "net", "mount": "mnt", "pid": "pid"}
@@ -61,9 +67,7 @@ class SshDevice:
         (folder / "machine-id").write_text(f"{number + 1:x}{os.urandom(15).hex()}a\n"[:33])
         (folder / "boot").write_text(_SETUP)
         (folder / "disk").mkdir(mode=0o700)
-        (folder / "knobs").mkdir()
-        for knob, value in KNOBS.items():
-            (folder / "knobs" / knob).write_text(f"{value}\n")
+        self._keep(KNOBS)
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host"))
         self.host_key = " ".join((folder / "host.pub").read_text().split()[:2])
         (folder / "sshd_config").write_text(
@@ -111,7 +115,15 @@ class SshDevice:
         return int(children[0]) if children else None
 
     def knobs(self) -> dict[str, str]:
-        return {knob: (self.folder / "knobs" / knob).read_text().strip() for knob in KNOBS}
+        """How they stand, or stood when its power was cut."""
+        if self._machine.poll() is not None:
+            return {knob: value for knob, _, value in map(str.split, (self.folder / "knobs").read_text().splitlines())}
+        there = Path(f"/proc/{self._init()}/root/proc/sys/vm")
+        return {knob: (there / knob).read_text().strip() for knob in KNOBS}
+
+    def _keep(self, knobs: Mapping[str, str]) -> None:
+        lines = [f"{knob} {number} {knobs[knob]}\n" for knob, number in zip(KNOBS, _NUMBERS, strict=True)]
+        (self.folder / "knobs").write_text("".join(lines))
 
     def pids(self, words: str) -> list[int]:
         """Processes on the device whose command line, after a blank, has these words; as the device numbers them."""
@@ -160,7 +172,8 @@ class SshDevice:
         return self.inside("sh", "-c", "ls /var/lib/tare/fleet/stores/*/trials").split()
 
     def stop(self) -> None:
-        """Power off, at once."""
+        """Power off, at once; what its knobs stood at is there again when it starts."""
+        self._keep(self.knobs())
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._machine.pid, signal.SIGKILL)
         self._machine.wait()

@@ -11,7 +11,7 @@ it to its end. Counted is what must not be: settings that stay changed, lines of
 processes, containers, control groups, mounts and work folders that stay, trials that were there and are lost, trials
 that are there twice or, at the study's end, not at all. Python and tare are loaded once, in a process from which each
 run is forked (driver_board.py, `serve`). Only processes that this program started are killed, by their number. Needs
-root. In `tools/with-engine` all docker rounds share one engine; else each run starts its own.
+root. Each docker run starts an engine of its own, among the board's mounts, or finds the one of a run that was killed.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class Served:
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
         self._heard, self._begun, self._codes = b"", 0, dict[int, int]()
+        self.runs: list[int] = []
 
     def begin(self, words: Sequence[str], log: Path, **environment: str) -> int:
         assert self._process.stdin is not None
@@ -118,6 +119,7 @@ class Served:
             assert time.monotonic() < until_s
             time.sleep(0.01)
             self._hear()
+        self.runs.append(self._begun)
         return self._begun
 
     def ended(self, pid: int) -> bool:
@@ -144,6 +146,10 @@ class Served:
             else:
                 self._codes[int(pid)] = int(code[0])
 
+    def mounts(self) -> str:
+        """The board's: nobody else sees them."""
+        return Path(f"/proc/{self._process.pid}/mounts").read_text()
+
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -162,6 +168,8 @@ class OnBoard:
 
     def __init__(self, folder: Path) -> None:
         os.environ |= {"TARE_STATE": str(folder / "state"), "TARE_LOCK_DIR": str(folder / "locks")}
+        os.environ.pop("DOCKER_HOST", None)  # an engine outside of the board's mounts cannot start a container on them
+        self.engine, self.counts = folder / "state/engine", Counter[str]()
         from pretended_board import PretendedBoard
 
         (folder / "board").mkdir()
@@ -178,7 +186,10 @@ class OnBoard:
         return self.served.begin(["run", str(study), "-o", str(store)], self.log, TARE_GUARDIAN="on")
 
     def below(self, runner: int) -> list[int]:
-        return descendants(runner)
+        own = f"{self.engine}/".encode()  # an engine and its shims are nobody's children
+        return descendants(runner) + [
+            int(path.name) for path in Path("/proc").glob("[0-9]*") if own in words_of(path.name)
+        ]
 
     def moved(self) -> bool:
         return bool(self.board.moved() or self.pending())
@@ -187,8 +198,26 @@ class OnBoard:
         self.wait(self.served.begin(["device", "restore"], self.log))
 
     def left(self) -> dict[str, Any]:
-        mounted = [line for line in Path("/proc/mounts").read_text().splitlines() if os.environ["TARE_STATE"] in line]
-        return {"settings": sorted(self.board.moved()), "pending": self.pending(), "mounts": mounted}
+        mounts = [line.split()[1] for line in self.served.mounts().splitlines()]
+        data = str(self.engine / "data")  # an engine's mount of its own folder, for as long as that folder is there
+        mounted = [place for place in mounts if place.startswith(os.environ["TARE_STATE"]) and place != data]
+        pending = self.pending()
+        return {
+            "settings": sorted(self.board.moved()),
+            "pending": pending,
+            "mounts": mounted,
+            "containers": self._containers(),
+        }
+
+    def _containers(self) -> list[str]:
+        """Those that the engine knows, if it runs: one that was killed leaves folders that it then does not know."""
+        from tare.drivers.containers import engine
+
+        if not self.engine.exists() or engine.why_silent(engine.own_socket()) is not None:
+            return []
+        with contextlib.closing(engine.client(engine.own_socket(), 60)) as client:
+            self.counts["looks at an engine's containers"] += 1
+            return [str(each["Names"]) for each in client.api.containers(all=True)]
 
     def pending(self) -> int:
         from tare.base.host import LocalHost
@@ -198,6 +227,11 @@ class OnBoard:
         return len(Journal(Path(os.environ["TARE_STATE"]) / "devices" / device_id(LocalHost())).pending())
 
     def close(self) -> None:
+        for run in self.served.runs:
+            if not self.served.ended(run):  # this program was interrupted
+                os.kill(run, signal.SIGTERM)
+                self.wait(run)
+        self.restore()  # which also stops the engine of a run that was killed
         self.served.close()
 
 
@@ -230,7 +264,8 @@ class OnFleet:
         devices = [pid for device in self.fleet.devices.values() for pid in descendants(device._machine.pid)]
         own = str(self.folder).encode()  # not sshd itself, nor a device's first process: they are nothing of a run
         words = {pid: words_of(pid).replace(own, b"") for pid in devices}
-        return descendants(runner) + [pid for pid in devices if b"tare" in words[pid] or b"sleep\x000.3" in words[pid]]
+        mine = [pid for pid in devices if b"tare" in words[pid] or words[pid].startswith(b"sleep\x002.")]
+        return descendants(runner) + mine
 
     def ended(self, runner: int) -> bool:
         return self._runs[runner].poll() is not None
@@ -284,7 +319,8 @@ class Chaos:
         platform = self.chance.choice(self.platforms)
         where = self.fleet if platform == "fleet" and self.fleet else self.board
         begun = self._open.pop(platform, None)  # only this store's workloads sleep so long
-        store, seconds, rounds = begun or (self.folder / f"store-{number}", f"0.3{number:05d}", 0)
+        whole = 2 if where is self.fleet else 0  # a device is found changed only while its workload runs
+        store, seconds, rounds = begun or (self.folder / f"store-{number}", f"{whole}.3{number:05d}", 0)
         study = where.folder / f"{platform}.yaml"
         study.write_text(where.study(platform, seconds))
         study.chmod(0o600)
@@ -293,10 +329,11 @@ class Chaos:
         try:
             last = rounds >= self.chance.randint(1, 4)
             if last:
+                begun_ns, there = time.monotonic_ns(), _sealed(store)
                 where.wait(where.begin(study, store))
                 guarded = True
                 said = where.log.read_text(errors="replace")[-800:]
-                self.wrong += [f"{what}: {each}; {said}" for each in self._missing(store)]
+                self.wrong += [f"{what}: {each}; {said}" for each in self._missing(store, begun_ns, there, platform)]
             else:
                 guarded = self._killed(where, study, store, platform)
                 self._open[platform] = (store, seconds, rounds + 1)
@@ -362,15 +399,20 @@ class Chaos:
         left["work folders"] = [str(path) for path in Path("/dev/shm").glob("tare-*") if path.name[:13] in names]
         self.wrong += [f"{what}, guarded {guarded}: {name} {found}" for name, found in left.items() if found]
 
-    def _missing(self, store: Path) -> list[str]:
-        """What is wrong with the records of a study that ran to its end."""
+    def _missing(self, store: Path, begun_ns: int, there: set[str], platform: str) -> list[str]:
+        """What is wrong with the records of a study that ran to its end, in a run in which nothing was killed."""
         from tare.records.store import Store
 
         if damaged := _damaged(store) or ("" if store.exists() else "no store"):
             return [damaged]
         with Store.open(store) as opened:
-            done = {record.trial for record in opened.records() if record.state not in ("running", "interrupted")}
-        return [] if len(done) == TRIALS else [f"{len(done)} trials at the end, of {TRIALS}"]
+            records = opened.records()
+        done = {record.trial for record in records if record.state not in ("running", "interrupted")}
+        new = [record for record in records if f"{record.trial}.{record.attempt}" not in there]
+        states = Counter(record.state for record in new if not 0 < record.start_ns < begun_ns)  # else it was collected
+        self.counts += Counter({f"trials {state}, {platform}, run to the end": n for state, n in states.items()})
+        missing = [] if len(done) == TRIALS else [f"{len(done)} trials at the end, of {TRIALS}"]
+        return missing + ([f"{states['failed']} trials failed"] if states["failed"] else [])
 
     def close(self) -> None:
         for one in (self.board, self.fleet):
@@ -379,7 +421,7 @@ class Chaos:
 
     def as_json(self) -> dict[str, Any]:
         return {"date": time.strftime("%Y-%m-%d"), "kills": sum(self.kills.values()), "of": dict(self.kills),
-                "counts": dict(self.counts), "wrong": self.wrong}  # fmt: skip
+                "counts": dict(self.counts + self.board.counts), "wrong": self.wrong}  # fmt: skip
 
 
 def _sealed(store: Path) -> set[str]:

@@ -60,6 +60,13 @@ def is_sleeping(device: sshd_devices.SshDevice, run: SleepingRun) -> bool:
     return device.knobs()["dirty_ratio"] == "5" and bool(device.pids(f" sleep {run.seconds}"))
 
 
+def test_the_settings_of_these_devices_are_never_empty_as_a_kernels_are_not(fleet):
+    fleet.devices["one"].inside(
+        "sh", "-c", ": > /proc/sys/vm/dirty_ratio"
+    )  # as a writer that is killed before it writes
+    assert fleet.devices["one"].knobs() == KNOBS
+
+
 def test_a_study_runs_over_three_devices_and_leaves_each_as_it_was(fleet, start):
     run = start(0.2, 2)
     assert run.wait() == 0, run.said()
