@@ -149,6 +149,17 @@ def test_a_program_of_the_image_runs_as_the_image_says_and_is_timed_without_pyth
         assert ended.seconds > 0
 
 
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_the_images_own_user_can_write_to_the_work_folder_and_read_what_is_in_it(name, layout):
+    """Else an image with Python and a user of its own ran in containers, and never on bare metal."""
+    look = 'work="${TARE_MARKS%/*}"; touch "$work/new" && ls "$work/inside/tare_inside/launch.py"'
+
+    ended, _ = run(name, str(layout), "/bin/sh", "-c", look)
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.endswith("launch.py\n")
+
+
 @pytest.mark.machine("root", "busybox", "runc")
 def test_a_tarball_of_the_layout_is_taken_too(layout, tmp_path):
     subprocess.run(["tar", "-c", "-f", tmp_path / "image.tar", "-C", layout, "."], check=True)

@@ -15,9 +15,9 @@ from tare.base.errors import StudyError
 _PATH = click.Path(path_type=Path, exists=True, resolve_path=True)
 _OPTIONS = (
     click.option("--reads", metavar="PATH", type=_PATH, multiple=True,
-                 help="A file or folder of this device that an image or a sealed root is to show; may be repeated."),
-    click.option("--writes", metavar="DIR", type=_PATH, multiple=True,
-                 help="A folder that the command writes to for real; what it writes elsewhere goes with the trial."),
+                 help="A file or folder of this device for an image, a sealed root or a container's /run; repeatable."),
+    click.option("--writes", metavar="PATH", type=_PATH, multiple=True,
+                 help="A folder or file that is written for real; what is written elsewhere goes with the trial."),
     click.option("--env", metavar="NAME=VALUE", multiple=True,
                  help="A variable for the command, on both sides; may be repeated."),
     click.option("--network", type=click.Choice(["none", "host"]), default="none", show_default=True,
@@ -33,6 +33,8 @@ def script_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     def taking(
         *, reads: Any, writes: Any, env: tuple[str, ...], network: str, keep_outputs: bool, **others: Any
     ) -> Any:
+        if Path("/") in writes:
+            raise StudyError("--writes /: the command would write to the whole device for real; name its folders.")
         return verb(script=Script(reads, writes, _variables(env), network, keep_outputs), **others)
 
     for option in reversed(_OPTIONS):
@@ -42,6 +44,6 @@ def script_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 def _variables(given: tuple[str, ...]) -> dict[str, str]:
     for words in given:
-        if not words.partition("=")[0] or "=" not in words:
+        if not words.partition("=")[0] or "=" not in words or " " in words.partition("=")[0]:
             raise StudyError(f"--env {words!r}: write NAME=VALUE.")
     return dict(words.split("=", 1) for words in given)

@@ -329,7 +329,8 @@ class _Runner:
             marked += _scatter(record)
             self._watcher.note(f"  {self._side(rehearsal)}: {time_text(trial_s)}{marked}")
             workload = rehearsal.cell.workload
-            if workload.rehearsed and workload != rehearsal.rehearses.workload and not steps:
+            ends_early = workload.about_units() is not None or workload.bound_s() is not None
+            if workload.rehearsed and ends_early and not steps:  # in a short form of its own it ends early too
                 self._watcher.note(
                     "  no steps were found in it, so that it cannot be ended at one: it runs to its end."
                 )

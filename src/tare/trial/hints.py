@@ -16,6 +16,7 @@ _MISSING = re.compile(
     r"""|(?:^|[\s:'"])((?:\.{1,2})?/[^\s:'"]+)['"]?: No such file or directory""",
     re.MULTILINE,
 )
+OWN = ("dev", "run")  # that a container has of its own, also where it sees all other files
 _NO_NETWORK = (
     "Temporary failure in name resolution", "Name or service not known", "Network is unreachable",
     "Failed to resolve", "No route to host", "ConnectionError", "Could not resolve host",
@@ -60,12 +61,12 @@ def _hints(cell: Cell, printed: str) -> Iterator[str]:
 
 def outside_only(cell: Cell, printed: str) -> list[str]:
     """Paths that the workload did not find and that are on this device, where it does not see all of its files."""
-    if not any(part.fields().get("image") for part in cell.platforms) and not _sealed(cell):
-        return []
+    sees_all = not any(part.fields().get("image") for part in cell.platforms) and not _sealed(cell)
     folder = cell.workload.fields().get("cwd") or Path.cwd()
     named = dict.fromkeys(first or second for first, second in _MISSING.findall(printed))
     paths = [Path(os.path.normpath(Path(folder) / path)) for path in named]
-    return [str(path) for path in paths if _is_there(path)]
+    hidden = [path for path in paths if not sees_all or path.parts[1:2] in [(name,) for name in OWN]]
+    return [str(path) for path in hidden if _is_there(path)]
 
 
 def _is_there(path: Path) -> bool:

@@ -131,6 +131,14 @@ def test_an_ordinary_user_whose_program_may_not_write_is_told_what_may_be_writte
     assert ["`--writes DIR`" in str(reason) for reason in verdict.reasons[1:]] == [True] * hints
 
 
+def test_a_file_below_run_is_named_though_the_container_sees_all_other_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.trial.hints.OWN", (tmp_path.parts[1],))
+    (tmp_path / "a.sock").write_text("x")
+    err = f"FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path}/a.sock'"
+    state = trial_state(exit=Exit(code=1, seconds=1.0, err=err))
+    assert f"`--reads {tmp_path}/a.sock`" in str(verdict_of(state).reasons[1])
+
+
 def test_what_a_program_looked_for_in_vain_and_is_on_the_device_is_named_with_the_option_that_brings_it(tmp_path):
     (tmp_path / "set.bin").write_text("x")
     missing = "No such file or directory: "

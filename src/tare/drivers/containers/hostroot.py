@@ -149,6 +149,12 @@ def open_to_all(host: Host, site: Site) -> None:
         host.run(["chmod", "a+rwx", "--", *opened]).checked()
 
 
+def give_work_folder(host: Host, site: Site, user: str) -> None:
+    """To `uid:gid`, who is to run in it; only root can, and where it cannot, `open_to_all` has opened it."""
+    if identity(host).uid == 0 and not user.startswith("0:") and site.writes:
+        host.run(["chown", "-R", "-h", "--", user, str(site.writes[0])]).checked()
+
+
 def host_name(host: Host) -> str:
     """The device's own name, which a container has too: scripts write it into the names of files."""
     return host.run(["uname", "-n"]).out.strip() or "tare"

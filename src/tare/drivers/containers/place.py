@@ -221,9 +221,7 @@ class ContainerPlace(ABC):
         if (user := self.user()) is None:
             return
         self.facts["user"] = user.uid
-        ours = identity(self._host)
-        if ours.uid == 0 and user.uid != 0 and site.writes:
-            self._host.run(["chown", "-R", "-h", "--", user.user, str(site.writes[0])]).checked()
+        hostroot.give_work_folder(self._host, site, user.user)
 
     def user(self) -> Identity | None:
         """The user of what keeps the container open, and so of its commands, by the kernel's word."""

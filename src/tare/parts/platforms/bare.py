@@ -56,6 +56,7 @@ class Bare(GroupPlatform):
             user = found.user() if site.layered else (0, 0)
             if user != (0, 0):
                 hostroot.open_to_all(host, site)
+                hostroot.give_work_folder(host, site, f"{user[0]}:{user[1]}")
             binds = [bind for bind in hostroot.image_binds(host, site, stack) if not _of_the_kernel(bind.target)]
         words = [word for bind in binds for word in (bind.source, bind.target)]
         facts = {"root": "image", **({"image_id": found.id} if found.id else {})}

@@ -51,6 +51,7 @@ if said["folder"]:
         there = sorted(os.listdir(place or ".")) if os.path.isdir(place or ".") else []
         for near in difflib.get_close_matches(os.path.basename(file), there, n=1):
             said["near"][file] = os.path.join(place, near)
+    said["closed"] = not said["found"] and os.path.isfile(name)
     if not said["found"] and "/" not in name:
         programs = {entry for place in path.split(os.pathsep) if os.path.isdir(place) for entry in os.listdir(place)}
         said["close"] = difflib.get_close_matches(name, sorted(programs), n=1)
@@ -263,6 +264,8 @@ class Command(Workload):
         if not reported["found"]:
             close = reported.get("close") or []
             hint = f"did you mean {close[0]!r}?" if close else "give its whole path, or put its folder on PATH."
+            if reported.get("closed"):
+                hint = "it is there and may not be executed: `chmod +x` it, or start it with its interpreter."
             yield obstacle("needs.program", f"no program {self._argv()[0]!r} here; {hint}")
         for script in reported["missing"]:
             near = (reported.get("near") or {}).get(script)

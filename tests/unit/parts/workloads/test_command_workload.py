@@ -167,6 +167,9 @@ def test_a_program_that_is_not_there_gets_the_nearest_advice(work: Path) -> None
         "no program 'quite-another' here; give its whole path, or put its folder on PATH."
     ]
     assert command("trainit", cwd=work, env=env).obstacles(LocalHost()) == []
+    tool.chmod(0o644)
+    (closed,) = map(str, command(str(tool), cwd=work, env=env).obstacles(LocalHost()))
+    assert "may not be executed: `chmod +x` it" in closed
 
 
 def test_a_program_beside_the_script_is_found_from_its_folder(work: Path) -> None:
