@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.some_weighings import comparison, weighing
 
 from tare.analysis.judging.jobs import Place
 from tare.analysis.model import Marked, Measurement
 from tare.report.panels import Axis, answer_line, effect_plot, next_steps
 from tare.report.sections import ReportRow
-from tests.some_weighings import comparison, weighing
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.043, 0.041), (-0.09, 0.92), (-0.002, 0.0013), (-0.05, 30.0)])
