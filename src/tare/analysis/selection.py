@@ -296,10 +296,17 @@ def never_ran(records: Sequence[Record], rehearsals: Sequence[Record]) -> Iterat
     several = [record.settings for record in (*rehearsals, *records)]
     names = [name for name in varied(several) if name.partition(".")[0] in ("platform", "workload")] if failed else []
     called = make_labels(several, names)
+    first: dict[str, str] = {}  # a reason that several sides share is given once
     for record in failed:
         side = str(called.words(record.settings))
         why = " ".join(map(str, record.reasons)) or f"it ended as {record.state}."
-        yield Ruling("side.never-ran", "failed", side, f"{side} never ran: {why}")
+        same = first.setdefault(str(record.reasons[0]) if record.reasons else why, side)
+        yield Ruling(
+            "side.never-ran",
+            "failed",
+            side,
+            f"{side} never ran: {why if same == side else f'for the same reason as {same}.'}",
+        )
 
 
 # Whether a trial has the figure

@@ -231,13 +231,13 @@ def stop_rule(until: float, most: int | None, blocks: int, run: int, met: bool) 
 # What a metric hides: with any of these no level is called equivalent
 
 
-def mean_and_median(mean: Comparison, median: Comparison) -> Ruling:
+def mean_and_median(mean: Comparison, median: Comparison, per: str = "") -> Ruling:
     return Ruling(
         "compare.mean-and-median",
         "note",
         mean.level,
-        f"mean and median of the steps disagree by more than the margin: the mean step is {effect_of(mean)}, the "
-        f"median step {effect_of(median)}. Some steps are much longer on one side.",
+        f"mean and median of the steps disagree by more than the margin: the mean step{per} is {effect_of(mean)}, the "
+        f"median step{per} {effect_of(median)}. Some steps are much longer on one side.",
     )
 
 

@@ -217,6 +217,7 @@ class _Runner:
         self._side: Callable[[Trial], str] = side_labels([])
         self._breaker = _Breaker(THRESHOLDS.breaker)
         self._skipped: dict[str, str] = {}  # side -> what it is called
+        self._why_skipped: set[str] = set()
         self._told: set[tuple[str, str]] = set()  # failures whose output was shown
         self._invalid: Counter[str] = Counter()  # attempts at each trial that could not be used
         self._start_ns = bench.host.clock.now_ns()
@@ -345,7 +346,11 @@ class _Runner:
     def _skip(self, rehearsal: Trial, record: Record, is_new: bool) -> None:
         name = self._side(rehearsal)
         self._skipped[rehearsal.side] = name
-        if is_new:
+        why = str(record.reasons[0]) if record.reasons else ""
+        if is_new and why in self._why_skipped:
+            self._watcher.note(f"{name} cannot run for the same reason: its trials are skipped.")
+        elif is_new:
+            self._why_skipped.add(why)
             self._watcher.note(self._failure_text(name, record))
             self._watcher.note(f"{name} cannot run: its trials are skipped.")
         else:

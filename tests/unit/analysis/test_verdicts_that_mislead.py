@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -290,6 +291,20 @@ def batches(effects: Mapping[int, float], n: int = 8, tenants: int | None = None
         settings = {"workload.batch": batch, **({} if tenants is None else {"tenants": tenants})}
         made += trials(n, sides, settings=settings, seed=batch)
     return made
+
+
+def test_what_a_figure_per_sample_hides_is_said_per_sample():
+    """A mean step of half the work was given as the reason for a verdict on samples, with the opposite sign."""
+    one, four = ({"bare": {"median": size, "mean": size * spread, "epoch": size * spread}}
+                 for size, spread in ((1.0, 1.0), (4.0, 1.4)))  # fmt: skip
+    records = trials(8, one, settings={"workload.batch": 16}) + trials(8, four, settings={"workload.batch": 64}, seed=1)
+
+    (found,) = weigh(FakeStore(records), by="batch").comparisons
+
+    (reason,) = [str(each) for each in found.withheld if each.code == "compare.mean-and-median"]
+    mean, median = (float(text) for text in re.findall(r"step per sample (?:is )?([+-][0-9.]+) %", reason))
+    assert mean == pytest.approx(40, abs=3)
+    assert median == pytest.approx(0, abs=3)
 
 
 def test_batches_are_compared_per_sample():

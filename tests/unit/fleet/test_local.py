@@ -384,6 +384,16 @@ def test_a_side_that_fails_is_run_once_and_nothing_else_where_nothing_is_left_to
     assert str(ruling) == "docker never ran: it failed."
 
 
+def test_a_reason_that_both_sides_share_is_given_once(scene):
+    scene.endings = {0: "failed", 1: "failed"}
+    scene.run(rehearse=True)
+    assert [note for note in scene.told.notes if "it failed." in note] == ["bare failed: it failed."]
+    assert "docker cannot run for the same reason: its trials are skipped." in scene.told.notes
+    with Store.open(scene.root) as store:
+        told = [str(ruling) for ruling in weigh(store).never_ran]
+    assert told == ["bare never ran: it failed.", "docker never ran: for the same reason as bare."]
+
+
 def test_the_other_sides_go_on_without_one_that_fails(scene):
     scene.endings = {1: "failed"}
     outcome = scene.run(rehearse=True, platform=["bare", "docker", "qemu"])

@@ -13,6 +13,7 @@ from statistics import median
 
 from tare.analysis import sentences
 from tare.analysis.compare import judge
+from tare.analysis.judging.work import is_per_sample, samples_of
 from tare.analysis.model import Comparison
 from tare.analysis.selection import OF_RUN, START_UP, Selection, why_not
 from tare.base.rulings import Ruling
@@ -31,13 +32,14 @@ Pair = tuple[str, str]
 
 def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Comparison, ...]:
     """The comparisons, each with what its metric may hide; one that was called equivalent then cannot be told."""
-    mean, middle, epoch = (_compared(selected, name) for name in (MEAN, MEDIAN, EPOCH))
+    mean, middle = (_compared(selected, name, _of_equal_work(selected, name)) for name in (MEAN, MEDIAN))
+    epoch, per = _compared(selected, EPOCH), " per sample" if is_per_sample(selected.metric) else ""
     long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(selected, EPOCH, MEAN)
     made = []
     for each in judged:
         pair, reasons = (each.level, each.against), []
         if pair in mean and pair in middle and _disagree(long_steps.get(pair), each):
-            reasons.append(sentences.mean_and_median(mean[pair], middle[pair]))
+            reasons.append(sentences.mean_and_median(mean[pair], middle[pair], per))
         if pair in mean and pair in epoch and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], mean[pair]))
         made.append(_withheld(each, [*reasons, *_of_runs(selected, each), *_failures(selected, each)]))
@@ -58,6 +60,17 @@ def _compared(selected: Selection, metric: str, used: Sequence[Record] | None = 
         return {}
     found = judge(selected.family(metric, used), margin=selected.request.margin, metric=metric, resamples=0)
     return {(each.level, each.against): each for each in found}
+
+
+def _of_equal_work(selected: Selection, metric: str) -> list[Record] | None:
+    """The trials with this figure per sample, where that is judged: else its effect would be of another work."""
+    if not is_per_sample(selected.metric):
+        return None
+    return [
+        replace(record, metrics={**record.metrics, metric: record.metrics[metric] / (samples_of(record.settings) or 1)})
+        for record in selected.used
+        if not why_not(record, metric)
+    ]
 
 
 def _ratios(selected: Selection, one: str, other: str) -> dict[Pair, Comparison]:
