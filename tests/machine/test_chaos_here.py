@@ -15,8 +15,8 @@ import sshd_devices
 @pytest.mark.machine("root")
 @pytest.mark.machine("runc")
 def test_no_kill_at_a_random_moment_leaves_anything_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TARE_STATE", "TARE_LOCK_DIR"):
-        monkeypatch.setenv(name, "")  # so that what Chaos sets is taken back
+    for name in ("TARE_STATE", "TARE_LOCK_DIR", "DOCKER_HOST"):
+        monkeypatch.setenv(name, "")  # so that what Chaos sets and removes is taken back
     deep = bool(os.environ.get("TARE_DEEP"))
     fleet = ("fleet",) if deep and not sshd_devices.obstacles() else ()
     chaos = Chaos(tmp_path, seed=int(time.time()) // 86_400, platforms=("bare", "runc", *fleet))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.some_weighings import comparison, weighing
 
+from some_weighings import comparison, weighing
 from tare.analysis.judging.jobs import Place
 from tare.analysis.model import Marked, Measurement
 from tare.report.panels import Axis, answer_line, effect_plot, next_steps
