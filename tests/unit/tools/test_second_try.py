@@ -24,7 +24,7 @@ def test_passes():
     Path(__file__).with_suffix(".runs").open("a").write("x")
 """
 BROKEN = "def test_fails():\n    assert False\n"
-MANY = "import pytest\n\n@pytest.mark.parametrize('x', range(6))\ndef test_fails(x):\n    assert False\n"
+MANY = "import pytest\n\n@pytest.mark.parametrize('x', range(9))\ndef test_fails(x):\n    assert False\n"
 
 
 class Tries:
