@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from tare.analysis.labels import LABEL, Labels, Words, make_labels, place, signature, text
+from tare.analysis.labels import LABEL, Labels, Words, distinguishing, make_labels, place, signature, text
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.records.model import Record
@@ -59,7 +59,8 @@ def cells(records: Sequence[Record], by: str) -> Cells:
     own = [name for name in names if name.startswith(f"{by}.")]
     rest = [name for name in names if name != by and name not in own and not (by == TYPE and name == DEVICE)]
     rest = [name for name in rest if name not in _other_names(records, by, rest)]
-    return _labelled(records, Cells(by, _distinguishing(records, own, (by,)), _distinguishing(records, rest, ())))
+    several = [record.settings for record in records]
+    return _labelled(records, Cells(by, distinguishing(several, own, (by,)), distinguishing(several, rest)))
 
 
 def _labelled(records: Sequence[Record], plain: Cells) -> Cells:
@@ -166,21 +167,6 @@ def level_name(against: Any) -> tuple[str, Mapping[str, Any]]:
 
 def _has(settings: Mapping[str, Any], by: str, fields: Mapping[str, Any]) -> bool:
     return all(settings.get(f"{by}.{name}") == value for name, value in fields.items())
-
-
-def _distinguishing(records: Sequence[Record], names: Iterable[str], start: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of `names` that tell records apart which the names before them do not."""
-    groups = {signature(record.settings, start) for record in records}
-    told = start
-    for name in names:
-        finer = {signature(record.settings, (*told, name)) for record in records}
-        if len(finer) > len(groups):
-            told, groups = (*told, name), finer
-    for name in reversed(told[len(start) :]):  # one that later ones have made needless is left out
-        fewer = tuple(each for each in told if each != name)
-        if len({signature(record.settings, fewer) for record in records}) == len(groups):
-            told = fewer
-    return told[len(start) :]
 
 
 def assigned(settings: Mapping[str, Any], by: str, own: Iterable[str]) -> str:

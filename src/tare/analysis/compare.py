@@ -407,30 +407,39 @@ def _held_to_floor(found: Comparison) -> Comparison | None:
 
 
 RARE = 2  # trials: one that stands out may be the machine's own
+FAR = 6 * 1.4826  # median absolute deviations: how far off a trial is whose side is noisy, and which is not that noise
 
 
 def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
     """Ranks leave out trials that are rare and slow, and users pay for them: with two or more no one says equivalent.
 
-    None where the mean over all trials lies within the margin too, or where one trial alone takes it out of it. Of a
-    rate the inverse counts, what the same work takes: the mean of rates hides a trial that almost stands still.
+    Nor does a gate pass them where they alone made the interval wide. None where the mean over all trials lies within
+    the margin too, or where one trial alone takes it out of it. Of a rate the inverse counts, what the same work takes:
+    the mean of rates hides a trial that almost stands still.
     """
     ours, theirs = (1 / each if found.direction.rises else each for each in (side.ours, side.theirs))
     mean, bound = math.log(ours.mean() / theirs.mean()), math.log1p(found.margin) + TIE
-    if found.verdict != "equivalent" or abs(mean) <= bound:
+    if found.verdict not in ("equivalent", "cannot_tell") or abs(mean) <= bound:
         return None
     ours, theirs = np.log(ours), np.log(theirs)
-    if side.paired:
-        slow, quick = ours - theirs > bound, ours - theirs < -bound
-    else:
-        usual = np.median(np.concatenate([ours, theirs]))
-        slow, quick = ours - usual > bound, theirs - usual > bound
-    count = (int(np.count_nonzero(slow)) - int(np.count_nonzero(quick))) * (1 if mean > 0 else -1)
+    usual = np.concatenate([ours, theirs])
+    mine, other = (
+        (ours - theirs, theirs - ours) if side.paired else (ours - np.median(usual), theirs - np.median(usual))
+    )
+    if found.verdict == "cannot_tell":
+        noise = ours - theirs if side.paired else usual
+        off = float(np.median(noise)) if side.paired else 0.0
+        if abs(off) > bound:
+            return None
+        bound = max(bound, abs(off) + FAR * float(np.median(np.abs(noise - np.median(noise)))))
+    count = (int(np.count_nonzero(mine > bound)) - int(np.count_nonzero(other > bound))) * (1 if mean > 0 else -1)
     if count < RARE:
         return None
     if mean > 0:
         hides = sentences.rare_and_slow(found, found.level, count, len(ours), math.expm1(mean))
         return replace(found, verdict="cannot_tell", withheld=(*found.withheld, hides))
+    if found.verdict == "cannot_tell":
+        return None
     note = sentences.rare_and_slow(found, found.against, count, len(theirs), math.expm1(mean))  # no fault of the level
     return replace(found, verdict="cannot_tell", notes=(*found.notes, note))
 

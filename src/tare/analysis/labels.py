@@ -278,6 +278,27 @@ def signature(settings: Settings, names: Iterable[str]) -> tuple[str | None, ...
     return tuple(text(settings[name]) if name in settings else None for name in names)
 
 
+def distinguishing(
+    several: Sequence[Settings], names: Iterable[str] | None = None, start: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Those of `names`, or of all settings in their order, that tell settings apart which the names before them do not.
+
+    A model that comes with data, a batch and a number of items of its own is told by the model alone.
+    """
+    if names is None:
+        names = sorted({name for settings in several for name in settings}, key=place)
+    told, groups = start, {signature(settings, start) for settings in several}
+    for name in names:
+        finer = {signature(settings, (*told, name)) for settings in several}
+        if len(finer) > len(groups):
+            told, groups = (*told, name), finer
+    for name in reversed(told[len(start) :]):  # one that later ones have made needless is left out
+        fewer = tuple(each for each in told if each != name)
+        if len({signature(settings, fewer) for settings in several}) == len(groups):
+            told = fewer
+    return told[len(start) :]
+
+
 def shortened(texts: Sequence[str], most: int, width: Callable[[str], int] = len) -> list[str]:
     """Each text in at most `most` characters, cut in the middle; longer where two would read the same."""
     short = [_middle_cut(one, most) if width(one) > most else one for one in texts]

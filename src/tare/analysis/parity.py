@@ -213,7 +213,28 @@ def other_computation(ours: Sequence[Record], theirs: Sequence[Record], *, level
     return [
         f"Not the same computation: {level} {what} than {against} in {where}, with the same seed."
         for what, where in _apart(ours, theirs)
+        if not (what == _SAME_WORK["loss_digest"] and _other_threads(ours, theirs))
     ]
+
+
+def other_rounding(ours: Sequence[Record], theirs: Sequence[Record], *, level: str, against: str) -> list[Ruling]:
+    """A note where two sides with other numbers of threads ended with other losses: no other work, only its order."""
+    threads = _other_threads(ours, theirs)
+    if threads is None or not any(what == _SAME_WORK["loss_digest"] for what, _ in _apart(ours, theirs)):
+        return []
+    sentence = (
+        f"{level} ended with another loss than {against} from the same seed: torch had {threads[0]} and {threads[1]} "
+        "threads, which add up in another order and so round otherwise. The steps and their work are the same."
+    )
+    return [Ruling("compare.other-rounding", "note", level, sentence)]
+
+
+def _other_threads(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[str, str] | None:
+    """The numbers of torch's threads, where every trial of a side had one number and the two sides had not the same."""
+    left, right = (set().union(*_by_block(side, "threads").values()) for side in (ours, theirs))
+    if len(left) != 1 or len(right) != 1 or left == right:
+        return None
+    return left.pop(), right.pop()
 
 
 def other_tokens(ours: Sequence[Record], theirs: Sequence[Record], *, level: str, against: str) -> list[Ruling]:

@@ -29,6 +29,7 @@ from tare.analysis.parity import (
     mixed_populations,
     not_deterministic,
     other_computation,
+    other_rounding,
     other_tokens,
     taints,
 )
@@ -399,9 +400,10 @@ def _differences(selected: Selection, found: Comparison) -> list[Difference]:
 def _tainted(selected: Selection, found: Comparison, differing: Sequence[Difference]) -> Comparison:
     ours, theirs = selected.sides(found.level, found.against)
     words = [*taints(differing), *mixed_populations(found.level, ours), *mixed_populations(found.against, theirs)]
+    notes = other_tokens(ours, theirs, level=found.level, against=found.against)
     if not selected.label.by.startswith("workload"):  # another workload is another computation by intent
         words += other_computation(ours, theirs, level=found.level, against=found.against)
-    notes = other_tokens(ours, theirs, level=found.level, against=found.against)
+        notes += other_rounding(ours, theirs, level=found.level, against=found.against)
     return replace(found, tainted=tuple(words), notes=(*found.notes, *notes))
 
 

@@ -170,6 +170,7 @@ CODES: dict[str, str] = {
     "compare.copied-rows": "every value of a table is there more than once: nothing is claimed",
     "compare.units": "one side has more than 50 times as much as the other: perhaps another unit",
     "compare.unlike-conditions": "one side was marked for a condition that the other was not",
+    "compare.other-rounding": "the sides had other numbers of threads and ended with other losses from the same seed",
     "compare.other-tokens": "the sides generated other tokens from the same seed",
     "compare.per-sample": "the sides differ in the work of a step, so the figure is per sample",
     "compare.unlike-work": "the sides differ in the work of a step, and the figure cannot be made per sample",

@@ -109,6 +109,7 @@ def command(
     need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
     own = bool(command_line or serving)
     need(own or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
+    need(own or bool(workload) or not image, "--image needs the command to run in it (-- COMMAND), or --workload.")
     need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
     need(quiet is None or design == "slices", "--quiet is about rounds of slices: add --design slices.")
     slices = {"slices": {"quiet": quiet} if quiet is not None else {}} if design == "slices" else {}

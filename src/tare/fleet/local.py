@@ -15,7 +15,7 @@ from threading import Timer
 from types import FrameType
 from typing import Protocol, TypeAlias
 
-from tare.analysis.labels import make_labels
+from tare.analysis.labels import distinguishing, make_labels
 from tare.analysis.order import FAR_S
 from tare.analysis.weighing import is_enough
 from tare.base.errors import NotRestoredError, ObstacleError, TareError
@@ -31,7 +31,7 @@ from tare.plan.matrix import place
 from tare.plan.model import Trial
 from tare.plan.rehearsal import Length, followed_limit_s, length_of, rehearsals, with_limit
 from tare.plan.slicing import groups
-from tare.records.model import AA_REPEAT, FINISHED, USABLE, Record, State, varied
+from tare.records.model import AA_REPEAT, FINISHED, USABLE, Record, State
 from tare.records.store import Store
 from tare.records.trials import FAILED, started_s
 from tare.studies.model import Study
@@ -558,7 +558,7 @@ def _scatter(record: Record) -> str:
 def side_labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:
     """What each side is called: its platform, and what else tells its workload from others in this plan."""
     several = [trial.settings for trial in trials]
-    names = [name for name in varied(several) if name.partition(".")[0] in ("platform", "workload")]
+    names = [name for name in distinguishing(several) if name.partition(".")[0] in ("platform", "workload")]
     found = make_labels(several, names)
     return lambda trial: str(found.words(trial.settings))
 
@@ -566,7 +566,7 @@ def side_labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:
 def labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:
     """A few words for each trial: its block, its platform, and whatever else sets it apart in this plan."""
     several = [trial.settings for trial in trials]
-    found = make_labels(several, varied(several))
+    found = make_labels(several, distinguishing(several))
 
     def label(trial: Trial) -> str:
         twin = f" ({AA_REPEAT})" if trial.twin else ""

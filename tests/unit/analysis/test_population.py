@@ -1,7 +1,7 @@
 """Trials that do not belong together."""
 
 from analysis_figures import record
-from tare.analysis.parity import mixed_populations, not_deterministic, other_computation
+from tare.analysis.parity import mixed_populations, not_deterministic, other_computation, other_rounding
 
 
 def with_outcome(platform, block, **outcome):
@@ -69,3 +69,23 @@ def test_a_twin_that_ended_with_another_loss_shows_that_the_level_is_not_determi
         "bare is not deterministic: its A/A repeat ended with another loss than itself in 2 of 2"
     )
     assert not_deterministic("bare", [*firsts, *same]) == []
+
+
+def test_another_loss_with_other_numbers_of_threads_is_a_note_on_rounding_and_not_another_computation():
+    def side(platform, threads, steps=100):
+        return [with_outcome(platform, n, loss_digest=f"{platform}{n}", threads=threads, steps=steps) for n in range(3)]
+
+    def judged(ours, theirs):
+        sides = {"level": "1 core", "against": "2 cores"}
+        return other_computation(ours, theirs, **sides), other_rounding(ours, theirs, **sides)
+
+    tainted, (note,) = judged(side("runc", 1), side("bare", 2))
+    assert tainted == []
+    assert note.code == "compare.other-rounding"
+    assert "1 and 2 threads" in note.sentence
+
+    (sentence,), notes = judged(side("runc", 2), side("bare", 2))
+    assert "another loss" in sentence
+    assert notes == []
+    (sentence,), _ = judged(side("runc", 1, steps=50), side("bare", 2))
+    assert "another number of steps" in sentence

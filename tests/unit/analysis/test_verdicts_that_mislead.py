@@ -42,7 +42,9 @@ def trials(
             one = speed * float(np.exp(rng.normal(0, noise)))
             scale = {name: its.get(name, 1.0) for name in ("median", "mean", "epoch", "start")}
             metrics = {name: value for name, value in its.items() if name not in scale}
-            metrics |= {"step_mean_s": one * 1.05 * scale["mean"], "epoch_s": one * 110 * scale["epoch"]}
+            mean_s, epoch_s = one * 1.05 * scale["mean"], one * 110 * scale["epoch"]
+            metrics |= {"step_mean_s": mean_s, "epoch_s": epoch_s}
+            metrics.setdefault("epoch_rest_s", max(epoch_s - 100 * mean_s, 0.0))
             metrics |= {"startup_s": 2 * float(np.exp(rng.normal(0, 0.01))) * scale["start"]} if "start" in its else {}
             made.append(record(platform, block, one * scale["median"], settings=settings, metrics=metrics))
     return made
@@ -305,6 +307,24 @@ def test_what_a_figure_per_sample_hides_is_said_per_sample():
     mean, median = (float(text) for text in re.findall(r"step per sample (?:is )?([+-][0-9.]+) %", reason))
     assert mean == pytest.approx(40, abs=3)
     assert median == pytest.approx(0, abs=3)
+
+
+def test_whole_epochs_of_fewer_steps_are_no_tail_of_an_epoch():
+    """Four times the batch is a quarter of the steps: an epoch over a step differs, over its steps not."""
+    one, four, late = (
+        {"bare": {"median": size, "mean": size, "epoch": tail, "epoch_rest_s": 0.002 * (110 * tail - 105)}}
+        for size, tail in ((1.0, 1.0), (4.0, 1.0), (4.0, 1.3))
+    )
+    small = trials(8, one, settings={"workload.batch": 16})
+
+    def withheld(sides):
+        records = small + trials(8, sides, settings={"workload.batch": 64}, seed=1)
+        (found,) = weigh(FakeStore(records), by="batch").comparisons
+        return [each for each in found.withheld if each.code == "compare.epoch-tail"]
+
+    assert withheld(four) == []
+    (reason,) = withheld(late)
+    assert re.search(r"a whole epoch is \+(29|30|31)[0-9.]* %.* and its steps [+-][0-2]\.", str(reason)), str(reason)
 
 
 def test_batches_are_compared_per_sample():
@@ -570,6 +590,33 @@ def test_trials_that_are_rare_and_slow_are_paid_for(slow, expected, platform):
     assert slow < 2 or f"2 of 20 trials of {platform!r} were worse" in sentences.verdict_reading(found)
     # what a level hides fails its gate; a baseline that stumbles is no fault of the level
     assert gate(weigh(FakeStore(records)), 0.05).passed == (slow < 2 or platform == "bare")
+
+
+@pytest.mark.parametrize(("slow", "passes"), [(0, True), (1, True), (3, False), (4, False)])
+def test_trials_that_make_the_interval_wide_all_by_themselves_do_not_pass_the_gate(slow, passes):
+    """Four of 12 trials a thousand times slower: nothing could be told, and so a gate let them pass."""
+    records = trials(12)
+    chosen = [each.trial for each in records if each.settings["platform"] == "docker"][:slow]
+    times = {"step_mean_s", "step_s", "epoch_s", "epoch_rest_s"}
+    records = [replace(each, metrics={name: 1000 * v if name in times else v for name, v in each.metrics.items()})
+               if each.trial in chosen else each for each in records]  # fmt: skip
+
+    assert gate(weigh(FakeStore(records)), 0.05).passed == passes
+
+
+@pytest.mark.parametrize("noise", ["normal", "heavy"])
+def test_noise_that_both_sides_have_seldom_looks_like_rare_slow_trials(noise):
+    rng = np.random.default_rng(5)
+
+    def value():
+        return float(np.exp(0.15 * (rng.normal() if noise == "normal" else rng.standard_t(3))))
+
+    alarms = 0
+    for _ in range(200):
+        made = [record(name, block, value()) for block in range(12) for name in ("bare", "docker")]
+        (found,) = weigh(FakeStore(made)).comparisons
+        alarms += any(each.code == "compare.rare-and-slow" for each in found.withheld)
+    assert alarms <= 4
 
 
 def test_a_side_that_fails_in_a_third_of_its_trials_is_not_equivalent():

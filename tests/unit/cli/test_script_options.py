@@ -66,6 +66,8 @@ def test_the_user_is_told_which_variables_the_command_does_not_get(monkeypatch):
         (["--env", "A=1"], "need a command"),
         (["--against-image", "a", "--", "true"], "needs --image"),
         (["--reads", "/no/such", "--", "true"], "does not exist"),
+        (["--writes", "/", "--", "true"], "name its folders"),
+        (["--image", "my/app"], "needs the command to run in it"),
     ],
 )
 def test_what_is_wrong_with_an_option_is_told_before_anything_runs(words, says):

@@ -13,14 +13,15 @@ from statistics import median
 
 from tare.analysis import sentences
 from tare.analysis.compare import judge
-from tare.analysis.judging.work import is_per_sample, samples_of
+from tare.analysis.judging.work import is_per_sample, with_per_sample
 from tare.analysis.model import Comparison
 from tare.analysis.selection import OF_RUN, START_UP, Selection, why_not
 from tare.base.rulings import Ruling
 from tare.records.model import Record, depends_on_speed
 from tare.records.trials import FAILED
 
-MEAN, MEDIAN, EPOCH = "step_mean_s", "step_s", "epoch_s"
+MEAN, MEDIAN, EPOCH, REST = "step_mean_s", "step_s", "epoch_s", "epoch_rest_s"
+IN_STEPS = "epoch_in_steps_s"
 STOPPED_SHARE = 0.001  # of a run: a difference in time throttled below this is no finding
 FAULT_S = 1e-3  # what a major fault may cost, and from which share of a run that counts
 FAULTS_SHARE, LEAST_FAULTS, MORE_FAULTS = 0.005, 10, 2.0
@@ -33,15 +34,17 @@ Pair = tuple[str, str]
 def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Comparison, ...]:
     """The comparisons, each with what its metric may hide; one that was called equivalent then cannot be told."""
     mean, middle = (_compared(selected, name, _of_equal_work(selected, name)) for name in (MEAN, MEDIAN))
-    epoch, per = _compared(selected, EPOCH), " per sample" if is_per_sample(selected.metric) else ""
-    long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(selected, EPOCH, MEAN)
+    per = " per sample" if is_per_sample(selected.metric) else ""
+    epochs = _epochs(selected)
+    epoch, in_steps = (_compared(epochs, name) for name in (EPOCH, IN_STEPS))
+    long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(epochs, EPOCH, IN_STEPS)
     made = []
     for each in judged:
         pair, reasons = (each.level, each.against), []
         if pair in mean and pair in middle and _disagree(long_steps.get(pair), each):
             reasons.append(sentences.mean_and_median(mean[pair], middle[pair], per))
-        if pair in mean and pair in epoch and _disagree(between.get(pair), each):
-            reasons.append(sentences.epoch_tail(epoch[pair], mean[pair]))
+        if pair in epoch and pair in in_steps and _disagree(between.get(pair), each):
+            reasons.append(sentences.epoch_tail(epoch[pair], in_steps[pair]))
         made.append(_withheld(each, [*reasons, *_of_runs(selected, each), *_failures(selected, each)]))
     return tuple(made)
 
@@ -62,15 +65,21 @@ def _compared(selected: Selection, metric: str, used: Sequence[Record] | None = 
     return {(each.level, each.against): each for each in found}
 
 
+def _epochs(selected: Selection) -> Selection:
+    """The trials with epochs, each with how much of an epoch lies in its steps: of the same epochs, however long."""
+    used = tuple(
+        replace(record, metrics={**record.metrics, IN_STEPS: record.metrics[EPOCH] - record.metrics[REST]})
+        for record in selected.used
+        if EPOCH in record.metrics and REST in record.metrics
+    )
+    return replace(selected, used=used)
+
+
 def _of_equal_work(selected: Selection, metric: str) -> list[Record] | None:
     """The trials with this figure per sample, where that is judged: else its effect would be of another work."""
     if not is_per_sample(selected.metric):
         return None
-    return [
-        replace(record, metrics={**record.metrics, metric: record.metrics[metric] / (samples_of(record.settings) or 1)})
-        for record in selected.used
-        if not why_not(record, metric)
-    ]
+    return [with_per_sample(record, metric, metric) for record in selected.used if not why_not(record, metric)]
 
 
 def _ratios(selected: Selection, one: str, other: str) -> dict[Pair, Comparison]:

@@ -17,6 +17,7 @@ from tare.analysis.selection import Selection
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.base.text import metric_name
+from tare.records.model import Record
 
 # The last word of a setting -> what it is called. How many samples a step has is known of the first kind alone.
 SAMPLES = {"batch": "batch", "batch_size": "batch", "bs": "batch", "minibatch": "batch", "tenants": "tenants"}
@@ -77,6 +78,13 @@ def samples_of(settings: Settings) -> float | None:
             return None
         product *= value
     return product if found else None
+
+
+def with_per_sample(record: Record, metric: str, name: str) -> Record:
+    """The trial with a figure of a step as one of a sample, under that name."""
+    return replace(
+        record, metrics={**record.metrics, name: record.metrics[metric] / (samples_of(record.settings) or 1.0)}
+    )
 
 
 def what_differs(unlike: Mapping[str, Sequence[str]]) -> str:
@@ -140,13 +148,9 @@ def like_work(selected: Selection) -> tuple[Selection, Work]:
     if selected.request.metric is not None:
         return selected, Work((as_requested_note(selected.metric, unlike),))
     name = PER_SAMPLE.get(selected.metric)
-    samples = [samples_of(record.settings) for record in selected.used]
-    if name is None or not is_counted(unlike) or None in samples:
+    if name is None or not is_counted(unlike) or any(samples_of(record.settings) is None for record in selected.used):
         return selected, Work((refused_note(selected.metric, unlike),), refused=True)
-    used = tuple(
-        replace(record, metrics={**record.metrics, name: record.metrics[selected.metric] / (count or 1.0)})
-        for record, count in zip(selected.used, samples, strict=True)
-    )
+    used = tuple(with_per_sample(record, selected.metric, name) for record in selected.used)
     return replace(selected, used=used, metric=name), Work((per_sample_note(name, unlike),))
 
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tare.analysis.labels import make_labels
+from tare.analysis.labels import distinguishing, make_labels
 from tare.base import untrusted
 from tare.base.sides import is_rehearsal
 from tare.base.text import metric_name, printed_text, quantity_text, quantity_texts, safe_text, share_text
 from tare.records.intervals import intervals
-from tare.records.model import varied
 from tare.records.schema import SPOOL_FOLDER
 from tare.records.seal import read_draft
 from tare.records.sealed import folder_name
@@ -154,7 +153,7 @@ def running_trial(store: Store, trial: str) -> Json:
     draft = read_draft(store.root / SPOOL_FOLDER / folder_name(trial, attempt), (trial, attempt))
     settings = plans.get(trial, {}).get("settings") or (draft.settings if draft is not None else {})
     several = [row["settings"] for row in plans.values() if row.get("settings")]
-    names = varied(several) or list(settings)[:3]
+    names = distinguishing(several) or list(settings)[:3]
     label = safe_text(make_labels(several, names).words(settings))
     workdir = draft.facts.get("desk") if draft is not None else None
     marks = live_marks(Path(workdir) / "marks.bin") if isinstance(workdir, str) else None

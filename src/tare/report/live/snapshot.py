@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tare.analysis.labels import make_labels
+from tare.analysis.labels import distinguishing, make_labels
 from tare.analysis.model import FlaggedTrial, Weighing
 from tare.analysis.selection import request
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
@@ -21,7 +21,7 @@ from tare.base.rulings import read_rulings
 from tare.base.sides import is_rehearsal
 from tare.base.text import count_text, duration_text, metric_name, safe_text
 from tare.records.creation import is_held
-from tare.records.model import FINISHED, USABLE, Record, State, varied
+from tare.records.model import FINISHED, USABLE, Record, State
 from tare.records.schema import LEDGER_FILE
 from tare.records.store import Store
 from tare.report.live.devices import Ledger, fleet
@@ -149,7 +149,7 @@ def _errors(weighed: Weighing | None, records: Sequence[Record]) -> list[Json]:
         flagged: Sequence[FlaggedTrial] = weighed.left_out
     else:
         several = [each.settings for each in records]
-        labels = make_labels(several, varied(several)) if several else None
+        labels = make_labels(several, distinguishing(several)) if several else None
         flagged = [
             FlaggedTrial(each.trial, str(labels.words(each.settings)), each.block, each.state, each.reasons)
             for each in records
@@ -257,7 +257,7 @@ def _progress(states: Mapping[str, str], records: Sequence[Record], at_once: int
 
 def _ended(record: Record, records: Sequence[Record]) -> Json:
     several = [each.settings for each in records]
-    names = varied(several) or list(record.settings)[:3]
+    names = distinguishing(several) or list(record.settings)[:3]
     took = (record.end_ns - record.start_ns) / 1e9
     return {
         "trial": safe_text(record.trial)[:SHORT_ID],
