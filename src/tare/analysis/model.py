@@ -108,6 +108,7 @@ class Interaction:
     here: str  # "batch 16"
     there: str  # "batch 64"
     found: Comparison  # its effect: (1 + effect here) / (1 + effect there) - 1
+    gains: bool = False  # the level is better than the baseline in both cells, by more than the margin
 
 
 @dataclass(frozen=True, slots=True)

@@ -493,18 +493,19 @@ def interaction_sentence(found: Interaction) -> str:
     each = found.found
     who = f"{safe_text(found.level)} against {safe_text(found.against)}"
     cells = f"with {safe_text(found.here)} than with {safe_text(found.there)}"
+    verb, worse, better = ("gain", "less", "more") if found.gains else ("cost", "more", "less")
     figures = f"{effect_of(each)} {interval_of(each)}".strip()
     if each.effect is None:
-        return f"{who}: whether it costs more {cells} is not known, no block holds all four sides."
+        return f"{who}: whether it {verb}s more {cells} is not known, no block holds all four sides."
     if each.verdict == "slower":
-        return f"{who} costs more {cells}: ratio of the effects {figures}."
+        return f"{who} {verb}s {worse} {cells}: ratio of the effects {figures}."
     if each.verdict == "faster":
-        return f"{who} costs less {cells}: ratio of the effects {figures}."
+        return f"{who} {verb}s {better} {cells}: ratio of the effects {figures}."
     if each.verdict == "equivalent":
         alike = f"with {safe_text(found.here)} and with {safe_text(found.there)}"
-        return f"{who} costs the same within {share_text(each.margin)} {alike}: ratio of the effects {figures}."
+        return f"{who} {verb}s the same within {share_text(each.margin)} {alike}: ratio of the effects {figures}."
     more = more_text(each)
-    told = f"{who}: cannot tell whether it costs more {cells}: ratio of the effects {figures}"
+    told = f"{who}: cannot tell whether it {verb}s {worse} {cells}: ratio of the effects {figures}"
     return f"{told} ({more})." if more else f"{told}."
 
 

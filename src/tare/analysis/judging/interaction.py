@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 from tare.analysis.compare import Contest, contests, judge
 from tare.analysis.labels import make_labels, signature, text
-from tare.analysis.model import Interaction, Measurement
+from tare.analysis.model import Comparison, Interaction, Measurement
 from tare.analysis.selection import Selection, block_of
 from tare.records.model import Record
 from tare.records.trials import TYPE, collected, grouped
@@ -44,9 +44,16 @@ def interactions(selected: Selection) -> tuple[Interaction, ...]:
         family, margin=asked.margin, metric=selected.metric, alpha=asked.alpha, resamples=0, rises=asked.rises
     )
     return tuple(
-        Interaction(factor, level, selected.against, each.level, each.against, each)
-        for (factor, level), each in zip(places, judged, strict=True)
+        Interaction(factor, level, selected.against, each.level, each.against, each, _gains(contest, each))
+        for (factor, level), contest, each in zip(places, family, judged, strict=True)
     )
+
+
+def _gains(contest: Contest, found: Comparison) -> bool:
+    """Whether the level is better than the baseline by more than the margin in both cells."""
+    middles = (median(each.value for each in side) for side in (contest.ours, contest.theirs) if side)
+    harms = [math.log(middle) * (-1 if found.direction.rises else 1) for middle in middles]
+    return bool(harms) and max(harms) < -math.log1p(found.margin)
 
 
 def _names(records: Sequence[Record], factor: str) -> dict[Key, str]:

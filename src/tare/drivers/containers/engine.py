@@ -190,8 +190,13 @@ def for_removal(host: Host) -> Iterator[Any | None]:
 
 
 def holds_containers(host: Host) -> bool:
-    """Whether our own engine, which does not run, has kept any container."""
-    return host.run(["sh", "-c", 'ls -A -- "$1" 2> /dev/null', "look", str(folder() / "data/containers")]).out != ""
+    """Whether our own engine, which does not run, has kept any container.
+
+    An engine that is killed while it creates or removes one may leave a folder without its file of settings: no engine
+    takes that up again, so none has to be started for it.
+    """
+    look = 'for each in "$1"/*/config.v2.json; do [ -e "$each" ] && exit 0; done; exit 1'
+    return host.run(["sh", "-c", look, "look", str(folder() / "data/containers")]).code == 0
 
 
 def _could_hold_containers(host: Host) -> bool:

@@ -214,3 +214,15 @@ def test_the_command_line_says_what_it_knows(capsys, monkeypatch, tmp_path):
         assert engine.main(["status"]) == 0
     assert f"export DOCKER_HOST=unix://{tmp_path}/d.sock\n" in capsys.readouterr().out
     assert "DOCKER_HOST" in os.environ
+
+
+def test_a_folder_that_a_killed_engine_left_without_settings_is_no_container():
+    data = engine.folder() / "data/containers"
+    assert not engine.holds_containers(LocalHost())
+
+    (data / "a1").mkdir(parents=True)
+    assert not engine.holds_containers(LocalHost())
+
+    (data / "b2").mkdir()
+    (data / "b2" / "config.v2.json").write_text("{}")
+    assert engine.holds_containers(LocalHost())
