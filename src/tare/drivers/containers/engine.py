@@ -24,6 +24,7 @@ from tare.drivers.containers.engine_process import UNIX, Patience
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
 _LONGEST_SOCKET_PATH = 107  # the kernel's limit for a UNIX socket
+SITE = "tare-engine"  # what our own engine leaves behind belongs to no trial
 _ANSWER_WITHIN_S = 2.0
 _REQUEST_WITHIN_S = 60  # an engine that hangs must not hang us (faults.md D3p)
 
@@ -197,6 +198,15 @@ def holds_containers(host: Host) -> bool:
     """
     look = 'for each in "$1"/*/config.v2.json; do [ -e "$each" ] && exit 0; done; exit 1'
     return host.run(["sh", "-c", look, "look", str(folder() / "data/containers")]).code == 0
+
+
+def dead_mounts(host: Host) -> list[str]:
+    """What our own engine left mounted when it was killed."""
+    return engine_process.dead_mounts(host, str(folder()))
+
+
+def unmount_dead(host: Host) -> None:
+    engine_process.unmount_dead(host, str(folder()))
 
 
 def _could_hold_containers(host: Host) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tare.base.errors import ObstacleError, TareError
 from tare.base.host import Host
+from tare.base.mounts import mounts
 
 UNIX = "unix://"
 
@@ -101,8 +102,21 @@ def _forget_dead(host: Host, place: str) -> None:
     containerd = f"{place}/exec/containerd/containerd"
     if own_pid(host, place) is None:
         host.run(["rm", "-f", "--", f"{place}/dockerd.pid"]).checked()
+        unmount_dead(host, place)
     if _pid_in(host, f"{containerd}.pid", f"{containerd}.toml") is None:
         host.run(["rm", "-f", "--", f"{containerd}.pid"]).checked()
+
+
+def dead_mounts(host: Host, place: str) -> list[str]:
+    """The network namespaces that an engine which was killed left mounted in its folder; none while one runs there."""
+    if own_pid(host, place) is not None:
+        return []
+    return [mount.point for mount in mounts(host) if mount.point.startswith(f"{place}/exec/netns/")]
+
+
+def unmount_dead(host: Host, place: str) -> None:
+    for point in dead_mounts(host, place):
+        host.run(["umount", "--", point])
 
 
 def stop(host: Host, place: str, patience: Patience) -> bool:
@@ -110,6 +124,7 @@ def stop(host: Host, place: str, patience: Patience) -> bool:
     stopped = _end(host, f"{place}/dockerd", f"{place}/dockerd.pid", patience)
     if stopped:
         host.run(["umount", "--", f"{place}/data"])  # dockerd mounts its data folder onto itself, and forgets it
+        unmount_dead(host, place)
     _end(host, f"{place}/containerd", f"{place}/containerd.sock", patience)
     if stopped:
         host.run(["rm", "-rf", "--", f"{place}/tmp"])

@@ -248,7 +248,7 @@ class Docker(Container):
     @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:
         if engine.find() is None and not engine.holds_containers(host):
-            return []
+            return [Leftover(engine.SITE, f"the mount {point}") for point in engine.dead_mounts(host)]
         with engine.for_removal(host) as client:
             if client is None:
                 return []
@@ -258,6 +258,9 @@ class Docker(Container):
 
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
+        if name == engine.SITE:
+            engine.unmount_dead(host)
+            return
         with ExitStack() as stack:
             stack.callback(tree.remove_parent, host)
             stack.callback(layers.remove, host, name)

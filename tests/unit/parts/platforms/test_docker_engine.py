@@ -17,6 +17,7 @@ from small_linux import SmallLinux
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Completed, LocalHost
 from tare.drivers.containers import engine
+from tare.parts.platforms.docker import Docker
 from tare.testing import FakeHost
 
 
@@ -226,3 +227,17 @@ def test_a_folder_that_a_killed_engine_left_without_settings_is_no_container():
     (data / "b2").mkdir()
     (data / "b2" / "config.v2.json").write_text("{}")
     assert engine.holds_containers(LocalHost())
+
+
+def test_the_network_namespace_that_a_killed_engine_left_mounted_is_found_and_unmounted():
+    place, point = engine.folder(), engine.folder() / "exec/netns/ff71"
+    mountinfo = f"36 35 0:4 net:[1] {point} rw - nsfs nsfs rw\n37 35 98:0 / /home rw - ext4 /dev/vda rw\n"
+    dead = FakeHost(files={"/proc/self/mountinfo": mountinfo}, answers={"umount": ""})
+
+    (left,) = Docker.leftovers(dead)
+    assert (left.site, left.what) == (engine.SITE, f"the mount {point}")
+    Docker.sweep(dead, left.site)
+    assert dead.asked[-1] == ("umount", "--", str(point))
+
+    living = {f"{place}/dockerd.pid": "600", "/proc/600/cmdline": f"dockerd\0{place}/dockerd.pid"}
+    assert engine.dead_mounts(FakeHost(files={**dead.files, **living})) == []
