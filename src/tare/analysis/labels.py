@@ -154,13 +154,18 @@ class Namer:
         kind = _KINDS.get(part, "")
         if subject:
             return f"{subject} {kind}".rstrip(), ()
-        return _WORKLOADS.get(part) or kind or part.replace("_", " "), ()
+        return workload_kind(part), ()
 
     def _setting(self, name: str, value: Any) -> str:
         if name in self._shared:
             group, _, last = name.rpartition(".")
             return f"{group.rpartition('.')[2]} {setting_words(last, value)}".strip().replace("_", " ")
         return setting_words(name, value)
+
+
+def workload_kind(part: str) -> str:
+    """What a workload does, where its model is told elsewhere: `training`."""
+    return _WORKLOADS.get(part) or _KINDS.get(part) or part.replace("_", " ")
 
 
 def setting_words(name: str, value: Any) -> str:

@@ -19,7 +19,7 @@ from tare.analysis.judging.interaction import interactions
 from tare.analysis.judging.suspects import doubts
 from tare.analysis.judging.tables import with_doubts
 from tare.analysis.judging.work import like_work
-from tare.analysis.labels import text
+from tare.analysis.labels import text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
 from tare.analysis.parity import (
@@ -217,7 +217,9 @@ def workload(records: Sequence[Record], by: str = "") -> str:
     if all(isinstance(line, list) and line for line in lines):
         return ", ".join(dict.fromkeys(script_and_options(line)[0] for line in lines if line))
     details = [_detail(name, records) for name in ("model", "batch", "argv") if f"workload.{name}" != by]
-    return " ".join([names.pop(), *(f"({known})" for known in [", ".join(filter(None, details))] if known)])
+    return " ".join(
+        [workload_kind(names.pop()), *(f"({known})" for known in [", ".join(filter(None, details))] if known)]
+    )
 
 
 def _detail(name: str, records: Sequence[Record]) -> str:

@@ -342,7 +342,8 @@ def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None
         margin = max(each.margin for each in weighing.comparisons)
         layers = layers_found(evidence.records, margin)
         assert layers is not None
-        return Headline(layers.total.verdict, verdict_word(layers.total), waterfall_reading(layers), steps)
+        phrase = f"the whole container: {verdict_word(layers.total)}"
+        return Headline(layers.total.verdict, phrase, waterfall_reading(layers), steps)
     if not answers:
         return Headline("cannot_tell", "nothing to compare yet", f"{counts_text(weighing.counts)}.", steps)
     if len(weighing.comparisons) == 1:

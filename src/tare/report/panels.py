@@ -13,7 +13,14 @@ from typing import TypeAlias
 from tare.analysis.judging.jobs import Place
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.order import together
-from tare.analysis.sentences import effect_of, floor_of, interval_of, verdict_doubts, verdict_word
+from tare.analysis.sentences import (
+    effect_of,
+    floor_of,
+    interaction_sentence,
+    interval_of,
+    verdict_doubts,
+    verdict_word,
+)
 from tare.analysis.why.layers import LayerCost, Waterfall
 from tare.base.text import count_text, effect_text, metric_name, quantity_text, safe_text, share_text
 from tare.records.trials import grouped
@@ -409,6 +416,9 @@ def answer_line(weighing: Weighing, places: Mapping[str, Place]) -> tuple[str, s
     if len(order) == 1:
         (word, phrase) = order[0]
         spread = _spread(found, places)
+        if (by_how_much := _by_how_much(found, places)) is not None:
+            beside = [interaction_sentence(each) for each in weighing.interactions if each.factor == "platform"]
+            return word, by_how_much, " ".join([f"{phrase.capitalize()} in all {whole}: {spread}", *beside[:1]])
         return word, f"{_than(phrase, found, places)} in all {whole}", spread[:1].upper() + spread[1:]
     parts = [f"{phrase} in {len(words[word, phrase])}" for word, phrase in order]
     parts[0] += f" of {whole}"
@@ -424,6 +434,25 @@ def _than(phrase: str, found: Sequence[Comparison], places: Mapping[str, Place])
     )
 
 
+def _by_how_much(found: Sequence[Comparison], places: Mapping[str, Place]) -> str | None:
+    """`1 core: 48 to 81 % longer than 2 cores`: of times that are all slower or all faster than one baseline."""
+    effects = sorted(each.effect for each in found if each.effect is not None)
+    levels, baselines = (
+        {_baseline_name(_place(name, places)) for name in names}
+        for names in ([each.level for each in found], [each.against for each in found])
+    )
+    timed = all(each.metric.endswith("_s") and not each.direction.rises for each in found)
+    if len(effects) < len(found) or not timed or len(baselines) != 1 or found[0].verdict not in ("slower", "faster"):
+        return None
+    least, most = sorted(map(abs, (effects[0], effects[-1])))
+    verb = f"{safe_text(*levels)}:" if len(levels) == 1 else "takes"
+    if effects[-1] >= 1:
+        return f"{verb} {1 + least:.2g} to {1 + most:.2g} times as long as {safe_text(*baselines)}"
+    figures = [f"{100 * each:.{0 if least >= 0.1 else 1}f}" for each in (least, most)]
+    how = "longer" if effects[0] > 0 else "less time"
+    return f"{verb} {' to '.join(dict.fromkeys(figures))} % {how} than {safe_text(*baselines)}"
+
+
 def _spread(found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
     """`docker with LeNet-5 training +6.4 %`; of many the least and the most."""
     known = sorted((each for each in found if each.effect is not None), key=lambda each: each.effect or 0.0)
@@ -436,7 +465,7 @@ def _spread(found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
     widths = {each: each.high - each.low for each in known if each.low is not None and each.high is not None}
     if widths and all(each.verdict == "cannot_tell" for each in found):
         widest = max(widths, key=lambda each: widths[each])
-        told += f" The widest interval is {interval_of(widest)}."
+        told += f" The widest interval, in percent, is {interval_of(widest)} ({_who(widest, places)})."
     return told
 
 
@@ -458,11 +487,13 @@ def next_steps(weighing: Weighing, explained: bool) -> list[str]:
     undecided = [each.more_trials for each in found if each.verdict == "cannot_tell" and each.more_trials]
     if undecided:
         more = count_text(max(undecided), "more block")
-        told.append(f"Run about {more} to decide what cannot be told: raise `repeat` and run again; it resumes.")
         if max(undecided) > MANY_BLOCKS:
             told.append(
-                "The trials scatter too much for this margin: `design: slices` or a quieter machine needs fewer."
+                "The trials scatter too much for this margin: use a quieter machine or `design: slices`; as it is, "
+                f"about {more} would be needed."
             )
+        else:
+            told.append(f"Run about {more} to decide what cannot be told: raise `repeat` and run again; it resumes.")
     elif any(each.verdict == "cannot_tell" for each in found):
         told.append("More blocks alone may not decide what cannot be told: see the notes on it below.")
     costly = [each for each in found if each.verdict == "slower"]
@@ -472,7 +503,7 @@ def next_steps(weighing: Weighing, explained: bool) -> list[str]:
     elif changed and weighing.by != "platform":
         told.append("`tare choose recommend` names the best configuration under a time, power or energy limit.")
     if left := len(weighing.left_out):
-        told.append(f"`tare show` lists why {count_text(left, 'trial')} {'is' if left == 1 else 'are'} excluded.")
+        told.append(f"`tare show` lists why {count_text(left, 'trial')} {'is' if left == 1 else 'are'} left out.")
     if weighing.by == "platform" and all(each.verdict in ("equivalent", "faster") for each in found):
         margin = share_text(max(each.margin for each in found)).replace(" ", "")
         told.append(f"Nothing to repair; `tare compare STORE --fail-over {margin}` keeps it so in CI.")

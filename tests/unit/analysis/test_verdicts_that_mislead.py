@@ -99,6 +99,19 @@ def test_what_differs_beside_equal_steps_takes_the_word_away_and_fails_the_gate_
     assert [each.code for each in gate(apart, 0.05).reasons] == ["gate.hidden"]
 
 
+def test_stops_by_a_quota_are_no_hidden_reason_where_the_quota_is_what_is_compared():
+    stopped = {"cgroup_throttled_s": 0.2, "cgroup_nr_throttled": 30.0, "median": 1.9, "mean": 1.7}
+    free = {"cgroup_throttled_s": 0.0, "cgroup_nr_throttled": 0.0}
+
+    def cores(sides, number):
+        return trials(sides={"bare": sides}, settings={"platform.cores": number})
+
+    slower = only(cores(free, 2) + cores(stopped, 1), by="platform.cores", against="2")
+    assert (slower.verdict, slower.withheld) == ("slower", ())
+    alike = only(cores(free, 2) + cores({**stopped, "median": 1, "mean": 1}, 1), by="platform.cores", against="2")
+    assert [each.code for each in alike.withheld] == ["compare.throttled"]
+
+
 def test_of_inference_the_tail_is_tested_in_one_family_with_the_mean():
     sides = {"bare": {"step_p99_s": 0.01}, "docker": {"step_p99_s": 0.013}}
     records = trials(sides=sides, settings={"workload": "torch_infer"})

@@ -25,7 +25,7 @@ def test_a_store_is_weighed_by_platform_against_bare_on_step_time():
     (comparison,) = found.comparisons
     assert (found.by, found.against, found.metric) == ("platform", "bare", "step_s")
     assert (comparison.level, comparison.verdict, comparison.n) == ("docker", "slower", 8)
-    assert found.question == "container (docker) vs bare metal, torch_train (lenet5, batch 16)"
+    assert found.question == "container (docker) vs bare metal, training (lenet5, batch 16)"
     assert comparison.aa_floor is not None and comparison.aa_floor < 0.03
     assert found.counts == {"planned": 24, "ok": 24}
     assert len(found.measurements) == 24
@@ -324,7 +324,7 @@ def test_an_empty_store_and_one_level_are_no_error():
     assert (empty.comparisons, empty.counts) == ((), {"planned": 12})
     assert alone.comparisons == ()
     assert any("only one level of platform ('bare')" in note for note in alone.notes)
-    assert alone.question == "bare metal, torch_train (lenet5, batch 16)"
+    assert alone.question == "bare metal, training (lenet5, batch 16)"
 
 
 def test_a_platform_run_in_two_ways_must_be_named_in_full_as_a_baseline():

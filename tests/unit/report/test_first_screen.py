@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from some_weighings import comparison, weighing
+from tare.analysis.direction import Direction
 from tare.analysis.judging.jobs import Place
 from tare.analysis.model import Marked, Measurement
 from tare.report.panels import Axis, answer_line, effect_plot, next_steps
@@ -46,6 +47,7 @@ def test_many_more_blocks_are_no_advice_alone_and_suspect_trials_are_told() -> N
 
     assert "26 trials are suspect" in noisy[0]
     assert any("design: slices" in step for step in noisy)
+    assert not any(step.startswith("Run about") for step in noisy)
     assert not any("suspect" in step or "slices" in step for step in calm)
 
 
@@ -54,5 +56,29 @@ def test_the_headline_names_what_it_is_compared_with_and_how_wide_an_open_answer
     undecided = [comparison(str(n), verdict="cannot_tell", low=-0.1 * n, high=0.1 * n) for n in range(1, 6)]
     places = {"bare": Place("", "bare", (("platform", "bare"),))}
 
-    assert answer_line(weighing(comparisons=tuple(slower)), places)[1] == "slower than bare metal in all 2 comparisons"
-    assert "[-50.0, +50.0]" in answer_line(weighing(comparisons=tuple(undecided)), places)[2]
+    word, phrase, sentence = answer_line(weighing(comparisons=tuple(slower)), places)
+    assert (word, phrase) == ("slower", "takes 40 % longer than bare metal")
+    assert sentence.startswith("Slower in all 2 comparisons: ")
+    rates = [replace(each, metric="tokens_per_s", direction=Direction(True, "name")) for each in slower]
+    assert answer_line(weighing(comparisons=tuple(rates)), places)[1] == "slower than bare metal in all 2 comparisons"
+    assert "[-50.0, +50.0] (5)" in answer_line(weighing(comparisons=tuple(undecided)), places)[2]
+
+
+@pytest.mark.parametrize(
+    ("effects", "says"),
+    [
+        ((0.482, 0.664, 0.805), "1 core: 48 to 80 % longer than 2 cores"),
+        ((-0.476, -0.324), "1 core: 32 to 48 % less time than 2 cores"),
+        ((0.5, 1.42), "1 core: 1.5 to 2.4 times as long as 2 cores"),
+        ((0.061, 0.082), "1 core: 6.1 to 8.2 % longer than 2 cores"),
+    ],
+)
+def test_the_headline_of_levels_that_are_all_slower_or_faster_says_by_how_much(effects, says) -> None:
+    word = "slower" if effects[0] > 0 else "faster"
+    found = [
+        comparison(f"{n}", verdict=word, effect=effect, low=effect, high=effect) for n, effect in enumerate(effects)
+    ]
+    places = {each.level: Place(f"job {each.level}", "1 core", (("cores", "1 core"),)) for each in found}
+    places["bare"] = Place("", "2 cores", (("cores", "2 cores"),))
+
+    assert answer_line(weighing(comparisons=tuple(found)), places)[:2] == (word, says)

@@ -28,6 +28,8 @@ FAULTS_SHARE, LEAST_FAULTS, MORE_FAULTS = 0.005, 10, 2.0
 LEAST_FAILED, FAILED_SHARE, MORE_FAILED = 2, 0.1, 2.0  # trials, share of its side's, times as many as the other's
 _FAULTS = ("major_faults_training", "major_faults_inference", "major_faults")  # the nearest to the steps first
 
+CPU_LIMITS = ("cores", "quota", "cpus")  # of a platform: where one is compared, stops by a quota are what it does
+
 Pair = tuple[str, str]
 
 
@@ -41,12 +43,20 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
     made = []
     for each in judged:
         pair, reasons = (each.level, each.against), []
-        if pair in mean and pair in middle and _disagree(long_steps.get(pair), each):
+        by_quota = _by_quota(selected, each)
+        if not by_quota and pair in mean and pair in middle and _disagree(long_steps.get(pair), each):
             reasons.append(sentences.mean_and_median(mean[pair], middle[pair], per))
         if pair in epoch and pair in in_steps and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], in_steps[pair]))
-        made.append(_withheld(each, [*reasons, *_of_runs(selected, each), *_failures(selected, each)]))
+        made.append(_withheld(each, [*reasons, *_of_runs(selected, each, by_quota), *_failures(selected, each)]))
     return tuple(made)
+
+
+def _by_quota(selected: Selection, found: Comparison) -> bool:
+    """Whether a CPU limit is what is compared, and made a sure difference: its stops are then no hidden reason."""
+    name = selected.label.by
+    compared = name.startswith("platform.") and name.rpartition(".")[2] in CPU_LIMITS
+    return compared and found.verdict in ("slower", "faster")
 
 
 def _withheld(found: Comparison, reasons: Sequence[Ruling]) -> Comparison:
@@ -100,7 +110,7 @@ def _disagree(apart: Comparison | None, found: Comparison) -> bool:
     return found.verdict == "equivalent" or apart.low is None or apart.sure
 
 
-def _of_runs(selected: Selection, found: Comparison) -> list[Ruling]:
+def _of_runs(selected: Selection, found: Comparison, by_quota: bool) -> list[Ruling]:
     ours, theirs = selected.sides(found.level, found.against)
     if not ours or not theirs:
         return []
@@ -108,7 +118,7 @@ def _of_runs(selected: Selection, found: Comparison) -> list[Ruling]:
     run_s = min(filter(None, (_median(side, "wall_s") for side in (ours, theirs))), default=0.0)
     made = []
     stopped_s = [_median(side, "cgroup_throttled_s") or 0.0 for side in (ours, theirs)]
-    if abs(stopped_s[0] - stopped_s[1]) > STOPPED_SHARE * run_s:
+    if not by_quota and abs(stopped_s[0] - stopped_s[1]) > STOPPED_SHARE * run_s:
         times = max(_median(side, "cgroup_nr_throttled") or 0.0 for side in (ours, theirs))
         made.append(sentences.throttled_sides(level, against, stopped_s[0], stopped_s[1], times))
     known = next((name for name in _FAULTS if all(_median(side, name) is not None for side in (ours, theirs))), None)

@@ -207,7 +207,7 @@ def waterfall_reading(found: Waterfall) -> str:
     """What the whole container costs, and which layers surely cost."""
     whole = f"The whole container: {effect_of(found.total)} {interval_of(found.total)} {metric_name(found.metric)}."
     if not found.guilty:
-        return f"{whole} No layer is surely slower than those before it."
+        return f"{whole} No layer costs a measurable amount."
     return f"{whole} Surely slower with it: {in_words([layer_name(layer.layer) for layer in found.guilty])}."
 
 

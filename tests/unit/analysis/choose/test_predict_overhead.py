@@ -100,7 +100,7 @@ def test_the_kept_store_of_s4_has_a_law_for_every_application_and_says_what_it_d
     found = overheads(KEPT, ["cores"], "step_mean_s", "bare")
     assert {law.job for law in found} == {"recommendation", "question", "speech", "image"}
     assert all(law.level == "docker" and len(law.modes) == 2 and law.error is None for law in found)
-    assert all(each.pairs == 6 for law in found for each in law.modes)
+    assert all(each.pairs == 9 for law in found for each in law.modes)
 
 
 def test_the_command_tells_it_and_has_it_as_json(tmp_path):
