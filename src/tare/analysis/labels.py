@@ -22,7 +22,12 @@ Settings: TypeAlias = Mapping[str, Any]
 LONGEST = 72  # characters of one setting in a label
 SHORTEST = 12  # characters that a shortened text keeps at least
 _SHORT_TITLES = {"MobileNetV3-large": "MobileNetV3-L"}
-_KINDS = {"torch_train": "training", "torch_infer": "inference", "loadgen": "under LoadGen", "generate": "generation"}
+_KINDS = {
+    "torch_train": "training", "torch_infer": "inference", "loadgen": "under LoadGen", "generate": "generation",
+    "finetune": "fine-tuning",
+}  # fmt: skip
+_DECODERS = ("generate", "finetune")  # known by the size of their network, or by the folder of its weights
+_OF_DECODER = ("workload.size", "workload.weights")
 _WORKLOADS = {"idle": "idle device", "null": "empty workload"}
 _IDENTITY = ("workload", "workload.model", "workload.name", "workload.application", "workload.argv")
 LABEL = "workload.label"  # what the user calls a command
@@ -127,6 +132,8 @@ class Namer:
         has_title = any(name in _IDENTITY and name in settings for name in self._names)
         title, options = self._title(settings) if has_title else ("", ())
         told = set(_IDENTITY if title else ()) | {"platform"}
+        if title and settings.get("workload") in _DECODERS:
+            told |= set(_OF_DECODER)
         if LABEL in settings and any(name.startswith("workload.") for name in self._names):
             title, options = text(settings[LABEL]), ()
             told |= {name for name in self._names if name.startswith("workload.")}
@@ -149,6 +156,8 @@ class Namer:
             subject = title_of("applications", application)
         elif model is not None:
             subject = title_of("models", model)
+        elif part in _DECODERS:
+            subject = _decoder(settings)
         else:
             subject = ""
         kind = _KINDS.get(part, "")
@@ -161,6 +170,13 @@ class Namer:
             group, _, last = name.rpartition(".")
             return f"{group.rpartition('.')[2]} {setting_words(last, value)}".strip().replace("_", " ")
         return setting_words(name, value)
+
+
+def _decoder(settings: Settings) -> str:
+    """`GPT-2 small`, or `GPT-2 of my-weights`."""
+    if weights := settings.get("workload.weights"):
+        return f"GPT-2 of {PurePosixPath(text(weights)).name}"
+    return f"GPT-2 {text(settings['workload.size'])}" if "workload.size" in settings else "GPT-2"
 
 
 def setting_words(name: str, value: Any) -> str:

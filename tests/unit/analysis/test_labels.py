@@ -34,6 +34,20 @@ def test_a_workload_is_called_by_its_title_and_where_it_ran():
     ]
 
 
+def test_language_models_are_called_by_their_size_or_their_weights():
+    settings = {"workload.size": "small", "workload.weights": None, "workload.batch": 4}
+    tuned, generated, theirs = (
+        record("bare", settings={**settings, "workload": workload, "workload.weights": weights})
+        for workload, weights in (("finetune", None), ("generate", None), ("generate", "/models/gpt2-xl"))
+    )
+
+    assert labels([tuned, generated, theirs]) == [
+        "GPT-2 small fine-tuning on bare metal",
+        "GPT-2 small generation on bare metal",
+        "GPT-2 of gpt2-xl generation on bare metal",
+    ]
+
+
 def test_the_order_does_not_depend_on_what_is_compared():
     made = [record(p, settings={"workload.model": m}) for p in ("bare", "runc") for m in ("lenet5", "vgg11")]
 
