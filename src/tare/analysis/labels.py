@@ -27,9 +27,11 @@ _KINDS = {
     "finetune": "fine-tuning",
 }  # fmt: skip
 _DECODERS = ("generate", "finetune")  # known by the size of their network, or by the folder of its weights
-_OF_DECODER = ("workload.size", "workload.weights")
 _WORKLOADS = {"idle": "idle device", "null": "empty workload"}
-_IDENTITY = ("workload", "workload.model", "workload.name", "workload.application", "workload.argv")
+_IDENTITY = (
+    "workload", "workload.model", "workload.size", "workload.weights", "workload.name", "workload.application",
+    "workload.argv",
+)  # fmt: skip
 LABEL = "workload.label"  # what the user calls a command
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -132,8 +134,6 @@ class Namer:
         has_title = any(name in _IDENTITY and name in settings for name in self._names)
         title, options = self._title(settings) if has_title else ("", ())
         told = set(_IDENTITY if title else ()) | {"platform"}
-        if title and settings.get("workload") in _DECODERS:
-            told |= set(_OF_DECODER)
         if LABEL in settings and any(name.startswith("workload.") for name in self._names):
             title, options = text(settings[LABEL]), ()
             told |= {name for name in self._names if name.startswith("workload.")}
