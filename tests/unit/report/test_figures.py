@@ -307,7 +307,7 @@ def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
     figure = latency_figure(step_data(some.weighing(records), records))
 
     assert figure is not None
-    assert figure.header == ("rate", "bare, median", "docker, median", "bare, 99th percentile",
+    assert figure.headers == ("rate", "bare, median", "docker, median", "bare, 99th percentile",
                              "docker, 99th percentile")  # fmt: skip
     assert "bare: goodput follows the rate up to 200/s, the knee; at 300/s it is 248/s." in figure.reading
     assert "docker: goodput follows the rate up to 100/s, the knee; at 200/s it is 148/s." in figure.reading
@@ -316,7 +316,7 @@ def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
     ]  # fmt: skip
     knees = figure.chart["layer"][-1]["data"]["values"]
     assert [(each["series"], each["place"]) for each in knees] == [("bare", 200.0), ("docker", 100.0)]
-    compiled(for_paper(figure.chart))
+    compiled(figure)
 
 
 def test_other_workloads_and_few_rates_have_no_latency_curve() -> None:
