@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from analysis_figures import record
@@ -35,9 +37,9 @@ def test_a_workload_is_called_by_its_title_and_where_it_ran():
 
 
 def test_language_models_are_called_by_their_size_or_their_weights():
-    settings = {"workload.size": "small", "workload.weights": None, "workload.batch": 4}
+    settings = {"platform": "bare", "workload.size": "small", "workload.batch": 4}
     tuned, generated, theirs = (
-        record("bare", settings={**settings, "workload": workload, "workload.weights": weights})
+        replace(record("bare"), settings={**settings, "workload": workload, "workload.weights": weights})
         for workload, weights in (("finetune", None), ("generate", None), ("generate", "/models/gpt2-xl"))
     )
 

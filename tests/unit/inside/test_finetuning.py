@@ -53,7 +53,7 @@ def a_step(asked: dict[str, Any], *, dropout: bool = True) -> tuple[torch.nn.Mod
     texts = [dataset[index] for index in range(asked["batch"] * asked["accumulate"])]
     loss = ready.compute(0, *(torch.stack(each) for each in zip(*texts, strict=True)))
     found = {name: each.grad for name, each in network.named_parameters() if each.grad is not None}
-    return network, loss, found
+    return network, loss.detach(), found
 
 
 def test_the_marks_and_figures_are_those_of_training_and_tokens(tmp_path: Path) -> None:

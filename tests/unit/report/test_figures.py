@@ -312,7 +312,7 @@ def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
     assert "bare: goodput follows the rate up to 200/s, the knee; at 300/s it is 248/s." in figure.reading
     assert "docker: goodput follows the rate up to 100/s, the knee; at 200/s it is 148/s." in figure.reading
     assert [[cell.text for cell in row][1:4] for row in figure.rows][1:3] == [
-        ["10 ms", "2000 ms", "30 ms"], ["2000 ms", "2000 ms", "6000 ms"]
+        ["10.0 ms", "2.00 s", "30.0 ms"], ["2.00 s", "2.00 s", "6.00 s"]
     ]  # fmt: skip
     knees = figure.chart["layer"][-1]["data"]["values"]
     assert [(each["series"], each["place"]) for each in knees] == [("bare", 200.0), ("docker", 100.0)]
