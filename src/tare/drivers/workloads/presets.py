@@ -79,7 +79,7 @@ def _application(name: str, application: str, requests: int, quick_scale: float 
 
 def _fine_tuning(name: str, note: str, **fields: Json) -> Preset:
     whole = {"size": "small", **fields, "batch": 4, "length": 512, "accumulate": 2, "phases": True}
-    quick = {"scale": 0.25, "batch": 2, "length": 64, "epochs": 2, "steps_per_epoch": 8}
+    quick = {"scale": 0.25, "batch": 1, "length": 64, "epochs": 2, "steps_per_epoch": 5}
     return Preset(name, "train", "gpt2", "memory", "finetune", TRAINED_APART, whole, quick, note)
 
 

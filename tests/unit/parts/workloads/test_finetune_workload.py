@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from test_generate_workload import answering
 
 from tare.parts.find import find
 from tare.parts.workloads.finetune import Finetune
 from tare.testing import FakeHost
-from test_generate_workload import answering
 
 
 def test_it_says_what_it_is_and_how_many_steps_it_marks() -> None:

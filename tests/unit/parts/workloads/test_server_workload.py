@@ -47,9 +47,7 @@ def app(tmp_path: Path) -> Path:
     return path
 
 
-def started(
-    workdir: Path, argv: list[str], env: dict[str, str] | None = None, **order: Any
-) -> subprocess.Popen[str]:
+def started(workdir: Path, argv: list[str], env: dict[str, str] | None = None, **order: Any) -> subprocess.Popen[str]:
     """The program inside, as a trial runs it."""
     told = {"folder": str(workdir), "ready": None, "start_s": 20.0, "grace_s": 10.0, "cores": []} | order
     words = [sys.executable, "-I", "-S", str(workdir / SERVE), json.dumps(told), "--", *argv]
