@@ -314,6 +314,7 @@ def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
     assert [[cell.text for cell in row][1:4] for row in figure.rows][1:3] == [
         ["10.0 ms", "2.00 s", "30.0 ms"], ["2.00 s", "2.00 s", "6.00 s"]
     ]  # fmt: skip
+    assert figure.chart["layer"][0]["encoding"]["y"]["title"] == "latency, s"
     knees = figure.chart["layer"][-1]["data"]["values"]
     assert [(each["series"], each["place"]) for each in knees] == [("bare", 200.0), ("docker", 100.0)]
     compiled(figure)

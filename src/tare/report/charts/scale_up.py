@@ -55,7 +55,7 @@ def latency_figure(evidence: ReportData) -> Figure | None:
         return None
     knees = {series: knee(places) for series, places in goodput.items()}
     words = [_knee_words(series, goodput[series], at) for series, at in knees.items()]
-    chart = _chart(LATENCY, RATE, dict(list(curves.items())[:MOST]), log=True)
+    chart = _chart(LATENCY, RATE, dict(list(curves.items())[:MOST]), logs_of="latency")
     at = [{"place": at, "series": series} for series, at in knees.items() if at is not None]
     x = chart["layer"][0]["encoding"]["x"]
     told = tooltip(series="series", place="knee, requests/s")
@@ -161,7 +161,7 @@ def _rows(metric: str, curves: Curves) -> tuple[tuple[Cell, ...], ...]:
     )
 
 
-def _chart(metric: str, factor: str, curves: Curves, *, log: bool = False) -> dict[str, Any]:
+def _chart(metric: str, factor: str, curves: Curves, *, logs_of: str = "") -> dict[str, Any]:
     unit, points = _points(metric, curves)
     places = list(range(len(curves)))
     measured = sorted({point["place"] for point in points})
@@ -171,8 +171,8 @@ def _chart(metric: str, factor: str, curves: Curves, *, log: bool = False) -> di
     name = axis_title(last_part(factor).replace("_", " "))
     x = {"field": "place", "type": "quantitative", "title": name, "axis": axis,
          "scale": {"zero": False, "padding": 12}}  # fmt: skip
-    up: dict[str, Any] = {"type": "quantitative", "title": axis_title(metric_name(metric), unit)}
-    up |= {"scale": {"type": "log"}} if log else {}
+    up: dict[str, Any] = {"type": "quantitative", "title": axis_title(logs_of or metric_name(metric), unit)}
+    up |= {"scale": {"type": "log"}} if logs_of else {}
     key = legend(curves)
     colours = {"domain": list(curves), "range": [part_colour(number) for number in places]}
     dashes = {"domain": list(curves), "range": [[1, 0] if number < PARTS else [5, 3] for number in places]}
