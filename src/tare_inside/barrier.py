@@ -10,9 +10,9 @@ import time
 _LOOK_EVERY_S = 0.001
 
 
-def wait():
+def wait(folder=None):
     """Say that everything is prepared, and wait for the others."""
-    folder = os.environ.pop("TARE_BARRIER", None)
+    folder = folder or os.environ.pop("TARE_BARRIER", None)
     if folder is None:
         return
     with open(os.path.join(folder, "ready"), "w"):

@@ -1,7 +1,11 @@
-"""A decoder with a cache of keys and values: what GPT-2 is made of, and what its weights are called elsewhere."""
+"""A decoder with a cache of keys and values: what GPT-2 is made of, and what its weights are called elsewhere.
+
+For fine-tuning: adapters (LoRA), and layers whose activations are computed again when the gradients need them.
+"""
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tare_inside.layers import Attend
 
@@ -109,3 +113,51 @@ def from_transformers(theirs):
                 state["layers.{}.{}.{}".format(number, ours, kind)] = tensor.t() if is_linear else tensor
     network.load_state_dict(state)
     return network
+
+
+def from_folder(folder):
+    """A decoder with the weights of a local folder."""
+    from transformers import GPT2LMHeadModel
+
+    return from_transformers(GPT2LMHeadModel.from_pretrained(folder, local_files_only=True))
+
+
+class Adapted(nn.Module):
+    """A linear layer that stays as it is, and beside it two narrow ones that learn (LoRA, Hu et al. 2021).
+
+    The second begins with zeros: before the first step the sum is what the layer alone gives.
+    """
+
+    def __init__(self, linear, rank, alpha):
+        super().__init__()
+        self.linear = linear
+        self.down = nn.Linear(linear.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, linear.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+        self.share = alpha / float(rank)
+
+    def forward(self, tokens):
+        return self.linear(tokens) + self.up(self.down(tokens)) * self.share
+
+
+def adapt(network, rank, alpha):
+    """Nothing of the network learns any more but adapters, at the layers that make query, key and value."""
+    for weights in network.parameters():
+        weights.requires_grad_(False)
+    for layer in network.layers:
+        layer.joined = Adapted(layer.joined, rank, alpha)
+
+
+class Recomputed(nn.Module):
+    """A layer that keeps its input alone, and computes the rest again in the backward pass."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *inputs):
+        return checkpoint(self.layer, *inputs, use_reentrant=False)
+
+
+def recompute(network):
+    network.layers = nn.ModuleList([Recomputed(layer) for layer in network.layers])

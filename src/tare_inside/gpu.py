@@ -287,8 +287,15 @@ def step_marks(step, at_ns, spans, idle_ns):
 
 # The events of a step in loops of our own: before the copy, before the first kernel, (after forward, after backward,)
 # after the last kernel.
-TRAINING = (("copy", 0, 1), ("forward", 1, 2), ("backward", 2, 3), ("optimiser", 3, 4))
 INFERENCE = (("copy", 0, 1), ("inference", 1, 2))
+
+
+def training(pieces=1):
+    """The same of a step in which a mini-batch goes forward and backward in so many pieces."""
+    spans = [("copy", 0, 1)]
+    for at in range(1, 2 * pieces, 2):
+        spans += [("forward", at, at + 1), ("backward", at + 1, at + 2)]
+    return tuple(spans) + (("optimiser", 2 * pieces + 1, 2 * pieces + 2),)
 
 
 def by_step(times_ns, spans):
@@ -308,6 +315,8 @@ def mark_gpu(steps, spans):
 def mark_steps(steps, waits, phases):
     """With `timing: async`, `step`, `fetch`, `copy`, `compute` and the phases are the GPU's; `waits` are the host's.
 
+    `phases` are the spans of those that are marked.
+
     A step runs from the end of the step before to its own end, and the host's wait for the mini-batch counts as far
     as the GPU had nothing to do meanwhile.
     """
@@ -320,9 +329,8 @@ def mark_steps(steps, waits, phases):
         marks.interval("fetch", step, *visible(wait, ended_ns, begin_ns))
         marks.interval("copy", step, begin_ns, copied_ns)
         marks.interval("compute", step, copied_ns, end_ns)
-        if phases:
-            for name, at in (("forward", 1), ("backward", 2), ("optimiser", 3)):
-                marks.interval(name, step, events[at], events[at + 1])
+        for name, first, last in phases:
+            marks.interval(name, step, events[first], events[last])
         ended_ns = end_ns
 
 

@@ -1,8 +1,9 @@
 """Runs a server beside its load: `python serve.py ORDER -- COMMAND...`, ORDER being JSON.
 
 The server is started, waited for (its port, a path that answers, or a line that it prints), and `listens` is made in
-the work folder. When `done` appears there, it is asked to stop (SIGTERM) and, after `grace_s`, killed. Exit code: 0
-where the server ran until it was stopped; its own, or 1, where it did not.
+the work folder; where there are other tenants, when all of them are ready (`barrier.py`). When `done` appears there, it
+is asked to stop (SIGTERM) and, after `grace_s`, killed. Exit code: 0 where the server ran until it was stopped; its
+own, or 1, where it did not.
 """
 
 import json
@@ -70,7 +71,7 @@ def answers(port, path=None):
 
 
 def main(arguments):
-    order = json.loads(arguments[0])
+    order, meets_in = json.loads(arguments[0]), os.environ.pop("TARE_BARRIER", None)
     folder, ready = order["folder"], order.get("ready")
     path = ready if ready and ready.startswith("/") else None
     line = ready if ready and path is None else None
@@ -107,6 +108,8 @@ def main(arguments):
             return 1
         time.sleep(_LOOK_EVERY_S)
     ready_s = time.time() - begin
+    if meets_in is not None:
+        _wait_for_the_others(meets_in)
     _make(os.path.join(folder, LISTENS))
     while not os.path.exists(os.path.join(folder, DONE)):
         if server.child.poll() is not None:
@@ -118,6 +121,13 @@ def main(arguments):
     with open(os.path.join(folder, SERVED), "w") as file:
         json.dump({"ready_s": ready_s, "stop_s": stop_s, "code": server.child.returncode}, file)
     return 0
+
+
+def _wait_for_the_others(folder):
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import barrier
+
+    barrier.wait(folder)
 
 
 def _make(path):

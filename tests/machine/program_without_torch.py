@@ -109,10 +109,11 @@ def generate(job):
             time.sleep(STEP_S / 4)
         marks.interval("step", step, before_ns, marks.now_ns())
     seconds = (marks.now_ns() - begin_ns) / 1e9
-    metrics = {"tokens_per_s": steps * job["batch"] / seconds, "kv_cache_bytes": 1024}
+    tokens = steps * job["batch"]
+    metrics = {"tokens_per_s": tokens / seconds, "time_token_s": seconds / tokens, "kv_cache_bytes": 1024}
     return {"steps": steps, "threads": 1, "answers_digest": "none", "answer": "none", "metrics": metrics}
 
 
 if __name__ == "__main__":
-    work = {"train": train, "infer": infer, "generate": generate}[sys.argv[1]]
+    work = {"train": train, "finetune": train, "infer": infer, "generate": generate}[sys.argv[1]]
     sys.exit(program(work, read_job(sys.argv[2]), ("steps",)))

@@ -22,9 +22,16 @@ Settings: TypeAlias = Mapping[str, Any]
 LONGEST = 72  # characters of one setting in a label
 SHORTEST = 12  # characters that a shortened text keeps at least
 _SHORT_TITLES = {"MobileNetV3-large": "MobileNetV3-L"}
-_KINDS = {"torch_train": "training", "torch_infer": "inference", "loadgen": "under LoadGen", "generate": "generation"}
+_KINDS = {
+    "torch_train": "training", "torch_infer": "inference", "loadgen": "under LoadGen", "generate": "generation",
+    "finetune": "fine-tuning",
+}  # fmt: skip
+_DECODERS = ("generate", "finetune")  # known by the size of their network, or by the folder of its weights
 _WORKLOADS = {"idle": "idle device", "null": "empty workload"}
-_IDENTITY = ("workload", "workload.model", "workload.name", "workload.application", "workload.argv")
+_IDENTITY = (
+    "workload", "workload.model", "workload.size", "workload.weights", "workload.name", "workload.application",
+    "workload.argv",
+)  # fmt: skip
 LABEL = "workload.label"  # what the user calls a command
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -149,6 +156,8 @@ class Namer:
             subject = title_of("applications", application)
         elif model is not None:
             subject = title_of("models", model)
+        elif part in _DECODERS:
+            subject = _decoder(settings)
         else:
             subject = ""
         kind = _KINDS.get(part, "")
@@ -166,6 +175,13 @@ class Namer:
 def workload_kind(part: str) -> str:
     """What a workload does, where its model is told elsewhere: `training`."""
     return _WORKLOADS.get(part) or _KINDS.get(part) or part.replace("_", " ")
+
+
+def _decoder(settings: Settings) -> str:
+    """`GPT-2 small`, or `GPT-2 of my-weights`."""
+    if weights := settings.get("workload.weights"):
+        return f"GPT-2 of {PurePosixPath(text(weights)).name}"
+    return f"GPT-2 {text(settings['workload.size'])}" if "workload.size" in settings else "GPT-2"
 
 
 def setting_words(name: str, value: Any) -> str:

@@ -241,13 +241,26 @@ def other_tokens(ours: Sequence[Record], theirs: Sequence[Record], *, level: str
     """A note where two sides that generate text gave other tokens; what it means for their figures."""
     if not all(record.settings.get("workload") == "generate" for record in (*ours, *theirs)):
         return []
-    if not any(what == _SAME_WORK["answers_digest"] for what, _ in _apart(ours, theirs)):
+    if _other_requests(ours, theirs) or not any(
+        what == _SAME_WORK["answers_digest"] for what, _ in _apart(ours, theirs)
+    ):
         return []
     sentence = (
         f"{level} generated other tokens than {against} from the same seed: sums are rounded in another order there "
         "(threads, libraries, instructions). As many were generated, so the times are of equal work."
     )
     return [Ruling("compare.other-tokens", "note", level, sentence)]
+
+
+_MAKES_TOKENS = (
+    "size", "weights", "scale", "batch", "prompt", "output", "requests", "decode", "top_k", "temperature", "precision",
+)  # fmt: skip
+
+
+def _other_requests(ours: Sequence[Record], theirs: Sequence[Record]) -> bool:
+    """Whether other tokens were requested: of another network, for other prompts, or in another precision."""
+    names = [f"workload.{name}" for name in _MAKES_TOKENS]
+    return len({text([record.settings.get(name) for name in names]) for record in (*ours, *theirs)}) > 1
 
 
 def not_deterministic(level: str, records: Sequence[Record]) -> list[str]:

@@ -113,6 +113,7 @@ _METRIC_NAMES: Mapping[str, str] = {
     "first_token_s": "first token",
     "first_token_mean_s": "mean time to the first token",
     "tokens_per_s": "tokens per second",
+    "time_token_s": "time per token",
     "token_mean_s": "mean time between tokens",
     "token_s": "median time between tokens",
     "token_p99_s": "time between tokens, 99th percentile",

@@ -132,5 +132,9 @@ def endings(study: Mapping[str, Any], folder: Path, metered: bool = True) -> lis
     parted = [re.fullmatch(r"([^-]*?)( -.*)?", ending) for ending in study.get("ends_in", ())]
     verbs = [(found[1], found[2] or "") for found in parted if found]
     if not metered:
-        verbs = [(verb, rest) for verb, rest in verbs if verb not in NEEDS_ENERGY and "energy" not in rest]
+        verbs = [(verb, rest) for verb, rest in verbs if not _needs_energy(verb, rest)]
     return [f"tare {verb} {shlex.quote(str(folder))}{rest}" for verb, rest in verbs]
+
+
+def _needs_energy(verb: str, rest: str) -> bool:
+    return "energy" in rest or (verb in NEEDS_ENERGY and "--minimise" not in rest)

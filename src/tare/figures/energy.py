@@ -440,9 +440,11 @@ def _work(settings: Mapping[str, Any], span: Span, tenants: int) -> dict[str, fl
     if tenants > 1 or not span.steps:
         return {}
     work = {"step": float(span.steps)}
-    batch = settings.get("workload.batch")
+    batch, tunes = settings.get("workload.batch"), settings.get("workload") == "finetune"
     if isinstance(batch, int) and batch > 0:
-        work["sample"] = float(span.steps * batch)
+        work["sample"] = float(span.steps * batch * (settings["workload.accumulate"] if tunes else 1))
+    if tunes:
+        work["token"] = work["sample"] * settings["workload.length"]
     if span.epochs:
         work["epoch"] = float(span.epochs)
     if settings.get("workload") == "generate":  # a step is a token of each prompt; the first ones are in no step

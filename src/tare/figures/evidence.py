@@ -85,8 +85,8 @@ def overlap_ns(
     marks: Sequence[Mark], neighbours: Sequence[Neighbour], result: Mapping[str, Any] | None = None
 ) -> tuple[int, int] | None:
     """From when all had begun to when the first was done; None where they never met, or one says nothing of itself."""
-    own = _of_steps(marks) or run_ns(result or {})
-    spans = [own, *(_of_steps(tenant.marks) or run_ns(tenant.result) for tenant in neighbours)]
+    own = steps_ns(marks) or run_ns(result or {})
+    spans = [own, *(steps_ns(tenant.marks) or run_ns(tenant.result) for tenant in neighbours)]
     known = [span for span in spans if span is not None]
     if len(known) < len(spans):
         return None
@@ -94,7 +94,8 @@ def overlap_ns(
     return (begin_ns, end_ns) if begin_ns < end_ns else None
 
 
-def _of_steps(marks: Sequence[Mark]) -> tuple[int, int] | None:
+def steps_ns(marks: Sequence[Mark]) -> tuple[int, int] | None:
+    """From the begin of the first step to the end of the last."""
     times_ns = [mark.t_ns for mark in marks if mark.name == "step"]
     return (min(times_ns), max(times_ns)) if times_ns else None
 

@@ -20,7 +20,7 @@ from tare.figures.energy_sources import RUN, SHARED
 from tare.figures.evidence import Evidence, shared_metrics
 from tare.figures.gpu import activity_metrics
 from tare.figures.phases import PHASES, phase_metrics
-from tare.figures.steps import COUNTED, Steps, counter_metrics, job_metrics, step_metrics, steps_from
+from tare.figures.steps import COUNTED, Steps, counter_metrics, job_metrics, step_metrics, steps_from, token_metrics
 from tare.figures.thresholds import THRESHOLDS
 from tare.figures.windows import steps_in, windows_of, without_stops
 from tare.parts.protocols import Mark, Recorder
@@ -167,7 +167,7 @@ def figures(evidence: Evidence, steps: Steps | None, energy: Energy | None) -> d
         metrics |= {} if steps is None else step_metrics(steps)
         marks, result = without_stops(evidence.marks, evidence.result, evidence.facts)
         metrics |= phase_metrics(marks, result, evidence.phases, steps)
-    metrics |= activity_metrics(evidence.facts)
+    metrics |= activity_metrics(evidence.facts) | token_metrics(evidence.outcome, metrics)
     return metrics | {**evidence.traced, **(energy.metrics if energy is not None else {})}
 
 

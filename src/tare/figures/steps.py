@@ -208,6 +208,14 @@ def _mean_step(outcome: Mapping[str, Any]) -> dict[str, float]:
     return {"mean_step_s": train_s / steps} if steps > 0 else {}
 
 
+def token_metrics(outcome: Mapping[str, Any], metrics: Mapping[str, float]) -> dict[str, float]:
+    """Of training whose steps have so many tokens each: what the mean step makes of them."""
+    tokens, step_s = outcome.get("tokens_a_step"), metrics.get("step_mean_s", metrics.get("mean_step_s"))
+    if not isinstance(tokens, int) or tokens <= 0 or not step_s:
+        return {}
+    return {"tokens_per_s": tokens / step_s, "time_token_s": step_s / tokens}
+
+
 def counter_metrics(readings: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """How much the platform's own counters grew during the job: throttling next to every time."""
     metrics = {}

@@ -15,7 +15,7 @@ from tare.studies.design import MOST_AT_ONCE, Slices
 from tare.studies.model import Study
 
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
-_WORKLOADS = ("torch_infer", "loadgen", "generate")  # they time themselves, with the stops in it
+_WORKLOADS = ("torch_infer", "loadgen", "generate", "server")  # they time themselves, with the stops in it
 _OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
 _WHOLE_DEVICE = ("power_", "external", "gpu")
 GPU_LEAVES_OUT = 3  # steps of a slice: in these, what is left of the other side's last step runs to its end
@@ -75,7 +75,7 @@ def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
             yield _refused(f"{name} has a kernel and clocks of its own, which a stop would upset.")
     if cell.workload.part_name() in _WORKLOADS:
         yield _refused(f"{cell.workload.part_name()} times itself, and the stops would be in its figures.")
-    if _has_gpu(cell) and not (cell.workload.part_name() == _WAITS and getattr(cell.workload, "timing", "") == "sync"):
+    if _has_gpu(cell) and not (cell.workload.part_name() in _WAIT and getattr(cell.workload, "timing", "") == "sync"):
         yield _refused(GPU)
     elif _has_gpu(cell) and slices.leave_out < GPU_LEAVES_OUT:
         yield _refused(
@@ -92,7 +92,7 @@ def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
             yield _refused(f"{name} measures the whole device: the energy of each side could not be told apart.")
 
 
-_WAITS = "torch_train"  # with `timing: sync` it waits for the GPU after each step: a stopped side has one step queued
+_WAIT = ("torch_train", "finetune")  # with `timing: sync`, for the GPU after each step: a stopped side has one queued
 GPU = (
     "work that is queued on a GPU goes on while its process is stopped, and its time would be missing; only built-in "
     "training with `timing: sync` waits for it after each step."

@@ -257,16 +257,16 @@ class Tenancy:
     count: int = 1
     beside: tuple[PartChoice, ...] = ()
     stack: Stack | None = None
-    in_full: bool = False  # another level has the same short name
+    in_full: frozenset[str] = frozenset()  # of another level of the same short name it differs in these of `_KEYS`
 
     @property
     def label(self) -> Json:
         """The level as records have it: 4, or `beside torch_infer`."""
         if not self.beside:
             return self.count
-        worded = _worded if self.in_full else _named
-        where = "" if self.stack is None else f" in {'+'.join(map(worded, self.stack))}"
-        return f"beside {', '.join(map(worded, self.beside))}{where}"
+        who, where = (_worded if key in self.in_full else _named for key in _KEYS)
+        place = "" if self.stack is None else f" in {'+'.join(map(where, self.stack))}"
+        return f"beside {', '.join(map(who, self.beside))}{place}"
 
     def plain(self) -> Json:
         """As a study file has it."""
@@ -295,8 +295,14 @@ def read_tenancies(value: Json) -> tuple[tuple[Tenancy, ...], list[Complaint]]:
         if level is not None and level in found:
             complaints.append(Complaint(loc, "{given} is given twice as a level of tenants."))
         found += [] if level is None else [level]
-    short = [level.label for level in found]
-    return tuple(replace(level, in_full=short.count(level.label) > 1) for level in found), complaints
+    return tuple(replace(level, in_full=_differing(level, found)) for level in found), complaints
+
+
+def _differing(level: Tenancy, among: list[Tenancy]) -> frozenset[str]:
+    """In what a level differs from others that are called the same."""
+    same = [each for each in among if each.label == level.label]
+    differs = (any(each.beside != level.beside for each in same), any(each.stack != level.stack for each in same))
+    return frozenset(key for key, differ in zip(_KEYS, differs, strict=True) if differ)
 
 
 def _level(value: Json, loc: Loc) -> tuple[Tenancy | None, list[Complaint]]:

@@ -128,15 +128,14 @@ class Run:
 
     def start(self, *, waits: bool = True) -> None:
         """`waits`: at the barrier, until it is let go."""
-        if self.tenant.drive is not None:
-            raise TrialError("a server is driven from outside, which works alone: not in slices, nor beside others.")
         self._process = self.tenant.place.spawn(self.tenant.waiting_job() if waits else self.tenant.job)
         self._thread.start()
 
     def _wait(self) -> None:
         assert self._process is not None
         try:
-            self.tenant.exit = self._process.wait(self._limit_s)
+            with driven(self.tenant, self._limit_s):
+                self.tenant.exit = self._process.wait(self._limit_s)
         except BaseException as error:  # it is raised again where the trial is run
             self.error = error
         finally:
@@ -149,7 +148,7 @@ class Run:
     @property
     def failed(self) -> bool:
         found = self.tenant.exit
-        return self.ended and (found is None or found.code != 0 or found.timed_out)
+        return self.ended and (self.error is not None or found is None or found.code != 0 or found.timed_out)
 
     def is_ready(self) -> bool:
         return _is_there(self.tenant.place, self.tenant.workdir, "ready")

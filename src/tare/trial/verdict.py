@@ -12,7 +12,7 @@ from tare.base.errors import LineLost
 from tare.base.host import Exit
 from tare.base.rulings import Ruling, Weight
 from tare.base.text import telling_lines
-from tare.figures.evidence import overlap_ns, run_ns, within
+from tare.figures.evidence import overlap_ns, run_ns, steps_ns, within
 from tare.figures.steps import PARTS, Steps, steps_from
 from tare.figures.thresholds import THRESHOLDS, Thresholds
 from tare.plan.model import Trial
@@ -185,8 +185,10 @@ def tenants_met(trial: Trial, state: TrialState, steps: Steps | None, limits: Th
         sentence = "the tenants never worked at the same time: give the shorter ones more to do."
         yield Ruling("tenants.never-together", "invalid", "", sentence)
     elif steps is None:
-        yield from _was_never_alone(window_ns, run_ns(state.result), limits)
+        yield from _was_never_alone(window_ns, run_ns(state.result), "the workload marks no steps", limits)
     else:
+        if "load" in state.outcome:  # goodput and the rate are of all requests
+            yield from _was_never_alone(window_ns, steps_ns(state.marks), "requests are counted together", limits)
         inside = steps_from(within(state.marks, window_ns))
         count = 0 if inside is None else len(inside.numbers)
         if count < limits.overlap_steps:
@@ -195,14 +197,14 @@ def tenants_met(trial: Trial, state: TrialState, steps: Steps | None, limits: Th
 
 
 def _was_never_alone(
-    window_ns: tuple[int, int], whole_ns: tuple[int, int] | None, limits: Thresholds
+    window_ns: tuple[int, int], whole_ns: tuple[int, int] | None, why: str, limits: Thresholds
 ) -> Iterable[Ruling]:
-    """A workload without marked steps is timed whole: then the others must have worked all that time."""
+    """A workload without marked steps is timed whole, a server's load too: then the others must work all that time."""
     if whole_ns is None:
         return
     share = (window_ns[1] - window_ns[0]) / (whole_ns[1] - whole_ns[0])
     if share < limits.coverage_share:
-        sentence = f"the workload marks no steps, and the others worked for only {share:.0%} of its time"
+        sentence = f"{why}, and the others worked for only {share:.0%} of its time"
         yield Ruling("tenants.alone", "invalid", "workload", f"{sentence}: give them more to do.")
 
 

@@ -18,6 +18,7 @@ import warnings
 import torch
 
 from tare_inside import BEGAN_NS, barrier, marks, named
+from tare_inside.decoder import from_folder
 from tare_inside.programs import running, tasks
 from tare_inside.programs.running import program, read_job
 
@@ -53,11 +54,7 @@ def network_of(job):
     """The decoder as the job names it: random weights from the seed, or those of a folder."""
     torch.manual_seed(job["seed"])
     if job.get("weights"):
-        from transformers import GPT2LMHeadModel
-
-        from tare_inside.decoder import from_transformers
-
-        network = from_transformers(GPT2LMHeadModel.from_pretrained(job["weights"], local_files_only=True))
+        network = from_folder(job["weights"])
     else:
         network = named.find("models", "gpt2").build(size=job["size"], scale=job["scale"])
         with torch.no_grad():
@@ -190,6 +187,7 @@ def generated(job, made):
         "answer": repr(tokens[0][0])[:200],
         "metrics": {
             "tokens_per_s": count / busy_s,
+            "time_token_s": busy_s / count,
             "requests_per_s": job["requests"] / busy_s,
             "cpu_step_s": (after["cpu_train_s"] - before["cpu_train_s"]) / steps,
             "minor_faults_inference": after["minor_faults_training"] - before["minor_faults_training"],

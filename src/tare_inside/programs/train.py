@@ -22,6 +22,7 @@ import math
 import os
 import struct
 import sys
+from collections import namedtuple
 from functools import partial
 
 import torch
@@ -125,7 +126,7 @@ def _classes(job, dataset):
 
 def make_loader(job, dataset, steps):
     """The DataLoader; options that need workers are given only where there are some, as torch asks."""
-    options = {}
+    options, items = {}, job["batch"] * pieces_of(job)
     if job["workers"] > 0:
         options["persistent_workers"] = True
         if job.get("prefetch") is not None:
@@ -134,8 +135,8 @@ def make_loader(job, dataset, steps):
     chance.manual_seed(job["seed"])
     return DataLoader(
         dataset,
-        batch_size=job["batch"],
-        sampler=Shuffled(len(dataset), steps * job["batch"], job["seed"]),
+        batch_size=items,
+        sampler=Shuffled(len(dataset), steps * items, job["seed"]),
         num_workers=job["workers"],
         generator=chance,
         drop_last=True,
@@ -145,7 +146,13 @@ def make_loader(job, dataset, steps):
 
 
 MARKS_A_STEP = 34  # seventeen intervals: all that a step on a GPU can have
+MARKS_A_PIECE = 8  # forward and backward, on the host's clock and on the GPU's
 MARKS_APART = 64
+
+
+def pieces_of(job):
+    """In how many pieces, each a `batch`, a step's items go through the network."""
+    return job.get("accumulate") or 1
 
 
 def nothing(*_):
@@ -162,11 +169,16 @@ def mover(job):
 
 def arranged(job, loader, parts, epochs, steps, marked):
     """(what the loop needs, the GPU's clock or None where there is none); `parts` are forward, backward, optimise."""
-    on_gpu, is_async = job["device"] != "cpu", job["timing"] == "async"
+    on_gpu, is_async, pieces = job["device"] != "cpu", job["timing"] == "async", pieces_of(job)
     wait = torch.cuda.synchronize if on_gpu and not is_async else nothing
-    clock = GpuClock(torch.cuda, epochs * steps * (len(gpu.TRAINING) + 1)) if on_gpu and marked else None
+    clock = GpuClock(torch.cuda, epochs * steps * (2 * pieces + 3)) if on_gpu and marked else None
     tick = clock.tick if clock else nothing
-    if marked and job["phases"] and not is_async:
+    in_phases = marked and job["phases"] and not is_async
+    if pieces > 1:
+        compute = training_loop.computing_in_pieces(
+            *parts, pieces=pieces, tick=tick, wait=wait if in_phases else None, steps=epochs * steps
+        )
+    elif in_phases:
         compute = training_loop.computing_in_phases(*parts, wait=wait, steps=epochs * steps, tick=tick)
     elif clock:
         compute = training_loop.computing_between_ticks(*parts, tick=tick)
@@ -187,25 +199,31 @@ def built(job, classes):
     return model, optimiser
 
 
-def made_ready(job):
+# What is trained: `open_data(job)`, `built(job, classes)` and `parts(model, optimiser)`, as the functions here.
+Task = namedtuple("Task", "open_data built parts")
+NETWORK = Task(open_data, built, partial(training_loop.parts_of, loss_of=cross_entropy))
+
+
+def made_ready(job, task):
     """What the loop needs, the GPU's clock and window, and the checkpoints; from here on marks are open, if any."""
     if job.get("threads") is not None:
         torch.set_num_threads(job["threads"])
     torch.manual_seed(job["seed"])
     torch.backends.cudnn.deterministic = True
     times_ns = [BEGAN_NS, marks.now_ns()]
-    dataset, steps, classes = open_data(job)
+    dataset, steps, classes = task.open_data(job)
     times_ns.append(marks.now_ns())
     if job["marked"]:
-        marks.open_marks(job["marks"], steps * job["epochs"] * MARKS_A_STEP + 4 * job["epochs"] + MARKS_APART)
+        each = MARKS_A_STEP + MARKS_A_PIECE * (pieces_of(job) - 1)
+        marks.open_marks(job["marks"], steps * job["epochs"] * each + 4 * job["epochs"] + MARKS_APART)
     else:
         marks.close_marks()  # or the first mark would open a file by itself
     marks.interval("imports", -1, *times_ns[:2])
     marks.interval("data_open", -1, *times_ns[1:])
     running.mark_device(torch, job["device"])
     loader = make_loader(job, dataset, steps)
-    model, optimiser = built(job, classes)
-    parts = training_loop.parts_of(model, optimiser, cross_entropy)
+    model, optimiser = task.built(job, classes)
+    parts = task.parts(model, optimiser)
     ready, clock = arranged(job, loader, parts, job["epochs"], steps, job["marked"])
     folder = os.path.dirname(job["marks"])
     window = activity.of_script(torch, folder) if clock else None
@@ -262,10 +280,11 @@ def mark_by_events(job, clock, waits, steps_per_epoch):
     """Write the marks that the GPU's events tell of; how well its clock could be placed on the host's."""
     is_async = job["timing"] == "async"
     times_ns, reported = clock.place()
-    steps = gpu.by_step(times_ns, gpu.TRAINING)
-    gpu.mark_gpu(steps, gpu.TRAINING)
+    spans = gpu.training(pieces_of(job))
+    steps = gpu.by_step(times_ns, spans)
+    gpu.mark_gpu(steps, spans)
     if is_async:
-        gpu.mark_steps(steps, waits, job["phases"])
+        gpu.mark_steps(steps, waits, spans[1:] if job["phases"] else ())
         gpu.mark_epochs(steps, waits, steps_per_epoch)
     return reported
 
@@ -280,10 +299,10 @@ def loss_digest(losses):
     return reported
 
 
-def run(job):
+def run(job, task=NETWORK):
     """Train as the job says; what came of it, as plain data."""
     job = dict({"timing": "sync", "marked": True}, **job)
-    ready, clock, window, saved = made_ready(job)
+    ready, clock, window, saved = made_ready(job, task)
     gc.collect()  # what the imports left behind: here, and not somewhere in the first epoch
     marks.point("ready")
     barrier.wait()
@@ -305,7 +324,9 @@ def run(job):
     outcome.update(loss_digest(losses), metrics=saved.said())
     outcome.update(threads=torch.get_num_threads(), interop_threads=torch.get_num_interop_threads())
     if job["marked"]:
-        outcome["observer_s"] = training_loop.marking_s(job["marks"] + ".scratch", partial(arranged, job))
+        outcome["observer_s"] = training_loop.marking_s(
+            job["marks"] + ".scratch", partial(arranged, job), pieces_of(job)
+        )
     return outcome
 
 

@@ -136,6 +136,40 @@ def computing_between_ticks(forward, backward, optimise, tick):
     return compute
 
 
+def computing_in_pieces(forward, backward, optimise, pieces, tick, wait=None, steps=0):
+    """As `computing`, for a mini-batch in so many pieces, whose gradients add up before the one optimiser step.
+
+    With `wait`, every phase of every piece is waited for and marked; an event follows each of them in any case.
+    """
+    names = ("forward", "backward") * pieces + ("optimiser",)
+    write = _nothing if wait is None else marks.group(names, steps)
+    hold, now = wait or _nothing, marks.now_ns
+
+    def compute(step, inputs, labels):
+        total, times_ns, t0 = None, [], now()
+        for some, known in zip(inputs.chunk(pieces), labels.chunk(pieces)):
+            loss = forward(some, known)
+            tick()
+            hold()
+            t1 = now()
+            backward(loss)
+            tick()
+            hold()
+            t2 = now()
+            times_ns += (t0, t1, t1, t2)
+            total, t0 = loss.detach() if total is None else total + loss.detach(), t2
+        optimise()
+        hold()
+        write(step, *(times_ns + [t0, now()]))
+        return total
+
+    return compute
+
+
+def _nothing(*_):
+    """Where nothing is waited for, and nothing marked."""
+
+
 def parts_of(model, optimiser, loss_of):
     """Forward, backward and optimiser step of a network."""
 
@@ -155,7 +189,7 @@ def parts_of(model, optimiser, loss_of):
 
 
 STEPS, ROUNDS = 200, 7
-_MARKS_A_STEP = 14
+_MARKS_A_STEP, _MARKS_A_PIECE = 10, 4
 
 
 class Nothing(object):
@@ -165,6 +199,12 @@ class Nothing(object):
         return self
 
     def detach(self):
+        return self
+
+    def chunk(self, pieces):
+        return (self,) * pieces
+
+    def __add__(self, other):
         return self
 
 
@@ -180,7 +220,7 @@ def _optimise():
     pass
 
 
-def marking_s(scratch, arrange):
+def marking_s(scratch, arrange, pieces=1):
     """Seconds a step that marking takes: the median of a few rounds.
 
     `arrange(loader, parts, epochs, steps, marked)` makes what the loop needs just as the job's own was made. Marks go
@@ -189,7 +229,7 @@ def marking_s(scratch, arrange):
     batches = [(Nothing(), Nothing())] * STEPS
     parts = (_forward, _backward, _optimise)
     before = marks.opened()
-    marks.open_marks(scratch, ROUNDS * STEPS * _MARKS_A_STEP)
+    marks.open_marks(scratch, ROUNDS * STEPS * (_MARKS_A_STEP + _MARKS_A_PIECE * pieces))
     try:
         costs_s = []
         for _ in range(ROUNDS):

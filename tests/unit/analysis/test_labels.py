@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from analysis_figures import record
@@ -31,6 +33,20 @@ def test_a_workload_is_called_by_its_title_and_where_it_ran():
         "MobileNetV3-L training on bare metal",
         "LeNet-5 training in runc",
         "MobileNetV3-L training in runc",
+    ]
+
+
+def test_language_models_are_called_by_their_size_or_their_weights():
+    settings = {"platform": "bare", "workload.size": "small", "workload.batch": 4}
+    tuned, generated, theirs = (
+        replace(record("bare"), settings={**settings, "workload": workload, "workload.weights": weights})
+        for workload, weights in (("finetune", None), ("generate", None), ("generate", "/models/gpt2-xl"))
+    )
+
+    assert labels([tuned, generated, theirs]) == [
+        "GPT-2 small fine-tuning on bare metal",
+        "GPT-2 small generation on bare metal",
+        "GPT-2 of gpt2-xl generation on bare metal",
     ]
 
 

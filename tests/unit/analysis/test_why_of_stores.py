@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from analysis_figures import record
@@ -34,6 +36,21 @@ def test_the_slower_store_is_found_whichever_comes_first_and_what_differs_is_tol
         assert found.total.effect == pytest.approx(1.0, abs=0.02)
         assert found.device == {"kernel": ("6.2", "6.1")}
         assert found.settings == {"platform.quota": (0.5, None)}
+
+
+def test_a_built_in_workload_is_called_by_its_title():
+    settings = {"workload": "generate", "workload.batch": 4, "workload.size": "small", "workload.weights": None}
+    settings |= {"platform": "runc"}
+    stores = {
+        name: [
+            replace(each, settings=settings, facts={**each.facts, "title": "GPT-2 (124 M) generation, batch 4"})
+            for each in store(step_s)
+        ]
+        for name, step_s in (("monday", 0.01), ("today", 0.02))
+    }
+
+    assert pair(stores, margin=0.05).side == "runc, GPT-2 (124 M) generation, batch 4"
+    assert pair({"monday": store(0.01), "today": store(0.02)}, margin=0.05).side == "runc, command train.py"
 
 
 def test_stores_of_other_programs_are_not_compared():

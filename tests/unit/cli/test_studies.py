@@ -251,8 +251,10 @@ def test_endings_become_commands_on_the_store() -> None:
 def test_endings_that_take_energy_are_not_offered_where_there_is_none() -> None:
     front, varied = "choose front --group workload.model", "analyse variability"
     ends_in = ["analyse energy", front, varied, f"{varied} --metric energy_epoch_j", "analyse kernel"]
+    fronts = ["choose front --minimise step_s,energy_step_j", "choose front --minimise time_token_s,first_token_s"]
 
-    assert endings({"ends_in": ends_in}, Path("out"), metered=False) == [
+    assert endings({"ends_in": [*fronts, *ends_in]}, Path("out"), metered=False) == [
+        "tare choose front out --minimise time_token_s,first_token_s",
         "tare analyse variability out",
         "tare analyse kernel out",
     ]

@@ -110,6 +110,14 @@ def test_a_step_of_generation_is_a_token_of_each_prompt_and_the_first_ones_count
     assert found.metrics["energy_token_j"] == pytest.approx(500.0 / (10 * 11 * 4))
 
 
+def test_a_step_of_fine_tuning_is_the_tokens_of_all_its_texts():
+    settings = {"workload": "finetune", "workload.batch": 4, "workload.accumulate": 5, "workload.length": 25}
+    found = energy(trial_state(steps(100), {"gpu.power_w": watts(50.0)}), settings)
+    assert found.metrics["energy_step_j"] == pytest.approx(5.0)
+    assert found.metrics["energy_sample_j"] == pytest.approx(5.0 / 20)
+    assert found.metrics["energy_token_j"] == pytest.approx(5.0 / 500)
+
+
 def test_a_workload_without_steps_is_taken_whole():
     found = energy(trial_state([], {"gpu.power_w": watts(50.0)}))
     assert found.facts["window"] == "the whole run"

@@ -206,4 +206,4 @@ def test_clocks_that_drift_are_brought_together_at_both_ends(monkeypatch: pytest
 
 def test_a_row_that_was_cut_short_tells_of_the_whole_steps() -> None:
     assert gpu_marks.by_step([1, 2, 3, 4, 5, 6, 7], gpu_marks.INFERENCE) == [[1, 2, 3], [4, 5, 6]]
-    assert gpu_marks.by_step([1, 2, 3, 4], gpu_marks.TRAINING) == []
+    assert gpu_marks.by_step([1, 2, 3, 4], gpu_marks.training()) == []

@@ -287,6 +287,50 @@ def test_a_setting_that_is_a_list_makes_no_curve() -> None:
     assert _is_number(numbered, "cores")
 
 
+def served(platforms: Sequence[str] = ("bare", "docker")) -> list[Record]:
+    """A server that answers 250 requests a second, and 150 in a container, at four rates."""
+    made = []
+    for place, each in enumerate(each for each in some.records() if each.settings["platform"] in platforms):
+        for rate in (100.0, 200.0, 300.0, 400.0):
+            most = 250.0 if each.settings["platform"] == "bare" else 150.0
+            late_s = 0.01 if rate <= most else 2.0
+            metrics = {"step_s": late_s, "step_p99_s": 3 * late_s, "goodput_per_s": min(rate, most) * 0.99}
+            settings = {**each.settings, "workload": "server", "workload.rate": rate}
+            made.append(replace(each, trial=f"{place:08d}{rate:08.0f}", settings=settings, metrics=metrics))
+    return made
+
+
+def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
+    from tare.report.charts.scale_up import latency_figure
+
+    records = served()
+    figure = latency_figure(step_data(some.weighing(records), records))
+
+    assert figure is not None
+    assert figure.headers == ("rate", "bare, median", "docker, median", "bare, 99th percentile",
+                             "docker, 99th percentile")  # fmt: skip
+    assert "bare: goodput follows the rate up to 200/s, the knee; at 300/s it is 248/s." in figure.reading
+    assert "docker: goodput follows the rate up to 100/s, the knee; at 200/s it is 148/s." in figure.reading
+    assert [[cell.text for cell in row][1:4] for row in figure.rows][1:3] == [
+        ["10.0 ms", "2.00 s", "30.0 ms"], ["2.00 s", "2.00 s", "6.00 s"]
+    ]  # fmt: skip
+    assert figure.chart["layer"][0]["encoding"]["y"]["title"] == "latency, s"
+    knees = figure.chart["layer"][-1]["data"]["values"]
+    assert [(each["series"], each["place"]) for each in knees] == [("bare", 200.0), ("docker", 100.0)]
+    compiled(figure)
+
+
+def test_other_workloads_and_few_rates_have_no_latency_curve() -> None:
+    from tare.report.charts.scale_up import knee, latency_figure
+
+    assert latency_figure(step_data(some.weighing(), some.records())) is None
+    two = [each for each in served() if each.settings["workload.rate"] < 300]
+    assert latency_figure(step_data(some.weighing(two), two)) is None
+    assert knee({100.0: [60.0], 200.0: [199.0]}) is None
+    assert knee({100.0: [99.0], 200.0: [150.0], 300.0: [299.0]}) == 100.0  # above it the rate was not kept
+    assert knee({100.0: [99.0], 200.0: [198.0]}) == 200.0
+
+
 @pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
 def test_a_figure_is_as_wide_as_the_column_it_is_for(kind: str) -> None:
     points = 84 / 25.4 * 72

@@ -47,6 +47,12 @@ def test_two_levels_of_one_name_are_told_apart_by_their_fields() -> None:
     assert [cell.tenants for cell in found] == ["beside torch_train(batch=1)", "beside torch_train(batch=4)"]
 
 
+def test_levels_that_differ_in_the_neighbours_platform_alone_name_that_alone() -> None:
+    beside = {"torch_train": {"batch": 1, "epochs": 2}}
+    found = cells(study([{"beside": beside, "platform": platform} for platform in ("bare", {"bare": {"cores": 1}})]))
+    assert [cell.tenants for cell in found] == ["beside torch_train in bare", "beside torch_train in bare(cores=1)"]
+
+
 def test_a_study_with_tenants_survives_being_written_and_read() -> None:
     first = study([1, {"beside": {"torch_train": {"batch": 4}}}])
 

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tare_inside
+from tare.base.errors import TrialError
 from tare.base.host import Exit, Job, LocalHost, MonotonicClock
 from tare.base.untrusted import Refused
 from tare.figures.evidence import overlap_ns, shared_metrics, within
@@ -160,6 +162,35 @@ def test_an_exit_is_kept_for_each(tmp_path: Path) -> None:
 
     assert isinstance(both[1].exit, Exit)
     assert both[1].exit.out.strip() == "here"
+
+
+def served(workdir: Path, driver: str) -> Tenant:
+    """A tenant that runs until it is told that its driver is done, and is driven by a line of shell."""
+    made = tenant(workdir, "sh", "-c", f"until [ -e {workdir}/done ]; do sleep 0.01; done")
+    made.drive = partial(LocalHost().spawn, Job(("sh", "-c", driver), {"PATH": "/usr/bin:/bin"}, "/"))
+    return made
+
+
+def test_a_tenant_that_is_driven_runs_beside_others_until_its_driver_is_done(tmp_path: Path) -> None:
+    server = served(tmp_path / "a", f"until [ -e {tmp_path}/b/go ]; do sleep 0.01; done; : > {tmp_path}/driven")
+    other = tenant(tmp_path / "b", "true")
+
+    run_together([server, other], 60, MonotonicClock())
+
+    assert server.exit is not None
+    assert (server.exit.code, server.died, other.died) == (0, False, False)
+    assert (tmp_path / "driven").exists()
+
+
+def test_a_driver_that_fails_ends_the_others_and_is_quoted(tmp_path: Path) -> None:
+    server = served(tmp_path / "a", f"until [ -e {tmp_path}/b/go ]; do sleep 0.01; done; echo no route >&2; exit 3")
+    patient = tenant(tmp_path / "b", "sleep", "30")
+
+    with pytest.raises(TrialError, match="the load ended with code 3: no route"):
+        run_together([server, patient], 60, MonotonicClock())
+
+    assert patient.exit is not None
+    assert patient.exit.seconds < 20
 
 
 class Unruly:

@@ -331,6 +331,19 @@ def test_a_house_that_was_not_full_is_invalid(changes, says):
     assert says in str(verdict.reasons[0])
 
 
+@pytest.mark.parametrize(("until_s", "state"), [(0.15, "invalid"), (0.3, "ok")])
+def test_a_servers_load_is_counted_whole_so_the_others_work_all_the_time(until_s, state):
+    made = [
+        Mark(step * 10**7 + edge * 10**7, "step", ("begin", "end")[edge], step) for step in range(20) for edge in (0, 1)
+    ]
+    readings = {"tenant1.cgroup.cpu_s": [0.0, 0.0]}
+    changes = {"neighbours": [neighbour(0, until_s)], "readings": readings}
+    load = {"load": {"sent": 20, "ok": 20, "seconds": 0.2, "cpu_s": 0.0, "late_p99_s": 0.0, "latency_p50_s": 0.01}}
+    verdict = verdict_of(trial_state(marks=made, outcome=load, **changes), steps=steps_from(made))
+    assert verdict.state == state
+    assert state == "ok" or "the others worked for only 75% of its time" in str(verdict.reasons[0])
+
+
 def test_a_whole_run_among_others_is_ok():
     readings = {"tenant1.cgroup.cpu_s": [0.0, 0.0]}
     assert verdict_of(trial_state(result=WHOLE, neighbours=[neighbour(0, 11)], readings=readings)).state == "ok"

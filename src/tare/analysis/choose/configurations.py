@@ -64,7 +64,7 @@ def configurations(rows: Iterable[TrialRow], figures: Sequence[str]) -> list[Con
 
 
 # Settings that say which work is done: what another model takes says nothing about this one.
-_WORK = ("workload", "workload.name", "workload.application", "workload.data")
+_WORK = ("workload", "workload.size", "workload.weights", "workload.name", "workload.application", "workload.data")
 
 
 def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, ...]]:

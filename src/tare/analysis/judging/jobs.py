@@ -13,7 +13,8 @@ from tare.records.model import varied
 Settings: TypeAlias = Mapping[str, Any]
 
 IDENTITY = (
-    "workload", "workload.model", "workload.name", "workload.application", "workload.argv", LABEL, "workload.data",
+    "workload", "workload.model", "workload.size", "workload.weights", "workload.name", "workload.application",
+    "workload.argv", LABEL, "workload.data",
 )  # fmt: skip
 
 

@@ -20,7 +20,10 @@ from tare.base.text import metric_name
 from tare.records.model import Record
 
 # The last word of a setting -> what it is called. How many samples a step has is known of the first kind alone.
-SAMPLES = {"batch": "batch", "batch_size": "batch", "bs": "batch", "minibatch": "batch", "tenants": "tenants"}
+SAMPLES = {
+    "batch": "batch", "batch_size": "batch", "bs": "batch", "minibatch": "batch", "accumulate": "accumulation",
+    "tenants": "tenants",
+}  # fmt: skip
 SIZES = {
     "pixels": "resolution", "resolution": "resolution", "image_size": "resolution", "img_size": "resolution",
     "imgsz": "resolution", "length": "sequence length", "seq_len": "sequence length", "seqlen": "sequence length",

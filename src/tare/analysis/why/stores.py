@@ -70,7 +70,7 @@ def pair(stores: Mapping[str, Sequence[Record]], *, margin: float, metric: str |
     total = _judged(slow, quick, sides, name, margin)
     ours, theirs = sides[slow], sides[quick]
     return Pair(
-        slow, quick, work, total,
+        slow, quick, _called(work, ours), total,
         phases(metrics_of(ours), metrics_of(theirs), name),
         moved(ours, theirs),
         tuple(differences(ours, theirs, level=slow, against=quick, by="store")),
@@ -92,6 +92,14 @@ def _work(record: Record) -> str:
     told = words.get("workload.argv") or [value for key, value in sorted(words.items()) if key not in _NOT_THE_WORK]
     plain = told if isinstance(told, str) else " ".join(map(str, told))
     return f"{record.settings['platform']}, {record.settings.get('workload')} {plain}"
+
+
+def _called(work: str, records: Sequence[Record]) -> str:
+    """The same for people: a built-in workload by its title."""
+    title = records[0].facts.get("title")
+    if not title or "workload.argv" in records[0].settings:
+        return work
+    return f"{records[0].settings['platform']}, {title}"
 
 
 def _listed(groups: Mapping[str, Any]) -> str:

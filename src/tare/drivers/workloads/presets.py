@@ -77,6 +77,12 @@ def _application(name: str, application: str, requests: int, quick_scale: float 
     return Preset(name, "infer", known.MODEL, known.DATA, "application", END_TO_END, fields, quick)
 
 
+def _fine_tuning(name: str, note: str, **fields: Json) -> Preset:
+    whole = {"size": "small", **fields, "batch": 4, "length": 512, "accumulate": 2, "phases": True}
+    quick = {"scale": 0.25, "batch": 1, "length": 64, "epochs": 2, "steps_per_epoch": 5}
+    return Preset(name, "train", "gpt2", "memory", "finetune", TRAINED_APART, whole, quick, note)
+
+
 def _few(model: str, least: int, budget: float) -> int:
     """So many steps that a small CPU is done with them in well under a minute; 60 of a network that costs nothing."""
     return max(least, min(60, int(budget / named.find("models", model).FLOPS)))
@@ -115,6 +121,8 @@ PRESETS = (
         {"scale": 0.25, "requests": 6, "prompt": 32, "output": 33},
         note="a step is a token; the time to the first one is a figure of its own",
     ),
+    _fine_tuning("gpt2-finetune", "all weights learn: full fine-tuning with AdamW"),
+    _fine_tuning("gpt2-lora", "only adapters learn (LoRA, rank 8)", method="lora"),
 )  # fmt: skip
 
 

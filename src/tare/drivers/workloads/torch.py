@@ -26,6 +26,7 @@ from tare.drivers.places import SOURCE, Malloc, built_in_env, launched
 from tare.drivers.storage.folders import folder_obstacles, make_synthetic, synthetic_folder
 from tare.parts.protocols import Json, Workload
 from tare_inside import named
+from tare_inside.models import gpt2
 
 _LOOK_FOR_TORCH = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 3)"
 _LOOK_FOR_OTHERS = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
@@ -186,6 +187,58 @@ class ServingWorkload(TorchWorkload):
         ]
 
 
+_ASK_PROGRAM = (
+    "import json, sys; sys.path.insert(0, sys.argv[1]); from tare_inside import named; "
+    "from tare_inside.programs import {program}; backend, *wanted = json.loads(sys.argv[2]); device = wanted[0]; "
+    "print({program}.obstacle(*wanted) or named.find('backends', backend).obstacle(device) or '')"
+)
+
+
+class DecoderWorkload(TorchWorkload):
+    """What is done with GPT-2: its size, its weights, and what they need of the device."""
+
+    size: Literal["tiny", "small", "medium"] = "small"
+    """The network: `small` has 124 M parameters, `medium` 355 M; `tiny` is for tests."""
+    weights: Path | None = None
+    """A local folder with GPT-2 weights of any size, read by transformers; random ones from the seed by default."""
+    scale: float = Field(default=1.0, gt=0, le=1)
+    """The share of the network's depth and of its heads, for a small machine."""
+
+    def weights_complaints(self) -> Iterator[str]:
+        """Why these weights cannot be meant."""
+        if self.weights is not None and not self.weights.is_absolute():
+            yield f"`weights` is an absolute path, not {str(self.weights)!r}"
+        if self.weights is not None and self.scale != 1:
+            yield "`weights` have a size of their own: leave `scale` out"
+
+    def network_title(self) -> str:
+        return gpt2.TITLES[self.size] if self.weights is None else f"GPT-2 of {self.weights.name}"
+
+    def inputs(self) -> tuple[Path, ...]:
+        return () if self.weights is None else (self.weights,)
+
+    def program_obstacles(self, host: Host, program: str, backend: str, *wanted: Json) -> list[Ruling]:
+        """What the weights, the precision and the like need, in the program's own words."""
+        if self.weights is not None and not (self.weights / "config.json").is_file():
+            return [obstacle("needs.file", f"no config.json in {self.weights}: `weights` is a folder of transformers.")]
+        if self.weights is None and all(each in ("eager", "fp32", False) for each in (backend, *wanted)):
+            return []  # what every PyTorch can do
+        python = self.python or host.python
+        asked = json.dumps([backend, self.device, wanted[0], self.weights and str(self.weights), *wanted[1:]])
+        script = _ASK_PROGRAM.format(program=program)
+        requested = host.run([python, "-c", script, str(SOURCE.parent), asked], limit_s=120)
+        if requested.code == 0:
+            return [obstacle("needs.backend", sentence)] if (sentence := requested.out.strip()) else []
+        reported = " ".join((requested.err or requested.out).strip().splitlines()[-1:])
+        return [obstacle("host.not-asked", f"{python} could not be asked about `{wanted[0]}`: {reported}")]
+
+    def token_s(self, cores: int) -> float:
+        """One token through the network, forward, roughly."""
+        layers, heads, vocabulary = gpt2.SIZES[self.size]
+        layers, width = max(1, round(layers * self.scale)), max(1, round(heads * self.scale)) * gpt2.HEAD_WIDTH
+        return (12 * layers * width**2 + vocabulary * width) / macs_per_s(self.device, cores)
+
+
 class ApplicationData:
     """The data of an application: a folder of the user's own, or a synthetic one of as many items as are asked for."""
 
@@ -241,7 +294,7 @@ _MOST_CORES = 16  # more hardly help one mini-batch
 _MACS_A_CORE = 4e9  # each second
 _MACS_A_GPU = 2e12
 _A_STEP_S = {"cpu": 1e-3, "cuda": 4e-3}  # whatever the size of its work
-_TRAINED = 3  # forward, and twice as much backward
+TRAINED = 3  # forward, and twice as much backward
 _LARGE_PIXELS = 64
 _LARGE_ITEM_S = 4e-3  # read a picture, decode it, resize it
 _SMALL_ITEM_S = 1e-4
@@ -277,7 +330,7 @@ class Size(NamedTuple):
 
 def training_s(size: Size, steps: int, workers: int) -> float:
     """`steps` mini-batches, their loading beside them as far as there are workers."""
-    compute_s = _TRAINED * size.forward_s() + _A_STEP_S[size.device]
+    compute_s = TRAINED * size.forward_s() + _A_STEP_S[size.device]
     step_s = max(compute_s, size.load_s() / min(workers, _BESIDE)) if workers else compute_s + size.load_s()
     return START_S + steps * step_s
 

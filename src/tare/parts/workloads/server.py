@@ -29,6 +29,7 @@ class Server(command.Command):
     """Start a server of yours inside the platform, send it requests from outside, and mark each of them."""
 
     short: ClassVar[str | None] = None
+    meets = "ready"
     example: ClassVar[Mapping[str, Json]] = {"argv": ("true",), "port": 8000}
 
     attach: Literal["none"] = "none"

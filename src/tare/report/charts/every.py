@@ -23,7 +23,7 @@ from tare.report.charts.kernel import (
     reasons_figure,
 )
 from tare.report.charts.resources import epochs_figure, over_time, violins
-from tare.report.charts.scale_up import scale_up
+from tare.report.charts.scale_up import latency_figure, scale_up
 from tare.report.charts.time_power import time_power_figures
 from tare.report.charts.trials import trials_figure
 from tare.report.figure import Figure
@@ -77,6 +77,7 @@ def _job_figures(evidence: ReportData) -> list[Figure]:
     drawn = [
         trials_figure(weighing, evidence.shown, list(hrefs), evidence.numbers),
         *scale_up(evidence),
+        latency_figure(evidence),
         step_figure(evidence),
         *compute_figures(weighing, hrefs),
         energy_figure(evidence),

@@ -1,4 +1,7 @@
-"""How the headline goes with a setting that is a number: cores, workers, batch; pinned and vanilla apart."""
+"""How the headline goes with a setting that is a number: cores, workers, batch; pinned and vanilla apart.
+
+Of a server under several rates also the latency, and the knee: the highest rate up to which goodput follows the rate.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ from tare.report.naming import last_part, legend, setting_name
 
 FEWEST = 3  # levels of a number make a curve; two are a comparison
 MOST = 12  # curves in one chart
+RATE, GOODPUT, LATENCY = "workload.rate", "goodput_per_s", "step_s"
+QUANTILES = {LATENCY: "median", "step_p99_s": "99th percentile", "step_p90_s": "90th percentile"}
+FOLLOWS = 0.95  # of the rate: goodput that is as high follows it
 MOST_TICKS = 8  # else round numbers, and of whole things whole ones: there are no 0.1 workers
 
 Curves: TypeAlias = Mapping[str, Mapping[float, list[float]]]  # what else was set -> place -> values
@@ -29,6 +35,58 @@ def scale_up(evidence: ReportData) -> list[Figure]:
     numeric = [factor for factor in factors if _is_number(records, factor)]
     found = {factor: _curves(metric, factor, records, factors) for factor in numeric}
     return [_figure(metric, factor, curves) for factor, curves in found.items() if curves]
+
+
+def latency_figure(evidence: ReportData) -> Figure | None:
+    """Median and tail of the latency against the rate, where a server was driven at three rates or more."""
+    records = [each for held in evidence.usable().values() for each in held if GOODPUT in each.metrics]
+    if not records or not _is_number(records, RATE):
+        return None
+    factors = varied([record.settings for record in records])
+    goodput = _curves(GOODPUT, RATE, records, factors)
+    tail = next((name for name in ("step_p99_s", "step_p90_s") if all(name in each.metrics for each in records)), "")
+    curves = {
+        f"{series}, {QUANTILES[metric]}": places
+        for metric in (LATENCY, tail)
+        if metric
+        for series, places in _curves(metric, RATE, records, factors).items()
+    }
+    if not curves:
+        return None
+    knees = {series: knee(places) for series, places in goodput.items()}
+    words = [_knee_words(series, goodput[series], at) for series, at in knees.items()]
+    chart = _chart(LATENCY, RATE, dict(list(curves.items())[:MOST]), logs_of="latency")
+    at = [{"place": at, "series": series} for series, at in knees.items() if at is not None]
+    x = chart["layer"][0]["encoding"]["x"]
+    told = tooltip(series="series", place="knee, requests/s")
+    chart["layer"].append({"data": rows(at), "mark": {"type": "rule", "strokeDash": [2, 3], "color": "@ink"},
+                           "encoding": {"x": x, "tooltip": told}})  # fmt: skip
+    reading = f"{' '.join(words[:MOST])} Bars are intervals, where n allows one; dotted lines are the knees."
+    return Figure("curve-latency", "Latency against the rate", reading, chart, ("rate", *curves),
+                  _rows(LATENCY, curves))  # fmt: skip
+
+
+def knee(goodput: Mapping[float, Sequence[float]]) -> float | None:
+    """The highest rate up to which the goodput of every rate follows it; None where it never does."""
+    found = None
+    for rate, values in sorted(goodput.items()):
+        if median_estimate(values).value < FOLLOWS * rate:
+            break
+        found = rate
+    return found
+
+
+def _knee_words(series: str, goodput: Mapping[float, Sequence[float]], at: float | None) -> str:
+    lowest, highest = min(goodput), max(goodput)
+    if at is None:
+        return f"{series}: goodput is behind even the lowest rate, {lowest:g}/s."
+    if at == highest:
+        return f"{series}: goodput follows the rate up to the highest, {highest:g}/s: the knee lies above."
+    after = min(rate for rate in goodput if rate > at)
+    return (
+        f"{series}: goodput follows the rate up to {at:g}/s, the knee; at {after:g}/s it is "
+        f"{median_estimate(goodput[after]).value:.3g}/s."
+    )
 
 
 def _is_number(records: Sequence[Record], factor: str) -> bool:
@@ -103,7 +161,7 @@ def _rows(metric: str, curves: Curves) -> tuple[tuple[Cell, ...], ...]:
     )
 
 
-def _chart(metric: str, factor: str, curves: Curves) -> dict[str, Any]:
+def _chart(metric: str, factor: str, curves: Curves, *, logs_of: str = "") -> dict[str, Any]:
     unit, points = _points(metric, curves)
     places = list(range(len(curves)))
     measured = sorted({point["place"] for point in points})
@@ -113,7 +171,8 @@ def _chart(metric: str, factor: str, curves: Curves) -> dict[str, Any]:
     name = axis_title(last_part(factor).replace("_", " "))
     x = {"field": "place", "type": "quantitative", "title": name, "axis": axis,
          "scale": {"zero": False, "padding": 12}}  # fmt: skip
-    up = {"type": "quantitative", "title": axis_title(metric_name(metric), unit)}
+    up: dict[str, Any] = {"type": "quantitative", "title": axis_title(logs_of or metric_name(metric), unit)}
+    up |= {"scale": {"type": "log"}} if logs_of else {}
     key = legend(curves)
     colours = {"domain": list(curves), "range": [part_colour(number) for number in places]}
     dashes = {"domain": list(curves), "range": [[1, 0] if number < PARTS else [5, 3] for number in places]}

@@ -47,11 +47,11 @@ def app(tmp_path: Path) -> Path:
     return path
 
 
-def started(workdir: Path, argv: list[str], **order: Any) -> subprocess.Popen[str]:
+def started(workdir: Path, argv: list[str], env: dict[str, str] | None = None, **order: Any) -> subprocess.Popen[str]:
     """The program inside, as a trial runs it."""
     told = {"folder": str(workdir), "ready": None, "start_s": 20.0, "grace_s": 10.0, "cores": []} | order
     words = [sys.executable, "-I", "-S", str(workdir / SERVE), json.dumps(told), "--", *argv]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
 def until(path: Path, child: subprocess.Popen[str]) -> None:
@@ -74,6 +74,21 @@ def test_a_server_is_waited_for_and_stopped_when_the_load_is_done(workdir: Path,
     assert served["ready_s"] > (0.15 if ready == "/health" else 0)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=1)
+
+
+def test_beside_others_a_server_is_ready_first_and_gets_its_load_when_all_are(workdir: Path) -> None:
+    program = "import os; print(sorted(name for name in os.environ if 'TARE' in name), flush=True)"
+    program += f"; import socket; socket.create_server(('127.0.0.1', {(port := free_port())})).accept(); input()"
+    env = {"TARE_BARRIER": str(workdir)}
+    child = started(workdir, [sys.executable, "-c", program], env, port=port, ready="[")
+    until(workdir / "ready", child)
+    time.sleep(0.1)
+    assert not (workdir / "listens").exists()
+    (workdir / "go").touch()
+    until(workdir / "listens", child)
+    (workdir / "done").touch()
+    out, _ = child.communicate(timeout=60)
+    assert out.splitlines()[0] == "[]"  # the server knows nothing of a barrier
 
 
 def test_one_that_does_not_stop_is_killed_and_that_is_recorded(workdir: Path, app: Path) -> None:
