@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import warm_tare
 
+from tare.records.store import Store
+
 TARE = (sys.executable, str(Path(__file__).with_name("undisturbed.py")))
 SLEEPY = """\
 study: sleepy
@@ -31,7 +33,8 @@ def whole_tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def records(store: Path) -> list[dict]:
-    return [json.loads(path.read_text()) for path in store.glob("trials/*/record.json")]
+    with Store.open(store) as opened:
+        return [record.as_json() for record in opened.records()]
 
 
 def left_on_the_device(store: Path) -> list[str]:
