@@ -1,8 +1,8 @@
 """`tare`, but what else the machine does makes no trial invalid: for tests beside others that read the results.
 
-With STRICT in the environment it does. A run writes no report, but with WITH_REPORT. The sampler is a fork of the runner, and not an
-interpreter of its own that imports all anew, a third of a trial's CPU; with OWN_SAMPLER it is as in tare. With
-WITHOUT_TORCH the built-in programs are program_without_torch.py, which takes a fraction of their time; everything
+By variables of the environment: with STRICT it does. A run writes a report only with WITH_REPORT. The sampler is a fork
+of the runner, and not an interpreter of its own that imports all anew (a third of a trial's CPU), but with OWN_SAMPLER.
+With WITHOUT_TORCH the built-in programs are program_without_torch.py, which takes a fraction of their time; everything
 around them is real.
 """
 
