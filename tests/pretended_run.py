@@ -53,7 +53,7 @@ def run(store: Store, trials: list[Record], seconds: float) -> Iterator[Record]:
 
 
 if __name__ == "__main__":
-    planned = some.records()
+    planned = some.records(blocks=int(sys.argv[3]) if len(sys.argv) > 3 else 12)
     with new_store(Path(sys.argv[1]), planned) as opened:
         for _ in run(opened, planned, float(sys.argv[2]) if len(sys.argv) > 2 else 2.0):
             pass

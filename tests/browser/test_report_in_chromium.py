@@ -22,10 +22,12 @@ from tare.analysis.weighing import weigh
 from tare.papers.pages.claims import claims_figure
 from tare.records.store import Store
 from tare.report.html import render
+from tare.report.naming import MOST_LANES
 
 pytestmark = pytest.mark.machine("chromium")
 
 DESKTOP, TELEPHONE = 1280, 360
+ROWS = 2 * MOST_LANES  # more than a figure has
 ARTEFACTS = os.environ.get("TARE_ARTEFACTS")  # a folder: screenshots are kept there
 STUDY = {"study": "weigh", "compare": {"against": {"platform": "bare"}, "margin": 0.05}}
 
@@ -238,23 +240,23 @@ def test_levels_with_long_names_leave_the_page_as_narrow_as_it_is(browser: Any, 
     well(seen, TELEPHONE)
 
 
-def test_a_report_of_two_hundred_cells_is_filtered_sorted_and_leads_to_its_trials(
+def test_a_report_of_many_cells_is_filtered_sorted_and_leads_to_its_trials(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tare.report.html.available", lambda: False)  # the first screen has no chart of the library's
     trials = [
         replace(each, trial=f"{each.trial[:10]}{rate:03}x", settings={**each.settings, "workload.rate": rate})
-        for rate in range(100)
+        for rate in range(ROWS)
         for each in some.records(blocks=2)
     ]
-    assert len({(each.settings["platform"], each.settings["workload.rate"]) for each in trials}) == 200
+    assert len({(each.settings["platform"], each.settings["workload.rate"]) for each in trials}) == 2 * ROWS
     file = tmp_path / "report.html"
     file.write_text(report(kept(tmp_path / "store", trials, STUDY)), encoding="utf-8")
     tab = browser.new_page(viewport={"width": 390, "height": 844})
     tab.set_default_timeout(120_000)
     tab.goto(file.as_uri())
     shown = tab.locator("tr.level:visible")
-    assert shown.count() == 100
+    assert shown.count() == ROWS
     assert tab.evaluate(WIDE) <= 390
 
     tab.locator("[data-sort]").select_option("most")
@@ -262,7 +264,7 @@ def test_a_report_of_two_hundred_cells_is_filtered_sorted_and_leads_to_its_trial
     assert sizes == sorted(sizes, reverse=True)
     tab.locator("[data-factor]").first.select_option(index=7)
     assert shown.count() == 1
-    assert tab.locator(".controls .count").text_content() == "1 of 100 shown"
+    assert tab.locator(".controls .count").text_content() == f"1 of {ROWS} shown"
 
     tab.locator("tr.level:visible svg.lane").hover()
     assert "%" in tab.locator("#told").text_content()

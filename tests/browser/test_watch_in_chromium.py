@@ -24,6 +24,7 @@ from hostile import PAYLOADS
 
 pytestmark = pytest.mark.machine("chromium")
 TESTS = Path(__file__).parent.parent
+BLOCKS = "200"
 ARTEFACTS = os.environ.get("TARE_ARTEFACTS")  # a folder: screenshots are kept there
 
 
@@ -36,21 +37,22 @@ class Watching:
 
 
 def start_watching(store: Path) -> Watching:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tare.cli", "watch", str(store)], stderr=subprocess.PIPE, text=True
-    )
+    line = [sys.executable, "-m", "tare.cli", "watch", str(store)]
+    env = {**os.environ, "TARE_STATE": str(store.parent / "state")}
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=env)
     assert process.stderr is not None
     found = re.search(r"http://\S+", process.stderr.readline())
     assert found is not None
     return Watching(process, found[0])
 
 
-@pytest.fixture
-def filling(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    """A store that a process fills, a trial every 0.7 s."""
-    store = tmp_path / "store"
+@pytest.fixture(scope="module")
+def filling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """A store that a process fills, a trial every 0.7 s, for longer than these tests take."""
+    store = tmp_path_factory.mktemp("filling") / "store"
     env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    run = subprocess.Popen([sys.executable, str(TESTS / "pretended_run.py"), str(store), "0.7"], env=env)
+    line = [sys.executable, str(TESTS / "pretended_run.py"), str(store), "0.7", BLOCKS]
+    run = subprocess.Popen(line, env=env)
     try:
         until = time.monotonic() + 30
         while not (store / "spool").is_dir() and time.monotonic() < until:
@@ -59,6 +61,15 @@ def filling(tmp_path: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     finally:
         run.kill()
         run.wait()
+
+
+@pytest.fixture(scope="module")
+def watching(filling: tuple[Path, subprocess.Popen[bytes]]) -> Iterator[Watching]:
+    """One dashboard of it for all tests that leave it alone."""
+    started = start_watching(filling[0])
+    yield started
+    started.process.kill()
+    started.process.wait()
 
 
 @dataclass
@@ -101,31 +112,25 @@ NAMED = """() => [...document.querySelectorAll('[role=region], [role=img], progr
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-def test_a_live_run_updates_the_page(browser: Any, filling: Any, width: int) -> None:
-    store, _ = filling
-    watching = start_watching(store)
-    try:
-        page, seen = visit(browser, watching.url, width)
-        wait_for(page, SEEN, 2)
-        first = float(page.evaluate(f"() => {DONE}"))
-        wait_for(page, DONE, first + 2)
-        wait_for(page, "document.querySelectorAll('.panel svg path').length", 3)
-        wait_for(page, "document.querySelectorAll('.verdicts td').length", 5)
-        assert page.url.endswith("/")  # the token has left the address bar
-        assert seen.console == []
-        assert {re.sub(r"\?.*", "", url).rpartition("/")[2] for url in seen.asked} == {"", "events"}
-        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
-        if width == 360:  # where the header is hidden, each figure says what it is
-            assert page.evaluate(LABELS) == ["level", "effect", "interval", "verdict", "n"]
-        assert page.evaluate(BLANK) == []
-        assert page.evaluate(DEVICE) == ["clocks", "temperature", "power", "restored"]
-        assert re.match(r"\d+ % · weigh · tare watch$", page.title())
-        if ARTEFACTS:
-            page.screenshot(path=f"{ARTEFACTS}/watch-{width}.png", full_page=True)
-        page.close()
-    finally:
-        watching.process.kill()
-        watching.process.wait()
+def test_a_live_run_updates_the_page(browser: Any, watching: Watching, width: int) -> None:
+    page, seen = visit(browser, watching.url, width)
+    wait_for(page, SEEN, 2)
+    first = float(page.evaluate(f"() => {DONE}"))
+    wait_for(page, DONE, first + 2)
+    wait_for(page, "document.querySelectorAll('.panel svg path').length", 3)
+    wait_for(page, "document.querySelectorAll('.verdicts td').length", 5)
+    assert page.url.endswith("/")  # the token has left the address bar
+    assert seen.console == []
+    assert {re.sub(r"\?.*", "", url).rpartition("/")[2] for url in seen.asked} == {"", "events"}
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    if width == 360:  # where the header is hidden, each figure says what it is
+        assert page.evaluate(LABELS) == ["level", "effect", "interval", "verdict", "n"]
+    assert page.evaluate(BLANK) == []
+    assert page.evaluate(DEVICE) == ["clocks", "temperature", "power", "restored"]
+    assert re.match(r"\d+ % · weigh · tare watch$", page.title())
+    if ARTEFACTS:
+        page.screenshot(path=f"{ARTEFACTS}/watch-{width}.png", full_page=True)
+    page.close()
 
 
 @pytest.mark.parametrize(("devices", "width"), [(3, 360), (300, 1280)])
@@ -158,25 +163,19 @@ def test_every_device_of_a_fleet_has_a_row_that_changes_with_it(
             watching.process.wait()
 
 
-def test_a_keyboard_and_a_screen_reader_find_their_way_and_keep_their_place(browser: Any, filling: Any) -> None:
-    store, _ = filling
-    watching = start_watching(store)
-    try:
-        page, _ = visit(browser, watching.url)
-        wait_for(page, "document.querySelectorAll('.newest td').length", 5)
-        landmarks = [page.locator(name).count() for name in ("h1", "main", "header", "h2")]
-        assert landmarks == [1, 1, 1, 1]
-        assert page.evaluate(NAMED)
-        page.keyboard.press("Tab")
-        assert page.evaluate("() => document.activeElement.className") == "skip"
-        page.evaluate("() => document.querySelector('.device .scroll').focus()")
-        seen = float(page.evaluate(f"() => {SEEN}"))
-        wait_for(page, SEEN, seen + 2)
-        assert page.evaluate("() => document.activeElement.getAttribute('aria-label')") == "state of the device"
-        page.close()
-    finally:
-        watching.process.kill()
-        watching.process.wait()
+def test_a_keyboard_and_a_screen_reader_find_their_way_and_keep_their_place(browser: Any, watching: Watching) -> None:
+    page, _ = visit(browser, watching.url)
+    wait_for(page, "document.querySelectorAll('.newest td').length", 5)
+    landmarks = [page.locator(name).count() for name in ("h1", "main", "header", "h2")]
+    assert landmarks == [1, 1, 1, 1]
+    assert page.evaluate(NAMED)
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.className") == "skip"
+    page.evaluate("() => document.querySelector('.device .scroll').focus()")
+    seen = float(page.evaluate(f"() => {SEEN}"))
+    wait_for(page, SEEN, seen + 2)
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-label')") == "state of the device"
+    page.close()
 
 
 class CutLine:
@@ -214,9 +213,7 @@ class CutLine:
             other.shutdown(socket.SHUT_WR)
 
 
-def test_a_page_that_lost_its_line_connects_again_by_itself(browser: Any, filling: Any) -> None:
-    store, _ = filling
-    watching = start_watching(store)
+def test_a_page_that_lost_its_line_connects_again_by_itself(browser: Any, watching: Watching) -> None:
     line = CutLine(int(re.findall(r":(\d+)/", watching.url)[0]))
     try:
         page, _ = visit(browser, re.sub(r":\d+/", f":{line.port}/", watching.url))
@@ -231,8 +228,6 @@ def test_a_page_that_lost_its_line_connects_again_by_itself(browser: Any, fillin
         page.close()
     finally:
         line.cut()
-        watching.process.kill()
-        watching.process.wait()
 
 
 def test_neither_a_reload_nor_a_second_viewer_nor_its_death_disturbs_the_run(browser: Any, filling: Any) -> None:
@@ -289,30 +284,25 @@ def test_hostile_labels_stay_text(browser: Any, tmp_path: Path) -> None:
         watching.process.wait()
 
 
-def test_a_stranger_gets_nothing_and_a_taken_port_is_another_one(tmp_path: Path, filling: Any) -> None:
+def test_a_stranger_gets_nothing_and_a_taken_port_is_another_one(filling: Any, watching: Watching) -> None:
     import http.client
 
     store, _ = filling
-    watching = start_watching(store)
-    try:
-        port = int(re.findall(r":(\d+)/", watching.url)[0])
-        for path, headers, status in [
-            ("/", {}, 403), ("/data", {}, 403), ("/events", {}, 403), ("/", {"Host": "evil.example"}, 421),
-        ]:  # fmt: skip
-            line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-            line.request("GET", path, headers=headers)
-            assert line.getresponse().status == status
-            line.close()
-        second = subprocess.Popen(
-            [sys.executable, "-m", "tare.cli", "watch", str(store), "--port", str(port)],
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert second.stderr is not None
-        said = second.stderr.readline() + second.stderr.readline()
-        second.kill()
-        second.wait()
-        assert f"port {port} cannot be had" in said
-        assert "watching on http://127.0.0.1:" in said
-    finally:
-        watching.process.kill()
-        watching.process.wait()
+    port = int(re.findall(r":(\d+)/", watching.url)[0])
+    for path, headers, status in [
+        ("/", {}, 403), ("/data", {}, 403), ("/events", {}, 403), ("/", {"Host": "evil.example"}, 421),
+    ]:  # fmt: skip
+        line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        line.request("GET", path, headers=headers)
+        assert line.getresponse().status == status
+        line.close()
+    second = subprocess.Popen(
+        [sys.executable, "-m", "tare.cli", "watch", str(store), "--port", str(port)],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert second.stderr is not None
+    said = second.stderr.readline() + second.stderr.readline()
+    second.kill()
+    second.wait()
+    assert f"port {port} cannot be had" in said
+    assert "watching on http://127.0.0.1:" in said

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm_tare
 
 from tare.base.host import LocalHost
 from tare.base.mounts import mounts
@@ -215,5 +216,4 @@ def test_the_verb_lists_then_removes_and_then_has_nothing_to_do(site, scratch):
 
 
 def tare_clean(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tare.cli", "device", "clean", *words]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    return warm_tare.run("device", "clean", *words, cwd=Path.cwd(), timeout=120, like="")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_tare
 
 METER = """\
 import os, sys, time
@@ -41,9 +40,7 @@ aa: false
 
 
 def tare(*words: str, cwd: Path) -> dict:
-    command = [sys.executable, str(Path(__file__).with_name("undisturbed.py")), *words, "--json"]
-    env = {**os.environ, "WITHOUT_REPORT": "1"}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300, env=env)
+    done = warm_tare.run(*words, "--json", cwd=cwd)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

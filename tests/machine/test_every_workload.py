@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_tare
 
 from tare.base.host import Job, LocalHost, Site
 from tare.drivers.workloads.presets import PRESETS, Preset
@@ -140,12 +139,16 @@ def common(jobs: Iterable[Job]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def ran_everywhere(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Ran]]:
-    """What each preset left, by platform; run when it is first asked for."""
+def ran_everywhere(
+    data: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Callable[[str], dict[str, Ran]]:
+    """What each preset of today's tests left, by platform; run when it is first asked for."""
+    cases = [each.callspec.params for each in request.session.items if hasattr(each, "callspec")]
+    wanted = {case["preset"].name for case in cases if "preset" in case}
 
     @cache
     def everything(platform: str) -> dict[str, Ran]:
-        chosen = [preset for preset, other in PLACES if platform in ("bare", other)]
+        chosen = [preset for preset, other in PLACES if platform in ("bare", other) and preset.name in wanted]
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TARE_DATA", str(data))
             return ran_in(platform, chosen, tmp_path_factory.mktemp(platform))
@@ -185,12 +188,8 @@ def ran(study: dict[str, Any], folder: Path, data: Path) -> tuple[list[dict[str,
     (folder / "study.yaml").write_text(json.dumps(study))
     own = {"TARE_DATA": data, "TARE_STATE": folder / "state", "TARE_LOCK_DIR": folder / "lock"}
     env = {**os.environ, **{name: str(path) for name, path in own.items()}}
-    tare = [sys.executable, str(Path(__file__).with_name("without_reruns.py"))]
-    run, show = [*tare, "run", "study.yaml", "-o", "store", "--json"], [*tare, "show", "store", "--json"]
-    done, shown = (
-        subprocess.run(words, check=False, capture_output=True, text=True, cwd=folder, timeout=300, env=env)
-        for words in (run, show)
-    )
+    run, show = ("run", "study.yaml", "-o", "store", "--json"), ("show", "store", "--json")
+    done, shown = (warm_tare.run(*words, cwd=folder, env=env, like="without_reruns") for words in (run, show))
     assert shown.returncode == 0, done.stderr + shown.stderr
     return json.loads(shown.stdout)["trials"], done.stderr
 

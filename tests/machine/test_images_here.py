@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm_tare
 
 from tare.base.host import Job, LocalHost, Site
 from tare.drivers.containers import engine
@@ -24,8 +25,7 @@ pytestmark = pytest.mark.machine("environment outside /tmp")
 
 
 def tare(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tare.cli", *words]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    return warm_tare.run(*words, cwd=Path.cwd(), like="")
 
 
 @pytest.fixture(scope="module")

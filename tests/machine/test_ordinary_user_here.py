@@ -41,11 +41,7 @@ def home() -> Iterator[Path]:
 
 
 def tare(home: Path, *words: str) -> tuple[int, str]:
-    env = {
-        "WITHOUT_REPORT": "1",
-        "FORKED_SAMPLER": "1",
-        "TARE_LOCK_DIR": str(home / "locks"),
-    }
+    env = {"TARE_LOCK_DIR": str(home / "locks")}
     done = as_nobody.run(["env", "-C", f"{home}/work", *TARE, *words], home, env=env, new_privileges=True)
     return done.returncode, done.stdout + done.stderr
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_tare
 
 from tare.base.errors import TareError
 from tare.base.host import Job, LocalHost, Site
@@ -28,8 +29,7 @@ from tare.drivers.containers import engine, oci
 from tare.parts import find
 from tare.parts.platforms.docker import Docker
 
-TARE = (sys.executable, str(Path(__file__).with_name("without_reruns.py")))
-
+LIKE = "without_reruns"
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 CONTAINERS = [pytest.param(name, marks=pytest.mark.machine(name)) for name in ("docker", "podman", "runc", "gvisor")]
 
@@ -117,8 +117,7 @@ def test_an_engine_that_is_killed_fails_the_job_and_what_it_left_is_removed(priv
 
 
 def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [*TARE, *words]
-    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300)
+    return warm_tare.run(*words, cwd=cwd, like=LIKE)
 
 
 def records(cwd: Path) -> list[dict[str, Any]]:
@@ -159,10 +158,7 @@ def test_a_tag_that_moves_between_repeats_is_refused(tmp_path):
 
 def _run_one_trial(folder: Path) -> None:
     """Begin the study, and ask it once to stop: it finishes the trial that it is at."""
-    runner = subprocess.Popen(
-        [*TARE, "run", "study.yaml", "-o", "store"],
-        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    runner = warm_tare.start("run", "study.yaml", "-o", "store", cwd=folder, like=LIKE)
     deadline_s = time.monotonic() + 60
     while not list((folder / "store" / "spool").glob("*/draft.json")):
         assert runner.poll() is None

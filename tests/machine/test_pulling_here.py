@@ -6,12 +6,10 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import platform
 import secrets
 import shutil
 import subprocess
-import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_tare
 
 from tare.base.errors import ObstacleError
 from tare.drivers.containers.pulling import fetch
@@ -152,12 +151,8 @@ def test_an_image_that_cannot_be_fetched_is_an_obstacle_with_the_reason_and_a_wa
 @pytest.mark.machine("docker", "root", "busybox")
 def test_a_fetched_image_is_weighed_with_the_code_that_is_in_it(registry, tmp_path):
     name = f"{registry.address}/{registry.name}:1"
-    tare = [sys.executable, Path(__file__).with_name("undisturbed.py"), "weigh", "--in", "docker", "--repeat", "1"]
-
-    done = subprocess.run(
-        [*tare, "--image", name, "-o", "store", "--", "/bin/cat", "/app/marker"],
-        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "WITHOUT_REPORT": "1"},
-    )  # fmt: skip
+    words = ("weigh", "--in", "docker", "--repeat", "1", "--image", name, "-o", "store")
+    done = warm_tare.run(*words, "--", "/bin/cat", "/app/marker", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert "the command gets the image's variables" in done.stderr

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_tare
 
 from tare.records.store import Store
 
-TARE = (sys.executable, str(Path(__file__).with_name("undisturbed.py")))
 pytestmark = [pytest.mark.machine("root", "runc")]
 # In a container with a process namespace of its own, the first processes have small numbers.
 ONLY_ON_BARE_METAL = """\
@@ -34,10 +32,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TARE, *words], check=False, capture_output=True, text=True, cwd=cwd, timeout=120)
-
-
 def study(folder: Path, script: str, *words: str, **more: Any) -> None:
     work = {"argv": ["python3", script, *words], "cwd": str(folder), "attach": "none"}
     plain = {"study": "s", "platform": ["bare", "runc"], "workload": {"command": work}, "repeat": 1, "aa": False}
@@ -45,7 +39,7 @@ def study(folder: Path, script: str, *words: str, **more: Any) -> None:
 
 
 def test_what_cannot_run_in_the_container_is_run_once_and_said_first(folder):
-    done = tare("weigh", "--in", "runc", "-o", "store", "--", "python3", "fails.py", cwd=folder)
+    done = warm_tare.run("weigh", "--in", "runc", "-o", "store", "--", "python3", "fails.py", cwd=folder)
     assert done.returncode == 1
     assert done.stdout.splitlines()[0] == ("runc never ran: the workload ended with code 1: no data in /nowhere/data")
     assert "Cannot tell" not in done.stdout
@@ -59,16 +53,16 @@ def test_what_cannot_run_in_the_container_is_run_once_and_said_first(folder):
 
 def test_killed_in_the_rehearsal_the_next_run_rehearses_only_what_is_missing(folder):
     study(folder, "waits.py")
-    run = subprocess.Popen([*TARE, "run", "study.yaml", "-o", "store"], cwd=folder, stderr=subprocess.DEVNULL)
+    run = warm_tare.start("run", "study.yaml", "-o", "store", cwd=folder)
     deadline_s = time.monotonic() + 60
     while not list((folder / "store" / "spool").glob("r*.1")) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     (folder / "waits.py").write_text("")
-    done = tare("run", "study.yaml", "-o", "store", cwd=folder)
+    done = warm_tare.run("run", "study.yaml", "-o", "store", cwd=folder)
     assert done.returncode == 0, done.stderr
-    again = tare("run", "study.yaml", "-o", "store", cwd=folder)
+    again = warm_tare.run("run", "study.yaml", "-o", "store", cwd=folder)
     assert "rehearsal:" not in again.stderr
     with Store.open(folder / "store") as store:
         states = [(each.settings["platform"], each.state in ("ok", "suspect")) for each in store.rehearsals()]
@@ -81,7 +75,7 @@ def test_levels_of_one_script_run_under_their_labels_and_what_they_print_is_show
     plain = json.loads((folder / "study.yaml").read_text())
     plain["workload"]["command"] |= {"vary": {"batch": [16, 8]}, "label": "mine, batch {batch}"}
     (folder / "study.yaml").write_text(json.dumps(plain))
-    done = tare("run", "study.yaml", "-o", "store", "--verbose", cwd=folder)
+    done = warm_tare.run("run", "study.yaml", "-o", "store", "--verbose", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "runc | batch 16\n" in done.stderr
     assert "mine, batch 8 on bare metal" in done.stdout

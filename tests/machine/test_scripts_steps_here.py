@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_tare
 
 import sweeps
 from scripts_own_times import AGREE, ATTEMPTS, disagreement
 from tare.records.store import Store
 from tare_inside import marks
 
-TARE = (sys.executable, str(Path(__file__).with_name("undisturbed.py")))
 INSIDE = Path(__file__).parents[1] / "unit" / "inside"
 NAMES = ("bare", "docker", "podman", "runc")
 # The loops of the seven scripts in docs/explanation/scripts-tried.md; others run on bare metal, in the unit tests.
@@ -41,10 +39,7 @@ def run(folder: Path, store: str, line: str, platforms: tuple[str, ...], **field
     work = {"argv": ["bash", "-c", line], "cwd": str(folder), "env": {"OMP_NUM_THREADS": "1"}, **fields}
     plain = {"study": "s", "platform": list(platforms), "workload": {"command": work}, "repeat": 1, "aa": False}
     (folder / "study.yaml").write_text(json.dumps({**plain, "probes": [], "rehearse": False, "limit": "300 s"}))
-    done = subprocess.run(
-        [*TARE, "run", "study.yaml", "-o", store],
-        check=False, capture_output=True, text=True, cwd=folder, timeout=500, env={**os.environ, "WITHOUT_REPORT": "1"},
-    )  # fmt: skip
+    done = warm_tare.run("run", "study.yaml", "-o", store, cwd=folder, timeout=500)
     with Store.open(folder / store) as opened:
         records = opened.records()
     assert [record.state for record in records if record.state not in ("ok", "suspect")] == [], done.stderr

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_tare
 
 APP = """
 import asyncio, sys
@@ -36,27 +35,12 @@ def test_a_server_is_weighed_in_one_command(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    words = [sys.executable, str(Path(__file__).with_name("undisturbed.py")), "weigh", "--in", "runc"]
+    words = ["weigh", "--in", "runc"]
     words += ["--server", f"{sys.executable} app.py {port}", "--port", str(port), "--requests", "requests.txt"]
     words += ["--count", "40", "--rate", "100/s", "--goal", "10 s", "--repeat", "1", "-o", "store", "--json"]
-    done = subprocess.run(
-        words,
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=300,
-        env={**os.environ, "WITHOUT_REPORT": "1"},
-    )
+    done = warm_tare.run(*words, cwd=tmp_path)
     assert done.stdout, done.stderr
-    shown = subprocess.run(
-        [*words[:2], "show", "store", "--json"],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ,
-    )
+    shown = warm_tare.run("show", "store", "--json", cwd=tmp_path)
     trials = json.loads(shown.stdout)["trials"]
     assert {trial["settings"]["platform"] for trial in trials} == {"bare", "runc"}, done.stderr
     for trial in trials:

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import warm_tare
 
 from tare.base.host import LocalHost, Scope
 from tare.drivers.cgroups import orphans, tree
@@ -19,7 +19,6 @@ from tare.drivers.cgroups.freezing import Freezer, freezer_of, resume_all
 from tare.trial.device import device_id
 from tare.trial.undo.journal import Journal
 
-TARE = (sys.executable, str(Path(__file__).with_name("undisturbed.py")))
 PROGRAM = """\
 import sys, time
 from tare_inside import marks
@@ -50,11 +49,6 @@ def study(folder: Path, steps: int, more: str = "") -> None:
     (folder / "study.yaml").write_text(STUDY.format(program=program, folder=program.parent, steps=steps, more=more))
 
 
-def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "WITHOUT_REPORT": "1"}
-    return subprocess.run([*TARE, *words], check=False, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
-
-
 def within(seconds: float, what: object) -> bool:
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
@@ -67,7 +61,7 @@ def within(seconds: float, what: object) -> bool:
 @pytest.mark.machine("runc", "root")
 def test_two_sides_take_turns_and_leave_records_like_any_other(tmp_path: Path) -> None:
     study(tmp_path, 300)
-    run = tare("run", "study.yaml", "-o", "store", cwd=tmp_path)
+    run = warm_tare.run("run", "study.yaml", "-o", "store", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     records = [json.loads(path.read_text()) for path in (tmp_path / "store").glob("trials/*/record.json")]
     assert sorted(record["settings"]["platform"] for record in records) == ["bare", "runc"]
@@ -84,14 +78,14 @@ def test_two_sides_take_turns_and_leave_records_like_any_other(tmp_path: Path) -
         assert metrics["cpu_s"] >= 300 * 0.004
         assert metrics["steps"] == 300
 
-    verified = tare("store", "verify", "store", cwd=tmp_path)
+    verified = warm_tare.run("store", "verify", "store", cwd=tmp_path)
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
 @pytest.mark.machine("runc", "root")
 def test_a_side_that_fails_takes_the_other_with_it_and_only_it_is_to_blame(tmp_path: Path) -> None:
     study(tmp_path, 100_000, more=", inside-fails")
-    tare("run", "study.yaml", "-o", "store", cwd=tmp_path)
+    warm_tare.run("run", "study.yaml", "-o", "store", cwd=tmp_path)
     records = [json.loads(path.read_text()) for path in (tmp_path / "store").glob("trials/*/record.json")]
     found = {each["settings"]["platform"]: (each["state"], each["reasons"][0]["code"]) for each in records}
     assert found == {"bare": ("invalid", "slices.partner"), "runc": ("failed", "workload.exit")}
@@ -103,9 +97,7 @@ def test_a_killed_runner_leaves_nothing_stopped(tmp_path: Path, monkeypatch: pyt
     study(tmp_path, 100_000)
     state = Path(os.environ["TARE_STATE"])
     journal = state / "devices" / device_id(LocalHost())
-    runner = subprocess.Popen(
-        [*TARE, "run", "study.yaml", "-o", "store"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    runner = warm_tare.start("run", "study.yaml", "-o", "store", cwd=tmp_path)
 
     def sites() -> list[str]:
         return [entry.site for entry in Journal(journal).pending()] if journal.exists() else []  # type: ignore[union-attr]

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import warm_tare
 from driver_storage import THROUGH
 
 from tare.base.host import LocalHost, Site
@@ -218,11 +219,10 @@ aa: false
 
 def test_a_study_on_a_slow_card_with_a_cold_cache_in_every_epoch(tmp_path: Path):
     (tmp_path / "study.yaml").write_text(STUDY)
-    environment = {**os.environ, "TARE_DATA": str(tmp_path / "data"), "WITHOUT_REPORT": "1"}
+    environment = {**os.environ, "TARE_DATA": str(tmp_path / "data")}
 
     def tare(*words: str) -> str:
-        argv = [sys.executable, str(Path(__file__).with_name("undisturbed.py")), *words]
-        done = subprocess.run(argv, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = warm_tare.run(*words, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_tare
 from click.testing import CliRunner
 
 import sweeps
@@ -34,7 +34,6 @@ from tare.plan.matrix import cells
 from tare.records.store import Store
 from tare.studies.model import Study
 
-TARE = Path(__file__).with_name("undisturbed.py")
 TAKES_CORES_AWAY = ("s3-power-modes",)
 STUDIES = [name for name in built_in() if (name[0] == "s" and name[1].isdigit()) or name.startswith(("llm-", "serve-"))]
 CANNOT = 3
@@ -121,9 +120,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(name: str, store: Path, data: Path, with_torch: bool) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TARE), "run", name, "--scale", "smoke", "-o", str(store)]
-    env = {**os.environ, "TARE_DATA": str(data), "WITHOUT_TORCH": "" if with_torch else "1", "WITHOUT_REPORT": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=420, cwd=store.parent, env=env)
+    env = {**os.environ, "TARE_DATA": str(data), "WITHOUT_TORCH": "" if with_torch else "1"}
+    return warm_tare.run("run", name, "--scale", "smoke", "-o", store, cwd=store.parent, env=env, timeout=420)
 
 
 def read(*words: str) -> int:

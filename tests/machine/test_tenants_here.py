@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_tare
 
 from tare.base.host import LocalHost
 from tare.base.mounts import mounts
@@ -21,7 +22,7 @@ from tare.drivers.containers.oci import STATE
 from tare.records.model import Record
 from tare.records.store import Store
 
-TARE = (sys.executable, str(Path(__file__).with_name("without_reruns.py")))
+LIKE = "without_reruns"
 WORK = str(Path(__file__).parent / "steps_of_work.py")
 LONG = "100000"  # steps that nobody waits for
 
@@ -38,8 +39,7 @@ def write_study(folder: Path, work: dict[str, Any], tenants: Any) -> None:
 
 
 def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    line = [*TARE, *words]
-    return subprocess.run(line, check=False, capture_output=True, text=True, cwd=cwd, timeout=200)
+    return warm_tare.run(*words, cwd=cwd, timeout=200, like=LIKE)
 
 
 def run(folder: Path, work: dict[str, Any], tenants: Any) -> list[Record]:
@@ -106,15 +106,15 @@ def test_a_tenant_that_dies_makes_the_trial_invalid(tmp_path: Path) -> None:
 
 
 @contextmanager
-def two_at_work(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def two_at_work(folder: Path) -> Iterator[tuple[warm_tare.Started, str]]:
     """A run whose two tenants have been let go, and the trial's id."""
     write_study(folder, command(WORK, LONG), 2)
-    line = [*TARE, "run", "study.yaml", "-o", "store"]
-    with subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as runner:
-        try:
-            yield runner, until_let_go(folder)
-        finally:
-            runner.kill()
+    runner = warm_tare.start("run", "study.yaml", "-o", "store", cwd=folder, like=LIKE)
+    try:
+        yield runner, until_let_go(folder)
+    finally:
+        runner.kill()
+        runner.wait(60)
 
 
 def until_let_go(folder: Path) -> str:

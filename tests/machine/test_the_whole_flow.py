@@ -11,6 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+import warm_tare
+
+from tare.records.store import Store
 
 TARE = (sys.executable, str(Path(__file__).with_name("undisturbed.py")))
 SLEEPY = """\
@@ -23,16 +26,15 @@ rehearse: false
 """
 
 
-def tare(*words: str, cwd: Path, report: bool = False) -> subprocess.CompletedProcess[str]:
-    command = [*TARE, *words]
-    env = {**os.environ, "WITHOUT_REPORT": "" if report else "1"}
-    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300, env=env)
+def whole_tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A process of its own, its sampler another, and a report at its end."""
+    env = {**os.environ, "WITH_REPORT": "1", "OWN_SAMPLER": "1"}
+    return subprocess.run([*TARE, *words], check=False, capture_output=True, text=True, cwd=cwd, timeout=300, env=env)
 
 
 def records(store: Path) -> list[dict]:
-    shown = tare("show", str(store), "--json", cwd=store.parent)
-    assert shown.returncode == 0, shown.stderr
-    return json.loads(shown.stdout)["trials"]
+    with Store.open(store) as opened:
+        return [record.as_json() for record in opened.records()]
 
 
 def left_on_the_device(store: Path) -> list[str]:
@@ -71,7 +73,7 @@ DOCKER, RUNC = ([pytest.mark.machine("root", name)] for name in ("docker", "runc
     "platform", [pytest.param("docker", marks=DOCKER), pytest.param("runc", marks=[*RUNC, pytest.mark.deep])]
 )
 def test_weigh_runs_both_sides_on_the_same_software_and_reports(tmp_path, platform):
-    done = tare("weigh", "--in", platform, "--repeat", "1", "-o", "store", "--json", cwd=tmp_path, report=True)
+    done = whole_tare("weigh", "--in", platform, "--repeat", "1", "-o", "store", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert [c["level"] for c in said["comparisons"]] == [platform]
@@ -93,14 +95,14 @@ def test_a_run_killed_in_the_middle_loses_nothing_and_the_next_one_goes_on(tmp_p
     (tmp_path / "sleepy.yaml").write_text(SLEEPY.format(platform=platform))
     store = tmp_path / "store"
     run = ("run", "sleepy.yaml", "-o", "store")
-    runner = subprocess.Popen([*TARE, *run], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    runner = warm_tare.start(*run, cwd=tmp_path)
     _wait_until(lambda: len(list((store / "trials").glob("*"))) >= 1 and _is_running(store, platform), runner)
     runner.send_signal(signal.SIGKILL)
     runner.wait()
     finished = {(r["trial"], r["attempt"]) for r in records(store)}
     assert finished
 
-    again = tare(*run, cwd=tmp_path)
+    again = warm_tare.run(*run, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "ended without restoring it" in again.stderr
     found = records(store)
@@ -114,17 +116,14 @@ def test_a_run_killed_in_the_middle_loses_nothing_and_the_next_one_goes_on(tmp_p
 @pytest.mark.machine("root", "docker")
 def test_ctrl_c_twice_stops_at_once_and_leaves_the_device_as_it_was(tmp_path):
     (tmp_path / "sleepy.yaml").write_text(SLEEPY.format(platform="docker").replace("sleep 1.125", "sleep 61.75"))
-    runner = subprocess.Popen(
-        [*TARE, "run", "sleepy.yaml", "-o", "store"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    with (tmp_path / "err").open("wb") as err:
+        runner = warm_tare.start("run", "sleepy.yaml", "-o", "store", cwd=tmp_path, err=err)
     _wait_until(lambda: any("sleep 61.75" in line for line in workloads()), runner)
     os.kill(runner.pid, signal.SIGINT)
     time.sleep(0.5)
     os.kill(runner.pid, signal.SIGINT)
-    _, said = runner.communicate(timeout=60)
-    assert runner.returncode == 130
-    assert "press Ctrl-C again" in said
+    assert runner.wait(60) == 130
+    assert "press Ctrl-C again" in (tmp_path / "err").read_text()
     assert [r["state"] for r in records(tmp_path / "store")] == ["interrupted"]
     assert left_on_the_device(tmp_path / "store") == []
 
@@ -143,11 +142,14 @@ def test_a_script_of_ones_own_is_marked_in_the_container_without_a_change_to_it(
         "    optimiser.step()\n"
         "print('done')\n"
     )
-    done = tare(
-        "weigh", "--in", "docker", "--repeat", "1", "-o", "store", "--", sys.executable, "mine.py", cwd=tmp_path
-    )
+    work = {"argv": [sys.executable, "mine.py"], "cwd": str(tmp_path)}
+    study = {"study": "mine", "platform": ["bare", "docker"], "workload": {"command": work}, "repeat": 1, "aa": False}
+    (tmp_path / "study.yaml").write_text(json.dumps({**study, "rehearse": False}))  # each would be an import of torch
+    done = warm_tare.run("run", "study.yaml", "-o", "store", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for record in records(tmp_path / "store"):
+    found = records(tmp_path / "store")
+    assert {record["settings"]["platform"] for record in found} == {"bare", "docker"}
+    for record in found:
         assert record["metrics"]["steps"] == 20
         assert record["metrics"]["stall_s"] > 0
         assert record["metrics"]["optimiser_s"] > 0
@@ -155,7 +157,7 @@ def test_a_script_of_ones_own_is_marked_in_the_container_without_a_change_to_it(
 
 @pytest.mark.machine("tracefs")
 def test_check_says_that_the_kernel_can_be_traced(tmp_path):
-    said = json.loads(tare("check", "--json", cwd=tmp_path).stdout)
+    said = json.loads(warm_tare.run("check", "--json", cwd=tmp_path).stdout)
     assert {"name": "tracefs", "yes": True}.items() <= next(
         a for a in said["abilities"] if a["name"] == "tracefs"
     ).items()
@@ -168,7 +170,7 @@ def _is_running(store: Path, platform: str) -> bool:
     return f'"platform": "{platform}"' in text and any("sleep 1.125" in line for line in workloads())
 
 
-def _wait_until(happened, runner: subprocess.Popen, limit_s: float = 90) -> None:
+def _wait_until(happened, runner: warm_tare.Started, limit_s: float = 90) -> None:
     deadline = time.monotonic() + limit_s
     while not happened():
         assert runner.poll() is None, f"the run ended early, with code {runner.returncode}"

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_tare
 
 from tare.records.store import Store
 
 WORK = Path(__file__).with_name("steps_of_work.py")
-TARE = Path(__file__).with_name("undisturbed.py")
-
-
-def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(TARE), *words]
-    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
 @pytest.mark.alone  # beside others it would not get the nine tenths that its quota allows, and would not be stopped
@@ -31,13 +25,13 @@ def test_a_quota_of_nine_tenths_of_a_core_is_not_equivalent_and_fails_the_gate(t
         "aa": False,
     }
     (tmp_path / "study.yaml").write_text(json.dumps(study))
-    done = tare("run", "study.yaml", "-o", "store", cwd=tmp_path)
+    done = warm_tare.run("run", "study.yaml", "-o", "store", cwd=tmp_path)
     with Store.open(tmp_path / "store") as store:
         inside = [record for record in store.records() if record.settings["platform"] == "runc"]
     assert sum(record.metrics.get("cgroup_nr_throttled", 0.0) > 0 for record in inside) > 3, done.stderr
 
     # The widest limit: what fails is what the figure hides, or the mean itself; never the median's +3 %.
-    gated = tare("compare", "store", "--metric", "step_s", "--fail-over", "90%", "--json", cwd=tmp_path)
+    gated = warm_tare.run("compare", "store", "--metric", "step_s", "--fail-over", "90%", "--json", cwd=tmp_path)
 
     assert gated.returncode == 1, gated.stderr
     told = json.loads(gated.stdout)
@@ -45,6 +39,5 @@ def test_a_quota_of_nine_tenths_of_a_core_is_not_equivalent_and_fails_the_gate(t
     assert found["verdict"] != "equivalent"
     assert "compare.throttled" in [each["code"] for each in found["withheld"]]
     assert "gate.hidden" in [each["code"] for each in told["gate"]["reasons"]]
-    assert (
-        json.loads(tare("compare", "store", "--json", cwd=tmp_path).stdout)["comparisons"][0]["metric"] == "step_mean_s"
-    )
+    plain = json.loads(warm_tare.run("compare", "store", "--json", cwd=tmp_path).stdout)
+    assert plain["comparisons"][0]["metric"] == "step_mean_s"

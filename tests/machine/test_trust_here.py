@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,9 +24,8 @@ def study(folder: Path, argv: list[str], platform: object = "bare", **more: Any)
 
 
 def shell(folder: Path, script: str, *before: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "WITHOUT_REPORT": "1"}
     line = [*before, "bash", "-c", script]
-    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 def kept(folder: Path) -> list[Record]:

@@ -10,13 +10,13 @@ import platform
 import secrets
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_tare
 
 from tare.base.errors import ObstacleError
 from tare.base.host import Exit, LocalHost, Site
@@ -219,11 +219,8 @@ def test_an_archive_that_is_not_there_is_not_taken_for_a_name_in_a_registry(tmp_
 
 @pytest.mark.machine("root", "busybox", "runc")
 def test_weighing_in_an_image_without_python_is_whole_and_says_what_is_compared(layout, tmp_path):
-    tare = [sys.executable, Path(__file__).with_name("undisturbed.py"), "weigh", "--in", "runc", "--repeat", "1"]
-    done = subprocess.run(
-        [*tare, "--image", layout, "-o", tmp_path / "store", "--", "/app/run", "x", "/etc/passwd"],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
+    words = ("weigh", "--in", "runc", "--repeat", "1", "--image", layout, "-o", tmp_path / "store")
+    done = warm_tare.run(*words, "--", "/app/run", "x", "/etc/passwd", cwd=tmp_path)
 
     assert "the same bytes on both sides" in done.stderr
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_tare
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.machine("root")
@@ -16,9 +17,9 @@ VARIABLE = "CUDA_LAUNCH_BLOCKING"  # one that is recorded; the program looks at 
 
 
 def tare(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(HERE / "undisturbed.py"), *words]
-    env = {**os.environ, "WITHOUT_REPORT": "1", **variables}
-    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=cwd, env=env, timeout=300)
+    done = warm_tare.run(*words, cwd=cwd, env={**os.environ, **variables})
+    done.check_returncode()
+    return done
 
 
 def test_a_variable_of_the_later_store_is_named_and_removing_it_removes_the_cost(tmp_path: Path) -> None:

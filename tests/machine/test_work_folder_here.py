@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_tare
 
 from tare.records.model import Record
 from tare.records.store import Store
 
-TARE = (sys.executable, str(Path(__file__).with_name("undisturbed.py")))
 CANARY = "canary-4711-of-the-host"
 
 ATTACK = """
@@ -38,8 +37,7 @@ def run(folder: Path, script: str, target: Path) -> tuple[list[Record], str]:
     work: dict[str, Any] = {"command": {"argv": [sys.executable, "-c", script, str(target)], "attach": "none"}}
     study = {"study": "attack", "platform": "runc", "workload": work, "repeat": 1, "aa": False, "limit": "60 s"}
     (folder / "study.yaml").write_text(json.dumps(study))
-    line = [*TARE, "run", "study.yaml", "-o", "store"]
-    done = subprocess.run(line, check=False, capture_output=True, text=True, cwd=folder, timeout=100)
+    done = warm_tare.run("run", "study.yaml", "-o", "store", cwd=folder, timeout=100)
     with Store.open(folder / "store") as store:
         return store.records(), done.stdout + done.stderr
 
@@ -71,8 +69,7 @@ def test_no_secret_of_a_study_is_kept_however_the_workload_prints_it(tmp_path: P
     work = {"command": {"argv": ["sh", "-c", script, "mysql", f"-p{password}"], "env": env, "attach": "none"}}
     study = {"study": "secret", "platform": "bare", "workload": work, "repeat": 1, "aa": False}
     (tmp_path / "study.yaml").write_text(json.dumps(study))
-    line = [*TARE, "run", "study.yaml", "-o", "store"]
-    done = subprocess.run(line, check=False, capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    done = warm_tare.run("run", "study.yaml", "-o", "store", cwd=tmp_path, timeout=100)
     kept = {str(path): path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
     with Store.open(tmp_path / "store") as store:
         assert [record.state for record in store.records()] == ["failed"], done.stderr

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_tare
 
 from tare.records.store import Store
 
@@ -25,7 +26,6 @@ aa: false
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A study, and an interpreter beside tare's own that notes what it was asked to run."""
     monkeypatch.setenv("TARE_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("WITHOUT_REPORT", "1")
     (tmp_path / "study.yaml").write_text(STUDY)
     board = tmp_path / "python"
     board.write_text(
@@ -36,16 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("undisturbed.py")),
-        "run",
-        "study.yaml",
-        "-o",
-        "store",
-        *words,
-    ]
-    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder, timeout=120)
+    return warm_tare.run("run", "study.yaml", "-o", "store", *words, cwd=folder, timeout=120)
 
 
 def trained(folder: Path) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm_tare
 
 from tare.records.model import Record
 from tare.records.store import Store
@@ -49,8 +50,7 @@ class Ran:
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "TARE_STATE": f"{folder}/state", "TARE_LOCK_DIR": f"{folder}/lock", "TARE_GUARDIAN": "off"}
-    line = [sys.executable, "-m", "tare.cli", *words]
-    return subprocess.run(line, check=False, capture_output=True, text=True, cwd=folder, env=env, timeout=400)
+    return warm_tare.run(*words, cwd=folder, env=env, timeout=400, like="without_report")
 
 
 def ran(folder: Path, **study: Any) -> Ran:

@@ -1,8 +1,9 @@
 """`tare`, but what else the machine does makes no trial invalid: for tests beside others that read the results.
 
-With WITHOUT_REPORT in the environment a run writes no report. With WITHOUT_TORCH the built-in programs are
-program_without_torch.py, which takes a fraction of their time; everything around them is real. With FORKED_SAMPLER the
-sampler is a fork of the runner, and not an interpreter of its own that imports all anew: a third of a trial's CPU.
+By variables of the environment: with STRICT it does. A run writes a report only with WITH_REPORT. The sampler is a fork
+of the runner, and not an interpreter of its own that imports all anew (a third of a trial's CPU), but with OWN_SAMPLER.
+With WITHOUT_TORCH the built-in programs are program_without_torch.py, which takes a fraction of their time; everything
+around them is real.
 """
 
 from __future__ import annotations
@@ -83,12 +84,18 @@ def relax() -> None:
     local.THRESHOLDS = replace(local.THRESHOLDS, rerun_limit=0)
 
 
-if __name__ == "__main__":
-    relax()
-    if os.environ.get("WITHOUT_REPORT"):
+def change_tare() -> None:
+    """All of the above, for this process."""
+    if not os.environ.get("STRICT"):
+        relax()
+    if not os.environ.get("WITH_REPORT"):
         leave_out_the_report()
-    if os.environ.get("FORKED_SAMPLER"):
+    if not os.environ.get("OWN_SAMPLER"):
         local.run_study.__kwdefaults__["sampler"] = ForkedSampler
     if os.environ.get("WITHOUT_TORCH"):
         TorchWorkload.program = _program  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    change_tare()
     sys.exit(main())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tare.base.errors import TareError
 from tare.cli.options import (
     SHARE,
     against_option,
@@ -24,6 +25,7 @@ from tare.cli.scaffold import Result, Verbs, reads_source, reads_store, reads_st
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tare.analysis.kernel.model import Section
     from tare.records.store import Store
 
 
@@ -153,16 +155,33 @@ def kernel(store: Store, output: Path | None) -> Result:
 
     --json: {"sections": [{"name", "title", "rows": [{...}], "notes"}]}; counts, seconds and shares.
     """
-    from tare.analysis.kernel.sections import kernel_view
     from tare.report.charts.kernel import page_writes_figure
     from tare.report.text.kernel import kernel_text
 
-    sections = kernel_view(store)
+    sections = _kernel_sections(store)
     if output is not None:
         draw(page_writes_figure(store), output)
     return Result(
         lambda: {"sections": [section.as_json() for section in sections]}, lambda: kernel_text(sections, width())
     )
+
+
+def _kernel_sections(store: Store) -> list[Section]:
+    """Every section that the store's traced trials have something for, each a paper's table or figure."""
+    from tare.analysis.kernel import counters, faults, syscalls, writebacks
+    from tare.analysis.kernel.model import traced_trials
+
+    trials = traced_trials(store)
+    if not trials:
+        raise TareError(
+            f"{store.path}: no usable trial was traced. Name a tracer in the study, like `probes: [perf, syscalls]` "
+            "or `probes: [ftrace]`, and run it."
+        )
+    sections = (
+        counters.section, counters.callgraphs, faults.section, faults.causes, syscalls.section, syscalls.stages,
+        writebacks.section, writebacks.pages, writebacks.intervals_section, writebacks.hot_pages,
+    )  # fmt: skip
+    return [found for section in sections if (found := section(trials)) is not None]
 
 
 @command.command("tenants")

@@ -22,6 +22,7 @@ _KINDS: dict[str, type] = {
 }  # fmt: skip
 _STATES = frozenset(get_args(State))
 _WEIGHTS: dict[str, Weight] = {"invalid": "invalid", "suspect": "suspect"}  # of reasons from before there were codes
+_PHASES_BEFORE = {"open.furnish": "open.prepare"}  # phases by the names that an older tare gave them
 _COUNTED_IN_SECONDS = ("writeback_", "flush_", "syscall_")  # times that a tracer itself has taken
 
 
@@ -82,6 +83,8 @@ class Record:
             for key, value in known.get(name, {}).items():
                 if not isinstance(value, int | float) or isinstance(value, bool):
                     raise ValueError(f"its {name}.{key:.80} is a {type(value).__name__}, not a number")
+        if "phases" in known:
+            known["phases"] = {_PHASES_BEFORE.get(name, name): value for name, value in known["phases"].items()}
         return cls(**known)
 
 

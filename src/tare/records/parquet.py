@@ -32,12 +32,20 @@ EDGES = ("begin", "end", "point")
 _PARQUET = "(FORMAT PARQUET, COMPRESSION ZSTD)"
 
 
+_idle: list[Any] = []  # databases that a seal has used, and that have not spilled
+
+
 @contextmanager
 def engine(spill: Path) -> Iterator[Any]:
-    """DuckDB for one seal; past half a GiB it spills into `spill`."""
+    """DuckDB for one seal; past half a GiB it spills into `spill`. Tables in it are temporary, and go with it.
+
+    To start a database takes as long as to seal a short trial: that of the last seal is used again.
+    """
     import duckdb
 
-    db = _connect({"memory_limit": "512MB", "temp_directory": str(spill)})
+    base = _idle.pop() if _idle else _connect({"memory_limit": "512MB"})
+    base.execute("SET temp_directory = '{}'".format(str(spill).replace("'", "''")))
+    db = base.cursor()
     try:
         yield db
     except duckdb.IOException as error:
@@ -45,6 +53,10 @@ def engine(spill: Path) -> Iterator[Any]:
         raise OSError(code, str(error)) from error
     finally:
         db.close()
+        if spill.exists():  # it is bound to that folder now
+            base.close()
+        else:
+            _idle.append(base)
 
 
 @cache
@@ -71,7 +83,7 @@ def write_readings(db: Any, path: Path, chunks: Iterable[tuple[Times, Ids, Value
     """The readings as one file: each chunk by channel, and each channel in the order in which it came."""
     import numpy as np
 
-    db.execute("CREATE TABLE reading (t_ns BIGINT, id UINTEGER, value DOUBLE)")
+    db.execute("CREATE TEMP TABLE reading (t_ns BIGINT, id UINTEGER, value DOUBLE)")
     for times, ids, values in chunks:
         # Sorted here and not by the database: a chunk fits into memory whatever the length of the trial.
         order = np.argsort(ids, kind="stable")
@@ -182,7 +194,7 @@ def insert(db: Any, table: str, columns: Mapping[str, Any], *, new: bool) -> int
     chosen = ", ".join(f'"{name}"::VARCHAR AS "{name}"' if name in texts else f'"{name}"' for name in arrays)
     db.register("piece", arrays)
     db.execute(
-        f"CREATE TABLE {table} AS SELECT {chosen} FROM piece"
+        f"CREATE TEMP TABLE {table} AS SELECT {chosen} FROM piece"
         if new
         else f"INSERT INTO {table} BY NAME SELECT {chosen} FROM piece"
     )

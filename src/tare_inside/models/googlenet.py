@@ -20,7 +20,8 @@ def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width."""
     from torch import nn
 
-    from tare_inside.layers import Inception, scaled
+    from tare_inside.image_layers import Inception
+    from tare_inside.layers import scaled
 
     first, second = scaled(64, scale), scaled(192, scale)
     layers = [

@@ -30,7 +30,8 @@ def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width."""
     from torch import nn
 
-    from tare_inside.layers import InvertedResidual, convolution, scaled
+    from tare_inside.image_layers import InvertedResidual, convolution
+    from tare_inside.layers import scaled
 
     channels = scaled(16, scale)
     layers = [convolution(3, channels, 3, stride=2, activation=nn.Hardswish)]

@@ -10,6 +10,7 @@ FLOPS = 572736990
 
 def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width."""
-    from tare_inside.layers import NasNet, scaled
+    from tare_inside.image_layers import NasNet
+    from tare_inside.layers import scaled
 
     return NasNet(scaled(32, scale), scaled(44, scale), 4, classes)

@@ -10,6 +10,6 @@ FLOPS = 11558735848
 
 def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width."""
-    from tare_inside.layers import Bottleneck, residual_network
+    from tare_inside.image_layers import Bottleneck, residual_network
 
     return residual_network(Bottleneck, (3, 8, 36, 3), classes, scale)

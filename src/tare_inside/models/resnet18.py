@@ -10,6 +10,6 @@ FLOPS = 1819041768
 
 def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width."""
-    from tare_inside.layers import Basic, residual_network
+    from tare_inside.image_layers import Basic, residual_network
 
     return residual_network(Basic, (2, 2, 2, 2), classes, scale)

@@ -14,7 +14,8 @@ def build(classes=CLASSES, scale=1.0):
     """The network, with torch's default initialisation; `scale` is the share of its width. Images: from 21 pixels."""
     from torch import nn
 
-    from tare_inside.layers import Fire, scaled
+    from tare_inside.image_layers import Fire
+    from tare_inside.layers import scaled
 
     channels = scaled(96, scale)
     layers = [nn.Conv2d(3, channels, 7, stride=2), nn.ReLU(inplace=True)]

@@ -15,12 +15,11 @@ from tare.drivers.storage.folders import synthetic_folder
 from tare_inside import named
 from tare_inside.data import cifar10, mnist
 from tare_inside.making import make, manifest
+from typed import typed
 
 
 def tare(*words: str, code: int = 0, data: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tare.cli", *words]
-    env = dict(os.environ, **({"TARE_DATA": str(data)} if data else {}))
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=env)
+    done = typed(*words, **({"TARE_DATA": str(data)} if data else {}))
     assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import shlex
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from tare.cli import main
+from typed import typed
 
 STUDY = """\
 study: tiny
@@ -30,23 +28,10 @@ def tare(*words: str, cwd: Path | None = None, code: int | None = 0) -> subproce
         command = [sys.executable, "-m", "tare.cli", *words]
         done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=120)
     else:
-        done = _in_this_process(words, cwd or Path.cwd())
+        done = typed(*words, cwd=cwd)
     assert code is None or done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done
-
-
-def _in_this_process(words: tuple[str, ...], cwd: Path) -> subprocess.CompletedProcess[str]:
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-    with (
-        pytest.MonkeyPatch.context() as patch, chdir(cwd), redirect_stdout(out), redirect_stderr(err),
-        pytest.raises(SystemExit) as end,
-    ):  # fmt: skip
-        patch.setattr(sys, "argv", ["tare", *words])
-        main()
-    out.seek(0)
-    err.seek(0)
-    return subprocess.CompletedProcess(words, int(end.value.code or 0), out.read(), err.read())
 
 
 def write_table(path: Path, effect: float, blocks: int = 10) -> Path:

@@ -154,14 +154,20 @@ def test_the_whole_run_of_a_script_is_taken_apart(run: Run, workdir: Path) -> No
     assert found["checkpoints_s"] > 0
 
 
-@pytest.mark.parametrize(("workers", "optimiser"), [("0", "SGD"), ("2", "AdamW")])
-def test_a_training_script_is_marked_and_prints_what_it_always_did(
-    run: Run, plainly: Plainly, workdir: Path, workers: str, optimiser: str
+def test_a_training_script_is_marked_begins_its_epochs_cold_and_prints_what_it_always_did(
+    run: Run, plainly: Plainly, workdir: Path, tmp_path: Path
 ) -> None:
-    ended = run(COMMON + USUAL, workers, optimiser)
+    """All of it on one run: each is an import of torch."""
+    data = tmp_path / "data.bin"
+    data.write_bytes(b"x" * 100_000)
+    (workdir / cold_epochs.ORDER).write_text(json.dumps({"paths": [str(data)]}))
+
+    ended = run(COMMON + USUAL, "2", "AdamW")
 
     assert (ended.code, ended.err) == (0, "")
-    assert ended.out == plainly(COMMON + USUAL, workers, optimiser)
+    assert ended.out == plainly(COMMON + USUAL, "2", "AdamW")
+    shares = json.loads((workdir / cold_epochs.SAID).read_text())["shares"]
+    assert shares == [0.0] * 4  # two passes to train, two to test
     each = dict.fromkeys(("fetch", "compute", "step", "forward", "backward", "optimiser"), 8)
     assert intervals(workdir) == {**each, "epoch": 2, "evaluate": 2}
     steps = [
@@ -284,30 +290,6 @@ def test_without_attach_no_hook_of_ours_is_loaded_and_marks_can_be_imported(run:
     assert said.split() == ["False", "False", "marked"]
 
 
-FORKING = (
-    COMMON
-    + """
-import os
-optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
-child = os.fork()
-for x, y in DataLoader(data, 16):
-    cross_entropy(net(x), y).backward()
-    optimiser.step()
-if child == 0:
-    sys.exit(0)
-os.waitpid(child, 0)
-print("done")
-"""
-)
-
-
-def test_a_forked_child_that_trains_too_does_not_mark(run: Run, workdir: Path) -> None:
-    ended = run(FORKING)
-
-    assert (ended.code, ended.out, ended.err) == (0, "done\n", "")
-    assert intervals(workdir)["step"] == 2
-
-
 def test_a_second_process_leaves_the_marks_of_the_first_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -340,17 +322,3 @@ def test_only_the_first_of_distributed_processes_marks(
     watch.end()
 
     assert (tmp_path / "marks.bin").exists() is marks_there
-
-
-def test_a_script_whose_epochs_are_to_begin_cold_has_its_data_dropped_before_each_pass(
-    run: Run, workdir: Path, tmp_path: Path
-) -> None:
-    data = tmp_path / "data.bin"
-    data.write_bytes(b"x" * 100_000)
-    (workdir / cold_epochs.ORDER).write_text(json.dumps({"paths": [str(data)]}))
-
-    ended = run(COMMON + USUAL, "0", "SGD")
-
-    assert (ended.code, ended.err) == (0, "")
-    shares = json.loads((workdir / cold_epochs.SAID).read_text())["shares"]
-    assert shares == [0.0] * 4  # two passes to train, two to test

@@ -9,6 +9,7 @@ import pytest
 
 from some_records import draft, ended, run_one
 from tare.base.errors import StoreError
+from tare.records import parquet
 from tare.records.parquet import TableFiles, TableName, TablesIn
 from tare.records.store import Store
 
@@ -87,3 +88,33 @@ def test_what_an_interrupted_trial_recorded_does_not_keep_it_from_being_sealed(s
     with Store.open(store.root, write=True) as again:
         assert [record.state for record in again.recover()] == ["interrupted"]
     assert not list((store.root / "spool").iterdir())
+
+
+def test_the_database_of_a_seal_is_used_again_and_nothing_of_the_last_one_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "_idle", [])
+    with parquet.engine(tmp_path / "one's spill") as db:
+        parquet.insert(db, "t0", piece(0, 3), new=True)
+    (kept,) = parquet._idle
+    with parquet.engine(tmp_path / "two") as db:
+        assert parquet._idle == []  # a second one at the same time would get its own
+        assert db.execute("SELECT count(*) FROM duckdb_tables()").fetchall() == [(0,)]
+        parquet.insert(db, "t0", piece(5, 2), new=True)
+        assert db.execute("SELECT sum(pages) FROM t0").fetchall() == [(11,)]
+    assert parquet._idle == [kept]
+
+
+def test_a_database_that_has_spilled_is_bound_to_its_folder_and_not_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "_idle", [])
+    with parquet.engine(tmp_path / "spill") as db:
+        db.execute("SET memory_limit = '24MB'")
+        for number in range(8):
+            parquet.insert(db, "t0", {"x": np.random.default_rng(number).random(500_000)}, new=number == 0)
+        assert list((tmp_path / "spill").iterdir())
+        assert db.execute("SELECT count(*) FROM t0").fetchall() == [(4_000_000,)]
+    assert parquet._idle == []
+    with parquet.engine(tmp_path / "next") as db:
+        parquet.insert(db, "t0", piece(0, 3), new=True)

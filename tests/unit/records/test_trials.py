@@ -51,6 +51,11 @@ def test_of_usable_attempts_the_one_with_most_of_the_figures_counts():
     assert [each.attempt for each in usable_trials(records, has_most_of(["step_s", "energy_j"]))] == [1]
 
 
+def test_a_phase_that_has_another_name_since_is_read_by_its_new_one():
+    kept = draft("a", phases={"open": 2.0, "open.boot": 1.5, "open.furnish": 0.5}).as_json()
+    assert Record.from_json(kept).phases == {"open": 2.0, "open.boot": 1.5, "open.prepare": 0.5}
+
+
 def test_groups_and_what_is_in_them_keep_their_order():
     assert grouped([3, 1, 4, 1, 5, 9], lambda number: number % 2) == {1: [3, 1, 1, 5, 9], 0: [4]}
 

@@ -40,8 +40,7 @@ def explain_stores(
     """What differs, what is slower, who is suspected; with `trying`, what the interventions show on this machine."""
     from tare.analysis.why.stores import pair
     from tare.plan.why import examined
-    from tare.report.text.why import suspects_text
-    from tare.report.text.why_stores import pair_text
+    from tare.report.text.why import pair_text, suspects_text
 
     stores = {}
     for word in words:

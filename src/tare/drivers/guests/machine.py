@@ -268,7 +268,7 @@ class Guest(limits.Limits):
                 link, reported = self._up(boot, stack)
             place = GuestPlace(host, site.name, link, _scope(boot), boot.last_words, folder=boot.folder)
             place.phases.update(phases)
-            with place.phases.timed("open.furnish"):
+            with place.phases.timed("open.prepare"):
                 place.prepare_workdir(site)
             place.facts |= self._facts(boot, reported, number)
             return place.keep(stack.pop_all())

@@ -1,8 +1,13 @@
-"""The device's fan: left to itself, or at a fixed speed, so that cooling is the same in every trial."""
+"""The device's fan: left to itself, or at a fixed speed, so that cooling is the same in every trial.
+
+A fan has a speed file (0 to 255) and, mostly, one that says who sets it: the Jetson's pwm-fan of both kinds, and any
+hwmon fan with a switch between hand and automatic. Found by the name in hwmon, never by number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -12,12 +17,30 @@ from tare.base.errors import TareError
 from tare.base.host import Host
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.power.backend import put
-from tare.drivers.power.fans import MOST, Fan, fans, hottest_c
 from tare.drivers.power.hotplug import may_write
+from tare.drivers.sensors.folders import folders, sensors_by_word, temperatures_c, text_of, within
 from tare.parts.protocols import Control, Json
 
 BY_ITSELF = "by itself"  # the speed of a fan that the device sets: whatever it is, it is not ours to put back
 HOT_C = 75.0  # from here on the fan is put back before anything else
+MOST = 255
+_HWMON = "/sys/class/hwmon/hwmon{}"
+_ANSWER_S = 3.0
+_OLD = "/sys/devices/pwm-fan"  # L4T r32
+
+
+@dataclass(frozen=True)
+class Fan:
+    """One fan: its files, what the second one says when we set the speed, and what to tell it for the device to.
+
+    Some chips have several ways of their own (`5` is a curve): whatever is not by hand, is the device's affair.
+    """
+
+    name: str
+    speed: str
+    who: str | None
+    by_itself: str
+    by_hand: str
 
 
 class FanSpeed(Control):
@@ -89,6 +112,27 @@ class FanSpeed(Control):
             raise TareError(f"fan: {state!r} is no state of this device's fans")
         for index, one in there.items():
             _write(host, index, one, state)
+
+
+def fans(host: Host) -> Iterator[Fan]:
+    """The fans of this device."""
+    if text_of(host, f"{_OLD}/target_pwm") is not None:
+        yield Fan("pwm-fan", f"{_OLD}/target_pwm", f"{_OLD}/temp_control", by_itself="1", by_hand="0")
+    for folder, chip in folders(host, _HWMON):
+        if text_of(host, f"{folder}/pwm1") is None:
+            continue
+        switch = f"{folder}/pwm1_enable"
+        has_switch = text_of(host, switch) is not None
+        yield Fan(chip, f"{folder}/pwm1", switch if has_switch else None, by_itself="2", by_hand="1")
+
+
+def hottest_c(host: Host) -> float | None:
+    """The highest temperature that the probe `temperature` would tell; None where there is none, or no answer."""
+    try:
+        found = within(_ANSWER_S, lambda: temperatures_c(host, sensors_by_word(host)))
+    except TimeoutError:
+        return None
+    return max(found.values(), default=None)
 
 
 def _write(host: Host, index: int, one: Fan, state: Mapping[str, str]) -> None:

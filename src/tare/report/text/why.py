@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_phrase, verdict_word
 from tare.analysis.why.causes import Answer, Phase, Tried
 from tare.analysis.why.layers import Calls, LayerCalls, LayerCost, Moved, Waterfall
+from tare.analysis.why.stores import Pair
 from tare.base.text import effect_text, metric_name, quantity_text, share_text, time_text
 from tare.report.columns import display_width, table, wrap
 from tare.report.figure import in_words
@@ -17,6 +19,7 @@ from tare.report.text.verdict import medians_of
 _HEADS = ("layer", "adds", "interval", "verdict", "without it", "counters that moved")
 
 _ANY_WIDTH = 10_000  # characters: nothing is cut
+_MOST_LISTED = 12  # differences of one kind between two stores
 _TRACED = "System calls are from one traced trial each, whose times are not compared."
 
 _ABOUT = {
@@ -288,3 +291,32 @@ def _ratio(left: Comparison) -> str:
     if left.low is None or left.high is None:
         return f"{1 + left.effect:.2f}x"
     return f"{1 + left.effect:.2f}x [{1 + left.low:.2f}, {1 + left.high:.2f}]"
+
+
+def pair_text(found: Pair, width: int) -> str:
+    """Two stores: what is slower, where, and everything that was recorded differently."""
+    quick, slow = medians_of(found.total)
+    head = (
+        f"1. What is slower ({found.side}): {metric_name(found.total.metric)} {quick} in {found.quick}, {slow} in "
+        f"{found.slow}: {times_text(found.total)} ({effect_of(found.total)} {interval_of(found.total)}), "
+        f"{verdict_phrase(found.total)}. The two were not run in turn: what else changed meanwhile is part of it."
+    )
+    lines = wrap(head, width, indent="   ")
+    lines += phase_lines(found.phases, width)
+    lines += _differing("counters", [moved_text(each) for each in found.counters], width)
+    software = [f"{each.key} {each.ours} ({each.theirs} in {found.quick})" for each in found.software]
+    lines += _differing("software and environment", software, width)
+    lines += _differing("device", _both(found.device, found.quick), width)
+    lines += _differing("settings", _both(found.settings, found.quick), width)
+    return "\n".join(lines)
+
+
+def _both(differing: Mapping[str, tuple[Any, Any]], other: str) -> list[str]:
+    return [f"{key} {ours} ({theirs} in {other})" for key, (ours, theirs) in differing.items()]
+
+
+def _differing(what: str, entries: list[str], width: int) -> list[str]:
+    if not entries:
+        return [f"   {what}: no difference"]
+    more = f"; {len(entries) - _MOST_LISTED} more" if len(entries) > _MOST_LISTED else ""
+    return [f"   {line}" for line in wrap(f"{what}: {'; '.join(entries[:_MOST_LISTED])}{more}", width - 3, indent="  ")]

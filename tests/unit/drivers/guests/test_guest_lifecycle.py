@@ -98,7 +98,7 @@ def test_it_boots_is_used_and_leaves_nothing_however_often_it_is_closed(site, no
 
     assert held
     assert left_over(site.name) == []
-    assert {"open.boot", "open.furnish", "close.stop"} <= set(place.phases)
+    assert {"open.boot", "open.prepare", "close.stop"} <= set(place.phases)
 
 
 def test_what_a_record_should_say_of_it(site, no_mounts):
