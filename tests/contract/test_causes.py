@@ -130,8 +130,8 @@ def test_the_causes_of_the_field_are_there():
     assert {
         "allocator", "architecture", "bytecode", "caches", "cold_layers", "cpu_quota", "cpu_set", "cpu_weight",
         "debug_variables", "device_state", "gpu_math", "instruction_set", "interconnect", "io_limit", "locked_memory",
-        "memory_limit", "network", "other_arguments", "other_variables", "output", "root_files", "seccomp", "shared_memory", "software",
-        "threads",
+        "memory_limit", "network", "other_arguments", "other_variables", "output", "root_files", "seccomp",
+        "shared_memory", "software", "threads",
     } == set(NAMES)  # fmt: skip
 
 

@@ -102,7 +102,9 @@ def _program(record: Record) -> str:
     """Platform and command line without the values of its options."""
     words = words_of(record)
     bare = with_options(words, dict.fromkeys(options_in(words)))
-    return f"{record.settings['platform']}, {record.settings.get('workload')} {' '.join(bare)}" if words else _work(record)
+    return (
+        f"{record.settings['platform']}, {record.settings.get('workload')} {' '.join(bare)}" if words else _work(record)
+    )
 
 
 def _listed(groups: Mapping[str, Any]) -> str:

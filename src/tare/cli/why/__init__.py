@@ -136,9 +136,11 @@ def command(
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
     need(not (serving and (workload or command_line)), "give either --server, --workload or a command after --.")
     need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
-    own = bool(command_line or serving)
-    need(own or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
-    need(own or not inside_arg, "--inside-arg is about an option of a command: give one after --, or a --server.")
+    has_command = bool(command_line or serving)
+    need(has_command or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
+    need(
+        has_command or not inside_arg, "--inside-arg is about an option of a command: give one after --, or a --server."
+    )
     if serving:
         work = server_workload(serving, script, image=bool(image))
     elif command_line:

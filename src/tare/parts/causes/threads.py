@@ -60,7 +60,7 @@ class Threads(Cause):
 
 
 def thread_options(side: Side) -> dict[str, int]:
-    """Options of the command line that are a number of threads; of known servers also those that are left to default."""
+    """Options of the command line that are a number of threads; of known servers also those that are not given."""
     words = side.words()
     options = options_in(words)
     llama = any(word.rpartition("/")[2].startswith("llama-") for word in words[:3])
@@ -77,7 +77,7 @@ def thread_options(side: Side) -> dict[str, int]:
 
 
 def _known(side: Side) -> Mapping[str, float]:
-    """The options of a server that is known to look at nothing else, and what it takes of the host's cores by default."""
+    """Options of a server that looks at nothing else, and what each takes of the host's cores by default."""
     names = {word.rpartition("/")[2] for word in side.words()}
     return next((defaults for program, defaults in _BY_DEFAULT.items() if program in names), {})
 
