@@ -21,7 +21,7 @@ from tare.analysis.why.causes import (
     without,
 )
 from tare.base.errors import TareError
-from tare.report.text.why import Told, answer_sentences
+from tare.report.text.why import Told, answer_sentences, answer_text
 
 
 def settings(**fields: Any) -> dict[str, Any]:
@@ -211,3 +211,13 @@ def test_the_command_line_and_what_a_server_had_are_among_the_facts_of_a_side(ar
     assert found["command.words"] == ["app", "--threads", "4"]
     assert (found["served.cores"], found["served.threads"]) == (1, 9)
     assert facts_of([record(settings={"platform": "runc"})])["command.words"] == []
+
+
+def test_ratios_far_from_one_are_written_with_the_digits_that_they_have():
+    times = {QUICK: 1.0, SLOW: 1000.0, without("threads"): 1.5}
+    roles = {role: fields for role, fields in ROLES.items() if role in times}
+    found = answer([Wave(trials(times), roles)], margin=0.05)
+
+    told = answer_text(found, Told({"threads": "threads"}, {"threads": "seen."}, {"threads": "cure"}, {}, {}), 100)
+    assert "0.0015x [0.0015, 0.0015]" in told
+    assert "1.48x" in told

@@ -256,7 +256,9 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
         return replace(found, answer=first, untried=tuple(search.candidates()))
     else:
         first = run.tried(search, waves, first)
-    return replace(found, total=first.total, answer=first, untried=tuple(search.candidates()))
+    tried = {each.cause for each in first.tried}  # some may be candidates again, for a wave that was not needed
+    untried = tuple(name for name in search.candidates() if name not in tried)
+    return replace(found, total=first.total, answer=first, untried=untried)
 
 
 def _total(run: Trying, sides: Mapping[str, Level], look: Wave, name: str) -> tuple[list[Wave], Answer]:
