@@ -1,9 +1,9 @@
 """Runs a server beside its load: `python serve.py ORDER -- COMMAND...`, ORDER being JSON.
 
 The server is started, waited for (its port, a path that answers, or a line that it prints), and `listens` is made in
-the work folder; where there are other tenants, when all of them are ready (`barrier.py`). When `done` appears there, it
-is asked to stop (SIGTERM) and, after `grace_s`, killed. Exit code: 0 where the server ran until it was stopped; its
-own, or 1, where it did not.
+the work folder; where there are other tenants, when all of them are ready (`barrier.py`). Under load its threads are
+counted now and then. When `done` appears there, it is asked to stop (SIGTERM) and, after `grace_s`, killed. Exit code: 0
+where the server ran until it was stopped; its own, or 1, where it did not.
 """
 
 import json
@@ -17,6 +17,7 @@ import time
 
 LISTENS, DONE, SERVED = "listens", "done", "served.json"
 _LOOK_EVERY_S = 0.005
+_COUNT_EVERY_S = 0.25
 
 
 class Server(object):
@@ -54,6 +55,20 @@ class Server(object):
             os.killpg(self.child.pid, number)
         except OSError:
             pass
+
+
+def threads_of(pid):
+    """How many threads a process and its children have now; 0 where that cannot be read."""
+    try:
+        own = len(os.listdir("/proc/{}/task".format(pid)))
+    except OSError:
+        return 0
+    try:
+        with open("/proc/{}/task/{}/children".format(pid, pid)) as file:  # not every kernel has it
+            children = file.read().split()
+    except OSError:
+        children = []
+    return own + sum(threads_of(child) for child in children)
 
 
 def answers(port, path=None):
@@ -111,7 +126,10 @@ def main(arguments):
     if meets_in is not None:
         _wait_for_the_others(meets_in)
     _make(os.path.join(folder, LISTENS))
+    threads, counted = 0, 0.0
     while not os.path.exists(os.path.join(folder, DONE)):
+        if time.time() - counted > _COUNT_EVERY_S:
+            threads, counted = max(threads, threads_of(server.child.pid)), time.time()
         if server.child.poll() is not None:
             server.stop(0)
             sys.stderr.write("tare: the server ended with code {} under load.\n".format(server.child.returncode))
@@ -119,7 +137,9 @@ def main(arguments):
         time.sleep(_LOOK_EVERY_S)
     stop_s = server.stop(order["grace_s"])
     with open(os.path.join(folder, SERVED), "w") as file:
-        json.dump({"ready_s": ready_s, "stop_s": stop_s, "code": server.child.returncode}, file)
+        report = {"ready_s": ready_s, "stop_s": stop_s, "code": server.child.returncode}
+        report.update({"cores": len(os.sched_getaffinity(0)), "threads": threads or None})
+        json.dump(report, file)
     return 0
 
 

@@ -15,7 +15,13 @@ BARE = Side(
     "bare metal",
     "bare",
     {},
-    {"place.usable_cores": 16, "place.host_cores": 16, "machine": "x86_64", "libc": "glibc 2.36"},
+    {
+        "place.usable_cores": 16,
+        "place.host_cores": 16,
+        "machine": "x86_64",
+        "libc": "glibc 2.36",
+        "command.words": ["app", "--mode", "quick"],
+    },
 )
 # A container in which everything is wrong that can be.
 WORST = Side(
@@ -30,6 +36,7 @@ WORST = Side(
         "env": {"LD_DEBUG": "all", "APP_CHECKS": "1"},
         "cpu_shares": 2,
         "io_rate": 1 << 20,
+        "arguments": {"--mode": "checked"},
     },
     {
         "place.usable_cores": 2,
@@ -49,6 +56,7 @@ WORST = Side(
         "env.HF_HOME": "/cache",
         "env.PYTHONDONTWRITEBYTECODE": "1",
         "output.bytes": 1 << 20,
+        "command.words": ["app", "--mode", "quick"],
     },
     {"cgroup_nr_throttled": 90, "cgroup_throttled_s": 7, "wall_s": 10, "cpu_s": 1, "major_faults": 5000},
 )
@@ -122,8 +130,8 @@ def test_the_causes_of_the_field_are_there():
     assert {
         "allocator", "architecture", "bytecode", "caches", "cold_layers", "cpu_quota", "cpu_set", "cpu_weight",
         "debug_variables", "device_state", "gpu_math", "instruction_set", "interconnect", "io_limit", "locked_memory",
-        "memory_limit", "network", "other_variables", "output", "root_files", "seccomp", "shared_memory", "software",
-        "threads",
+        "memory_limit", "network", "other_arguments", "other_variables", "output", "root_files", "seccomp",
+        "shared_memory", "software", "threads",
     } == set(NAMES)  # fmt: skip
 
 

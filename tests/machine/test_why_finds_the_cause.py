@@ -263,6 +263,34 @@ def test_a_planted_cause_is_named_and_its_cure_takes_the_cost_away(
     assert cure in found["suspects"][cause]["cure"]
 
 
+POOL = """\
+import argparse, time
+from tare_inside import marks
+asked = argparse.ArgumentParser()
+asked.add_argument("--threads", type=int)
+threads = asked.parse_args().threads
+for step in range(30):
+    marks.begin("step", step)
+    time.sleep(0.003 if threads == 1 else 0.02)
+    marks.end("step", step)
+"""
+
+
+@pytest.mark.machine("runc", "root")
+@on_days(1)
+def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(tmp_path: Path) -> None:
+    (tmp_path / "pool.py").write_text(POOL)
+    asked = ("why", "--in", "runc", "--inside-arg=--threads=16", "--no-layers", "--json", "-o", "why", "--")
+    done = tare(*asked, sys.executable, "pool.py", "--threads", "1", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    tried = {each["cause"]: each["outcome"] for each in found["answer"]["tried"]}
+    assert tried["threads"] == "the cause"
+    assert found["suspects"]["threads"]["cure"] == "--threads 1"
+    assert found["answer"]["explained"]
+
+
 @pytest.mark.holds("tracing")
 @pytest.mark.machine("runc", "root", "tracefs")
 def test_system_calls_stand_beside_each_layer_from_trials_of_their_own(tmp_path: Path) -> None:

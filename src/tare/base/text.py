@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 # The blank between a number and its unit, which no line break may take the place of.
 NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[KMGT]?i?B|[mk]?W|[mkM]?J|[kMG]?Hz|°C)(?:\W|$))")
@@ -314,6 +315,7 @@ def _written_out(sign: str) -> str:
 _INTERPRETERS = re.compile(r"(python[\d.]*|bash|sh|dash|env|torchrun|accelerate|launch|uv|run|nice|time|-[mu])")
 _LOGGED = re.compile(r"[WEI]\d{4} \d\d:")  # a line of torch's own log
 _STEERING = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and movements of a terminal's cursor
+_OPTION = re.compile(r"-+[A-Za-z]")
 _SCRIPT = re.compile(r".+\.(py|sh|pl|rb|js|lua|R|jl)")
 
 
@@ -332,11 +334,42 @@ def script_and_options(argv: Sequence[str]) -> tuple[str, list[str]]:
     options: list[str] = []
     for word in argv[at + 1 :]:
         takes_value = bool(options) and options[-1].startswith("-") and " " not in options[-1]
-        if takes_value and not re.match(r"-+[A-Za-z]", word):
+        if takes_value and not _OPTION.match(word):
             options[-1] += f" {word}"
         else:
             options.append(word.replace("=", " ", 1) if word.startswith("-") else word)
     return _file_name(argv[at]), options
+
+
+def options_in(argv: Sequence[str]) -> dict[str, str]:
+    """The options of a command line that have a value, by their names: `--threads 8`, `--threads=8`, `-t 8`."""
+    found = {}
+    for word, after in zip_longest(argv, argv[1:]):
+        name, equals, value = word.partition("=")
+        if not _OPTION.match(word):
+            continue
+        if equals:
+            found[name] = value
+        elif after is not None and not _OPTION.match(after):
+            found[name] = after
+    return found
+
+
+def with_options(argv: Sequence[str], wanted: Mapping[str, str | None]) -> tuple[str, ...]:
+    """A command line with these values of its options; None removes one, and one that it lacks goes to its end."""
+    kept: list[str] = []
+    left, words = dict(wanted), list(argv)
+    while words:
+        word = words.pop(0)
+        name, equals, _ = word.partition("=")
+        if name not in wanted or not _OPTION.match(word):
+            kept.append(word)
+            continue
+        if not equals and words and not _OPTION.match(words[0]):
+            words.pop(0)
+        value = left.pop(name, None)
+        kept += [] if value is None else [f"{name}={value}"] if equals else [name, value]
+    return (*kept, *(word for name, value in left.items() if value is not None for word in (name, value)))
 
 
 def option_words(option: str) -> str:

@@ -25,11 +25,15 @@ _OPTIONS = (
     click.option("--requests", metavar="FILE", type=_FILE,
                  help="A request on each line: a path, a prompt, or JSON.  [default: GET /]"),
     click.option("--count", type=click.IntRange(1), help="Requests of a trial.  [default: 200]"),
+    click.option("--warm-up", type=click.IntRange(0),
+                 help="At most so many requests before anything is measured.  [default: 200]"),
     click.option("--concurrency", type=click.IntRange(1), help="Closed loop: requests in flight.  [default: 1]"),
     click.option("--rate", metavar="RATE", help="Open loop: requests per second (50/s), at random times."),
+    click.option("--load-cores", type=click.IntRange(0),
+                 help="Cores that make the load and that the server does not get; 0: all share all.  [default: 1]"),
     click.option("--goal", metavar="TIME", help="Good requests are answered within this (300ms).  [default: any time]"),
 )  # fmt: skip
-_LOAD = ("ready", "api", "requests", "count", "concurrency", "rate", "goal")
+_LOAD = ("ready", "api", "requests", "count", "warm_up", "concurrency", "rate", "load_cores", "goal")
 
 
 def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:

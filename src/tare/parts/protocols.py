@@ -23,9 +23,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from tare.base.errors import TareError
+from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, Job, Scope, Site
 from tare.base.rulings import Ruling
+from tare.base.text import with_options
 from tare.base.units import Channel
 
 Json: TypeAlias = Any  # None, bool, int, float, str, or lists and dicts of them
@@ -175,6 +176,10 @@ class Platform(Part):
 
     def variables(self) -> Mapping[str, str | None]:
         """Variables for the jobs in it, over those that every platform gives them; None takes one away."""
+        return {}
+
+    def options(self) -> Mapping[str, str | None]:
+        """Options of the command in it that have another value than the study gives them; None takes one away."""
         return {}
 
     def slowness(self) -> float:
@@ -409,6 +414,10 @@ class Workload(Part):
         """What it takes on bare metal with so many cores, roughly, for plans; None where nobody can know."""
         return None
 
+    def with_options(self, options: Mapping[str, str | None]) -> Self:
+        """The same with other values of its command's options; None takes one away."""
+        raise TrialError(f"`arguments` are for a command or a server, and {self.part_name()} is neither.")
+
     @abstractmethod
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         """The job as it runs at `place`. `workdir` is the trial's own folder, writable there under the same path."""
@@ -444,10 +453,16 @@ class Side:
         value = self.facts.get(f"env.{name}") if own is None else own
         return None if value is None else str(value)
 
+    def words(self) -> tuple[str, ...]:
+        """The command line that it runs, with the options of this side; empty where it is none of the user's."""
+        words = [str(word) for word in self.facts.get("command.words") or ()]
+        return with_options(words, self.fields.get("arguments") or {}) if words else ()
+
     @property
     def cores(self) -> float | None:
-        """How many cores' worth of CPU time it may use, by quota, cpuset and what the device has."""
-        return self.number("place.usable_cores")
+        """How many cores' worth of CPU time it may use, by quota, cpuset and what the device and the load leave it."""
+        known = [each for each in map(self.number, ("place.usable_cores", "served.cores")) if each is not None]
+        return min(known, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
-from tare.base.text import share_text
+from tare.base.text import options_in, share_text
 from tare.drivers.cgroups.limits import LATER
 from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
+from tare.parts.causes.variables import PLACES
 from tare.parts.find import find, names
 from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
 
@@ -52,9 +53,9 @@ class Level(NamedTuple):
     fields: Mapping[str, Any]
 
     def changed(self, change: Mapping[str, Json]) -> Level:
-        """Variables are merged; a field that becomes None is left to its default."""
-        env = {**(self.fields.get("env") or {}), **(change.get("env") or {})}
-        made = {**self.fields, **change, **({"env": env} if env else {})}
+        """Variables and arguments are merged; a field that becomes None is left to its default."""
+        merged = {name: {**(self.fields.get(name) or {}), **(change.get(name) or {})} for name in ("env", "arguments")}
+        made = {**self.fields, **change, **{name: values for name, values in merged.items() if values}}
         return Level(self.platform, {name: value for name, value in made.items() if value is not None})
 
     def as_plain(self) -> Any:
@@ -107,12 +108,20 @@ def workload_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_recorded_variables(slow: Level, quick: Level, ours: Side, theirs: Side) -> tuple[Level, Level]:
-    """Both sides with the variables that they were recorded with and that differ, so that they can be run again."""
+    """Both sides with the variables and options that they were recorded with and that differ, to be run again.
+
+    The command line of both is the slow side's.
+    """
     names = {key[4:] for key in (*ours.facts, *theirs.facts) if key.startswith("env.")}
     differing = sorted(name for name in names if ours.env(name) != theirs.env(name))
+    mine, other = (options_in(side.words()) for side in (ours, theirs))
+    options = sorted(name for name in {*mine, *other} - {*PLACES} if mine.get(name) != other.get(name))
     return (
         slow.changed({"env": {name: ours.env(name) for name in differing}} if differing else {}),
-        quick.changed({"env": {name: theirs.env(name) for name in differing}} if differing else {}),
+        quick.changed(
+            ({"env": {name: theirs.env(name) for name in differing}} if differing else {})
+            | ({"arguments": {name: other.get(name) for name in options}} if options else {})
+        ),
     )
 
 

@@ -271,7 +271,8 @@ def _decode(trial: Trial, writer: Writer, state: TrialState) -> None:
 
 
 def _place_tenant(planned: PlannedTenant, workdir: Path, place: Host, seed: int, host: Host) -> Tenant:
-    job = planned.workload.job(place, workdir, seed)
+    options = planned.platforms[-1].options() if planned.platforms else {}
+    job = (planned.workload.with_options(options) if options else planned.workload).job(place, workdir, seed)
     driver = planned.workload.driver(place, workdir, seed)
     own = planned.platforms[-1].variables() if planned.platforms else {}
     if own:

@@ -8,9 +8,20 @@ from typing import Any
 import pytest
 
 from analysis_figures import record
-from tare.analysis.why.causes import QUICK, SLOW, Wave, added, answer, is_clear, judged_metric, phases, without
+from tare.analysis.why.causes import (
+    QUICK,
+    SLOW,
+    Wave,
+    added,
+    answer,
+    facts_of,
+    is_clear,
+    judged_metric,
+    phases,
+    without,
+)
 from tare.base.errors import TareError
-from tare.report.text.why import Told, answer_sentences
+from tare.report.text.why import Told, answer_sentences, answer_text
 
 
 def settings(**fields: Any) -> dict[str, Any]:
@@ -190,3 +201,23 @@ def test_rare_long_steps_are_the_tail():
     slow = {"steps": 100.0, "step_mean_s": 0.020, "step_s": 0.010}
 
     assert [each.name for each in phases(slow, quick, "step_mean_s")] == ["tail"]
+
+
+@pytest.mark.parametrize("argv", ['["app", "--threads", "4"]', ["app", "--threads", "4"], "app --threads 4"])
+def test_the_command_line_and_what_a_server_had_are_among_the_facts_of_a_side(argv: Any):
+    one = record(settings={"platform": "runc", "workload.argv": argv}, facts={"served": {"cores": 1, "threads": 9}})
+
+    found = facts_of([one])
+    assert found["command.words"] == ["app", "--threads", "4"]
+    assert (found["served.cores"], found["served.threads"]) == (1, 9)
+    assert facts_of([record(settings={"platform": "runc"})])["command.words"] == []
+
+
+def test_ratios_far_from_one_are_written_with_the_digits_that_they_have():
+    times = {QUICK: 1.0, SLOW: 1000.0, without("threads"): 1.5}
+    roles = {role: fields for role, fields in ROLES.items() if role in times}
+    found = answer([Wave(trials(times), roles)], margin=0.05)
+
+    told = answer_text(found, Told({"threads": "threads"}, {"threads": "seen."}, {"threads": "cure"}, {}, {}), 100)
+    assert "0.0015x [0.0015, 0.0015]" in told
+    assert "1.48x" in told

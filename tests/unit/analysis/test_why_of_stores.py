@@ -58,6 +58,13 @@ def test_stores_of_other_programs_are_not_compared():
         pair({"one": store(0.01), "two": store(0.02, argv="other.py")}, margin=0.05)
 
 
+def test_stores_whose_commands_differ_in_an_option_are_compared_and_the_option_is_told():
+    found = pair({"one": store(0.01, argv="app --threads 1"), "two": store(0.02, argv="app --threads 16")}, margin=0.05)
+
+    assert (found.slow, found.side) == ("two", "runc, command app")
+    assert found.settings == {"workload.argv": ("app --threads 16", "app --threads 1")}
+
+
 def test_a_store_of_another_device_is_not_tried_here():
     assert is_here(store(0.01), DEVICE)
     assert not is_here(store(0.01), {**DEVICE, "cores": 64})

@@ -12,6 +12,7 @@ from tare.base.text import (
     effect_text,
     interval_text,
     metric_name,
+    options_in,
     printed_text,
     quantity_text,
     quantity_texts,
@@ -20,6 +21,7 @@ from tare.base.text import (
     size_text,
     telling_lines,
     time_text,
+    with_options,
 )
 
 
@@ -180,3 +182,18 @@ def test_safe_text_can_always_be_printed_and_never_steers(text: str) -> None:
     shown = safe_text(text)
     shown.encode("utf-8")
     assert not any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in shown)
+
+
+def test_options_of_a_command_line_are_found_with_their_values():
+    words = ["python", "-m", "app", "--threads=4", "--port", "8000", "--verbose", "--seed", "-1"]
+    assert options_in(words) == {"-m": "app", "--threads": "4", "--port": "8000", "--seed": "-1"}
+    assert options_in([]) == {}
+
+
+def test_options_of_a_command_line_are_replaced_in_their_place_taken_away_or_added():
+    words = ["app", "--threads=4", "--port", "8000", "in.txt", "--quiet"]
+    assert with_options(words, {"--threads": "1", "--port": "9"}) == (
+        "app", "--threads=1", "--port", "9", "in.txt", "--quiet",
+    )  # fmt: skip
+    assert with_options(words, {"--threads": None, "--port": None}) == ("app", "in.txt", "--quiet")
+    assert with_options(words, {"--mode": "a", "--none": None}) == (*words, "--mode", "a")

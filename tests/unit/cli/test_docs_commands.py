@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def _line(text: str, offset: int) -> int:
 
 def complaint(command: str) -> str | None:
     """What is wrong with a command; None if its verbs and options exist."""
-    words = command.split("tare ", 1)[1].split(" # ")[0].split()
+    words = _words(command.split("tare ", 1)[1].split(" # ")[0])
     words = words[: words.index("--")] if "--" in words else words
     found: click.Command = tare
     context = click.Context(tare, info_name="tare")
@@ -47,9 +48,17 @@ def complaint(command: str) -> str | None:
     known = {"-h", "--help"} | {name for option in found.params for name in (*option.opts, *option.secondary_opts)}
     if isinstance(found, click.Group):
         return None
-    given = (word.split("=")[0].rstrip(",.;)\\") for word in words if re.match(r"--?[a-z]", word))
+    given = (word.split("=")[0].rstrip(",.;)\\") for word in words if re.match(r"--?[a-z]", word) and " " not in word)
     unknown = [word for word in given if word not in known]
     return f"`{context.command_path}` has no option {unknown[0]}" if unknown else None
+
+
+def _words(text: str) -> list[str]:
+    """What is in quotes is one word: the command line of a server has options of its own."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # half a quotation: the rest stands outside of the code
+        return text.split()
 
 
 def _is_plain(word: str) -> bool:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from analysis_figures import record
 from some_layers import stage
+from tare.analysis.model import Comparison
+from tare.analysis.why.causes import QUICK, SLOW, Answer, Tried, Wave
 from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
 from tare.cli import why
 from tare.cli.why.stores import are_stores
 from tare.drivers.containers.isolation import USUAL
 from tare.parts.platforms.runc import Runc
-from tare.plan.why import Stages
+from tare.plan.why import Level, Stages
 
 
 def test_only_mounts_is_the_container_with_no_other_layer():
@@ -55,3 +58,31 @@ def test_a_single_store_is_not_taken_for_a_command(tmp_path):
         are_stores((str(tmp_path),))
     assert not are_stores(("python", "train.py"))
     assert not are_stores(())
+
+
+class OneWave:
+    """What tries suspects, with an answer made before: one is the cause, of the other nothing is known."""
+
+    bare, repeat, metric, margin = Level("bare", {}), 6, None, 0.05
+
+    def wave(self, stage, sides, **options):
+        def trials(role, seconds):
+            times = {"step_mean_s": seconds, "wall_s": 9.0, "cgroup_nr_throttled": 40.0}
+            return [record(block=n, step_s=None, settings=sides[role].settings(), metrics=times) for n in range(2)]
+
+        return Wave([*trials(QUICK, 1.0), *trials(SLOW, 9.0)], {role: side.settings() for role, side in sides.items()})
+
+    def tried(self, search, waves, found, metric=None):
+        search.learn({"debug_variables": "the cause", "cpu_quota": "cannot tell"})
+        total = Comparison(metric, SLOW, QUICK, 8.0, 7.0, 9.0, "slower", 0.05, 6, None)
+        outcomes = {"debug_variables": "the cause", "cpu_quota": "cannot tell"}
+        return Answer(metric, total, tuple(Tried(name, word, None, None) for name, word in outcomes.items()))
+
+
+def test_a_suspect_that_was_tried_is_not_named_as_untried():
+    fields = {"quota": 0.5, "env": {"PYTHONTRACEMALLOC": "1", "APP_CHECKS": "1"}}
+    found = why._explained(OneWave(), "runc", fields, quiet=True)
+
+    assert {"debug_variables", "cpu_quota"} <= found.suspects.held.keys()
+    assert "other_variables" in found.untried
+    assert "cpu_quota" not in found.untried

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tare.parts.protocols import Side, Suspicion
-from tare.plan.why import Level, Search, added, examined, fitting, without
+from tare.plan.why import Level, Search, added, examined, fitting, with_recorded_variables, without
 
 VARIABLES = {"PYTHONPYCACHEPREFIX": "/none", "PYTHONTRACEMALLOC": "1"}
 THROTTLED = {"wall_s": 9, "cgroup_nr_throttled": 40, "cgroup_throttled_s": 5}
@@ -66,3 +66,21 @@ def test_two_costs_found_at_once_are_then_removed_together():
     assert list(wanted.next()) == ["quick", "slow"]
     wanted.learn({})
     assert wanted.next() == {}
+
+
+def test_arguments_of_a_side_are_merged_as_its_variables_are():
+    level = Level("runc", {"arguments": {"--threads": "16", "--mode": "a"}})
+    changed = level.changed({"arguments": {"--threads": "1"}, "quota": 1.0})
+
+    assert changed.fields == {"quota": 1.0, "arguments": {"--threads": "1", "--mode": "a"}}
+    assert changed.settings()["platform.arguments"] == {"--threads": "1", "--mode": "a"}
+    assert Level.of(changed.settings()) == changed
+
+
+def test_sides_of_two_stores_are_run_again_with_the_options_that_they_were_recorded_with():
+    ours = Side("a", "runc", {}, {"command.words": ["app", "--threads", "16", "--port", "1"], "env.A": "1"})
+    theirs = Side("b", "runc", {}, {"command.words": ["app", "--port", "2", "--mode", "a"]})
+    slow, quick = with_recorded_variables(Level("runc", {}), Level("runc", {}), ours, theirs)
+
+    assert slow.fields == {"env": {"A": "1"}}
+    assert quick.fields == {"env": {"A": None}, "arguments": {"--mode": "a", "--threads": None}}

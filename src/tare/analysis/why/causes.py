@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -130,8 +131,17 @@ def facts_of(records: Iterable[Record]) -> dict[str, Any]:
         device = {f"device.{key}": value for key, value in flat(facts.get("device") or {}).items()}
         place = {f"place.{key}": value for key, value in flat(facts.get("place") or {}).items()}
         output = {f"output.{key}": value for key, value in (facts.get("output") or {}).items()}
-        found = {**flat(facts.get("inside") or {}), **place, **device, **output, **found}
+        served = {f"served.{key}": value for key, value in (facts.get("served") or {}).items()}
+        told = {**flat(facts.get("inside") or {}), **place, **device, **output, **served}
+        found = {**told, "command.words": words_of(record), **found}
     return found
+
+
+def words_of(record: Record) -> list[str]:
+    """The words of a command line, which a store has as one text; none where no command of the user's was run."""
+    argv = record.settings.get("workload.argv") or []
+    words = json.loads(argv) if isinstance(argv, str) and argv.startswith("[") else argv
+    return shlex.split(words) if isinstance(words, str) else [str(word) for word in words]
 
 
 def metrics_of(records: Sequence[Record]) -> dict[str, float]:

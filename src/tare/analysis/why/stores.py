@@ -13,9 +13,10 @@ from typing import Any
 from tare.analysis.compare import Contest, judge
 from tare.analysis.model import Comparison, Difference, Measurement
 from tare.analysis.parity import differences, flat
-from tare.analysis.why.causes import Phase, judged_metric, metrics_of, phases
+from tare.analysis.why.causes import Phase, judged_metric, metrics_of, phases, words_of
 from tare.analysis.why.layers import Moved, moved
 from tare.base.errors import StudyError
+from tare.base.text import options_in, with_options
 from tare.records.model import Record
 from tare.records.trials import grouped, usable_trials
 
@@ -56,7 +57,10 @@ class Pair:
 def pair(stores: Mapping[str, Sequence[Record]], *, margin: float, metric: str | None = None) -> Pair:
     """Two stores by their names: the side that both have with the most trials, and which store is slower in it."""
     (one, first), (other, second) = stores.items()
-    groups = [grouped(usable_trials(each, repeats=False), _work) for each in (first, second)]
+    usable = [usable_trials(each, repeats=False) for each in (first, second)]
+    groups = [grouped(each, _work) for each in usable]
+    if not groups[0].keys() & groups[1].keys():  # an option of the command may be the difference
+        groups = [grouped(each, _program) for each in usable]
     common = [work for work in groups[0] if work in groups[1]]
     if not common:
         raise StudyError(
@@ -100,6 +104,15 @@ def _called(work: str, records: Sequence[Record]) -> str:
     if not title or "workload.argv" in records[0].settings:
         return work
     return f"{records[0].settings['platform']}, {title}"
+
+
+def _program(record: Record) -> str:
+    """Platform and command line without the values of its options."""
+    words = words_of(record)
+    bare = with_options(words, dict.fromkeys(options_in(words)))
+    return (
+        f"{record.settings['platform']}, {record.settings.get('workload')} {' '.join(bare)}" if words else _work(record)
+    )
 
 
 def _listed(groups: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, me
 from tare.cli.report import write_report
 from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
 from tare.cli.scripts import script_options
+from tare.cli.serving import server_options, server_workload
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.weigh import minutes_option, steps_option
 from tare.cli.why.runs import Trying
@@ -50,6 +51,9 @@ LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, be
 @click.option("--io-rate", help="What the container may read and write of a disk in a second, like 20MB.")
 @click.option("--inside-env", multiple=True, metavar="NAME=VALUE", help="A variable of the container alone.")
 @click.option(
+    "--inside-arg", multiple=True, metavar="OPTION=VALUE", help="An option of the command in the container alone."
+)
+@click.option(
     "--seccomp-profile", type=click.Path(path_type=Path, exists=True), help="The container's own filter (runc)."
 )
 @metric_option("the mean step, or the whole run")
@@ -69,6 +73,7 @@ LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, be
 @steps_option
 @minutes_option
 @script_options
+@server_options
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[STORE STORE | -- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -84,6 +89,7 @@ def command(
     cpu_shares: int | None,
     io_rate: str | None,
     inside_env: tuple[str, ...],
+    inside_arg: tuple[str, ...],
     seccomp_profile: Path | None,
     metric: str | None,
     repeat: int,
@@ -99,6 +105,7 @@ def command(
     steps: int | None,
     minutes: float | None,
     script: Script,
+    serving: dict[str, Any],
     output: Path | None,
     as_json: bool,
     command_line: tuple[str, ...],
@@ -110,6 +117,10 @@ def command(
     unexplained is taken apart layer by layer, with runc.
 
     tare why --quota 1 -- python train.py
+
+    A server is driven by requests from outside, as by `tare weigh --server`:
+
+    tare why --quota 1 --server "python app.py --threads 16" --port 8000
 
     Of two stores it explains why the one is slower than the other: another machine, or the same one last week. What
     both recorded is compared; --try runs both sides again here, with each suspect removed and added.
@@ -123,9 +134,19 @@ def command(
         return
     need(not tries, "--try is for two stores: `tare why STORE STORE --try`.")
     need(not (workload and command_line), "give either --workload or a command after --, not both.")
+    need(not (serving and (workload or command_line)), "give either --server, --workload or a command after --.")
     need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
-    need(bool(command_line) or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
-    work = script.workload(command_line, image=bool(image)) if command_line else built_in_workload(workload or "lenet5")
+    has_command = bool(command_line or serving)
+    need(has_command or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
+    need(
+        has_command or not inside_arg, "--inside-arg is about an option of a command: give one after --, or a --server."
+    )
+    if serving:
+        work = server_workload(serving, script, image=bool(image))
+    elif command_line:
+        work = script.workload(command_line, image=bool(image))
+    else:
+        work = built_in_workload(workload or "lenet5")
     end_early(work, steps, minutes)
     image = image and placed(image)
     limits = {"image": image, "quota": quota, "cpuset": cpuset, "memory": memory, "shm": shm}
@@ -134,8 +155,10 @@ def command(
     fields |= script.platform()
     if writable:
         fields["writable"] = True
-    if env := _assigned(inside_env):
+    if env := _assigned("--inside-env", inside_env):
         fields["env"] = env
+    if arguments := _assigned("--inside-arg", inside_arg):
+        fields["arguments"] = arguments
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
     with ExitStack() as stack:
         chosen = choose_platform("runc" if profile and inside is None else inside, stack)
@@ -168,9 +191,9 @@ def command(
     _tell_layers(waterfall, calls, skipped, folder)
 
 
-def _assigned(variables: tuple[str, ...]) -> dict[str, str]:
+def _assigned(option: str, variables: tuple[str, ...]) -> dict[str, str]:
     for each in variables:
-        need("=" in each and not each.startswith("="), f"--inside-env {each!r}: write NAME=VALUE.")
+        need("=" in each and not each.startswith("="), f"{option} {each!r}: write NAME=VALUE.")
     return dict(each.split("=", 1) for each in variables)
 
 
@@ -233,7 +256,9 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
         return replace(found, answer=first, untried=tuple(search.candidates()))
     else:
         first = run.tried(search, waves, first)
-    return replace(found, total=first.total, answer=first, untried=tuple(search.candidates()))
+    tried = {each.cause for each in first.tried}  # some may be candidates again, for a wave that was not needed
+    untried = tuple(name for name in search.candidates() if name not in tried)
+    return replace(found, total=first.total, answer=first, untried=untried)
 
 
 def _total(run: Trying, sides: Mapping[str, Level], look: Wave, name: str) -> tuple[list[Wave], Answer]:

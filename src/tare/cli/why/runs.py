@@ -38,7 +38,7 @@ class Trying:
         self._folder, self._work, self._python = folder, work, python
         self.repeat, self.margin, self.metric = repeat, margin, metric
         # A command whose files are an image's runs in them on bare metal too: the same bytes on both sides.
-        in_image = isinstance(work.get("command"), dict) and work["command"].get("in_image")
+        in_image = any(isinstance(each, dict) and each.get("in_image") for each in work.values())
         self.bare = Level("bare", {"image": image} if in_image else {})
         self._trials, self._seconds = 0, 0.0
         self._known = False  # whether a study ran already: then bare metal and the whole container are known to run

@@ -183,6 +183,10 @@ class Limits(Platform):
     env: dict[str, str | None] = Field(default_factory=dict)
     """Variables of this side alone, as with `docker run -e`; null takes one away that the image or the study sets."""
 
+    arguments: dict[str, str | None] = Field(default_factory=dict)
+    """Options of a command or a server that have another value on this side alone: {--threads: "2"}; null takes one
+    away, and one that the command does not have is added at its end."""
+
     _mems: str | None = PrivateAttr(None)  # memory nodes, once the device is known
 
     @model_validator(mode="after")
@@ -209,8 +213,11 @@ class Limits(Platform):
 
     @classmethod
     def masked(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
-        env = {name: value for name, value in (fields.get("env") or {}).items() if value is not None}
-        return {**fields, **({"env": {**fields["env"], **masked_env(env)}} if env else {})}
+        shown = dict(fields)
+        for field in ("env", "arguments"):
+            if given := {name: value for name, value in (fields.get(field) or {}).items() if value is not None}:
+                shown[field] = {**fields[field], **masked_env(given)}
+        return shown
 
     def settings(self) -> dict[str, Json]:
         """Without the fields of `LATER` that are not set, as records have it that are older than these."""
@@ -218,6 +225,9 @@ class Limits(Platform):
 
     def variables(self) -> Mapping[str, str | None]:
         return self.env
+
+    def options(self) -> Mapping[str, str | None]:
+        return self.arguments
 
     def _placement_request(self) -> PlacementRequest:
         return PlacementRequest(self.cores, self.pin, self.numa, self.leave_idle)
@@ -273,7 +283,7 @@ class Limits(Platform):
 
 _CONTROLLERS = {"quota": "cpu", "cpuset": "cpuset", "memory": "memory"}
 _RATES = {"cpu_shares": ("cpu",), "io_rate": ("blkio", "io")}  # written by tare itself, whoever makes the place
-LATER = ("env", "cpu_shares", "io_rate", "warm", "user")
+LATER = ("env", "arguments", "cpu_shares", "io_rate", "warm", "user")
 _DISKS = "/sys/block"
 _NO_DISKS = ("loop", "ram", "zram", "sr", "fd")
 

@@ -1,12 +1,22 @@
-"""Thread pools that are sized by the host's cores, under a quota or a cpuset."""
+"""Thread pools that are sized by the host's cores, or by an option, under a quota or a cpuset."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from functools import reduce
 from typing import ClassVar
 
-from tare.parts.causes.variables import POOLS, suspected_variables
-from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+from tare.base.text import options_in
+from tare.parts.causes.variables import POOLS, THREAD_OPTION, suspected_arguments, suspected_variables
+from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
+
+_LLAMA = {"-t": "--threads", "-tb": "--threads-batch"}  # short forms, in programs of llama.cpp's own
+# Servers, the names of their options, and the share of the host's cores that each takes by default.
+_BY_DEFAULT: Mapping[str, Mapping[str, float]] = {
+    "llama_cpp.server": {"--n_threads": 0.5, "--n_threads_batch": 1.0},
+    "llama-server": {"--threads": 1.0},
+}
 
 
 class Threads(Cause):
@@ -16,28 +26,103 @@ class Threads(Cause):
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         cores = slow.cores
-        if (found := suspected_variables(slow, quick, _table(slow, cores))) is not None:
-            return found
+        given, enough = thread_options(slow), max(1, math.ceil(cores or 1))
+        same = thread_options(quick)
+        too_many = {n: count for n, count in given.items() if count > enough and same.get(n) == count}
+        found = [
+            suspected_arguments(slow, quick, _differing(slow, quick, cores)),
+            suspected_variables(slow, quick, _table(slow, cores)),
+            None if cores is None else _too_many(slow, cores, too_many),
+        ]
+        if held := [each for each in found if each is not None]:
+            return reduce(_both, held)
         if cores is None:
             return RuledOut("how many cores it may use is not known.")
         counted = threads = slow.number("torch.threads")
+        if threads is None and given and _known(slow):
+            threads = float(max(given.values()))
         if threads is None:
             named = [float(value) for name in POOLS if (value := slow.env(name)) and value.isdigit()]
             # What a library takes that asks for the host's cores.
             threads = max(named) if named else slow.number("place.host_cores")
-        enough = max(1, math.ceil(cores))
         if threads is None or threads <= enough:
             count = "not more" if threads is None else f"{threads:.0f}"
             return RuledOut(f"{count} threads on {cores_text(cores)}.")
         fixed = {name: str(max(1, math.floor(cores))) for name in POOLS}
         share = throttled_share(slow)
-        stopped = f", throttled for {share:.0%} of the run" if share else ""
         return Suspicion(
             weight=(0.9 if share else 0.6) if counted else 0.3,
-            evidence=f"{threads:.0f} threads{'' if counted else ' (not counted)'} on {cores_text(cores)}{stopped}.",
+            evidence=f"{threads:.0f} threads{'' if counted else ' (not counted)'} on {cores_text(cores)}"
+            f"{_stopped(slow)}.",
             without={"env": fixed},
             cure=f"-e OMP_NUM_THREADS={fixed['OMP_NUM_THREADS']}",
         )
+
+
+def thread_options(side: Side) -> dict[str, int]:
+    """Options of the command line that are a number of threads; of known servers also those that are not given."""
+    words = side.words()
+    options = options_in(words)
+    llama = any(word.rpartition("/")[2].startswith("llama-") for word in words[:3])
+    found = {
+        name: int(value)
+        for name, value in options.items()
+        if value.isdigit() and (THREAD_OPTION.fullmatch(name) or (llama and name in _LLAMA))
+    }
+    if (host := side.number("place.host_cores")) is not None:
+        present = {_LLAMA.get(name, name) for name in options}
+        defaults = {name: max(1, int(share * host)) for name, share in _known(side).items()}
+        found |= {name: count for name, count in defaults.items() if name not in present}
+    return found
+
+
+def _known(side: Side) -> Mapping[str, float]:
+    """Options of a server that looks at nothing else, and what each takes of the host's cores by default."""
+    names = {word.rpartition("/")[2] for word in side.words()}
+    return next((defaults for program, defaults in _BY_DEFAULT.items() if program in names), {})
+
+
+def _too_many(slow: Side, cores: float, options: Mapping[str, int]) -> Suspicion | None:
+    """Options that give more threads than cores, whatever the other side has, which may have more cores."""
+    if not options:
+        return None
+    given = options_in(slow.words())
+    wanted = {name: str(max(1, math.floor(cores))) for name in options}
+    told = ", ".join(f"{name} {count}{'' if name in given else ' by default'}" for name, count in options.items())
+    counted = slow.number("served.threads")
+    seen = f" ({counted:.0f} threads were seen at once)" if counted else ""
+    return Suspicion(
+        weight=0.95,
+        evidence=f"{told}, on {cores_text(cores)}{seen}{_stopped(slow)}.",
+        without={"arguments": wanted},
+        cure=" ".join(f"{name} {value}" for name, value in wanted.items()),
+    )
+
+
+def _differing(slow: Side, quick: Side, cores: float | None) -> dict[str, tuple[str, float]]:
+    ours, theirs = thread_options(slow), thread_options(quick)
+    found = {}
+    for name in dict.fromkeys((*ours, *theirs)):
+        over = cores is not None and ours.get(name, 0) > math.ceil(cores)
+        found[name] = ("threads" if cores is None else f"threads, on {cores_text(cores)}", 0.95 if over else 0.6)
+    return found
+
+
+def _both(one: Suspicion, other: Suspicion) -> Suspicion:
+    """As one: of an option that both name, what the first has."""
+    return Suspicion(
+        weight=max(one.weight, other.weight),
+        evidence=f"{one.evidence.rstrip('.')}; {other.evidence}",
+        without=_merged(other.without, one.without),
+        added=_merged(other.added, one.added),
+        cure=f"{one.cure} {other.cure}",
+    )
+
+
+def _merged(*changes: Mapping[str, Json] | None) -> dict[str, Json] | None:
+    given = [each for each in changes if each]
+    names = dict.fromkeys(name for each in given for name in each)
+    return {name: {n: v for each in given for n, v in each.get(name, {}).items()} for name in names} or None
 
 
 def _table(slow: Side, cores: float | None) -> dict[str, tuple[str, float]]:
@@ -54,6 +139,11 @@ def _table(slow: Side, cores: float | None) -> dict[str, tuple[str, float]]:
 
 def cores_text(cores: float) -> str:
     return f"{cores:g} core" if cores == 1 else f"{cores:g} cores"
+
+
+def _stopped(side: Side) -> str:
+    share = throttled_share(side)
+    return f", throttled for {share:.0%} of the run" if share else ""
 
 
 def throttled_share(side: Side) -> float:

@@ -1,13 +1,15 @@
-"""Causes that are variables of the environment: what each does, and how sure it is to cost time where it differs.
+"""Causes that are variables of the environment, or options of the command: what each does, and how sure it is to cost.
 
-A cause is a table. Its suspicion is every variable of the table that the sides have differently.
+A cause is a table. Its suspicion is every variable or option of the table that the sides have differently.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, TypeAlias
 
+from tare.base.text import options_in
 from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
 
 Table: TypeAlias = Mapping[str, tuple[str, float]]
@@ -98,8 +100,13 @@ INSTRUCTIONS: Table = {
     "NPY_DISABLE_CPU_FEATURES": ("NumPy leaves out vector instructions", 0.6),
     "TORCH_MKLDNN_MATMUL_MIN_DIM": ("torch leaves small products to another library", 0.4),
 }
+# An option with a number of threads; those that only answer connections wait more than they compute.
+THREAD_OPTION = re.compile(r"--?(?!.*http)([a-z0-9]+[-_])*n?threads?([-_][a-z0-9]+)*", re.IGNORECASE)
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """The number of threads: each library has a variable of its own; torch follows OpenMP's."""
+
+PLACES = ("--port", "--host", "-p")
+"""Options of where a server listens, which cost nothing and differ from run to run."""
 
 _KNOWN = {*DEBUG, *COMPILED, *FOLDERS, *RANKS, *ALLOCATION, *INSTRUCTIONS, *POOLS}
 _HARMLESS = ("PYTHONHASHSEED", "TARE_OUTPUT", "PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
@@ -121,6 +128,27 @@ def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | N
         without={"env": restored},
         added={"env": {name: slow.env(name) for name in differing}},
         cure=_options(restored),
+    )
+
+
+def suspected_arguments(slow: Side, quick: Side, costly: Table) -> Suspicion | None:
+    """Those of these options of the command line that the sides have differently, as on the other one."""
+    ours, theirs = options_in(slow.words()), options_in(quick.words())
+    differing = [name for name in costly if ours.get(name) != theirs.get(name)]
+    if not differing:
+        return None
+    told = "; ".join(
+        f"{name} {ours[name]} ({costly[name][0]})" if name in ours else f"{name} is not given" for name in differing
+    )
+    restored = {name: theirs.get(name) for name in differing}
+    given = [f"{name} {value}" for name, value in restored.items() if value is not None]
+    gone = [f"without {name}" for name, value in restored.items() if value is None]
+    return Suspicion(
+        weight=max(costly[name][1] for name in differing),
+        evidence=f"{told}.",
+        without={"arguments": restored},
+        added={"arguments": {name: ours.get(name) for name in differing}},
+        cure=" ".join([*given, *gone]),
     )
 
 
@@ -182,6 +210,21 @@ class OtherVariables(Cause):
         seen = {*_recorded(slow), *_recorded(quick)}
         table = dict.fromkeys(sorted(seen - _KNOWN - {*_HARMLESS}), ("no cause of the catalogue knows it", 0.35))
         return suspected_variables(slow, quick, table) or RuledOut("no other variable is known to differ.")
+
+
+class OtherArguments(Cause):
+    """Options of the command that differ and that no other cause knows: what they do is the program's own."""
+
+    title: ClassVar[str] = "an option of the command"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        if not (slow.words() and quick.words()):
+            return RuledOut("no command line is known.")
+        seen = {*options_in(slow.words()), *options_in(quick.words())}
+        others = sorted(name for name in seen - {*PLACES} if not THREAD_OPTION.fullmatch(name))
+        table = dict.fromkeys(others, ("no cause of the catalogue knows it", 0.35))
+        return suspected_arguments(slow, quick, table) or RuledOut("no other option of the command differs.")
 
 
 def _recorded(side: Side) -> Iterable[str]:

@@ -222,7 +222,7 @@ def _tests(each: Tried) -> tuple[str, str, str]:
     """The change with its interval; the ratio to bare metal that is left, and that it brings there, without."""
     removed = "" if each.removed is None else _ratio(each.removed)
     left, brought = (
-        "" if one is None or one.effect is None else f"{1 + one.effect:.2f}x" for one in (each.left, each.brought)
+        "" if one is None or one.effect is None else f"{_times(one.effect)}x" for one in (each.left, each.brought)
     )
     return removed, left, brought
 
@@ -289,8 +289,14 @@ def _ratio(left: Comparison) -> str:
     if left.effect is None:
         return "an unknown multiple"
     if left.low is None or left.high is None:
-        return f"{1 + left.effect:.2f}x"
-    return f"{1 + left.effect:.2f}x [{1 + left.low:.2f}, {1 + left.high:.2f}]"
+        return f"{_times(left.effect)}x"
+    return f"{_times(left.effect)}x [{_times(left.low)}, {_times(left.high)}]"
+
+
+def _times(effect: float) -> str:
+    """A ratio: `1.02`; with more digits where two would show nothing, with none where they mean nothing."""
+    times = 1 + effect
+    return f"{times:.2g}" if 0 < times < 0.1 else f"{times:.2f}" if times < 100 else f"{times:.0f}"
 
 
 def pair_text(found: Pair, width: int) -> str:

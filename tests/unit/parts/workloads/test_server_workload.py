@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tare.base.errors import TrialError
 from tare.base.host import LocalHost
 from tare.parts.find import find
 from tare.parts.workloads.server import SERVE, Server
@@ -71,6 +73,8 @@ def test_a_server_is_waited_for_and_stopped_when_the_load_is_done(workdir: Path,
     assert "now it listens" in out
     served = json.loads((workdir / "served.json").read_text())
     assert served["stop_s"] is not None
+    assert served["cores"] == len(os.sched_getaffinity(0))
+    assert served["threads"] >= 1
     assert served["ready_s"] > (0.15 if ready == "/health" else 0)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=1)
@@ -137,6 +141,14 @@ def test_the_job_is_the_server_inside_and_the_driver_outside_has_the_same_folder
     assert (order["seed"], order["rate"], order["goal_s"], order["port"]) == (7, 20.0, 0.3, 8000)
     assert not set(order["cores"]) & set(inside["cores"])
     assert driver.argv[0] == sys.executable  # no network of its own: none to enter
+
+
+def test_a_side_may_have_other_values_of_its_options(tmp_path: Path) -> None:
+    server = Server(argv=("app", "--threads", "{threads}"), vary={"threads": 4}, port=8000)
+    job = server.with_options({"--threads": "1", "--mode": "a"}).job(LocalHost(), tmp_path, 7)
+    assert job.argv[-6:] == ("--", "app", "--threads", "1", "--mode", "a")
+    with pytest.raises(TrialError, match="for a command or a server, and idle is neither"):
+        find("workloads", "idle")().with_options({"--threads": "1"})
 
 
 @pytest.mark.parametrize(
