@@ -2,8 +2,8 @@
 
 The server is started, waited for (its port, a path that answers, or a line that it prints), and `listens` is made in
 the work folder; where there are other tenants, when all of them are ready (`barrier.py`). Under load its threads are
-counted now and then. When `done` appears there, it is asked to stop (SIGTERM) and, after `grace_s`, killed. Exit code: 0
-where the server ran until it was stopped; its own, or 1, where it did not.
+counted now and then. When `done` appears there, it is asked to stop (SIGTERM) and, after `grace_s`, killed. Exit code:
+0 where the server ran until it was stopped; its own, or 1, where it did not.
 """
 
 import json

@@ -61,14 +61,15 @@ def _names(records: Sequence[Record], factor: str) -> dict[Key, str]:
     values = {signature(record.settings, (factor,)): record.settings for record in records}
     words = make_labels(list(values.values()), (factor,))
     return {
-        key: str(words.words(values[key])) or _bare_name(values[key].get(factor), factor)
-        for key in sorted(values, key=_size)
+        key: _name(str(words.words(values[key])), values[key].get(factor), factor) for key in sorted(values, key=_size)
     }
 
 
-def _bare_name(value: object, factor: str) -> str:
-    """A value that labels leave out, since the others have a name."""
-    return f"no {factor}" if value is None else f"{factor} {text(value)}"
+def _name(words: str, value: object, factor: str) -> str:
+    """In words; also of a value that labels leave out, since the others have a name."""
+    if factor == "platform" and words == "bare":
+        return "bare metal"
+    return words or (f"no {factor}" if value is None else f"{factor} {text(value)}")
 
 
 def _size(key: Key) -> tuple[float, str]:
