@@ -270,8 +270,6 @@ def tare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "TARE_STATE": str(folder / "state"),
         "TARE_LOCK_DIR": str(folder / "lock"),
         "PYTHONPATH": f"{ROOT / 'src'}:{TARE.parent}",
-        "WITHOUT_REPORT": "1",
-        "FORKED_SAMPLER": "1",
     }
     argv = [sys.executable, str(TARE), *words]
     started = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/", env=env)

@@ -24,8 +24,14 @@ del sys.modules["torch"]
 STEP_S = 0.001
 
 
+def mini_batches(job):
+    """Of an epoch over all images in the folder; 4 where there are none."""
+    images = [name for _, _, names in os.walk(job["data_path"]) for name in names if name.endswith((".jpg", ".jpeg"))]
+    return len(images) // job["batch"] or 4
+
+
 def train(job):
-    epochs, steps = job["epochs"], job["steps_per_epoch"] or 4
+    epochs, steps = job["epochs"], job["steps_per_epoch"] or mini_batches(job)
     marks.open_marks(job["marks"], 32 * epochs * (steps + 4))
     saved = checkpoints.Checkpoints(job, dict)
     between = cold_epochs.Between(str(Path(job["marks"]).parent))

@@ -281,6 +281,7 @@ for step in range(30):
 """
 
 
+@pytest.mark.alone
 @pytest.mark.machine("runc", "root")
 @on_days(1)
 def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(tmp_path: Path) -> None:

@@ -117,7 +117,10 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 def _end(line: socket.socket, process: subprocess.Popen[bytes]) -> None:
     line.close()
-    process.wait()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:  # a test that failed has left a command running
+        process.kill()
 
 
 def serve(line: socket.socket) -> None:

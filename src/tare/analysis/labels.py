@@ -304,10 +304,13 @@ def distinguishing(
 ) -> tuple[str, ...]:
     """Those of `names`, or of all settings in their order, that tell settings apart which the names before them do not.
 
-    A model that comes with data, a batch and a number of items of its own is told by the model alone.
+    A model that comes with data, a batch and a number of items of its own is told by the model alone. Of all settings
+    the platform is always one where it varies, even if its memory limit tells as much.
     """
     if names is None:
         names = sorted({name for settings in several for name in settings}, key=place)
+        platform = ("platform",) if len({signature(settings, ("platform",)) for settings in several}) > 1 else ()
+        return (*platform, *distinguishing(several, names, platform))
     told, groups = start, {signature(settings, start) for settings in several}
     for name in names:
         finer = {signature(settings, (*told, name)) for settings in several}

@@ -222,18 +222,31 @@ def other_rounding(ours: Sequence[Record], theirs: Sequence[Record], *, level: s
     threads = _other_threads(ours, theirs)
     if threads is None or not any(what == _SAME_WORK["loss_digest"] for what, _ in _apart(ours, theirs)):
         return []
+    known = "they began with the same" if _by_block(ours, FIRST) else "what they began with is not recorded"
     sentence = (
-        f"{level} ended with another loss than {against} from the same seed: torch had {threads[0]} and {threads[1]} "
-        "threads, which add up in another order and so round otherwise. The steps and their work are the same."
+        f"{level} ended with another loss than {against} from the same seed; {known}. torch had "
+        f"{threads[0]} and {threads[1]} threads, which add up in another order and so round otherwise."
     )
     return [Ruling("compare.other-rounding", "note", level, sentence)]
 
 
+FIRST = "first_loss"
+ROUNDED = 1e-3  # share by which the first loss, of the same data and weights, may differ by rounding alone
+
+
 def _other_threads(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[str, str] | None:
-    """The numbers of torch's threads, where every trial of a side had one number and the two sides had not the same."""
+    """The numbers of torch's threads, where they differ between the sides and may be why their losses do.
+
+    They may not where the first loss differs: that is of the same data and weights, before anything could add up.
+    """
     left, right = (set().union(*_by_block(side, "threads").values()) for side in (ours, theirs))
     if len(left) != 1 or len(right) != 1 or left == right:
         return None
+    mine, other = _by_block(ours, FIRST), _by_block(theirs, FIRST)
+    for block in mine.keys() & other.keys():
+        losses = [float(each) for each in mine[block] | other[block]]
+        if max(losses) - min(losses) > ROUNDED * max(map(abs, losses)):
+            return None
     return left.pop(), right.pop()
 
 

@@ -442,9 +442,9 @@ def _work(settings: Mapping[str, Any], span: Span, tenants: int) -> dict[str, fl
     work = {"step": float(span.steps)}
     batch, tunes = settings.get("workload.batch"), settings.get("workload") == "finetune"
     if isinstance(batch, int) and batch > 0:
-        work["sample"] = float(span.steps * batch * (settings["workload.accumulate"] if tunes else 1))
-    if tunes:
-        work["token"] = work["sample"] * settings["workload.length"]
+        work["sample"] = float(span.steps * batch * (settings.get("workload.accumulate") or 1 if tunes else 1))
+    if tunes and "sample" in work and isinstance(length := settings.get("workload.length"), int):
+        work["token"] = work["sample"] * length
     if span.epochs:
         work["epoch"] = float(span.epochs)
     if settings.get("workload") == "generate":  # a step is a token of each prompt; the first ones are in no step

@@ -9,7 +9,7 @@ import errno
 import glob
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -43,20 +43,20 @@ def engine(spill: Path) -> Iterator[Any]:
     """
     import duckdb
 
-    base = _idle.pop() if _idle else _connect({"memory_limit": "512MB"})
-    base.execute("SET temp_directory = '{}'".format(str(spill).replace("'", "''")))
-    db = base.cursor()
+    base, usable = _idle.pop() if _idle else _connect({"memory_limit": "512MB"}), False
     try:
-        yield db
+        base.execute("SET temp_directory = '{}'".format(str(spill).replace("'", "''")))
+        with closing(base.cursor()) as db:
+            yield db
+        usable = not spill.exists()  # else it is bound to that folder now
     except duckdb.IOException as error:
         code = errno.ENOSPC if "No space left" in str(error) else errno.EIO
         raise OSError(code, str(error)) from error
     finally:
-        db.close()
-        if spill.exists():  # it is bound to that folder now
-            base.close()
-        else:
+        if usable:
             _idle.append(base)
+        else:  # an error may have made it unusable
+            base.close()
 
 
 @cache

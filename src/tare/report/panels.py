@@ -447,7 +447,8 @@ def _by_how_much(found: Sequence[Comparison], places: Mapping[str, Place]) -> st
     least, most = sorted(map(abs, (effects[0], effects[-1])))
     verb = f"{safe_text(*levels)}:" if len(levels) == 1 else "takes"
     if effects[-1] >= 1:
-        return f"{verb} {1 + least:.2g} to {1 + most:.2g} times as long as {safe_text(*baselines)}"
+        times = [f"{1 + each:.{1 if each < 9 else 0}f}" for each in (least, most)]
+        return f"{verb} {' to '.join(dict.fromkeys(times))} times as long as {safe_text(*baselines)}"
     figures = [f"{100 * each:.{0 if least >= 0.1 else 1}f}" for each in (least, most)]
     how = "longer" if effects[0] > 0 else "less time"
     return f"{verb} {' to '.join(dict.fromkeys(figures))} % {how} than {safe_text(*baselines)}"

@@ -189,7 +189,12 @@ class TrialRun:
             state.facts["controls"] = held or hold_controls(stack, host, controls, inputs, bench.journal)
         tenants = [
             _place_tenant(
-                planned, workdir, _open_platforms(stack, host, planned.platforms, site, state), trial.seed + index, host
+                planned,
+                workdir,
+                _open_platforms(stack, host, planned.platforms, site, state),
+                trial.seed + index,
+                host,
+                measured=index == 0,
             )
             for index, (planned, (workdir, site)) in enumerate(zip(everyone, homes, strict=True))
         ]
@@ -270,8 +275,10 @@ def _decode(trial: Trial, writer: Writer, state: TrialState) -> None:
         state.notes += [NOT_COMPARED, *traced.trouble]
 
 
-def _place_tenant(planned: PlannedTenant, workdir: Path, place: Host, seed: int, host: Host) -> Tenant:
-    options = planned.platforms[-1].options() if planned.platforms else {}
+def _place_tenant(
+    planned: PlannedTenant, workdir: Path, place: Host, seed: int, host: Host, *, measured: bool
+) -> Tenant:
+    options = planned.platforms[-1].options() if planned.platforms and measured else {}  # of its command alone
     job = (planned.workload.with_options(options) if options else planned.workload).job(place, workdir, seed)
     driver = planned.workload.driver(place, workdir, seed)
     own = planned.platforms[-1].variables() if planned.platforms else {}

@@ -10,6 +10,7 @@ The tokens are random, the same in every trial, or those of a file; the trial's 
 """
 
 import inspect
+import itertools
 import json
 import os
 import struct
@@ -85,7 +86,8 @@ def read_tokens(path, most):
         return torch.tensor(numbers, dtype=torch.long)
     with open(path) as file:
         try:
-            return torch.tensor([int(word) for word in file.read().split()[:most]], dtype=torch.long)
+            numbers = [int(word) for word in itertools.islice((each for line in file for each in line.split()), most)]
+            return torch.tensor(numbers, dtype=torch.long)
         except ValueError:
             raise ValueError("{}: not only numbers of tokens, with white space between them.".format(path)) from None
 

@@ -290,12 +290,14 @@ def mark_by_events(job, clock, waits, steps_per_epoch):
 
 
 def loss_digest(losses):
-    """The last loss and a digest of all; a loss that is no number is left out, JSON has no word for it."""
+    """The first and the last loss and a digest of all; one that is no number is left out, JSON has no word for it."""
     values = torch.stack(losses).float().tolist()
     packed = struct.pack("<{}f".format(len(values)), *values)
     reported = {"steps": len(values), "loss_digest": hashlib.sha256(packed).hexdigest()}
     if math.isfinite(values[-1]):
         reported["loss"] = values[-1]
+    if math.isfinite(values[0]):
+        reported["first_loss"] = values[0]
     return reported
 
 

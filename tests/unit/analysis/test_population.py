@@ -84,6 +84,13 @@ def test_another_loss_with_other_numbers_of_threads_is_a_note_on_rounding_and_no
     assert note.code == "compare.other-rounding"
     assert "1 and 2 threads" in note.sentence
 
+    began = {"runc": 2.3010, "bare": 2.3011}
+    near = [[with_outcome(name, 0, loss_digest=name, threads=n, first_loss=began[name])]
+            for n, name in enumerate(began, 1)]  # fmt: skip
+    assert judged(*near)[0] == [] and "began with the same" in judged(*near)[1][0].sentence
+    far = [near[0], [with_outcome("bare", 0, loss_digest="bare", threads=2, first_loss=2.9)]]
+    assert "another loss" in judged(*far)[0][0] and judged(*far)[1] == []
+
     (sentence,), notes = judged(side("runc", 2), side("bare", 2))
     assert "another loss" in sentence
     assert notes == []

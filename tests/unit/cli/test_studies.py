@@ -37,7 +37,7 @@ NAMES = [
     *("s3-pipeline", "s3-storage", "s3-batch", "s3-variability", "s3-dvfs", "s3-baseload", "s3-power-modes"),
     *("s3-predict", "s4-platforms", "s4-scale-up", "s4-pinning", "s4-gpu", "s4-idle-core", "s4-microvm"),
 ]
-# At most a minute, ten to twenty; a GPU that is lent for half an hour (an H200 takes a third of what is guessed).
+# At most a minute, ten to twenty-one; a GPU that is lent for half an hour (an H200 takes a third of what is guessed).
 MOST_S = {"smoke": 60, "small": 1260, "networks": 6000, "cuda": 4000, "clocks": 4000}
 LEAST_S = {"smoke": 5, "small": 120, "networks": 120, "cuda": 120, "clocks": 240}  # others: that of a whole study
 WHOLE_S = 1000

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -82,7 +83,7 @@ def test_phases_of_all_pieces_add_up_within_the_step(tmp_path: Path) -> None:
     assert steps is not None
     parts = sum(steps.seconds[name] for name in ("forward", "backward", "optimiser"))
     assert (parts <= steps.seconds["compute"]).all()
-    assert (parts > 0.8 * steps.seconds["compute"]).all()
+    assert np.median(parts / steps.seconds["compute"]) > 0.8
     spans = spans_ns(loaded)
     assert spans["step", 5] >= spans["compute", 5]
 

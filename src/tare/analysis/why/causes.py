@@ -140,8 +140,11 @@ def facts_of(records: Iterable[Record]) -> dict[str, Any]:
 def words_of(record: Record) -> list[str]:
     """The words of a command line, which a store has as one text; none where no command of the user's was run."""
     argv = record.settings.get("workload.argv") or []
-    words = json.loads(argv) if isinstance(argv, str) and argv.startswith("[") else argv
-    return shlex.split(words) if isinstance(words, str) else [str(word) for word in words]
+    try:
+        words = json.loads(argv) if isinstance(argv, str) and (argv == "[]" or argv.startswith('["')) else argv
+        return shlex.split(words) if isinstance(words, str) else [str(word) for word in words]
+    except ValueError:  # no command line: an open quote
+        return []
 
 
 def metrics_of(records: Sequence[Record]) -> dict[str, float]:

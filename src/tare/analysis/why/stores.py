@@ -16,7 +16,7 @@ from tare.analysis.parity import differences, flat
 from tare.analysis.why.causes import Phase, judged_metric, metrics_of, phases, words_of
 from tare.analysis.why.layers import Moved, moved
 from tare.base.errors import StudyError
-from tare.base.text import options_in, with_options
+from tare.base.text import script_and_options
 from tare.records.model import Record
 from tare.records.trials import grouped, usable_trials
 
@@ -60,7 +60,7 @@ def pair(stores: Mapping[str, Sequence[Record]], *, margin: float, metric: str |
     usable = [usable_trials(each, repeats=False) for each in (first, second)]
     groups = [grouped(each, _work) for each in usable]
     if not groups[0].keys() & groups[1].keys():  # an option of the command may be the difference
-        groups = [grouped(each, _program) for each in usable]
+        groups = [_of_one_command(grouped(each, _program)) for each in usable]
     common = [work for work in groups[0] if work in groups[1]]
     if not common:
         raise StudyError(
@@ -107,12 +107,18 @@ def _called(work: str, records: Sequence[Record]) -> str:
 
 
 def _program(record: Record) -> str:
-    """Platform and command line without the values of its options."""
+    """Platform, script and the words that are no option of it; code on the command line is a program of its own."""
     words = words_of(record)
-    bare = with_options(words, dict.fromkeys(options_in(words)))
-    return (
-        f"{record.settings['platform']}, {record.settings.get('workload')} {' '.join(bare)}" if words else _work(record)
-    )
+    if not words or "-c" in words[1:3]:
+        return _work(record)
+    script, options = script_and_options(words)
+    plain = [script, *(each for each in options if not each.startswith("-"))]
+    return f"{record.settings['platform']}, {record.settings.get('workload')} {' '.join(plain)}"
+
+
+def _of_one_command(groups: Mapping[str, list[Record]]) -> dict[str, list[Record]]:
+    """Those in which a store has one command line: of several, the mean of them all would stand for each."""
+    return {name: held for name, held in groups.items() if len({tuple(words_of(each)) for each in held}) == 1}
 
 
 def _listed(groups: Mapping[str, Any]) -> str:

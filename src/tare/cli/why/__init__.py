@@ -157,6 +157,8 @@ def command(
         fields["writable"] = True
     if env := _assigned("--inside-env", inside_env):
         fields["env"] = env
+    named = all(each.startswith("-") for each in inside_arg)
+    need(named, "--inside-arg: write an option with its value, --inside-arg=--threads=16.")
     if arguments := _assigned("--inside-arg", inside_arg):
         fields["arguments"] = arguments
     profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}

@@ -19,7 +19,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_vali
 from tare.base.errors import ControlNotHeld, ObstacleError
 from tare.base.host import Host, InnerHost, LocalHost, Site
 from tare.base.rulings import Ruling, obstacle
-from tare.base.secrets import masked_env
+from tare.base.secrets import masked_env, masked_words
 from tare.base.units import SizeBytes, core_text, cores
 from tare.drivers import name_leases
 from tare.drivers.cgroups.tree import hierarchies, locate, offered
@@ -208,15 +208,24 @@ class Limits(Platform):
             raise ValueError(f"{value!r} names no core; write them like '0-1' or '0,2'")
         return value
 
+    @field_validator("arguments")
+    @classmethod
+    def _are_options(cls, value: dict[str, str | None]) -> dict[str, str | None]:
+        if wrong := [name for name in value if not name.startswith("-")]:
+            raise ValueError(f"{wrong[0]!r} is no option; write it as in the command, like '--threads'")
+        return value
+
     def __hash__(self) -> int:
         return hash(json.dumps(self.fields(), sort_keys=True))  # the default cannot hash `env`
 
     @classmethod
     def masked(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
         shown = dict(fields)
-        for field in ("env", "arguments"):
-            if given := {name: value for name, value in (fields.get(field) or {}).items() if value is not None}:
-                shown[field] = {**fields[field], **masked_env(given)}
+        if given := _set(fields.get("env")):
+            shown["env"] = {**fields["env"], **masked_env(given)}
+        if given := _set(fields.get("arguments")):  # by the rule of command lines: --max-tokens is no secret
+            words = masked_words([f"{name}={value}" for name, value in given.items()])
+            shown["arguments"] = {**fields["arguments"], **dict(word.split("=", 1) for word in words)}
         return shown
 
     def settings(self) -> dict[str, Json]:
@@ -283,6 +292,13 @@ class Limits(Platform):
 
 _CONTROLLERS = {"quota": "cpu", "cpuset": "cpuset", "memory": "memory"}
 _RATES = {"cpu_shares": ("cpu",), "io_rate": ("blkio", "io")}  # written by tare itself, whoever makes the place
+
+
+def _set(given: Mapping[str, str | None] | None) -> dict[str, str]:
+    """Those that have a value; None removes one."""
+    return {name: value for name, value in (given or {}).items() if value is not None}
+
+
 LATER = ("env", "arguments", "cpu_shares", "io_rate", "warm", "user")
 _DISKS = "/sys/block"
 _NO_DISKS = ("loop", "ram", "zram", "sr", "fd")

@@ -205,10 +205,6 @@ def dead_mounts(host: Host) -> list[str]:
     return engine_process.dead_mounts(host, str(folder()))
 
 
-def unmount_dead(host: Host) -> None:
-    engine_process.unmount_dead(host, str(folder()))
-
-
 def _could_hold_containers(host: Host) -> bool:
     """Whether our own engine has been here, and can be started again."""
     return (

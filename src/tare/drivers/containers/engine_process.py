@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -111,7 +112,8 @@ def dead_mounts(host: Host, place: str) -> list[str]:
     """The network namespaces that an engine which was killed left mounted in its folder; none while one runs there."""
     if own_pid(host, place) is not None:
         return []
-    return [mount.point for mount in mounts(host) if mount.point.startswith(f"{place}/exec/netns/")]
+    real = os.path.realpath(place)  # as the kernel names it
+    return [mount.point for mount in mounts(host) if mount.point.startswith(f"{real}/exec/netns/")]
 
 
 def unmount_dead(host: Host, place: str) -> None:

@@ -259,7 +259,8 @@ class Docker(Container):
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
         if name == engine.SITE:
-            engine.unmount_dead(host)
+            for point in engine.dead_mounts(host):
+                host.run(["umount", "--", point]).checked()
             return
         with ExitStack() as stack:
             stack.callback(tree.remove_parent, host)
