@@ -70,6 +70,7 @@ class Plant:
     unknown: bool = False  # not in the catalogue: nobody may be named, and it must be said that it is not explained
     both: tuple[str, ...] = ()  # options of both sides
     steps: int = 100  # fewer where a step waits
+    machine: str = ""  # the only kind of processor on which it can be planted
     about: str = ""
 
 
@@ -165,11 +166,19 @@ PLANTS: dict[str, Plant] = {
         ("threads",),
         both=("--env", "OMP_NUM_THREADS=1"),
     ),
-    "CPU dispatch": Plant(  # the kernels of OpenBLAS for an older core (aarch64)
+    "CPU dispatch": Plant(  # the kernels of OpenBLAS for an older core
         ("--dot", "2"),
         ("--inside-env", "OPENBLAS_CORETYPE=THUNDERX"),
         ("instruction_set",),
         both=("--env", "OPENBLAS_NUM_THREADS=1"),
+        machine="aarch64",
+    ),
+    "CPU dispatch, x86": Plant(
+        ("--dot", "2"),
+        ("--inside-env", "OPENBLAS_CORETYPE=Nehalem"),
+        ("instruction_set",),
+        both=("--env", "OPENBLAS_NUM_THREADS=1"),
+        machine="x86_64",
     ),
     "tracemalloc": Plant(ALLOC, TRACED, ("debug_variables",)),
     "tracemalloc, docker": Plant(ALLOC, TRACED, ("debug_variables",), "docker"),
@@ -519,6 +528,7 @@ def main() -> None:
     wanted = asked.parse_args()
     if wanted.what == "run":
         names = [name for name in wanted.only.split(";") if name] or list(PLANTS)
+        names = [name for name in names if PLANTS[name].machine in ("", platform.machine())]
         if wanted.parallel:
             run_beside(wanted.results.resolve(), wanted.hours, names, wanted.parallel, wanted.cores)
         else:

@@ -18,7 +18,7 @@ MODULES = (
     "asyncio", "concurrent.futures", "csv", "ctypes", "dataclasses", "decimal", "difflib", "email.message", "fractions",
     "html.parser", "http.client", "http.server", "imaplib", "inspect", "ipaddress", "json", "logging.config", "mailbox",
     "multiprocessing.pool", "optparse", "pdb", "pickletools", "pydoc", "smtplib", "sqlite3", "statistics", "tarfile",
-    "turtle", "typing", "unittest.mock", "urllib.request", "uuid", "xml.dom.minidom", "xmlrpc.client", "zipfile",
+    "typing", "unittest.mock", "urllib.request", "uuid", "xml.dom.minidom", "xmlrpc.client", "zipfile",
 )  # fmt: skip
 
 NAP_S = 0.025  # beside what a step of a millisecond takes on a busy machine

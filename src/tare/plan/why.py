@@ -187,7 +187,8 @@ class Search:
     quick: Level
     suspects: Mapping[str, Suspicion]
     removed: list[str] = field(default_factory=list)
-    acquitted: set[str] = field(default_factory=set)
+    unseen: set[str] = field(default_factory=set)  # who was not found to cost anything, beside what else cost then
+    acquitted: set[str] = field(default_factory=set)  # who was tried once more without it
     tried: list[str] = field(default_factory=list)
     checked: bool = True  # whether all that was removed has been looked at together
 
@@ -229,12 +230,12 @@ class Search:
         self.tried += [name for name in outcomes if name not in self.tried]
         costing = [name for name, word in outcomes.items() if word in ("the cause", "a part")]
         costing = [name for name in costing if self.suspects[name].without is not None]
-        again = {name for name, word in outcomes.items() if word in ("not it", "cannot tell")} | self.acquitted
+        self.unseen |= {name for name, word in outcomes.items() if word in ("not it", "cannot tell")}
         self.removed += costing
         self.checked = len(costing) <= 1
-        if costing and again:  # beside a large cost a small one is not seen: once more, without the large one
-            self.tried = [name for name in self.tried if name not in again - self.acquitted]
-            self.acquitted = self.acquitted | again
+        if costing:  # beside a large cost a small one is not seen: once more, without the large one
+            self.tried = [name for name in self.tried if name not in self.unseen - self.acquitted]
+            self.acquitted |= self.unseen
 
     def trials_left(self, blocks: int) -> int:
         """The most trials that may still be run."""

@@ -71,10 +71,20 @@ def _session(path, options):
     if options.get("threads") is not None:
         requested.intra_op_num_threads = options["threads"]
     requested.log_severity_level = 3  # errors; a warning for each initialiser that nobody uses helps no one
+    provider = _PROVIDERS[options["device"]]
+    given = {"use_tf32": "0"} if options["device"] == "cuda" else {}  # else it computes with 10 bits what it must match
+    if given and hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()  # CUDA and cuDNN as PyTorch brings them along
     try:
-        return onnxruntime.InferenceSession(path, requested, providers=[_PROVIDERS[options["device"]]])
+        session = onnxruntime.InferenceSession(path, requested, providers=[(provider, given)])
     except Exception as problem:  # its classes come from C++ and differ between versions
         raise ValueError("ONNX Runtime cannot open the exported network: {}".format(str(problem)[:300]))
+    if provider not in session.get_providers():  # it says so in its log alone, and takes the CPU
+        raise ValueError(
+            "ONNX Runtime could not load its {} and would have computed on the CPU: its version needs the CUDA and "
+            "cuDNN that this PyTorch has.".format(provider)
+        )
+    return session
 
 
 def _running(session, names):

@@ -98,6 +98,15 @@ def test_further_blocks_of_the_same_sides_make_sure_what_the_first_left_open():
     assert [each.outcome for each in both.tried] == ["a part"] and not both.open_for(["cpu_quota"])
 
 
+@pytest.mark.parametrize(("left_s", "again"), [(1.8, ["cpu_quota"]), (1.4, [])])
+def test_a_small_part_of_the_cost_is_looked_at_again_before_it_is_accused(left_s, again):
+    times = {QUICK: 1.0, SLOW: 2.0, without("cpu_quota"): left_s}
+    found = answer([Wave(trials(times), {role: ROLES[role] for role in times})], margin=0.05)
+
+    assert [each.outcome for each in found.tried] == ["a part"]
+    assert found.open_for(["cpu_quota"]) == again
+
+
 @pytest.mark.parametrize(
     ("slow_s", "second_quick_s", "clear"), [(3.0, 1.1, True), (1.3, 1.0, False), (3.0, 2.5, False)]
 )

@@ -58,6 +58,18 @@ def test_who_costs_stays_removed_and_the_others_are_tried_once_more_without_it()
     assert wanted.candidates() == ["three"]
 
 
+def test_who_was_tried_before_a_large_cost_was_found_is_tried_once_more_without_it():
+    wanted = search(one=suspicion(0.9, A="1"), two=suspicion(0.5, B="1"), three=suspicion(0.1, C="1"))
+    wanted.learn({"one": "not it"})  # in a wave of its own, beside what two costs
+    wanted.learn({"two": "a part", "three": "cannot tell"})
+
+    assert wanted.candidates() == ["one", "three"]
+    wanted.learn({"one": "a part"})
+    assert wanted.candidates() == ["three"] and wanted.base().fields["env"] == {"B": None, "A": None}
+    wanted.learn({"three": "cannot tell"})
+    assert wanted.candidates() == []
+
+
 def test_two_costs_found_at_once_are_then_removed_together():
     wanted = search(one=suspicion(0.6, A="1"), two=suspicion(0.5, B="1"))
     wanted.learn({"one": "a part", "two": "a part"})

@@ -32,6 +32,7 @@ _PARTS = (  # the parts of a step, and the figures that tell them, the first tha
     ("compute", ("compute_mean_s",)),
 )
 _MOST = 0.8  # whoever removes as much of the cost leaves none to look for
+_SMALL = 0.25  # of the cost: whoever is found to have less is accused after further blocks only
 _CLEAR = 1.5  # times longer, the quickest trial of the slow side than the slowest of the other
 _SEEN = 0.1  # of the whole cost: a phase that has less of it is not named
 
@@ -105,15 +106,9 @@ class Answer:
         return _is_gone(rest) or (small and not _is_surely_left(rest))
 
     def open_for(self, causes: Sequence[str]) -> list[str]:
-        """Those of these that seem to cost something beyond the margin, which the trials do not make sure."""
-        return [
-            each.cause
-            for each in self.tried
-            if each.cause in causes
-            and each.outcome == "cannot tell"
-            and each.removed is not None
-            and (each.removed.effect or 0.0) < -each.removed.margin
-        ]
+        """Those of these that more trials would make surer: they seem to cost something beyond the margin, and are not
+        seen to; or they are a small part of a cost, which chance may have made of noise."""
+        return [each.cause for each in self.tried if each.cause in causes and (_is_open(each) or _is_small(each))]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -121,6 +116,15 @@ class Answer:
             "causes": [each.cause for each in self.causes],
             "explained": self.explained,
         }
+
+
+def _is_open(tried: Tried) -> bool:
+    removed = tried.removed
+    return tried.outcome == "cannot tell" and removed is not None and (removed.effect or 0.0) < -removed.margin
+
+
+def _is_small(tried: Tried) -> bool:
+    return tried.outcome == "a part" and tried.share is not None and tried.share < _SMALL
 
 
 def facts_of(records: Iterable[Record]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Trying:
             found = answer(waves, margin=self.margin, metric=metric)
             if not found.explained and (doubtful := found.open_for(waves[-1].causes())):
                 listed = " and ".join(doubtful)
-                say(f"{listed} may cost something, but {self.repeat} blocks do not show it: as many again.")
+                say(f"{listed} may cost something, but {self.repeat} blocks do not make sure: as many again.")
                 waves[-1] = waves[-1].joined(self.wave(f"{stage}-again", sides, is_whole=not search.removed))
                 found = answer(waves, margin=self.margin, metric=metric)
             search.learn({each.cause: each.outcome for each in found.tried if each.cause in waves[-1].causes()})
