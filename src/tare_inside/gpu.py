@@ -104,7 +104,8 @@ def _passed_ns(events):
 
 
 DRIFT = 1e-4
-SHARE = 0.001  # of the time of the steps may be spent on recording events: on a slow host one costs as much as a launch
+SHARE = 0.001  # of the time of the steps may be spent on recording and reading events: one costs as much as a launch
+COSTS = 16  # of stamps, the last ones
 MOST_APART = 128  # steps between two that are recorded
 READS_A_STEP = 2  # so the queue shrinks, and no step pays for many others
 MOST_WAITING = 4096  # steps; a script that never lets the GPU finish is not marked on it
@@ -134,7 +135,9 @@ class Timeline(object):
         self._offset_at_ns = 0.0
         self._follows = False  # the GPU did nothing that we forgot since the last step
         self._turn = self._resting = 0  # steps that were recorded in a row; that are still left out
-        self._cost_ns, self._most_stamps, self._steps, self._since_ns = None, 2, 0, None
+        self._costs = deque(maxlen=COSTS)  # of a stamp, in ns
+        self._stamped = self._spent_ns = 0  # stamps, and the time of all else, since steps were last left out
+        self._steps, self._since_ns = 0, None
 
     def stamp(self, host_ns):
         """The host is here now; the GPU will be when it has done what it was given."""
@@ -143,9 +146,8 @@ class Timeline(object):
         event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
         event.record()
         self._stamps.append((host_ns, event))
-        cost_ns = marks.now_ns() - host_ns
-        if self._cost_ns is None or cost_ns < self._cost_ns:
-            self._cost_ns = cost_ns  # the least: where the GPU's queue is full, recording waits, and costs nothing
+        self._stamped += 1
+        self._costs.append(marks.now_ns() - host_ns)
 
     def forget(self):
         """What was stamped belongs to no step; and the GPU was not idle before the next one."""
@@ -166,6 +168,7 @@ class Timeline(object):
         if self._resting and not self._stamps:
             self._pass(step)
             return
+        begin_ns = marks.now_ns()
         own = [stamp for stamp in self._stamps if stamp[0] <= end_ns]
         self._stamps = self._stamps[len(own) :]
         ended, follows = self._end, self._follows
@@ -174,7 +177,6 @@ class Timeline(object):
         has_end = bool(own) and own[-1][0] == max(ends)
         is_whole = has_end and (joined or own[0][0] == came_ns)
         kept = is_whole and len(own) >= 2 and len(self._waiting) < MOST_WAITING
-        self._most_stamps = max(self._most_stamps, len(own))
         if kept:
             own = [ended] + own if joined else own
             spans = _between_stamps(parts, [host_ns for host_ns, _ in own])
@@ -186,11 +188,12 @@ class Timeline(object):
                 self._free.append(ended[1])
             self._end, self._end_waits = own[-1], kept
         self._follows = has_end
-        self._rest(end_ns)
         if not self._capturing():
             self._read(READS_A_STEP)
+            self._spent_ns += marks.now_ns() - begin_ns
             if self.window is not None:
                 self.window.stepped(step)
+        self._rest(end_ns)
 
     def _pass(self, step):
         """A step that is left out, which most are where events are dear: as little as can be."""
@@ -199,7 +202,9 @@ class Timeline(object):
         self._follows = False
         window = self.window
         if (self._waiting or (window is not None and not window.is_over)) and not self._capturing():
+            begin_ns = marks.now_ns()
             self._read(READS_A_STEP)
+            self._spent_ns += marks.now_ns() - begin_ns
             if window is not None:
                 window.stepped(step)
 
@@ -211,10 +216,13 @@ class Timeline(object):
             self._resting -= 1
             return
         self._turn += 1
-        if self._turn >= 2 and self._steps > 2 and self._cost_ns is not None:
+        if self._turn >= 2 and self._steps > 2 and self._costs:
             step_ns = (end_ns - self._since_ns) / (self._steps - 1.0)
-            apart = 2 * self._most_stamps * self._cost_ns / max(1.0, SHARE * step_ns)
+            # Of stamps the lower quarter: where the GPU's queue is full, recording waits for it, and costs nothing.
+            usual_ns = sorted(self._costs)[len(self._costs) // 4]
+            apart = (self._stamped * usual_ns + self._spent_ns) / max(1.0, SHARE * step_ns)
             self._turn, self._resting = 0, int(min(MOST_APART, max(0, apart - 2)))
+            self._stamped = self._spent_ns = 0
 
     def close(self):
         """The program ends, and the GPU with it: wait for what it has not done."""

@@ -5,7 +5,8 @@ import os
 import warnings
 
 TITLE = "ONNX Runtime"
-RELATIVE, ABSOLUTE = 1e-3, 1e-4  # single precision, through some hundred layers
+RELATIVE = 1e-3
+ABSOLUTE = {"cpu": 1e-4, "cuda": 1e-3}  # of the largest value: single precision; 6e-4 were seen in ResNet-152 by cuDNN
 OPSET = 14  # the newest that torch 1.12 can write
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -34,7 +35,7 @@ def opened(network, example, options):
     network = network.to("cpu")
     names = export(network, example, path, options.get("free") or (0,))
     run = _running(_session(path, options), names)
-    check(network, run, example)
+    check(network, run, example, ABSOLUTE[options["device"]])
     return run, "cpu"
 
 
@@ -101,12 +102,12 @@ def _running(session, names):
     return run
 
 
-def check(network, run, example):
+def check(network, run, example, absolute=ABSOLUTE["cpu"]):
     """ValueError unless the session computes what PyTorch does, within single precision."""
     import torch
 
     for ours, theirs in zip(_all(_computed(network, example)), _all(run(*example))):
-        if not torch.allclose(ours, theirs, rtol=RELATIVE, atol=ABSOLUTE * max(1.0, float(ours.abs().max()))):
+        if not torch.allclose(ours, theirs, rtol=RELATIVE, atol=absolute * max(1.0, float(ours.abs().max()))):
             raise ValueError(
                 "ONNX Runtime computes something else than PyTorch: they differ by up to {:.3g} where values reach "
                 "{:.3g}.".format(float((ours - theirs).abs().max()), float(ours.abs().max()))

@@ -106,6 +106,19 @@ def test_onnx_runtime_computes_what_pytorch_does(tmp_path: Path, model: str) -> 
 
 
 @pytest.mark.machine("onnxruntime")
+def test_a_session_that_would_fall_back_to_the_cpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession  # as the build for CUDA opens it where CUDA's libraries do not load
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *given, providers: session(*given))
+    options = {"device": "cuda", "folder": str(tmp_path)}
+
+    with pytest.raises(ValueError, match="could not load its CUDAExecutionProvider and would have computed on the CPU"):
+        onnx_backend.opened(torch.nn.Linear(3, 2).eval(), (torch.ones(1, 3),), options)
+
+
+@pytest.mark.machine("onnxruntime")
 def test_the_back_end_changes_the_time_and_not_the_answers(tmp_path: Path) -> None:
     eager, _ = answered(network_job(tmp_path / "eager"))
     onnx, loaded = answered(network_job(tmp_path / "onnx", backend="onnx", threads=1))

@@ -22,7 +22,8 @@ class FakeGpu:
         self.free_at_ns = 0  # when the GPU will have done what it was given, on the host's clock
         self.capturing = self.started = False
         self.synchronised = self.made = self.recorded = 0
-        self.recording_ns = 0  # what it costs the host to record an event
+        self.recording_ns = self.reading_ns = 0  # what it costs the host to record an event, and to read two
+        self.read = 0
 
     def is_initialized(self) -> bool:
         return self.started
@@ -61,6 +62,8 @@ class FakeEvent:
     def elapsed_time(self, later: FakeEvent) -> float:
         assert self.query() and later.query(), "asked for an event that has not happened: that would wait"
         assert self._at_ns is not None and later._at_ns is not None
+        self._gpu.read += 1
+        self._gpu.host_ns += self._gpu.reading_ns
         return (later._at_ns - self._at_ns) / 1e6
 
 
@@ -198,6 +201,16 @@ def test_where_events_are_dear_few_steps_are_recorded_and_those_are_right(loop: 
         assert 5 <= len(seen["gpu_idle"]) < len(seen["gpu_step"])
     else:
         assert "gpu_idle" not in seen
+
+
+def test_what_it_takes_to_read_events_counts_as_what_it_takes_to_record_them(loop: Loop) -> None:
+    loop.gpu.started, loop.gpu.recording_ns, loop.gpu.reading_ns = True, 10 * US, 20 * US
+    for _ in range(500):
+        loop.pass_us(2_400)
+        loop.train(gpu_us=60)
+
+    assert loop.gpu.recorded * 10 + loop.gpu.read * 20 <= 0.0025 * 500 * 2_400
+    assert loop.gpu.read >= 20
 
 
 def test_nothing_waits_for_the_gpu_before_the_end(loop: Loop) -> None:
