@@ -111,7 +111,7 @@ def test_a_session_that_would_fall_back_to_the_cpu_is_refused(tmp_path: Path, mo
 
     session = onnxruntime.InferenceSession  # as the build for CUDA opens it where CUDA's libraries do not load
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
-    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *given, providers: session(*given))
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda path, asked, providers: session(path, asked))
     options = {"device": "cuda", "folder": str(tmp_path)}
 
     with pytest.raises(ValueError, match="could not load its CUDAExecutionProvider and would have computed on the CPU"):
