@@ -1,12 +1,15 @@
-"""Short inference jobs on tiny data, for the tests of the built-in programs that answer requests."""
+"""Short jobs of the built-in programs in this process, and inference on tiny data."""
 
 from __future__ import annotations
 
 import math
 import struct
 import wave
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tare_inside import marks, named
 from tare_inside.data import criteo, questions
@@ -37,11 +40,19 @@ def application_job(folder: Path, data: Path, name: str, **changes: Any) -> dict
 
 
 def answered(asked: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """The outcome and the marks of a short run in this process."""
+    return outcome_and_marks(infer.run, asked)
+
+
+def outcome_and_marks(
+    run: Callable[[dict[str, Any]], dict[str, Any]], asked: dict[str, Any]
+) -> tuple[dict[str, Any], list[Any]]:
+    """Of a short run in this process, which is left with as many threads as before."""
+    threads = torch.get_num_threads()
     try:
-        outcome = infer.run(asked)
+        outcome = run(asked)
     finally:
         marks.close_marks()
+        torch.set_num_threads(threads)
     loaded, lost = marks.load(asked["marks"])
     assert lost == 0
     return outcome, loaded

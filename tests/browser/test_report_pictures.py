@@ -109,21 +109,40 @@ def drawn(browser: Any, page: str, folder: Path, screen: str, name: str) -> dict
     return found
 
 
+def screens_today(place: int) -> list[str]:
+    """Every day each page is drawn, and each screen is some page's; in five days, and in `make deep`, all are drawn."""
+    names = list(SCREENS)
+    if sweeps.deep() or os.environ.get("TARE_ACCEPT_GOLDEN"):
+        return names
+    return [names[(sweeps.chosen() + place) % len(names)]]
+
+
+def test_every_page_is_drawn_each_day_and_on_every_screen_within_the_days_of_a_sweep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TARE_DEEP", raising=False)
+    monkeypatch.delenv("TARE_ACCEPT_GOLDEN", raising=False)
+    count, seen = 3 + len(STORES), set()
+    for day in range(sweeps.EIGHTHS):
+        monkeypatch.setenv("TARE_SWEEP", str(day))
+        today = [(place, *screens_today(place)) for place in range(count)]
+        assert {screen for _, screen in today} == set(SCREENS)
+        seen |= set(today)
+    assert len(seen) == count * len(SCREENS)
+
+
 def test_pages_and_charts_look_as_they_did(browser: Any, tmp_path: Path) -> None:
     found: dict[str, dict[str, Any]] = {}
-    everything = sweeps.deep() or os.environ.get("TARE_ACCEPT_GOLDEN")
-    screens = (
-        list(SCREENS) if everything else [list(SCREENS)[(sweeps.chosen() + each) % len(SCREENS)] for each in (0, 1)]
-    )
-    made = {name: store_page(make(tmp_path / name)) for name, make in STORES.items()}
-    for name, page in (pages() | made).items():
-        for screen in screens:
+    everything = pages() | {name: store_page(make(tmp_path / name)) for name, make in STORES.items()}
+    shown = {name: screens_today(place) for place, name in enumerate(everything)}
+    for name, page in everything.items():
+        for screen in shown[name]:
             found |= drawn(browser, page, tmp_path, screen, name)
     if os.environ.get("TARE_ACCEPT_GOLDEN"):
         lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(held)}" for name, held in sorted(found.items()))
         GOLDEN.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     kept = json.loads(GOLDEN.read_text("utf-8"))
-    assert found.keys() == {name for name in kept if name.rpartition("/")[2] in screens}
+    assert found.keys() == {name for name in kept if name.rpartition("/")[2] in shown[name.partition("/")[0]]}
     assert [name for name in found if not alike(found[name], kept[name])] == []
     # The comparison can fail: at night the page is another one, and no two charts are alike.
     assert not alike(kept["several/answer/1280"], kept["several/answer/dark"])

@@ -26,9 +26,9 @@ rehearse: false
 """
 
 
-def whole_tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A process of its own, its sampler another, and a report at its end."""
-    env = {**os.environ, "WITH_REPORT": "1", "OWN_SAMPLER": "1"}
+def fresh_tare(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own, with an order of its own for what is hashed: `variables` are those of undisturbed.py."""
+    env = {**os.environ, **variables}
     return subprocess.run([*TARE, *words], check=False, capture_output=True, text=True, cwd=cwd, timeout=300, env=env)
 
 
@@ -73,7 +73,8 @@ DOCKER, RUNC = ([pytest.mark.machine("root", name)] for name in ("docker", "runc
     "platform", [pytest.param("docker", marks=DOCKER), pytest.param("runc", marks=[*RUNC, pytest.mark.deep])]
 )
 def test_weigh_runs_both_sides_on_the_same_software_and_reports(tmp_path, platform):
-    done = whole_tare("weigh", "--in", platform, "--repeat", "1", "-o", "store", "--json", cwd=tmp_path)
+    words = ("weigh", "--in", platform, "--repeat", "1", "-o", "store", "--json")
+    done = fresh_tare(*words, cwd=tmp_path, WITH_REPORT="1", OWN_SAMPLER="1")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert [c["level"] for c in said["comparisons"]] == [platform]
@@ -102,7 +103,7 @@ def test_a_run_killed_in_the_middle_loses_nothing_and_the_next_one_goes_on(tmp_p
     finished = {(r["trial"], r["attempt"]) for r in records(store)}
     assert finished
 
-    again = warm_tare.run(*run, cwd=tmp_path)
+    again = fresh_tare(*run, cwd=tmp_path)  # not a fork, which would hash as the first one did
     assert again.returncode == 0, again.stderr
     assert "ended without restoring it" in again.stderr
     found = records(store)

@@ -30,6 +30,7 @@ from tare.analysis.statistics import (
     ALPHA,
     FLOOR,
     RESAMPLES,
+    Floats,
     holm_levels,
     mann_whitney_null,
     median_estimate,
@@ -417,31 +418,40 @@ def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
     the margin too, or where one trial alone takes it out of it. Of a rate the inverse counts, what the same work takes:
     the mean of rates hides a trial that almost stands still.
     """
+    if found.verdict not in ("equivalent", "cannot_tell"):
+        return None
     ours, theirs = (1 / each if found.direction.rises else each for each in (side.ours, side.theirs))
     mean, bound = math.log(ours.mean() / theirs.mean()), math.log1p(found.margin) + TIE
-    if found.verdict not in ("equivalent", "cannot_tell") or abs(mean) <= bound:
+    if abs(mean) <= bound:
         return None
-    ours, theirs = np.log(ours), np.log(theirs)
-    usual = np.concatenate([ours, theirs])
-    mine, other = (
-        (ours - theirs, theirs - ours) if side.paired else (ours - np.median(usual), theirs - np.median(usual))
-    )
-    if found.verdict == "cannot_tell":
-        noise = ours - theirs if side.paired else usual
-        off = float(np.median(noise)) if side.paired else 0.0
-        if abs(off) > bound:
-            return None
-        bound = max(bound, abs(off) + FAR * float(np.median(np.abs(noise - np.median(noise)))))
-    count = (int(np.count_nonzero(mine > bound)) - int(np.count_nonzero(other > bound))) * (1 if mean > 0 else -1)
+    is_noisy = found.verdict == "cannot_tell"
+    more = _more_far_off(np.log(ours), np.log(theirs), bound, paired=side.paired, is_noisy=is_noisy)
+    count = more if mean > 0 else -more
     if count < RARE:
         return None
     if mean > 0:
         hides = sentences.rare_and_slow(found, found.level, count, len(ours), math.expm1(mean))
         return replace(found, verdict="cannot_tell", withheld=(*found.withheld, hides))
-    if found.verdict == "cannot_tell":
+    if is_noisy:
         return None
     note = sentences.rare_and_slow(found, found.against, count, len(theirs), math.expm1(mean))  # no fault of the level
     return replace(found, verdict="cannot_tell", notes=(*found.notes, note))
+
+
+def _more_far_off(ours: Floats, theirs: Floats, bound: float, *, paired: bool, is_noisy: bool) -> int:
+    """How many more of our trials than of theirs lie above the usual by more than the bound; all in logarithms.
+
+    Of noisy sides those count that are not this noise, and none where the usual ones are as far apart already.
+    """
+    noise = ours - theirs if paired else np.concatenate([ours, theirs])
+    centre = float(np.median(noise))
+    mine, other = (noise, -noise) if paired else (ours - centre, theirs - centre)
+    if is_noisy:
+        apart = abs(centre) if paired else 0.0
+        if apart > bound:
+            return 0
+        bound = max(bound, apart + FAR * float(np.median(np.abs(noise - centre))))
+    return int(np.count_nonzero(mine > bound)) - int(np.count_nonzero(other > bound))
 
 
 def _out_of_reach(found: Comparison) -> Comparison:

@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import median
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tare.analysis import sentences
 from tare.analysis.distributions import t_cdf, t_quantile
@@ -370,25 +371,49 @@ def resampled_shift(sides: Sides, alpha: float, power: float) -> float | None:
     in it as it is: docs/decisions/0024. None where so many values would be drawn that normal noise must do.
     """
     ours, theirs = np.log(sides.ours), np.log(sides.theirs)
-    generator = np.random.default_rng(_SEED)
     if sides.paired:
         n = len(ours)
         k, size = signed_rank_null(n).critical(alpha / 2), n * (n + 1) // 2
         if k < 0 or size * DRAWS > _MOST_DRAWN:
             return None
-        drawn = _redrawn(ours - theirs - signed_rank(ours - theirs).centre, generator)
-        first, second = np.triu_indices(n)
+        (draw,) = _draws(n)
+        drawn = draw.of(ours - theirs - signed_rank(ours - theirs).centre)
+        first, second = _pairs(n)
         values = (drawn[:, first] + drawn[:, second]) / 2
     else:
         k, size = mann_whitney_null(len(ours), len(theirs)).critical(alpha / 2), len(ours) * len(theirs)
         if k < 0 or size * DRAWS > _MOST_DRAWN:
             return None
-        left, right = (_redrawn(side - np.median(side), generator) for side in (ours, theirs))
+        draws = _draws(len(ours), len(theirs))
+        left, right = (draw.of(side - np.median(side)) for draw, side in zip(draws, (ours, theirs), strict=True))
         values = (left[:, :, None] - right[:, None, :]).reshape(DRAWS, size)
-    return float(np.quantile(-np.partition(np.round(values, DIGITS), k, axis=1)[:, k], power))
+    values.partition(k, axis=1)
+    return float(np.quantile(-np.round(values[:, k], DIGITS), power))
 
 
-def _redrawn(residuals: Floats, generator: np.random.Generator) -> Floats:
-    n = len(residuals)
-    picked = residuals[generator.integers(0, n, (DRAWS, n))] * (n / (n - 1)) ** _WIDEN
-    return np.asarray(picked * generator.choice([-1.0, 1.0], (DRAWS, n)))
+class _Draw(NamedTuple):
+    """Which values are drawn, and by what each is multiplied: the same for every side of this size."""
+
+    places: NDArray[np.int64]
+    factors: Floats
+
+    def of(self, residuals: Floats) -> Floats:
+        return np.asarray(residuals[self.places] * self.factors)
+
+
+@lru_cache(maxsize=32)
+def _draws(*sizes: int) -> tuple[_Draw, ...]:
+    """One for each side; all from the one seed."""
+    generator = np.random.default_rng(_SEED)
+    return tuple(
+        _Draw(
+            generator.integers(0, n, (DRAWS, n)),
+            (n / (n - 1)) ** _WIDEN * generator.choice([-1.0, 1.0], (DRAWS, n)),
+        )
+        for n in sizes
+    )
+
+
+@lru_cache(maxsize=32)
+def _pairs(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    return np.triu_indices(n)

@@ -13,19 +13,17 @@ import click
 from click.core import ParameterSource
 
 from tare.api.running import run_into, study_text
-from tare.api.weighing import Script, built_in_workload, choose_platform, end_early, fetched, sides, weigh_study
+from tare.api.weighing import Script, choose_platform, fetched, sides, weigh_study
 from tare.cli.endings import finish
-from tare.cli.options import FOLDER, Option, ShareOption, json_option, margin_option, need, output_option
+from tare.cli.options import FOLDER, ShareOption, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, say
-from tare.cli.scripts import script_options
-from tare.cli.serving import server_options, server_workload
 from tare.cli.studies import python_option, with_interpreter
-
-steps_option: Option = click.option(
-    "--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script."
-)
-minutes_option: Option = click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), help="End each trial so long after its first step began."
+from tare.cli.workload_options import (
+    chosen_workload,
+    minutes_option,
+    script_options,
+    server_options,
+    steps_option,
 )
 
 
@@ -104,22 +102,13 @@ def command(
 
     tare weigh --server "python app.py" --port 8000 --requests requests.txt --rate 50/s
     """
-    need(not (serving and (workload or command_line)), "give either --server, --workload or a command after --.")
-    need(not (workload and command_line), "give either --workload or a command after --, not both.")
-    need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
+    work = chosen_workload(workload, command_line, serving, script, image=bool(image), steps=steps, minutes=minutes)
     own = bool(command_line or serving)
-    need(own or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
+    need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
     need(own or bool(workload) or not image, "--image needs the command to run in it (-- COMMAND), or --workload.")
     need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
     need(quiet is None or design == "slices", "--quiet is about rounds of slices: add --design slices.")
     slices = {"slices": {"quiet": quiet} if quiet is not None else {}} if design == "slices" else {}
-    if serving:
-        work = server_workload(serving, script, image=bool(image))
-    elif command_line:
-        work = script.workload(command_line, image=bool(image))
-    else:
-        work = built_in_workload(workload or "lenet5")
-    end_early(work, steps, minutes)
     if own:
         say(script.environment(in_image=any("in_image" in fields for fields in work.values())))
     with ExitStack() as stack:

@@ -52,7 +52,7 @@ def run_together(tenants: Sequence[Tenant], limit_s: float, clock: Clock, watche
     watched = watched or (lambda _stop: nullcontext())
     if len(tenants) == 1:
         process = tenants[0].place.spawn(tenants[0].job)
-        with driven(tenants[0], limit_s), watched(process.kill):
+        with not_left_alone(tenants[0], process), driven(tenants[0], limit_s), watched(process.kill):
             tenants[0].exit = process.wait(limit_s)
         return
     runs = [Run(tenant, limit_s) for tenant in tenants]
@@ -69,15 +69,31 @@ def run_together(tenants: Sequence[Tenant], limit_s: float, clock: Clock, watche
 
 
 @contextmanager
+def not_left_alone(tenant: Tenant, process: Process) -> Iterator[None]:
+    """Where what is done with it fails before it has ended, it is ended: nobody would wait for it any more."""
+    try:
+        yield
+    except Exception:
+        if tenant.exit is None:
+            with suppress(Exception):
+                process.kill()
+                process.wait(_PATIENCE_S)
+        raise
+
+
+@contextmanager
 def driven(tenant: Tenant, limit_s: float) -> Iterator[None]:
     """Meanwhile its driver runs, if it has one; when that ends the tenant is told so, and the other way round."""
     if tenant.drive is None:
         yield
         return
-    driver, ended = tenant.drive(), []
+    driver, ended, lost = tenant.drive(), [], []
 
     def wait() -> None:
-        ended.append(driver.wait(limit_s))
+        try:
+            ended.append(driver.wait(limit_s))
+        except Exception as error:  # it is raised where the tenant is waited for
+            lost.append(error)
         with suppress(OSError, untrusted.Refused):
             untrusted.make(tenant.workdir, DONE)
 
@@ -90,6 +106,8 @@ def driven(tenant: Tenant, limit_s: float) -> Iterator[None]:
         with suppress(OSError):
             driver.kill()
         waiting.join(_PATIENCE_S)
+    if lost and not stopped:
+        raise lost[0]
     if ended and ended[0].code != 0 and not stopped:
         last = ended[0].err.strip().splitlines()[-1:]
         raise TrialError(f"the load ended with code {ended[0].code}{': ' + last[0] if last else ''}")
@@ -134,7 +152,7 @@ class Run:
     def _wait(self) -> None:
         assert self._process is not None
         try:
-            with driven(self.tenant, self._limit_s):
+            with not_left_alone(self.tenant, self._process), driven(self.tenant, self._limit_s):
                 self.tenant.exit = self._process.wait(self._limit_s)
         except BaseException as error:  # it is raised again where the trial is run
             self.error = error

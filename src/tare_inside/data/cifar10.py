@@ -76,11 +76,7 @@ def obstacle(folder, items):
         count = len(Dataset(folder))
     except (OSError, ValueError) as problem:
         return str(problem)
-    if count < items:
-        return "{}: an epoch needs {} images and there are {}; ask for fewer steps_per_epoch.".format(
-            folder, items, count
-        )
-    return None
+    return pictures.too_few(folder, count, items, "images")
 
 
 def recognise(folder):

@@ -83,9 +83,7 @@ def obstacle(folder, items):
     except (OSError, ValueError) as problem:
         return str(problem)
     if len(paths) < items:
-        return "{}: an epoch needs {} pictures and there are {}; ask for fewer steps_per_epoch.".format(
-            folder, items, len(paths)
-        )
+        return pictures.too_few(folder, len(paths), items)
     if not os.path.exists(paths[0]):
         return "{}: it is in the table and there is no such file.".format(paths[0])
     return None

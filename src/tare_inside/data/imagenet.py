@@ -81,11 +81,7 @@ def obstacle(folder, items):
         paths, _, _ = _listed(folder)
     except (OSError, ValueError) as problem:
         return str(problem)
-    if len(paths) < items:
-        return "{}: an epoch needs {} pictures and there are {}; ask for fewer steps_per_epoch.".format(
-            folder, items, len(paths)
-        )
-    return None
+    return pictures.too_few(folder, len(paths), items)
 
 
 def describe(folder):

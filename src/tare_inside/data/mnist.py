@@ -64,11 +64,7 @@ def obstacle(folder, items):
             return "{}: there are not as many labels as images.".format(folder)
     except (OSError, ValueError) as problem:
         return str(problem)
-    if count < items:
-        return "{}: an epoch needs {} images and there are {}; ask for fewer steps_per_epoch.".format(
-            folder, items, count
-        )
-    return None
+    return pictures.too_few(folder, count, items, "images")
 
 
 def recognise(folder):

@@ -50,6 +50,14 @@ class Pictures(object):
         return Pictures, self._view
 
 
+def too_few(folder, count, needed, what="pictures"):
+    """That an epoch needs more than there are, as a sentence; None if there are enough."""
+    if count >= needed:
+        return None
+    text = "{}: an epoch needs {} {} and there are {}; ask for fewer steps_per_epoch."
+    return text.format(folder, needed, what, count)
+
+
 def read(path):
     """The bytes of a file; ValueError, naming it, where it cannot be read."""
     try:

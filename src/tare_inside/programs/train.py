@@ -174,12 +174,10 @@ def arranged(job, loader, parts, epochs, steps, marked):
     clock = GpuClock(torch.cuda, epochs * steps * (2 * pieces + 3)) if on_gpu and marked else None
     tick = clock.tick if clock else nothing
     in_phases = marked and job["phases"] and not is_async
-    if pieces > 1:
-        compute = training_loop.computing_in_pieces(
-            *parts, pieces=pieces, tick=tick, wait=wait if in_phases else None, steps=epochs * steps
+    if in_phases or pieces > 1:
+        compute = training_loop.computing_in_phases(
+            *parts, tick=tick, wait=wait if in_phases else None, steps=epochs * steps, pieces=pieces
         )
-    elif in_phases:
-        compute = training_loop.computing_in_phases(*parts, wait=wait, steps=epochs * steps, tick=tick)
     elif clock:
         compute = training_loop.computing_between_ticks(*parts, tick=tick)
     else:

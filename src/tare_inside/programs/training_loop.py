@@ -99,25 +99,37 @@ def computing(forward, backward, optimise):
     return compute
 
 
-def computing_in_phases(forward, backward, optimise, wait, steps, tick):
-    """As `computing`, with each phase waited for and marked apart, and with an event between two of them."""
-    write, now = marks.group(PHASES, steps), marks.now_ns
+def computing_in_phases(forward, backward, optimise, tick, wait=None, steps=0, pieces=1):
+    """As `computing`, with an event after each phase; with `wait`, each is waited for and marked as well.
+
+    A mini-batch may be put through in so many pieces, whose gradients add up before the one optimiser step.
+    """
+    names = PHASES[:2] * pieces + PHASES[2:]
+    write = _nothing if wait is None else marks.group(names, steps)
+    hold, now = wait or _nothing, marks.now_ns
 
     def compute(step, inputs, labels):
-        t0 = now()
-        loss = forward(inputs, labels)
-        tick()
-        wait()
-        t1 = now()
-        backward(loss)
-        tick()
-        wait()
-        t2 = now()
+        total, times_ns, t0 = None, [], now()
+        # One piece is the mini-batch itself: cutting it, or detaching its loss, would cost each step some microseconds.
+        cut = ((inputs, labels),) if pieces == 1 else zip(inputs.chunk(pieces), labels.chunk(pieces))
+        for some, known in cut:
+            loss = forward(some, known)
+            tick()
+            hold()
+            t1 = now()
+            backward(loss)
+            tick()
+            hold()
+            t2 = now()
+            times_ns += (t0, t1, t1, t2)
+            if pieces > 1:
+                total = loss.detach() if total is None else total + loss.detach()
+            t0 = t2
         optimise()
-        wait()
-        t3 = now()
-        write(step, t0, t1, t1, t2, t2, t3)
-        return loss
+        hold()
+        times_ns += (t0, now())
+        write(step, *times_ns)
+        return loss if total is None else total
 
     return compute
 
@@ -132,36 +144,6 @@ def computing_between_ticks(forward, backward, optimise, tick):
         tick()
         optimise()
         return loss
-
-    return compute
-
-
-def computing_in_pieces(forward, backward, optimise, pieces, tick, wait=None, steps=0):
-    """As `computing`, for a mini-batch in so many pieces, whose gradients add up before the one optimiser step.
-
-    With `wait`, every phase of every piece is waited for and marked; an event follows each of them in any case.
-    """
-    names = ("forward", "backward") * pieces + ("optimiser",)
-    write = _nothing if wait is None else marks.group(names, steps)
-    hold, now = wait or _nothing, marks.now_ns
-
-    def compute(step, inputs, labels):
-        total, times_ns, t0 = None, [], now()
-        for some, known in zip(inputs.chunk(pieces), labels.chunk(pieces)):
-            loss = forward(some, known)
-            tick()
-            hold()
-            t1 = now()
-            backward(loss)
-            tick()
-            hold()
-            t2 = now()
-            times_ns += (t0, t1, t1, t2)
-            total, t0 = loss.detach() if total is None else total + loss.detach(), t2
-        optimise()
-        hold()
-        write(step, *(times_ns + [t0, now()]))
-        return total
 
     return compute
 

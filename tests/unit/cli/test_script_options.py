@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from tare.api.weighing import Script, names_files_here, sides
-from tare.cli.serving import server_workload, words_of
 from tare.cli.weigh import command, would_not_fit
+from tare.cli.workload_options import server_workload, words_of
 from tare.parts.workloads.command import Command
 
 

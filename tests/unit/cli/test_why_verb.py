@@ -11,6 +11,7 @@ from tare.analysis.why.causes import QUICK, SLOW, Answer, Tried, Wave
 from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
 from tare.cli import why
+from tare.cli.why import layers
 from tare.cli.why.stores import are_stores
 from tare.drivers.containers.isolation import USUAL
 from tare.parts.platforms.runc import Runc
@@ -18,7 +19,7 @@ from tare.plan.why import Level, Stages
 
 
 def test_only_mounts_is_the_container_with_no_other_layer():
-    skipped = why._skipped({}, ("mounts",))
+    skipped = layers._skipped({}, ("mounts",))
     assert skipped.keys() == {*USUAL, "user"}
     stages = Stages({}, tuple(layer for layer in USUAL if layer not in skipped), ["docker"])
     assert stages.chain == [stages.whole] == [{"runc": {"isolation": [[]]}}]
@@ -27,8 +28,8 @@ def test_only_mounts_is_the_container_with_no_other_layer():
 
 def test_an_unpacked_image_is_taken_apart_with_runc_and_no_engine(monkeypatch):
     monkeypatch.setattr(Runc, "obstacles", lambda self, host: [])
-    skipped = why._skipped({"image": "/rootfs"}, ("mounts", "pid"))
-    stages = why._stages({"image": "/rootfs"}, {"image": "/rootfs"}, skipped)
+    skipped = layers._skipped({"image": "/rootfs"}, ("mounts", "pid"))
+    stages = layers._stages({"image": "/rootfs"}, {"image": "/rootfs"}, skipped)
     assert [each["runc"] for each in stages.chain] == [
         {"image": "/rootfs", "isolation": [layers]} for layers in ([], ["pid"])
     ]
@@ -44,12 +45,12 @@ def test_the_waterfall_of_mounts_alone_has_that_layer():
 
 def test_the_user_namespace_needs_the_layers_that_it_stands_on():
     with pytest.raises(StudyError, match="the layer user needs ipc, network, pid; name them too"):
-        why._skipped({}, ("user",))
-    assert "user" not in why._skipped({}, ("pid", "ipc", "network", "user"))
+        layers._skipped({}, ("user",))
+    assert "user" not in layers._skipped({}, ("pid", "ipc", "network", "user"))
 
 
 def test_without_only_a_layer_is_skipped_for_want_of_a_limit():
-    assert why._skipped({"quota": 1.0, "memory": "1GiB"}, None).keys() == {"cpuset"}
+    assert layers._skipped({"quota": 1.0, "memory": "1GiB"}, None).keys() == {"cpuset"}
 
 
 def test_a_single_store_is_not_taken_for_a_command(tmp_path):

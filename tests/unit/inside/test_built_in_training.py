@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from inference_jobs import outcome_and_marks
 from tare.base.host import LocalHost
 from tare.parts.workloads.torch_train import TorchTrain
 from tare_inside import marks, named
@@ -39,13 +40,7 @@ def job(folder: Path, data: Path, **changes: Any) -> dict[str, Any]:
 def trained(folder: Path, data: Path, **changes: Any) -> tuple[dict[str, Any], list[Any]]:
     """The outcome and the marks of a short run in this process."""
     asked = job(folder, data, **changes)
-    try:
-        outcome = train.run(asked)
-    finally:
-        marks.close_marks()
-    loaded, lost = marks.load(asked["marks"])
-    assert lost == 0
-    return outcome, loaded
+    return outcome_and_marks(train.run, asked)
 
 
 def counted(loaded: list[Any], edge: str) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from inference_jobs import outcome_and_marks
 from tare_inside import marks
 from tare_inside.data import mnist
 from tare_inside.programs import checkpoints, train
@@ -28,13 +29,7 @@ def trained(folder: Path, data: Path, **changes: Any) -> tuple[dict[str, Any], l
         "device": "cpu", "seed": 3, "marks": str(folder / "marks.bin"), "outcome": str(folder / "outcome.json"),
         "fingerprint": str(folder / "fingerprint.json"), "checkpoint_folder": str(folder / "checkpoints"),
     } | changes  # fmt: skip
-    try:
-        outcome = train.run(job)
-    finally:
-        marks.close_marks()
-    loaded, lost = marks.load(job["marks"])
-    assert lost == 0
-    return outcome, loaded
+    return outcome_and_marks(train.run, job)
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from inference_jobs import spans_ns
+from inference_jobs import outcome_and_marks, spans_ns
 from tare.figures.steps import step_metrics, steps_from, token_metrics
 from tare.parts.protocols import Mark
-from tare_inside import marks
 from tare_inside.programs import finetune, train
 
 WIDTH, LAYERS = 128, 2  # of the tiny network
@@ -32,15 +31,7 @@ def job(**changes: Any) -> dict[str, Any]:
 def tuned(folder: Path, **changes: Any) -> tuple[dict[str, Any], list[Any]]:
     folder.mkdir(parents=True, exist_ok=True)
     asked = job(marks=str(folder / "marks.bin"), **changes)
-    threads = torch.get_num_threads()
-    try:
-        outcome = finetune.run(asked)
-    finally:
-        marks.close_marks()
-        torch.set_num_threads(threads)
-    loaded, lost = marks.load(asked["marks"])
-    assert lost == 0
-    return outcome, loaded
+    return outcome_and_marks(finetune.run, asked)
 
 
 def a_step(asked: dict[str, Any], *, dropout: bool = True) -> tuple[torch.nn.Module, Any, dict[str, torch.Tensor]]:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from inference_jobs import spans_ns
+from inference_jobs import outcome_and_marks, spans_ns
 from tare.figures.steps import step_metrics, steps_from
 from tare.parts.protocols import Mark
-from tare_inside import marks
 from tare_inside.programs import generate
 
 
@@ -23,15 +22,7 @@ def generated(folder: Path, **changes: Any) -> tuple[dict[str, Any], list[Any]]:
         "warm_up": 2, "decode": "greedy", "top_k": 20, "temperature": 1.0, "backend": "eager", "precision": "fp32",
         "device": "cpu", "threads": 1, "seed": 3, "marks": str(folder / "marks.bin"),
     } | changes  # fmt: skip
-    threads = torch.get_num_threads()
-    try:
-        outcome = generate.run(job)
-    finally:
-        marks.close_marks()
-        torch.set_num_threads(threads)
-    loaded, lost = marks.load(job["marks"])
-    assert lost == 0
-    return outcome, loaded
+    return outcome_and_marks(generate.run, job)
 
 
 def test_the_first_token_and_every_further_one_are_marked(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -191,6 +192,50 @@ def test_a_driver_that_fails_ends_the_others_and_is_quoted(tmp_path: Path) -> No
 
     assert patient.exit is not None
     assert patient.exit.seconds < 20
+
+
+def running(argv: str) -> list[str]:
+    """The processes that this command line runs in."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += [file.parent.name] * (argv.encode() in file.read_bytes())
+    return found
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_tenant_whose_driver_does_not_start_is_ended(tmp_path: Path, others: int) -> None:
+    server = served(tmp_path / "a", "true")
+    server.drive = partial(LocalHost().spawn, Job(("/no/such/driver",), {}, "/"))
+    patient = [tenant(tmp_path / "b", "sleep", "30")] * others
+
+    with pytest.raises(FileNotFoundError):
+        run_together([server, *patient], 60, MonotonicClock())
+
+    assert not running(f"{tmp_path}/a/done")
+
+
+class Unwatched:
+    """A driver that runs, and that cannot be waited for."""
+
+    def __init__(self, argv: tuple[str, ...]) -> None:
+        self.child = subprocess.Popen(argv)
+        self.kill = self.child.kill
+
+    def wait(self, limit_s: float) -> Exit:
+        raise RuntimeError("the line went away")
+
+
+def test_a_driver_that_cannot_be_waited_for_is_ended_and_its_tenant_with_it(tmp_path: Path) -> None:
+    server, started = served(tmp_path / "a", "true"), []
+    server.drive = lambda: started.append(Unwatched(("sleep", "30"))) or started[0]
+
+    with pytest.raises(RuntimeError, match="the line went away"):
+        run_together([server], 20, MonotonicClock())
+
+    assert server.exit is not None
+    assert (server.exit.code, server.exit.timed_out) == (0, False)
+    assert started[0].child.wait(5) != 0
 
 
 class Unruly:

@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.needs import needs_of
-from tare.api.weighing import Script, built_in_workload, choose_platform, end_early, fetched, placed
-from tare.base.errors import ObstacleError
-from tare.cli.options import FOLDER, NamesOption, json_option, margin_option, metric_option, need, output_option
-from tare.cli.report import write_report
-from tare.cli.scaffold import Verb, print_json, reading, say, weighed, width
-from tare.cli.scripts import script_options
-from tare.cli.serving import server_options, server_workload
+from tare.api.weighing import Script, choose_platform, fetched
+from tare.cli.options import FOLDER, json_option, margin_option, metric_option, need, output_option
+from tare.cli.scaffold import Verb, print_json, say, width
 from tare.cli.studies import python_option, with_interpreter
-from tare.cli.weigh import minutes_option, steps_option
+from tare.cli.why.container import Container, container_options
+from tare.cli.why.layers import Apart, Layering, layer_options, taken_apart
 from tare.cli.why.runs import Trying
 from tare.cli.why.stores import are_stores, explain_stores
-from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
+from tare.cli.workload_options import (
+    chosen_workload,
+    minutes_option,
+    script_options,
+    server_options,
+    steps_option,
+)
 
 if TYPE_CHECKING:
     from tare.analysis.model import Comparison
     from tare.analysis.why.causes import Answer, Phase, Wave
-    from tare.analysis.why.layers import Calls, Waterfall
     from tare.parts.protocols import Side
-    from tare.plan.why import Level, Stages, Suspects
+    from tare.plan.why import Level, Suspects
 
 
-ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are measured whatever --only names
 LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, beside both sides
 
 
@@ -42,34 +42,13 @@ LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, be
 @click.option("--in", "inside", metavar="PLATFORM", help="The platform to explain.  [default: the first that works]")
 @click.option("--workload", metavar="NAME", help="A built-in workload (see `tare list workloads`).  [default: lenet5]")
 @python_option
-@click.option("--image", help="The container's image; else the host's own root file system.")
-@click.option("--quota", type=float, help="The container's CPU quota, in cores.")
-@click.option("--cpuset", help="The container's cores, like 0-1.")
-@click.option("--memory", help="The container's memory limit, like 2GiB.")
-@click.option("--shm", help="The size of the container's /dev/shm, like 64MiB.")
-@click.option("--cpu-shares", type=click.IntRange(2, 262144), help="The container's CPU weight; 1024 is usual.")
-@click.option("--io-rate", help="What the container may read and write of a disk in a second, like 20MB.")
-@click.option("--inside-env", multiple=True, metavar="NAME=VALUE", help="A variable of the container alone.")
-@click.option(
-    "--inside-arg", multiple=True, metavar="OPTION=VALUE", help="An option of the command in the container alone."
-)
-@click.option(
-    "--seccomp-profile", type=click.Path(path_type=Path, exists=True), help="The container's own filter (runc)."
-)
+@container_options
 @metric_option("the mean step, or the whole run")
 @click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
 @margin_option("5%")
 @click.option("--try", "tries", is_flag=True, help="Of two stores: try the suspects on this machine.")
-@click.option("--layers", is_flag=True, help="Take it apart layer by layer, whatever was found before.")
-@click.option("--no-layers", is_flag=True, help="Do not, even if the cost stays unexplained.")
-@click.option(
-    "--only", metavar="LAYERS", type=NamesOption("layer", (ROOT, *LAYERS, ENGINE)),
-    help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]",
-)  # fmt: skip
-@click.option("--writable", is_flag=True, help="A built-in workload may write to the container's root.")
+@layer_options
 @click.option("--start-up", is_flag=True, help="Look at the start-up to the first step instead of the steps.")
-@click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly.")
-@click.option("--no-calls", is_flag=True, help="Do not count system calls (one more trial a layer, traced, untimed).")
 @steps_option
 @minutes_option
 @script_options
@@ -81,27 +60,13 @@ def command(
     inside: str | None,
     workload: str | None,
     python: str | None,
-    image: str | None,
-    quota: float | None,
-    cpuset: str | None,
-    memory: str | None,
-    shm: str | None,
-    cpu_shares: int | None,
-    io_rate: str | None,
-    inside_env: tuple[str, ...],
-    inside_arg: tuple[str, ...],
-    seccomp_profile: Path | None,
+    container: Container,
     metric: str | None,
     repeat: int,
     margin: float,
     tries: bool,
-    layers: bool,
-    no_layers: bool,
-    only: tuple[str, ...] | None,
-    writable: bool,
+    layering: Layering,
     start_up: bool,
-    cumulative: bool,
-    no_calls: bool,
     steps: int | None,
     minutes: float | None,
     script: Script,
@@ -133,70 +98,26 @@ def command(
         explain_stores(command_line, trying, margin, metric, as_json)
         return
     need(not tries, "--try is for two stores: `tare why STORE STORE --try`.")
-    need(not (workload and command_line), "give either --workload or a command after --, not both.")
-    need(not (serving and (workload or command_line)), "give either --server, --workload or a command after --.")
-    need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
-    has_command = bool(command_line or serving)
-    need(has_command or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
-    need(
-        has_command or not inside_arg, "--inside-arg is about an option of a command: give one after --, or a --server."
+    work = chosen_workload(
+        workload, command_line, serving, script, image=bool(container.image), steps=steps, minutes=minutes
     )
-    if serving:
-        work = server_workload(serving, script, image=bool(image))
-    elif command_line:
-        work = script.workload(command_line, image=bool(image))
-    else:
-        work = built_in_workload(workload or "lenet5")
-    end_early(work, steps, minutes)
-    image = image and placed(image)
-    limits = {"image": image, "quota": quota, "cpuset": cpuset, "memory": memory, "shm": shm}
-    limits |= {"cpu_shares": cpu_shares, "io_rate": io_rate}
-    fields: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
-    fields |= script.platform()
-    if writable:
-        fields["writable"] = True
-    if env := _assigned("--inside-env", inside_env):
-        fields["env"] = env
-    named = all(each.startswith("-") for each in inside_arg)
-    need(named, "--inside-arg: write an option with its value, --inside-arg=--threads=16.")
-    if arguments := _assigned("--inside-arg", inside_arg):
-        fields["arguments"] = arguments
-    profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
+    need(
+        bool(command_line or serving) or "arguments" not in container.fields,
+        "--inside-arg is about an option of a command: give one after --, or a --server.",
+    )
+    fields, profile = {**container.fields, **script.platform()}, container.profile
     with ExitStack() as stack:
         chosen = choose_platform("runc" if profile and inside is None else inside, stack)
-        fetched(chosen, image)
+        fetched(chosen, container.image)
         need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
-        own = {**fields, **(profile if chosen == "runc" else {})}
-        refuse_wrong(chosen, own, work, python)
-        metric = "startup_s" if start_up else metric
-        run = Trying(folder, work, python, repeat, margin, metric, image)
-        found = _explained(run, chosen, own, as_json)
-        if not (layers or (not no_layers and found.unexplained)):
-            _tell_answer(found, None, folder, as_json)
-            return
-        if image is not None and chosen != "runc":
-            say(f"{chosen} does not take an image apart layer by layer: unpack it, and add `--in runc --image FOLDER`.")
-            _tell_answer(found, None, folder, as_json)
-            return
-        if image is None:
-            stack.enter_context(needs_of(["docker"]))
-        skipped = _skipped(fields, only)
-        stages = _stages({**fields, **profile}, fields, skipped)
-        built = [*stages.chain, *stages.aside, *([] if cumulative else stages.without), *stages.engines]
-        say(f"layer by layer: {len(built) + 1} sides in {repeat} blocks, about {run.time_text(len(built) + 1)}.")
-        waterfall = run.waterfall("layers", built)
-        calls = _not_asked_for() if no_calls else run.calls([*stages.chain, *stages.aside, *stages.engines])
-    if as_json:
-        _tell_answer(found, _layers_json(waterfall, calls, skipped), folder, as_json)
-        return
-    _tell_answer(found, None, folder, as_json)
-    _tell_layers(waterfall, calls, skipped, folder)
-
-
-def _assigned(option: str, variables: tuple[str, ...]) -> dict[str, str]:
-    for each in variables:
-        need("=" in each and not each.startswith("="), f"{option} {each!r}: write NAME=VALUE.")
-    return dict(each.split("=", 1) for each in variables)
+        refuse_wrong(chosen, {**fields, **profile}, work, python)
+        run = Trying(folder, work, python, repeat, margin, "startup_s" if start_up else metric, container.image)
+        found = _explained(run, chosen, {**fields, **profile}, as_json)
+        wanted = layering.always or (found.unexplained and not layering.never)
+        apart = taken_apart(run, chosen, fields, profile, layering) if wanted else None
+    _tell_answer(found, apart, folder, as_json)
+    if apart is not None and not as_json:
+        apart.tell(folder)
 
 
 @dataclass(frozen=True)
@@ -308,11 +229,11 @@ def _tell_suspects(found: Explained) -> None:
     click.echo(suspects_text(about, found.suspects.ruled_out, width()), err=True)
 
 
-def _tell_answer(found: Explained, layers: dict[str, Any] | None, folder: Path, as_json: bool) -> None:
+def _tell_answer(found: Explained, apart: Apart | None, folder: Path, as_json: bool) -> None:
     from tare.report.text.why import Told, answer_text, nothing_text
 
     if as_json:
-        print_json({"store": str(folder), **found.as_json(), **({} if layers is None else {"layers": layers})})
+        print_json({"store": str(folder), **found.as_json(), **({} if apart is None else {"layers": apart.as_json()})})
     elif found.answer is None:
         click.echo(nothing_text(found.total, width()))
     else:
@@ -330,51 +251,3 @@ def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], py
 
     plain = {"study": "why", "platform": [Level(platform, fields).as_plain()], "workload": work}
     with_interpreter(from_plain(plain, "tare why"), python)
-
-
-def _not_asked_for() -> Calls:
-    from tare.analysis.why.layers import Calls
-
-    return Calls(missing="system calls were not counted (--no-calls).")
-
-
-def _stages(runc: dict[str, Any], shared: dict[str, Any], skipped: dict[str, str]) -> Stages:
-    from tare.base.host import LocalHost
-    from tare.parts.find import find
-    from tare.plan.why import Stages
-
-    host = LocalHost()
-    whole = find("platforms", "runc").model_validate(runc)
-    if obstacles := whole.obstacles(host):  # type: ignore[attr-defined]
-        raise ObstacleError("a container cannot be taken apart here, and nothing was run:", obstacles)
-    engines = []
-    if "image" in shared:
-        skipped["docker"] = "the image is a folder here, which docker does not take."
-    elif why := find("platforms", "docker").model_validate(shared).obstacles(host):  # type: ignore[attr-defined]
-        skipped["docker"] = " ".join(map(str, why))
-    elif "seccomp_profile" not in runc:
-        engines.append({"docker": shared} if shared else "docker")
-    return Stages(runc, tuple(layer for layer in USUAL if layer not in skipped), engines)
-
-
-def _skipped(limits: dict[str, Any], only: tuple[str, ...] | None) -> dict[str, str]:
-    from tare.plan.why import skipped_layers
-
-    skipped = skipped_layers(limits, only)
-    missing = ", ".join(sorted(NEEDED_BY_USER & skipped.keys()))
-    need(not (only and "user" in only and missing), f"--only: the layer user needs {missing}; name them too.")
-    return skipped
-
-
-def _layers_json(found: Waterfall, calls: Calls, skipped: dict[str, str]) -> dict[str, Any]:
-    return {**found.as_json(), "system_calls": calls.as_json(), "skipped": skipped}
-
-
-def _tell_layers(found: Waterfall, calls: Calls, skipped: dict[str, str], folder: Path) -> None:
-    from tare.report.text.why import waterfall_text
-
-    report = folder / "report.html"
-    with reading(folder / "layers") as store:
-        write_report(store, weighed(store), report)
-    click.echo(waterfall_text(found, skipped, width(), calls))
-    click.echo(f"report: {report}")
