@@ -195,6 +195,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "CPU weight": Plant(COMPUTE, ("--cpu-shares", "64"), ("cpu_weight",), around=busy_group),
     "bytecode": Plant(("--imports", *COMPUTE), ("--inside-env", "PYTHONPYCACHEPREFIX=/nonexistent"), ("bytecode",)),
+    "open files": Plant((*COMPUTE, "--files", "200"), ("--ulimit", "nofile=64"), ("ulimits",)),
     "cache folder": Plant(
         ("--cache", "{CACHE}", *COMPUTE),
         ("--inside-env", "XDG_CACHE_HOME=/var/tmp/none"),
@@ -328,6 +329,8 @@ def options_of(cure: str, given: list[str], other: list[str]) -> list[str]:
     ):  # fmt: skip
         if printed in cure:
             made.pop(option, None)
+    for name, value in re.findall(r"--ulimit (\w+)=(-?\d+)", cure):
+        made["--ulimit"] = f"{name}={value}"
     if "--shm-size 8g" in cure:
         made["--shm"] = "8GiB"
     if "--network host" in cure:
@@ -355,6 +358,8 @@ def cured(
     for key, value in pairs(options):
         if key == "--inside-env":
             fields.setdefault("env", {})[value.partition("=")[0]] = value.partition("=")[2]
+        elif key == "--ulimit":
+            fields.setdefault("ulimits", {})[value.partition("=")[0]] = int(value.partition("=")[2])
         elif key in names:
             fields[names[key]] = value
         else:

@@ -72,12 +72,33 @@ def _become(argv):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
         if os.environ.get("TARE_OUTPUT"):  # a file that takes what the command prints, instead of whoever runs it
             os.dup2(os.open(os.environ["TARE_OUTPUT"], os.O_WRONLY | os.O_CREAT, 0o644), 1)
+        if os.environ.get("TARE_ULIMITS"):
+            code = NOT_EXECUTABLE
+            _limit(os.environ["TARE_ULIMITS"])
         os.execvp(argv[0], argv)
+    except ValueError as problem:
+        os.write(2, "tare: {}\n".format(problem).encode("utf-8", "replace"))
     except OSError as problem:
         code = NOT_EXECUTABLE if isinstance(problem, PermissionError) else NOT_FOUND
         os.write(2, "tare: cannot run {!r}: {}\n".format(argv[0], problem.strerror).encode("utf-8", "replace"))
     finally:
         os._exit(code)
+
+
+def _limit(words):
+    """Limits of processes, like "memlock=65536 nofile=-1", for this one and those that it starts."""
+    import resource
+
+    for word in words.split():
+        name, value = word.split("=")
+        try:
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name.upper()), (int(value), int(value)))
+        except (ValueError, OSError) as problem:
+            raise ValueError(
+                "`ulimits: {{{}: {}}}` cannot be set ({}): it is above what this place allows; lower it.".format(
+                    name, value, problem
+                )
+            )
 
 
 def write_whole(path, data):

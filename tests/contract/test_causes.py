@@ -37,6 +37,7 @@ WORST = Side(
         "cpu_shares": 2,
         "io_rate": 1 << 20,
         "arguments": {"--mode": "checked"},
+        "ulimits": {"memlock": 65536, "core": 0},
     },
     {
         "place.usable_cores": 2,
@@ -129,10 +130,18 @@ def test_its_changes_are_fields_that_the_platforms_have(name: str, platform: str
 def test_the_causes_of_the_field_are_there():
     assert {
         "allocator", "architecture", "bytecode", "caches", "cold_layers", "cpu_quota", "cpu_set", "cpu_weight",
-        "debug_variables", "device_state", "gpu_math", "instruction_set", "interconnect", "io_limit", "locked_memory",
+        "debug_variables", "device_state", "gpu_math", "instruction_set", "interconnect", "io_limit",
         "memory_limit", "network", "other_arguments", "other_variables", "output", "root_files", "seccomp",
-        "shared_memory", "software", "threads",
+        "shared_memory", "software", "threads", "ulimits",
     } == set(NAMES)  # fmt: skip
+
+
+def test_a_limit_of_processes_that_is_an_option_is_taken_away_and_given_to_the_other_side():
+    found = cause("ulimits").examine(WORST, QUICK)
+
+    assert isinstance(found, Suspicion)
+    assert (found.without, found.added) == ({"ulimits": {"core": 0}}, {"ulimits": {"memlock": 65536}})
+    assert found.cure == "--ulimit memlock=-1"
 
 
 def test_causes_that_share_a_file_are_found_by_name_and_the_file_is_none():

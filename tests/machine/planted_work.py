@@ -95,6 +95,31 @@ class Pages:
                 os.posix_fadvise(self.file, page << 12, 4096, os.POSIX_FADV_DONTNEED)
 
 
+class Files:
+    """Files of which as many stay open as the limit of the process allows; beyond it all are opened again."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, int] = {}
+
+    def read(self, count: int) -> None:
+        for number in range(count):
+            if number not in self.open:
+                self.open[number] = self._opened()
+            os.pread(self.open[number], 64, 0)
+
+    def _opened(self) -> int:
+        try:
+            return os.open(__file__, os.O_RDONLY)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+        for each in self.open.values():
+            os.close(each)
+        self.open.clear()
+        time.sleep(NAP_S / 5)  # a loader that is out of descriptors waits for the others
+        return os.open(__file__, os.O_RDONLY)
+
+
 def pool(rounds: int) -> None:
     """The same work in a pool that is made anew, of as many threads as the variable of OpenMP gives."""
     count = int(os.environ.get("OMP_NUM_THREADS", "2"))
@@ -108,7 +133,20 @@ def pool(rounds: int) -> None:
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("steps", type=int)
-    for name in ("compute", "alloc", "map", "shm", "connect", "calls", "pages", "print", "pool", "twice", "dot"):
+    for name in (
+        "compute",
+        "alloc",
+        "map",
+        "shm",
+        "connect",
+        "calls",
+        "pages",
+        "print",
+        "pool",
+        "twice",
+        "dot",
+        "files",
+    ):
         asked.add_argument(f"--{name}", type=int, default=0)
     asked.add_argument("--read")
     asked.add_argument("--cold", action="store_true")
@@ -139,6 +177,7 @@ def main() -> None:
             while True:
                 pass
     pages = Pages(wanted.read, wanted.cold) if wanted.read else None
+    files = Files()
     if wanted.dot:
         import numpy
 
@@ -163,6 +202,7 @@ def main() -> None:
             sys.stdout.write(line)
         for _ in range(wanted.dot):
             matrix @ matrix
+        files.read(wanted.files)
         if wanted.pool:
             pool(wanted.pool)
         if wanted.twice:

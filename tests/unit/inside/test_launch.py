@@ -66,6 +66,23 @@ def test_a_command_that_a_signal_ended_exits_as_in_a_shell(result: Path) -> None
     assert json.loads(result.read_text())["exit"] == 137
 
 
+def test_limits_of_processes_are_the_commands_and_not_the_launchers(result: Path) -> None:
+    show = (
+        "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CORE))"
+    )
+    done = launched(result, sys.executable, "-c", show, env={**os.environ, "TARE_ULIMITS": "nofile=40 core=0"})
+
+    assert (done.returncode, done.stdout) == (0, "(40, 40) (0, 0)\n")
+
+
+def test_a_limit_above_what_the_place_allows_is_an_error_and_the_command_is_not_run(result: Path) -> None:
+    above = {**os.environ, "TARE_ULIMITS": "nofile=4000000000"}  # the kernel's own limit, fs.nr_open, is lower
+    done = launched(result, "echo", "ran", env=above)
+
+    assert (done.returncode, done.stdout) == (126, "")
+    assert "`ulimits: {nofile: 4000000000}` cannot be set" in done.stderr
+
+
 def test_a_command_that_is_not_there_is_127_and_named(result: Path) -> None:
     done = launched(result, "no-such-program")
 

@@ -21,6 +21,8 @@ _OPTIONS = (
     click.option("--shm", help="The size of the container's /dev/shm, like 64MiB."),
     click.option("--cpu-shares", type=click.IntRange(2, 262144), help="The container's CPU weight; 1024 is usual."),
     click.option("--io-rate", help="What the container may read and write of a disk in a second, like 20MB."),
+    click.option("--ulimit", "ulimits", multiple=True, metavar="NAME=NUMBER",
+                 help="A limit of the container's processes: memlock, nofile, nproc, stack or core; -1 is none."),
     click.option("--inside-env", multiple=True, metavar="NAME=VALUE", help="A variable of the container alone."),
     click.option("--inside-arg", multiple=True, metavar="OPTION=VALUE",
                  help="An option of the command in the container alone."),
@@ -47,6 +49,7 @@ def container_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     def taking(
         *,
         image: str | None,
+        ulimits: tuple[str, ...],
         inside_env: tuple[str, ...],
         inside_arg: tuple[str, ...],
         seccomp_profile: Path | None,
@@ -59,6 +62,7 @@ def container_options(verb: Callable[..., Any]) -> Callable[..., Any]:
             "image": image and placed(image),
             **{name: others.pop(name) for name in _LIMITS},
             "writable": writable or None,
+            "ulimits": _numbers("--ulimit", ulimits) or None,
             "env": _assigned("--inside-env", inside_env) or None,
             "arguments": _assigned("--inside-arg", inside_arg) or None,
         }
@@ -75,3 +79,10 @@ def _assigned(option: str, variables: tuple[str, ...]) -> dict[str, str]:
     for each in variables:
         need("=" in each and not each.startswith("="), f"{option} {each!r}: write NAME=VALUE.")
     return dict(each.split("=", 1) for each in variables)
+
+
+def _numbers(option: str, limits: tuple[str, ...]) -> dict[str, int]:
+    given = _assigned(option, limits)
+    for name, text in given.items():
+        need(text.removeprefix("-").isdecimal(), f"{option} {name}={text}: write a number, or -1 for none.")
+    return {name: int(text) for name, text in given.items()}

@@ -12,7 +12,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_validator, model_validator
 
@@ -187,6 +187,12 @@ class Limits(Platform):
     """Options of a command or a server that have another value on this side alone: {--threads: "2"}; null takes one
     away, and one that the command does not have is added at its end."""
 
+    ulimits: dict[Literal["core", "memlock", "nofile", "nproc", "stack"], Annotated[int, Field(ge=-1)]] = Field(
+        default_factory=dict
+    )
+    """Limits of the workload's processes, as with `docker run --ulimit`: {memlock: 65536, nofile: 1024}, in bytes or
+    numbers, soft and hard; -1 is none. The device's own by default."""
+
     _mems: str | None = PrivateAttr(None)  # memory nodes, once the device is known
 
     @model_validator(mode="after")
@@ -233,7 +239,9 @@ class Limits(Platform):
         return {name: value for name, value in super().settings().items() if name not in LATER or value}
 
     def variables(self) -> Mapping[str, str | None]:
-        return self.env
+        """Of this side, with one that the launcher reads: processes get their limits from who starts them."""
+        limits = " ".join(f"{name}={value}" for name, value in self.ulimits.items())
+        return {**self.env, "TARE_ULIMITS": limits} if limits else self.env
 
     def options(self) -> Mapping[str, str | None]:
         return self.arguments
@@ -299,7 +307,7 @@ def _set(given: Mapping[str, str | None] | None) -> dict[str, str]:
     return {name: value for name, value in (given or {}).items() if value is not None}
 
 
-LATER = ("env", "arguments", "cpu_shares", "io_rate", "warm", "user")
+LATER = ("env", "arguments", "ulimits", "cpu_shares", "io_rate", "warm", "user")
 _DISKS = "/sys/block"
 _NO_DISKS = ("loop", "ram", "zram", "sr", "fd")
 

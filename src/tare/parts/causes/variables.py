@@ -109,7 +109,9 @@ PLACES = ("--port", "--host", "-p")
 """Options of where a server listens, which cost nothing and differ from run to run."""
 
 _KNOWN = {*DEBUG, *COMPILED, *FOLDERS, *RANKS, *ALLOCATION, *INSTRUCTIONS, *POOLS}
-_HARMLESS = ("PYTHONHASHSEED", "TARE_OUTPUT", "PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+_HARMLESS = (
+    "PYTHONHASHSEED", "TARE_OUTPUT", "TARE_ULIMITS", "PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
+)  # fmt: skip
 
 
 def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | None:
