@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tare.analysis.compare import Contest, check_values, contests, pick_baseline
 from tare.analysis.estimators import line_up
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Measurement
-from tare.analysis.sentences import percent
+from tare.analysis.sentences import Stops, percent
 from tare.analysis.statistics import FLOOR, variation
 from tare.records.model import Record
 from tare.records.trials import grouped, is_usable
@@ -47,16 +47,11 @@ _COUNTS = (
 
 def throttled(levels: Mapping[str, Sequence[Record]]) -> list[str]:
     """Levels that a CPU quota stopped: a median step falls between the stops, and hides them."""
-    notes = []
-    for level, records in levels.items():
-        spent = [record.metrics.get("cgroup_throttled_s", 0.0) for record in records]
-        times = [record.metrics.get("cgroup_nr_throttled", 0.0) for record in records]
-        if any(times):
-            notes.append(
-                f"{level!r} was stopped by its CPU quota {median(times):.0f} times per trial, "
-                f"{median(spent):.2f} s in all: look at the whole run, the median step hides it."
-            )
-    return notes
+    return [
+        f"{level!r} was stopped by its CPU quota for {stops.text()}: look at the whole run, the median step hides it."
+        for level, records in levels.items()
+        if (stops := Stops.of(records)).stopped
+    ]
 
 
 def malloc_lottery(records: Sequence[Record]) -> str | None:

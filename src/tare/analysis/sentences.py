@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from tare.analysis.direction import Direction, Kind, kind_of
 from tare.analysis.model import Comparison, Interaction, Marked, Weighing, Word
@@ -15,6 +16,7 @@ from tare.analysis.order import KEPT_BACK
 from tare.analysis.statistics import FLOOR
 from tare.base.rulings import Ruling
 from tare.base.text import count_text, effect_text, interval_text, metric_name, safe_text, share_text
+from tare.records.model import Record
 
 NO_COMMON_BLOCK = Ruling(
     "compare.no-common-block",
@@ -241,13 +243,45 @@ def mean_and_median(mean: Comparison, median: Comparison, per: str = "") -> Ruli
     )
 
 
-def throttled_sides(level: str, against: str, ours_s: float, theirs_s: float, times: float) -> Ruling:
+def throttled_sides(level: str, against: str, ours: Stops, theirs: Stops) -> Ruling:
     return Ruling(
         "compare.throttled",
         "note",
         level,
-        f"the CPU quota stopped {level!r} for {ours_s:.2f} s of a trial ({times:.0f} times) and {against!r} for "
-        f"{theirs_s:.2f} s: a step that is stopped is rare and long.",
+        f"the CPU quota stopped {level!r} for {ours.text()} and {against!r} for {theirs.text()}: a step that is "
+        "stopped is rare and long.",
+    )
+
+
+class Stops(NamedTuple):
+    """How often and how long a CPU quota stopped the trials of one side, in the mean."""
+
+    seconds: float
+    times: float
+    stopped: int  # trials in which it did
+    trials: int
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Stops:
+        seconds = [record.metrics.get("cgroup_throttled_s", 0.0) for record in records] or [0.0]
+        times = [record.metrics.get("cgroup_nr_throttled", 0.0) for record in records] or [0.0]
+        stopped = sum(bool(each or count) for each, count in zip(seconds, times, strict=True))
+        return cls(fmean(seconds), fmean(times), stopped, len(records))
+
+    def text(self) -> str:
+        some = f" in {self.stopped} of {self.trials} trials" if 0 < self.stopped < self.trials else ""
+        often = f" ({self.times:.0f} times{some})" if self.times >= 1 else some
+        return f"{self.seconds:.2f} s of a trial{often}"
+
+
+def outside_of_steps(level: str, against: str, ours_s: float, theirs_s: float, more: Comparison) -> Ruling:
+    return Ruling(
+        "compare.outside-steps",
+        "note",
+        level,
+        f"evaluation, checkpoints and exit take {ours_s:.3g} s of a trial of {level!r} and "
+        f"{theirs_s:.3g} s of {against!r}: {effect_of(more)} {interval_of(more)} of the whole run, which "
+        "neither the steps nor the start-up show.",
     )
 
 
@@ -310,6 +344,7 @@ _OTHERWISE: Mapping[Kind, Mapping[Word, str]] = {  # joules, bytes and a loss ar
 _HIDDEN = {
     "compare.mean-and-median": "mean and median disagree",
     "compare.throttled": "throttling differs",
+    "compare.outside-steps": "the rest of the run differs",
     "compare.major-faults": "major faults differ",
     "compare.epoch-tail": "the time between steps differs",
     "compare.failed-trials": "one side fails",
@@ -503,7 +538,9 @@ def interaction_sentence(found: Interaction) -> str:
         return f"{who} {verb}s {better} {cells}: ratio of the effects {figures}."
     if each.verdict == "equivalent":
         alike = f"with {safe_text(found.here)} and with {safe_text(found.there)}"
-        return f"{who} {verb}s the same within {share_text(each.margin)} {alike}: ratio of the effects {figures}."
+        harm = each.effect * (-1 if each.direction.rises else 1)
+        sign = f", and {worse if harm > 0 else better} with {safe_text(found.here)}" if each.sure else ""
+        return f"{who} {verb}s the same within {share_text(each.margin)} {alike}{sign}: ratio of the effects {figures}."
     more = more_text(each)
     told = f"{who}: cannot tell whether it {verb}s {worse} {cells}: ratio of the effects {figures}"
     return f"{told} ({more})." if more else f"{told}."

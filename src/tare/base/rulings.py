@@ -160,6 +160,7 @@ CODES: dict[str, str] = {
     "compare.rate": "more of the metric is better, by its name or as the user states",
     "compare.direction-guessed": "the name does not settle whether more is better: no gate acts on it",
     "compare.mean-and-median": "mean and median of the steps disagree beyond the margin: not called equivalent",
+    "compare.outside-steps": "evaluation, checkpoints or exit differ by more than the margin: not called equivalent",
     "compare.throttled": "the CPU quota stopped one side more than the other: not called equivalent",
     "compare.major-faults": "one side had more major page faults than the other: not called equivalent",
     "compare.epoch-tail": "the sides differ between the steps of an epoch: not called equivalent",

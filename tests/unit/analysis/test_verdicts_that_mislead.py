@@ -99,6 +99,35 @@ def test_what_differs_beside_equal_steps_takes_the_word_away_and_fails_the_gate_
     assert [each.code for each in gate(apart, 0.05).reasons] == ["gate.hidden"]
 
 
+@pytest.mark.parametrize(("stopped", "seconds"), [(5, 0.2), (1, 2.0)])
+def test_stops_in_a_minority_of_the_trials_are_seen(stopped, seconds):
+    made = []
+    for each in trials(12):
+        hit = each.settings["platform"] == "docker" and each.block < stopped
+        figures = {"cgroup_throttled_s": seconds * hit, "cgroup_nr_throttled": 30.0 * hit, "wall_s": 5.0}
+        made.append(replace(each, metrics={**each.metrics, **figures}))
+
+    (found,) = weigh(FakeStore(made)).comparisons
+
+    assert found.verdict == "cannot_tell" and [each.code for each in found.withheld] == ["compare.throttled"]
+    assert f"in {stopped} of 12 trials" in str(found.withheld[0])
+    rare = [replace(each, metrics={**each.metrics, "wall_s": 500.0}) for each in made]
+    assert weigh(FakeStore(rare)).comparisons[0].verdict == "equivalent"
+
+
+@pytest.mark.parametrize(("checkpoints_s", "verdict"), [(4.0, "cannot_tell"), (2.1, "equivalent")])
+def test_what_neither_the_steps_nor_the_start_up_show_is_not_hidden(checkpoints_s, verdict):
+    phases = {"steady_s": 6.0, "checkpoints_s": 2.0, "exit_s": 0.5, "start": 1.0}
+    (found, *_) = weigh(
+        FakeStore(trials(sides={"bare": phases, "docker": {**phases, "checkpoints_s": checkpoints_s}}))
+    ).comparisons
+
+    assert found.verdict == verdict
+    if verdict == "cannot_tell":
+        assert [each.code for each in found.withheld] == ["compare.outside-steps"]
+        assert "take 4.5 s of a trial of 'docker' and 2.5 s of 'bare'" in str(found.withheld[0])
+
+
 def test_stops_by_a_quota_are_no_hidden_reason_where_the_quota_is_what_is_compared():
     stopped = {"cgroup_throttled_s": 0.2, "cgroup_nr_throttled": 30.0, "median": 1.9, "mean": 1.7}
     free = {"cgroup_throttled_s": 0.0, "cgroup_nr_throttled": 0.0}
@@ -412,6 +441,33 @@ def test_of_a_level_that_is_better_in_both_cells_the_gains_are_compared():
     assert interaction_sentence(one).startswith(
         "docker against bare gains less with batch 64 than with batch 16: ratio of the effects +4"
     )
+
+
+def test_cells_are_named_by_the_factor_alone_and_compared_as_far_as_they_were_crossed():
+    """ResNet-18 was trained only, ResNet-50 only ran inference, LeNet-5 did both; docker costs ResNet-50 alone."""
+    cells = [("lenet5", "train", 0.0), ("lenet5", "infer", 0.0), ("resnet18", "train", 0.0), ("resnet50", "infer", 0.3)]
+    made = []
+    for model, workload, cost in cells:
+        own = {"workload.model": model, "workload": workload}
+        sides = {"bare": {}, "docker": {"median": 1 + cost, "mean": 1 + cost}}
+        made += [
+            replace(each, settings={**each.settings, **own}, trial=f"{each.trial}-{model}-{workload}")
+            for each in trials(sides=sides)
+        ]
+
+    told = {(one.factor, one.here, one.there): one.found for one in weigh(FakeStore(made)).interactions}
+
+    assert all("resnet" not in f"{here} {there}".lower() for factor, here, there in told if factor == "workload")
+    by_model = {here: each.verdict for (factor, here, _), each in told.items() if factor == "workload.model"}
+    assert sorted(by_model.values()) == ["equivalent", "slower"]
+    assert "50" in next(here for here, word in by_model.items() if word == "slower")
+
+
+def test_effects_that_are_the_same_within_the_margin_still_say_the_sure_sign():
+    (one,) = weigh(FakeStore(batches({16: 0.08, 64: 0.04}))).interactions
+
+    assert one.found.verdict == "equivalent"
+    assert ", and less with batch 64: ratio of the effects -3." in interaction_sentence(one)
 
 
 def test_a_cell_without_a_name_is_still_called_something():

@@ -22,7 +22,8 @@ from tare.records.trials import FAILED
 
 MEAN, MEDIAN, EPOCH, REST = "step_mean_s", "step_s", "epoch_s", "epoch_rest_s"
 IN_STEPS = "epoch_in_steps_s"
-STOPPED_SHARE = 0.001  # of a run: a difference in time throttled below this is no finding
+INSIDE, WHOLE, OUTSIDE = "inside_s", "whole_s", ("evaluation_s", "checkpoints_s", "exit_s")  # of a run, and its rest
+STOPPED_SHARE, STOPPED_MEAN = 0.001, 0.005  # of a run, in the median trial and in the mean: less is no finding
 FAULT_S = 1e-3  # what a major fault may cost, and from which share of a run that counts
 FAULTS_SHARE, LEAST_FAULTS, MORE_FAULTS = 0.005, 10, 2.0
 LEAST_FAILED, FAILED_SHARE, MORE_FAILED = 2, 0.1, 2.0  # trials, share of its side's, times as many as the other's
@@ -40,6 +41,7 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
     epochs = _epochs(selected)
     epoch, in_steps = (_compared(epochs, name) for name in (EPOCH, IN_STEPS))
     long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(epochs, EPOCH, IN_STEPS)
+    outside = _ratios(_whole_runs(selected), WHOLE, INSIDE)
     made = []
     for each in judged:
         pair, reasons = (each.level, each.against), []
@@ -48,6 +50,9 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
             reasons.append(sentences.mean_and_median(mean[pair], middle[pair], per))
         if pair in epoch and pair in in_steps and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], in_steps[pair]))
+        if (rest := outside.get(pair)) is not None and _is_surely_beyond(rest):
+            sides = selected.sides(*pair)
+            reasons.append(sentences.outside_of_steps(*pair, *(_outside_s(side) for side in sides), rest))
         made.append(_withheld(each, [*reasons, *_of_runs(selected, each, by_quota), *_failures(selected, each)]))
     return tuple(made)
 
@@ -85,6 +90,25 @@ def _epochs(selected: Selection) -> Selection:
     return replace(selected, used=used)
 
 
+def _whole_runs(selected: Selection) -> Selection:
+    """The trials whose phases are known, each with the time of its steps and start-up, and with the others too."""
+    used = []
+    for record in selected.used:
+        inside_s = record.metrics.get("steady_s", 0.0) + record.metrics.get(START_UP, 0.0)
+        if inside_s > 0 and any(name in record.metrics for name in OUTSIDE):
+            whole_s = inside_s + sum(record.metrics.get(name, 0.0) for name in OUTSIDE)
+            used.append(replace(record, metrics={**record.metrics, INSIDE: inside_s, WHOLE: whole_s}))
+    return replace(selected, used=tuple(used))
+
+
+def _is_surely_beyond(apart: Comparison) -> bool:
+    return apart.effect is not None and apart.sure and abs(math.log1p(apart.effect)) > math.log1p(apart.margin)
+
+
+def _outside_s(records: Sequence[Record]) -> float:
+    return sum(_median(records, name) or 0.0 for name in OUTSIDE)
+
+
 def _of_equal_work(selected: Selection, metric: str) -> list[Record] | None:
     """The trials with this figure per sample, where that is judged: else its effect would be of another work."""
     if not is_per_sample(selected.metric):
@@ -118,9 +142,10 @@ def _of_runs(selected: Selection, found: Comparison, by_quota: bool) -> list[Rul
     run_s = min(filter(None, (_median(side, "wall_s") for side in (ours, theirs))), default=0.0)
     made = []
     stopped_s = [_median(side, "cgroup_throttled_s") or 0.0 for side in (ours, theirs)]
-    if not by_quota and abs(stopped_s[0] - stopped_s[1]) > STOPPED_SHARE * run_s:
-        times = max(_median(side, "cgroup_nr_throttled") or 0.0 for side in (ours, theirs))
-        made.append(sentences.throttled_sides(level, against, stopped_s[0], stopped_s[1], times))
+    stops = [sentences.Stops.of(side) for side in (ours, theirs)]
+    apart_s = abs(stopped_s[0] - stopped_s[1]), abs(stops[0].seconds - stops[1].seconds)
+    if not by_quota and (apart_s[0] > STOPPED_SHARE * run_s or apart_s[1] > STOPPED_MEAN * run_s):
+        made.append(sentences.throttled_sides(level, against, *stops))
     known = next((name for name in _FAULTS if all(_median(side, name) is not None for side in (ours, theirs))), None)
     if known is not None:
         few, many = sorted(faults := [_median(side, known) or 0.0 for side in (ours, theirs)])

@@ -1,14 +1,15 @@
 """Does a level cost more in one cell than in another? The ratio of its two effects, paired by block.
 
-For every other factor that varies: in each block, the effect of the level at each value of the factor (the mean of its
-logarithms over what else varies, where all of it was run), and those effects against each other. All are one family.
+For every other factor that varies: in each block, the effect of the level at the factor's first value and at another
+one (the mean of its logarithms over what else varies, as far as that was run at both), and those two effects against
+each other. All are one family.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from tare.analysis.compare import Contest, contests, judge
@@ -16,7 +17,7 @@ from tare.analysis.labels import make_labels, signature, text
 from tare.analysis.model import Comparison, Interaction, Measurement
 from tare.analysis.selection import Selection, block_of
 from tare.records.model import Record
-from tare.records.trials import TYPE, collected, grouped
+from tare.records.trials import TYPE
 
 Key = tuple[str | None, ...]
 
@@ -32,13 +33,12 @@ def interactions(selected: Selection) -> tuple[Interaction, ...]:
     for factor in selected.label.rest:
         names = _names(first, factor)
         for level in (level for level in selected.levels if level != selected.against):
-            effects = _effects(selected, first, factor, names, level)
-            seen = {each.level for each in effects}
-            order = [name for name in names.values() if name in seen]
-            if len(order) > 1:
-                made = contests(effects, order[0], levels=order)
-                family += [replace(each, floor=floor) for each in made]
-                places += [(factor, level)] * len(made)
+            base, *others = _effects(selected, first, factor, names, level)
+            for other in others:
+                if held := _crossed(names, base, other):
+                    made = contests(held, names[base.value], levels=[names[base.value], names[other.value]])
+                    family += [replace(each, floor=floor) for each in made]
+                    places += [(factor, level)] * len(made)
     asked = selected.request
     judged = judge(
         family, margin=asked.margin, metric=selected.metric, alpha=asked.alpha, resamples=0, rises=asked.rises
@@ -58,7 +58,7 @@ def _gains(contest: Contest, found: Comparison) -> bool:
 
 def _names(records: Sequence[Record], factor: str) -> dict[Key, str]:
     """What each value of the factor is called, numbers by their size: the first is what the others are held against."""
-    values = {signature(record.settings, (factor,)): record.settings for record in records}
+    values = {signature(record.settings, (factor,)): {factor: record.settings.get(factor)} for record in records}
     words = make_labels(list(values.values()), (factor,))
     return {
         key: _name(str(words.words(values[key])), values[key].get(factor), factor) for key in sorted(values, key=_size)
@@ -79,27 +79,39 @@ def _size(key: Key) -> tuple[float, str]:
         return math.inf, str(key[0])
 
 
+@dataclass(frozen=True)
+class _Effects:
+    """The logarithms of the level's ratios to the baseline at one value of the factor: by block, then by what else
+    varies."""
+
+    value: Key
+    logs: Mapping[str | None, Mapping[Key, float]]
+
+
 def _effects(
     selected: Selection, records: Sequence[Record], factor: str, names: Mapping[Key, str], level: str
-) -> list[Measurement]:
-    """One ratio of the level to the baseline for each block and value of the factor."""
+) -> list[_Effects]:
+    """One for each value of the factor, in the order of their names."""
     label, base = selected.label, str(selected.against)
     rest = tuple(name for name in label.rest if name != factor)
-    sides: dict[tuple[str | None, Key, Key], dict[str, list[float]]] = {}
+    sides: dict[tuple[Key, str | None, Key], dict[str, list[float]]] = {}
     for record in records:
         if (whose := label.level(record)) in (level, base):
-            key = (block_of(record), signature(record.settings, (factor,)), signature(record.settings, rest))
+            key = (signature(record.settings, (factor,)), block_of(record), signature(record.settings, rest))
             sides.setdefault(key, {}).setdefault(whose, []).append(record.metrics[selected.metric])
-    logs = {
-        key: math.log(median(found[level])) - math.log(median(found[base]))
-        for key, found in sides.items()
-        if len(found) == 2
-    }
+    logs: dict[Key, dict[str | None, dict[Key, float]]] = {value: {} for value in names}
+    for (value, block, other), found in sides.items():
+        if len(found) == 2:
+            ratio = math.log(median(found[level])) - math.log(median(found[base]))
+            logs[value].setdefault(block, {})[other] = ratio
+    return [_Effects(value, logs[value]) for value in names]
+
+
+def _crossed(names: Mapping[Key, str], base: _Effects, other: _Effects) -> list[Measurement]:
+    """One ratio for each block and value, over what else was run at both values in that block."""
     made = []
-    for block, inside in grouped(logs, lambda key: key[0]).items():
-        by_value = collected((key[1], key[2]) for key in inside)
-        common = set.intersection(*(set(held) for held in by_value.values()))  # what else varies, run at every value
-        for value in by_value if common else ():
-            ratio = math.exp(fmean(logs[block, value, other] for other in common))
-            made.append(Measurement(names[value], ratio, block))
+    for block in base.logs:
+        both = base.logs[block].keys() & other.logs.get(block, {}).keys()
+        for each in (base, other) if both else ():
+            made.append(Measurement(names[each.value], math.exp(fmean(each.logs[block][key] for key in both)), block))
     return made
