@@ -77,6 +77,16 @@ class Group:
         return "; ".join(filter(None, (_what_it_does(self.host, pid) for pid in pids[:_MOST_TOLD])))
 
 
+@dataclass(frozen=True)
+class Nested(Group):
+    """A group whose processes are in groups below it, which the container's own program makes."""
+
+    below: Mapping[str, str] = field(default_factory=dict)  # with itself, inner ones first
+
+    def where(self) -> Mapping[str, str]:
+        return self.below
+
+
 # -1 is everyone but the first process and the one that asks; again, for one may just have been forked.
 KILL_ALL = "n=0; while kill -KILL -1 2> /dev/null && [ $n -lt 100 ]; do n=$((n + 1)); done"
 _KILL_WITHIN_S = 5.0
