@@ -105,9 +105,8 @@ def test_a_study_runs_on_a_node_and_every_place_has_the_cores_of_the_job(slurm, 
         pytest.skip("one core is all that there is: a job cannot have fewer.")
     look = "import os; print(len(os.sched_getaffinity(0)))"
     study = tmp_path / "study.yaml"
-    study.write_text(
-        f"study: slurmed\nplatform: runc\nrepeat: 1\nworkload: {{command: {{argv: [{sys.executable}, -c, '{look}']}}}}\n"
-    )
+    work = f"{{command: {{argv: [{sys.executable}, -c, '{look}']}}}}"
+    study.write_text(f"study: slurmed\nplatform: runc\nrepeat: 1\nworkload: {work}\n")
     argv = [*TARE, "run", str(study), "--fleet", "slurm", "--trust", "-o", str(tmp_path / "out")]
     environ = slurm | {"DASK_JOBQUEUE__SLURM__CORES": "1"}
 

@@ -43,7 +43,10 @@ _OPTIONS = (
         help="Run on the devices of this inventory, over ssh; `slurm`: on nodes of Slurm, named with --on.",
     ),
     click.option(
-        "--on", multiple=True, metavar="NAME", help="Of the inventory only devices of this name, type or tag; of Slurm these nodes."
+        "--on",
+        multiple=True,
+        metavar="NAME",
+        help="Of the inventory only devices of this name, type or tag; of Slurm these nodes.",
     ),
     click.option("--cluster", metavar="ADDRESS", help="A dask cluster whose workers are, or drive, the devices."),
     click.option("--patience", default="2 min", show_default=True, help="How long a device may be out of reach."),

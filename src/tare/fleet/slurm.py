@@ -55,7 +55,9 @@ def chosen(known: Mapping[str, Node], names: Sequence[str]) -> list[Node]:
     """The nodes of these names; without any the only one there is."""
     for name in names:
         if name not in known:
-            raise StudyError(f"Slurm has no node {name!r}. Nodes: {listed(list(known))}.{suggestion(name, list(known))}")
+            raise StudyError(
+                f"Slurm has no node {name!r}. Nodes: {listed(list(known))}.{suggestion(name, list(known))}"
+            )
     if names:
         return [known[name] for name in dict.fromkeys(names)]
     if len(known) != 1:
@@ -113,7 +115,9 @@ class SlurmCluster(ThereCluster):
         self._job, self._note = SLURMJob, note
         self._settings: Mapping[str, Any] = dask.config.get("jobqueue.slurm")
         queue = self._settings.get("queue")
-        listing = _run("sinfo", "--noheader", "--Node", "--format=%N|%c|%T", *([f"--partition={queue}"] if queue else []))
+        listing = _run(
+            "sinfo", "--noheader", "--Node", "--format=%N|%c|%T", *([f"--partition={queue}"] if queue else [])
+        )
         self._nodes = {node.name: node for node in chosen(nodes(listing), names)}
         self._jobs: dict[str, Any] = {}
         refuse_code()

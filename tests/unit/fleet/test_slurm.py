@@ -22,7 +22,7 @@ def test_nodes_are_named_unless_there_is_only_one():
 
     assert [node.name for node in chosen(known, ["n2", "n1", "n2"])] == ["n2", "n1"]
     assert [node.name for node in chosen({"n1": known["n1"]}, [])] == ["n1"]
-    with pytest.raises(StudyError, match="with --on NODE.*n1, n2"):
+    with pytest.raises(StudyError, match=r"with --on NODE.*n1, n2"):
         chosen(known, [])
     with pytest.raises(StudyError, match="no node 'n3'"):
         chosen(known, ["n3"])
