@@ -23,7 +23,13 @@ from tare_inside import BEGAN_NS, marks
 MOST = 1 << 16
 FEWEST = 2
 RUNS_AHEAD = 10  # one call in so many
-NAMES = ("keras", "tensorflow", "jax", "onnxruntime", "sklearn")  # whose calls count, where several were seen: the outer ones first
+NAMES = (
+    "keras",
+    "tensorflow",
+    "jax",
+    "onnxruntime",
+    "sklearn",
+)  # whose calls count, where several were seen: the outer ones first
 
 
 class Calls(object):

@@ -49,7 +49,9 @@ class Containerd(Runc):
     def obstacles(self, host: Host) -> list[Ruling]:
         found = super().obstacles(host)
         if host.run(["containerd", "--version"]).code != 0:
-            sentence = "containerd is not installed here: `apt-get install containerd` (or your system's way) brings it."
+            sentence = (
+                "containerd is not installed here: `apt-get install containerd` (or your system's way) brings it."
+            )
             found.append(obstacle("needs.program", sentence))
         return found
 
@@ -134,7 +136,9 @@ class ContainerdPlace(ContainerPlace):
         self._host.run(["install", *owned, "/dev/stdin", file], stdin=text).checked()
         inside = ("sh", "-c", '. "$0"', f"{_SEEN_AT}/{number}", *job.argv)
         inner = self._host.spawn(Job((*self._exec(number, job.cwd), *inside), env={"PATH": PATH}))
-        pid_file = f"{self._folder}/containerd.state/io.containerd.runtime.v2.task/{_NAMESPACE}/{self.name}/{number}.pid"
+        pid_file = (
+            f"{self._folder}/containerd.state/io.containerd.runtime.v2.task/{_NAMESPACE}/{self.name}/{number}.pid"
+        )
         return GroupProcess(inner, self._group, before, lambda: number_in(self._host, pid_file))
 
     def _exec(self, number: int, cwd: str) -> list[str]:
