@@ -284,9 +284,9 @@ _UNMARKED = {  # by the reason that attach.py gives, or else by its state
 _WHY_UNMARKED = {
     "script.no-python": "no Python program ran that reads PYTHONPATH (another kind of program, `python -I`, `env -i`)",
     "script.no-torch": "the script never imported torch, nor JAX, Keras, TensorFlow, ONNX Runtime or scikit-learn",
-    "script.runs-ahead": "a loop of JAX (or of TensorFlow on a GPU, where this cannot be seen) went on before its results "
-    "were there, so that the times of its calls are those of handing work over; `jax.block_until_ready` in a loop of JAX "
-    "makes them steps",
+    "script.runs-ahead": "a loop of JAX (or of TensorFlow on a GPU, where this cannot be seen) went on before its "
+    "results were there, so that the times of its calls are those of handing work over; `jax.block_until_ready` in a "
+    "loop of JAX makes them steps",
     "script.few-calls": "fewer than two calls were seen that are steps (a `fit` of scikit-learn or Keras, a "
     "`run` of ONNX Runtime, a jitted function of JAX, a `tf.function`)",
     "script.no-backward": "torch was imported, but there was no backward pass, and no model was called on batches of a "

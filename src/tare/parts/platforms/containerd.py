@@ -26,6 +26,7 @@ from tare.parts.protocols import Json
 
 _RUNTIME = Runtime("ctr", "containerd")
 _NAMESPACE = "tare"
+_SHIMS = "containerd.state/io.containerd.runtime.v2.task"  # where its shims leave the pids of commands
 _SEEN_AT = "/run/tare-environment"  # where a container finds the environments of its commands
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOLD = ("sh", "-c", 'exec "$@"', "sh")  # tells a command that is not there by its code, as containerd does not
@@ -146,7 +147,7 @@ class ContainerdPlace(ContainerPlace):
 
 
 def _environment(env: Mapping[str, str]) -> str:
-    """What a shell reads to have these variables and no other: `ctr` has no way for them, and a command line is public."""
+    """What a shell reads to have these variables and no other: `ctr` takes none, and a command line is public."""
     plain = [name for name in env if _PLAIN.fullmatch(name)]
     away = [word for name in _NOT_OURS if name not in env for word in ("-u", name)]
     others = [shlex.quote(f"{name}={value}") for name, value in env.items() if name not in plain]
