@@ -1,8 +1,8 @@
 """The one door to AMD's management library: `amdsmi`, which comes with ROCm, is imported here when it is first needed.
 
-It has what the kernel's files have not: the energy counter, whether the clock is held back, and who computes there. Units
-leave this file as tare has them; what a GPU does not have is None. Not run on hardware: written against the Python
-library 7.0.2, and tried with that and a stand-in for its `libamd_smi.so`.
+It has what the kernel's files have not: the energy counter, whether the clock is held back, and who computes there.
+Units leave this file as tare has them; what a GPU does not have is None. Not run on hardware: written against the
+Python library 7.0.2, and tried with that and a stand-in for its `libamd_smi.so`.
 """
 
 from __future__ import annotations
