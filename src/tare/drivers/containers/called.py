@@ -241,7 +241,7 @@ def _remove_own(host: Host, name: str, folder: str = "") -> None:
     """Unmount the file systems in memory of this site, and remove the folder that they lie in; none is no error."""
     own = [mount.point for mount in mounts(host) if (mount.kind, mount.source) == ("tmpfs", _source(name))]
     for point in own:
-        host.run(["umount", "--", point])
+        layers.unmount(host, point)
     above = [str(parent) for point in own for parent in PurePosixPath(point).parents if parent.name == name]
     for each in dict.fromkeys([*([folder] if folder else []), *above, _shm(name)]):
         host.run(["rm", "-rf", "--one-file-system", "--", each]).checked()

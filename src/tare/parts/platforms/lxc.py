@@ -27,7 +27,7 @@ _BY_WORD = re.compile(r"PATH|GLIBC_TUNABLES|container|(LD|LXC)_\w+")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ADDED = ("container", "PATH", "PWD", "OLDPWD", "SHLVL", "_")
 _INSIDE = ("/.lxc", "")  # the groups of a container: its own, with one below for commands
-_BESIDE = ("-monitor", "-pivot")  # and what it makes for the process that watches it
+_BESIDE = ("-monitor", "-pivot/lxc.pivot", "-pivot")  # and what it makes for the process that watches it
 _IN = 'cd "$0" && exec "$@"'
 _TMPFS = {
     "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",

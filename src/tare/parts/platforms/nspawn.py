@@ -16,7 +16,7 @@ from tare.drivers.containers import hostroot, isolation
 from tare.drivers.containers.called import Call, CalledContainer, Root
 from tare.drivers.containers.hostroot import Bind
 from tare.drivers.nvidia.devices import handed_on
-from tare.parts.protocols import Json
+from tare.parts.protocols import Json, Leftover
 
 _PROGRAM = "systemd-nspawn"
 _MISSING = f"{_PROGRAM} is not installed here: `apt-get install systemd-container` (or your system's way) brings it."
@@ -91,6 +91,15 @@ class Nspawn(CalledContainer):
 
     def entry(self, group: Group) -> tuple[str, ...]:
         return entered({key: folder for key, folder in group.folders.items() if key} | _calls(group))
+
+    @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        """Found by the groups that it is called in: between commands there is nothing else of it."""
+        above = [folder.removesuffix("/-") for folder in tree.every_folder(host, "-").values()]
+        words = ["-mindepth", "2", "-maxdepth", "2", "-type", "d", "-name", _CALLS, "-printf", "%h\\n"]
+        found = host.run(["find", *above, *words]).out.splitlines() if above else []
+        names = dict.fromkeys(folder.rpartition("/")[2] for folder in found)
+        return [Leftover(name, f"the {_PROGRAM} container {name}") for name in names]
 
     @classmethod
     def all_folders(cls, host: Host, name: str) -> dict[str, str]:
