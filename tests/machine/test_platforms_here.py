@@ -32,7 +32,10 @@ from tare.parts.platforms.bare import Bare
 from tare.parts.platforms.docker import Docker
 from tare.parts.platforms.runc import Runc
 
-CONTAINERS = [pytest.param(name, marks=pytest.mark.machine(name)) for name in ("docker", "podman", "runc")]
+ENGINES, OTHERS = ("docker", "podman", "runc"), ("containerd", "lxc", "nspawn")
+CONTAINERS = [pytest.param(name, marks=pytest.mark.machine(name)) for name in ENGINES]
+ALL = [pytest.param(name, marks=pytest.mark.machine(name)) for name in (*ENGINES, *OTHERS)]
+WITH_USERS = [pytest.param(name, marks=pytest.mark.machine(name)) for name in (*ENGINES, "containerd", "lxc")]
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 
 SAME = """
@@ -122,7 +125,7 @@ def test_a_container_with_the_hosts_root_runs_the_very_same_software(name, site,
     assert len(inside["files"]) >= 2
 
 
-@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize("name", ALL)
 def test_no_way_out_of_a_container_is_open(name, site):
     place = opened(name, site)
     try:
@@ -137,7 +140,7 @@ def test_no_way_out_of_a_container_is_open(name, site):
 
 
 @pytest.mark.machine("root")
-@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize("name", WITH_USERS)
 def test_another_user_inside_has_the_work_folder_and_no_right_of_root(name, site):
     workdir = Path(f"/dev/shm/{site.name}-workdir")  # where a trial's lies
     workdir.mkdir(mode=0o700)
@@ -204,7 +207,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("name", [pytest.param("bare", marks=pytest.mark.machine("bare")), *CONTAINERS])
+@pytest.mark.parametrize("name", [pytest.param("bare", marks=pytest.mark.machine("bare")), *ALL])
 def test_after_a_kill_of_the_runner_sweeping_leaves_nothing(name, site):
     runner = subprocess.Popen(
         [sys.executable, "-c", RUNNER, name, site.name, str(site.scratch)],

@@ -188,7 +188,10 @@ def _told(estimate: Estimate) -> str:
 _PLATFORMS: Mapping[str, str] = {
     "apptainer": "container (apptainer)",
     "bare": "bare metal",
+    "containerd": "container (containerd)",
     "docker": "container (docker)",
+    "lxc": "container (lxc)",
+    "nspawn": "container (systemd-nspawn)",
     "podman": "container (podman)",
     "runc": "container (runc)",
 }

@@ -189,16 +189,16 @@ def state_dir() -> Path:
     return (Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "tare").absolute()
 
 
-def new_folder(kind: str) -> Path:
+def new_folder(kind: str, within: Path | None = None) -> Path:
     """A folder of this process, `tare-KIND-...`, that only this user can read."""
-    prefix = f"tare-{kind}-{_here()}-"
-    _remove_dead(prefix)
-    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
+    prefix, room = f"tare-{kind}-{_here()}-", within or Path(tempfile.gettempdir())
+    _remove_dead(prefix, room)
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=room))
 
 
-def _remove_dead(prefix: str) -> None:
+def _remove_dead(prefix: str, room: Path) -> None:
     """Those of processes that are no more; another user's, or one whose process we could not see, is left alone."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*-*"):
+    for folder in room.glob(f"{prefix}*-*"):
         pid = folder.name.removeprefix(prefix).partition("-")[0]
         if pid.isdecimal() and not Path("/proc", pid).exists() and _is_ours(folder):
             shutil.rmtree(folder, ignore_errors=True)

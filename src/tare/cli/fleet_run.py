@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,16 @@ _FIRST_STOP = (
 _LATER_STOP = "dask's processes are being ended; this takes a moment."
 
 _OPTIONS = (
-    click.option("--fleet", type=click.Path(path_type=Path), help="Run on the devices of this inventory, over ssh."),
     click.option(
-        "--on", multiple=True, metavar="NAME", help="Of the inventory only devices of this name, type or tag."
+        "--fleet",
+        type=click.Path(path_type=Path),
+        help="Run on the devices of this inventory, over ssh; `slurm`: on nodes of Slurm, named with --on.",
+    ),
+    click.option(
+        "--on",
+        multiple=True,
+        metavar="NAME",
+        help="Of the inventory only devices of this name, type or tag; of Slurm these nodes.",
     ),
     click.option("--cluster", metavar="ADDRESS", help="A dask cluster whose workers are, or drive, the devices."),
     click.option("--patience", default="2 min", show_default=True, help="How long a device may be out of reach."),
@@ -55,6 +62,11 @@ class Over:
     on: tuple[str, ...]
     patience_s: float
     trust: bool
+
+    @property
+    def on_slurm(self) -> bool:
+        """Whether the devices are nodes of Slurm; a file of that name is an inventory all the same."""
+        return self.inventory is not None and str(self.inventory) == "slurm" and not self.inventory.exists()
 
     def words(self) -> str:
         """The options that name the same devices again."""
@@ -176,7 +188,7 @@ def _run(wanted: Wanted, over: Over) -> Came:
     _refuse_secrets(wanted.study)
     if wanted.study.design.slices is not None:
         raise StudyError("`design: slices` is for runs on one device: run it there, without --fleet.")
-    if over.inventory is not None:
+    if over.inventory is not None and not over.on_slurm:
         plans(wanted.study, _devices(over))  # what is wrong with it is said before anything is started
     with _cluster(over) as (cluster, devices):
         missing = _missing_parts(wanted, devices, cluster, over.patience_s)
@@ -278,8 +290,16 @@ def _cluster(over: Over) -> Iterator[tuple[Any, Sequence[Device]]]:
     from tare.fleet.cluster import OwnCluster, ThereCluster
     from tare.fleet.dask_data import over_tls
 
-    devices = _devices(over)
     cluster: Any
+    if over.on_slurm:
+        from tare.fleet.slurm import SlurmCluster
+
+        if over.cluster is not None:
+            raise StudyError("--fleet slurm starts a cluster of its own: leave --cluster away.")
+        with closing(SlurmCluster(over.on, say)) as cluster:
+            yield cluster, _driven(cluster.names(), (), "Slurm")
+        return
+    devices = _devices(over)
     if over.cluster is None:
         cluster = OwnCluster([device.name for device in devices])
     else:

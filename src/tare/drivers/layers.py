@@ -230,8 +230,8 @@ def is_remote(mount: Mount) -> bool:
 
 
 def is_a_layer(mount: Mount) -> bool:
-    """Whether this is one of ours, of whatever site."""
-    return mount.kind == "overlay" and mount.source.startswith("tare:")
+    """Whether this is one of ours, of whatever site: an overlay, or a file system in memory for a container."""
+    return mount.kind in ("overlay", "tmpfs") and mount.source.startswith("tare:")
 
 
 def remove(host: Host, name: str, folder: str = "") -> None:
@@ -243,7 +243,7 @@ def remove(host: Host, name: str, folder: str = "") -> None:
     inside = [mount for mount in table if any(_is_in(mount.point, own) for own in folders)]
     for mount in reversed(table):
         if mount in ours or (mount in inside and ours):
-            _unmount(host, mount.point)
+            unmount(host, mount.point)
     folders |= dict.fromkeys(aside(host, name))
     for each in folders:
         # Its name is checked once more: a path made by someone else must never get here.
@@ -284,7 +284,7 @@ def _mounted_below(host: Host, folder: str) -> bool:
     return any(_is_in(mount.point, folder) for mount in mounts(host))
 
 
-def _unmount(host: Host, point: str) -> None:
+def unmount(host: Host, point: str) -> None:
     """It stays busy for a moment after the last process inside; past the deadline it is only detached."""
     deadline_ns = host.clock.now_ns() + round(_UNMOUNT_WITHIN_S * 1e9)
     while host.run(["umount", "--", point]).code != 0:

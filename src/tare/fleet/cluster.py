@@ -223,10 +223,13 @@ class OwnCluster(_Dask):
 class ThereCluster(_Dask):
     """A cluster that someone else runs; each of its workers is, or drives, the device of its name."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str | None) -> None:
+        """Without an address: whoever inherits this makes the client itself."""
         super().__init__()
         self._addresses: dict[str, str] = {}  # of the workers, by name
         self._looked_s = -math.inf
+        if address is None:
+            return
         try:
             from distributed import Client
         except ImportError as error:

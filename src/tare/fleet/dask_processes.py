@@ -1,6 +1,7 @@
 """dask's processes that a run over a fleet starts here: one scheduler, and hosts of workers; keys and logs of both.
 
-They speak TLS with keys that are made for this run and go with it, and listen on loopback only.
+They speak TLS with keys that are made for this run and go with it, and listen on loopback only, unless workers are on
+other machines.
 """
 
 from __future__ import annotations
@@ -59,15 +60,16 @@ def groups(names: Sequence[str], most: int = PER_HOST) -> list[tuple[str, ...]]:
 class Processes:
     """All of them, from the first to `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None, address: str = LOOPBACK) -> None:
         import distributed
 
-        self.folder = new_folder("fleet")  # a killed run's keys open nothing any more, and go with its folder
+        # A killed run's keys open nothing any more, and go with its folder.
+        self.folder = folder or new_folder("fleet")
         made = distributed.Security.temporary().get_tls_config_for_role("worker")
         self._tls = _make_keys(self.folder, made)
         self._started: list[subprocess.Popen[bytes]] = []
         self._hosts = 0
-        words = ["--port", "0", "--scheduler-file", str(self._file), "--protocol", "tls", "--host", LOOPBACK]
+        words = ["--port", "0", "--scheduler-file", str(self._file), "--protocol", "tls", "--host", address]
         words += ["--no-dashboard", "--dashboard-address", f"{LOOPBACK}:0"]
         keys = [word for option, path in self._tls.items() for word in (option, path)]
         self.scheduler = self._start(self._scheduler_log, {}, "scheduler", *words, *keys)
@@ -84,7 +86,7 @@ class Processes:
         raise TareError(f"dask's scheduler did not come up here:\n{_last_words(self._scheduler_log)}")
 
     def security(self) -> Any:
-        """What a client needs to be let in."""
+        """What a client or a worker needs to be let in."""
         from distributed import Security
 
         return Security(
@@ -92,6 +94,8 @@ class Processes:
             tls_ca_file=self._tls["--tls-ca-file"],
             tls_client_cert=self._tls["--tls-cert"],
             tls_client_key=self._tls["--tls-key"],
+            tls_worker_cert=self._tls["--tls-cert"],
+            tls_worker_key=self._tls["--tls-key"],
         )
 
     def start_host(self, names: Sequence[str]) -> Host:

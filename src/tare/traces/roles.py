@@ -82,7 +82,7 @@ WORKLOAD, DAEMON, TARE, HOST = "workload", "daemon", "tare", "host"
 _DAEMONS = (
     "dockerd", "docker-init", "docker-proxy", "containerd", "runc", "crun", "conmon", "podman", "qemu", "virtiofsd",
     "vhost-", "firecracker", "jailer", "buildkitd", "netavark", "slirp4netns", "pasta", "fuse-overlayfs", "apptainer",
-    "appinit", "squashfuse",
+    "appinit", "squashfuse", "ctr", "systemd-nspawn", "(sd-", "lxc-",
 )  # fmt: skip
 
 

@@ -270,6 +270,7 @@ _FRAMEWORKS = {
     "keras": "a batch of Keras' `fit`",
     "onnxruntime": "a `run` of a session of ONNX Runtime",
     "sklearn": "a `fit` or `partial_fit` of scikit-learn",
+    "tensorflow": "a call of the `tf.function` that took most of the time, until the next such call",
 }
 _UNMARKED = {  # by the reason that attach.py gives, or else by its state
     None: "script.no-python",
@@ -282,11 +283,12 @@ _UNMARKED = {  # by the reason that attach.py gives, or else by its state
 }
 _WHY_UNMARKED = {
     "script.no-python": "no Python program ran that reads PYTHONPATH (another kind of program, `python -I`, `env -i`)",
-    "script.no-torch": "the script never imported torch, nor JAX, Keras, ONNX Runtime or scikit-learn",
-    "script.runs-ahead": "the loop of JAX went on before its results were there, so that the times of its calls are "
-    "those of handing work over; `jax.block_until_ready` in the loop makes them steps",
+    "script.no-torch": "the script never imported torch, nor JAX, Keras, TensorFlow, ONNX Runtime or scikit-learn",
+    "script.runs-ahead": "a loop of JAX (or of TensorFlow on a GPU, where this cannot be seen) went on before its "
+    "results were there, so that the times of its calls are those of handing work over; `jax.block_until_ready` in a "
+    "loop of JAX makes them steps",
     "script.few-calls": "fewer than two calls were seen that are steps (a `fit` of scikit-learn or Keras, a "
-    "`run` of ONNX Runtime, a jitted function of JAX)",
+    "`run` of ONNX Runtime, a jitted function of JAX, a `tf.function`)",
     "script.no-backward": "torch was imported, but there was no backward pass, and no model was called on batches of a "
     "DataLoader; the work may be done by another process, such as a server",
     "script.grad-only": "gradients came from torch.autograd.grad, and an update by hand cannot be seen",

@@ -8,7 +8,7 @@ left alone; `attach.json` beside the marks says that a Python was here.
 import os
 import sys
 
-_FRAMEWORKS = ("jax", "keras", "onnxruntime", "sklearn.base")
+_FRAMEWORKS = ("jax", "keras", "onnxruntime", "sklearn.base", "tensorflow")
 _others = []  # what watches them, once the first has come
 
 

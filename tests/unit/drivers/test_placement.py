@@ -128,3 +128,38 @@ def test_a_quota_may_stand_beside_a_node_or_an_idle_core(one_socket: LocalHost) 
 @given(st.sets(st.integers(0, 200)))
 def test_a_set_of_cores_survives_being_written_and_read(numbers: set[int]) -> None:
     assert cores(core_text(numbers)) == sorted(numbers)
+
+
+@pytest.fixture
+def job_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With three cores of eight."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(limits.os, "sched_getaffinity", lambda _: {1, 5, 6})
+    monkeypatch.setattr(limits, "is_root", lambda _: True)
+
+
+@pytest.mark.usefixtures("job_of_slurm")
+def test_in_a_job_of_slurm_every_place_is_pinned_to_its_cores(one_socket: LocalHost) -> None:
+    assert Bare().placed(one_socket).cpuset == "1,5-6"
+    assert Bare(cpuset="5").placed(one_socket).cpuset == "5"
+    assert Bare(cores=2, pin=True).placed(one_socket).cpuset == "1,5"
+    vanilla = Bare(cores=2).placed(one_socket)
+    assert (vanilla.quota, vanilla.cpuset) == (2.0, "1,5-6")
+
+
+@pytest.mark.usefixtures("job_of_slurm")
+def test_cores_of_others_are_refused_in_a_job_of_slurm(one_socket: LocalHost) -> None:
+    assert limits.obstacles(one_socket, PlacementRequest(cores=4))
+    found = limits.limit_obstacles(one_socket, Bare(cpuset="0-1"))
+    assert any("not this Slurm job's: [0]" in str(each) for each in found)
+
+
+@pytest.mark.usefixtures("job_of_slurm")
+def test_outside_of_a_job_and_in_one_with_all_cores_nothing_is_pinned(
+    one_socket: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits.os, "sched_getaffinity", lambda _: set(range(8)))
+    assert Bare().placed(one_socket) == Bare()
+    monkeypatch.setattr(limits.os, "sched_getaffinity", lambda _: {1})
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert Bare().placed(one_socket) == Bare()

@@ -1,4 +1,4 @@
-"""JAX, Keras, ONNX Runtime and scikit-learn: stand-ins with the same calls, in scripts that do not know of tare."""
+"""JAX, Keras, TensorFlow, ONNX Runtime and scikit-learn: stand-ins with the same calls, in plain scripts."""
 
 from __future__ import annotations
 
@@ -56,6 +56,17 @@ class Trainer:
             for each in callbacks or (): each.on_train_batch_end(batch, {})
         return len(callbacks or ())
 class Model(Trainer): pass
+""",
+    "tensorflow/__init__.py": """
+from types import SimpleNamespace
+GPUS = []
+config = SimpleNamespace(list_physical_devices=lambda kind: GPUS)
+class Function:
+    def __init__(self, fun): self.fun = fun
+    def __call__(self, *a, **k): return self.fun(*a, **k)
+    def __get__(self, instance, owner=None): return Function(lambda *a: self.fun(instance, *a))
+    def get_concrete_function(self): return self
+def function(fun): return Function(fun)
 """,
     "jax/__init__.py": """
 class Compiled:
@@ -186,6 +197,38 @@ for _ in range(20): step()
 """)
 
     assert (len(steps), reported.get("reason")) == (count, reason)
+
+
+TENSORFLOW = """
+import time, tensorflow as tf
+tf.GPUS += [{gpus}]
+@tf.function
+def inner(x): return x + 1
+@tf.function
+def step(x): return inner(x)
+@tf.function
+def look(x): return x
+x = 0
+for _ in range(6):
+    x = step(x)
+    time.sleep(0.02)
+    look(x)
+print(x, step.get_concrete_function() is step, isinstance(step, tf.Function))
+"""
+
+
+def test_steps_of_tensorflow_are_calls_of_the_graph_that_takes_most_of_the_time(run):
+    out, reported, steps = run(TENSORFLOW.format(gpus=""))
+
+    assert out == "6 True True\n"
+    assert (reported["by"], len(steps)) == ("tensorflow", 6)
+    assert all(0.02 <= each < 5 for each in steps)
+
+
+def test_on_a_gpu_calls_of_tensorflow_are_no_steps(run):
+    _, reported, steps = run(TENSORFLOW.format(gpus="'GPU:0'"))
+
+    assert (reported["state"], reported["reason"], steps) == ("watched", "runs-ahead", [])
 
 
 def test_a_script_that_marks_itself_is_left_to_do_so(run):

@@ -3,12 +3,14 @@
 Which cores a place gets: asked for as a number of cores, pinned or left to the scheduler, resolved on the device.
 
 Vanilla (`pin: false`) is what `docker run --cpus 4` gives: a quota, and the scheduler picks among all cores of the
-machine. Pinned (`pin: true`) is a cpuset: as many cores, always the same ones.
+machine. Pinned (`pin: true`) is a cpuset: as many cores, always the same ones. In a job of Slurm that has not all cores
+of its node, every place is pinned to the job's: a container's daemon would else start it on any.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_vali
 
 from tare.base.errors import ControlNotHeld, ObstacleError
 from tare.base.host import Host, InnerHost, LocalHost, Site
+from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
 from tare.base.units import SizeBytes, core_text, cores
@@ -27,6 +30,7 @@ from tare.parts.protocols import Json, Platform
 
 _CPUS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
+_IN_SLURM = "SLURM_JOB_ID"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,22 @@ def online(host: Host) -> list[int]:
         return []
 
 
+def allocated(host: Host) -> list[int] | None:
+    """The cores of the job of Slurm that we run in; None where it has all of them, and outside of any."""
+    if not isinstance(host, LocalHost) or _IN_SLURM not in os.environ:
+        return None
+    given = sorted(os.sched_getaffinity(0))
+    return given if set(given) < set(online(host)) else None
+
+
+def usable_cores(host: Host) -> list[int]:
+    """The cores that places may be given."""
+    return allocated(host) or online(host)
+
+
 def obstacles(host: Host, request: PlacementRequest) -> list[Ruling]:
     """Why the request cannot be met on this machine."""
-    there = online(host)
+    there = usable_cores(host)
     if not request.is_set():
         return []
     if not there:
@@ -92,10 +109,12 @@ def resolved(host: Host, request: PlacementRequest) -> Placement:
     """The quota and the cores by which this machine meets the request."""
     if found := obstacles(host, request):
         raise ObstacleError("this placement cannot be had here.", found)
-    usable = by_nearness(host, online(host) if request.numa is None else node_cores(host, request.numa))
+    there = set(usable_cores(host))
+    node = there if request.numa is None else there.intersection(node_cores(host, request.numa))
+    usable = by_nearness(host, node)
     usable = usable[: len(usable) - request.leave_idle]
     chosen = usable[: request.cores] if request.pin else usable
-    narrowed = request.pin or request.leave_idle > 0 or request.numa is not None
+    narrowed = request.pin or request.leave_idle > 0 or request.numa is not None or allocated(host) is not None
     return Placement(
         quota=float(request.cores) if request.cores is not None and not request.pin else None,
         cpuset=core_text(chosen) if narrowed else None,
@@ -276,7 +295,8 @@ class Limits(Platform):
     def placed(self, host: Host) -> Self:
         """The same with the quota and the cores that meet `cores`, `pin`, `numa` and `leave_idle` on this device."""
         if not self._placement_request().is_set():
-            return self
+            given = allocated(host) if self.cpuset is None and is_root(host) else None  # without root it is inherited
+            return self if given is None else self.model_copy(update={"cpuset": core_text(given)})
         found = resolved(host, self._placement_request())
         quota = self.quota if found.quota is None else found.quota
         copy = self.model_copy(update={"quota": quota, "cpuset": found.cpuset})
@@ -314,11 +334,11 @@ _NO_DISKS = ("loop", "ram", "zram", "sr", "fd")
 
 def limit_obstacles(host: Host, limits: Limits) -> list[Ruling]:
     """Why a limit cannot be held here. A limit that is quietly not there would make every number a lie."""
-    have = offered(host) if limits.asked() else set()
     stopped = obstacles(host, limits._placement_request())
     if stopped:
         return stopped
     limits = limits.placed(host)
+    have = offered(host) if limits.asked() else set()
     stopped = [
         obstacle(
             "needs.cgroup",
@@ -335,9 +355,10 @@ def limit_obstacles(host: Host, limits: Limits) -> list[Ruling]:
         for field, named in _RATES.items()
         if getattr(limits, field) is not None and not have & set(named)
     ]
-    if limits.cpuset is not None and (missing := set(cores(limits.cpuset)) - set(online(host))):
+    if limits.cpuset is not None and (missing := set(cores(limits.cpuset)) - set(usable_cores(host))):
+        why = "not online" if allocated(host) is None else "not this Slurm job's"
         stopped.append(
-            obstacle("needs.cores", f"`cpuset: {limits.cpuset}` names cores that are not online: {sorted(missing)}.")
+            obstacle("needs.cores", f"`cpuset: {limits.cpuset}` names cores that are {why}: {sorted(missing)}.")
         )
     return stopped
 

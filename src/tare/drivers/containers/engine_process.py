@@ -52,7 +52,7 @@ def launch(
     command = ["dockerd", "-H", f"{UNIX}{socket_in(place)}", "--data-root", f"{place}/data"]
     command += ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/dockerd.pid", *_FLAGS]
     if containerd_first:
-        command += ["--containerd", _containerd(host, place, patience)]
+        command += ["--containerd", containerd(host, place, patience)]
     pid = _begin(host, f"{place}/dockerd.log", command)
     deadline_ns = host.clock.now_ns() + round(patience.ready_s * 1e9)
     while why_silent() is not None:
@@ -81,21 +81,33 @@ def _may_live(host: Host, pid: str) -> bool:
         return False
 
 
-def _containerd(host: Host, place: str, patience: Patience) -> str:
-    """Start containerd, with what an engine needs of it, and wait for its socket; returns that."""
-    path, config = f"{place}/containerd.sock", f"{place}/containerd.toml"
+def containerd_socket(place: str) -> str:
+    return f"{place}/containerd.sock"
+
+
+def containerd(host: Host, place: str, patience: Patience) -> str:
+    """Start containerd in this folder unless it runs there, wait for its socket, and return that."""
+    path, config = containerd_socket(place), f"{place}/containerd.toml"
+    if _pid_in(host, f"{place}/containerd.pid", path) is not None:
+        return path
+    host.run(["mkdir", "-p", "-m", "0711", "--", place, f"{place}/tmp"]).checked()
+    host.run(["rm", "-f", "--", path]).checked()  # of one that was killed
     host.run(["sh", "-c", 'cat > "$1"', "write", config], stdin=_CONTAINERD).checked()
     folders = ["--root", f"{place}/containerd", "--state", f"{place}/containerd.state"]
     pid = _begin(host, f"{place}/containerd.log", ["containerd", "--config", config, "--address", path, *folders])
     host.run(["sh", "-c", 'echo "$2" > "$1"', "note", f"{place}/containerd.pid", pid]).checked()
-    until = 'while [ ! -S "$1" ]; do [ -d "/proc/$2" ] || exit 1; sleep 0.5; done'
-    if host.run(["sh", "-c", until, "await", path, pid], limit_s=patience.ready_s).code != 0:
+    until = 'while [ ! -S "$1" ]; do [ -d "/proc/$2" ] || exit 1; sleep "$3"; done'
+    waited = ["sh", "-c", until, "await", path, pid, f"{patience.look_every_s:g}"]
+    if host.run(waited, limit_s=patience.ready_s).code != 0:
         reported = host.run(["tail", "-n", "5", "--", f"{place}/containerd.log"]).out
         stop(host, place, patience)
-        raise ObstacleError(
-            f"containerd was started for a private Docker engine but is not up; its log ends:\n{reported}"
-        )
+        raise ObstacleError(f"a private containerd was started but is not up; its log ends:\n{reported}")
     return path
+
+
+def stop_containerd(host: Host, place: str, patience: Patience) -> bool:
+    """Stop the containerd that was started in `place`, and no other; False if there is none."""
+    return _end(host, f"{place}/containerd", containerd_socket(place), patience)
 
 
 def _forget_dead(host: Host, place: str) -> None:
@@ -127,7 +139,7 @@ def stop(host: Host, place: str, patience: Patience) -> bool:
     if stopped:
         host.run(["umount", "--", f"{place}/data"])  # dockerd mounts its data folder onto itself, and forgets it
         unmount_dead(host, place)
-    _end(host, f"{place}/containerd", f"{place}/containerd.sock", patience)
+    stop_containerd(host, place, patience)
     if stopped:
         host.run(["rm", "-rf", "--", f"{place}/tmp"])
     return stopped
@@ -142,7 +154,8 @@ def _end(host: Host, files: str, argument: str, patience: Patience) -> bool:
     deadline_ns = host.clock.now_ns() + round(patience.stop_s * 1e9)
     while _pid_in(host, f"{files}.pid", argument) is not None:
         if host.clock.now_ns() >= deadline_ns:
-            raise TareError(f"our Docker engine (pid {pid}) does not stop; its log is {files}.log.")
+            name = files.rpartition("/")[2]
+            raise TareError(f"our own {name} (pid {pid}) does not stop; its log is {files}.log.")
         host.clock.sleep_until(host.clock.now_ns() + round(patience.look_every_s * 1e9))
     return True
 

@@ -220,20 +220,23 @@ class OciContainer(Container):
             bundle = root.path.removesuffix("/root")
             user = self.user_inside(host) or root.user or identity(host)
             made = self.bundle(host, site, root, user)
-            config = bundle_config(made)
-            _make_file(host, f"{bundle}/config.json", json.dumps(config))
             with phases.timed("open.start"):
-                pid = _start(host, self.own_runtime(), site.name, bundle, stack)
-            folders = tree.folders_of_pid(host, pid)
-            limits.check_held(host, made.limits, folders)
-            place = self.place(host, site.name, Group(host, folders, pid), bundle, made)
+                group = self.start(host, made, bundle, stack)
+            limits.check_held(host, made.limits, group.folders)
+            place = self.place(host, site.name, group, bundle, made)
             place.facts |= root.facts
             place.image = root.image
             if self.image is not None:
                 place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
 
-    def place(self, host: Host, name: str, group: Group, bundle: str, made: Bundle) -> RuntimePlace:
+    def start(self, host: Host, made: Bundle, bundle: str, stack: ExitStack) -> Group:
+        """Start the container, whose first process only waits; the stack removes it."""
+        make_file(host, f"{bundle}/config.json", json.dumps(bundle_config(made)))
+        pid = _start(host, self.own_runtime(), made.name, bundle, stack)
+        return Group(host, tree.folders_of_pid(host, pid), pid)
+
+    def place(self, host: Host, name: str, group: Group, bundle: str, made: Bundle) -> ContainerPlace:
         """What is opened: the container that runs."""
         return RuntimePlace(host, name, group, bundle, made, self.own_runtime().found(host))
 
@@ -241,7 +244,7 @@ class OciContainer(Container):
         """The file system inside, mounted. The host's name resolves in it, and others where there is a network."""
         name = hostroot.host_name(host)
         files = {"/etc/hosts": hostroot.hosts_text(host, name)}
-        if self.network == "host" and (resolvers := _text(host, "/etc/resolv.conf")):
+        if self.network == "host" and (resolvers := text_of(host, "/etc/resolv.conf")):
             files["/etc/resolv.conf"] = f"{resolvers}\n"  # which may be a link into /run
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack, files=files)
@@ -263,6 +266,11 @@ class OciContainer(Container):
         return Root(path, hostroot.image_binds(host, site, stack), name, own_tmp, facts, image.config, user)
 
     @classmethod
+    def remove(cls, host: Host, name: str) -> None:
+        """Remove the container of this name; one that is not there is no error."""
+        delete(host, cls.runtime(), name)
+
+    @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:
         state = cls.runtime().state
         found = host.run(["find", state, "-mindepth", "1", "-maxdepth", "1", "-type", "d", "-printf", "%f\\n"])
@@ -270,12 +278,12 @@ class OciContainer(Container):
 
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
-        delete(host, cls.runtime(), name)
+        cls.remove(host, name)
         layers.remove(host, name)
         tree.remove(host, tree.own_folders(host, name))
 
 
-def _make_file(host: Host, path: str, text: str) -> None:
+def make_file(host: Host, path: str, text: str) -> None:
     """A new file; `Host.write` never makes one."""
     host.run(["dd", f"of={path}", "status=none"], stdin=text).checked()
 
@@ -288,12 +296,12 @@ def _start(host: Host, runtime: Runtime, name: str, bundle: str, stack: ExitStac
     host.run(["mkdir", "-p", "-m", "0700", "--", runtime.root(name)]).checked()
     done = host.run(["sh", "-c", script, "start", f"{bundle}/log", *start])
     if done.code != 0:
-        reported = _text(host, f"{bundle}/log") or done.err.strip()
+        reported = text_of(host, f"{bundle}/log") or done.err.strip()
         raise TrialError(f"{runtime.program} could not start the container {name}: {reported[-2000:]}")
     return int(host.read(f"{bundle}/pid"))
 
 
-def _text(host: Host, path: str) -> str:
+def text_of(host: Host, path: str) -> str:
     try:
         return host.read(path).strip()
     except OSError:
@@ -336,12 +344,12 @@ class RuntimePlace(ContainerPlace):
         number, before = next(self._numbers), self._group.oom_kills()
         command = self._exec(number, job.argv, {**job.env, orphans.VARIABLE: self.name}, job.cwd)
         inner = self._host.spawn(Job(tuple(command), env={"PATH": PATH}))
-        return GroupProcess(inner, self._group, before, lambda: _number_in(self._host, self._pid_file(number)))
+        return GroupProcess(inner, self._group, before, lambda: number_in(self._host, self._pid_file(number)))
 
     def _exec(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
         """The whole process is in a file: on the command line its environment could be read by anyone."""
         file = f"{self._bundle}/process-{number}.json"
-        _make_file(self._host, file, json.dumps(process(self._made_of, argv, env, cwd)))
+        make_file(self._host, file, json.dumps(process(self._made_of, argv, env, cwd)))
         begun = [*self._runtime.argv(self.name), "exec", "--process", file]
         return [*begun, "--pid-file", self._pid_file(number), self.name]
 
@@ -349,7 +357,7 @@ class RuntimePlace(ContainerPlace):
         return f"{self._bundle}/process-{number}.pid"
 
 
-def _number_in(host: Host, path: str) -> int | None:
+def number_in(host: Host, path: str) -> int | None:
     """The number in a file; None while it is not there or not written yet."""
-    text = _text(host, path)
+    text = text_of(host, path)
     return int(text) if text.isdigit() else None

@@ -65,7 +65,7 @@ class Container(Limits):
 
     image: str | None = None
     """An image instead of the host's root: a name that the engine has, a tarball of `docker save` or `podman save`, an
-    OCI layout, (runc, gvisor, apptainer) a folder with a root file system, or (apptainer) a SIF file."""
+    OCI layout, (all but docker and podman) a folder with a root file system, or (apptainer) a SIF file."""
 
     python: str = "python3"
     """The interpreter inside an image; with `rootfs: host` it is the host's own."""

@@ -2,8 +2,9 @@
 
 Nothing has to be installed and root is not needed. Energy: Intel's drivers count it (`energy1_input`, in microjoules);
 amdgpu has a file for power only, and the energy is summed from that (AMD's own counter is in a binary table that only
-AMD's library reads). Not run on hardware: the files are as the kernel's documentation has them
-(Documentation/gpu/amdgpu/thermal.rst, Documentation/ABI/testing/sysfs-driver-intel-i915-hwmon and -xe-hwmon).
+AMD's library reads: `amdsmi`, which is asked where it is there). Not run on hardware: the files are as the kernel's
+documentation has them (Documentation/gpu/amdgpu/thermal.rst, Documentation/ABI/testing/sysfs-driver-intel-i915-hwmon
+and -xe-hwmon).
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ clock), ten times a second 4 % of a core. So what is dear is asked less often: a
 
 A Jetson's GPU is told by the kernel's own files: how busy it is, and its clock. Its power is a rail's (`power_rails`).
 So are AMD's and Intel's, where there is none of NVIDIA's: with power or a counter of energy, clock and temperature.
+Where AMD's own library is there (`amdsmi`, with ROCm), it is asked instead: it has the energy counter too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -29,7 +30,8 @@ from tare.drivers.kernel_files import FileFeed
 from tare.drivers.nvidia import devices as integrated_gpu
 from tare.drivers.nvidia import nvml
 from tare.drivers.nvidia.nvml import Gpu as Device
-from tare.drivers.sensors import other_gpus
+from tare.drivers.sensors import amdsmi, other_gpus
+from tare.drivers.sensors.amdsmi import AmdGpu
 from tare.parts.protocols import Feed, Probe, Reading
 
 SLOW_PERIOD_S = 1.0
@@ -42,7 +44,8 @@ COUNTER = "nvmlDeviceGetTotalEnergyConsumption: since the driver was loaded"
 class Gpu(Probe):
     """NVIDIA GPUs: power, energy, use, memory, clocks, throttling, processes of others; on a Jetson use and clock.
 
-    Of AMD's and Intel's what their kernel drivers tell; not run on such hardware.
+    Of AMD's what `amdsmi` tells where that is installed, else, and of Intel's, what the kernel's files tell; not run on
+    such hardware.
     """
 
     share: Annotated[float, BeforeValidator(parse_share), Field(gt=0, le=1)] = 0.012
@@ -61,9 +64,12 @@ class Gpu(Probe):
             raise
         except TareError:
             devices = []  # its obstacle says so; a trial goes on without it
-        cards = GpuFeed(host, devices, self.share)
-        if not devices and other_gpus.cards(host):
+        others = [] if devices else other_gpus.cards(host)
+        if {card.vendor for card in others} == {"AMD"} and (theirs := amdsmi.gpus(host)):
+            return GpuFeed(host, [_of_amd(host, device, self.share) for device in theirs])
+        if others:
             return FileFeed("gpu", host, other_gpus.files(host))
+        cards = GpuFeed(host, [_of_nvidia(host, device, self.share) for device in devices])
         tells_use = any(channel.name.endswith(".util") for channel in cards.channels)
         if tells_use or not integrated_gpu.is_there(host):
             return cards
@@ -80,11 +86,11 @@ class Source(NamedTuple):
 class GpuFeed:
     """All GPUs of the device, while they are watched."""
 
-    def __init__(self, host: Host, devices: Iterable[Device], share: float) -> None:
+    def __init__(self, host: Host, watched: Iterable[_Watched]) -> None:
         self.errors: Counter[str] = Counter()  # channel -> reads that failed
         self.lost: list[Ruling] = []  # what could not be watched to the end
         self._host = host
-        self._watched = [_Watched(host, device, share) for device in devices]
+        self._watched = list(watched)
         self.channels: tuple[Channel, ...] = tuple(c for one in self._watched for c in one.channels())
 
     def poll(self) -> list[Reading]:
@@ -146,17 +152,11 @@ class _Group:
 class _Watched:
     """One GPU: its sources by how often they are read. Only what it has is declared."""
 
-    def __init__(self, host: Host, device: Device, share: float) -> None:
+    def __init__(self, host: Host, label: str, groups: Sequence[_Group]) -> None:
         self.is_lost = False
         about = "1 once the GPU no longer answers its driver"
-        self.lost_channel = Channel(f"{device.label}.lost", "1", "counter", about)
-        slow = [*_state(device), *_throttles(host, device), _foreign(host, device)]
-        self.groups = [
-            _Group([_power(device)], share * 0.1),
-            _Group([_energy(device)], share * 0.7),
-            _Group([_clock(device)], share * 0.1),
-            _Group(slow, share * 0.1, SLOW_PERIOD_S),
-        ]
+        self.lost_channel = Channel(f"{label}.lost", "1", "counter", about)
+        self.groups = groups
         self._clock = host.clock
 
     def channels(self) -> list[Channel]:
@@ -165,6 +165,41 @@ class _Watched:
     def due(self) -> list[_Group]:
         now_ns = self._clock.now_ns()
         return [group for group in self.groups if now_ns >= group.due_ns]
+
+
+def _of_nvidia(host: Host, device: Device, share: float) -> _Watched:
+    slow = [*_state(device), *_throttles(host, device), _foreign(host, device.label, device.compute_pids)]
+    groups = [
+        _Group([_power(device)], share * 0.1),
+        _Group([_energy(device)], share * 0.7),
+        _Group([_clock(device)], share * 0.1),
+        _Group(slow, share * 0.1, SLOW_PERIOD_S),
+    ]
+    return _Watched(host, device.label, groups)
+
+
+def _of_amd(host: Host, device: AmdGpu, share: float) -> _Watched:
+    def source(name: str, unit: str, about: str, read: Callable[[], float | None]) -> Source:
+        kind: Literal["counter", "gauge"] = "counter" if name.endswith(("_j", "_s")) else "gauge"
+        return Source(Channel(f"{device.label}.{name}", unit, kind, f"{about} (amdsmi)"), read)
+
+    held = _Polled(host, lambda: None if (now := device.is_held_back()) is None else int(now), 1)
+    slow = [
+        source("util", "share", "of the time in which the shaders were busy", device.util),
+        source("memory_used_bytes", "bytes", "of all processes", device.memory_used_bytes),
+        source("memory_clock_hz", "Hz", "of the GPU's memory", lambda: device.clock_hz("MEM")),
+        source("temperature_c", "C", "of the die's edge, or its hottest spot", device.temperature_c),
+        source("throttle_s", "s", "clock held back for power, current or heat; as seen once a second", held.seconds),
+        _foreign(host, device.label, device.compute_pids),
+    ]
+    energy = _rising(device.energy_j)
+    groups = [
+        _Group([source("power_w", "W", "of the socket", device.power_w)], share * 0.1),
+        _Group([source("energy_j", "J", "of the socket, since the driver was loaded", energy)], share * 0.7),
+        _Group([source("clock_hz", "Hz", "of the shaders", lambda: device.clock_hz("GFX"))], share * 0.1),
+        _Group(slow, share * 0.1, SLOW_PERIOD_S),
+    ]
+    return _Watched(host, device.label, groups)
 
 
 def _power(device: Device) -> Source:
@@ -212,7 +247,9 @@ def _throttles(host: Host, device: Device) -> list[Source]:
     return [
         Source(reason.channel(device.label, "counted by the driver"), _rising(counts.reader(reason.field)))
         if counts.now().get(reason.field) is not None
-        else Source(reason.channel(device.label, "as seen once a second"), _Polled(host, device, reason.bit).seconds)
+        else Source(
+            reason.channel(device.label, "as seen once a second"), _Polled(host, device.reasons, reason.bit).seconds
+        )
         for reason in _REASONS
     ]
 
@@ -261,12 +298,12 @@ _REASONS = (
 class _Polled:
     """Adds up the time between two looks at which a reason was given."""
 
-    def __init__(self, host: Host, device: Device, bit: int) -> None:
-        self._clock, self._device, self._bit = host.clock, device, bit
+    def __init__(self, host: Host, reasons: Callable[[], int | None], bit: int) -> None:
+        self._clock, self._reasons, self._bit = host.clock, reasons, bit
         self._last_ns, self._total_s = host.clock.now_ns(), 0.0
 
     def seconds(self) -> float | None:
-        reasons = self._device.reasons()
+        reasons = self._reasons()
         if reasons is None:
             return None
         now_ns, before_ns = self._clock.now_ns(), self._last_ns
@@ -276,18 +313,19 @@ class _Polled:
         return self._total_s
 
 
-def _foreign(host: Host, device: Device) -> Source:
+def _foreign(host: Host, label: str, compute_pids: Callable[[], Sequence[int] | None]) -> Source:
     """Processes that compute there and that tare did not start: each of ours carries a variable."""
     known: dict[int, bool] = {}
 
-    def count() -> float:
-        pids = device.compute_pids()
+    def count() -> float | None:
+        if (pids := compute_pids()) is None:
+            return None
         for pid in set(pids) - known.keys():
             known[pid] = _is_foreign(host, pid)
         return float(sum(known[pid] for pid in pids))
 
     about = "processes on the GPU that tare did not start"
-    return Source(Channel(f"{device.label}.foreign_processes", "1", "gauge", about), count)
+    return Source(Channel(f"{label}.foreign_processes", "1", "gauge", about), count)
 
 
 def _is_foreign(host: Host, pid: int) -> bool:

@@ -1,0 +1,293 @@
+"""Containers without a daemon and without anything that keeps them open: each command is a call of the program."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import ClassVar, Protocol
+
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
+from tare.base.mounts import mounts
+from tare.base.processes import Identity, identity, is_root
+from tare.base.rulings import Ruling, obstacle
+from tare.drivers import layers
+from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups.job import Group, GroupProcess, entered, limited_group, may_make_groups, run_in_group
+from tare.drivers.containers import hostroot
+from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers.oci import PATH
+from tare.drivers.containers.place import Container, ContainerPlace
+from tare.drivers.containers.unpacked import is_path, is_sif, unpacked
+from tare.drivers.nvidia.devices import gpu_obstacles
+from tare.drivers.places import Phases
+from tare.parts.protocols import Json
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KERNELS_FOLDERS = ("/proc", "/sys", "/dev", "/run", "/tmp", "/etc")
+_MAKE_TARGETS = """
+while [ $# -gt 0 ]; do
+  if [ -d "$1" ]; then mkdir -p "$2"
+  elif [ ! -e "$2" ]; then mkdir -p "${2%/*}" && : > "$2"; fi || exit 1
+  shift 2
+done
+"""
+
+
+@dataclass(frozen=True)
+class Root:
+    """The folder or file that is the root, and what is bound on top."""
+
+    path: str
+    binds: Sequence[Bind]
+    writable: bool = False
+    over: str = ""  # a folder that what is written goes to, where the root itself is not for writing
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    image: ImageConfig | None = None
+
+
+class Call(Protocol):
+    """How every command line about one container goes."""
+
+    by_word: re.Pattern[str]  # variables that the program itself would heed: they are handed over on the command line
+    of_program: re.Pattern[str]  # variables that it sets in every container, whatever the image sets
+
+    def argv(self, cwd: str, names: Sequence[str]) -> list[str]:
+        """What goes before a command that is started in `cwd`, with the variables of these names."""
+
+    def lent(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a job, as they are called in the environment of the program itself."""
+
+    def ended(self, argv: Sequence[str]) -> list[str]:
+        """A command, so that the program ends as it does."""
+
+
+class CalledContainer(Container):
+    """The root of such a container, its own folders in memory, and its control group."""
+
+    makes_run: ClassVar[bool] = False
+    """Whether the program itself makes a /run for each command."""
+    binds_layers: ClassVar[bool] = True
+    """Whether what is mounted inside of the root must be bound too."""
+
+    @classmethod
+    @abstractmethod
+    def program(cls, host: Host) -> str:
+        """The path of the program; empty where there is none."""
+
+    @abstractmethod
+    def call(self, host: Host, site: Site, root: Root, binds: Sequence[Bind]) -> Call: ...
+
+    def common_obstacles(self, host: Host, title: str) -> list[Ruling]:
+        stopped = [*limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
+        requested = self.user_inside(host) if self.user is not None else None
+        if requested is not None and requested.uid != identity(host).uid:
+            stopped.append(
+                obstacle("needs.root", f"{title} runs as the user that calls it: run tare as that user instead.")
+            )
+        if self.image is not None and is_path(self.image) and host.run(["test", "-e", self.image]).code != 0:
+            stopped.append(obstacle("needs.image", f"no image {self.image}: there is no such file or folder."))
+        return stopped
+
+    def make(self, host: Host, site: Site) -> InnerHost:
+        with ExitStack() as stack:
+            phases = Phases(host.clock)
+            with phases.timed("open.root"):
+                root = self._root(host, site, stack)
+                self._make_targets(host, root)
+                binds = self.bindable(host, root.binds, f"{site.scratch}/{site.name}")
+            group = self.group(host, site.name, stack)
+            if not group.folders:
+                stack.callback(orphans.kill_all, host, site.name)
+            place = CalledPlace(host, site.name, group, self.call(host, site, root, binds), self.entry(group))
+            place.facts |= root.facts
+            with phases.timed("open.start"):
+                place.image = place.look_inside(root.image)
+            if self.image is not None:
+                place.find_python(self.python, needed=not site.layered)
+            return place.keep(stack.pop_all(), phases)
+
+    def bindable(self, host: Host, binds: Sequence[Bind], folder: str) -> Sequence[Bind]:
+        """The same, where the program does not take each of them as it is."""
+        return binds
+
+    def group(self, host: Host, name: str, stack: ExitStack) -> Group:
+        """A control group of ours, which each command starts in: the program's own would need systemd."""
+        return Group(host, limited_group(host, name, self, stack) if may_make_groups(host) else {})
+
+    def entry(self, group: Group) -> tuple[str, ...]:
+        """What goes before each call, so that it starts in the group."""
+        return entered(group.folders)
+
+    def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
+        folder = f"{site.scratch}/{site.name}"
+        stack.callback(_remove_own, host, site.name, folder)
+        host.run(["mkdir", "-p", "--", folder]).checked()
+        own = self._own(host, site, folder)
+        if self.image is not None:
+            return self._image_root(host, site, stack, own, self.image)
+        if not is_root(host):
+            bound = hostroot.bound_root(host, site, stack)
+            return Root(bound.path, [*own.kernels, *own.tmp, *bound.binds], facts=bound.facts)
+        files = {"/etc/hosts": hostroot.hosts_text(host, hostroot.host_name(host))}
+        if self.sees_all(host, site):
+            view = layers.compose(host, site, stack, files=files)
+            further = [Bind(layer.at, layer.point, writable=bool(layer.upper)) for layer in view.layers[1:]]
+            binds = [*own.kernels, *(further if self.binds_layers else []), *hostroot.view_binds(host, site)]
+            return Root(view.root, binds, writable=True, facts={"root": "overlay", **view.facts()})
+        path = layers.overlay(host, site, stack, files=files)
+        binds = [*own.kernels, *own.tmp, *hostroot.binds(host, site)]
+        return Root(path, binds, self.may_write(site), facts={"root": "overlay"})
+
+    def _image_root(self, host: Host, site: Site, stack: ExitStack, own: _Own, image: str) -> Root:
+        binds = [*own.kernels, *hostroot.image_binds(host, site, stack)]
+        own_tmp = [] if self.may_write(site) else own.tmp
+        over = _made(host, f"{site.scratch}/{site.name}/over") if self.may_write(site) else ""
+        here = isinstance(host, LocalHost)
+        if here and is_path(image) and is_sif(image) and self.runs_sif():
+            facts = {"root": "image", "image": "sif"}
+            return Root(image, [*binds, *own_tmp], over=over, facts=facts, image=ImageConfig())
+        found = unpacked(image) if here else None
+        facts = {"root": "image", **({"image_id": found.id} if found is not None and found.id else {})}
+        config = ImageConfig() if found is None else replace(found.config, user="")
+        if config.env and hostroot.hidden_by_tmp(config):
+            own_tmp = []
+        lower = image if found is None else str(found.root)
+        if not is_root(host):
+            return Root(lower, [*binds, *own_tmp], over=over, facts=facts, image=config)
+        path = layers.overlay(host, site, stack, lower=lower)
+        return Root(path, [*binds, *own_tmp], self.may_write(site), facts=facts, image=config)
+
+    @classmethod
+    def runs_sif(cls) -> bool:
+        """Whether the program takes a SIF file as it is; else it is unpacked."""
+        return False
+
+    def _own(self, host: Host, site: Site, folder: str) -> _Own:
+        """A /run, a /tmp and a /dev/shm of its own: file systems in memory where root can mount them, else folders."""
+        sizes = {
+            "/run": "mode=755,size=65536k",
+            "/tmp": "mode=1777",
+            "/dev/shm": f"mode=1777,size={self.shm_bytes(host)}",
+        }
+        if self.makes_run:
+            del sizes["/run"]
+        if is_root(host):
+            binds = {at: Bind(_made(host, f"{folder}/own{at}"), at, writable=True) for at in sizes}
+            for at, options in sizes.items():
+                flags = f"nosuid,nodev,{options}"
+                host.run(["mount", "-t", "tmpfs", _source(site.name), "-o", flags, binds[at].source]).checked()
+        else:
+            made = {at: f"{folder}/own{at}" for at in sizes} | {"/dev/shm": _shm(site.name)}
+            binds = {at: Bind(_made(host, path), at, writable=True) for at, path in made.items()}
+        return _Own([bind for at, bind in binds.items() if at != "/tmp"], [binds["/tmp"]])
+
+    def _make_targets(self, host: Host, root: Root) -> None:
+        """A folder or file for each mount to lie on: in what we made, and in the root if that is ours to write to."""
+        own = {bind.target: bind.source for bind in root.binds if bind.target in ("/run", "/tmp", "/dev/shm")}
+        ours = self.needs_targets(root)
+        words = [(bind.source, f"{root.path}{bind.target}") for bind in root.binds if ours]
+        words += [("/", f"{root.path}{path}") for path in (*_KERNELS_FOLDERS, "/usr") if ours]
+        for bind in root.binds:
+            for target, source in own.items():
+                if bind.target.startswith(f"{target}/"):
+                    words.append((bind.source, source + bind.target.removeprefix(target)))
+        if words:
+            host.run(["sh", "-c", _MAKE_TARGETS, "targets", *(each for pair in words for each in pair)]).checked()
+
+    def needs_targets(self, root: Root) -> bool:
+        """Whether the program makes no places for mounts in this root by itself."""
+        return root.writable
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        tree.remove(host, cls.all_folders(host, name))
+        orphans.kill_all(host, name)
+        layers.remove(host, name)
+        _remove_own(host, name)
+
+    @classmethod
+    def all_folders(cls, host: Host, name: str) -> dict[str, str]:
+        """Those of the control groups that a container of this name has, inner ones first."""
+        return tree.own_folders(host, name)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What a container has of its own: in any case, and where /tmp is not that of the root."""
+
+    kernels: Sequence[Bind]
+    tmp: Sequence[Bind]
+
+
+def _made(host: Host, path: str) -> str:
+    host.run(["mkdir", "-p", "--", path]).checked()
+    return path
+
+
+def _shm(name: str) -> str:
+    """The folder that stands for /dev/shm where we may not mount one."""
+    return f"/dev/shm/{name}-shm"
+
+
+def _source(name: str) -> str:
+    return f"tare:{name}"
+
+
+def _remove_own(host: Host, name: str, folder: str = "") -> None:
+    """Unmount the file systems in memory of this site, and remove the folder that they lie in; none is no error."""
+    own = [mount.point for mount in mounts(host) if (mount.kind, mount.source) == ("tmpfs", _source(name))]
+    for point in own:
+        layers.unmount(host, point)
+    above = [str(parent) for point in own for parent in PurePosixPath(point).parents if parent.name == name]
+    for each in dict.fromkeys([*([folder] if folder else []), *above, _shm(name)]):
+        host.run(["rm", "-rf", "--one-file-system", "--", each]).checked()
+
+
+class CalledPlace(ContainerPlace):
+    """A root and a way to run in it; between commands nothing of it runs."""
+
+    def __init__(self, host: Host, name: str, group: Group, call: Call, entry: tuple[str, ...]) -> None:
+        super().__init__(host, name, group)
+        self._call = call
+        self._entry = entry
+        self._home = host.run(["sh", "-c", 'echo "${HOME:-/}"', "home"]).out.strip() or "/"
+        self._added: tuple[str, ...] = ()
+        self._images_own = False
+
+    def look_inside(self, image: ImageConfig | None) -> ImageConfig | None:
+        """Learn which variables are set inside without our doing: the program's, and those of an image."""
+        seen = self.run(["env", "-0"]).checked().out
+        env = dict(line.partition("=")[::2] for line in seen.split("\0") if "=" in line)
+        self._images_own = image is not None
+        if image is None:
+            self._added = tuple(env)
+            return None
+        self._added = tuple(name for name in env if self._call.of_program.fullmatch(name))
+        return replace(image, env={**{k: v for k, v in env.items() if k not in self._added}, **image.env})
+
+    def user(self) -> Identity:
+        return identity(self._host)
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        client = ["env", "-i", f"PATH={PATH}", f"HOME={self._home}"]
+        client += [f"{name}={value}" for name, value in self._call.lent({}).items()]
+        command = [*self._entry, *client, *self._call.argv("/", ()), *self._call.ended(argv)]
+        if self._group.folders:
+            return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)
+        return replace(self._host.run(command, limit_s=limit_s, stdin=stdin), argv=tuple(argv))
+
+    def spawn(self, job: Job) -> Process:
+        before = self._group.oom_kills()
+        env = {name: value for name, value in job.env.items() if not (self._images_own and name == "PATH")}
+        passed = {name: env[name] for name in env if _PLAIN.fullmatch(name) and not self._call.by_word.fullmatch(name)}
+        words = {name: value for name, value in env.items() if name not in passed}
+        words[orphans.VARIABLE] = self.name
+        away = [part for name in self._added if name not in env for part in ("-u", name)]
+        inside = self._call.ended(["env", *away, *(f"{name}={value}" for name, value in words.items()), *job.argv])
+        client = {"PATH": PATH, "HOME": self._home, **self._call.lent(passed)}
+        command = (*self._entry, *self._call.argv(job.cwd, tuple(passed)), *inside)
+        return GroupProcess(self._host.spawn(Job(command, env=client)), self._group, before)

@@ -1,0 +1,226 @@
+"""Nodes of a Slurm cluster as the devices of a run: a job of dask-jobqueue for each, with a worker in it.
+
+What jobs are asked for (partition, account, time) are dask-jobqueue's own settings: `jobqueue.slurm` in dask's
+configuration, or variables like DASK_JOBQUEUE__SLURM__QUEUE. Without `cores` there a job has its node for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare.base.errors import ObstacleError, StudyError, TareError, pip_install
+from tare.base.files import new_folder, state_dir
+from tare.fleet.child import TUNED, allow_many_files
+from tare.fleet.cluster import PendingQuestion, ThereCluster, workers_of
+from tare.fleet.dask_data import refuse_code
+from tare.fleet.dask_processes import Processes
+from tare.studies.yaml import listed, suggestion
+
+WORD = "slurm"
+_INSTALL = "jobs of Slurm are made by dask-jobqueue: `{}`."
+_NO_SLURM = "there is no {} here: --fleet slurm runs where jobs are submitted, on a login node of the cluster."
+_LOOK_EVERY_S = 1.0
+_NOTE_EVERY_S = 60.0
+_WITHIN_S = 60.0
+_PROGRAMS = ("sbatch", "scancel", "sinfo", "squeue")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node, as `sinfo` lists it."""
+
+    name: str
+    cores: int
+    state: str
+
+
+def nodes(listing: str) -> dict[str, Node]:
+    """Of `sinfo --Node --format %N|%c|%T`; a node of several partitions has several lines."""
+    rows = [line.split("|") for line in listing.splitlines() if line.count("|") == 2]
+    return {name: Node(name, int(count), state) for name, count, state in rows if count.isdecimal()}
+
+
+def chosen(known: Mapping[str, Node], names: Sequence[str]) -> list[Node]:
+    """The nodes of these names; without any the only one there is."""
+    for name in names:
+        if name not in known:
+            raise StudyError(
+                f"Slurm has no node {name!r}. Nodes: {listed(list(known))}.{suggestion(name, list(known))}"
+            )
+    if names:
+        return [known[name] for name in dict.fromkeys(names)]
+    if len(known) != 1:
+        raise StudyError(
+            f"--fleet slurm: name the nodes to run on with --on NODE; each runs the whole study. "
+            f"Nodes: {listed(list(known)) or 'none'}."
+        )
+    return list(known.values())
+
+
+def job_options(node: Node, settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What dask-jobqueue is told for the job of one node; `settings` are its own, `jobqueue.slurm`."""
+    whole = settings.get("cores") is None
+    directives = [f"--nodelist={node.name}", *(["--exclusive"] if whole else [])]
+    state = shlex.quote(f"{state_dir()}/slurm/{node.name}")
+    quiet = ["--resources", "device=1", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard"]
+    return {
+        "name": node.name,
+        "job_name": f"tare-{node.name}",
+        "cores": node.cores if whole else settings["cores"],
+        "processes": 1,
+        "nanny": False,
+        "protocol": "tls",
+        "memory": settings.get("memory") or "1 GiB",  # of dask's own account: what a trial uses is not its concern
+        "job_mem": settings.get("job-mem") or ("0" if whole or not settings.get("memory") else None),
+        "python": shlex.quote(sys.executable),
+        "local_directory": str(folder / "scratch"),
+        "log_directory": str(folder),
+        "worker_extra_args": [*quiet, *settings.get("worker-extra-args", ())],
+        "job_extra_directives": [*directives, *settings.get("job-extra-directives", ())],
+        # Nodes may share the folders of their users, and each has a state of its own.
+        "job_script_prologue": [
+            *(f"export {name}={value}" for name, value in TUNED.items()),
+            f"export TARE_STATE={state}",
+            *settings.get("job-script-prologue", ()),
+        ],
+    }
+
+
+class SlurmCluster(ThereCluster):
+    """A scheduler here, and a worker on each of these nodes, in a job that ends with this run."""
+
+    def __init__(self, names: Sequence[str], note: Callable[[str], None]) -> None:
+        for program in _PROGRAMS:
+            if shutil.which(program) is None:
+                raise ObstacleError(_NO_SLURM.format(program))
+        try:
+            import distributed
+            from dask_jobqueue.slurm import SLURMJob
+        except ImportError as error:
+            raise ObstacleError(_INSTALL.format(pip_install("slurm"))) from error
+        import dask.config
+
+        super().__init__(None)
+        self._job, self._note = SLURMJob, note
+        self._settings: Mapping[str, Any] = dask.config.get("jobqueue.slurm")
+        queue = self._settings.get("queue")
+        listing = _run(
+            "sinfo", "--noheader", "--Node", "--format=%N|%c|%T", *([f"--partition={queue}"] if queue else [])
+        )
+        self._nodes = {node.name: node for node in chosen(nodes(listing), names)}
+        self._jobs: dict[str, Any] = {}
+        refuse_code()
+        allow_many_files()
+        shared = self._settings.get("shared-temp-directory")
+        # Keys and logs lie where the nodes see them: by default in the user's own folder, which clusters share.
+        folder = new_folder("fleet", Path(shared) if shared else _shared_folder())
+        self._processes = Processes(folder, _own_address(self._settings.get("interface")))
+        try:
+            self._client = distributed.Client(self._processes.address, security=self._processes.security())
+            for node in self._nodes.values():
+                self._submit(node)
+            self._await(list(self._nodes))
+        except BaseException:
+            self.close()
+            raise
+
+    def names(self) -> list[str]:
+        return sorted(self._nodes)
+
+    def replace(self, pending: PendingQuestion) -> None:
+        """Another job on the same node: the one before ended, by its time limit or by an operator."""
+        asyncio.run(self._jobs.pop(pending.name).close())
+        self._note(f"{pending.name}: its Slurm job has ended; another one is submitted.")
+        self._submit(self._nodes[pending.name])
+        self._await([pending.name])
+        self._looked_s = -math.inf
+
+    def check(self) -> None:
+        if self._processes.scheduler.poll() is not None:
+            from tare.fleet.cluster import SchedulerGone
+
+            raise SchedulerGone
+
+    def close(self) -> None:
+        for job in self._jobs.values():
+            asyncio.run(job.close())
+        if self._client is not None:
+            self._client.close(timeout=2)
+        self._processes.close()
+
+    def _submit(self, node: Node) -> None:
+        options = job_options(node, self._settings, self._processes.folder)
+        job = self._job(self._processes.address, security=self._processes.security(), **options)
+        try:
+            asyncio.run(job.start())
+        except RuntimeError as error:
+            raise ObstacleError(f"{node.name}: Slurm takes no job for it: {_reason(str(error))}") from None
+        self._jobs[node.name] = job
+
+    def _await(self, names: Sequence[str]) -> None:
+        """Until these workers are there; jobs may wait in the queue for as long as it takes."""
+        noted_s = time.monotonic()
+        while missing := [name for name in names if name not in workers_of(self._client)]:
+            states = {name: _state(self._jobs[name].job_id) for name in missing}
+            for name, state in states.items():
+                if not state and name not in workers_of(self._client):
+                    raise TareError(f"{name}: its Slurm job ended before a worker was there:\n{self._last_words(name)}")
+            if time.monotonic() - noted_s > _NOTE_EVERY_S:
+                noted_s = time.monotonic()
+                self._note(f"waiting for Slurm: {', '.join(f'{name} ({state})' for name, state in states.items())}")
+            time.sleep(_LOOK_EVERY_S)
+
+    def _last_words(self, name: str) -> str:
+        logs = sorted(self._processes.folder.glob(f"tare-{name}-*.err"))
+        return logs[-1].read_text(errors="replace")[-1000:] if logs else "it left no log."
+
+
+def _run(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    if done.returncode != 0:
+        raise ObstacleError(f"`{' '.join(argv)}` failed: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def _state(job: str) -> str:
+    """As `squeue` says it, with the reason; empty for a job that has ended, which it may not know any more."""
+    argv = ["squeue", "--noheader", f"--jobs={job}", "--format=%T %r"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    return done.stdout.strip()
+
+
+def _reason(text: str) -> str:
+    """What sbatch itself wrote, of all that dask-jobqueue reports."""
+    return text.rpartition("stderr:")[2].strip() or text.strip()
+
+
+def _shared_folder() -> Path:
+    folder = state_dir() / "slurm"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _own_address(interface: str | None) -> str:
+    """Where nodes reach this machine: the address of the interface, else the one that its own name has."""
+    if interface:
+        from distributed.utils import get_ip_interface
+
+        return str(get_ip_interface(interface))
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError as error:
+        raise ObstacleError(
+            f"the name of this machine has no address: {error}. Set DASK_JOBQUEUE__SLURM__INTERFACE to the network "
+            "interface that the nodes are reached by."
+        ) from error
