@@ -97,7 +97,7 @@ class Recency:
 
 
 def _order(keys: npt.NDArray[np.uint64]) -> Ints:
-    """Equal keys together, each in the order in which they came: sixteen bits at a time, which numpy sorts by counting."""
+    """Equal keys together, in the order in which they came: sixteen bits at a time, which numpy sorts by counting."""
     order, shift, top = np.argsort(keys.astype(np.uint16), kind="stable"), 16, int(keys.max())
     while top >> shift:
         order = order[np.argsort((keys >> np.uint64(shift)).astype(np.uint16)[order], kind="stable")]
