@@ -255,7 +255,9 @@ class _Block:
 
     def coded(self, begins: Ints, lengths: Ints) -> tuple[list[str], Ints]:
         """The different words, and for each row which one it has."""
-        longest = int(lengths.max(initial=0))
+        if not len(begins):
+            return [], np.empty(0, np.int64)
+        longest = int(lengths.max())
         parts = [lengths.view(np.uint64)]
         for begin in range(0, min(longest, _LONGEST), 8):
             kept = np.clip(lengths - begin, 0, 8).view(np.uint64)
@@ -271,10 +273,8 @@ class _Block:
             codes = np.searchsorted(different, mixed)
         first = np.empty(len(different), np.int64)
         first[codes] = np.arange(len(codes))
-        if (
-            longest > _LONGEST
-            or not len(mixed)
-            or any((part & _MARK).any() or (part[first][codes] != part).any() for part in parts)
+        if longest > _LONGEST or any(
+            (part & _MARK).any() or (part[first][codes] != part).any() for part in parts
         ):  # not ASCII, or two words with one sum: told apart the slow way
             named: dict[str, int] = {}
             codes = np.array([named.setdefault(word, len(named)) for word in self.slices(begins, lengths)], np.int64)
@@ -400,7 +400,8 @@ def _events(block: _Block, texts: bool) -> dict[str, Columns]:
         columns |= {column_name(key): column for key, column in fields.items()}
         if texts:
             words = block.slices(head.text, head.text_end - head.text)
-            columns["text"] = np.array([word.rstrip() for word in words], dtype=object)
+            is_stripped = block.is_ascii and (block.bytes[head.text_end - 1] > 32).all()
+            columns["text"] = np.array(words if is_stripped else [word.rstrip() for word in words], dtype=object)
         found[kinds[at]] = _of_disks(kinds[at], columns)
     return found
 
@@ -521,9 +522,10 @@ def _column(block: _Block, tokens: _Tokens | None, rest: Ints, words: Sequence[s
     mine = np.flatnonzero(odd)
     try:
         value = tokens.value.copy()
-        for rows, several in ((rest, words), (mine[:1], None), (mine[1:], None)):
-            if len(rows):
-                value[rows] = _numbers(several or block.slices(tokens.begin[rows], tokens.length[rows]))
+        value[rest] = _numbers(words)
+        for rows in (mine[:1], mine):  # most often the first tells
+            different, which = block.coded(tokens.begin[rows], tokens.length[rows])
+            value[rows] = np.array(_numbers(different), np.int64)[which]
         return value
     except (ValueError, OverflowError):
         named, which = block.coded(tokens.begin, np.maximum(tokens.length, 0))
