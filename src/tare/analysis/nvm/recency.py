@@ -108,7 +108,7 @@ def _order(keys: npt.NDArray[np.uint64]) -> Ints:
 def hits(part: Part, capacity: int) -> npt.NDArray[np.bool_]:
     """Which writes find their page in a buffer of so many."""
     found = np.empty(len(part.last), bool)
-    count, oldest = len(part.last), 0
+    count = len(part.last)
     oldest, held = _oldest(part, part.before, 0, capacity)
     begin = 0
     while begin < count:
@@ -127,7 +127,7 @@ def hits(part: Part, capacity: int) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _oldest(part: Part, now: int, oldest: int, capacity: int) -> tuple[int, Places]:
+def _oldest(part: Part, now: int, oldest: int, capacity: int) -> tuple[int, Ints]:
     """The oldest place that is held at a time, and all that are: the last writes of their pages, so many at most."""
     held = np.flatnonzero(part.following[oldest:now] >= now)
     held = held[max(0, len(held) - capacity) :] + oldest
@@ -141,7 +141,7 @@ def _smaller_before(values: npt.NDArray[Any]) -> Ints:
         return np.arange(len(values))
     size = len(_EARLIER)
     tiles = np.pad(values, (0, -len(values) % size)).reshape(-1, size)
-    found = ((tiles[:, None, :] < tiles[:, :, None]) & _EARLIER).sum(2).ravel()[: len(values)]
+    found: Ints = ((tiles[:, None, :] < tiles[:, :, None]) & _EARLIER).sum(2).ravel()[: len(values)]
     while size < len(values):
         for begin in range(0, len(values) - size, 2 * size):
             middle = begin + size
