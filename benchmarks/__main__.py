@@ -19,7 +19,8 @@ PARTS = {
     "benchmarks.platforms": "Opening and closing each platform, against docker run, podman run, runc run",
     "benchmarks.watch_cost": "`tare watch` beside a run, with no page open and with one",
     "benchmarks.fleet": "A run over 10 and over 100 devices that pretend: what the controller needs",
-    "benchmarks.answers": "`tare` from its start to its answer: CPU time of help, show, compare, front, report",
+    "benchmarks.answers": "`tare` from its start to its answer: CPU time of help, show, compare, front, verify, report",
+    "benchmarks.growth": "`tare show` and `tare compare` on a store of 10 to 1,000 trials",
     "benchmarks.simulate": "Simulated page writes a second, against an OrderedDict and against whole-array numpy",
 }
 

@@ -2,7 +2,8 @@
 
     python -m benchmarks.answers [ROUNDS] [--against SRC]
 
-With --against, the `src` of another tree runs the same in the same rounds, and the ratio is shown.
+With --against, the `src` of another tree runs the same in the same rounds, and the ratio is shown. Then what is done in
+a second of CPU time, without the start of the process: lines of a text trace, and page writes simulated without numba.
 """
 
 from __future__ import annotations
@@ -48,7 +49,43 @@ def commands(folder: Path) -> dict[str, list[str]]:
             "--settings",
             "cores,mhz",
         ],
+        "verify, recorded store": ["store", "verify", str(PACK)],
         "report, recorded store": ["report", str(PACK), "-o", str(folder / "report.html")],
+    }
+
+
+_TEXT_TRACE = """
+import sys, time
+from pathlib import Path
+from tare.traces.importing import Summary, opened
+path, summary = Path(sys.argv[1]), Summary()
+begin_s = time.process_time()
+with opened(path) as trace:
+    for chunk in trace.chunks:
+        summary.add(chunk)
+print(path.read_bytes().count(b"\\n") / (time.process_time() - begin_s))
+"""
+_WITHOUT_NUMBA = """
+import sys, time
+sys.modules["numba"] = None
+from benchmarks.simulate import SIZE_PAGES, _local, _trace
+from tare.analysis.nvm.model import POLICIES, Layer
+from tare.analysis.nvm.replay import simulate
+writes = 1_000_000
+trace = _trace(_local(writes))
+begin_s = time.process_time()
+simulate(trace, [Layer(POLICIES["lru"], SIZE_PAGES * 4096)])
+print(writes / (time.process_time() - begin_s))
+"""
+
+
+def rates(folder: Path) -> dict[str, list[str]]:
+    """Programs that print how much they did in a second; a text trace is written into the folder."""
+    recorded = (ROOT / "tests" / "recordings" / "trace-6.18" / "report.txt").read_text()
+    (folder / "trace.txt").write_text(recorded * (200_000 // recorded.count("\n")))
+    return {
+        "lines of a text trace": ["-c", _TEXT_TRACE, str(folder / "trace.txt")],
+        "writes, LRU without numba": ["-c", _WITHOUT_NUMBA],
     }
 
 
@@ -57,12 +94,19 @@ def measure(rounds: int = ROUNDS, against: Path | None = None) -> dict[str, dict
     trees = {"tare": ROOT / "src", **({"other": against} if against is not None else {})}
     order = random.Random(7)
     with tempfile.TemporaryDirectory() as folder:
-        known = commands(Path(folder))
-        spent: dict[str, dict[str, list[float]]] = {name: {tree: [] for tree in trees} for name in known}
+        known, quick = commands(Path(folder)), rates(Path(folder))
+        spent: dict[str, dict[str, list[float]]] = {name: {tree: [] for tree in trees} for name in [*known, *quick]}
         for _ in range(rounds):
-            for name, tree in order.sample(pairs := [(name, tree) for name in known for tree in trees], len(pairs)):
-                spent[name][tree].append(cpu_s(known[name], trees[tree]))
-    return {name: _figures(by_tree) for name, by_tree in spent.items()}
+            for name, tree in order.sample(pairs := [(name, tree) for name in spent for tree in trees], len(pairs)):
+                taken = cpu_s(known[name], trees[tree]) if name in known else 1e6 / rate(quick[name], trees[tree])
+                spent[name][tree].append(taken)
+    return {name: {**_figures(by_tree), "is_rate": name in quick} for name, by_tree in spent.items()}
+
+
+def rate(words: Sequence[str], source: Path) -> float:
+    """What a program of its own prints."""
+    env = {**os.environ, "PYTHONPATH": f"{source}:{ROOT}"}
+    return float(subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True, env=env).stdout)
 
 
 def cpu_s(words: Sequence[str], source: Path) -> float:
@@ -82,11 +126,11 @@ def _figures(by_tree: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     return found
 
 
-def text(result: Mapping[str, Mapping[str, Estimate]]) -> str:
+def text(result: Mapping[str, Mapping[str, Any]]) -> str:
     width = max(map(len, result))
     lines = []
     for name, figures in result.items():
-        told = [f"{_told(figures['tare'])} s of CPU time"]
+        told = [f"{_told(figures['tare'])} s of CPU time" + (" a million" if figures["is_rate"] else "")]
         if "other" in figures:
             told += [f"the other tree {_told(figures['other'])} s", f"{_told(figures['ratio'])} times as much"]
         lines.append(f"{name:{width}}  {'; '.join(told)}  (n = {figures['tare'].n})")

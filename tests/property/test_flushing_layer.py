@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flushing_reference import Write, reference
-from tare.analysis.nvm import replay
+from tare.analysis.nvm import recency, replay
 from tare.analysis.nvm import trace as numbering
 from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Run
 from tare.analysis.nvm.replay import simulate
@@ -79,9 +79,9 @@ def test_each_run_is_that_of_the_obvious_implementation(
     assert found.distinct_pages == len(kept)
 
 
-@settings(max_examples=60, deadline=None)
-@given(raw_writes, layers, st.booleans())
-def test_without_numba_the_same_comes_out(raw: Any, layer: Layer, divided: bool) -> None:
+@settings(max_examples=200, deadline=None)
+@given(raw_writes, layers, st.booleans(), st.sampled_from([3, 64, 1 << 20]), st.integers(1, 40))
+def test_without_numba_the_same_comes_out(raw: Any, layer: Layer, divided: bool, piece: int, stretch: int) -> None:
     assert IS_COMPILED, "the test set-up installs numba: without it this would compare Python with itself"
     writes = made(raw)
     fast = simulate(trace(writes), [layer], PAGE, divided)
@@ -91,8 +91,12 @@ def test_without_numba_the_same_comes_out(raw: Any, layer: Layer, divided: bool)
         for name in ("_coldest", "_tidy", "_destage", "_short_of_room"):
             patch.setattr(replay, name, getattr(replay, name).py_func)
         patch.setattr(replay, "replay", replay.replay.py_func)
+        patch.setattr(replay, "COUNTED_WRITES", piece)
+        patch.setattr(recency, "_FEWEST", stretch)
+        patch.setattr(recency, "_EARLIER", recency._EARLIER[:4, :4])
         slow = simulate(trace(writes), [layer], PAGE, divided)
     assert slow.runs == fast.runs
+    assert slow.distinct_pages == fast.distinct_pages
 
 
 @given(st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 40).map(lambda n: n * 8), max_size=400))
@@ -102,3 +106,20 @@ def test_a_page_has_one_number_and_another_page_another(keys: list[int]) -> None
     halves = [columns[: len(keys) // 2], columns[len(keys) // 2 :]]
     assert [table.of(half).tolist() for half in halves] == [known.of(half) for half in halves]
     assert table.known == known.known == len(set(keys))
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 30) | st.integers((1 << 62), (1 << 62) + 30), min_size=1, max_size=400), st.data())
+def test_hits_by_whole_arrays_are_those_of_the_stack(keys: list[int], data: st.DataObject) -> None:
+    capacity, cut = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 100))
+    stack: list[int] = []
+    expected = []
+    for key in keys:
+        expected.append(key in stack[-capacity:])
+        stack = [*(other for other in stack if other != key), key]
+    table = recency.Recency(capacity + data.draw(st.integers(0, 3)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recency, "_FEWEST", data.draw(st.integers(1, 50)))
+        parts = [table.part(np.array(keys[begin : begin + cut], np.uint64)) for begin in range(0, len(keys), cut)]
+        assert [bool(hit) for part in parts for hit in recency.hits(part, capacity)] == expected
+    assert table.known == len(set(keys))

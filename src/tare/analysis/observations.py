@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import resolve_factor
@@ -95,15 +96,22 @@ def table_observations(
     setting_columns = {name: setting_column(table, name) for name in settings}
     value_columns = {name: figure_column(table, name) for name in values}
     groups = label_column(table, group) if group is not None else [None] * len(table)
+    each_settings, each_values = _by_row(setting_columns, len(table)), _by_row(value_columns, len(table))
+    rows = zip(each_settings, each_values, groups, strict=True)
     return [
-        TrialRow.foreign(
-            {name: cell for name, column in setting_columns.items() if (cell := column[place]) is not None},
-            {name: cell for name, column in value_columns.items() if (cell := column[place]) is not None},
-            f"row {place + 1}",
-            group=groups[place],
-        )
-        for place in range(len(table))
+        TrialRow.foreign(its_settings, figures, f"row {place}", group=its_group)
+        for place, (its_settings, figures, its_group) in enumerate(rows, start=1)
     ]
+
+
+def _by_row(columns: Mapping[str, Sequence[Any]], rows: int) -> Iterable[dict[str, Any]]:
+    """The cells of each row by name, without the empty ones."""
+    if not columns:
+        return ({} for _ in range(rows))
+    cells = (zip(columns, row, strict=True) for row in zip(*columns.values(), strict=True))
+    if any(None in column for column in columns.values()):
+        return ({name: cell for name, cell in row if cell is not None} for row in cells)
+    return map(dict, cells)
 
 
 def figure_column(table: Table, name: str) -> list[float | None]:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
-
-from pydantic import BeforeValidator
 
 _TIME_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_BYTES = {
@@ -77,9 +75,21 @@ def _unless_number(parse: Any) -> Any:
     return convert
 
 
-Seconds = Annotated[float, BeforeValidator(_unless_number(_seconds))]
-PositiveSeconds = Annotated[float, BeforeValidator(lambda value: _positive(_unless_number(_seconds)(value)))]
-SizeBytes = Annotated[int, BeforeValidator(lambda value: value if type(value) is int else _size(value))]
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """pydantic's BeforeValidator, which is imported by whoever validates: most verbs need no model."""
+
+    convert: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        from pydantic_core.core_schema import no_info_before_validator_function
+
+        return no_info_before_validator_function(self.convert, handler(source))
+
+
+Seconds = Annotated[float, _Before(_unless_number(_seconds))]
+PositiveSeconds = Annotated[float, _Before(lambda value: _positive(_unless_number(_seconds)(value)))]
+SizeBytes = Annotated[int, _Before(lambda value: value if type(value) is int else _size(value))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -124,6 +125,7 @@ def _interrupted() -> int:
 
 def main() -> None:
     """Run, catch, print."""
+    gc.set_threshold(100_000, 20, 50)  # a table of many rows is no garbage: searching it again and again took a third
     try:
         code = tare.main(prog_name="tare", standalone_mode=False)
         sys.stdout.flush()

@@ -117,8 +117,9 @@ class PageWrites:
 
 def is_page_write(rwbs: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """`WS`, `FWFS`: writes; not `D` (discard) nor `WZ` (zeroes without data)."""
-    different, which = np.unique(rwbs.astype(str), return_inverse=True)
-    return np.array(["W" in word and "D" not in word and "Z" not in word for word in different.tolist()], bool)[which]
+    words = list(map(str, rwbs.tolist()))
+    writes = {word: "W" in word and "D" not in word and "Z" not in word for word in set(words)}
+    return np.array([writes[word] for word in words], bool)
 
 
 class _Codes:
@@ -129,8 +130,9 @@ class _Codes:
         self._codes: dict[Any, int] = {}
 
     def of(self, words: npt.NDArray[Any]) -> Ints:
-        different, which = np.unique(words.astype(str), return_inverse=True)
-        return np.array([self._code(word) for word in different.tolist()], np.int64)[which]
+        several = list(map(str, words.tolist()))
+        codes = {word: self._code(word) for word in set(several)}
+        return np.array([codes[word] for word in several], np.int64)
 
     def of_pairs(self, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Ints:
         """A file is its device and its inode."""

@@ -19,6 +19,7 @@ have been. One that wrote ours beside others' stays.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -120,8 +121,7 @@ class Concentration(NamedTuple):
 
 def counts(words: npt.NDArray[Any]) -> dict[str, int]:
     """How often each word is there: reasons, roles."""
-    different, times = np.unique(np.asarray(words).astype(str), return_counts=True)
-    return dict(zip(different.tolist(), times.tolist(), strict=True))
+    return dict(sorted(Counter(map(str, words.tolist())).items()))
 
 
 def by_reason(start: Columns) -> dict[str, int]:

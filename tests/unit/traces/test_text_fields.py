@@ -1,49 +1,112 @@
-"""Reading many texts at once gives what reading each by itself does."""
+"""Reading many lines at once gives what reading each by itself does, by the expressions that say what is understood."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tare.traces import importing
-from tare.traces.importing import columns_of
+from tare.base.errors import TareError
+from tare.traces import text as reader
+from tare.traces.text import text_tables
 
 TEXTS = st.sampled_from(
     [
         "bdi 254:0: ino=77 index=3", "bdi 254:0: ino=0x4d index=-3", "bdi 8:16 ino=77 index=3", "ino=77 index=3",
         "index=3 ino=77", "ino=7,index=3", "ino=77 index=3 more=1", "ino=77 index= 3", "ino=1 ino=2", "a = 3 ino=4",
         "254,0 W 800 + 16 [x]", "254,0 WS 4096 () 800 + 16 [x]", "8,0 sector=5 size=4096", "NR 64 (3, ffff)",
-        "NR 64 = -11", "a b:7 [120] R ==> c:8 [120]", "", "words only", "ino=99999999999999999999 index=1",
-        "x=1_0 y=--1",
+        "8,0 w 8 + 1", "8,0 WWWWWWWWWWWW 123456789 + 1234567890", "8,0 W 99999999999999999999 + 1", "bdi : a=1",
+        "bdi a=b: c=1", "bdi :: a=1", "bdi 254:0", "bdi 254:0:  ", "a=1 [120] ==> b=2", "a=b=c d=1", "a=1 tail",
+        "a=1 tail=", "a=long-word-of-many-bytes b=2", "a=other-word-of-many-bytes b=2  ", "a=12345678 b=123456789",
+        "a=1234567890123456789 b=-1", "a=naïve b=2", "a=x\tb=1", "a=x\xa0b=1", "NR x a=1", "NR -1 = 12345678",
+        "NR 64 = -11", "a b:7 [120] R ==> c:8 [120]", "a:7 [120] R ==> c:8 [-5]", "a:b:7 [1] R+ ==> c:12345678 [2]",
+        ":7 [1] R ==> c:8 [2]", "a:7 [120] R ==> c:8 [120] x", "", "words only", "ino=99999999999999999999 index=1",
+        "x=1_0 y=--1", "x=٣ y=1", "x= y=1", "x=" + "y" * 70 + " z=1", "a=1" + " b" * 100 + " c=1", "a=1",
     ]
 )  # fmt: skip
+HEADS = st.sampled_from(
+    [
+        "           <...>-11011 [000] 24833.728102702: ", "    kworker/u8:2-29950 [000] 24833.728102: ",
+        "   kworker/u8:1-1234    [001] .....   100.000001: ", "  my prog-3-100   (     99) [000] .....   100.000007: ",
+        "a-1 [000] 1.5: ", "-1 [000] 1.5: ", " -1 [000] 1.5: ", "a-1[000] 1.5: ", "a-1 [0000000001] 1.5: ",
+        "a-12345678 [000] 1.5: ", "a-12345678901 [000] 1.5: ", "[k]-7 [000] d..1. 1.123456: ", "a-1 [x] 1.5: ",
+        "a-1 [000] ab 1.5: ", "a-1 [000] abc 1.5: ", "a-1 [000] abcdefgh 1.5: ", "a-1 [000] abcdefghi 1.5: ",
+        "a-1 [000] .....  1234567890.123456: ", "a-1 [000] 1.1234567891234: ", "a-1 [000] 1: ", "# a-1 [000] 1.5: ",
+        "a-1 [1] 1.0: x: b-2 [000] 1.5: ", "a-1          [000] 1.5: ", "dockerd-9\t[000] 1.5: ", "bücher-9 [000] 1.5: ",
+        "a-1 [000] d..١ 1.5: ", "", "cpus=2", "CPU:1 [LOST 42 EVENTS]", "x" * 70 + "-3 [000] 1.5: ", "a-1 [000]1.5: ",
+        "a-1 [000] 1.5:", "a-1 [000] 99999999999999999999.5: ", "[", "\x00", "a -1 [000] 1.5: ",
+    ]
+)  # fmt: skip
+NAMES = st.sampled_from(
+    ["writeback_dirty_page: ", "writeback_dirty_folio:", "block_rq_issue: ", "odd:   ", "sys:odd: ", "sys:odd:",
+     "a:b:c: ", "ödd: ", "no colon ", "x-y: ", "sched_switch: ", ":", ""]
+)  # fmt: skip
+LINES = st.builds("".join, st.tuples(HEADS, NAMES, TEXTS))
+ALIKE = st.tuples(HEADS, NAMES, st.lists(TEXTS, min_size=1, max_size=6)).map(
+    lambda parts: [parts[0] + parts[1] + text for text in parts[2]]
+)
+ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 
 
-def one_by_one(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, list[object]]:
-    with monkeypatch.context() as patched:
-        patched.setattr(importing, "_at_once", lambda texts: None)
-        return {key: column.tolist() for key, column in columns_of(texts).items()}
+def read(path: Path, **options: Any) -> list[Any]:
+    found: list[Any] = []
+    try:
+        for name, columns in text_tables(path, **options):
+            found.append((name, {key: (column.dtype.kind, column.tolist()) for key, column in columns.items()}))
+    except TareError as error:
+        found.append(str(error).split(" (")[0].split(":")[1])
+    return found
 
 
-@given(texts=st.lists(TEXTS, min_size=1, max_size=6) | TEXTS.flatmap(lambda text: st.just([text] * 3)))
-def test_at_once_is_as_one_by_one(texts: list[str]):
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        expected = one_by_one(texts, monkeypatch)
-    assert {key: column.tolist() for key, column in columns_of(texts).items()} == expected
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("text") / "trace.txt"
+
+
+@given(st.lists(LINES, min_size=1, max_size=12) | ALIKE, ENDS, st.sampled_from([1, 200, 1 << 20]), st.booleans())
+@example(["a-1 [000] 1.5: odd: a=1"] * 3, "\n", 1, True)
+def test_at_once_is_as_one_by_one(path: Path, lines: list[str], end: str, size: int, ended: bool):
+    path.write_text(end.join(lines) + (end if ended else ""), newline="")
+    found = read(path, bytes_at_once=size)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reader, "_heads_of", none_of_the_usual_form)
+        patched.setattr(reader, "_slots", lambda text: None)
+        assert read(path, bytes_at_once=size) == found
+
+
+def none_of_the_usual_form(block: Any, begin: Any, end: Any, offset: int) -> Any:
+    return (*(begin.copy() for _ in range(9)), np.zeros(len(begin), bool))
 
 
 @pytest.mark.parametrize(
-    "text", ["bdi 254:0: ino=77 index=3", "254,0 W 800 + 16 [x]", "NR 64 = -11", "a b:7 [120] R ==> c:8 [120]", "a=1"]
+    "text",
+    [
+        "bdi 254:0: ino=77 index=3",
+        "254,0 W 800 + 16 [x]",
+        "NR 64 = -11",
+        "a-b:7 [120] R ==> c:8 [120]",
+        "a=1",
+        "a=word",
+    ],
 )
-def test_rows_of_one_form_are_read_at_once(text: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(importing, "_fields", lambda text: pytest.fail("a row was read by itself"))
-    assert columns_of([text] * 100)
+def test_rows_of_one_form_are_read_at_once(text: str, path: Path, monkeypatch: pytest.MonkeyPatch):
+    path.write_text(f"  kworker/u8:1-1234    [001] .....   100.000001: odd: {text}\n" * 100)
+    seen: list[str] = []
+    own = reader._fields
+    monkeypatch.setattr(reader, "_fields", lambda text: seen.append(text) or own(text))
+    monkeypatch.setattr(
+        reader, "_by_itself", lambda block, lines, rows: [pytest.fail("a line by itself") for _ in rows]
+    )
+    assert read(path)
+    assert len(seen) == 1  # for the names
 
 
-def test_numbers_are_numbers_and_what_is_too_large_for_one_is_a_word():
-    found = columns_of(["a=1 b=0x10 c=99999999999999999999 d=x"] * 2)
-    assert [found[key].dtype.kind for key in "abcd"] == ["i", "i", "O", "O"]
-    assert (found["a"].tolist(), found["b"].tolist()) == ([1, 1], [16, 16])
-    assert found["a"].dtype == np.int64
+def test_numbers_are_numbers_and_what_is_too_large_for_one_is_a_word(path: Path):
+    path.write_text("a-1 [000] 1.5: odd: a=1 b=0x10 c=99999999999999999999 d=x e=9223372036854775807\n" * 2)
+    ((_, found),) = read(path)
+    assert [found[key][0] for key in "abcde"] == ["i", "i", "O", "O", "i"]
+    assert [found[key][1] for key in "abe"] == [[1, 1], [16, 16], [9223372036854775807] * 2]

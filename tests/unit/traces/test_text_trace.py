@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tare.base.errors import TareError
-from tare.traces.importing import is_text_trace, text_tables
 from tare.traces.recording import open_folder, tables
+from tare.traces.text import is_text_trace, text_tables
 
 RECORDING = Path(__file__).parents[2] / "recordings" / "trace-6.18"
 _WORK = "sb_dev 0:0 nr_pages={} sync_mode=0 kupdate=1 range_cyclic=1 background=0 reason=periodic cgroup_ino=1"
@@ -75,9 +75,9 @@ def test_page_writes_are_joined_as_from_raw_pages(kernels: Path):
     assert (written["inode"].tolist(), set(written["reason"])) == ([77, 77], {"periodic"})
 
 
-@pytest.mark.parametrize("lines_at_once", [1, 3, 1000])
-def test_pieces_make_no_difference(kernels: Path, lines_at_once: int):
-    assert read(kernels, lines_at_once=lines_at_once)["page_writes"]["page"].tolist() == [100, 101]
+@pytest.mark.parametrize("bytes_at_once", [1, 300, 100_000])
+def test_pieces_make_no_difference(kernels: Path, bytes_at_once: int):
+    assert read(kernels, bytes_at_once=bytes_at_once)["page_writes"]["page"].tolist() == [100, 101]
 
 
 def test_trace_cmds_raw_report_gives_the_same_figures_as_the_pages_it_was_made_of():
@@ -102,7 +102,7 @@ def test_a_column_that_turns_into_words_later_is_left_out_there(tmp_path: Path):
     line = "  a-1 [000] 1.00000{}: odd: what={}\n"
     path.write_text("".join(line.format(n, value) for n, value in enumerate(["1", "2", "three", "4"])))
 
-    chunks = list(text_tables(path, lines_at_once=2))
+    chunks = list(text_tables(path, bytes_at_once=60))
 
     assert chunks[0].columns["what"].tolist() == [1, 2]
     assert "what" not in chunks[1].columns

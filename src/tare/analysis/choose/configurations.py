@@ -42,7 +42,7 @@ class Configuration:
 
     def centre(self, figure: str) -> float:
         """The median over the trials: the trial is the unit (validity.md M1)."""
-        if self.n == 1:
+        if len(self.trials) == 1:
             return self.trials[0].metrics[figure]
         return median([trial.metrics[figure] for trial in self.trials])  # numpy costs ten times as much for a few
 
@@ -56,11 +56,21 @@ def configurations(rows: Iterable[TrialRow], figures: Sequence[str]) -> list[Con
     whole = (row for row in rows if all(figure in row.metrics for figure in figures))
     made = []
     for group, its in grouped(whole, lambda row: row.group).items():
-        settings = grouped(its, lambda row: tuple(sorted(row.settings.items())))
+        settings = collected(zip(settings_keys(its), its, strict=True))
         for key in sorted(settings, key=_sort_key):
-            trials = sorted(settings[key], key=lambda row: [row.metrics[figure] for figure in figures])
+            trials = settings[key]
+            if len(trials) > 1:
+                trials = sorted(trials, key=lambda row: [row.metrics[figure] for figure in figures])
             made.append(Configuration(settings[key][0].settings, tuple(trials), group))
     return made
+
+
+def settings_keys(rows: Sequence[TrialRow]) -> list[tuple[tuple[str, Setting], ...]]:
+    """The settings of each row, by name: equal where they are the same."""
+    names = sorted(rows[0].settings) if rows else []
+    if all(len(row.settings) == len(names) and all(map(row.settings.__contains__, names)) for row in rows):
+        return [tuple([(name, row.settings[name]) for name in names]) for row in rows]
+    return [tuple(sorted(row.settings.items())) for row in rows]
 
 
 # Settings that say which work is done: what another model takes says nothing about this one.
@@ -124,8 +134,10 @@ def centres(found: Sequence[Configuration], figures: Sequence[str]) -> Floats:
 
 def copied_rows(found: Iterable[Configuration], figures: Sequence[str]) -> tuple[str, ...]:
     """A sentence where trials of a configuration are equal to the last digit: a copy is no repeat."""
+    several = (each.trials for each in found if len(each.trials) > 1)
     count = sum(
-        len({tuple(trial.metrics[figure] for figure in figures) for trial in each.trials}) < each.n for each in found
+        len({tuple(trial.metrics[figure] for figure in figures) for trial in trials}) < len(trials)
+        for trials in several
     )
     if not count:
         return ()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from tare.analysis.choose.configurations import Configuration
+from tare.analysis.choose.configurations import Configuration, settings_keys
 from tare.analysis.estimators import Sides, line_up
 from tare.analysis.model import Estimate, Measurement
 from tare.analysis.order import few_runs
@@ -133,7 +133,7 @@ def in_sequence(source: Path, rows: Sequence[TrialRow], order: str | None) -> bo
         return False
     ordered = [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
     groups = grouped(ordered, lambda row: row.group).values()
-    return any(few_runs([tuple(sorted(row.settings.items())) for row in its]) for its in groups)
+    return any(few_runs(settings_keys(its)) for its in groups)
 
 
 def _ratio(ours: float, theirs: float) -> float:

@@ -150,7 +150,7 @@ def pareto(
     found = configurations(rows, minimised)
     if not found:
         raise StudyError(f"{source}: no row has all of {', '.join(minimised)}.")
-    dropped = sum(any(figure not in row.metrics for figure in minimised) for row in rows)
+    dropped = len(rows) - sum(each.n for each in found)
     missing = (f"{dropped} of {len(rows)} rows lack one of the figures and are left out.",) if dropped else ()
     made = []
     for group, each in grouped(found, lambda each: each.group).items():
@@ -190,9 +190,10 @@ def _front(
 ) -> Front:
     where = centres(found, minimised)
     flags = on_front(where)
-    asked = [place for place, each in enumerate(found) if any(each is default for default in defaults)]
+    wanted = set(map(id, defaults))
+    asked = [place for place, each in enumerate(found) if id(each) in wanted]
     drawn = _draw(found, minimised, asked)
-    shares = [drawn.share(place, each.n) for place, each in enumerate(found)]
+    shares = [drawn.share(place, each.n) for place, each in enumerate(found)] if drawn.count else [None] * len(found)
     shown = [place for place in range(len(found)) if flags[place] or (shares[place] or 0.0) >= SEEN]
     shown.sort(key=lambda place: (*where[place], found[place].label))
     points = {place: _point(found[place], minimised, bool(flags[place]), shares[place]) for place in {*shown, *asked}}

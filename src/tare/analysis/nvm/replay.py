@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tare.analysis.nvm.model import PAGE_BYTES, POLICIES, Layer, Run, Writes
+from tare.analysis.nvm.recency import Quick, Recency
 from tare.analysis.nvm.trace import FEWEST_SLOTS, IS_COMPILED, Piece, Trace, by_tenant, compiled, numbers
 
 ABSORBED, TAKEN, EVICTING, DIRECT = 0, 1, 2, 3
@@ -211,16 +212,38 @@ class Simulated:
         """What has been found so far."""
         counts = [int(count) for count in self._buffer.counts]
         writes = [Writes(*counts[at : at + KINDS]) for at in range(0, len(counts), KINDS)]
-        return Run(
-            self.layer,
-            dict(zip(self._trace.tenants, writes, strict=True)),
-            destaged=sum(int(each) for each in self._buffer.destaged),
-            left=sum(int(each) for each in self._buffer.held),
-            pages=self.pages if self.pages is None else self.pages * self._rules.shares,
-            trace=self._trace.name,
-            duration_s=self._trace.duration_s,
-            settings=self._trace.settings,
-        )
+        destaged, left = (sum(map(int, each)) for each in (self._buffer.destaged, self._buffer.held))
+        return _run(self.layer, self._trace, writes, destaged, left, self.pages, self._rules.shares)
+
+
+class Counted:
+    """One LRU layer whose hits are counted by whole arrays (`recency`)."""
+
+    def __init__(self, layer: Layer, trace: Trace, page_bytes: int, shares: int) -> None:
+        self.layer, self._trace = layer, trace
+        self.pages = layer.pages(page_bytes, shares)
+        self.shares = [Quick(self.pages, len(trace.tenants)) for _ in range(shares)]
+
+    def run(self) -> Run:
+        """What has been found so far."""
+        writes = [sum(each, Writes()) for each in zip(*(share.writes() for share in self.shares), strict=True)]
+        destaged, left = sum(each.destaged for each in self.shares), sum(each.held for each in self.shares)
+        return _run(self.layer, self._trace, writes, destaged, left, self.pages, len(self.shares))
+
+
+def _run(
+    layer: Layer, trace: Trace, writes: Sequence[Writes], destaged: int, left: int, pages: int | None, shares: int
+) -> Run:
+    return Run(
+        layer,
+        dict(zip(trace.tenants, writes, strict=True)),
+        destaged=destaged,
+        left=left,
+        pages=pages if pages is None else pages * shares,
+        trace=trace.name,
+        duration_s=trace.duration_s,
+        settings=trace.settings,
+    )
 
 
 def _numbers(count: int, bits: int) -> Any:
@@ -236,6 +259,7 @@ def _longer(numbers: Any, count: int, fill: int) -> Any:
 
 
 PIECE_WRITES = 1 << 18  # small enough to stay in the cache from one layer to the next
+COUNTED_WRITES = 1 << 20  # large enough that the table of known pages is seldom merged
 
 
 @dataclass(frozen=True)
@@ -255,25 +279,55 @@ def simulate(trace: Trace, layers: Sequence[Layer], page_bytes: int | None = Non
     """Replay the trace through each layer; `divided` gives each tenant an equal share instead of one common buffer."""
     page_bytes = page_bytes or trace.page_bytes or PAGE_BYTES
     shares = len(trace.tenants) if divided else 1
-    simulated = [Simulated(layer, trace, page_bytes, shares) for layer in layers]
+    are_lru = [not IS_COMPILED and _is_plain_lru(layer) for layer in layers]
+    simulated = [
+        (Counted if is_lru else Simulated)(layer, trace, page_bytes, shares)
+        for layer, is_lru in zip(layers, are_lru, strict=True)
+    ]
+    replayed = [each for each in simulated if isinstance(each, Simulated)]
+    counted = [each for each in simulated if isinstance(each, Counted)]
+    recencies = [Recency(max([each.pages or 0 for each in counted], default=0)) for _ in range(shares)]
     number = numbers()
     begin_s, replay_s = time.process_time(), 0.0
     for piece in trace.pieces():
         replay_begin_s = time.process_time()
-        for part in _parts(by_tenant(piece, trace) if shares > 1 else piece):
+        told = by_tenant(piece, trace) if shares > 1 else piece
+        for part in _parts(told, PIECE_WRITES) if replayed or not counted else ():
             pages = number.of(part.keys)
             tenants, times_ns = _columns(part)
-            for each in simulated:
+            for each in replayed:
                 each.feed(pages, tenants, times_ns, number.known)
+        for part in _parts(told, COUNTED_WRITES) if counted else ():
+            for share, recency in enumerate(recencies):
+                of_share = part if shares == 1 else _of_share(part, share)
+                _count(of_share, recency, [each.shares[share] for each in counted])
         replay_s += time.process_time() - replay_begin_s
     read_s = time.process_time() - begin_s - replay_s
     runs = tuple(each.run() for each in simulated)
-    return Simulation(trace, page_bytes, number.known, shares > 1, runs, read_s, replay_s)
+    known = max(number.known, sum(recency.known for recency in recencies))
+    return Simulation(trace, page_bytes, known, shares > 1, runs, read_s, replay_s)
 
 
-def _parts(piece: Piece) -> Iterator[Piece]:
-    for begin in range(0, len(piece.keys), PIECE_WRITES):
-        part = slice(begin, begin + PIECE_WRITES)
+def _is_plain_lru(layer: Layer) -> bool:
+    """Or none at all: what is held depends on nothing but the order of the writes."""
+    return not layer.policy.buffers or not (layer.policy.lazy or layer.policy.by_heat or layer.destage.reserve)
+
+
+def _of_share(part: Piece, share: int) -> Piece:
+    rows = part.tenants == share
+    return Piece(part.keys[rows], part.tenants[rows], part.times_ns[rows])
+
+
+def _count(part: Piece, recency: Recency, layers: Sequence[Quick]) -> None:
+    if len(part.keys):
+        found = recency.part(part.keys)
+        for layer in layers:
+            layer.feed(found, recency.known, part.tenants)
+
+
+def _parts(piece: Piece, size: int) -> Iterator[Piece]:
+    for begin in range(0, len(piece.keys), size):
+        part = slice(begin, begin + size)
         yield Piece(piece.keys[part], piece.tenants[part], piece.times_ns[part])
 
 

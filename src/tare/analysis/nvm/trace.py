@@ -34,7 +34,7 @@ else:
     _compile = numba.njit
 
 IS_COMPILED = _compile is not None
-WITHOUT = "numba is not installed, so that this is some 40 times slower"
+WITHOUT = "numba is not installed, so that plain LRU is some 4 times slower, and every other policy some 40 times"
 
 
 def compiled(loop: Loop) -> Loop:

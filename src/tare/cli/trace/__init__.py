@@ -45,7 +45,8 @@ def import_trace(path: Path, output: Path | None, as_json: bool) -> None:
     from tare.traces.importing import Summary, opened
 
     summary = Summary()
-    with spinner(f"reading {path}"), opened(path) as trace:
+    all_tables = output is not None and output.suffix != ".parquet"
+    with spinner(f"reading {path}"), opened(path, texts=all_tables) as trace:
         summary.lost |= trace.lost
         with damage_named(path):
             written = _read(trace, summary, output)
