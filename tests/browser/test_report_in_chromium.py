@@ -280,7 +280,7 @@ def test_a_report_of_many_cells_is_filtered_sorted_and_leads_to_its_trials(
 KEPT = sorted((Path(__file__).parents[2] / "studies-results").glob("*/*.tare"))
 
 
-@pytest.mark.rotates(4)  # each is opened every fourth day, and all of them in `make deep`
+@pytest.mark.rotates(8)  # each is opened every eighth day, and all of them in `make deep`
 @pytest.mark.parametrize("pack", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_the_report_of_every_kept_study_opens_without_a_script(browser: Any, tmp_path: Path, pack: Path) -> None:
     file = tmp_path / "report.html"

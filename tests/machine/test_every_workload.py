@@ -196,7 +196,7 @@ def ran(study: dict[str, Any], folder: Path, data: Path) -> tuple[list[dict[str,
 
 @pytest.mark.machine("root", "runc")
 def test_a_trial_that_cannot_work_is_kept_as_failed_and_the_study_goes_on(tmp_path: Path, data: Path) -> None:
-    """Corrupt pictures, too many classes, too little memory: each is one level, and the last one works."""
+    """Corrupt pictures are one level, and the next one works; test_failures.py has the other ways to fail."""
     folder = tmp_path / "pictures"
     named.find("data", "imagenet").make(str(folder), 8, 0, processes=1)
     for path in sorted(folder.glob("train/*/*.JPEG"))[4:]:
@@ -205,7 +205,6 @@ def test_a_trial_that_cannot_work_is_kept_as_failed_and_the_study_goes_on(tmp_pa
     base |= {"data": "imagenet", "workers": 1, "threads": 1}
     levels = [
         {**base, "data_path": str(folder)},
-        {**base, "items": 8, "classes": 3},
         {**base, "items": 8},
     ]
     study = {
@@ -215,12 +214,10 @@ def test_a_trial_that_cannot_work_is_kept_as_failed_and_the_study_goes_on(tmp_pa
     records, said = ran(study, tmp_path, data)
 
     by_position = {record["position"]: record for record in records}  # the last attempt at each
-    corrupt, classes, works = (by_position[position] for position in sorted(by_position))
+    corrupt, works = (by_position[position] for position in sorted(by_position))
     assert corrupt["state"] == "failed", said
     assert f"{folder}/train/" in corrupt["reasons"][0]["sentence"]
     assert ".JPEG: " in corrupt["reasons"][0]["sentence"]
-    assert classes["state"] == "failed"
-    assert "`classes` is 3" in classes["reasons"][0]["sentence"]
     assert works["metrics"]["steps"] == 2
 
 

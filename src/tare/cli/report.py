@@ -70,6 +70,10 @@ def command(
     is_folder = output is not None and str(output) != "-" and output.is_dir()
     need(not is_folder or kind in TRACKERS, f"-o: {output} is a folder; name a file.")
     need(str(output) != "-" or kind not in TRACKERS, f"{kind} is a folder; name it with -o.")
+    if kind in TRACKERS:
+        from tare.report.trackers import library
+
+        library(kind)  # one that is missing is reported before anything is read
     with spinner("writing the report"), reading(store) as opened:
         if not figures and figure is None:
             kind = "json" if as_json else kind or _kind_of(output)

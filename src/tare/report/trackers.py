@@ -81,9 +81,7 @@ def _named(name: str) -> str:
 
 def to_mlflow(store: Store, weighing: Weighing, report: str, folder: Path) -> None:
     """Into a tracking folder, as one experiment called like the study; `mlflow ui` shows it."""
-    # MLflow 3 keeps folders for those who ask; its databases need the whole of it, and a server would be elsewhere.
-    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow, entities = _library("mlflow"), _library("mlflow.entities", "mlflow")
+    mlflow, entities = library("mlflow"), library("mlflow.entities", "mlflow")
     client = mlflow.MlflowClient(tracking_uri=folder.resolve().as_uri())
     name = _named(weighing.study) or "tare"
     known = client.get_experiment_by_name(name)
@@ -102,7 +100,7 @@ def to_mlflow(store: Store, weighing: Weighing, report: str, folder: Path) -> No
 
 def to_wandb(store: Store, weighing: Weighing, report: str, folder: Path) -> None:
     """Offline runs below FOLDER/wandb; `wandb sync FOLDER/wandb/offline-run-*` uploads them."""
-    wandb = _library("wandb")
+    wandb = library("wandb")
     folder.mkdir(parents=True, exist_ok=True)
     quiet = wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True)
     for each in runs_of(store, weighing):
@@ -121,7 +119,10 @@ def to_wandb(store: Store, weighing: Weighing, report: str, folder: Path) -> Non
             run.finish(exit_code=0 if each.ok else 1)
 
 
-def _library(name: str, extra: str = "") -> Any:
+def library(name: str, extra: str = "") -> Any:
+    """The tracker's own library, or an error that names what brings it."""
+    # MLflow 3 keeps folders for those who ask; its databases need the whole of it, and a server would be elsewhere.
+    os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -2,9 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 
+from tare.analysis import estimators
 from tare.analysis.compare import detectable, expected_mde, mde, t_detectable, trials_for
+from tare.analysis.estimators import DRAWS, Sides, resampled_shift
+from tare.analysis.statistics import mann_whitney_null, signed_rank_null
 
 # validity.md M6: two samples, two-sided 5 %, power 80 %, in units of the variation between trials.
 M6 = {3: 3.07, 5: 2.02, 6: 1.80, 8: 1.51, 10: 1.32, 15: 1.06, 20: 0.91, 30: 0.74}
@@ -63,3 +67,32 @@ def test_an_effect_of_nothing_cannot_be_planned_for():
 
 def test_where_ranks_cannot_reach_the_level_the_t_test_is_what_is_planned_with():
     assert detectable(6, 0.05 / 3, paired=True) == t_detectable(6, 0.05 / 3, paired=True)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_shift_that_is_seen_is_that_of_plain_drawing(paired):
+    """As its docstring says it, one draw after the other; twice, since what is drawn is kept between calls."""
+    values = np.random.default_rng(2)
+    ours, theirs = np.exp(values.normal(0, 0.02, 9)), np.exp(values.normal(0, 0.03, 9 if paired else 7))
+    sides = Sides(ours, theirs, paired, min(len(ours), len(theirs)))
+    draw = np.random.default_rng(estimators._SEED)
+
+    def drawn(residuals):
+        n = len(residuals)
+        picked = residuals[draw.integers(0, n, (DRAWS, n))] * (n / (n - 1)) ** estimators._WIDEN
+        return picked * draw.choice([-1.0, 1.0], (DRAWS, n))
+
+    if paired:
+        k, logs = signed_rank_null(9).critical(0.025), np.log(ours) - np.log(theirs)
+        rows = [
+            [(one + other) / 2 for at, one in enumerate(row) for other in row[at:]]
+            for row in drawn(logs - estimators.signed_rank(logs).centre)
+        ]
+    else:
+        k, logs = mann_whitney_null(9, 7).critical(0.025), (np.log(ours), np.log(theirs))
+        pairs = zip(*(drawn(each - np.median(each)) for each in logs), strict=True)
+        rows = [[one - other for one in left for other in right] for left, right in pairs]
+    expected = np.quantile([-sorted(row)[k] for row in rows], 0.8)
+
+    for _ in range(2):
+        assert resampled_shift(sides, 0.05, 0.8) == pytest.approx(expected, abs=1e-9)

@@ -1,9 +1,13 @@
-"""A workdir: a folder with a copy of `tare_inside`, as every trial has one."""
+"""A workdir: a folder with a copy of `tare_inside`, as every trial has one; and a process that has torch, to fork."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,3 +31,21 @@ def marks_file(tmp_path: Path) -> Iterator[Path]:
     marks.open_marks(str(path), capacity=64)
     yield path
     marks.close_marks()
+
+
+@pytest.fixture(scope="session")
+def torch_forks() -> Iterator[Callable[..., None]]:
+    """`run(into, lines, *sides)`: scripts as forked_runs.py runs them, all of them forks of one import of torch."""
+    source = str(Path(tare_inside.__file__).parents[1])
+    env = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    line = [sys.executable, str(Path(__file__).with_name("forked_runs.py"))]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as server:
+        assert server.stdin is not None and server.stdout is not None
+        says, hears = server.stdin, server.stdout
+
+        def run(into: Path, lines: list[list[str]], *sides: str) -> None:
+            print(json.dumps({"into": str(into), "lines": lines, "sides": sides}), file=says, flush=True)
+            assert hears.readline() == "done\n"
+
+        yield run
+        says.close()

@@ -2,18 +2,22 @@
 
 torch is imported once, and each script runs in a fork of its own, once as it is and once attached to as Python's start
 does when torch comes. INTO/<NAME ARGUMENT>/{plain,attached} then hold `out`, `err`, `code`, the files of the workdir;
-an argument that is a path is left out of the name. An argument `TARE_ATTACH=...` is a variable, and SIDE one of the two
-if not both are wanted.
+an argument with a path is left out of the name. An argument `TARE_...=...` is a variable of the attached side, with
+`BREAK=module.function` one of ours is broken there, and SIDE is one of the two if not both are wanted.
+
+Without INTO it serves: each line is {"into", "lines", "sides"}, and is answered with `done` (conftest.py, torch_forks).
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
+import importlib
 import json
 import os
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -26,17 +30,28 @@ def become(line: list[str], workdir: Path, attached: bool) -> None:
     """Turn this process into the script."""
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(workdir / name, os.O_WRONLY | os.O_CREAT, 0o644), number)
-    settings = [word for word in line if word.startswith("TARE_ATTACH=")]
-    for word in settings:
-        os.environ["TARE_ATTACH"] = word.partition("=")[2]
-    sys.argv = [word for word in line if word not in settings]
+    settings = dict(word.split("=", 1) for word in line if word.startswith(("TARE_", "BREAK=")))
+    broken = settings.pop("BREAK", None)
+    sys.argv = [word for word in line if not word.startswith(("TARE_", "BREAK="))]
     sys.path.insert(0, str(SCRIPTS))
     if attached:
-        os.environ["TARE_MARKS"] = str(workdir / "marks.bin")
+        os.environ |= {"TARE_MARKS": str(workdir / "marks.bin"), **settings}
         from tare_inside import attach
 
+        if broken:
+            break_one(broken)
         attach.attach(torch, os.environ["TARE_MARKS"])
     runpy.run_path(str(SCRIPTS / line[0]), run_name="__main__")
+
+
+def break_one(place: str) -> None:
+    module, *path = place.split(".")
+    owner = functools.reduce(getattr, path[:-1], importlib.import_module(f"tare_inside.{module}"))
+
+    def broken(*arguments: object, **options: object) -> None:
+        raise RuntimeError("injected")
+
+    setattr(owner, path[-1], broken)
 
 
 def run(line: list[str], workdir: Path, attached: bool) -> None:
@@ -66,14 +81,24 @@ def end_after(do: Callable[[], None]) -> None:
 
 
 def named(line: list[str]) -> str:
-    return " ".join(word for word in line if not word.startswith("/"))
+    return " ".join(word for word in line if "/" not in word)
 
 
-def main(into: Path, *sides: str) -> None:
-    for line in json.load(sys.stdin):
+def run_all(into: Path, lines: list[list[str]], sides: Sequence[str]) -> None:
+    for line in lines:
         for side in sides or ("plain", "attached"):
             run(line, into / named(line) / side, side == "attached")
 
 
+def serve() -> None:
+    for request in map(json.loads, sys.stdin):
+        run_all(Path(request["into"]), request["lines"], request["sides"])
+        sys.stdout.write("done\n")
+        sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    if sys.argv[1:]:
+        run_all(Path(sys.argv[1]), json.load(sys.stdin), sys.argv[2:])
+    else:
+        serve()

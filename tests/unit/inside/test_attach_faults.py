@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forked_runs import SCRIPTS
-
-import tare_inside
 
 TRAINING = (
     "steps.Steps.__init__",
@@ -64,48 +59,19 @@ CASES = [
     *(("by_hand.py", broken) for broken in BY_HAND),
 ]
 
-# Each case is a fork of one process that has torch: it breaks one function, attaches, and becomes the script.
-RUNNER = """
-import functools, importlib, json, os, sys
-import torch, torch._dynamo
-sys.path.insert(0, os.path.dirname(sys.argv[1]))
-import forked_runs
-from tare_inside import attach
-
-def broken(*arguments, **options):
-    raise RuntimeError("injected")
-
-def break_one(place):
-    module, *path = place.split(".")
-    owner = functools.reduce(getattr, path[:-1], importlib.import_module("tare_inside." + module))
-    setattr(owner, path[-1], broken)
-
-become = forked_runs.become
-def become_broken(line, workdir, attached):
-    if attached:
-        break_one(line[1])
-    become(line[:1], workdir, attached)
-forked_runs.become = become_broken
-for line in json.load(sys.stdin):
-    for side in ("plain", "attached"):
-        if side == "attached" or not (forked_runs.Path(sys.argv[2]) / line[0]).exists():
-            name = line[0] if side == "plain" else " ".join(line)
-            forked_runs.run(line, forked_runs.Path(sys.argv[2]) / name, side == "attached")
-"""
-
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ran(tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., None]) -> Path:
+    """Each case breaks one function, attaches, and becomes the script."""
     folder = tmp_path_factory.mktemp("broken")
-    env = {**os.environ, "PYTHONPATH": str(Path(tare_inside.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
-    runner = [sys.executable, "-c", RUNNER, str(SCRIPTS), str(folder)]
-    subprocess.run(runner, env=env, check=True, input=json.dumps(CASES).encode(), timeout=600)
+    torch_forks(folder, [[script] for script in dict(CASES)], "plain")
+    torch_forks(folder, [[script, f"BREAK={place}"] for script, place in CASES], "attached")
     return folder
 
 
 @pytest.mark.parametrize(("script", "broken"), CASES)
 def test_the_script_goes_on_and_the_record_says_so(ran: Path, script: str, broken: str) -> None:
-    plain, attached = ran / script, ran / f"{script} {broken}"
+    plain, attached = ran / script / "plain", ran / f"{script} BREAK={broken}" / "attached"
 
     assert (attached / "code").read_text() == "0"
     assert (attached / "out").read_text() == (plain / "out").read_text() != ""

@@ -7,14 +7,11 @@ the other scripts, all are forks of one process that has torch; each imports its
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forked_runs import SCRIPTS
 from test_attach_own_times import check_parts, spans
 
 from tare_inside import marks
@@ -29,14 +26,10 @@ EVALUATED = {
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ran(tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., None]) -> Path:
     """Every script, run with us and without."""
     folder = tmp_path_factory.mktemp("ran")
-    source = str(Path(marks.__file__).parents[1])
-    env = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
-    runner = [sys.executable, str(SCRIPTS.parent / "forked_runs.py"), str(folder)]
-    lines = [[script, str(folder / "out")] for script in EVALUATED]
-    subprocess.run(runner, env=env, check=True, input=json.dumps(lines).encode(), timeout=600)
+    torch_forks(folder, [[script, str(folder / "out")] for script in EVALUATED])
     return folder
 
 

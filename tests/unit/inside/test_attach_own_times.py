@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +13,6 @@ from forked_runs import SCRIPTS
 from scripts_own_times import AGREE, ATTEMPTS, BEGINS, ENDS, PARTS, check_parts, differs, disagreement, spans
 from tare.base.host import Exit, LocalHost
 from tare.parts.workloads.command import Command
-from tare_inside import marks
 
 UNTOLD = {"in_a_thread": "other-thread", "by_gradients": "grad-only"}
 STOPPED = {
@@ -27,27 +24,30 @@ STOPPED = {
 }
 
 
-def run_forked(folder: Path, lines: list[tuple[str, ...]]) -> Callable[..., Path]:
-    env = {**os.environ, "PYTHONPATH": str(Path(marks.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
-    runner = [sys.executable, str(SCRIPTS.parent / "forked_runs.py"), str(folder), "attached"]
-    asked = json.dumps([["own_times.py", *line] for line in lines])
-    subprocess.run(runner, env=env, check=True, input=asked.encode(), timeout=600)
-    return lambda *line: folder / " ".join(("own_times.py", *line)) / "attached"
+@pytest.fixture(scope="module")
+def run_forked(
+    tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., None]
+) -> Callable[..., Callable[..., Path]]:
+    def go(lines: list[tuple[str, ...]]) -> Callable[..., Path]:
+        folder = tmp_path_factory.mktemp("own")
+        torch_forks(folder, [["own_times.py", *line] for line in lines], "attached")
+        return lambda *line: folder / " ".join(("own_times.py", *line)) / "attached"
+
+    return go
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    lines = [(kind,) for kind in (*ENDS, *BEGINS, *UNTOLD)] + list(STOPPED.values())
-    return run_forked(tmp_path_factory.mktemp("own"), lines)
+def ran(run_forked: Callable[..., Callable[..., Path]]) -> Callable[..., Path]:
+    return run_forked([(kind,) for kind in (*ENDS, *BEGINS, *UNTOLD)] + list(STOPPED.values()))
 
 
 @pytest.mark.parametrize("kind", (*ENDS, *BEGINS))
 def test_steps_and_times_are_the_scripts_own_and_parts_fit_into_steps(
-    ran: Callable[..., Path], kind: str, tmp_path_factory: pytest.TempPathFactory
+    ran: Callable[..., Path], kind: str, run_forked: Callable[..., Callable[..., Path]]
 ) -> None:
     found = []
     for attempt in range(ATTEMPTS):
-        workdir = ran(kind) if attempt == 0 else run_forked(tmp_path_factory.mktemp("again"), [(kind,)])(kind)
+        workdir = ran(kind) if attempt == 0 else run_forked([(kind,)])(kind)
         found.append(disagreement(workdir, kind))
         if found[-1] <= AGREE:
             return

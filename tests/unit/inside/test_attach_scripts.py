@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -51,6 +49,7 @@ MARKED = {
     "forking.py": usual(8),
     "own_marks.py": usual(4, load=1, augment=4),
     "by_hand.py": {**by_hand(8), "fetch": 8, "epoch": 2, "evaluate": 2},
+    "compiled_inference.py": inference(4, 1),
 }
 UNMARKED = {"neither.py": "no-backward"}
 ABRUPT = {"exit": 7, "signal": 137, "exception": 1}
@@ -73,13 +72,11 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., None]) -> Callable[..., Ran]:
     """Every script, run with us and without."""
     folder = tmp_path_factory.mktemp("ran")
     lines = [[name] for name in (*MARKED, *UNMARKED)] + [["abrupt.py", how] for how in ABRUPT]
-    env = {**os.environ, "PYTHONPATH": str(Path(marks.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
-    runner = [sys.executable, str(SCRIPTS.parent / "forked_runs.py"), str(folder)]
-    subprocess.run(runner, env=env, check=True, input=json.dumps(lines).encode(), timeout=600)
+    torch_forks(folder, lines)
     return lambda side, *line: Ran(folder / " ".join(line) / side)
 
 
@@ -128,7 +125,8 @@ def test_marks_up_to_an_abrupt_end_are_kept_and_so_is_the_exit_code(
 
     assert attached.ended() == ran("plain", "abrupt.py", how).ended()
     assert int(attached.said("code")) == code
-    assert "tare:" not in attached.said("err")
+    assert attached.said("err") == ran("plain", "abrupt.py", how).said("err")
+    assert attached.said("err").rstrip().endswith("RuntimeError: mine" if how == "exception" else "")
     assert len([1 for _, name, edge, _ in loaded(attached.workdir) if (name, edge) == ("step", "end")]) == 5
 
 
@@ -185,11 +183,5 @@ def test_a_package_behind_a_shell_is_marked_too(commanded: Commanded, workdir: P
     assert intervals(workdir) == MARKED["plain_loop.py"]
 
 
-def test_a_compiled_model_that_only_infers_is_marked_and_has_no_more_graphs(
-    commanded: Commanded, workdir: Path
-) -> None:
-    ended = commanded(sys.executable, "compiled_inference.py")
-
-    assert (ended.code, ended.err) == (0, "")
-    assert ended.out.splitlines()[-1] == "2 {}"
-    assert intervals(workdir) == inference(4, 1)
+def test_a_compiled_model_that_only_infers_has_no_more_graphs(ran: Callable[..., Ran]) -> None:
+    assert ran("attached", "compiled_inference.py").said("out").splitlines()[-1] == "2 {}"

@@ -162,11 +162,9 @@ def test_bf16_is_mixed_precision_close_to_fp32() -> None:
 
 
 def test_a_loss_on_few_texts_falls(tmp_path: Path) -> None:
-    _, loaded = tuned(tmp_path / "few")
-    assert loaded
     for method, rate in (("full", 1e-3), ("lora", 1e-2)):
         short, _ = tuned(tmp_path / method, method=method, epochs=1, lr=rate)
-        long, _ = tuned(tmp_path / f"{method}-long", method=method, epochs=12, lr=rate)
+        long, _ = tuned(tmp_path / f"{method}-long", method=method, epochs=6, lr=rate)
         assert long["loss"] < short["loss"]
 
 

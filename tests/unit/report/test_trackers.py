@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tare.analysis.weighing import weigh
 from tare.base.errors import ObstacleError, StudyError
-from tare.cli import tare
+from tare.cli import report, tare
 from tare.records.store import Store
 from tare.report.trackers import Run, runs_of
 
@@ -89,6 +89,7 @@ def test_without_its_library_the_command_names_the_extra(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(report, "reading", lambda store: pytest.fail("it was read before"))
     done = CliRunner().invoke(tare, ["report", str(PACK), "--format", name, "-o", str(tmp_path / "runs")])
     assert isinstance(done.exception, ObstacleError)
     assert f"[{name}]" in str(done.exception)

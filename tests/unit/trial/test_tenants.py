@@ -208,10 +208,12 @@ def test_a_tenant_whose_driver_does_not_start_is_ended(tmp_path: Path, others: i
     server = served(tmp_path / "a", "true")
     server.drive = partial(LocalHost().spawn, Job(("/no/such/driver",), {}, "/"))
     patient = [tenant(tmp_path / "b", "sleep", "30")] * others
+    began_s = time.monotonic()
 
     with pytest.raises(FileNotFoundError):
         run_together([server, *patient], 60, MonotonicClock())
 
+    assert time.monotonic() - began_s < 30  # it was killed, and not waited for
     assert not running(f"{tmp_path}/a/done")
 
 
