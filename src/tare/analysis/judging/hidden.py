@@ -51,8 +51,8 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
         if pair in epoch and pair in in_steps and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], in_steps[pair]))
         if (rest := outside.get(pair)) is not None and _is_surely_beyond(rest):
-            sides = selected.sides(*pair)
-            reasons.append(sentences.outside_of_steps(*pair, *(_outside_s(side) for side in sides), rest))
+            ours_s, theirs_s = (_outside_s(side) for side in selected.sides(*pair))
+            reasons.append(sentences.outside_of_steps(each.level, each.against, ours_s, theirs_s, rest))
         made.append(_withheld(each, [*reasons, *_of_runs(selected, each, by_quota), *_failures(selected, each)]))
     return tuple(made)
 
