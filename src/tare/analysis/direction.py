@@ -81,7 +81,7 @@ def direction_of(metric: str, asked: bool | None = None) -> Direction:
     if asked is not None:
         return Direction(asked, "option")
     name = _deciding(metric)
-    if _AIM.match(_bare(metric), len(name)) and _EFFORT.intersection(_words(name)[-1:]):
+    if _AIM.match(_bare(metric), len(name)) and _EFFORT.intersection(words_of(name)[-1:]):
         return LOWER  # epochs to an accuracy
     found = _by_rate(name)
     return _by_words(name) if found is None else Direction(found, "name")
@@ -111,7 +111,7 @@ def kind_of(metric: str) -> Kind:
 
 def is_amount(metric: str) -> bool:
     """Whether it is a time, an energy or a power by its last word: what a clock or a meter reads."""
-    words = _words(metric)
+    words = words_of(metric)
     return bool(words) and words[-1] in _PAID
 
 
@@ -123,10 +123,10 @@ def rises_when_faster(metric: str) -> bool:
 def _deciding(metric: str) -> str:
     """The part of a name that decides: `time` of `time_to_accuracy`, `latency` of `latency_at_100_qps`."""
     name = _bare(metric)
-    if (found := _CONDITION.search(name)) and _words(name[: found.start()]):
+    if (found := _CONDITION.search(name)) and words_of(name[: found.start()]):
         return name[: found.start()]
     for found in _TARGET.finditer(name):
-        if _PAID.union(_SIZES, _LESS, _MORE, _EFFORT).intersection(_words(name[: found.start()])):
+        if _PAID.union(_SIZES, _LESS, _MORE, _EFFORT).intersection(words_of(name[: found.start()])):
             return name[: found.start()]
     return name
 
@@ -134,10 +134,10 @@ def _deciding(metric: str) -> str:
 def _split(name: str) -> tuple[list[str], list[str]]:
     """What is counted, and per what; the second is empty where the name is no rate: `val/accuracy`."""
     for found in _PER.finditer(name):
-        of, each = _words(name[: found.start()]), _words(name[found.end() :])
+        of, each = words_of(name[: found.start()]), words_of(name[found.end() :])
         if each and (each[0] in _PAID or (of and (of[-1] in _PAID | _SIZES or _LESS.intersection(of)))):
             return of, each
-    return _words(name), []
+    return words_of(name), []
 
 
 def _by_rate(name: str) -> bool | None:
@@ -173,13 +173,14 @@ def _last_meaning(words: list[str]) -> str:
 
 def _with_whole(name: str) -> list[str]:
     """The words, and the whole name where it is one (mAP); without the `min` that is a minimum: `fps_min`."""
-    words, whole = _words(name), name.replace(" ", "").lower()
+    words, whole = words_of(name), name.replace(" ", "").lower()
     if words[-1:] == ["min"] and words[-2:-1] and words[-2] in _MORE:
         words.pop()
     return [*words, whole] if whole in _MORE | _LESS else words
 
 
-def _words(name: str) -> list[str]:
+def words_of(name: str) -> list[str]:
+    """`tokensPerSecond` and `tokens_per_second` as tokens, per, second."""
     return [word.lower() for word in _WORDS.findall(_spaced(name))]
 
 
