@@ -620,6 +620,33 @@ def test_batches_that_both_sides_share_are_not_unlike_work(tmp_path):
     assert "compare.unlike-work" not in codes(of_table(path, "step_s").comparisons[0])
 
 
+@pytest.mark.parametrize("block", ["run", None])
+@pytest.mark.parametrize(("column", "works"), [("train_batch_size", (16, 64)), ("model", ("lenet", "bert"))])
+@pytest.mark.parametrize("cost", [1.0, 1.1])
+def test_a_cost_in_one_of_several_works_of_a_side_is_not_averaged_away(tmp_path, column, works, cost, block):
+    rng = np.random.default_rng(9)
+    rows = []
+    for run in range(10):
+        cells = [(side, work) for side in ("bare", "docker") for work in works]
+        for side, work in (cells[place] for place in rng.permutation(4)):
+            step = (1.0 if work == works[0] else 4.0) * float(np.exp(rng.normal(0, 0.002)))
+            rows.append(f"{run},{side},{work},{step * (cost if (side, work) == ('docker', works[0]) else 1.0)}")
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([f"run,platform,{column},step_s", *rows]))
+    weighing = of_table(path, "step_s", block=block)
+    (found,) = weighing.comparisons
+
+    if cost == 1.0:
+        assert (found.withheld, gate(weighing, 0.05).passed) == ((), True)
+        assert found.verdict == "equivalent" or block is None
+    else:
+        (reason,) = found.withheld
+        assert (found.verdict, reason.code) == ("cannot_tell", "compare.mixed-work")
+        assert column in str(reason) and f"{works[0]}: +" in str(reason) and f"{works[1]}: +" not in str(reason)
+        assert "gate.hidden" in [each.code for each in gate(weighing, 0.05).reasons]
+        assert "unlike work is mixed" in sentences.verdict_phrase(found)
+
+
 def test_a_thousand_times_as_much_is_asked_for_its_unit(tmp_path):
     path = made_table(tmp_path, "step", lambda side: 1000.0 if side == "docker" else 1.0)
     assert "compare.units" in codes(of_table(path, "step").comparisons[0])
