@@ -14,30 +14,41 @@ def _named(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_TIMES = _named("s sec secs second seconds ms us ns msec usec nsec min mins minute minutes h hour hours")
+_SECONDS = _named("s sec secs second seconds")
+_TIMES = _SECONDS | _named("ms us ns msec usec nsec min mins minute minutes h hour hours")
 _PAID = _TIMES | _named(
     "j joule joules mj kj wh kwh w watt watts mw kw usd eur dollar dollars euro"
 )  # what a job spends
 _SIZES = _named("bytes byte b kib mib gib kb mb gb")
 _WAITS = _named(
-    "time latency duration elapsed wall runtime delay jitter stall wait overhead startup ttft tpot itl makespan"
+    "time latency duration elapsed wall runtime delay jitter stall wait overhead startup ttft tpot itl makespan "
+    "slowdown"
 )
 _LESS = _WAITS | _named(
     "energy power cost price memory mem rss vram loss error errors err perplexity ppl wer cer mae mse rmse faults "
-    "misses retries drops footprint cycles instructions switches migrations"
+    "misses retries drop drops gap regression degradation footprint cycles instructions switches migrations "
+    "std stddev stdev iqr"
 )
 _QUALITY = _named(
-    "accuracy acc top1 top5 auc auroc f1 bleu rouge map miou iou precision recall psnr ssim efficiency"
+    "accuracy acc top1 top5 auc auroc f1 bleu rouge rouge1 rouge2 map miou iou precision recall psnr ssim efficiency"
 )  # fmt: skip
-_MORE = _QUALITY | _named(
-    "throughput goodput fps qps rps tps ips iops ops mfu hfu flops mflops gflops tflops bandwidth speed speedup"
-)
-_COUNTED = _named(
-    "samples images imgs img tokens toks tok its it iters iterations steps batches examples requests reqs req queries "
-    "frames seqs sequences words records rows"
+_OPERATIONS = _named("ops iops flops mflops gflops tflops")
+_MORE = _QUALITY | _OPERATIONS | _named(
+    "throughput goodput fps qps rps tps ips mfu hfu bandwidth bw bps kbps mbps gbps speed speedup"
+)  # fmt: skip
+_EFFORT = _named("epochs steps iters iterations batches samples examples tokens")  # that a target takes
+_COUNTED = _EFFORT - {"epochs"} | _named(
+    "images imgs img toks tok its it requests reqs req queries frames seqs sequences words records rows"
 )
 _WORDS = re.compile(r"[a-z]+\d*|\d+", re.IGNORECASE)
-_PER = re.compile(r"(?P<of>.*?)(?:(?:^|[_\W])per(?=[_\W])|/)(?P<each>.+)", re.IGNORECASE)
+_PER = re.compile(r"(?:^|[_\W])per(?=[_\W])|/", re.IGNORECASE)
+_FOLDERS = re.compile(  # as loggers write them: `train/loss`
+    r"(?:(?:train|training|val|valid|validation|eval|test|perf|performance|stats|system|timing|profiler)/)+",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(r"@|[_\W](?:at|until|till|under|within)(?=[_\W])", re.IGNORECASE)
+_TARGET = re.compile(r"[_\W](?:to|with|without)(?=[_\W])", re.IGNORECASE)  # also of `end_to_end`
+_AIM = re.compile(r"[_\W](?:to|until|till)(?=[_\W])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +80,11 @@ def direction_of(metric: str, asked: bool | None = None) -> Direction:
     """`step_s` is better lower, `tokens_per_second` and `it/s` higher; `asked` is the user's own statement."""
     if asked is not None:
         return Direction(asked, "option")
-    found = _by_rate(metric)
-    if found is None and _may_be_rate(metric):
-        return Direction(True, "guess")
-    found = _by_words(metric) if found is None else found
-    return Direction(False, "guess") if found is None else Direction(found, "name")
+    name = _deciding(metric)
+    if _AIM.match(_bare(metric), len(name)) and _EFFORT.intersection(words_of(name)[-1:]):
+        return LOWER  # epochs to an accuracy
+    found = _by_rate(name)
+    return _by_words(name) if found is None else Direction(found, "name")
 
 
 def kind_of(metric: str) -> Kind:
@@ -81,9 +92,11 @@ def kind_of(metric: str) -> Kind:
 
     What no name settles is taken as a time, as its direction is.
     """
-    found = _PER.match(_spaced(metric.strip()))
-    each = _words(found["each"]) if found else []
-    words = _words(found["of"]) if found else [*_words(metric), metric.lower()]
+    name = _deciding(metric)
+    of, each = _split(name)
+    words = of if each else _with_whole(name)
+    if words and words[-1] in _SIZES and _last_meaning(words) in _MORE:
+        return "speed"
     for word in reversed(words):
         if word in _TIMES | _WAITS:
             return "speed"
@@ -98,14 +111,8 @@ def kind_of(metric: str) -> Kind:
 
 def is_amount(metric: str) -> bool:
     """Whether it is a time, an energy or a power by its last word: what a clock or a meter reads."""
-    words = _words(metric)
+    words = words_of(metric)
     return bool(words) and words[-1] in _PAID
-
-
-def _may_be_rate(metric: str) -> bool:
-    """`tokens_s`, `imgs_sec`: tokens per second, or seconds for tokens; `step_s` is a time."""
-    words = _words(metric)
-    return len(words) > 1 and words[-1] in _TIMES and words[-2] in _COUNTED
 
 
 def rises_when_faster(metric: str) -> bool:
@@ -113,34 +120,74 @@ def rises_when_faster(metric: str) -> bool:
     return direction_of(metric).rises
 
 
-def _by_rate(metric: str) -> bool | None:
+def _deciding(metric: str) -> str:
+    """The part of a name that decides: `time` of `time_to_accuracy`, `latency` of `latency_at_100_qps`."""
+    name = _bare(metric)
+    if (found := _CONDITION.search(name)) and words_of(name[: found.start()]):
+        return name[: found.start()]
+    for found in _TARGET.finditer(name):
+        if _PAID.union(_SIZES, _LESS, _MORE, _EFFORT).intersection(words_of(name[: found.start()])):
+            return name[: found.start()]
+    return name
+
+
+def _split(name: str) -> tuple[list[str], list[str]]:
+    """What is counted, and per what; the second is empty where the name is no rate: `val/accuracy`."""
+    for found in _PER.finditer(name):
+        of, each = words_of(name[: found.start()]), words_of(name[found.end() :])
+        if each and (each[0] in _PAID or (of and (of[-1] in _PAID | _SIZES or _LESS.intersection(of)))):
+            return of, each
+    return words_of(name), []
+
+
+def _by_rate(name: str) -> bool | None:
     """`samples/s` and `images_per_joule` rise; `s/it`, `ms_per_token` and `joules_per_second` fall."""
-    found = _PER.match(_spaced(metric.strip()))
-    if found is None:
+    of, each = _split(name)
+    if not each:
         return None
-    of, each = _words(found["of"]), _words(found["each"])
-    if of and of[-1] in _PAID | _SIZES and not (of[-1] in _SIZES and each and each[0] in _PAID):
+    if of and of[-1] in _PAID | _SIZES and not (of[-1] in _SIZES and each[0] in _PAID):
         return False
-    if of and any(word in _LESS for word in of):
-        return False
-    return True if each and each[0] in _PAID else None
+    return _last_meaning(of) not in _LESS
 
 
-def _by_words(metric: str) -> bool | None:
-    """The unit at the end decides; then the last word that has a meaning."""
-    words = [*_words(metric), metric.lower()] if metric.lower() in _MORE | _LESS else _words(metric)  # mAP is one word
-    if words and (words[-1] in _PAID or words[-1] in _SIZES):
-        return False
-    for word in reversed(words):
-        if word in _LESS:
-            return False
-        if word in _MORE:
-            return True
-    return None
+def _by_words(name: str) -> Direction:
+    """The unit at the end decides; then the last word that has a meaning. Words that contradict each other guess."""
+    words = _with_whole(name)
+    unit = words[-1] if words else ""
+    before, meaning = words[-2] if len(words) > 1 else "", _last_meaning(words)
+    if unit in _TIMES and before in _COUNTED:  # tokens per second, or seconds for tokens; `step_s` is a time
+        return Direction(True, "guess")
+    if unit in _SECONDS and before in _SIZES | _OPERATIONS:  # mb_s; of memory perhaps GB times seconds
+        return Direction(True, "guess" if meaning in _LESS else "name")
+    if unit in _TIMES and before in _SIZES and meaning not in _LESS:
+        return Direction(True, "guess")
+    if unit in _PAID | _SIZES:
+        return Direction(unit in _SIZES, "guess") if meaning in _MORE else LOWER
+    return Direction(meaning in _MORE, "name" if meaning else "guess")
 
 
-def _words(name: str) -> list[str]:
+def _last_meaning(words: list[str]) -> str:
+    """The last word that says whether more is better, or nothing."""
+    return next((word for word in reversed(words) if word in _LESS | _MORE), "")
+
+
+def _with_whole(name: str) -> list[str]:
+    """The words, and the whole name where it is one (mAP); without the `min` that is a minimum: `fps_min`."""
+    words, whole = words_of(name), name.replace(" ", "").lower()
+    if words[-1:] == ["min"] and words[-2:-1] and words[-2] in _MORE:
+        words.pop()
+    return [*words, whole] if whole in _MORE | _LESS else words
+
+
+def words_of(name: str) -> list[str]:
+    """`tokensPerSecond` and `tokens_per_second` as tokens, per, second."""
     return [word.lower() for word in _WORDS.findall(_spaced(name))]
+
+
+def _bare(metric: str) -> str:
+    """Without the folders of a logger, and with its words apart."""
+    name = _spaced(metric.strip())
+    return name[found.end() :] if (found := _FOLDERS.match(name)) else name
 
 
 def _spaced(name: str) -> str:

@@ -351,6 +351,7 @@ _HIDDEN = {
     "compare.rare-and-slow": "a few trials are slow",
     "compare.coarse-values": "values are rounded",
     "compare.copied-side": "one side may be a copy",
+    "compare.mixed-work": "unlike work is mixed",
 }
 
 

@@ -14,7 +14,7 @@ from analysis_figures import FakeStore, record
 from tare.analysis import sentences
 from tare.analysis.direction import direction_of
 from tare.analysis.judging.gate import gate
-from tare.analysis.judging.work import need_like_work
+from tare.analysis.judging.work import is_counted, need_like_work, samples_of, unlike_work
 from tare.analysis.sentences import interaction_sentence, verdict_word, weighing_json
 from tare.analysis.weighing import is_enough, weigh, weigh_table
 from tare.base.errors import StudyError
@@ -422,6 +422,59 @@ def test_no_configuration_is_chosen_by_the_step_of_unlike_work():
     need_like_work([replace(row, group=str(row.settings["batch"])) for row in rows], ["step_s"], "mine.csv")
 
 
+COUNTED = """
+batch batch_size bs minibatch batchSize train_bs per_device_train_batch_size global_batch_size micro_batch
+micro_batch_size_per_gpu train_batch_size n_batch samples_per_gpu accumulate gradient_accumulation_steps
+accumulate_grad_batches grad_accum tenants n_tenants workload.batch
+"""
+SIZED = """
+length max_seq_len max_seq_length seqLen n_ctx num_ctx ctx_size context_length context max_model_len model_max_length
+max_new_tokens block_size input_size image_px imgsz image_size train_crop_size input_resolution resolution pixels
+"""
+FRIENDS = """
+batch_sampler batch_norm batch_first batch_time_s ms_per_batch batches_per_s batch_per_s drop_last dropout step_size
+page_size size queue_length timer_resolution accumulation_dtype build_context image image_id docker_image_size abs
+prompt_tokens_per_s max_memory tenant max_steps
+"""
+
+
+def test_settings_of_the_work_of_a_step_are_known_by_their_words():
+    def is_work(name):
+        return bool(unlike_work([{name: 16}, {name: 64}]))
+
+    assert [name for name in [*COUNTED.split(), *SIZED.split()] if not is_work(name)] == []
+    assert [name for name in FRIENDS.split() if is_work(name)] == []
+    assert is_counted(COUNTED.split())
+    assert [name for name in SIZED.split() if is_counted([name])] == []
+
+
+@pytest.mark.parametrize("name", ["per_device_train_batch_size", "gradient_accumulation_steps", "n_ctx", "image_px"])
+def test_the_smaller_work_is_not_recommended_under_any_of_its_names(name):
+    rows = [TrialRow.foreign({name: float(value)}, {"step_s": value / 100}, "row") for value in (16, 64)]
+    with pytest.raises(StudyError, match=rf"{name} \(16.0, 64.0\)"):
+        need_like_work(rows, ["step_s"], "mine.csv")
+
+
+@pytest.mark.parametrize("name", ["train_batch_size", "max_seq_length"])
+def test_levels_that_are_unlike_work_themselves_are_marked(tmp_path, name):
+    rows = [f"{block},{value},{value * (1 + block / 500)}" for block in range(8)
+            for value in ((16, 64), (64, 16))[block % 2]]  # fmt: skip
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([f"run,{name},step_s", *rows]))
+    (found,) = weigh_table(path, by=name, value="step_s", block="run").comparisons
+    assert "unlike work" in sentences.verdict_phrase(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "samples"),
+    [({"batch": 16, "tenants": 2}, 32), ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}, 32),
+     ({"batch_size": 8, "global_batch_size": 64}, None), ({"global_batch_size": 64, "accumulate": 4}, None),
+     ({"lr": 1}, None)],
+)  # fmt: skip
+def test_samples_of_a_step_are_not_counted_twice(settings, samples):
+    assert samples_of(settings) == samples
+
+
 # 14: interactions
 
 
@@ -621,6 +674,33 @@ def test_a_table_whose_sides_differ_in_batch_says_so(tmp_path, metric, said):
 def test_batches_that_both_sides_share_are_not_unlike_work(tmp_path):
     path = made_table(tmp_path, "step_s", lambda side: 1.0, batch={"bare": 16, "docker": 16})
     assert "compare.unlike-work" not in codes(of_table(path, "step_s").comparisons[0])
+
+
+@pytest.mark.parametrize("block", ["run", None])
+@pytest.mark.parametrize(("column", "works"), [("train_batch_size", (16, 64)), ("model", ("lenet", "bert"))])
+@pytest.mark.parametrize("cost", [1.0, 1.1])
+def test_a_cost_in_one_of_several_works_of_a_side_is_not_averaged_away(tmp_path, column, works, cost, block):
+    rng = np.random.default_rng(9)
+    rows = []
+    for run in range(10):
+        cells = [(side, work) for side in ("bare", "docker") for work in works]
+        for side, work in (cells[place] for place in rng.permutation(4)):
+            step = (1.0 if work == works[0] else 4.0) * float(np.exp(rng.normal(0, 0.002)))
+            rows.append(f"{run},{side},{work},{step * (cost if (side, work) == ('docker', works[0]) else 1.0)}")
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([f"run,platform,{column},step_s", *rows]))
+    weighing = of_table(path, "step_s", block=block)
+    (found,) = weighing.comparisons
+
+    if cost == 1.0:
+        assert (found.withheld, gate(weighing, 0.05).passed) == ((), True)
+        assert found.verdict == "equivalent" or block is None
+    else:
+        (reason,) = found.withheld
+        assert (found.verdict, reason.code) == ("cannot_tell", "compare.mixed-work")
+        assert column in str(reason) and f"{works[0]}: +" in str(reason) and f"{works[1]}: +" not in str(reason)
+        assert "gate.hidden" in [each.code for each in gate(weighing, 0.05).reasons]
+        assert "unlike work is mixed" in sentences.verdict_phrase(found)
 
 
 def test_a_thousand_times_as_much_is_asked_for_its_unit(tmp_path):

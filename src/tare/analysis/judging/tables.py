@@ -1,4 +1,4 @@
-"""What a user's own table may mislead by: rounded values, copied rows, unlike work, two units.
+"""What a user's own table may mislead by: rounded values, copied rows, unlike work, works that are mixed, two units.
 
 A store has none of these: its times are nanoseconds, its trials have names, and its settings say what was run.
 """
@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+from tare.analysis.compare import compare
 from tare.analysis.direction import is_amount, kind_of
 from tare.analysis.judging.work import MODELS, as_requested_note, is_per_sample, unlike_work, what_differs
 from tare.analysis.model import Comparison, Measurement
 from tare.base.rulings import Ruling
-from tare.base.text import share_text
+from tare.base.text import effect_text, share_text
+from tare.records.trials import grouped
 
 COARSE, COPIED, UNITS = "compare.coarse-values", "compare.copied-rows", "compare.units"
-COPIED_SIDE = "compare.copied-side"
+COPIED_SIDE, MIXED = "compare.copied-side", "compare.mixed-work"
 DECIMALS = 9
 FAR = 50.0  # times as much: who compares such things means a unit
 FEWEST_COPIED = 3  # different values of a side: fewer may tie by chance
@@ -34,6 +36,7 @@ def with_doubts(found: Comparison, values: Sequence[Measurement], columns: Colum
     sides = {name: [each for each in values if each.level == name] for name in (found.level, found.against)}
     rows = [place for place, each in enumerate(values) if each.level in sides]
     found = _apart_in_unit(_other_jobs(_unlike(found, values, columns, rows), values, columns, rows))
+    found = _mixed(found, values, columns, rows)
     if copied(*sides.values()):
         sentence = (
             "Every value is there more than once, to its last digit: were rows copied, or one run written several "
@@ -120,6 +123,55 @@ def _differs(
     ours, theirs = (Counter(cells[row] for row in rows if values[row].level == level)
                     for level in (found.level, found.against))  # fmt: skip
     return {key: n * theirs.total() for key, n in ours.items()} != {key: n * ours.total() for key, n in theirs.items()}
+
+
+def _mixed(found: Comparison, values: Sequence[Measurement], columns: Columns, rows: Sequence[int]) -> Comparison:
+    """Kept back where the sides mix several works, and one of these by itself has another answer than all together."""
+    works = unlike_work({name: cells[row] for name, cells in columns.items()} for row in rows)
+    jobs = [name for name in columns if name.rpartition(".")[2].lower() in _JOBS]
+    names = [name for name in dict.fromkeys([*works, *jobs]) if _varies_within(values, columns[name], rows)]
+    if not names:
+        return found
+    cells = grouped(rows, lambda row: ", ".join(str(columns[name][row]) for name in names))
+    alone = {cell: _alone(found, [replace(values[row], place=None) for row in its]) for cell, its in cells.items()}
+    apart = [f"{cell}: {_seen(one)}" for cell, one in alone.items() if not _agrees(found, one)]
+    if not apart:
+        return found
+    sentence = (
+        f"each side mixes rows of several works ({', '.join(names)}), and one figure for all hides what each costs: "
+        f"by itself {'; '.join(apart[:4])}. Compare the rows of each in a table of its own."
+    )
+    withheld = (*found.withheld, Ruling(MIXED, "note", found.level, sentence))
+    return replace(found, verdict="cannot_tell", mde=None, more_trials=None, withheld=withheld)
+
+
+def _varies_within(values: Sequence[Measurement], cells: Sequence[str | None], rows: Sequence[int]) -> bool:
+    """Whether a column has several values in one block of one side."""
+    sides = grouped(rows, lambda row: (values[row].level, values[row].block))
+    return any(len({cells[row] for row in its}) > 1 for its in sides.values())
+
+
+def _alone(found: Comparison, values: Sequence[Measurement]) -> Comparison | None:
+    """The same comparison of these rows; None where they are of one side."""
+    if len({each.level for each in values}) < 2:
+        return None
+    rises = found.direction.rises
+    return compare(
+        values, against=found.against, margin=found.margin, metric=found.metric, rises=rises, resamples=0
+    )[0]  # fmt: skip
+
+
+def _agrees(found: Comparison, one: Comparison | None) -> bool:
+    """The same word, and an effect within the margin of it; where there is no word, no harm."""
+    if found.verdict == "cannot_tell":
+        return one is None or one.verdict != "slower"
+    if one is None or one.effect is None or found.effect is None:
+        return False
+    return one.verdict == found.verdict and abs(one.effect - found.effect) <= found.margin
+
+
+def _seen(one: Comparison | None) -> str:
+    return "one side only" if one is None or one.effect is None else effect_text(one.effect)
 
 
 def _apart_in_unit(found: Comparison) -> Comparison:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from tare.analysis.direction import words_of
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison
 from tare.analysis.selection import Selection
@@ -19,17 +20,26 @@ from tare.base.rulings import Ruling
 from tare.base.text import metric_name
 from tare.records.model import Record
 
-# The last word of a setting -> what it is called. How many samples a step has is known of the first kind alone.
-SAMPLES = {
-    "batch": "batch", "batch_size": "batch", "bs": "batch", "minibatch": "batch", "accumulate": "accumulation",
-    "tenants": "tenants",
-}  # fmt: skip
-SIZES = {
-    "pixels": "resolution", "resolution": "resolution", "image_size": "resolution", "img_size": "resolution",
-    "imgsz": "resolution", "length": "sequence length", "seq_len": "sequence length", "seqlen": "sequence length",
-    "sequence_length": "sequence length", "seq_length": "sequence length", "block_size": "sequence length",
-    "max_length": "sequence length", "context": "sequence length",
-}  # fmt: skip
+# Settings of the work of a step, by the words of the last part of their name. How many samples a step has is known of
+# the first three alone.
+_WORKERS = "gpu|device|node|rank|worker|core|replica|process|tenant|host"
+_KINDS = {
+    kind: re.compile(pattern)
+    for kind, pattern in {
+        "batch": rf"(\w+_)?(?<!per_)(?<!every_)((mini|micro|u)?batch(_?size)?|bs)(_per_({_WORKERS}))?"
+        rf"|samples_per_({_WORKERS}|step|batch)",
+        "accumulation": r"(\w+_)?(accumulate|accumulation|accum)(_(steps?|count|factor|(grad_)?batches))?"
+        r"|(grad_)?acc_steps",
+        "tenants": r"(\w+_)?tenants",
+        "resolution": r"(\w+_)?(px|pixels|imgsz)|(\w+_)?(?<!timer_)(?<!clock_)(?<!time_)resolution"
+        r"|((train|val|eval|test|max|min)_)?(image|img|input|crop|frame|resize)_?(size|res|width|height)",
+        "sequence length": r"length|seqlen|block_size|(max_)?new_tokens|max_tokens"
+        r"|((n|num|max|min)_)?(ctx|context)(_size|_window)?"
+        r"|(\w+_)?(seq|sequence|ctx|context|prompt|input|output|model|source|target|max|min|text|block)_?(len|length)",
+    }.items()
+}
+_SAMPLES = ("batch", "accumulation", "tenants")
+_WHOLE = re.compile(r"global|total|effective")  # a batch of all devices and passes
 MODELS = ("model", "network", "net", "arch", "architecture")  # columns and settings that say which work is done
 PER_SAMPLE: Mapping[str, str] = {
     "step_mean_s": "sample_mean_s", "step_s": "sample_s", "mean_step_s": "sample_mean_s",
@@ -57,26 +67,34 @@ def unlike_work(several: Iterable[Settings]) -> dict[str, list[str]]:
     values: dict[str, dict[str, None]] = {}
     for settings in several:
         for name, value in settings.items():
-            if _is_of_a_step(name):
+            if _kind(name):
                 values.setdefault(name, {})[text(value)] = None
     return {name: list(found) for name, found in values.items() if len(found) > 1}
 
 
 @lru_cache(maxsize=1024)
-def _is_of_a_step(name: str) -> bool:
-    return name.rpartition(".")[2].lower() in (*SAMPLES, *SIZES)
+def _kind(name: str) -> str | None:
+    """Which setting of the work of a step it is, if any: `batch` of `workload.batch` and `train_batch_size`."""
+    words = "_".join(words_of(name.rpartition(".")[2]))
+    return next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(words)), None)
 
 
 def is_counted(names: Iterable[str]) -> bool:
     """Whether the samples of a step follow from these settings: of a batch they do, of a resolution they do not."""
-    return all(name.rpartition(".")[2].lower() in SAMPLES for name in names)
+    return all(_kind(name) in _SAMPLES for name in names)
 
 
 def samples_of(settings: Settings) -> float | None:
-    """How many samples the device works on in a step: the batch, of all tenants together."""
-    found = [value for name, value in settings.items() if name.rpartition(".")[2].lower() in SAMPLES]
+    """How many samples the device works on in a step: the batch, of all tenants together.
+
+    None where that is not known: also of two settings that count the same samples.
+    """
+    found = {name: value for name, value in settings.items() if _kind(name) in _SAMPLES}
+    kinds = [_kind(name) for name in found]
+    if len(kinds) > len(set(kinds)) or (len(kinds) > 1 and any(map(_WHOLE.search, found))):
+        return None
     product = 1.0
-    for value in found:
+    for value in found.values():
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             return None
         product *= value
