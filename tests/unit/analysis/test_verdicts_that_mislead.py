@@ -658,6 +658,8 @@ def test_of_noisy_sides_only_trials_beyond_their_noise_count_as_far_off(paired):
     ours[-2:] += 9.0
     assert more_far_off(ours, theirs, 0.05, paired=paired, is_noisy=True) == 2
     assert more_far_off(theirs, ours, 0.05, paired=paired, is_noisy=True) == -2
+    # where the usual trials are apart as well, these two are not what makes the difference
+    assert more_far_off(ours + 0.2, theirs, 0.05, paired=paired, is_noisy=True) == (0 if paired else 2)
 
 
 def test_a_side_that_fails_in_a_third_of_its_trials_is_not_equivalent():
