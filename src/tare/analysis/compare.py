@@ -425,7 +425,7 @@ def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
     if abs(mean) <= bound:
         return None
     is_noisy = found.verdict == "cannot_tell"
-    more = _more_far_off(np.log(ours), np.log(theirs), bound, paired=side.paired, is_noisy=is_noisy)
+    more = more_far_off(np.log(ours), np.log(theirs), bound, paired=side.paired, is_noisy=is_noisy)
     count = more if mean > 0 else -more
     if count < RARE:
         return None
@@ -438,7 +438,7 @@ def _with_rare_trials(found: Comparison, side: Sides) -> Comparison | None:
     return replace(found, verdict="cannot_tell", notes=(*found.notes, note))
 
 
-def _more_far_off(ours: Floats, theirs: Floats, bound: float, *, paired: bool, is_noisy: bool) -> int:
+def more_far_off(ours: Floats, theirs: Floats, bound: float, *, paired: bool, is_noisy: bool) -> int:
     """How many more of our trials than of theirs lie above the usual by more than the bound; all in logarithms.
 
     Of noisy sides those count that are not this noise, and none where the usual ones are as far apart already.

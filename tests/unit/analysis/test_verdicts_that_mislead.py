@@ -12,6 +12,7 @@ import pytest
 
 from analysis_figures import FakeStore, record
 from tare.analysis import sentences
+from tare.analysis.compare import more_far_off
 from tare.analysis.direction import direction_of
 from tare.analysis.judging.gate import gate
 from tare.analysis.judging.work import is_counted, need_like_work, samples_of, unlike_work
@@ -782,6 +783,19 @@ def test_noise_that_both_sides_have_seldom_looks_like_rare_slow_trials(noise):
         (found,) = weigh(FakeStore(made)).comparisons
         alarms += any(each.code == "compare.rare-and-slow" for each in found.withheld)
     assert alarms <= 4
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_of_noisy_sides_only_trials_beyond_their_noise_count_as_far_off(paired):
+    ours, theirs = np.linspace(-0.03, 0.1, 12), np.linspace(0.04, -0.04, 12)
+    # some of ours are above the bound of 5 %, and no more than noise
+    assert more_far_off(ours, theirs, 0.05, paired=paired, is_noisy=False) > 0
+    assert more_far_off(ours, theirs, 0.05, paired=paired, is_noisy=True) == 0
+    ours[-2:] += 9.0
+    assert more_far_off(ours, theirs, 0.05, paired=paired, is_noisy=True) == 2
+    assert more_far_off(theirs, ours, 0.05, paired=paired, is_noisy=True) == -2
+    # where the usual trials are apart as well, these two are not what makes the difference
+    assert more_far_off(ours + 0.2, theirs, 0.05, paired=paired, is_noisy=True) == (0 if paired else 2)
 
 
 def test_a_side_that_fails_in_a_third_of_its_trials_is_not_equivalent():
