@@ -136,7 +136,7 @@ group_option: Option = click.option(
 )
 order_option: Option = click.option(
     "--order", metavar="COLUMN", help="Of a table: the column with the time or number of each run, or `shuffled`.  "
-    "[default: the order of the rows]",
+    "Runs that it cannot order go by row.  [default: the order of the rows]",
 )  # fmt: skip
 settings_option: Option = click.option(
     "--settings", type=NAMES, metavar="COLUMNS",
