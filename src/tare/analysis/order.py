@@ -2,8 +2,9 @@
 
 A machine's speed wanders: what is run next to each other is alike. All trials of one level and then all of the other
 differ by that alone (60 % false claims in noise that wanders), and so do levels that come in the same order in every
-block (54 % in a drift), and levels of blocks that interleave, A0-4 B0-4 B5-9 A5-9 (40 %). Ranks assume that order was left to chance, so where it was not, nothing is claimed: the effect
-and its interval are shown, and the word is "cannot tell". docs/decisions/0024 has the simulation.
+block (54 % in a drift), and levels of blocks that interleave, A0-4 B0-4 B5-9 A5-9 (40 %). Ranks assume that order was
+left to chance, so where it was not, nothing is claimed: the effect and its interval are shown, and the word is "cannot
+tell". docs/decisions/0024 has the simulation.
 
 A block is what was run together. A trial that was run again later, since its first attempt could not be used, is
 compared with what was run an hour before: it is no longer of its block, and is left out.
