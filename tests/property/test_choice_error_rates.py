@@ -1,13 +1,19 @@
 """How often `front` and `recommend` say of equals that one is better, and whether limits hold. All seeds are fixed."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tare.analysis.choose.configurations import configurations
-from tare.analysis.choose.contrasts import default_against
+from tare.analysis.choose.contrasts import default_against, order_note
 from tare.analysis.choose.front import pareto
 from tare.analysis.choose.recommend.decide import recommend
 from tare.analysis.choose.recommend.job import Job, Limit
+from tare.analysis.observations import table_observations
+from tare.analysis.order import fixed_in_rounds
+from tare.analysis.table import Table
 from tare.records.trials import TrialRow
 
 pytestmark = pytest.mark.rotates(4)  # simulations; single results are in tests/unit
@@ -67,6 +73,62 @@ def test_one_that_is_better_is_still_seen_by_block_where_the_machine_drifts():
         assert front.defaults[0].word == "beaten"
         assert front.defaults[0].dominated_by.settings == {"mode": 5.0}
         assert (found.verdict, found.rivals) == ("better", ())
+
+
+def in_rounds(rng, order, modes=6, rounds=8, drift=0.1):
+    """A table of rounds of equal modes that get slower within a round, and its rows."""
+    orders = [order(rng, modes) for _ in range(rounds)]
+    logs = [np.linspace(0, drift, modes) + rng.normal(0, 0.005, modes) for _ in orders]
+    cells = [(str(mode), repr(float(np.exp(log)))) for each in zip(orders, logs, strict=True)
+             for mode, log in zip(*each, strict=True)]  # fmt: skip
+    source = Table(Path("modes.csv"), dict(zip(("mode", "time"), zip(*cells, strict=True), strict=True)))
+    return source, table_observations(source, settings=["mode"], values=["time"])
+
+
+def fixed(rng, modes):
+    return np.arange(modes)
+
+
+def shuffled(rng, modes):
+    return rng.permutation(modes)
+
+
+def rotated(rng, modes):
+    return np.roll(np.arange(modes), rng.integers(modes))
+
+
+def called_better(order, gain=0.0):
+    """In how many of 20 tables the default is called beaten, with what is known of the order."""
+    rng, beaten = np.random.default_rng(48), 0
+    for _ in range(20):
+        source, rows = in_rounds(rng, order)
+        rows = [replace(row, metrics={"time": row.metrics["time"] * (1 - gain * (row.settings["mode"] == 0))})
+                for row in rows]  # fmt: skip
+        found = configurations(rows, ("time",))
+        (default,) = (each for each in found if each.settings == {"mode": 5.0})
+        beaten += default_against(default, found, ("time",)).word == "beaten" and not order_note(source, rows, None)
+    return beaten / 20
+
+
+def test_modes_in_the_same_order_in_every_round_are_not_called_beaten():
+    assert called_better(fixed) == 0  # 100 % where only neighbours were looked at
+    assert called_better(shuffled) <= 0.05
+    assert min(called_better(order, gain=0.2) for order in (shuffled, rotated)) >= 0.9
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_a_shuffled_order_is_seldom_taken_for_a_fixed_one(missing):
+    rng = np.random.default_rng(49)
+    notes = {"in rounds": 0, "throughout": 0, "fixed": 0}
+    for _ in range(60):
+        same = np.tile(np.arange(6), 8)
+        in_each = np.concatenate([rng.permutation(6) for _ in range(8)])
+        orders = {"in rounds": in_each, "throughout": rng.permutation(same), "fixed": same}
+        for name, order in orders.items():
+            notes[name] += fixed_in_rounds(list(order[rng.random(48) >= missing]))
+
+    assert notes["in rounds"] <= 7 and notes["throughout"] <= 7  # of 60; 3 expected
+    assert notes["fixed"] >= 54
 
 
 def test_a_front_says_which_of_its_points_cannot_be_told_apart():

@@ -6,6 +6,7 @@ A share p that is counted over N studies scatters by sqrt(p (1 - p) / N).
 """
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tare.analysis.compare import both_runs, compare
 from tare.analysis.estimators import line_up, signed_rank
 from tare.analysis.model import Measurement
 from tare.analysis.order import runs_at_most
+from tare.analysis.table import Table, run_order
 
 pytestmark = pytest.mark.rotates(4)  # simulations; single results are in tests/unit
 
@@ -80,19 +82,25 @@ def drifting(rng, count):
     return np.linspace(0, 0.1, count) + rng.normal(0, 0.005, count)
 
 
-def false_claims(order, noise, blocks, n=10, studies=200):
+def pair_by_pair(n):
+    return [place // 2 for place in range(2 * n)]
+
+
+def claims(order, noise, blocks=pair_by_pair, *, effect=0.0, n=10, studies=200, day=None):
+    """How often two levels that differ by `effect` get a sure word, in the order of a table's rows."""
     rng = np.random.default_rng(30)
-    claims = 0
+    found = 0
     for _ in range(studies):
         sides = order(rng, n)
-        logs = noise(rng, 2 * n)
-        values = [
-            Measurement("ab"[side], math.exp(log), str(place // 2) if blocks else None, place=float(place))
-            for place, (side, log) in enumerate(zip(sides, logs, strict=True))
-        ]
-        (found,) = compare(values, against="a", margin=0.0, resamples=0)
-        claims += found.verdict in SURE
-    return claims / studies
+        logs = noise(rng, 2 * n) + effect * np.array(sides)
+        held = [str(block) for block in blocks(n)] if blocks else [None] * 2 * n
+        cells = {"side": list(map(str, sides)), **({"timestamp": [day] * 2 * n} if day else {})}
+        places = run_order(Table(Path("t.csv"), cells))
+        values = [Measurement("ab"[side], math.exp(log), block, place=place)
+                  for side, log, block, place in zip(sides, logs, held, places, strict=True)]  # fmt: skip
+        (judged,) = compare(values, against="a", margin=0.0, resamples=0)
+        found += judged.verdict in SURE
+    return found / studies
 
 
 def one_after_another(rng, n):
@@ -114,10 +122,35 @@ def shuffled_in_blocks(rng, n):
 @pytest.mark.parametrize("noise", [wandering, drifting])
 @pytest.mark.parametrize(
     ("order", "blocks"),
-    [(one_after_another, False), (shuffled, False), (fixed_in_blocks, True), (shuffled_in_blocks, True)],
+    [(one_after_another, None), (shuffled, None), (fixed_in_blocks, pair_by_pair), (shuffled_in_blocks, pair_by_pair)],
 )
 def test_the_same_thing_twice_is_claimed_to_differ_in_at_most_7_percent_in_any_order(order, blocks, noise):
-    assert false_claims(order, noise, blocks) <= 0.07  # 54 to 100 % where order was not looked at
+    assert claims(order, noise, blocks) <= 0.07  # 54 to 100 % where order was not looked at
+
+
+def half_by_half(n):
+    """A0-4 B0-4 B5-9 A5-9: the blocks of a half interleave."""
+    half = list(range(n // 2))
+    return [*half, *half, *(n // 2 + each for each in half + half)]
+
+
+def halves(rng, n):
+    return [0] * (n // 2) + [1] * n + [0] * (n // 2)
+
+
+def shuffled_halves(rng, n):
+    first = rng.integers(0, 2, n)
+    return np.concatenate([part for half in (first[: n // 2], first[n // 2 :]) for part in (half, 1 - half)])
+
+
+def test_a_coarse_timestamp_leaves_the_order_of_the_rows():
+    assert claims(fixed_in_blocks, drifting, day="2026-11-17", studies=60) == 0  # 52 % where a day has no order
+    assert claims(shuffled_in_blocks, normal, effect=0.1, day="2026-11-17", studies=60) >= 0.85
+
+
+def test_blocks_that_interleave_are_held_to_the_runs_of_a_level():
+    assert claims(halves, wandering, half_by_half, studies=60) <= 0.07  # 40 % by each block alone
+    assert claims(shuffled_halves, normal, half_by_half, effect=0.1, studies=60) >= 0.85
 
 
 def test_a_shuffled_order_is_seldom_taken_for_another():

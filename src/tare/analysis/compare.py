@@ -97,15 +97,18 @@ def expected_mde(cv: float, n: int, *, paired: bool = True, alpha: float = ALPHA
 
 
 def trials_for(
-    effect: float, deviation: float, alpha: float = ALPHA, *, paired: bool, start: int = FLOOR
+    effect: float, deviation: float, alpha: float = ALPHA, *, paired: bool, start: int = FLOOR, far: int = 0
 ) -> int | None:
-    """The smallest n, from `start` on, whose smallest detectable effect is `effect` or less; None beyond 10,000."""
+    """The smallest n, from `start` on, whose smallest detectable effect is `effect` or less; None beyond 10,000.
+
+    Where so many lie `far` off on one side, the interval must also leave out the pairs that they make with the others.
+    """
     if effect <= 0:
         return None
     shift = math.log1p(effect)
 
     def seen_by(n: int) -> bool:
-        return detectable(n, alpha, paired=paired) * deviation <= shift
+        return detectable(n, alpha, paired=paired) * deviation <= shift and _leaves_out(far, n, alpha, paired)
 
     low, high = max(FLOOR, start), MOST
     if seen_by(low):
@@ -116,6 +119,14 @@ def trials_for(
         middle = (low + high) // 2
         low, high = (low, middle) if seen_by(middle) else (middle, high)
     return high
+
+
+def _leaves_out(far: int, n: int, alpha: float, paired: bool) -> bool:
+    """Whether the interval of ranks ends before all pairs that so many of n make."""
+    if far == 0:
+        return True
+    null = signed_rank_null(n) if paired else mann_whitney_null(n, n)
+    return null.critical(alpha / 2) >= far * n - (far * (far - 1) // 2 if paired else 0)
 
 
 def _unbiased(freedom: float) -> float:
@@ -291,6 +302,7 @@ class Tested:
 
     shift: Shift
     level: float
+    strictest: float  # confidence that Holm might have needed: whether ranks reach this decides how it is judged
 
     def interval(self) -> tuple[float, float]:
         """The effect's interval, as shares."""
@@ -321,7 +333,8 @@ def tested(sides: Sequence[Sides], alpha: float) -> list[Tested | None]:
     able = [side for side in sides if side.n >= FLOOR]
     strictest = 1 - alpha / max(1, len(able))
     shifts = [side.shift(strictest) for side in able]
-    found = map(Tested, shifts, holm_levels([shift.p() for shift in shifts], alpha))
+    levels = holm_levels([shift.p() for shift in shifts], alpha)
+    found = (Tested(shift, level, strictest) for shift, level in zip(shifts, levels, strict=True))
     return [next(found) if side.n >= FLOOR else None for side in sides]
 
 
@@ -366,7 +379,7 @@ def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[R
     if shift.for_unlike:
         notes.append(sentences.about(plain.level, sentences.UNLIKE_SIDES))
     elif not shift.ranks:
-        notes.append(sentences.about(plain.level, sentences.few_ranks(side.n, side.paired, 1 - level)))
+        notes.append(sentences.about(plain.level, sentences.few_ranks(side.n, side.paired, test.strictest)))
     found = replace(
         plain,
         effect=math.expm1(shift.centre),
@@ -459,13 +472,24 @@ def _out_of_reach(found: Comparison) -> Comparison:
 
 
 def _with_more_trials(found: Comparison, side: Sides, test: Tested) -> Comparison:
-    """About how many more would settle it: seeing the effect as it is now, or fitting inside the margin."""
+    """About how many more would settle it: seeing the effect as it is now, or fitting inside the margin.
+
+    The few that lie far off are taken as noise, or as what ranks must leave out: by which of the two takes less.
+    """
     if found.verdict != "cannot_tell" or found.effect is None:
         return found
     shift = abs(math.log1p(found.effect))
     target = math.expm1(max(shift, math.log1p(found.margin) - shift))
-    deviation = side.deviation(test.standard_error())
-    needed = trials_for(target, deviation, test.level, paired=side.paired, start=side.effective_n + 1)
+    seen = [(side, 0, test.standard_error())]
+    usual, far = side.without_far(FAR)
+    if far:
+        seen.append((usual, far, usual.shift(1 - test.level).standard_error(1 - test.level)))
+    start = side.effective_n + 1
+    known = [
+        trials_for(target, held.deviation(error), test.level, paired=side.paired, start=start, far=count)
+        for held, count, error in seen
+    ]
+    needed = min((each for each in known if each is not None), default=None)
     if needed is None:
         return _out_of_reach(found)
     return replace(found, more_trials=needed - side.effective_n)

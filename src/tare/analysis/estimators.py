@@ -9,7 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import median
 from typing import ClassVar, NamedTuple
@@ -290,6 +290,19 @@ class Sides:
         if self.paired:
             return standard_error * math.sqrt(self.n)
         return standard_error / math.sqrt(1 / len(self.ours) + 1 / len(self.theirs))
+
+    def without_far(self, times: float) -> tuple[Sides, int]:
+        """The same without what is so many median deviations off the median, and how many are (of a side)."""
+
+        def usual(logs: Floats) -> NDArray[np.bool_]:
+            spread = median_deviation(logs)
+            return np.asarray(np.abs(logs - np.median(logs)) <= (times * spread if spread > 0 else math.inf))
+
+        ours, theirs = np.log(self.ours), np.log(self.theirs)
+        left, right = (usual(ours - theirs),) * 2 if self.paired else (usual(ours), usual(theirs))
+        kept = replace(self, ours=self.ours[left], theirs=self.theirs[right])
+        kept = replace(kept, n=min(len(kept.ours), len(kept.theirs)))
+        return kept, max(int(np.count_nonzero(~side)) for side in (left, right))
 
     @property
     def effective_n(self) -> int:

@@ -2,8 +2,9 @@
 
 A machine's speed wanders: what is run next to each other is alike. All trials of one level and then all of the other
 differ by that alone (60 % false claims in noise that wanders), and so do levels that come in the same order in every
-block (54 % in a drift). Ranks assume that order was left to chance, so where it was not, nothing is claimed: the effect
-and its interval are shown, and the word is "cannot tell". docs/decisions/0024 has the simulation.
+block (54 % in a drift), and levels of blocks that interleave, A0-4 B0-4 B5-9 A5-9 (40 %). Ranks assume that order was
+left to chance, so where it was not, nothing is claimed: the effect and its interval are shown, and the word is "cannot
+tell". docs/decisions/0024 has the simulation.
 
 A block is what was run together. A trial that was run again later, since its first attempt could not be used, is
 compared with what was run an hour before: it is no longer of its block, and is left out.
@@ -17,6 +18,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tare.analysis.distributions import heads_at_most, normal_quantile
 from tare.analysis.model import Comparison, Measurement
@@ -47,12 +51,14 @@ def order_doubt(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> R
     """What is wrong with the order, by the places that the trials have in it; None where chance explains it."""
     if not ours or not theirs or any(each.place is None for each in (*ours, *theirs)):
         return None
-    if all(each.block is not None for each in (*ours, *theirs)):
-        return _same_in_every_block(ours, theirs)
-    placed = sorted([(each.place or 0.0, 0) for each in ours] + [(each.place or 0.0, 1) for each in theirs])
-    sides = [side for _, side in placed]
-    runs = 1 + sum(one != other for one, other in pairwise(sides))
-    if runs_at_most(runs, len(ours), len(theirs)) > FEW_RUNS:
+    every = [(each, 0) for each in ours] + [(each, 1) for each in theirs]
+    placed = sorted(every, key=lambda pair: pair[0].place or 0.0)
+    if all(each.block is not None for each, _ in placed):
+        blocks = [each.block for each, _ in placed]
+        doubt = _same_in_every_block(ours, theirs)
+        if doubt is not None or _runs(blocks) == len(set(blocks)):  # else one block was begun before another ended
+            return doubt
+    if runs_at_most(_runs([side for _, side in placed]), len(ours), len(theirs)) > FEW_RUNS:
         return None
     sentence = (
         "The trials of one level were run after those of the other, not shuffled (by their order in the table): what "
@@ -86,6 +92,10 @@ def _ours_first(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> I
             yield mine < other
 
 
+def _runs(labels: Sequence[Hashable]) -> int:
+    return 1 + sum(one != other for one, other in pairwise(labels))
+
+
 def runs_at_most(runs: int, n: int, m: int) -> float:
     """How likely a shuffled order of n and m has so few runs of one side, or fewer (Wald and Wolfowitz)."""
     whole = _log_choose(n + m, n)
@@ -109,8 +119,38 @@ def few_runs(levels: Sequence[Hashable]) -> bool:
     squares, cubes = sum(count**2 for count in counts), sum(count**3 for count in counts)
     mean = 1 + (n**2 - squares) / n
     variance = (squares * (squares + n * (n + 1)) - 2 * n * cubes - n**3) / (n**2 * (n - 1))
-    runs = 1 + sum(one != other for one, other in pairwise(levels))
-    return variance > 0 and (runs + 0.5 - mean) / math.sqrt(variance) < normal_quantile(FEW_RUNS)
+    return variance > 0 and (_runs(levels) + 0.5 - mean) / math.sqrt(variance) < normal_quantile(FEW_RUNS)
+
+
+_SHUFFLES = 199
+_SEED = 20_261_117
+
+
+def fixed_in_rounds(levels: Sequence[Hashable]) -> bool:
+    """Whether levels come at the same places of a round more often than shuffled ones do.
+
+    A round ends before the first level that it has had already, so that shuffling it gives another that was as likely,
+    whether levels were shuffled in rounds or throughout. A level's places, counted from the middle of each round, are
+    summed; the squares of these sums are small where it came early as often as late.
+    """
+    number = {level: place for place, level in enumerate(dict.fromkeys(levels))}
+    rounds: list[dict[int, None]] = [{}]
+    for level in levels:
+        if number[level] in rounds[-1]:
+            rounds.append({})
+        rounds[-1][number[level]] = None
+    if len(rounds) < 2:
+        return False
+    which = np.repeat(np.arange(len(rounds)), [len(each) for each in rounds])
+    places = np.concatenate([np.arange(len(each)) - (len(each) - 1) / 2 for each in rounds])
+    ordered = np.array([level for each in rounds for level in each])
+
+    def apart(order: NDArray[np.int64]) -> float:
+        return float((np.bincount(order, places) ** 2).sum())
+
+    chance, found = np.random.default_rng(_SEED), apart(ordered)
+    as_far = sum(apart(ordered[np.argsort(which + chance.random(len(which)))]) >= found for _ in range(_SHUFFLES))
+    return (1 + as_far) / (1 + _SHUFFLES) <= FIXED
 
 
 def _log_choose(n: int, k: int) -> float:

@@ -98,7 +98,7 @@ SHUFFLED = "shuffled"  # --order: the runs were shuffled, though the table is so
 def run_order(path: Path | str | Table, order: str | None = None) -> list[float] | None:
     """The place of each row in the order of running: by a column, else as the rows stand; None where it was shuffled.
 
-    Numbers go by their size, anything else by its letters, as dates do.
+    Numbers go by their size, anything else by its letters, as dates do; equal ones (a day) as the rows stand.
     """
     if order == SHUFFLED:
         return None
@@ -109,10 +109,11 @@ def run_order(path: Path | str | Table, order: str | None = None) -> list[float]
         return [float(row) for row in range(len(table))]
     cells = label_column(table, name)
     try:
-        return [float(cell) for cell in cells]
+        keys: Sequence[Any] = [float(cell) for cell in cells]
     except ValueError:
-        places = {cell: float(place) for place, cell in enumerate(sorted(set(cells)))}
-        return [places[cell] for cell in cells]
+        keys = cells
+    places = {row: float(place) for place, row in enumerate(sorted(range(len(keys)), key=lambda row: keys[row]))}
+    return [places[row] for row in range(len(keys))]
 
 
 def rows_to_compare(path: Path | str | Table, by: str, value: str, block: str | None = None) -> list[TrialRow]:

@@ -18,7 +18,7 @@ from tare.analysis.judging.hidden import withhold
 from tare.analysis.judging.interaction import interactions
 from tare.analysis.judging.suspects import doubts
 from tare.analysis.judging.tables import with_doubts
-from tare.analysis.judging.work import like_work
+from tare.analysis.judging.work import Work, like_work
 from tare.analysis.labels import text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
@@ -262,15 +262,16 @@ def weigh(
     asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric, rises=rises)
     selected, work = like_work(select(records, asked))
     family = judge(
-        _tested_family(selected), margin=asked.margin, metric=selected.metric, alpha=asked.alpha, rises=asked.rises
-    )
+        _tested_family(selected, work), margin=asked.margin, metric=selected.metric, alpha=asked.alpha,
+        rises=asked.rises,
+    )  # fmt: skip
     judged = withhold(selected, [each for each in family if each.metric == selected.metric])
     doubted = doubts(selected, judged)
     judged = tuple(replace(each, notes=(*each.notes, *doubted.unlike.get(each.level, ()))) for each in judged)
     found = {(each.level, each.against): _differences(selected, each) for each in judged}
     comparisons = tuple(work.on(_tainted(selected, each, found[each.level, each.against])) for each in judged)
     used, values = selected.used, selected.measurements()
-    others, skipped = _beside(selected)
+    others, skipped = _beside(selected, work)
     stop_note, met = _stop_rule(selected, comparisons)
     return Weighing(
         study=_study_name(store.study, selected.attempts),
@@ -353,8 +354,8 @@ def weigh_table(
 def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
     """The stop rule on a store, as the runner asks it after each block."""
     records = records_of(store)
-    selected, _ = like_work(select(records, request(store.study, records)))
-    family = _tested_family(selected)
+    selected, work = like_work(select(records, request(store.study, records)))
+    family = _tested_family(selected, work)
     if not all(each.ours and each.theirs for each in family):
         return False
     judged = judge(family, margin=selected.request.margin, metric=selected.metric, alpha=LOOKING_ALPHA, resamples=0)
@@ -362,13 +363,15 @@ def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
     return reached(headline, until=until, floor=max(floor, FLOOR))
 
 
-def _tested_family(selected: Selection) -> list[Contest]:
+def _tested_family(selected: Selection, work: Work) -> list[Contest]:
     """Every level on the headline and, unless one metric was named, on the tail of requests and the start-up.
 
-    One family: the claims hold together. A line that a side lacks is left out.
+    One family: the claims hold together. A line that a side lacks is left out, and one of unlike steps.
     """
     family = [replace(each, metric=selected.metric) for each in selected.family()]
     for metric in _further(selected):
+        if work.hides(metric):
+            continue
         used = [record for record in selected.used if not why_not(record, metric)]
         made = [each for each in selected.family(metric, used) if each.ours and each.theirs]
         family += [replace(each, metric=metric, notes=()) for each in made]
@@ -418,13 +421,13 @@ def _blamed(selected: Selection, judged: Sequence[Comparison]) -> list[str]:
     return [sentence for sentence in found if sentence is not None]
 
 
-def _beside(selected: Selection) -> tuple[tuple[Comparison, ...], list[str]]:
+def _beside(selected: Selection, work: Work) -> tuple[tuple[Comparison, ...], list[str]]:
     """The other metrics, each a family of its own; one that is zero somewhere cannot be a ratio, and is said."""
     made: list[Comparison] = []
     skipped = []
     for metric in BESIDE:
         having = [record for record in selected.used if metric in record.metrics]
-        if metric == selected.metric or not having:
+        if metric == selected.metric or not having or work.hides(metric):
             continue
         used = [record for record in having if not why_not(record, metric)]
         if zeros := sum(record.metrics[metric] == 0 for record in having):

@@ -58,7 +58,7 @@ def front(
     "dominated_by", "loss", "dominated_share"}], "resamples", "notes"}]}; a share that is unknown is null.
     """
     from tare.analysis.choose.configurations import assignments, need_column, need_less_is_better
-    from tare.analysis.choose.contrasts import IN_SEQUENCE, in_sequence
+    from tare.analysis.choose.contrasts import order_note
     from tare.analysis.choose.front import pareto
     from tare.analysis.judging.work import need_like_work
     from tare.analysis.observations import columns_of, observations
@@ -71,8 +71,8 @@ def front(
     _say_mixed(source, settings, group)
     say_notes(need_like_work(rows, figures, source))
     fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
-    if in_sequence(source, rows, order):
-        say_notes([IN_SEQUENCE])
+    if doubt := order_note(source, rows, order):
+        say_notes([doubt])
         fronts = [
             replace(each, defaults=tuple(today.without_sure_word() for today in each.defaults)) for each in fronts
         ]
@@ -318,7 +318,7 @@ def recommend(
     seconds, energy in joules, power in watts; what is unknown is null.
     """
     from tare.analysis.choose.configurations import assignments, need_less_is_better
-    from tare.analysis.choose.contrasts import IN_SEQUENCE, in_sequence
+    from tare.analysis.choose.contrasts import order_note
     from tare.analysis.choose.recommend.candidates import predictions
     from tare.analysis.choose.recommend.decide import recommend as recommendations
     from tare.analysis.choose.recommend.job import job_observations
@@ -339,8 +339,8 @@ def recommend(
     found = recommendations(
         rows, job, default=today, confidence=confidence, stated_spread=spread, predicted=offered, source=source
     )
-    if in_sequence(source, rows, order):
-        say_notes([IN_SEQUENCE])
+    if doubt := order_note(source, rows, order):
+        say_notes([doubt])
         found = [replace(each, verdict=each.verdict and "cannot_tell", practices=()) for each in found]
     return Result(
         lambda: {"recommendations": [each.as_json() for each in found]}, lambda: recommendations_text(found, width())

@@ -135,8 +135,8 @@ group_option: Option = click.option(
     "--group", metavar="COLUMN", help="A column, such as the model: a separate result for each of its values."
 )
 order_option: Option = click.option(
-    "--order", metavar="COLUMN", help="Of a table: the column with the time or number of each run, or `shuffled`.  "
-    "[default: the order of the rows]",
+    "--order", metavar="COLUMN", help="Of a table: the column with the time or number of each run, or `shuffled`. "
+    "Runs that it cannot order go by row.  [default: the order of the rows]",
 )  # fmt: skip
 settings_option: Option = click.option(
     "--settings", type=NAMES, metavar="COLUMNS",

@@ -41,9 +41,10 @@ command.add_command(studies.command, "studies")
 def claims(stores: Sequence[Store], paper: str | None) -> Result:
     """Which of the papers' claims hold here, by the records of one store or more.
 
-    Each is answered with: holds here, does not hold here, undecided, or not measured. Stores are pooled if their
-    device and software are the same; otherwise each population has its own answer. Without STORE: lists every claim,
-    and the study that measures it.
+    Each is answered with: holds here (the whole interval lies beyond the margin, or within it for what stays), does
+    not hold here (the whole interval lies on its other side), undecided, or not measured. Stores of the same device and
+    software are joined: each has its own effect, and these are joined as a random effect. Otherwise each population has
+    its own answer. Without STORE: lists every claim, and the study that measures it.
 
     --json: {"claims": [{"id", "paper", "section", "statement", "word", "effect", "low", "high", "n", "trials", "why",
     "study", "where", "kind", "study_ready"}]}; effects are shares (`kind`: a change, a share itself, or the points

@@ -107,7 +107,8 @@ def as_markdown(page: Page) -> str:
         f"{safe(page.counts)}. {safe(_coverage(page))}".strip(),
     ]
     blocks += [
-        f"**{safe(a.level.removesuffix(':'))}: {safe(a.phrase)}**{safe(a.doubts)}. {safe(a.sentence)}"
+        f"**{safe(a.level.removesuffix(':'))}: {safe(a.phrase)}**{safe(f' ({a.doubts})' if a.doubts else '')}. "
+        f"{safe(a.sentence)}"
         for a in page.answers
     ]
     blocks += [safe(line) for answer in page.answers for line in answer.further]

@@ -273,6 +273,14 @@ def test_where_six_blocks_cannot_reach_what_holm_asks_the_interval_is_students_a
     assert found[0].verdict == "slower"
 
 
+def test_the_level_that_ranks_cannot_reach_is_the_strictest_that_was_needed():
+    """Holm judges the last of a family at 95 %, which six blocks reach by ranks alone; what they miss is 98.3 %."""
+    notes = [note_text(note) for each in compare(three_levels(6), against="bare", margin=0.05) for note in each.notes]
+
+    said = [note for note in notes if "cannot reach" in note]
+    assert len(said) == 3 and all("6 blocks cannot reach 98.3 % by ranks alone" in note for note in said)
+
+
 def test_a_level_with_too_few_trials_does_not_make_the_others_pay():
     few = [m for m in three_levels(8) if m.level != "level 2" or int(m.block) < 3]
 
@@ -337,6 +345,29 @@ def test_one_spike_does_not_multiply_the_trials_that_are_asked_for():
 
     assert found.verdict == without.verdict == "cannot_tell"
     assert found.more_trials is not None and found.more_trials <= without.more_trials < 200
+
+
+def spiked_family(rng, blocks, n):
+    """Three levels that are equal within 1 %, with one trial that is ten times as slow."""
+    logs = rng.normal(0, 0.01, (3, n))
+    logs[1, 3] += math.log(10)
+    made = [m for level, row in zip(("bare", "docker", "runc"), logs, strict=True)
+            for m in side(level, np.exp(row).tolist(), blocks=blocks)]  # fmt: skip
+    return compare(made, against="bare", margin=0.05, resamples=0)[0]
+
+
+@pytest.mark.parametrize("n", [8, 12])
+@pytest.mark.parametrize("blocks", [True, False])
+def test_one_spike_among_few_does_not_multiply_them_by_hundreds(blocks, n):
+    """1,900 blocks at n = 8, and 3,300 at n = 12, where each spike was taken for noise."""
+    rng = np.random.default_rng(50)
+    decides = next(m for m in range(n, 60) if sum(
+        spiked_family(rng, blocks, m).verdict != "cannot_tell" for _ in range(12)) >= 8)  # fmt: skip
+
+    found = [spiked_family(rng, blocks, n) for _ in range(15)]
+    open_ones = [n + each.more_trials for each in found if each.verdict == "cannot_tell"]
+    assert not open_ones or decides / 3 <= np.median(open_ones) <= 3 * decides
+    assert decides < 20 and (open_ones or not blocks)
 
 
 @pytest.mark.parametrize("blocks", [True, False])

@@ -15,7 +15,7 @@ from tare.analysis import sentences
 from tare.analysis.compare import more_far_off
 from tare.analysis.direction import direction_of
 from tare.analysis.judging.gate import gate
-from tare.analysis.judging.work import is_counted, need_like_work, samples_of, unlike_work
+from tare.analysis.judging.work import is_counted, is_per_step, need_like_work, samples_of, unlike_work
 from tare.analysis.sentences import interaction_sentence, verdict_word, weighing_json
 from tare.analysis.weighing import is_enough, weigh, weigh_table
 from tare.base.errors import StudyError
@@ -385,6 +385,15 @@ def test_batches_are_compared_per_sample():
     assert found.metric == "sample_mean_s"
     assert all(abs(each.effect) < 0.05 for each in found.comparisons)  # not +300 %
     assert "compare.per-sample" in [note.code for note in found.comparisons[0].notes]
+
+
+def test_of_unlike_batches_no_other_metric_is_of_one_step():
+    """The median step would be +300 % next to a sample that takes as long."""
+    found = weigh(FakeStore(batches({16: 0.0, 64: 0.0})), by="batch")
+    same = weigh(FakeStore(trials()))
+
+    assert not [each.metric for each in (*found.others, *found.tested) if is_per_step(each.metric)]
+    assert [each.metric for each in same.others if is_per_step(each.metric)]
 
 
 def test_another_resolution_is_not_compared_and_the_gate_says_why():

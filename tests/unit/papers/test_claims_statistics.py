@@ -238,6 +238,21 @@ def test_blocks_of_several_stores_are_never_pooled_however_few_each_has():
     assert (two.word, two.n) == ("holds here", 12)
 
 
+@pytest.mark.parametrize(
+    ("blocks", "over"),
+    [
+        ((6, 6, 6), "over 18 blocks of 3 stores,"),
+        ((6, 3, 3), "over 6 blocks of 1 store of 3,"),
+        ((3,) * 7, "over 7 stores,"),
+        ((8,), "over 8 blocks,"),
+    ],
+)
+def test_the_number_of_stores_is_named_with_that_of_blocks(blocks, over):
+    sources = [StoreTrials(f"store {number}", pinned(0.2, n=n)) for number, n in enumerate(blocks)]
+
+    assert over in answer(FASTER, *sources).why
+
+
 def test_a_copy_of_a_store_is_no_further_evidence():
     records = [replace(each, started_utc="2026-11-15T07:00:00Z", start_ns=n) for n, each in enumerate(pinned(0.2))]
 

@@ -34,6 +34,17 @@ def test_markdown_says_what_the_first_screen_says() -> None:
     assert widths == {5}
 
 
+def test_markdown_has_what_stands_behind_a_word_in_brackets() -> None:
+    from dataclasses import replace
+
+    content = page_of(some.tainted())
+    (first, *_) = content.answers
+    answer = replace(first, phrase="cannot tell", doubts="about 1 more block")
+
+    assert "cannot tell** (about 1 more block). " in as_markdown(replace(content, answers=(answer,)))
+    assert "cannot tell**. " in as_markdown(replace(content, answers=(replace(answer, doubts=""),)))
+
+
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_no_label_breaks_out_of_markdown_or_latex(payload: str) -> None:
     content = page_of(hostile_sample(payload))

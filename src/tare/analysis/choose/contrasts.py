@@ -16,9 +16,9 @@ from typing import Literal, TypeAlias
 from tare.analysis.choose.configurations import Configuration, settings_keys
 from tare.analysis.estimators import Sides, line_up
 from tare.analysis.model import Estimate, Measurement
-from tare.analysis.order import few_runs
+from tare.analysis.order import few_runs, fixed_in_rounds
 from tare.analysis.statistics import ALPHA, FLOOR
-from tare.analysis.table import run_order
+from tare.analysis.table import Table, run_order
 from tare.records.trials import TrialRow, grouped
 from tare.records.unpack import is_store
 
@@ -119,21 +119,26 @@ def default_against(today: Configuration, found: Iterable[Configuration], figure
     return Against("cannot_tell")
 
 
-IN_SEQUENCE = (
-    "the trials of a configuration were run one after another, not shuffled (by their order in the table): what "
-    "drifted meanwhile cannot be separated from a difference, so nothing is called beaten or surely better. --order "
-    "names the column with the order in which they were run, or is `shuffled`."
+IN_SEQUENCE, FIXED = (
+    f"{what} (by their order in the table): what drifted meanwhile cannot be separated from a difference, so nothing "
+    "is called beaten or surely better. --order names the column with the order in which they were run, or is "
+    "`shuffled`."
+    for what in (
+        "the trials of a configuration were run one after another, not shuffled",
+        "configurations were run in the same order in every round, not shuffled",
+    )
 )
 
 
-def in_sequence(source: Path, rows: Sequence[TrialRow], order: str | None) -> bool:
-    """Whether a table has the trials of its configurations one after another; a store shuffles them in blocks."""
-    places = None if is_store(source) else run_order(source, order)
+def order_note(source: Path | Table, rows: Sequence[TrialRow], order: str | None) -> str | None:
+    """What is wrong with the order of a table's trials; None where chance explains it. A store shuffles in blocks."""
+    places = None if isinstance(source, Path) and is_store(source) else run_order(source, order)
     if places is None or len(places) != len(rows):
-        return False
+        return None
     ordered = [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
     groups = grouped(ordered, lambda row: row.group).values()
-    return any(few_runs(settings_keys(its)) for its in groups)
+    levels = [settings_keys(its) for its in groups]
+    return IN_SEQUENCE if any(map(few_runs, levels)) else FIXED if any(map(fixed_in_rounds, levels)) else None
 
 
 def _ratio(ours: float, theirs: float) -> float:

@@ -142,6 +142,10 @@ class Work:
     notes: tuple[Ruling, ...] = ()
     refused: bool = False
 
+    def hides(self, metric: str) -> bool:
+        """Whether a further metric is left out: of one step, where the steps are of unlike work."""
+        return bool(self.notes) and is_per_step(metric)
+
     def on(self, found: Comparison) -> Comparison:
         """The comparison with these notes; where it is refused, without an effect and without a word."""
         if not self.notes:

@@ -6,6 +6,7 @@ import importlib
 import math
 import pkgutil
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -236,9 +237,21 @@ def _told(judged: Judged, advises: bool) -> str:
             f"none of {stores} stores has {FLOOR} blocks, and blocks of several are not pooled" if stores > 1 else shown
         )
     else:
-        shown = f"{figure_words(check.kind, effect, low, high)} over {counted(found.n, unit(found.paired))}"
+        shown = f"{figure_words(check.kind, effect, low, high)} over {_rests_on(check, found)}"
     why = f" ({_undecided(check, found)})" if word == UNDECIDED and (advises or check.tainted) else ""
     return f"{check.about}: {shown}, {_expected(check)}{why}"
+
+
+def _rests_on(check: Check, found: Comparison) -> str:
+    """`6 blocks`, `18 blocks of 3 stores`; where no store has six blocks, each counts once: `7 stores`."""
+    held = Counter(store_of(str(each.block)) for each in check.ours)
+    enough = sum(count >= FLOOR for count in held.values())
+    blocks = counted(found.n, unit(found.paired))
+    if _of_stores(check) is None:
+        return blocks
+    if not enough:
+        return counted(len(held), "store")
+    return f"{blocks} of {counted(enough, 'store')}{f' of {len(held)}' if enough < len(held) else ''}"
 
 
 def _expected(check: Check) -> str:
