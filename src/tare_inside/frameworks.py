@@ -25,8 +25,8 @@ FEWEST = 2
 RUNS_AHEAD = 10  # one call in so many
 NAMES = (
     "keras",
-    "tensorflow",
     "jax",
+    "tensorflow",  # after JAX, whose scripts prepare their data with it
     "onnxruntime",
     "sklearn",
 )  # whose calls count, where several were seen: the outer ones first

@@ -147,6 +147,8 @@ def _by_rate(name: str) -> bool | None:
         return None
     if of and of[-1] in _PAID | _SIZES and not (of[-1] in _SIZES and each[0] in _PAID):
         return False
+    if of and of[-1] in _SIZES and _last_meaning(of) in _LESS:
+        return None  # memory_gb_per_s: a bandwidth, or how fast it grows
     return _last_meaning(of) not in _LESS
 
 

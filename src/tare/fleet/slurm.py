@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ WORD = "slurm"
 _INSTALL = "jobs of Slurm are made by dask-jobqueue: `{}`."
 _NO_SLURM = "there is no {} here: --fleet slurm runs where jobs are submitted, on a login node of the cluster."
 _LOOK_EVERY_S = 1.0
+UNKNOWN = "squeue does not answer"
 _NOTE_EVERY_S = 60.0
 _WITHIN_S = 60.0
 _PROGRAMS = ("sbatch", "scancel", "sinfo", "squeue")
@@ -153,11 +155,12 @@ class SlurmCluster(ThereCluster):
             raise SchedulerGone
 
     def close(self) -> None:
-        for job in self._jobs.values():
-            asyncio.run(job.close())
-        if self._client is not None:
-            self._client.close(timeout=2)
-        self._processes.close()
+        with ExitStack() as stack:  # one that cannot be cancelled leaves neither the others nor the keys
+            stack.callback(self._processes.close)
+            if self._client is not None:
+                stack.callback(self._client.close, timeout=2)
+            for job in self._jobs.values():
+                stack.callback(_cancel, job)
 
     def _submit(self, node: Node) -> None:
         options = job_options(node, self._settings, self._processes.folder)
@@ -186,8 +189,15 @@ class SlurmCluster(ThereCluster):
         return logs[-1].read_text(errors="replace")[-1000:] if logs else "it left no log."
 
 
+def _cancel(job: Any) -> None:
+    asyncio.run(job.close())
+
+
 def _run(*argv: str) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ObstacleError(f"`{' '.join(argv)}` did not answer within {_WITHIN_S:.0f} s.") from None
     if done.returncode != 0:
         raise ObstacleError(f"`{' '.join(argv)}` failed: {done.stderr.strip()[-500:]}")
     return done.stdout
@@ -196,8 +206,12 @@ def _run(*argv: str) -> str:
 def _state(job: str) -> str:
     """As `squeue` says it, with the reason; empty for a job that has ended, which it may not know any more."""
     argv = ["squeue", "--noheader", f"--jobs={job}", "--format=%T %r"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
-    return done.stdout.strip()
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    except subprocess.TimeoutExpired:
+        return UNKNOWN
+    has_ended = "invalid job id" in done.stderr.lower()
+    return done.stdout.strip() if done.returncode == 0 or has_ended else UNKNOWN
 
 
 def _reason(text: str) -> str:

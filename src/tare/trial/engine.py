@@ -282,6 +282,8 @@ def _place_tenant(
     job = (planned.workload.with_options(options) if options else planned.workload).job(place, workdir, seed)
     driver = planned.workload.driver(place, workdir, seed)
     own = planned.platforms[-1].variables() if planned.platforms else {}
+    if "TARE_ULIMITS" in own and not place.python:
+        raise TrialError("`ulimits` are set by tare's launcher, which needs a Python in the image: there is none.")
     if own:
         unset = [word for name, value in own.items() if value is None for word in ("-u", name)]
         env = {name: value for name, value in {**job.env, **own}.items() if value is not None}

@@ -73,8 +73,11 @@ def _session(path, options):
         requested.intra_op_num_threads = options["threads"]
     requested.log_severity_level = 3  # errors; a warning for each initialiser that nobody uses helps no one
     provider = _PROVIDERS[options["device"]]
-    given = {"use_tf32": "0"} if options["device"] == "cuda" else {}  # else it computes with 10 bits what it must match
-    if given and hasattr(onnxruntime, "preload_dlls"):
+    on_gpu = options["device"] == "cuda"
+    # Without TF32: else it computes with 10 bits what must match. Before 1.18 there is no such option.
+    version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    given = {"use_tf32": "0"} if on_gpu and version >= (1, 18) else {}
+    if on_gpu and hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()  # CUDA and cuDNN as PyTorch brings them along
     try:
         session = onnxruntime.InferenceSession(path, requested, providers=[(provider, given)])

@@ -118,7 +118,7 @@ def test_stops_in_a_minority_of_the_trials_are_seen(stopped, seconds):
 
 @pytest.mark.parametrize(("checkpoints_s", "verdict"), [(4.0, "cannot_tell"), (2.1, "equivalent")])
 def test_what_neither_the_steps_nor_the_start_up_show_is_not_hidden(checkpoints_s, verdict):
-    phases = {"steady_s": 6.0, "checkpoints_s": 2.0, "exit_s": 0.5, "start": 1.0}
+    phases = {"wall_s": 9.5, "checkpoints_s": 2.0, "exit_s": 0.5, "start": 1.0}
     (found, *_) = weigh(
         FakeStore(trials(sides={"bare": phases, "docker": {**phases, "checkpoints_s": checkpoints_s}}))
     ).comparisons
@@ -127,6 +127,21 @@ def test_what_neither_the_steps_nor_the_start_up_show_is_not_hidden(checkpoints_
     if verdict == "cannot_tell":
         assert [each.code for each in found.withheld] == ["compare.outside-steps"]
         assert "take 4.5 s of a trial of 'docker' and 2.5 s of 'bare'" in str(found.withheld[0])
+
+
+@pytest.mark.parametrize("docker", [{"start": 2.0, "wall_s": 24.0}, {"evaluation_s": 5.0, "wall_s": 17.0}])
+def test_neither_a_longer_start_nor_a_shorter_evaluation_is_a_hidden_cost(docker):
+    """Evaluation takes 10 s of 22 s on bare metal."""
+    bare = {"start": 1.0, "evaluation_s": 10.0, "exit_s": 0.1, "wall_s": 22.0}
+    found = weigh(FakeStore(trials(sides={"bare": bare, "docker": {**bare, **docker}}))).comparisons[0]
+
+    assert found.verdict == "equivalent" and not found.withheld
+
+
+def test_a_store_of_two_factors_in_which_everything_failed_has_no_interaction():
+    made = [replace(each, state="failed", metrics={}) for each in batches({16: 0.1, 64: 0.1})]
+
+    assert weigh(FakeStore(made)).interactions == ()
 
 
 def test_stops_by_a_quota_are_no_hidden_reason_where_the_quota_is_what_is_compared():
@@ -711,6 +726,24 @@ def test_a_cost_in_one_of_several_works_of_a_side_is_not_averaged_away(tmp_path,
         assert column in str(reason) and f"{works[0]}: +" in str(reason) and f"{works[1]}: +" not in str(reason)
         assert "gate.hidden" in [each.code for each in gate(weighing, 0.05).reasons]
         assert "unlike work is mixed" in sentences.verdict_phrase(found)
+
+
+@pytest.mark.parametrize("column", ["model", "output_len"])
+def test_works_that_are_too_noisy_by_themselves_contradict_nothing(tmp_path, column):
+    """Four models in each run; or a length that was measured, another in every row."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for run in range(8):
+        cells = [(side, work) for side in ("bare", "docker") for work in range(4)]
+        for side, work in (cells[place] for place in rng.permutation(8)):
+            value = work if column == "model" else 1000 + len(rows)
+            rows.append(f"{run},{side},{value},{float(np.exp(rng.normal(0, 0.04)))}")
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([f"run,platform,{column},step_s", *rows]))
+
+    (found,) = of_table(path, "step_s", block="run").comparisons
+
+    assert "compare.mixed-work" not in [each.code for each in found.withheld]
 
 
 def test_a_thousand_times_as_much_is_asked_for_its_unit(tmp_path):

@@ -22,7 +22,7 @@ from tare.records.trials import FAILED
 
 MEAN, MEDIAN, EPOCH, REST = "step_mean_s", "step_s", "epoch_s", "epoch_rest_s"
 IN_STEPS = "epoch_in_steps_s"
-INSIDE, WHOLE, OUTSIDE = "inside_s", "whole_s", ("evaluation_s", "checkpoints_s", "exit_s")  # of a run, and its rest
+OUTSIDE, WITH_REST = ("evaluation_s", "checkpoints_s", "exit_s"), "run_with_rest_s"  # of a run, neither step nor start
 STOPPED_SHARE, STOPPED_MEAN = 0.001, 0.005  # of a run, in the median trial and in the mean: less is no finding
 FAULT_S = 1e-3  # what a major fault may cost, and from which share of a run that counts
 FAULTS_SHARE, LEAST_FAULTS, MORE_FAULTS = 0.005, 10, 2.0
@@ -41,7 +41,6 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
     epochs = _epochs(selected)
     epoch, in_steps = (_compared(epochs, name) for name in (EPOCH, IN_STEPS))
     long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(epochs, EPOCH, IN_STEPS)
-    outside = _ratios(_whole_runs(selected), WHOLE, INSIDE)
     made = []
     for each in judged:
         pair, reasons = (each.level, each.against), []
@@ -50,10 +49,8 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
             reasons.append(sentences.mean_and_median(mean[pair], middle[pair], per))
         if pair in epoch and pair in in_steps and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], in_steps[pair]))
-        if (rest := outside.get(pair)) is not None and _is_surely_beyond(rest):
-            ours_s, theirs_s = (_outside_s(side) for side in selected.sides(*pair))
-            reasons.append(sentences.outside_of_steps(each.level, each.against, ours_s, theirs_s, rest))
-        made.append(_withheld(each, [*reasons, *_of_runs(selected, each, by_quota), *_failures(selected, each)]))
+        reasons += [*_outside(selected, each), *_of_runs(selected, each, by_quota), *_failures(selected, each)]
+        made.append(_withheld(each, reasons))
     return tuple(made)
 
 
@@ -90,23 +87,33 @@ def _epochs(selected: Selection) -> Selection:
     return replace(selected, used=used)
 
 
-def _whole_runs(selected: Selection) -> Selection:
-    """The trials whose phases are known, each with the time of its steps and start-up, and with the others too."""
-    used = []
-    for record in selected.used:
-        inside_s = record.metrics.get("steady_s", 0.0) + record.metrics.get(START_UP, 0.0)
-        if inside_s > 0 and any(name in record.metrics for name in OUTSIDE):
-            whole_s = inside_s + sum(record.metrics.get(name, 0.0) for name in OUTSIDE)
-            used.append(replace(record, metrics={**record.metrics, INSIDE: inside_s, WHOLE: whole_s}))
-    return replace(selected, used=tuple(used))
+def _outside(selected: Selection, found: Comparison) -> list[Ruling]:
+    """Whether evaluation, checkpoints and exit make a whole run longer by more than the margin: the baseline's run with
+    those of each trial, so that nothing else that differs is in it."""
+    sides = [[each for each in side if _has_rest(each)] for side in selected.sides(found.level, found.against)]
+    if not all(sides):
+        return []
+    inside_s = median(record.metrics["wall_s"] - _outside_s(record) for record in sides[1])
+    if inside_s <= 0:
+        return []
+    used = [
+        replace(record, metrics={**record.metrics, WITH_REST: inside_s + _outside_s(record)})
+        for record in selected.used
+        if _has_rest(record)
+    ]
+    more = _compared(selected, WITH_REST, used).get((found.level, found.against))
+    if more is None or more.effect is None or not more.sure or more.effect <= more.margin:
+        return []
+    ours_s, theirs_s = (median(map(_outside_s, side)) for side in sides)
+    return [sentences.outside_of_steps(found.level, found.against, ours_s, theirs_s, more)]
 
 
-def _is_surely_beyond(apart: Comparison) -> bool:
-    return apart.effect is not None and apart.sure and abs(math.log1p(apart.effect)) > math.log1p(apart.margin)
+def _has_rest(record: Record) -> bool:
+    return "wall_s" in record.metrics and any(name in record.metrics for name in OUTSIDE)
 
 
-def _outside_s(records: Sequence[Record]) -> float:
-    return sum(_median(records, name) or 0.0 for name in OUTSIDE)
+def _outside_s(record: Record) -> float:
+    return sum(record.metrics.get(name, 0.0) for name in OUTSIDE)
 
 
 def _of_equal_work(selected: Selection, metric: str) -> list[Record] | None:

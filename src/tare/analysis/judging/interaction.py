@@ -27,6 +27,8 @@ def interactions(selected: Selection) -> tuple[Interaction, ...]:
     if selected.against is None or not selected.label.rest or selected.label.by == TYPE:
         return ()
     first = [record for record in selected.used if not record.twin and block_of(record) is not None]
+    if not first:
+        return ()
     places: list[tuple[str, str]] = []  # the factor and the level of each contest
     family: list[Contest] = []
     floor = max((each.floor for each in selected.family() if each.floor is not None), default=None)

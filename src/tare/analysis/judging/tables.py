@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import TypeGuard
 
 from tare.analysis.compare import compare
 from tare.analysis.direction import is_amount, kind_of
@@ -129,12 +130,16 @@ def _mixed(found: Comparison, values: Sequence[Measurement], columns: Columns, r
     """Kept back where the sides mix several works, and one of these by itself has another answer than all together."""
     works = unlike_work({name: cells[row] for name, cells in columns.items()} for row in rows)
     jobs = [name for name in columns if name.rpartition(".")[2].lower() in _JOBS]
-    names = [name for name in dict.fromkeys([*works, *jobs]) if _varies_within(values, columns[name], rows)]
+    names = [
+        name
+        for name in dict.fromkeys([*works, *jobs])
+        if _varies_within(values, columns[name], rows) and 2 * len({columns[name][row] for row in rows}) <= len(rows)
+    ]  # one with a value of its own in most rows was measured, and is no work
     if not names:
         return found
     cells = grouped(rows, lambda row: ", ".join(str(columns[name][row]) for name in names))
     alone = {cell: _alone(found, [replace(values[row], place=None) for row in its]) for cell, its in cells.items()}
-    apart = [f"{cell}: {_seen(one)}" for cell, one in alone.items() if not _agrees(found, one)]
+    apart = [f"{cell}: {effect_text(one.effect or 0.0)}" for cell, one in alone.items() if _contradicts(one, found)]
     if not apart:
         return found
     sentence = (
@@ -161,17 +166,11 @@ def _alone(found: Comparison, values: Sequence[Measurement]) -> Comparison | Non
     )[0]  # fmt: skip
 
 
-def _agrees(found: Comparison, one: Comparison | None) -> bool:
-    """The same word, and an effect within the margin of it; where there is no word, no harm."""
-    if found.verdict == "cannot_tell":
-        return one is None or one.verdict != "slower"
-    if one is None or one.effect is None or found.effect is None:
+def _contradicts(one: Comparison | None, found: Comparison) -> TypeGuard[Comparison]:
+    """Whether it surely has another answer: where all together have none, a harm."""
+    if one is None or one.effect is None or one.verdict == "cannot_tell":
         return False
-    return one.verdict == found.verdict and abs(one.effect - found.effect) <= found.margin
-
-
-def _seen(one: Comparison | None) -> str:
-    return "one side only" if one is None or one.effect is None else effect_text(one.effect)
+    return one.verdict == "slower" if found.verdict == "cannot_tell" else one.verdict != found.verdict
 
 
 def _apart_in_unit(found: Comparison) -> Comparison:

@@ -210,7 +210,8 @@ class Limits(Platform):
         default_factory=dict
     )
     """Limits of the workload's processes, as with `docker run --ulimit`: {memlock: 65536, nofile: 1024}, in bytes or
-    numbers, soft and hard; -1 is none. The device's own by default."""
+    numbers, soft and hard; -1 is none. The device's own by default, and nothing above its hard limits. Needs a Python
+    in the image."""
 
     _mems: str | None = PrivateAttr(None)  # memory nodes, once the device is known
 

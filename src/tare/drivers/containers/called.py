@@ -30,9 +30,13 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KERNELS_FOLDERS = ("/proc", "/sys", "/dev", "/run", "/tmp", "/etc")
 _MAKE_TARGETS = """
 while [ $# -gt 0 ]; do
+  case "$(realpath -m -- "$2")/" in
+    "$(realpath -m -- "$3")"/*) ;;
+    *) echo "$2 leads out of the container's root by a link of the image" >&2; exit 1 ;;
+  esac
   if [ -d "$1" ]; then mkdir -p "$2"
   elif [ ! -e "$2" ]; then mkdir -p "${2%/*}" && : > "$2"; fi || exit 1
-  shift 2
+  shift 3
 done
 """
 
@@ -189,12 +193,12 @@ class CalledContainer(Container):
         """A folder or file for each mount to lie on: in what we made, and in the root if that is ours to write to."""
         own = {bind.target: bind.source for bind in root.binds if bind.target in ("/run", "/tmp", "/dev/shm")}
         ours = self.needs_targets(root)
-        words = [(bind.source, f"{root.path}{bind.target}") for bind in root.binds if ours]
-        words += [("/", f"{root.path}{path}") for path in (*_KERNELS_FOLDERS, "/usr") if ours]
+        words = [(bind.source, f"{root.path}{bind.target}", root.path) for bind in root.binds if ours]
+        words += [("/", f"{root.path}{path}", root.path) for path in (*_KERNELS_FOLDERS, "/usr") if ours]
         for bind in root.binds:
             for target, source in own.items():
                 if bind.target.startswith(f"{target}/"):
-                    words.append((bind.source, source + bind.target.removeprefix(target)))
+                    words.append((bind.source, source + bind.target.removeprefix(target), source))
         if words:
             host.run(["sh", "-c", _MAKE_TARGETS, "targets", *(each for pair in words for each in pair)]).checked()
 

@@ -89,7 +89,11 @@ def gpus(host: Host) -> list[AmdGpu]:
     library = _library()
     if library is None:
         return []
-    return [AmdGpu(library, handle, index) for index, handle in enumerate(library.amdsmi_get_processor_handles())]
+    try:
+        handles = library.amdsmi_get_processor_handles()
+    except Exception:  # no right to /dev/kfd, for one
+        return []
+    return [AmdGpu(library, handle, index) for index, handle in enumerate(handles)]
 
 
 def _library() -> Any | None:

@@ -29,6 +29,7 @@ _ADDED = ("container", "PATH", "PWD", "OLDPWD", "SHLVL", "_")
 _INSIDE = ("/.lxc", "")  # the groups of a container: its own, with one below for commands
 _BESIDE = ("-monitor", "-pivot/lxc.pivot", "-pivot")  # and what it makes for the process that watches it
 _IN = 'cd "$0" && exec "$@"'
+_ESCAPED = str.maketrans({"\\": "\\134", " ": "\\040", "\t": "\\011", "\n": "\\012"})
 _TMPFS = {
     "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k",
     "/tmp": "rw,nosuid,nodev,mode=1777",
@@ -140,8 +141,8 @@ def _config(made: Bundle, bundle: str) -> str:
 
 
 def _entry(bind: Bind) -> str:
-    """As a line of fstab, relative to the root; a space in a path is escaped."""
-    source, target = (path.replace("\\", "\\134").replace(" ", "\\040") for path in (bind.source, bind.target))
+    """As a line of fstab, relative to the root; what would end a word or the line is escaped."""
+    source, target = (path.translate(_ESCAPED) for path in (bind.source, bind.target))
     kind = "dir" if Path(bind.source).is_dir() else "file"
     mode = "rw" if bind.writable else "ro"
     return f"lxc.mount.entry = {source} {target.lstrip('/')} none bind,{mode},create={kind} 0 0"

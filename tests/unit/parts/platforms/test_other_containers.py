@@ -11,6 +11,7 @@ import pytest
 
 from small_linux import SmallLinux, broken_openings
 from tare.base.host import Completed, Job, Site
+from tare.drivers.containers.called import _MAKE_TARGETS
 from tare.parts.platforms.containerd import Containerd, _environment
 from tare.parts.platforms.lxc import Lxc
 from tare.parts.platforms.nspawn import Nspawn
@@ -20,6 +21,19 @@ from tare.testing import FakeHost
 SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/a:b"),), writes=(Path("/work/dir"),))
 EVERY = pytest.mark.parametrize("part", [Nspawn, Lxc, Containerd])
 NSPAWN_SETS = "container=systemd-nspawn\0USER=root\0PATH=/bin\0"
+
+
+def test_no_place_for_a_mount_is_made_where_a_link_of_the_image_leads_out_of_it(tmp_path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "srv").mkdir(parents=True)
+    outside.mkdir()
+    (root / "var").symlink_to(outside)
+    words = ["/", str(root / "srv/data"), str(root), "/", str(root / "var/data"), str(root)]
+
+    done = subprocess.run(["sh", "-c", _MAKE_TARGETS, "targets", *words], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1 and "leads out of the container's root" in done.stderr
+    assert (root / "srv/data").is_dir() and not list(outside.iterdir())
 
 
 class Machine(SmallLinux):
