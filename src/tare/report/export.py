@@ -111,7 +111,7 @@ def as_markdown(page: Page) -> str:
         f"{safe(a.sentence)}"
         for a in page.answers
     ]
-    blocks += [safe(line) for answer in page.answers for line in answer.further]
+    blocks += [safe(line) for answer in page.answers for line in (*answer.further, *filter(None, [answer.costs]))]
     blocks += _section("Does it cost more in one cell than in another?", page.interactions)
     blocks += _section("What taints this", page.taints)
     headers = ("level", "median", "effect", "interval", "verdict", "n")

@@ -85,13 +85,17 @@ class Answer:
     doubts: str
     sentence: str
     reading: str
-    further: tuple[str, ...] = ()  # what else is tested of this level, what it hides, and which line costs
+    further: tuple[str, ...] = ()  # what else is tested of this level, and what it hides
+    costs: str = ""  # which line costs, the steady state or the start-up
 
 
 def answers_of(weighing: Weighing) -> list[Answer]:
     """One for each comparison; where there are many, one for each verdict."""
     if len(weighing.comparisons) <= MOST_ANSWERS:
-        return [replace(_answer(each), further=tuple(_further(each, weighing))) for each in weighing.comparisons]
+        return [
+            replace(_answer(each), further=tuple(_further(each, weighing)), costs=_costs(each, weighing))
+            for each in weighing.comparisons
+        ]
     names = level_names([each.level for each in weighing.comparisons], weighing.by)
     groups = grouped(weighing.comparisons, lambda each: (each.verdict, verdict_word(each)))
     return [
@@ -119,13 +123,20 @@ def _answer(comparison: Comparison) -> Answer:
 
 
 def _further(comparison: Comparison, weighing: Weighing) -> list[str]:
-    pair = (comparison.level, comparison.against)
-    tested = [each for each in weighing.tested if (each.level, each.against) == pair]
-    made = [
-        f"{metric_name(each.metric)} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}." for each in tested
+    return [
+        f"{metric_name(each.metric)} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}."
+        for each in _tested(comparison, weighing)
     ]
-    start = next((each for each in tested if each.metric == START_UP), None)
-    return [*made, *([what_costs(comparison, start)] if start is not None and comparison.effect is not None else [])]
+
+
+def _costs(comparison: Comparison, weighing: Weighing) -> str:
+    start = next((each for each in _tested(comparison, weighing) if each.metric == START_UP), None)
+    return what_costs(comparison, start) if start is not None and comparison.effect is not None else ""
+
+
+def _tested(comparison: Comparison, weighing: Weighing) -> list[Comparison]:
+    pair = (comparison.level, comparison.against)
+    return [each for each in weighing.tested if (each.level, each.against) == pair]
 
 
 def notes_of(weighing: Weighing) -> list[str]:

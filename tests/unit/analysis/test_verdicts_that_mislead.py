@@ -22,6 +22,7 @@ from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.records.model import Record
 from tare.records.trials import TrialRow
+from tare.report.html import answers_of
 
 POWER_LIMIT = Ruling("gpu.power-limit", "suspect", "gpu0", "GPU 0 was held back by its power limit.")
 FOREIGN = Ruling("cpu.foreign", "suspect", "cpu", "other processes used 3 % of the device's CPU time.")
@@ -231,6 +232,7 @@ def test_steady_state_and_start_up_are_two_tested_lines_and_words_tell_which_cos
     from tare.report.text.verdict import verdict_text
 
     assert "docker costs more than bare in the start-up to the first step" in " ".join(verdict_text(found, 200).split())
+    assert answers_of(found)[0].costs.startswith("docker costs more than bare in the start-up to the first step")
 
 
 def test_the_start_up_has_a_gate_of_its_own():
