@@ -65,7 +65,7 @@ class Over:
 
     @property
     def on_slurm(self) -> bool:
-        """Whether the devices are nodes of Slurm; a file of that name is an inventory all the same."""
+        """Whether the devices are nodes of Slurm; a file called `slurm` is an inventory."""
         return self.inventory is not None and str(self.inventory) == "slurm" and not self.inventory.exists()
 
     def words(self) -> str:
