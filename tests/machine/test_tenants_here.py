@@ -56,8 +56,9 @@ def left(trials: set[str]) -> list[str]:
     """What is still there of these trials, by the name that everything of theirs carries."""
     names = [f"tare-{trial[:8]}-" for trial in trials]
     found = [mount.point for mount in mounts(LocalHost())]
-    found += [str(path) for path in Path("/sys/fs/cgroup").glob("**/tare-*")]
-    found += [str(path) for folder in (Path(STATE), Path("/dev/shm")) for path in folder.glob("**/tare-*")]
+    # Not by a glob: those of others go meanwhile.
+    for top in ("/sys/fs/cgroup", STATE, "/dev/shm"):
+        found += [str(Path(above, each)) for above, below, files in os.walk(top) for each in (*below, *files)]
     return [path for path in found if any(name in path for name in names)]
 
 

@@ -23,6 +23,7 @@ from tare.base.files import state_dir
 from tare.base.host import Host, LocalHost, Site
 from tare.base.mounts import Mount, holding, mounts
 from tare.base.processes import is_root
+from tare.drivers.storage import placing
 
 KERNELS = ("proc", "sys", "dev", "run")
 """Top folders that are no files of the user's: a container has its own, and on bare metal they are the device's."""
@@ -96,6 +97,7 @@ def further(table: Sequence[Mount], site: Site) -> list[Mount]:
         if mount.kind not in _NO_FILES
         and PurePosixPath(mount.point).parts[1:2] not in [(), *((name,) for name in KERNELS)]
         and not any(PurePosixPath(mount.point).is_relative_to(folder) for folder in hidden)
+        and not placing.is_in_a_medium(mount.point)  # of another run, which takes it away while a layer would hold it
         and holding(table, mount.point) == mount
         and not _shown_by_root(holding(table, "/"), mount)
     }

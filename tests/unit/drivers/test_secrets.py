@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import time
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,17 @@ def test_a_secret_that_is_known_is_masked_with_nothing_before_it(secret: str, be
     scrubber = Scrubber(seen)
     assert secret not in scrubber.text(f"{before}{secret}{after}").replace(mask(secret), "")
     assert secret not in str(scrubber.data({"a": [f"x{secret}", {"b": (secret,)}], "n": 3})).replace(mask(secret), "")
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "a.", "token", "-", "--key ", "://a", "key=", "Bearer ", "token  :", ".-", "secret-", "key='"]
+)
+def test_what_a_workload_prints_is_read_in_time_that_grows_with_it_and_no_faster(part: str):
+    begin_s = time.process_time()
+    for text in (part * (100_000 // len(part)), f"token {part * (100_000 // len(part))}"):
+        masked_text(text)
+        masked_words(["train", text])
+    assert time.process_time() - begin_s < 5  # a tenth of a second a text; it was hours
 
 
 def test_the_user_of_curl_keeps_the_name_and_loses_the_password():

@@ -33,9 +33,12 @@ _DELETED = " (deleted)"
 _FILLED_WITHIN_S = 3600.0
 
 
+_SITES = "tare-storage-"
+
+
 def site(state: Path | None = None) -> str:
     """The name that all of it goes by; runs with another state folder, which is rare but happens, have another."""
-    return f"tare-storage-{hashlib.sha256(str(state or state_dir()).encode()).hexdigest()[:8]}"
+    return f"{_SITES}{hashlib.sha256(str(state or state_dir()).encode()).hexdigest()[:8]}"
 
 
 def folder() -> Path:
@@ -49,6 +52,11 @@ def image() -> Path:
 def point() -> Path:
     """Where the file system is mounted, whole; what a workload reads are parts of it, bound over its own folders."""
     return folder() / "medium"
+
+
+def is_in_a_medium(path: str) -> bool:
+    """Whether this lies in the folder of a medium, of whatever run."""
+    return any(part.startswith(_SITES) for part in PurePosixPath(path).parts)
 
 
 def pieces(host: Host) -> list[str]:

@@ -55,7 +55,7 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GuestPla
     """A guest with programs of its own, and an engine's folder short enough for a socket."""
     folder = Path(tempfile.mkdtemp(prefix="tare-", dir="/tmp"))
     monkeypatch.setattr(engine_lease, "INSIDE", str(folder / "engine"))
-    monkeypatch.setattr(engine_lease, "_PATIENCE", Patience(ready_s=10, stop_s=10))
+    monkeypatch.setattr(engine_lease, "_PATIENCE", Patience(ready_s=60, stop_s=60))
     monkeypatch.setattr(engine_lease, "is_root", lambda host: True)
     monkeypatch.setattr(engine, "SYSTEM_SOCKET", str(folder / "system.sock"))
     monkeypatch.setattr(guest_place, "_ENV", {"PATH": f"{tmp_path}/programs:/usr/bin:/bin"})
@@ -105,14 +105,14 @@ def test_the_engine_that_answers_inside_is_taken_and_left_running(inside, tmp_pa
     install(tmp_path, DOCKERD)
     place = str(Path(engine.SYSTEM_SOCKET).parent / "other")
     path = engine_process.socket_in(place)
-    engine_process.launch(inside, place, lambda: engine.why_silent(path), Patience(10, 10))
+    engine_process.launch(inside, place, lambda: engine.why_silent(path), Patience(60, 60))
     try:
         Path(engine.SYSTEM_SOCKET).symlink_to(path)
         with engine_lease.opened(inside) as client:
             assert client.ping()
         assert engine_lease.answers(inside)
     finally:
-        assert engine_process.stop(inside, place, Patience(10, 10))
+        assert engine_process.stop(inside, place, Patience(60, 60))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_the_engine_that_answers_inside_is_taken_and_left_running(inside, tmp_pa
 def test_an_engine_that_dies_inside_is_told_at_once_with_its_log_and_leaves_nothing(
     inside, tmp_path, monkeypatch, dockerd, containerd
 ):
-    monkeypatch.setattr(engine_lease, "_PATIENCE", Patience(ready_s=600, stop_s=10))
+    monkeypatch.setattr(engine_lease, "_PATIENCE", Patience(ready_s=600, stop_s=60))
     install(tmp_path, dockerd, containerd)
     begin_s = time.monotonic()
 

@@ -211,6 +211,7 @@ def test_every_file_system_with_files_has_a_layer_outer_ones_first_and_ours_have
         "65 29 0:65 / /home rw - ext4 /dev/later rw",
         "66 29 8:0 /srv/engine /srv/engine rw - ext4 /dev/vda rw",
         "67 29 8:0 /srv/other /mnt/other rw - ext4 /dev/vda rw",
+        "68 29 7:0 / /home/ada/.state/scratch/tare-storage-0a1b2c3d/medium rw - ext4 /dev/loop0 rw",
     ]
     host._show_table()
 
