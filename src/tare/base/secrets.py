@@ -24,19 +24,16 @@ NAMES: re.Pattern[str] = variables.SECRETS
 """A variable with such a name holds a secret; `tare_inside.fingerprint` goes by the same words."""
 
 # In a command line a word is judged by its end, or `--tokenizer` and `--max-tokens` would hide what was measured.
-_ENDING = (
-    r"(?:key|token|secrets?|password|passwd|passphrase|passcode|credentials?|cookie|authorization"
-    r"|(?<![a-z])(?:pass|pwd|auth|creds?))"
-)
+_LONG = ("key", "token", "secret", "secrets", "password", "passwd", "passphrase", "passcode", "credential", "credentials",
+         "cookie", "authorization")  # fmt: skip
+_SHORT_ONES = ("pass", "pwd", "auth", "cred", "creds")  # with no letter before them: `bypass` is none
+_ENDING = rf"(?:{'|'.join(_LONG)}|(?<![a-z])(?:{'|'.join(_SHORT_ONES)}))"
 _VALUE = r"""([^\s'"]+|'[^']+'|"[^"]+")"""
 # A workload prints what it likes, also a million letters without a space. So no pattern for its text begins with "any
-# letters": it would begin again at each of them. The words themselves are looked for, and an option from its first dash.
+# letters", or it would begin again at each of them: the words themselves are found, and an option from its first dash.
 _GIVEN = re.compile(rf"({_ENDING}=){_VALUE}", re.IGNORECASE)
-_ENDS = (*"key token secret secrets password passwd passphrase passcode credential credentials".split(),
-         *"cookie authorization [^a-z]pass [^a-z]pwd [^a-z]auth [^a-z]cred [^a-z]creds".split())  # fmt: skip
-_OPTION_GIVEN = re.compile(
-    rf"(?<![\w.-])(-[\w.-]*+(?:{'|'.join(f'(?<={end})' for end in _ENDS)})\s+(?=[^\s-])){_VALUE}", re.IGNORECASE
-)
+_ENDED = "|".join(f"(?<={end})" for end in (*_LONG, *(f"[^a-z]{word}" for word in _SHORT_ONES)))
+_OPTION_GIVEN = re.compile(rf"(?<![\w.-])(-[\w.-]*+(?:{_ENDED})\s+(?=[^\s-])){_VALUE}", re.IGNORECASE)
 _ASSIGNED = re.compile(rf"(-{{0,2}}[\w.-]*{_ENDING}=)(.+)", re.IGNORECASE | re.DOTALL)
 _OPTION = re.compile(rf"--?[\w.-]*{_ENDING}", re.IGNORECASE)
 # The last @ counts: a password may hold one too.
