@@ -24,8 +24,8 @@ NAMES: re.Pattern[str] = variables.SECRETS
 """A variable with such a name holds a secret; `tare_inside.fingerprint` goes by the same words."""
 
 # In a command line a word is judged by its end, or `--tokenizer` and `--max-tokens` would hide what was measured.
-_LONG = ("key", "token", "secret", "secrets", "password", "passwd", "passphrase", "passcode", "credential", "credentials",
-         "cookie", "authorization")  # fmt: skip
+_LONG = ("key", "token", "secret", "secrets", "password", "passwd", "passphrase", "passcode", "credential",
+         "credentials", "cookie", "authorization")  # fmt: skip
 _SHORT_ONES = ("pass", "pwd", "auth", "cred", "creds")  # with no letter before them: `bypass` is none
 _ENDING = rf"(?:{'|'.join(_LONG)}|(?<![a-z])(?:{'|'.join(_SHORT_ONES)}))"
 _VALUE = r"""([^\s'"]+|'[^']+'|"[^"]+")"""
