@@ -35,6 +35,7 @@ import click
 from made_up_trace_dat import version_6, version_7
 from tare.base import untrusted
 from tare.base.errors import TareError
+from tare.base.secrets import masked_text, masked_words
 from tare.cli import tare
 from tare.cli.scaffold import reading, weighed
 from tare.drivers.sensors.rails import parse_line
@@ -70,6 +71,7 @@ TEGRASTATS = (
     b"GR3D_FREQ 99%@76 PLL@31C CPU@34.5C PMIC@100C GPU@33C VDD_IN 1234/1200 VDD_CPU 300/290"
 )
 STUDY = b"study: s\nplatform: [bare, docker]\nworkload:\n  command: {argv: [true], env: {A: '1'}}\nrepeat: 3\n"
+PRINTED = b"epoch 1 --api-key K7 token=T8 Bearer B9 https://me:pw@host/x Authorization: Basic abc 'x=y' loss 0.4\n"
 _DEVICE = Device(name="a", address="a.example")
 
 
@@ -207,6 +209,12 @@ def _record(data: bytes, _: Path) -> None:
             return
 
 
+def _printed(data: bytes, _: Path) -> None:
+    text = data.decode("utf-8", "replace")
+    masked_text(text)
+    masked_words(text.split())
+
+
 def _study(data: bytes, _: Path) -> None:
     loads(data, "fuzz")
 
@@ -232,6 +240,7 @@ TARGETS: dict[str, tuple[Callable[[bytes, Path], None], list[bytes]]] = {
     "table, Parquet": (_table("parquet"), [_parquet_seed()]),
     "tegrastats": (_tegrastats, [TEGRASTATS]),
     "study": (_study, [STUDY]),
+    "printed text": (_printed, [PRINTED]),
     "record": (_record, [json.dumps(RECORD.as_json()).encode()]),
 }
 _WORDS = (b"null", b'"x"', b"[]", b"{}", b"-1", b"1e999", b"NaN", b"true", b"\xff", b"9" * 30, b"\0\0\0\0", b"[" * 200)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tare.analysis.estimators import check_span
 from tare.analysis.foreign import Foreign, recognised, together
-from tare.base.errors import StudyError
+from tare.base.errors import StoreError, StudyError
 from tare.base.near_name import unknown_name
 from tare.records.model import Record, State
 from tare.records.trials import TrialRow
@@ -223,18 +223,12 @@ def _json_text(cell: Any) -> str | None:
 
 
 def _read_parquet(path: Path) -> dict[str, list[str | None]]:
-    import duckdb  # heavy, and only Parquet needs it
+    from tare.records.parquet import texts  # heavy, and only Parquet needs it
 
-    literal = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in str(path.resolve()))
-    with duckdb.connect(":memory:") as connection:
-        try:
-            relation = connection.read_parquet(literal)
-            text = relation.select(*(duckdb.ColumnExpression(name).cast("VARCHAR") for name in relation.columns))
-            names, rows = relation.columns, text.fetchall()
-        except duckdb.Error as error:
-            raise StudyError(f"{path}: this is not a Parquet file that can be read: {error}") from None
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    return {name: list(column) for name, column in zip(names, columns, strict=True)}
+    try:
+        return texts(path.resolve())
+    except StoreError as error:
+        raise StudyError(str(error)) from None
 
 
 def _opened(path: Path) -> Any:

@@ -23,12 +23,14 @@ from tare.base.files import state_dir
 from tare.base.host import Host, LocalHost, Site
 from tare.base.mounts import Mount, holding, mounts
 from tare.base.processes import is_root
-from tare.drivers.storage import placing
 
 KERNELS = ("proc", "sys", "dev", "run")
 """Top folders that are no files of the user's: a container has its own, and on bare metal they are the device's."""
 
 ASIDE = ".tare"
+MEDIA = "tare-storage-"
+"""How the folders of emulated media begin. Those of other runs get no layer, which would hold them."""
+
 _NO_FILES = frozenset(
     {"autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs",
      "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs",
@@ -97,7 +99,7 @@ def further(table: Sequence[Mount], site: Site) -> list[Mount]:
         if mount.kind not in _NO_FILES
         and PurePosixPath(mount.point).parts[1:2] not in [(), *((name,) for name in KERNELS)]
         and not any(PurePosixPath(mount.point).is_relative_to(folder) for folder in hidden)
-        and not placing.is_in_a_medium(mount.point)  # of another run, which takes it away while a layer would hold it
+        and not any(part.startswith(MEDIA) for part in PurePosixPath(mount.point).parts)
         and holding(table, mount.point) == mount
         and not _shown_by_root(holding(table, "/"), mount)
     }

@@ -233,6 +233,22 @@ def _array(values: Any) -> npt.NDArray[Any]:
     return array
 
 
+def texts(path: Path) -> dict[str, list[str | None]]:
+    """Every column of any Parquet file, as texts: of files that others have made."""
+    import duckdb
+
+    cursor = _reader().cursor()
+    try:
+        cursor.execute("SELECT COLUMNS(*)::VARCHAR FROM read_parquet(?)", [glob.escape(str(path))])
+        names, rows = [column[0] for column in cursor.description], cursor.fetchall()
+    except duckdb.Error as error:
+        raise StoreError(f"{path}: this is not a Parquet file that can be read: {error}") from error
+    finally:
+        cursor.close()
+    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+    return {name: list(column) for name, column in zip(names, columns, strict=True)}
+
+
 def _columns(path: Path, names: str) -> dict[str, npt.NDArray[Any]]:
     import duckdb
 

@@ -22,7 +22,7 @@ from tare.base.errors import TareError, TrialError
 from tare.base.files import state_dir
 from tare.base.host import Host
 from tare.base.mounts import Mount, holding, mounts
-from tare.drivers import name_leases
+from tare.drivers import layers, name_leases
 from tare.drivers.storage.residency import open_files
 
 _LEAST_BYTES = 64 << 20  # so that a measured read does not go over the same blocks again and again
@@ -33,12 +33,9 @@ _DELETED = " (deleted)"
 _FILLED_WITHIN_S = 3600.0
 
 
-_SITES = "tare-storage-"
-
-
 def site(state: Path | None = None) -> str:
     """The name that all of it goes by; runs with another state folder, which is rare but happens, have another."""
-    return f"{_SITES}{hashlib.sha256(str(state or state_dir()).encode()).hexdigest()[:8]}"
+    return f"{layers.MEDIA}{hashlib.sha256(str(state or state_dir()).encode()).hexdigest()[:8]}"
 
 
 def folder() -> Path:
@@ -52,11 +49,6 @@ def image() -> Path:
 def point() -> Path:
     """Where the file system is mounted, whole; what a workload reads are parts of it, bound over its own folders."""
     return folder() / "medium"
-
-
-def is_in_a_medium(path: str) -> bool:
-    """Whether this lies in the folder of a medium, of whatever run."""
-    return any(part.startswith(_SITES) for part in PurePosixPath(path).parts)
 
 
 def pieces(host: Host) -> list[str]:
