@@ -22,7 +22,10 @@ from tare.records.schema import STORE_FILE
 
 MOST_BYTES = 256 * 1024 * 1024
 MOST_FILES = 10_000
-_RUN_FILES = ("mlperf_log_detail.txt", "sample.json", "benchmark_report.json")  # as the tools call them in each folder
+_SAMPLES, _NEWEST = "sample.json", "new"  # Criterion's file, and its folder for the last run
+_RUN_FILES = ("mlperf_log_detail.txt", _SAMPLES, "benchmark_report.json")  # as the tools call them in each folder
+_SEVERAL = "the last run of each benchmark is taken; name the folder of one benchmark to compare its baselines."
+_ONE = "Criterion keeps the last run only: `cargo bench -- --save-baseline NAME` keeps one to compare with."
 BENCHMARK, TIME, STARTED = "benchmark", "time_s", "started_utc"
 _Row = tuple[str, float, dict[str, Any]]  # benchmark, seconds, further columns
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -99,18 +102,33 @@ def recognised_folder(path: Path) -> Foreign | None:
         return None
     for pattern in _RUN_FILES:
         files = sorted(file for file in path.rglob(pattern) if file.is_file())[:MOST_FILES]
+        if pattern == _SAMPLES:  # the order of running, as far as the files keep it
+            files.sort(key=lambda file: file.stat().st_mtime_ns)
         if found := [each for each in map(recognised, files) if each is not None]:
             return _chosen(replace(found[0], rows=[row for each in found for row in each.rows]))
     return None
 
 
 def _chosen(found: Foreign) -> Foreign:
-    """Of Criterion the newest runs; where there is one benchmark alone, its baselines are compared."""
+    """Of Criterion the newest run of each benchmark; where there is one benchmark alone, its baselines are compared."""
     if found.tool != "Criterion":
         return found
-    if len({row[BENCHMARK] for row in found.rows}) == 1 and len({row["baseline"] for row in found.rows}) > 1:
-        return replace(found, by="baseline")
-    return replace(found, rows=[row for row in found.rows if row["baseline"] == "new"] or found.rows)
+    runs: dict[str, dict[str, list[Mapping[str, str]]]] = {}
+    for row in found.rows:
+        runs.setdefault(row[BENCHMARK], {}).setdefault(row["baseline"], []).append(row)
+    several = any(len(_distinct(baselines)) > 1 for baselines in runs.values())
+    if len(runs) == 1 and several:
+        distinct = _distinct(next(iter(runs.values())))
+        return replace(found, rows=[row for rows in distinct.values() for row in rows], by="baseline")
+    newest = [row for baselines in runs.values() for row in baselines.get(_NEWEST) or list(baselines.values())[-1]]
+    return replace(found, rows=newest, notes=(*found.notes, _SEVERAL if several else _ONE))
+
+
+def _distinct(baselines: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, Sequence[Mapping[str, str]]]:
+    """Without `new` where it is the copy of another one: Criterion leaves the last run twice, as `base` or as named."""
+    times = {name: [row[TIME] for row in rows] for name, rows in baselines.items()}
+    copied = any(times[name] == times.get(_NEWEST) for name in times if name != _NEWEST)
+    return {name: rows for name, rows in baselines.items() if not (copied and name == _NEWEST)}
 
 
 def _read(path: Path, tool: str, read: Callable[[Any], Iterator[_Row]], held: Any) -> Foreign:
