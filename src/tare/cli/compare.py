@@ -116,7 +116,8 @@ def _of_table(
         return weigh(exported, by=by, metric=metric, **asked)
     if (foreign := recognised(source)) is not None:
         by, metric = by or foreign.by, metric or foreign.metric
-        for note in (f"{source} was written by {foreign.tool}: {count_text(len(foreign.rows), 'run')}.", *foreign.notes):
+        said = f"{source} was written by {foreign.tool}: {count_text(len(foreign.rows), 'run')}."
+        for note in (said, *foreign.notes):
             say(f"note: {note}")
     if metric is None:
         raise StudyError(f"{source}: --metric COLUMN names the column to compare.")
