@@ -24,7 +24,6 @@ MOST_BYTES = 256 * 1024 * 1024
 MOST_FILES = 10_000
 _SAMPLES, _NEWEST = "sample.json", "new"  # Criterion's file, and its folder for the last run
 _RUN_FILES = ("mlperf_log_detail.txt", _SAMPLES, "benchmark_report.json")  # as the tools call them in each folder
-_SEVERAL = "the last run of each benchmark is taken; name the folder of one benchmark to compare its baselines."
 _ONE = "Criterion keeps the last run only: `cargo bench -- --save-baseline NAME` keeps one to compare with."
 BENCHMARK, TIME, STARTED = "benchmark", "time_s", "started_utc"
 _Row = tuple[str, float, dict[str, Any]]  # benchmark, seconds, further columns
@@ -41,6 +40,7 @@ class Foreign:
     notes: tuple[str, ...] = ()
     by: str = BENCHMARK
     metric: str = TIME
+    within: str | None = None  # a column of what is not compared with each other
 
     @property
     def columns(self) -> dict[str, list[str | None]]:
@@ -110,18 +110,18 @@ def recognised_folder(path: Path) -> Foreign | None:
 
 
 def _chosen(found: Foreign) -> Foreign:
-    """Of Criterion the newest run of each benchmark; where there is one benchmark alone, its baselines are compared."""
+    """Of Criterion the baselines, for each benchmark; where it has none, the last run of each benchmark."""
     if found.tool != "Criterion":
         return found
     runs: dict[str, dict[str, list[Mapping[str, str]]]] = {}
     for row in found.rows:
         runs.setdefault(row[BENCHMARK], {}).setdefault(row["baseline"], []).append(row)
-    several = any(len(_distinct(baselines)) > 1 for baselines in runs.values())
-    if len(runs) == 1 and several:
-        distinct = _distinct(next(iter(runs.values())))
-        return replace(found, rows=[row for rows in distinct.values() for row in rows], by="baseline")
+    distinct = [_distinct(baselines) for baselines in runs.values()]
+    if any(len(baselines) > 1 for baselines in distinct):
+        rows = [row for baselines in distinct for rows in baselines.values() for row in rows]
+        return replace(found, rows=rows, by="baseline", within=BENCHMARK if len(runs) > 1 else None)
     newest = [row for baselines in runs.values() for row in baselines.get(_NEWEST) or list(baselines.values())[-1]]
-    return replace(found, rows=newest, notes=(*found.notes, _SEVERAL if several else _ONE))
+    return replace(found, rows=newest, notes=(*found.notes, _ONE))
 
 
 def _distinct(baselines: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, Sequence[Mapping[str, str]]]:
@@ -289,7 +289,7 @@ def _numbers(path: Path, text: str) -> Foreign | None:
 
 
 def together(found: Mapping[Path, Foreign]) -> Foreign:
-    """Several files, each one level: what it is called is the file's name."""
+    """Several files, each one level that is called like it; several benchmarks are compared one by one."""
     tools = {each.tool for each in found.values()}
     if len(tools) > 1:
         raise StudyError(f"these files are of several tools ({', '.join(sorted(tools))}); compare those of one.")
@@ -297,14 +297,9 @@ def together(found: Mapping[Path, Foreign]) -> Foreign:
     names = [level_name(path) for path in found]
     if len(set(names)) < len(names):
         raise StudyError("two of these files have the same name, and the name is the level: rename one.")
-    rows = []
-    for path, each in found.items():
-        if len(kinds := {row[BENCHMARK] for row in each.rows}) > 1:
-            raise StudyError(
-                f"{path}: it has {len(kinds)} benchmarks; of several files each is one level, and has one benchmark."
-            )
-        rows += [{**row, "file": level_name(path)} for row in each.rows]
-    return Foreign(next(iter(tools)), rows, by="file", metric=metric)
+    rows = [{**row, "file": level_name(path)} for path, each in found.items() for row in each.rows]
+    several = any(len({row[BENCHMARK] for row in each.rows}) > 1 for each in found.values())
+    return Foreign(next(iter(tools)), rows, by="file", metric=metric, within=BENCHMARK if several else None)
 
 
 def level_name(path: Path) -> str:

@@ -160,15 +160,15 @@ def criterion(tmp_path: Path) -> Path:
     return folder
 
 
-def test_of_criterion_the_last_runs_are_compared_and_of_one_benchmark_its_baselines(criterion: Path) -> None:
+def test_of_criterion_the_baselines_are_compared_benchmark_by_benchmark(criterion: Path) -> None:
     one, all_ = recognised(criterion / "sum of 1000"), recognised(criterion)
     assert one is not None and all_ is not None
     assert (one.by, list(dict.fromkeys(row["baseline"] for row in one.rows))) == ("baseline", ["before", "after"])
-    assert (all_.by, {row["baseline"] for row in all_.rows}) == ("benchmark", {"new"})
-    assert {row["benchmark"] for row in all_.rows} == {"sum of 1000", "sums/xor/500"}
-    assert "name the folder of one benchmark" in all_.notes[0]
+    assert (all_.by, all_.within) == ("baseline", "benchmark")
     compared = comparisons(str(criterion / "sum of 1000"))
     assert [(each["against"], each["level"]) for each in compared] == [("before", "after")]
+    each = comparisons(str(criterion))  # of the other benchmark there is the last run alone
+    assert [(each["against"], each["level"]) for each in each] == [("sum of 1000, before", "sum of 1000, after")]
 
 
 def test_the_samples_of_criterion_have_the_mean_that_it_reports_itself() -> None:
@@ -196,3 +196,25 @@ def test_a_store_is_no_folder_of_another_tool(tmp_path: Path) -> None:
     shutil.copytree(CRITERION, tmp_path, dirs_exist_ok=True)
     (tmp_path / "store.json").write_text("{}")
     assert recognised(tmp_path) is None
+
+
+def test_of_two_files_with_several_benchmarks_each_benchmark_is_compared_with_itself(tmp_path: Path) -> None:
+    held = json.loads((KEPT / "pytest-benchmark.json").read_text())
+    for benchmark, factor in zip(held["benchmarks"], (1.1, 2.0), strict=True):
+        benchmark["stats"]["data"] = [seconds * factor for seconds in benchmark["stats"]["data"]]
+    after = tmp_path / "after.json"
+    after.write_text(json.dumps(held))
+    before = shutil.copy(KEPT / "pytest-benchmark.json", tmp_path / "before.json")
+
+    found = comparisons(str(before), str(after), "--order", "shuffled")
+
+    names = [benchmark["fullname"] for benchmark in held["benchmarks"]]
+    assert [(each["against"], each["level"]) for each in found] == [(f"{x}, before", f"{x}, after") for x in names]
+    assert [each["effect"] for each in found] == pytest.approx([0.1, 1.0])
+    (other,) = comparisons(str(before), str(after), "--by", "benchmark")
+    assert (other["against"], other["level"]) == tuple(names)
+
+
+def test_a_file_with_one_level_asks_for_a_second_file() -> None:
+    done = CliRunner().invoke(tare, ["compare", str(KEPT / "perf-table.txt")])
+    assert "has one benchmark only (sleep 0.01). Name a second file" in str(done.exception)
