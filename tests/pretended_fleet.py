@@ -102,6 +102,7 @@ class PretendCluster:
         self.keys: list[str] = []
         self.at_looks: dict[int, Callable[[], None]] = {}  # what happens at the nth look
         self.looks = 0
+        self.in_queue: set[str] = set()
 
     def submit(self, name: str, key: str, function: Any, fields: Any, question: Any, patience_s: float) -> Answered:
         self.keys.append(key)
@@ -125,6 +126,9 @@ class PretendCluster:
 
     def check(self) -> None: ...
     def close(self) -> None: ...
+
+    def queued(self) -> set[str]:
+        return self.in_queue
 
     def result(self, asked: Answered) -> Any:
         if isinstance(asked.value, Exception):

@@ -141,6 +141,10 @@ def data() -> str:
         "An estimate:\n", fields_of(results.Estimate),
         "## The catalogue and the spool (SQLite)\n",
         f"```sql{schema.CATALOGUE_SQL}{schema.SPOOL_SQL}```\n",
+        "## In other tools\n",
+        "All trials as one table, a row each (`tare report STORE --format parquet -o trials.parquet`), and the series "
+        "of a store as they lie there; tests/unit/report/test_with_other_tools.py runs these lines.\n",
+        f"```python\n{IN_OTHER_TOOLS}```\n",
         "## --json of each verb\n",
         "On stdout, and nothing else there. Scripts compare `code` and keys; sentences may change with any version.\n",
         *json_verbs(),
@@ -148,6 +152,17 @@ def data() -> str:
     return MADE + "\n".join(pages)
 
 
+IN_OTHER_TOOLS = """import duckdb
+duckdb.sql('SELECT "setting.platform", median("metric.wall_s") FROM "trials.parquet" WHERE state = $$ok$$ GROUP BY ALL')
+duckdb.sql("SELECT filename, min(value) FROM read_parquet('STORE/trials/*/readings.parquet', filename = true) "
+           "WHERE channel = 'memory.available_bytes' GROUP BY ALL")
+
+import pandas
+pandas.read_parquet("trials.parquet").query("state == 'ok'").groupby("setting.platform")["metric.wall_s"].median()
+
+import polars
+polars.read_parquet("trials.parquet").filter(state="ok").group_by("setting.platform").agg(polars.median("metric.wall_s"))
+"""
 EXAMPLE = """from pathlib import Path
 
 from tare.analysis.weighing import weigh

@@ -234,6 +234,7 @@ def test_after_a_kill_of_the_runner_sweeping_leaves_nothing(name, site):
     assert list(site.scratch.iterdir()) == []
     groups = [each for _, below, _ in os.walk("/sys/fs/cgroup") for each in below]  # others' may go meanwhile
     assert [each for each in groups if each.startswith(site.name)] == []
+    assert not Path("/run/systemd/nspawn/propagate", site.name).exists()
 
 
 @pytest.mark.machine("docker")

@@ -22,7 +22,9 @@ from tare.records.schema import STORE_FILE
 
 MOST_BYTES = 256 * 1024 * 1024
 MOST_FILES = 10_000
-_RUN_FILES = ("mlperf_log_detail.txt", "sample.json", "benchmark_report.json")  # as the tools call them in each folder
+_SAMPLES, _NEWEST = "sample.json", "new"  # Criterion's file, and its folder for the last run
+_RUN_FILES = ("mlperf_log_detail.txt", _SAMPLES, "benchmark_report.json")  # as the tools call them in each folder
+_ONE = "Criterion keeps the last run only: `cargo bench -- --save-baseline NAME` keeps one to compare with."
 BENCHMARK, TIME, STARTED = "benchmark", "time_s", "started_utc"
 _Row = tuple[str, float, dict[str, Any]]  # benchmark, seconds, further columns
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -38,6 +40,7 @@ class Foreign:
     notes: tuple[str, ...] = ()
     by: str = BENCHMARK
     metric: str = TIME
+    within: str | None = None  # a column of what is not compared with each other
 
     @property
     def columns(self) -> dict[str, list[str | None]]:
@@ -99,18 +102,33 @@ def recognised_folder(path: Path) -> Foreign | None:
         return None
     for pattern in _RUN_FILES:
         files = sorted(file for file in path.rglob(pattern) if file.is_file())[:MOST_FILES]
+        if pattern == _SAMPLES:  # the order of running, as far as the files keep it
+            files.sort(key=lambda file: file.stat().st_mtime_ns)
         if found := [each for each in map(recognised, files) if each is not None]:
             return _chosen(replace(found[0], rows=[row for each in found for row in each.rows]))
     return None
 
 
 def _chosen(found: Foreign) -> Foreign:
-    """Of Criterion the newest runs; where there is one benchmark alone, its baselines are compared."""
+    """Of Criterion the baselines, for each benchmark; where it has none, the last run of each benchmark."""
     if found.tool != "Criterion":
         return found
-    if len({row[BENCHMARK] for row in found.rows}) == 1 and len({row["baseline"] for row in found.rows}) > 1:
-        return replace(found, by="baseline")
-    return replace(found, rows=[row for row in found.rows if row["baseline"] == "new"] or found.rows)
+    runs: dict[str, dict[str, list[Mapping[str, str]]]] = {}
+    for row in found.rows:
+        runs.setdefault(row[BENCHMARK], {}).setdefault(row["baseline"], []).append(row)
+    distinct = [_distinct(baselines) for baselines in runs.values()]
+    if any(len(baselines) > 1 for baselines in distinct):
+        rows = [row for baselines in distinct for rows in baselines.values() for row in rows]
+        return replace(found, rows=rows, by="baseline", within=BENCHMARK if len(runs) > 1 else None)
+    newest = [row for baselines in runs.values() for row in baselines.get(_NEWEST) or list(baselines.values())[-1]]
+    return replace(found, rows=newest, notes=(*found.notes, _ONE))
+
+
+def _distinct(baselines: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, Sequence[Mapping[str, str]]]:
+    """Without `new` where it is the copy of another one: Criterion leaves the last run twice, as `base` or as named."""
+    times = {name: [row[TIME] for row in rows] for name, rows in baselines.items()}
+    copied = any(times[name] == times.get(_NEWEST) for name in times if name != _NEWEST)
+    return {name: rows for name, rows in baselines.items() if not (copied and name == _NEWEST)}
 
 
 def _read(path: Path, tool: str, read: Callable[[Any], Iterator[_Row]], held: Any) -> Foreign:
@@ -271,7 +289,7 @@ def _numbers(path: Path, text: str) -> Foreign | None:
 
 
 def together(found: Mapping[Path, Foreign]) -> Foreign:
-    """Several files, each one level: what it is called is the file's name."""
+    """Several files, each one level that is called like it; several benchmarks are compared one by one."""
     tools = {each.tool for each in found.values()}
     if len(tools) > 1:
         raise StudyError(f"these files are of several tools ({', '.join(sorted(tools))}); compare those of one.")
@@ -279,14 +297,9 @@ def together(found: Mapping[Path, Foreign]) -> Foreign:
     names = [level_name(path) for path in found]
     if len(set(names)) < len(names):
         raise StudyError("two of these files have the same name, and the name is the level: rename one.")
-    rows = []
-    for path, each in found.items():
-        if len(kinds := {row[BENCHMARK] for row in each.rows}) > 1:
-            raise StudyError(
-                f"{path}: it has {len(kinds)} benchmarks; of several files each is one level, and has one benchmark."
-            )
-        rows += [{**row, "file": level_name(path)} for row in each.rows]
-    return Foreign(next(iter(tools)), rows, by="file", metric=metric)
+    rows = [{**row, "file": level_name(path)} for path, each in found.items() for row in each.rows]
+    several = any(len({row[BENCHMARK] for row in each.rows}) > 1 for each in found.values())
+    return Foreign(next(iter(tools)), rows, by="file", metric=metric, within=BENCHMARK if several else None)
 
 
 def level_name(path: Path) -> str:

@@ -10,7 +10,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,19 @@ def rows_to_compare(path: Path | str | Table, by: str, value: str, block: str | 
         TrialRow.foreign({by: level}, {value: number}, f"row {row}", block=together)
         for row, (level, number, together) in enumerate(zip(levels, values, blocks, strict=True), start=1)
     ]
+
+
+JOINED = "level"  # of two columns
+
+
+def joined(group: str, level: str) -> str:
+    return f"{group}, {level}"
+
+
+def with_joined(table: Table, within: str, by: str) -> Table:
+    """With one more column, whose levels are those of `by` for each of `within`."""
+    both = zip(label_column(table, within), label_column(table, by), strict=True)
+    return replace(table, columns={**table.columns, JOINED: [joined(*each) for each in both]})
 
 
 def label_column(table: Table, name: str) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from tare.analysis import sentences
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import Cells
-from tare.analysis.compare import Contest, compare, judge
+from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
 from tare.analysis.judging.hidden import withhold
 from tare.analysis.judging.interaction import interactions
 from tare.analysis.judging.suspects import doubts
@@ -55,7 +55,16 @@ from tare.analysis.selection import (
     why_not,
 )
 from tare.analysis.statistics import FLOOR, median_estimate
-from tare.analysis.table import Table, read_table, rows_to_compare, run_order
+from tare.analysis.table import (
+    JOINED,
+    Table,
+    joined,
+    label_column,
+    read_table,
+    rows_to_compare,
+    run_order,
+    with_joined,
+)
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.base.text import script_and_options
@@ -320,25 +329,37 @@ def weigh_table(
     margin: float | None = None,
     rises: bool | None = None,
     order: str | None = None,
+    within: str | None = None,
 ) -> Weighing:
-    """The same of a table of the user's own, which has neither facts nor other metrics."""
+    """The same of a table of the user's own, which has neither facts nor other metrics.
+
+    `within` names a column of things that are not compared with each other: the levels are, for each of them.
+    """
     name = path.path if isinstance(path, Table) else Path(path)
-    rows, label = rows_to_compare(path, by, value, block), Cells(by)
+    column = by
+    if within is not None:
+        path, column = with_joined(read_table(path), within, by), JOINED
+    rows, label = rows_to_compare(path, column, value, block), Cells(column)
     values = measurements(rows, label, value)
     places = run_order(path, order)
     values = [replace(each, place=at) for each, at in zip(values, places, strict=True)] if places else values
     try:
         allowed = DEFAULT_MARGIN if margin is None else margin
-        found = compare(values, against=against, margin=allowed, metric=value, rises=rises)
+        if within is None:
+            found = compare(values, against=against, margin=allowed, metric=value, rises=rises)
+            base, named = found[0].against, [each.level for each in found]
+        else:
+            base, family = _family_within(values, read_table(path), within, by, against)
+            found = judge(family, margin=allowed, metric=value, rises=rises)
+            named = [level for level in dict.fromkeys(label_column(read_table(path), by)) if level != base]
         columns = read_table(path).columns
         found = [with_doubts(each, values, columns) for each in found]
     except StudyError as error:
         raise StudyError(f"{name}, column {by!r}: {error}") from None
-    base = found[0].against
     drifted = drift(values)
     return Weighing(
         study=name.name,
-        question=question([each.level for each in found], base, by, []),
+        question=question(named, base, by, []),
         by=by,
         against=base,
         metric=value,
@@ -349,6 +370,23 @@ def weigh_table(
         measurements=tuple(values),
         medians=level_medians(rows, label),
     )
+
+
+def _family_within(
+    values: Sequence[Measurement], table: Table, within: str, by: str, against: str | None
+) -> tuple[str, list[Contest]]:
+    """The baseline, and every level against it for each value of `within`; one that lacks either side is left out."""
+    levels, groups = label_column(table, by), label_column(table, within)
+    base = pick_baseline(list(dict.fromkeys(levels)), against)
+    notes = () if against is not None else (sentences.baseline_chosen(base),)
+    family: list[Contest] = []
+    for group in dict.fromkeys(groups):
+        its = [value for value, other in zip(values, groups, strict=True) if other == group]
+        if (theirs := joined(group, base)) in {value.level for value in its}:
+            family += contests(its, theirs, notes)
+    if not family:
+        raise StudyError(f"There is nothing to compare: no {within} has a run both of {base!r} and of another level.")
+    return base, family
 
 
 def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:

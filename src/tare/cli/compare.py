@@ -99,7 +99,9 @@ def _of_files(
     from tare.analysis.weighing import weigh_table
 
     table, foreign = several_files(sources)
-    return weigh_table(table, by=by or foreign.by, value=metric or foreign.metric, block=block, order=order, **asked)
+    within = foreign.within if by in (None, foreign.by) else None
+    by, metric = by or foreign.by, metric or foreign.metric
+    return weigh_table(table, by=by, value=metric, block=block, order=order, within=within, **asked)
 
 
 def _of_table(
@@ -114,9 +116,18 @@ def _of_table(
         # What tare wrote itself says how it is judged; columns may be named as in the table or as in the store.
         by, metric = by and by.removeprefix("setting."), metric and metric.removeprefix("metric.")
         return weigh(exported, by=by, metric=metric, **asked)
+    within: str | None = None
     if (foreign := recognised(source)) is not None:
+        within = foreign.within if by in (None, foreign.by) else None
         by, metric = by or foreign.by, metric or foreign.metric
-        say(f"note: {source} was written by {foreign.tool}: {count_text(len(foreign.rows), 'run')}.")
+        said = f"{source} was written by {foreign.tool}: {count_text(len(foreign.rows), 'run')}."
+        for note in (said, *foreign.notes):
+            say(f"note: {note}")
+        need(
+            len({row.get(by) for row in foreign.rows}) > 1,
+            f"{source} has one {by} only ({next(iter(foreign.rows)).get(by)}). Name a second file to compare it with: "
+            f"`tare compare {source.name} OTHER`.",
+        )
     if metric is None:
         raise StudyError(f"{source}: --metric COLUMN names the column to compare.")
-    return weigh_table(source, by=by or "platform", value=metric, block=block, order=order, **asked)
+    return weigh_table(source, by=by or "platform", value=metric, block=block, order=order, within=within, **asked)

@@ -7,10 +7,11 @@ import math
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from tare.base.errors import ObstacleError, TareError, pip_install
@@ -25,7 +26,7 @@ GONE = (
 _SCHEDULER_ANSWERS_WITHIN_S = 15.0
 _AT_ONCE = 100  # answers that are on their way, or here and not asked for yet: so many records are held in memory
 _LOOK_AT_WORKERS_S = 3.0
-_NOWHERE = ""  # the address of a worker that is not there
+NOWHERE = ""  # the address of a worker that is not there
 _LOST = object()  # in the place of an answer, where the process is dead that had it
 _INSTALL = "a fleet runs on dask.distributed: `{}`."
 
@@ -41,12 +42,12 @@ class SchedulerGone(TareError):
         super().__init__(GONE)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class PendingQuestion:
     """A question on its way to a device."""
 
     name: str  # the device's, and its worker's
-    future: Any  # dask's
+    future: Any = None  # dask's, once it is sent
     host: Host | str | None = None  # what had the worker when it was asked: a process of ours, or an address
 
 
@@ -57,6 +58,7 @@ class Cluster(Protocol):
     def over(self, within_s: float) -> Sequence[Any]: ...  # those that have ended since it was called last
     def result(self, pending: Any) -> Any: ...  # of one that is over; raises `WorkerLost`, or what the question raised
     def replace(self, pending: Any) -> None: ...  # another worker in the place of the one that was lost with this
+    def queued(self) -> Collection[str]: ...  # devices whose workers are still to come, and may take hours to
     def check(self) -> None: ...  # raises `SchedulerGone`
     def close(self) -> None: ...
 
@@ -77,20 +79,18 @@ class _Dask:
 
     def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> PendingQuestion:
         """On this worker and no other, one at a time, and once: what failed is ours to look at."""
-        future = self._client.submit(
-            function,
-            *arguments,
-            key=key,
-            workers=[name],
-            allow_other_workers=False,
-            retries=0,
-            resources={"device": 1},
-            pure=False,
-        )
-        pending = PendingQuestion(name, future, self._host_of(name))
+        pending = PendingQuestion(name)
         self._open[pending] = None
-        future.add_done_callback(lambda _: self._news.put(pending))
+        send = partial(
+            self._client.submit, function, *arguments, key=key, workers=[name], allow_other_workers=False, retries=0,
+            resources={"device": 1}, pure=False,
+        )  # fmt: skip
+        self._send(pending, send)
         return pending
+
+    def _send(self, pending: PendingQuestion, send: Callable[[], Any]) -> None:
+        pending.future, pending.host = send(), self._host_of(pending.name)
+        pending.future.add_done_callback(lambda _: self._news.put(pending))
 
     def over(self, within_s: float) -> list[PendingQuestion]:
         """Waits for the first news. Asking dask about all of them each time would cost as much as there are devices."""
@@ -124,7 +124,8 @@ class _Dask:
 
         outcome = self._outcomes.pop(pending)
         if outcome is _LOST:
-            pending.future.cancel()
+            if pending.future is not None:
+                pending.future.cancel()
             raise WorkerLost(f"{pending.name}: the process of its worker has ended.")
         if isinstance(outcome, KilledWorker):
             raise WorkerLost(f"{pending.name}: its worker died with this question.") from outcome
@@ -135,6 +136,9 @@ class _Dask:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
+
+    def queued(self) -> Collection[str]:
+        return ()
 
     def check(self) -> None:
         if self._client.status in ("closed", "closing"):
@@ -254,7 +258,7 @@ class ThereCluster(_Dask):
         self._client.close(timeout=2)
 
     def _host_of(self, name: str) -> Host | str | None:
-        return self._now().get(name, _NOWHERE)
+        return self._now().get(name, NOWHERE)
 
     def _dead_hosts(self) -> set[Host | str | None]:
         """A question stays with its worker's address; a scheduler that is not ours may have it wait there for ever."""

@@ -115,6 +115,10 @@ class Questions:
         self._cluster.check()
         return self._cluster.over(_LOOK_EVERY_S)
 
+    def is_queued(self, device: Device) -> bool:
+        """Whether its worker is still to come: it is asked when it has."""
+        return device.name in self._cluster.queued()
+
     def answer(self, device: Device, pending: Any) -> dict[str, Any]:
         """What came of a question that is over. Whatever went wrong with it is this device's, and no other's."""
         try:
@@ -217,9 +221,7 @@ class Exchange:
         """Answers as they come, until none is on its way that is wanted. Who stops has no time for who is not here."""
         try:
             self.ledger.settle()
-            while any(
-                is_wanted(post) and (post.here or not self._interruption.asked) for post in self._waiting_for.values()
-            ):
+            while any(is_wanted(post) and self._is_waited_for(post) for post in self._waiting_for.values()):
                 answered = []
                 for requested in self._questions.over():
                     if (post := self._waiting_for.pop(requested, None)) is not None:
@@ -232,6 +234,13 @@ class Exchange:
                 self.ledger.settle()
         finally:
             self.ledger.settle()
+
+    def is_queued(self, post: Post) -> bool:
+        """Whether its worker is still to come."""
+        return self._questions.is_queued(post.device)
+
+    def _is_waited_for(self, post: Post) -> bool:
+        return not self._interruption.asked or (post.here and not self.is_queued(post))
 
     def drain(self, post: Post, why: Ruling) -> None:
         """No more trials on this device; the others go on, and the next run comes back to it."""
@@ -259,6 +268,8 @@ class Exchange:
     def _give_up_overdue(self, now_s: float) -> None:
         """A trial that was stopped, or hangs where its own limit does not reach, would be waited for without end."""
         for requested, post in list(self._waiting_for.items()):
+            if self.is_queued(post):
+                post.asked_s = now_s  # nobody is there yet who could answer
             if now_s - post.asked_s > self._limit_s:
                 del self._waiting_for[requested]
                 waited_h = (now_s - post.asked_s) / 3600

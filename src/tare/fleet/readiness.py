@@ -16,7 +16,9 @@ from tare.fleet.incoming import Incoming
 from tare.fleet.orders import Task
 from tare.records.merging import changed_since
 
-_GRACE_S = 10.0  # for a trial of an earlier run that has most likely ended: its device is then there from the start
+# For a trial of an earlier run that has most likely ended, and a worker that has most likely begun: their devices are
+# then there from the start.
+_GRACE_S = 10.0
 _SETTLED = obstacle(
     "fleet.settled",
     "What is skipped was decided when the store was created, so that all trials can be compared: `--on` names the "
@@ -29,7 +31,8 @@ class ReadinessCheck:
     """Collects first, so that no look at a device disturbs a trial there.
 
     Before anything is begun, a device that cannot run the study stops all of them. A device that is still at a trial
-    of an earlier run of this study holds up none: it joins when that has ended, or is then given up alone.
+    of an earlier run of this study, or whose worker waits in a queue, holds up none: it joins when that has ended, or
+    is then given up alone.
     """
 
     def __init__(
@@ -54,7 +57,9 @@ class ReadinessCheck:
             have = self._incoming.names_from(post.name)
             question = {"do": "collect", "store": self._task.store, "have": have}
             self._ask(post, question, "collect", _endings, self._collected)
-        self._exchange.hear(lambda post: not post.unseen or time.monotonic() < until_s)
+        self._exchange.hear(
+            lambda post: time.monotonic() < until_s or not (post.unseen or self._exchange.is_queued(post))
+        )
 
     def ready(self) -> None:
         """Every device that answers can run the study, or none runs anything."""
@@ -62,7 +67,7 @@ class ReadinessCheck:
         for post in self._posts:
             if post.collected and not post.drained:
                 self._ask_eligibility(post)
-        self._exchange.hear(lambda post: post.collected)
+        self._exchange.hear(lambda post: post.collected and not self._exchange.is_queued(post))
         if self._obstacles:
             reported = [*self._obstacles, *([_SETTLED] if self._task.leaves_out else [])]
             raise ObstacleError("the study cannot run on every device, and nothing was run:", reported)

@@ -7,6 +7,7 @@ configuration, or variables like DASK_JOBQUEUE__SLURM__QUEUE. Without `cores` th
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
 import shlex
 import shutil
@@ -14,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,9 @@ from typing import Any
 from tare.base.errors import ObstacleError, StudyError, TareError, pip_install
 from tare.base.files import new_folder, state_dir
 from tare.fleet.child import TUNED, allow_many_files
-from tare.fleet.cluster import PendingQuestion, ThereCluster, workers_of
+from tare.fleet.cluster import NOWHERE, PendingQuestion, SchedulerGone, ThereCluster
 from tare.fleet.dask_data import refuse_code
-from tare.fleet.dask_processes import Processes
+from tare.fleet.dask_processes import Host, Processes
 from tare.studies.yaml import listed, suggestion
 
 WORD = "slurm"
@@ -35,6 +36,20 @@ _LOOK_EVERY_S = 1.0
 UNKNOWN = "squeue does not answer"
 _NOTE_EVERY_S = 60.0
 _WITHIN_S = 60.0
+_ASK_SLURM_EVERY_S = 5.0
+_SQUEUE_WITHIN_S = 5.0  # the other nodes wait for as long
+_TO_COME = "to come"  # in the place of the address of a worker
+_ENDED = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+)
 _PROGRAMS = ("sbatch", "scancel", "sinfo", "squeue")
 
 
@@ -45,12 +60,16 @@ class Node:
     name: str
     cores: int
     state: str
+    address: str
+
+
+_LISTED = "%N|%c|%T|%o"
 
 
 def nodes(listing: str) -> dict[str, Node]:
-    """Of `sinfo --Node --format %N|%c|%T`; a node of several partitions has several lines."""
-    rows = [line.split("|") for line in listing.splitlines() if line.count("|") == 2]
-    return {name: Node(name, int(count), state) for name, count, state in rows if count.isdecimal()}
+    """Of `sinfo --Node --format` with what is listed above; a node of several partitions has several lines."""
+    rows = [line.split("|") for line in listing.splitlines() if line.count("|") == _LISTED.count("|")]
+    return {name: Node(name, int(count), state, address) for name, count, state, address in rows if count.isdecimal()}
 
 
 def chosen(known: Mapping[str, Node], names: Sequence[str]) -> list[Node]:
@@ -118,21 +137,26 @@ class SlurmCluster(ThereCluster):
         self._settings: Mapping[str, Any] = dask.config.get("jobqueue.slurm")
         queue = self._settings.get("queue")
         listing = _run(
-            "sinfo", "--noheader", "--Node", "--format=%N|%c|%T", *([f"--partition={queue}"] if queue else [])
+            "sinfo", "--noheader", "--Node", f"--format={_LISTED}", *([f"--partition={queue}"] if queue else [])
         )
         self._nodes = {node.name: node for node in chosen(nodes(listing), names)}
         self._jobs: dict[str, Any] = {}
+        # Nodes whose workers are still to come, each with the questions to be sent then; and why others never came.
+        self._queue: dict[str, list[tuple[PendingQuestion, Callable[[], Any]]]] = {}
+        self._failed: dict[str, str] = {}
+        self._asked_slurm_s, self._noted_s = -math.inf, time.monotonic()
+        address = own_address(self._settings.get("interface"), [node.address for node in self._nodes.values()])
         refuse_code()
         allow_many_files()
         shared = self._settings.get("shared-temp-directory")
         # Keys and logs lie where the nodes see them: by default in the user's own folder, which clusters share.
         folder = new_folder("fleet", Path(shared) if shared else _shared_folder())
-        self._processes = Processes(folder, _own_address(self._settings.get("interface")))
+        self._processes = Processes(folder, address)
         try:
             self._client = distributed.Client(self._processes.address, security=self._processes.security())
             for node in self._nodes.values():
                 self._submit(node)
-            self._await(list(self._nodes))
+            self._await_first()
         except BaseException:
             self.close()
             raise
@@ -140,18 +164,23 @@ class SlurmCluster(ThereCluster):
     def names(self) -> list[str]:
         return sorted(self._nodes)
 
+    def queued(self) -> Collection[str]:
+        return self._queue.keys()
+
     def replace(self, pending: PendingQuestion) -> None:
-        """Another job on the same node: the one before ended, by its time limit or by an operator."""
+        """Another job on the same node: the one before ended, by its time limit or by an operator.
+
+        It may wait for hours, and the other nodes go on meanwhile: what is asked of this one is answered when it runs.
+        """
         asyncio.run(self._jobs.pop(pending.name).close())
+        if pending.name in self._failed:  # the next one would fare no better
+            raise TareError(self._failed.pop(pending.name))
         self._note(f"{pending.name}: its Slurm job has ended; another one is submitted.")
         self._submit(self._nodes[pending.name])
-        self._await([pending.name])
         self._looked_s = -math.inf
 
     def check(self) -> None:
         if self._processes.scheduler.poll() is not None:
-            from tare.fleet.cluster import SchedulerGone
-
             raise SchedulerGone
 
     def close(self) -> None:
@@ -170,19 +199,53 @@ class SlurmCluster(ThereCluster):
         except RuntimeError as error:
             raise ObstacleError(f"{node.name}: Slurm takes no job for it: {_reason(str(error))}") from None
         self._jobs[node.name] = job
+        self._queue[node.name] = []
 
-    def _await(self, names: Sequence[str]) -> None:
-        """Until these workers are there; jobs may wait in the queue for as long as it takes."""
-        noted_s = time.monotonic()
-        while missing := [name for name in names if name not in workers_of(self._client)]:
-            states = {name: _state(self._jobs[name].job_id) for name in missing}
-            for name, state in states.items():
-                if not state and name not in workers_of(self._client):
-                    raise TareError(f"{name}: its Slurm job ended before a worker was there:\n{self._last_words(name)}")
-            if time.monotonic() - noted_s > _NOTE_EVERY_S:
-                noted_s = time.monotonic()
-                self._note(f"waiting for Slurm: {', '.join(f'{name} ({state})' for name, state in states.items())}")
+    def _await_first(self) -> None:
+        """Until the first worker is there; jobs may wait in the queue for as long as it takes."""
+        while len(self._queue) == len(self._nodes):
             time.sleep(_LOOK_EVERY_S)
+            self.check()
+            self._looked_s = -math.inf
+            self._look_at_queue()
+            for sentence in self._failed.values():
+                raise TareError(sentence)
+
+    def _send(self, pending: PendingQuestion, send: Callable[[], Any]) -> None:
+        """Kept until its worker is there: dask takes the name of one that it does not know for the name of a host."""
+        if (kept := self._queue.get(pending.name)) is None:
+            super()._send(pending, send)
+        else:
+            pending.host = _TO_COME
+            kept.append((pending, send))
+
+    def _dead_hosts(self) -> set[Host | str | None]:
+        self._look_at_queue()
+        return super()._dead_hosts() - {_TO_COME}
+
+    def _look_at_queue(self) -> None:
+        """Who has come of those that are waited for, and whose job has ended; the rest is noted now and then."""
+        if not self._queue:
+            return
+        workers, now_s = self._now(), time.monotonic()
+        for name in [name for name in self._queue if name in workers]:
+            for pending, send in self._queue.pop(name):
+                self._send(pending, send)
+        if self._queue and now_s - self._asked_slurm_s > _ASK_SLURM_EVERY_S:
+            self._asked_slurm_s = now_s
+            jobs = {name: str(self._jobs[name].job_id) for name in self._queue}
+            states = _states(list(jobs.values()))
+            self._take_states({name: states.get(job, UNKNOWN) for name, job in jobs.items()}, now_s)
+
+    def _take_states(self, states: Mapping[str, str], now_s: float) -> None:
+        for name in [name for name, state in states.items() if not state]:
+            self._failed[name] = f"{name}: its Slurm job ended before a worker was there:\n{self._last_words(name)}"
+            for pending, _ in self._queue.pop(name):
+                pending.host = NOWHERE
+        if self._queue and now_s - self._noted_s > _NOTE_EVERY_S:
+            self._noted_s = now_s
+            waiting = ", ".join(f"{name} ({states[name]})" for name in self._queue)
+            self._note(f"waiting for Slurm: {waiting}; each node joins when its job starts.")
 
     def _last_words(self, name: str) -> str:
         logs = sorted(self._processes.folder.glob(f"tare-{name}-*.err"))
@@ -203,15 +266,22 @@ def _run(*argv: str) -> str:
     return done.stdout
 
 
-def _state(job: str) -> str:
-    """As `squeue` says it, with the reason; empty for a job that has ended, which it may not know any more."""
-    argv = ["squeue", "--noheader", f"--jobs={job}", "--format=%T %r"]
+def _states(jobs: Sequence[str]) -> dict[str, str]:
+    """As `squeue` lists them, with the reason; empty for a job that has ended, which it may not know any more."""
+    argv = ["squeue", "--noheader", f"--jobs={','.join(jobs)}", "--format=%i|%T|%r"]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_SQUEUE_WITHIN_S, check=False)
     except subprocess.TimeoutExpired:
-        return UNKNOWN
-    has_ended = "invalid job id" in done.stderr.lower()
-    return done.stdout.strip() if done.returncode == 0 or has_ended else UNKNOWN
+        return {}
+    if done.returncode != 0 and "invalid job id" not in done.stderr.lower():
+        return {}
+    return dict.fromkeys(jobs, "") | queue_states(done.stdout)
+
+
+def queue_states(listing: str) -> dict[str, str]:
+    """Of `squeue --format %i|%T|%r`; one that has ended may be listed for some minutes."""
+    rows = [line.split("|", 2) for line in listing.splitlines() if line.count("|") >= 2]
+    return {job: "" if state in _ENDED else f"{state} {reason}" for job, state, reason in rows}
 
 
 def _reason(text: str) -> str:
@@ -225,16 +295,39 @@ def _shared_folder() -> Path:
     return folder
 
 
-def _own_address(interface: str | None) -> str:
-    """Where nodes reach this machine: the address of the interface, else the one that its own name has."""
+def own_address(interface: str | None, nodes: Sequence[str]) -> str:
+    """Where nodes at these addresses reach this machine: at the interface, at what its own name has, or as they are
+    reached from here. On many machines the name has a loopback address, which is of use to themselves alone."""
     if interface:
         from distributed.utils import get_ip_interface
 
         return str(get_ip_interface(interface))
+    name = socket.gethostname()
     try:
-        return socket.gethostbyname(socket.gethostname())
+        named, what = socket.gethostbyname(name), ""
     except OSError as error:
-        raise ObstacleError(
-            f"the name of this machine has no address: {error}. Set DASK_JOBQUEUE__SLURM__INTERFACE to the network "
-            "interface that the nodes are reached by."
-        ) from error
+        named, what = "", f"has no address ({error})"
+    if named and not _is_loopback(named):
+        return named
+    reached = [found for node in nodes if (found := _route_to(node))]
+    if reached:  # all of them by loopback: the nodes are this machine
+        return next((address for address in reached if not _is_loopback(address)), reached[0])
+    what = what or f"has the loopback address {named}, which no other machine can connect to"
+    raise ObstacleError(
+        f"the name of this machine, {name}, {what}. Set DASK_JOBQUEUE__SLURM__INTERFACE to the network interface that "
+        "the nodes reach it by, like eth0."
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+def _route_to(node: str) -> str:
+    """The address that this machine has on the way there; nothing is sent. Empty where the node's is not known."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        try:
+            line.connect((node, 9))
+        except OSError:
+            return ""
+        return str(line.getsockname()[0])

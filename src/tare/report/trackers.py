@@ -36,7 +36,7 @@ class Run:
     """One run of a tracker."""
 
     name: str
-    params: Mapping[str, str]
+    params: Mapping[str, Any]
     metrics: Mapping[str, float]
     tags: Mapping[str, str]
     start_ms: int
@@ -64,8 +64,8 @@ def _trial(record: Record) -> Run:
         start_ms = round(datetime.fromisoformat(record.started_utc).timestamp() * 1000)
     except ValueError:
         start_ms = 0
-    params = {_named(name): text(value)[:_MOST_VALUE] for name, value in record.settings.items()}
-    params |= {"block": str(record.block), "position": str(record.position), "twin": str(record.twin)}
+    params = {_named(name): value for name, value in record.settings.items()}
+    params |= {"block": record.block, "position": record.position, "twin": record.twin}
     found = {_named(name): float(value) for name, value in record.metrics.items() if math.isfinite(value)}
     tags = {"state": record.state, "trial": record.trial, "attempt": str(record.attempt)}
     if record.reasons:
@@ -89,7 +89,7 @@ def to_mlflow(store: Store, weighing: Weighing, report: str, folder: Path) -> No
     for each in runs_of(store, weighing):
         run = client.create_run(experiment, start_time=each.start_ms, tags=dict(each.tags), run_name=each.name)
         ident = run.info.run_id
-        params = [entities.Param(key, value) for key, value in each.params.items()]
+        params = [entities.Param(key, text(value)[:_MOST_VALUE]) for key, value in each.params.items()]
         metrics = [entities.Metric(key, value, each.end_ms, 0) for key, value in each.metrics.items()]
         client.log_batch(ident, metrics=metrics, params=params[:_MOST_PARAMS])
         if each.name == "verdicts":
@@ -102,6 +102,8 @@ def to_wandb(store: Store, weighing: Weighing, report: str, folder: Path) -> Non
     """Offline runs below FOLDER/wandb; `wandb sync FOLDER/wandb/offline-run-*` uploads them."""
     wandb = library("wandb")
     folder.mkdir(parents=True, exist_ok=True)
+    # Else the report would wait for the upload in the user's home, and stay there.
+    os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
     quiet = wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True)
     for each in runs_of(store, weighing):
         run = wandb.init(

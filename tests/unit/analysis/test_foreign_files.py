@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from statistics import fmean
@@ -145,32 +146,75 @@ def test_a_run_of_loadgen_is_one_row_and_a_folder_of_runs_is_a_level(tmp_path: P
     assert abs(found["effect"]) > 0.2
 
 
-def criterion(folder: Path, name: str, baseline: str, nanoseconds: float) -> None:
-    """As Criterion 0.5 writes it (its format; there is no Rust on the machine that wrote this test)."""
-    place = folder / name / baseline
-    place.mkdir(parents=True)
-    iterations = [float(10 * (1 + sample)) for sample in range(10)]
-    times = [each * nanoseconds * (1 + 0.01 * (place_ % 3)) for place_, each in enumerate(iterations)]
-    (place / "sample.json").write_text(json.dumps({"sampling_mode": "Linear", "iters": iterations, "times": times}))
-    (place / "benchmark.json").write_text(json.dumps({"group_id": name, "full_id": f"group/{name}"}))
-    (place / "estimates.json").write_text(json.dumps({"mean": {"point_estimate": nanoseconds}}))
+# Criterion 0.5.1, ten samples of a loop and a slower one: `cargo bench -- --save-baseline before`, then `after`.
+CRITERION = KEPT / "criterion"
+IN_ORDER = ("before", "after", "new")
 
 
-def test_of_criterion_the_newest_runs_are_compared_and_of_one_benchmark_its_baselines(tmp_path: Path) -> None:
-    for baseline, factor in (("base", 1.0), ("new", 2.0)):
-        criterion(tmp_path / "one", "fib", baseline, 100 * factor)
-        for name, nanoseconds in (("fib", 100.0), ("sum", 50.0)):
-            criterion(tmp_path / "two", name, baseline, nanoseconds * factor)
-    one, two = recognised(tmp_path / "one"), recognised(tmp_path / "two")
-    assert one is not None and two is not None
-    assert (one.by, {row["baseline"] for row in one.rows}) == ("baseline", {"base", "new"})
-    assert (two.by, {row["baseline"] for row in two.rows}) == ("benchmark", {"new"})
-    assert {row["benchmark"] for row in two.rows} == {"group/fib", "group/sum"}
-    assert float(two.rows[0]["time_s"]) == pytest.approx(200e-9)
-    assert comparisons(str(tmp_path / "one"))[0]["effect"] is not None
+@pytest.fixture
+def criterion(tmp_path: Path) -> Path:
+    """As it lay in `target/criterion`, with the times of writing that it had there."""
+    folder = Path(shutil.copytree(CRITERION, tmp_path / "criterion"))
+    for file in folder.rglob("*.json"):
+        os.utime(file, (0, IN_ORDER.index(file.parent.name)))
+    return folder
+
+
+def test_of_criterion_the_baselines_are_compared_benchmark_by_benchmark(criterion: Path) -> None:
+    one, all_ = recognised(criterion / "sum of 1000"), recognised(criterion)
+    assert one is not None and all_ is not None
+    assert (one.by, list(dict.fromkeys(row["baseline"] for row in one.rows))) == ("baseline", ["before", "after"])
+    assert (all_.by, all_.within) == ("baseline", "benchmark")
+    compared = comparisons(str(criterion / "sum of 1000"))
+    assert [(each["against"], each["level"]) for each in compared] == [("before", "after")]
+    each = comparisons(str(criterion))  # of the other benchmark there is the last run alone
+    assert [(each["against"], each["level"]) for each in each] == [("sum of 1000, before", "sum of 1000, after")]
+
+
+def test_the_samples_of_criterion_have_the_mean_that_it_reports_itself() -> None:
+    folder = CRITERION / "sums/xor/500/new"
+    found = recognised(folder / "sample.json")
+    assert found is not None
+    assert {row["benchmark"] for row in found.rows} == {"sums/xor/500"}
+    reported = json.loads((folder / "estimates.json").read_text())["mean"]["point_estimate"]
+    assert fmean(float(row["time_s"]) for row in found.rows) == pytest.approx(reported * 1e-9)
+
+
+def test_what_criterion_keeps_twice_is_not_compared_with_itself(criterion: Path) -> None:
+    """After `cargo bench` alone `base` is a copy of `new`: the run before is lost."""
+    plain = criterion / "sums/xor/500"
+    shutil.copytree(plain / "new", plain / "base")
+
+    found = recognised(plain)
+
+    assert found is not None
+    assert {row["baseline"] for row in found.rows} == {"new"}
+    assert "--save-baseline" in found.notes[0]
 
 
 def test_a_store_is_no_folder_of_another_tool(tmp_path: Path) -> None:
-    criterion(tmp_path, "fib", "new", 1.0)
+    shutil.copytree(CRITERION, tmp_path, dirs_exist_ok=True)
     (tmp_path / "store.json").write_text("{}")
     assert recognised(tmp_path) is None
+
+
+def test_of_two_files_with_several_benchmarks_each_benchmark_is_compared_with_itself(tmp_path: Path) -> None:
+    held = json.loads((KEPT / "pytest-benchmark.json").read_text())
+    for benchmark, factor in zip(held["benchmarks"], (1.1, 2.0), strict=True):
+        benchmark["stats"]["data"] = [seconds * factor for seconds in benchmark["stats"]["data"]]
+    after = tmp_path / "after.json"
+    after.write_text(json.dumps(held))
+    before = shutil.copy(KEPT / "pytest-benchmark.json", tmp_path / "before.json")
+
+    found = comparisons(str(before), str(after), "--order", "shuffled")
+
+    names = [benchmark["fullname"] for benchmark in held["benchmarks"]]
+    assert [(each["against"], each["level"]) for each in found] == [(f"{x}, before", f"{x}, after") for x in names]
+    assert [each["effect"] for each in found] == pytest.approx([0.1, 1.0])
+    (other,) = comparisons(str(before), str(after), "--by", "benchmark")
+    assert (other["against"], other["level"]) == tuple(names)
+
+
+def test_a_file_with_one_level_asks_for_a_second_file() -> None:
+    done = CliRunner().invoke(tare, ["compare", str(KEPT / "perf-table.txt")])
+    assert "has one benchmark only (sleep 0.01). Name a second file" in str(done.exception)

@@ -16,6 +16,7 @@ from tare.base.units import core_text, cores
 from tare.drivers.cgroups import limits
 from tare.drivers.cgroups.limits import Placement, PlacementRequest
 from tare.parts.platforms.bare import Bare
+from tare.parts.platforms.docker import Docker
 
 
 def machine(root: Path, online: str, nodes: Mapping[int, str], siblings: Mapping[int, str] | None = None) -> LocalHost:
@@ -163,3 +164,14 @@ def test_outside_of_a_job_and_in_one_with_all_cores_nothing_is_pinned(
     monkeypatch.setattr(limits.os, "sched_getaffinity", lambda _: {1})
     monkeypatch.delenv("SLURM_JOB_ID")
     assert Bare().placed(one_socket) == Bare()
+
+
+@pytest.mark.usefixtures("job_of_slurm")
+def test_without_root_a_child_inherits_the_cores_of_the_job_and_a_container_of_a_daemon_is_pinned(
+    one_socket: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "is_root", lambda _: False)
+
+    assert Bare().placed(one_socket).cpuset is None
+    assert Docker().placed(one_socket).cpuset == "1,5-6"
+    assert limits.placement_facts(one_socket, None, None)["usable_cores"] == 3.0

@@ -196,3 +196,47 @@ def test_the_ledger_tells_whose_trial_nobody_saw_the_end_of(tmp_path):
     assert Ledger(tmp_path).unseen() == set()
     (tmp_path / "fleet.jsonl").write_text(text + "no line of ours\n[]\n{}\n")
     assert Ledger(tmp_path).unseen() == {"two", "three"}
+
+
+def test_a_device_whose_worker_waits_in_a_queue_holds_up_no_other_and_joins_when_it_has_come(scene):
+    scene.cluster.in_queue.add("one")
+    scene.devices["one"].looks["collect"] = 20
+    done_before: list[int] = []
+
+    def comes() -> None:
+        done_before.append(len(scene.devices["two"].ran))
+        scene.cluster.in_queue.clear()
+
+    scene.cluster.at_looks[18] = comes
+
+    outcome, _ = scene.run()
+
+    assert done_before == [3]  # the other one had run all of its trials by then
+    assert outcome.done == 6
+    assert scene.states() == {"one": ["ok"] * 3, "two": ["ok"] * 3}
+
+
+def test_whoever_stops_a_run_does_not_wait_for_a_queue(scene):
+    scene.cluster.in_queue.add("one")
+    scene.devices["one"].looks["collect"] = NEVER
+    scene.cluster.at_looks[8] = lambda: setattr(scene.interruption, "asked", True)
+
+    outcome, _ = scene.run()
+
+    assert outcome.interrupted
+    assert scene.devices["one"].ran == []
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_the_time_in_a_queue_is_not_that_of_a_trial_that_hangs(scene, monkeypatch, queued):
+    now_h = [0.0]
+    monkeypatch.setattr("tare.fleet.exchange.time", SimpleNamespace(monotonic=lambda: now_h[0] * 3600))
+    scene.cluster.in_queue |= {"one"} if queued else set()
+    scene.devices["one"].looks["collect"] = 20
+    for look in range(1, 18):
+        scene.cluster.at_looks[look] = lambda: now_h.__setitem__(0, now_h[0] + 24)
+    scene.cluster.at_looks[18] = scene.cluster.in_queue.clear
+
+    _, fleet = scene.run()
+
+    assert ("one" in fleet.drained) is not queued

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,8 +17,10 @@ from tare.analysis.weighing import weigh
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import report, tare
 from tare.records.store import Store
+from tare.report import trackers
 from tare.report.trackers import Run, runs_of
 
+_BLOCK, _WHOLE_OR_LAST = 32768, (1, 4)
 PACK = Path(__file__).parents[3] / "studies-results" / "cpu2" / "s4-platforms.tare"
 
 
@@ -82,6 +87,76 @@ def test_mlflow_gets_each_run_once_and_the_report(
     assert [what for kind, what in seen if kind == "run"] == [run.name for run in runs]
     assert dict(what for kind, what in seen if kind == "batch") == {run.name: dict(run.metrics) for run in runs}
     assert [what for kind, what in seen if kind == "artifact"] == [("verdicts", True)]
+
+
+def records_of(file: Path) -> Iterator[Any]:
+    """What an offline run of W&B has in its file: its protobuf messages, in the frames of a log of LevelDB."""
+    from wandb.proto import wandb_internal_pb2
+
+    data, at, held = file.read_bytes(), 7, b""
+    assert data.startswith(b":W&B")
+    while at + 7 <= len(data):
+        if (left := _BLOCK - at % _BLOCK) < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, at)
+        held += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in _WHOLE_OR_LAST:
+            yield wandb_internal_pb2.Record.FromString(held)
+            held = b""
+
+
+def values(items: Any) -> dict[str, Any]:
+    return {item.key: json.loads(item.value_json) for item in items if item.key}
+
+
+def test_what_wandb_wrote_is_read_back_with_its_own_messages(
+    runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb", reason="there is no wandb in this Python.")
+    monkeypatch.delenv("WANDB_DATA_DIR", raising=False)
+    monkeypatch.setattr(trackers, "runs_of", lambda *_: [runs[0], runs[-1]])
+
+    with Store.open(PACK) as store:
+        trackers.to_wandb(store, weigh(store), "<html>a report</html>", tmp_path)
+
+    found: dict[str, list[Any]] = {}
+    for file in tmp_path.glob("wandb/offline-run-*/run-*.wandb"):
+        kept = list(records_of(file))
+        found[next(each.run.display_name for each in kept if each.HasField("run"))] = kept
+    assert set(found) == {runs[0].name, "verdicts"}
+    for wanted in (runs[0], runs[-1]):
+        kept = found[wanted.name]
+        config = values(next(each.run.config.update for each in kept if each.HasField("run")))
+        summary = values(item for each in kept if each.HasField("summary") for item in each.summary.update)
+        assert {**wanted.params, **wanted.tags}.items() <= config.items()
+        assert wanted.metrics.items() <= summary.items()
+    (report,) = [each.artifact for each in found["verdicts"] if each.HasField("artifact")]
+    (content,) = report.manifest.contents
+    assert content.path == "report.html"
+    assert Path(content.local_path).is_relative_to(tmp_path)
+    assert Path(content.local_path).read_text() == "<html>a report</html>"
+
+
+def test_what_mlflow_wrote_is_read_back_by_itself(
+    runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="there is no mlflow in this Python.")
+    monkeypatch.setattr(trackers, "runs_of", lambda *_: [runs[0], runs[-1]])
+
+    with Store.open(PACK) as store:
+        trackers.to_mlflow(store, weigh(store), "<html>a report</html>", tmp_path / "runs")
+
+    client = mlflow.MlflowClient(tracking_uri=(tmp_path / "runs").as_uri())
+    (experiment,) = [each for each in client.search_experiments() if each.name == "s4-platforms"]
+    found = {each.info.run_name: each for each in client.search_runs([experiment.experiment_id])}
+    assert set(found) == {runs[0].name, "verdicts"}
+    for wanted in (runs[0], runs[-1]):
+        kept = found[wanted.name].data
+        assert kept.metrics == wanted.metrics
+        assert set(kept.params) == set(wanted.params) and wanted.tags.items() <= kept.tags.items()
+    assert [each.path for each in client.list_artifacts(found["verdicts"].info.run_id)] == ["report.html"]
 
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])

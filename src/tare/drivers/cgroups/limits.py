@@ -14,7 +14,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_validator, model_validator
 
@@ -157,7 +157,7 @@ def placement_facts(host: Host, quota: float | None, cpuset: str | None) -> dict
     there = online(host)
     if not there:
         return {}
-    pinned: Sequence[int] = cores(cpuset) if cpuset else there
+    pinned: Sequence[int] = cores(cpuset) if cpuset else usable_cores(host)
     usable = min(float(len(pinned)), quota if quota is not None else float(len(pinned)))
     return {"usable_cores": usable, "host_cores": len(there), "chr": usable / len(there)}
 
@@ -212,6 +212,9 @@ class Limits(Platform):
     """Limits of the workload's processes, as with `docker run --ulimit`: {memlock: 65536, nofile: 1024}, in bytes or
     numbers, soft and hard; -1 is none. The device's own by default, and nothing above its hard limits. Needs a Python
     in the image."""
+
+    by_daemon: ClassVar[bool] = False
+    """Whether its processes are children of a daemon, which runs on other cores than we do."""
 
     _mems: str | None = PrivateAttr(None)  # memory nodes, once the device is known
 
@@ -296,7 +299,9 @@ class Limits(Platform):
     def placed(self, host: Host) -> Self:
         """The same with the quota and the cores that meet `cores`, `pin`, `numa` and `leave_idle` on this device."""
         if not self._placement_request().is_set():
-            given = allocated(host) if self.cpuset is None and is_root(host) else None  # without root it is inherited
+            # Without root a child inherits them; one of a daemon's does not.
+            pinned = self.cpuset is None and (is_root(host) or self.by_daemon)
+            given = allocated(host) if pinned else None
             return self if given is None else self.model_copy(update={"cpuset": core_text(given)})
         found = resolved(host, self._placement_request())
         quota = self.quota if found.quota is None else found.quota

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, Protocol
 
+from tare.base.errors import TrialError
 from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
 from tare.base.mounts import mounts
 from tare.base.processes import Identity, identity, is_root
@@ -27,6 +28,7 @@ from tare.drivers.places import Phases
 from tare.parts.protocols import Json
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS_KEPT = 2000
 _KERNELS_FOLDERS = ("/proc", "/sys", "/dev", "/run", "/tmp", "/etc")
 _MAKE_TARGETS = """
 while [ $# -gt 0 ]; do
@@ -64,6 +66,9 @@ class Call(Protocol):
 
     def lent(self, env: Mapping[str, str]) -> dict[str, str]:
         """The variables of a job, as they are called in the environment of the program itself."""
+
+    def loud(self) -> Mapping[str, str]:
+        """Variables that have it report what goes wrong; none where it always does."""
 
     def ended(self, argv: Sequence[str]) -> list[str]:
         """A command, so that the program ends as it does."""
@@ -264,7 +269,13 @@ class CalledPlace(ContainerPlace):
 
     def look_inside(self, image: ImageConfig | None) -> ImageConfig | None:
         """Learn which variables are set inside without our doing: the program's, and those of an image."""
-        seen = self.run(["env", "-0"]).checked().out
+        look = ["env", "-0"]
+        done = self.run(look)
+        if done.code != 0:  # it is begun once more, to hear why
+            told = self._run(look, loud) if (loud := self._call.loud()) else done
+            words = told.err.strip() or told.out.strip() or f"it ended with code {told.code} and printed nothing"
+            raise TrialError(f"no command could be started in the container {self.name}: {words[-_WORDS_KEPT:]}")
+        seen = done.out
         env = dict(line.partition("=")[::2] for line in seen.split("\0") if "=" in line)
         self._images_own = image is not None
         if image is None:
@@ -277,8 +288,11 @@ class CalledPlace(ContainerPlace):
         return identity(self._host)
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        return self._run(argv, {}, limit_s, stdin)
+
+    def _run(self, argv: Sequence[str], more: Mapping[str, str], limit_s: float = 60, stdin: str = "") -> Completed:
         client = ["env", "-i", f"PATH={PATH}", f"HOME={self._home}"]
-        client += [f"{name}={value}" for name, value in self._call.lent({}).items()]
+        client += [f"{name}={value}" for name, value in {**self._call.lent({}), **more}.items()]
         command = [*self._entry, *client, *self._call.argv("/", ()), *self._call.ended(argv)]
         if self._group.folders:
             return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)

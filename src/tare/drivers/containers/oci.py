@@ -30,6 +30,10 @@ from tare.parts.protocols import Json, Leftover
 
 SLEEPER = ("sleep", "2147483647")  # keeps the place open; the jobs come by exec
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SHELLS_OWN = (  # variables that a shell on the way does not hand on as they came, or refuses to set
+    r"E?UID|PPID|GROUPS|OPTIND|OPTARG|LINENO|S?RANDOM|SECONDS|EPOCH\w+|SHELLOPTS|BASHOPTS|BASH|BASHPID|BASH_\w+|DIRSTACK"
+    r"|FUNCNAME|HISTCMD|PIPESTATUS"
+)
 
 _QUIET = ["nosuid", "noexec", "nodev"]
 

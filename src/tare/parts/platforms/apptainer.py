@@ -13,6 +13,7 @@ from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups.job import may_make_groups
 from tare.drivers.containers.called import Call, CalledContainer, Root
 from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers.oci import SHELLS_OWN
 from tare.drivers.containers.unpacked import OF_APPTAINER
 from tare.drivers.nvidia.devices import handed_on
 from tare.parts.protocols import Json
@@ -22,7 +23,9 @@ _MISSING = "apptainer is not installed here: `apt-get install apptainer` (or you
 # No environment, home, /tmp or working folder of the caller's; no right that a job does not need.
 _WALLS = ("--containall", "--no-eval", "--no-privs", "--uts", "--no-mount", "home,tmp,cwd,bind-paths")
 # What Apptainer sets itself, or appends to, or what the loader would heed in its own process.
-_BY_WORD = re.compile(r"PATH|HOME|PWD|PS1|PROMPT_COMMAND|TERM|(LD|APPTAINER|SINGULARITY)_\w+|GLIBC_TUNABLES")
+_BY_WORD = re.compile(
+    rf"PATH|HOME|PWD|PS1|PROMPT_COMMAND|TERM|(LD|APPTAINER|SINGULARITY)_\w+|GLIBC_TUNABLES|{SHELLS_OWN}"
+)
 
 
 class Apptainer(CalledContainer):
@@ -98,6 +101,9 @@ class _Exec:
     def lent(self, env: Mapping[str, str]) -> dict[str, str]:
         """Anyone can read a command line, so that values come by its own environment, under names that it knows."""
         return {f"{self.program.upper()}ENV_{name}": value for name, value in env.items()}
+
+    def loud(self) -> Mapping[str, str]:
+        return {}
 
     def ended(self, argv: Sequence[str]) -> list[str]:
         return list(argv)

@@ -19,7 +19,7 @@ from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
 from tare.drivers.containers import engine_process
 from tare.drivers.containers.engine_process import Patience
 from tare.drivers.containers.hostroot import Bind
-from tare.drivers.containers.oci import PATH, Bundle, Runtime, bundle_config, make_file, number_in
+from tare.drivers.containers.oci import PATH, SHELLS_OWN, Bundle, Runtime, bundle_config, make_file, number_in
 from tare.drivers.containers.place import ContainerPlace
 from tare.parts.platforms.runc import Runc
 from tare.parts.protocols import Json
@@ -28,7 +28,7 @@ _RUNTIME = Runtime("ctr", "containerd")
 _NAMESPACE = "tare"
 _SHIMS = "containerd.state/io.containerd.runtime.v2.task"  # where its shims leave the pids of commands
 _SEEN_AT = "/run/tare-environment"  # where a container finds the environments of its commands
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = re.compile(rf"(?!({SHELLS_OWN})$)[A-Za-z_][A-Za-z0-9_]*")
 _TOLD = ("sh", "-c", 'exec "$@"', "sh")  # tells a command that is not there by its code, as containerd does not
 _NOT_OURS = ("PATH", "HOME", "PWD", "OLDPWD", "SHLVL", "_")
 _NOT_THERE = "not found"
@@ -147,7 +147,10 @@ class ContainerdPlace(ContainerPlace):
 
 
 def _environment(env: Mapping[str, str]) -> str:
-    """What a shell reads to have these variables and no other: `ctr` takes none, and a command line is public."""
+    """What a shell reads to have these variables and no other: `ctr` takes none, and a command line is public.
+
+    Those that a shell cannot export as they are (bash refuses UID, and ends) are left to `env`.
+    """
     plain = [name for name in env if _PLAIN.fullmatch(name)]
     away = [word for name in _NOT_OURS if name not in env for word in ("-u", name)]
     others = [shlex.quote(f"{name}={value}") for name, value in env.items() if name not in plain]

@@ -38,6 +38,7 @@ class Docker(Container):
     """Run in a container of the Docker engine: no network, no capabilities, Docker's seccomp."""
 
     tried: ClassVar[int | None] = 1
+    by_daemon: ClassVar[bool] = True
 
     dockerfile: Path | None = None
     """Build the image from this Dockerfile first (without a network); its folder is the context."""

@@ -14,7 +14,17 @@ from tare.base.rulings import Ruling
 from tare.drivers.cgroups import limits, orphans, tree
 from tare.drivers.cgroups.job import Group, GroupProcess, Nested, run_in_group
 from tare.drivers.containers.hostroot import Bind
-from tare.drivers.containers.oci import PATH, SLEEPER, Bundle, OciContainer, Root, Runtime, make_file, text_of
+from tare.drivers.containers.oci import (
+    PATH,
+    SHELLS_OWN,
+    SLEEPER,
+    Bundle,
+    OciContainer,
+    Root,
+    Runtime,
+    make_file,
+    text_of,
+)
 from tare.drivers.containers.place import ContainerPlace
 from tare.drivers.nvidia.devices import gpu_obstacles, handed_on
 
@@ -23,7 +33,7 @@ _STATE = _RUNTIME.state
 _LOCKS = f"/run/lxc/lock{_STATE}"
 _FILTER = Path("/usr/share/lxc/config/common.seccomp")  # the one that LXC's own configurations name
 # What the loader would heed in its own process, or what it sets itself.
-_BY_WORD = re.compile(r"PATH|GLIBC_TUNABLES|container|(LD|LXC)_\w+")
+_BY_WORD = re.compile(rf"PATH|GLIBC_TUNABLES|container|(LD|LXC)_\w+|{SHELLS_OWN}")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ADDED = ("container", "PATH", "PWD", "OLDPWD", "SHLVL", "_")
 _INSIDE = ("/.lxc", "")  # the groups of a container: its own, with one below for commands

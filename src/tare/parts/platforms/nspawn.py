@@ -15,10 +15,12 @@ from tare.drivers.cgroups.job import Group, Nested, entered, limited_group
 from tare.drivers.containers import hostroot, isolation
 from tare.drivers.containers.called import Call, CalledContainer, Root
 from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers.oci import SHELLS_OWN
 from tare.drivers.nvidia.devices import handed_on
 from tare.parts.protocols import Json, Leftover
 
 _PROGRAM = "systemd-nspawn"
+_LEAST_VERSION = 250  # the first that takes values of variables from its own environment (`--setenv=NAME`)
 _MISSING = f"{_PROGRAM} is not installed here: `apt-get install systemd-container` (or your system's way) brings it."
 # Known to no systemd, so that it also runs where systemd is not the first process; nothing of the caller's is changed.
 _WALLS = (
@@ -27,7 +29,8 @@ _WALLS = (
 )  # fmt: skip
 # Several commands may run at the same time; /tmp is the root's or ours. Its own messages would be in a job's output.
 _SETTINGS = {"SYSTEMD_NSPAWN_LOCK": "0", "SYSTEMD_NSPAWN_TMPFS_TMP": "0", "SYSTEMD_LOG_TARGET": "null"}
-_BY_WORD = re.compile(r"PATH|HOME|TERM|GLIBC_TUNABLES|NOTIFY_SOCKET|(LD|SYSTEMD|LISTEN|DBUS)_\w+")
+_LOUD = {"SYSTEMD_LOG_TARGET": "console", "SYSTEMD_LOG_COLOR": "0"}
+_BY_WORD = re.compile(rf"PATH|HOME|TERM|GLIBC_TUNABLES|NOTIFY_SOCKET|(LD|SYSTEMD|LISTEN|DBUS)_\w+|{SHELLS_OWN}")
 _OF_NSPAWN = re.compile(r"container\w*|NOTIFY_SOCKET|TERM|HOME|PWD|OLDPWD|SHLVL|_|USER|LOGNAME|LANG")
 # It ends with 255 after any signal; a shell tells which. The semicolon keeps the shell from becoming the command.
 _ENDED = ("sh", "-c", '"$@"; exit $?', "sh")
@@ -49,6 +52,9 @@ class Nspawn(CalledContainer):
         stopped = self.common_obstacles(host, _PROGRAM)
         if not self.program(host):
             stopped.append(obstacle("needs.program", _MISSING))
+        elif (version := _version(self.here(host)["version"])) < _LEAST_VERSION:
+            sentence = f"this is {_PROGRAM} of systemd {version}; it works from systemd {_LEAST_VERSION} on."
+            stopped.append(obstacle("needs.program", sentence))
         if not is_root(host):
             stopped.append(obstacle("needs.root", f"{_PROGRAM} works only as root."))
         return stopped
@@ -86,11 +92,16 @@ class Nspawn(CalledContainer):
         group = Nested(host, folders, below=self.all_folders(host, name))
         stack.callback(tree.remove, host, group.below)
         host.run(["mkdir", "-p", "--", *_calls(group)]).checked()
-        stack.callback(host.run, ["rmdir", "--ignore-fail-on-non-empty", "--", f"{_FOLDER}/{name}"])
+        stack.callback(_remove_folder, host, name)
         return group
 
     def entry(self, group: Group) -> tuple[str, ...]:
         return entered({key: folder for key, folder in group.folders.items() if key} | _calls(group))
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        super().sweep(host, name)
+        _remove_folder(host, name)
 
     @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:
@@ -130,8 +141,22 @@ class _Spawn:
         """Anyone can read a command line, so that values come by its own environment."""
         return {**env, **_SETTINGS}
 
+    def loud(self) -> Mapping[str, str]:
+        return _LOUD
+
     def ended(self, argv: Sequence[str]) -> list[str]:
         return [*_ENDED, *argv]
+
+
+def _version(text: Json) -> int:
+    """Of `252 (252.39-1~deb12u2)`; 0 where it says nothing that is a number."""
+    found = re.match(r"\d+", str(text))
+    return int(found.group()) if found else 0
+
+
+def _remove_folder(host: Host, name: str) -> None:
+    """What it makes for each container to hand mounts to it, and leaves."""
+    host.run(["rmdir", "--ignore-fail-on-non-empty", "--", f"{_FOLDER}/{name}"])
 
 
 def _calls(group: Group) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from small_linux import SmallLinux, broken_openings
+from tare.base.errors import TrialError
 from tare.base.host import Completed, Job, Site
 from tare.drivers.containers.called import _MAKE_TARGETS
 from tare.parts.platforms.containerd import Containerd, _environment
@@ -202,12 +203,13 @@ def test_containerd_gets_the_configuration_of_runc():
     assert "ro" in config["mounts"][-1]["options"]
 
 
-def test_a_shell_that_reads_the_environment_has_it_to_the_byte():
-    env = {"A": "it's $x\n`two`", "HOME": "/ada", "odd.name": "1"}
+@pytest.mark.parametrize("shell", [["sh"], ["bash"], ["bash", "--posix"]])
+def test_a_shell_that_reads_the_environment_has_it_to_the_byte(shell):
+    env = {"A": "it's $x\n`two`", "HOME": "/ada", "odd.name": "1", "UID": "5", "PPID": "6", "RANDOM": "7", "UIDS": "8"}
     look = "import os, json; print(json.dumps(dict(os.environ)))"
 
     done = subprocess.run(
-        ["sh", "-c", '. "$0"', "/dev/stdin", "/usr/bin/python3", "-I", "-c", look],
+        [*shell, "-c", '. "$0"', "/dev/stdin", "/usr/bin/python3", "-I", "-c", look],
         input=_environment(env), env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True,
     )  # fmt: skip
 
@@ -225,3 +227,43 @@ def test_whichever_step_of_opening_breaks_nothing_is_left(part, monkeypatch):
     for broken, host, opened in openings:
         if opened is False and not any(word in broken for word in ("umount", "rm -rf", "rm -f", "test -d")):
             assert host.left_over() == before, f"left over after this broke: {broken}"
+
+
+@pytest.mark.parametrize(("version", "works"), [("249.11-0ubuntu3", False), ("250 (250.4-1)", True)])
+def test_a_systemd_before_250_is_refused_with_its_version(version, works):
+    host = Machine()
+    usual = host.answer
+    host.answer = lambda argv: (
+        host._said(f"systemd {version}\n+PAM\n") if argv[-1] == "--version" and "nspawn" in argv[0] else usual(argv)
+    )
+
+    found = Nspawn().obstacles(host)
+
+    assert (found == []) is works
+    assert works or "systemd 249; it works from systemd 250 on" in str(found[0])
+
+
+def test_a_container_that_nspawn_cannot_start_is_reported_with_its_own_words():
+    host = Machine()
+    usual = host.answer
+
+    def answers(argv: Sequence[str]) -> Completed | None:
+        if "--machine=tare-1" not in argv:
+            return usual(argv)
+        loud = "SYSTEMD_LOG_TARGET=console" in argv
+        return Completed((), 1, "", "Failed to mount it: no." if loud else "")
+
+    host.answer = answers
+    before = host.left_over()
+
+    with pytest.raises(TrialError, match=r"container tare-1: Failed to mount it: no\."):
+        Nspawn().open(host, SITE)
+    assert host.left_over() == before
+
+
+def test_the_folder_that_nspawn_leaves_goes_with_a_sweep():
+    host = Machine()
+
+    Nspawn.sweep(host, "tare-1")
+
+    assert any(argv[0] == "rmdir" and argv[-1] == "/run/systemd/nspawn/propagate/tare-1" for argv in host.asked)
