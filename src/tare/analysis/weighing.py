@@ -307,6 +307,7 @@ def weigh(
         medians=level_medians(used, selected.label),
         phases=level_phases(used, selected.label),
         facts=next((dict(record.facts["device"]) for record in selected.attempts if record.facts.get("device")), {}),
+        unit=selected.unit,
     )
 
 

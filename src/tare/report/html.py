@@ -124,7 +124,7 @@ def _answer(comparison: Comparison) -> Answer:
 
 def _further(comparison: Comparison, weighing: Weighing) -> list[str]:
     return [
-        f"{metric_name(each.metric)} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}."
+        f"{each.called} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}."
         for each in _tested(comparison, weighing)
     ]
 
@@ -305,7 +305,7 @@ def page(
         title=_about(store) or title,
         question=question,
         generated_utc=generated_utc,
-        metric=metric_name(weighing.metric),
+        metric=weighing.called,
         counts=counts_text(weighing.counts),
         complete=is_complete(weighing.counts),
         coverage=coverage_text(weighing.comparisons),
@@ -328,7 +328,7 @@ def page(
         problems=tuple(problems),
         devices=None if evidence.fleet is None else devices_section(evidence.fleet),
         figures=drawn,
-        trial_metrics=tuple(metric_name(metric) for metric in metrics),
+        trial_metrics=tuple(metric_name(metric, weighing.unit) for metric in metrics),
         groups=tuple(_group(level, hrefs, shown, metrics) for level in levels),
         methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),
         device=tuple(flat_pairs(weighing.facts.get("device", weighing.facts))),
@@ -398,7 +398,7 @@ def _other_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cell
         theirs, ours = medians_of(each)
         who = (Cell(each.level, hrefs.get(each.level, "")),) if len(weighing.comparisons) > 1 else ()
         figures = (
-            Cell(metric_name(each.metric)),
+            Cell(each.called),
             Cell(theirs, hrefs.get(each.against, ""), numeric=True),
             Cell(ours, hrefs.get(each.level, ""), numeric=True),
             Cell(effect_of(each), "#trials", numeric=True),
@@ -419,7 +419,7 @@ def _tested_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cel
         rows.append(
             (
                 Cell(each.level, hrefs.get(each.level, "")),
-                Cell(metric_name(each.metric)),
+                Cell(each.called),
                 Cell(theirs, hrefs.get(each.against, ""), numeric=True),
                 Cell(ours, hrefs.get(each.level, ""), numeric=True),
                 Cell(effect_of(each), "#trials", numeric=True),

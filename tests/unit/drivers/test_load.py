@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tare.drivers.load.arrivals import arrivals_s, quantile, requests_of
-from tare.drivers.load.driver import Load, drive
+from tare.drivers.load.driver import Load, drive, pace_per_s
 from tare_inside import marks
 
 Handler = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -190,6 +190,30 @@ def test_goodput_counts_what_is_answered_in_time() -> None:
     found = driven(every_other, count=6, goal_s=0.15)
     assert (found["load"]["ok"], found["load"]["good"]) == (6, 3)
     assert found["metrics"]["goodput_per_s"] == pytest.approx(found["metrics"]["requests_per_s"] / 2)
+
+
+def test_the_rate_of_a_short_load_is_that_of_its_middle() -> None:
+    """Each answer takes as long as forty requests come in: whoever counts to the last answer is 40 % too low."""
+
+    async def late(request: bytes, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.2)
+        writer.write(HELLO)
+
+    found = driven(late, count=100, rate=200.0, arrivals="even")
+    assert found["metrics"]["offered_per_s"] == pytest.approx(200, rel=0.001)
+    assert found["metrics"]["requests_per_s"] == pytest.approx(200, rel=0.1)
+    assert found["load"]["seconds"] > 0.69
+    assert "offered_per_s" not in driven(say_hello, count=3)["metrics"]  # a closed loop offers what is answered
+
+
+def test_a_pace_leaves_out_the_wait_for_the_first_and_one_late_answer() -> None:
+    second = 10**9
+    steady = [5 * second + number * second // 100 for number in range(400)]
+    assert pace_per_s(steady, 60.0) == pytest.approx(100)
+    assert pace_per_s([*steady[:-1], 60 * second], 60.0) == pytest.approx(100, rel=0.01)
+    slow = [number * second // 40 for number in range(400)]  # an overloaded server answers at its own pace
+    assert pace_per_s(slow, 10.0) == pytest.approx(40)
+    assert pace_per_s([second] * 3, 1.5) == pytest.approx(2)  # one burst
 
 
 def test_streamed_tokens_are_timed_one_by_one(marked: Path) -> None:

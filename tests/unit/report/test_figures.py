@@ -320,6 +320,20 @@ def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
     compiled(figure)
 
 
+def test_a_knee_is_of_the_requests_that_came_and_not_of_those_that_were_planned() -> None:
+    """Requests at random times are a few more or fewer: 6 % fewer answers than the rate, of which none is missing."""
+    from tare.report.charts.scale_up import latency_figure
+
+    fewer = [
+        replace(each, metrics={**each.metrics, "goodput_per_s": 0.94 * rate, "offered_per_s": 0.94 * rate})
+        for each in served(("bare",))
+        for rate in [each.settings["workload.rate"]]
+    ]
+    figure = latency_figure(step_data(some.weighing(fewer), fewer))
+    assert figure is not None
+    assert "goodput follows the rate up to the highest, 400/s: the knee lies above." in figure.reading
+
+
 def test_other_workloads_and_few_rates_have_no_latency_curve() -> None:
     from tare.report.charts.scale_up import knee, latency_figure
 
