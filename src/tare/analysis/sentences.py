@@ -246,7 +246,7 @@ def mean_and_median(mean: Comparison, median: Comparison, per: str = "") -> Ruli
     )
 
 
-def throttled_sides(level: str, against: str, ours: Stops, theirs: Stops, unit: str) -> Ruling:
+def throttled_sides(level: str, against: str, ours: Stops, theirs: Stops, *, unit: str) -> Ruling:
     return Ruling(
         "compare.throttled",
         "note",

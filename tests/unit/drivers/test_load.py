@@ -6,7 +6,10 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
+from math import exp
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -76,7 +79,11 @@ def test_poisson_times_are_the_seeds_own_and_have_the_rate() -> None:
     times = arrivals_s("poisson", 4000, 50.0, 3)
     assert times == arrivals_s("poisson", 4000, 50.0, 3) != arrivals_s("poisson", 4000, 50.0, 4)
     assert times == sorted(times)
-    assert times[-1] == pytest.approx(80, rel=0.1)
+    assert times[-1] == pytest.approx(80, rel=0.01)
+    gaps = [after - before for before, after in pairwise(times)]
+    assert fmean(gaps) == pytest.approx(1 / 50, rel=0.01)  # the rate itself, whatever the seed
+    assert stdev(gaps) == pytest.approx(1 / 50, rel=0.1)  # and gaps as a Poisson process has them
+    assert len([gap for gap in gaps if gap > 3 / 50]) == pytest.approx(4000 * exp(-3), rel=0.25)
 
 
 def test_bursts_come_at_once_and_keep_the_mean_rate() -> None:

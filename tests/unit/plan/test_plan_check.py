@@ -196,11 +196,6 @@ def test_a_program_that_a_platform_does_not_show_is_an_obstacle_before_the_first
 
 def test_an_option_that_cannot_be_set_on_one_side_is_an_obstacle_before_the_first_trial(monkeypatch):
     monkeypatch.setattr(Docker, "options", lambda self: {"--threads": "1"})
-
-    def blocked(argv: object) -> list[str]:
-        made = from_plain({"study": "s", "platform": ["bare", "docker"], "workload": {"command": {"argv": argv}}})
-        return [each.sentence for each in check(made, cells(made), FakeHost()).blocked if each.code == "needs.option"]
-
-    assert blocked(["true", "--threads", "4"]) == blocked(["sh", "-c", "true --threads 4"]) == []
-    assert "more than one plain command" in blocked(["sh", "-c", "cd / && true --threads 4"])[0]
-    assert "--threads stands 2 times" in blocked(["true", "--threads", "4", "--threads", "2"])[0]
+    (found,) = checked().blocked
+    assert (found.code, found.subject) == ("needs.option", "platform docker")
+    assert "`arguments` are for a command or a server, and torch_train is neither" in found.sentence

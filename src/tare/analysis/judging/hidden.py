@@ -153,7 +153,7 @@ def _of_runs(selected: Selection, found: Comparison, by_quota: bool) -> list[Rul
     stops = [sentences.Stops.of(side) for side in (ours, theirs)]
     apart_s = abs(stopped_s[0] - stopped_s[1]), abs(stops[0].seconds - stops[1].seconds)
     if not by_quota and (apart_s[0] > STOPPED_SHARE * run_s or apart_s[1] > STOPPED_MEAN * run_s):
-        made.append(sentences.throttled_sides(level, against, *stops, selected.unit))
+        made.append(sentences.throttled_sides(level, against, *stops, unit=selected.unit))
     known = next((name for name in _FAULTS if all(_median(side, name) is not None for side in (ours, theirs))), None)
     if known is not None:
         few, many = sorted(faults := [_median(side, known) or 0.0 for side in (ours, theirs)])
