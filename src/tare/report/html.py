@@ -301,7 +301,9 @@ def page(
         weighing=weighing,
         headline=_headline(evidence, answers, plot),
         plot=plot,
-        figure_groups=tuple(FigureGroup(anchor, title, tuple(held)) for anchor, title, held in in_groups(drawn)),
+        figure_groups=tuple(
+            FigureGroup(anchor, title, tuple(held)) for anchor, title, held in in_groups(drawn, weighing.unit)
+        ),
         title=_about(store) or title,
         question=question,
         generated_utc=generated_utc,
