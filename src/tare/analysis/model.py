@@ -177,6 +177,7 @@ class Weighing:
     phases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # level -> phase -> median seconds
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the device, from the first record
     unit: str = STEP  # what a step is for people: a step, a request, a token
+    knees: tuple[str, ...] = ()  # of servers at several rates: up to which one each keeps up
 
     @property
     def called(self) -> str:

@@ -595,4 +595,5 @@ def weighing_json(weighing: Weighing) -> dict[str, Any]:
             for each in weighing.interactions
         ],
         "marked": [asdict(each) for each in weighing.marked],
+        "knees": list(weighing.knees),
     }

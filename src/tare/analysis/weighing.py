@@ -19,6 +19,7 @@ from tare.analysis.judging.interaction import interactions
 from tare.analysis.judging.suspects import doubts
 from tare.analysis.judging.tables import with_doubts
 from tare.analysis.judging.work import Work, like_work
+from tare.analysis.knee import knee_sentences
 from tare.analysis.labels import text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
@@ -307,6 +308,7 @@ def weigh(
         phases=level_phases(used, selected.label),
         facts=next((dict(record.facts["device"]) for record in selected.attempts if record.facts.get("device")), {}),
         unit=selected.unit,
+        knees=knee_sentences(selected.attempts),
     )
 
 

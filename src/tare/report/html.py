@@ -363,7 +363,8 @@ def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None
         only = answers[0]
         phrase = f"{only.phrase} ({only.doubts})" if only.doubts else only.phrase
         return Headline(only.word, phrase, f"{only.level} {only.sentence}", steps)
-    return Headline(*answer_line(weighing, evidence.places), steps)
+    word, phrase, sentence = answer_line(weighing, evidence.places)
+    return Headline(word, phrase, " ".join([sentence, *weighing.knees]), steps)
 
 
 def _verdict_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[VerdictRow]:

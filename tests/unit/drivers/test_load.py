@@ -270,6 +270,20 @@ def test_warm_up_ends_when_two_windows_take_as_long() -> None:
     assert found["load"]["sent"] == 2  # nothing of it counts
 
 
+def test_warm_up_goes_on_while_answers_get_quicker() -> None:
+    """By convergence and not by count: forty slow requests, each ten quicker than those before."""
+    number = 0
+
+    async def settles(request: bytes, writer: asyncio.StreamWriter) -> None:
+        nonlocal number
+        await asyncio.sleep(0.004 * 2 ** max(0, 4 - number // 10))
+        number += 1
+        writer.write(HELLO)
+
+    found = driven(settles, count=2, warm_up=500)
+    assert 60 <= found["warm_up"] < 500
+
+
 def test_who_makes_the_load_knows_how_late_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hogs(request: bytes, writer: asyncio.StreamWriter) -> None:
         import time

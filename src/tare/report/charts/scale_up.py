@@ -6,9 +6,9 @@ Of a server under several rates also the latency, and the knee: the highest rate
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
+from tare.analysis.knee import FEWEST, GOODPUT, RATE, at_rate, knee, knee_sentence
 from tare.analysis.statistics import median_estimate
 from tare.base.text import metric_name, quantity_text, scaled
 from tare.records.model import Record, varied
@@ -18,11 +18,9 @@ from tare.report.charts.layout import axis_title, tooltip
 from tare.report.figure import PARTS, Cell, Figure, part_colour, rows
 from tare.report.naming import last_part, legend, setting_name
 
-FEWEST = 3  # levels of a number make a curve; two are a comparison
 MOST = 12  # curves in one chart
-RATE, GOODPUT, OFFERED, LATENCY = "workload.rate", "goodput_per_s", "offered_per_s", "step_s"
+LATENCY = "step_s"
 QUANTILES = {LATENCY: "median", "step_p99_s": "99th percentile", "step_p90_s": "90th percentile"}
-FOLLOWS = 0.95  # of the rate: goodput that is as high follows it
 MOST_TICKS = 8  # else round numbers, and of whole things whole ones: there are no 0.1 workers
 
 Curves: TypeAlias = Mapping[str, Mapping[float, list[float]]]  # what else was set -> place -> values
@@ -44,7 +42,7 @@ def scale_up(evidence: ReportData) -> list[Figure]:
 
 def latency_figure(evidence: ReportData) -> Figure | None:
     """Median and tail of the latency against the rate, where a server was driven at three rates or more."""
-    records = [_at_rate(each) for held in evidence.usable().values() for each in held if GOODPUT in each.metrics]
+    records = [at_rate(each) for held in evidence.usable().values() for each in held if GOODPUT in each.metrics]
     if not records or not _is_number(records, RATE):
         return None
     factors = varied([record.settings for record in records])
@@ -59,7 +57,7 @@ def latency_figure(evidence: ReportData) -> Figure | None:
     if not curves:
         return None
     knees = {series: knee(places) for series, places in goodput.items()}
-    words = [_knee_words(series, goodput[series], at) for series, at in knees.items()]
+    words = [knee_sentence(series, places) for series, places in goodput.items()]
     chart = _chart(LATENCY, RATE, dict(list(curves.items())[:MOST]), "latency", logs=True)
     at = [{"place": at, "series": series} for series, at in knees.items() if at is not None]
     x = chart["layer"][0]["encoding"]["x"]
@@ -69,37 +67,6 @@ def latency_figure(evidence: ReportData) -> Figure | None:
     reading = f"{' '.join(words[:MOST])} Bars are intervals, where n allows one; dotted lines are the knees."
     return Figure("curve-latency", "Latency against the rate", reading, chart, ("rate", *curves),
                   _rows(LATENCY, curves))  # fmt: skip
-
-
-def _at_rate(record: Record) -> Record:
-    """With the goodput that it would have at just its rate: requests that come at random are a few more or fewer."""
-    offered, rate = record.metrics.get(OFFERED), record.settings.get(RATE)
-    if not offered or not isinstance(rate, int | float):
-        return record
-    return replace(record, metrics={**record.metrics, GOODPUT: record.metrics[GOODPUT] * rate / offered})
-
-
-def knee(goodput: Mapping[float, Sequence[float]]) -> float | None:
-    """The highest rate up to which the goodput of every rate follows it; None where it never does."""
-    found = None
-    for rate, values in sorted(goodput.items()):
-        if median_estimate(values).value < FOLLOWS * rate:
-            break
-        found = rate
-    return found
-
-
-def _knee_words(series: str, goodput: Mapping[float, Sequence[float]], at: float | None) -> str:
-    lowest, highest = min(goodput), max(goodput)
-    if at is None:
-        return f"{series}: goodput is behind even the lowest rate, {lowest:g}/s."
-    if at == highest:
-        return f"{series}: goodput follows the rate up to the highest, {highest:g}/s: the knee lies above."
-    after = min(rate for rate in goodput if rate > at)
-    return (
-        f"{series}: goodput follows the rate up to {at:g}/s, the knee; at {after:g}/s it is "
-        f"{median_estimate(goodput[after]).value:.3g}/s."
-    )
 
 
 def _is_number(records: Sequence[Record], factor: str) -> bool:

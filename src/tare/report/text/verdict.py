@@ -155,6 +155,7 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
         *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
         *_never_ran(weighing, width, color),
         *headline(weighing, width, color),
+        *_hanging_each(map(safe_text, weighing.knees), width),
         *_also_tested(weighing, width, color),
         *_interactions(weighing, width),
         *_hanging_each([direction_text([*weighing.comparisons, *weighing.tested])], width),
