@@ -364,7 +364,9 @@ def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None
         phrase = f"{only.phrase} ({only.doubts})" if only.doubts else only.phrase
         return Headline(only.word, phrase, f"{only.level} {only.sentence}", steps)
     word, phrase, sentence = answer_line(weighing, evidence.places)
-    return Headline(word, phrase, " ".join([sentence, *weighing.knees]), steps)
+    return Headline(
+        word, phrase, " ".join([sentence, *(each[:1].upper() + each[1:] for each in weighing.knees)]), steps
+    )
 
 
 def _verdict_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[VerdictRow]:
