@@ -424,14 +424,14 @@ def why_not_settable(argv: Sequence[str], wanted: Mapping[str, str | None]) -> s
     if (at := _shell_text(argv)) is not None and (words := _shell_words(argv[at])) is None:
         return (
             f"the command is a text that a shell runs ({safe_text(argv[at])[:40]!r}) and is more than one plain "
-            "command: where its options go cannot be told. Give the command itself, without the shell, or set a "
+            "command, so that its options are not known. Give the command itself, without the shell, or set a "
             "variable (`env`)."
         )
     for name, value in wanted.items():
         times = sum(word.partition("=")[0] == name for word in words or ())
         if value is not None and times > 1:
             return (
-                f"{name} stands {times} times in the command: which of them is meant cannot be told. Give it once, or "
+                f"{name} stands {times} times in the command: which of them is meant is not known. Give it once, or "
                 "let each side have a command of its own (`vary`)."
             )
     return None
