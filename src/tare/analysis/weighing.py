@@ -19,7 +19,6 @@ from tare.analysis.judging.interaction import interactions
 from tare.analysis.judging.suspects import doubts
 from tare.analysis.judging.tables import with_doubts
 from tare.analysis.judging.work import Work, like_work
-from tare.analysis.knee import knee_sentences
 from tare.analysis.labels import text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
@@ -34,6 +33,7 @@ from tare.analysis.parity import (
     other_tokens,
     taints,
 )
+from tare.analysis.resources.knee import knee_sentences
 from tare.analysis.selection import (
     BESIDE,
     DEFAULT_MARGIN,
