@@ -40,6 +40,7 @@ from tare.analysis.statistics import (
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
+from tare.base.text import STEP
 from tare.records.trials import grouped
 
 POWER = 0.8
@@ -151,6 +152,7 @@ class Contest:
     metric: str = ""  # its own, in a family of several metrics; else the family's
     floor_most: float | None = None  # and by how much they may differ (95 %): one draw says little
     sides: Sides | None = None  # already lined up, where blocks alone do not tell how
+    unit: str = STEP  # what a step is for people
 
     @property
     def noise(self) -> Floor | None:
@@ -369,6 +371,7 @@ def _without_interval(contest: Contest, side: Sides, margin: float, metric: str,
         ours=_median(contest.ours) if contest.ours else None,
         theirs=_median(contest.theirs) if contest.theirs else None,
         direction=direction,
+        unit=contest.unit,
     )
 
 

@@ -46,6 +46,7 @@ _PLURALS = {
     "query at least": "queries at least", "query at most": "queries at most",
 }  # fmt: skip
 _FORMS = {
+    "workload.threads": "as many threads as the {}",
     "control.page_cache.state": "{} page cache",
     "control.page_cache": "{} page cache",
     "control.dvfs.state": "DVFS {}",
@@ -125,6 +126,7 @@ class Namer:
         last = [name.rpartition(".")[2] for name in (*names, *beside)]
         self._shared = {name for name in names if last.count(name.rpartition(".")[2]) > 1}
         self._commands = _command_names([s["workload.argv"] for s in several if _is_command(s.get("workload.argv"))])
+        self._beside = any(str(s.get("tenants")).startswith("beside") for s in several)
         self._texts: dict[tuple[str, str], str] = {}
         for name in names:
             known = list(dict.fromkeys(self._setting(name, s[name]) for s in several if name in s))
@@ -169,6 +171,8 @@ class Namer:
         if name in self._shared:
             group, _, last = name.rpartition(".")
             return f"{group.rpartition('.')[2]} {setting_words(last, value)}".strip().replace("_", " ")
+        if name == "tenants" and self._beside and value in (1, "1"):
+            return "alone"
         return setting_words(name, value)
 
 
@@ -188,6 +192,8 @@ def setting_words(name: str, value: Any) -> str:
     """One setting: `batch 64`, `2 workers`, `cold page cache`, `seccomp off`, `GPU 990 MHz`."""
     last = name.rpartition(".")[2]
     if name in ("platform", "workload"):
+        return text(value)
+    if name == "tenants" and str(value).startswith("beside"):
         return text(value)
     if name == "workload.data":
         title = title_of("data", value)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from tare.analysis.direction import LOWER, Direction
 from tare.base.rulings import Ruling
+from tare.base.text import STEP, metric_name
 
 Word: TypeAlias = Literal["slower", "faster", "equivalent", "cannot_tell"]
 
@@ -77,6 +78,12 @@ class Comparison:
     tainted: tuple[str, ...] = ()  # differences between the sides that make the effect hard to blame on the level
     direction: Direction = LOWER  # which way the metric is better, and how that is known
     withheld: tuple[Ruling, ...] = ()  # what the metric hides: with any of these no level is called equivalent
+    unit: str = STEP  # what a step is for people: a step, a request, a token
+
+    @property
+    def called(self) -> str:
+        """The metric as people call it: `mean step`, of a server `mean latency`."""
+        return metric_name(self.metric, self.unit)
 
     @property
     def harm(self) -> float | None:
@@ -169,3 +176,10 @@ class Weighing:
     medians: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)  # level -> metric -> median
     phases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # level -> phase -> median seconds
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the device, from the first record
+    unit: str = STEP  # what a step is for people: a step, a request, a token
+    knees: tuple[str, ...] = ()  # of servers at several rates: up to which one each keeps up
+
+    @property
+    def called(self) -> str:
+        """The headline metric as people call it."""
+        return metric_name(self.metric, self.unit)

@@ -18,7 +18,7 @@ from tare.analysis.statistics import ALPHA, median_estimate, outliers
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
-from tare.base.text import natural_key
+from tare.base.text import natural_key, unit_of
 from tare.base.units import parse_share
 from tare.records.model import Record, varied
 from tare.records.trials import (
@@ -178,6 +178,11 @@ class Selection:
     repeated: int = 0  # attempts that a later one of the same trial has made up for
 
     @property
+    def unit(self) -> str:
+        """What a step of all these trials is for people."""
+        return unit_of(record.settings.get("workload") for record in self.attempts)
+
+    @property
     def levels(self) -> list[str]:
         """Of every attempt, usable or not; numbers in their order, others as the study lists them."""
         return ordered_levels(self.attempts, self.label, self.request.listed)
@@ -200,7 +205,7 @@ class Selection:
         metric, used = metric or self.metric, self.used if used is None else used
         here = grouped(used, self.label.surroundings)
         family: list[Contest] = []
-        places = {level: place for place, level in enumerate(self.levels)}
+        places, unit = {level: place for place, level in enumerate(self.levels)}, self.unit
         surroundings = grouped(self.attempts, self.label.surroundings)
         for around in sorted(surroundings, key=natural_key):
             attempts = sorted(surroundings[around], key=lambda record: places[self.label.level(record)])
@@ -209,7 +214,8 @@ class Selection:
             if self.label.by == TYPE:  # the devices are the sample: their trials are not pooled (faults.md I8)
                 figures, notes = one_per_device(here.get(around, []), self.label, metric), (EACH_DEVICE_ONCE,)
             levels = list(dict.fromkeys(map(self.label.label, attempts)))
-            family += contests(figures, self.label.joined(self.against, around), notes, levels=levels)
+            made = contests(figures, self.label.joined(self.against, around), notes, levels=levels)
+            family += [replace(each, unit=unit) for each in made]
         # A study runs one cell twice; what that shows of the noise holds for the cells that were not.
         known = largest_floor(each.noise for each in family)
         return [each if each.floor is not None else each.with_noise(known) for each in family]

@@ -15,7 +15,7 @@ from tare.analysis.model import Comparison, Interaction, Marked, Weighing, Word
 from tare.analysis.order import KEPT_BACK
 from tare.analysis.statistics import FLOOR
 from tare.base.rulings import Ruling
-from tare.base.text import count_text, effect_text, interval_text, metric_name, safe_text, share_text
+from tare.base.text import count_text, effect_text, in_units, interval_text, safe_text, share_text
 from tare.records.model import Record
 
 NO_COMMON_BLOCK = Ruling(
@@ -238,17 +238,20 @@ def mean_and_median(mean: Comparison, median: Comparison, per: str = "") -> Ruli
         "compare.mean-and-median",
         "note",
         mean.level,
-        f"mean and median of the steps disagree by more than the margin: the mean step{per} is {effect_of(mean)}, the "
-        f"median step{per} {effect_of(median)}. Some steps are much longer on one side.",
+        in_units(
+            f"mean and median of the steps disagree by more than the margin: the mean step{per} is {effect_of(mean)}, "
+            f"the median step{per} {effect_of(median)}. Some steps are much longer on one side.",
+            mean.unit,
+        ),
     )
 
 
-def throttled_sides(level: str, against: str, ours: Stops, theirs: Stops) -> Ruling:
+def throttled_sides(level: str, against: str, ours: Stops, theirs: Stops, *, unit: str) -> Ruling:
     return Ruling(
         "compare.throttled",
         "note",
         level,
-        f"the CPU quota stopped {level!r} for {ours.text()} and {against!r} for {theirs.text()}: a step that is "
+        f"the CPU quota stopped {level!r} for {ours.text()} and {against!r} for {theirs.text()}: a {unit} that is "
         "stopped is rare and long.",
     )
 
@@ -281,7 +284,7 @@ def outside_of_steps(level: str, against: str, ours_s: float, theirs_s: float, m
         level,
         f"evaluation, checkpoints and exit take {ours_s:.3g} s of a trial of {level!r} and "
         f"{theirs_s:.3g} s of {against!r}: {effect_of(more)} {interval_of(more)} of the whole run, which "
-        "neither the steps nor the start-up show.",
+        f"neither the {more.unit}s nor the start-up show.",
     )
 
 
@@ -482,7 +485,7 @@ def answer_sentence(comparison: Comparison) -> str:
     if comparison.effect is None:
         missing = comparison.level if comparison.ours is None else comparison.against
         return f"{against}: there is {NO_TRIAL} of {safe_text(missing)}."
-    figure = f"{metric_name(comparison.metric)} {effect_of(comparison)}"
+    figure = f"{comparison.called} {effect_of(comparison)}"
     if comparison.low is not None:
         figure += f", {confidence_text(comparison)} interval {interval_of(comparison)}"
     basis = f"paired over {count_text(comparison.n, 'block')}" if comparison.paired else f"n = {comparison.n} per side"
@@ -498,30 +501,30 @@ def refusal_of(comparison: Comparison) -> str:
 
 def direction_text(comparisons: Sequence[Comparison]) -> str:
     """`mean step time: lower is better (by its name)`, once for each metric that is tested."""
-    told = dict.fromkeys(f"{metric_name(each.metric)}: {each.direction}" for each in comparisons)
+    told = dict.fromkeys(f"{each.called}: {each.direction}" for each in comparisons)
     return "; ".join(told)
 
 
 # Several lines, several cells, marked trials
 
-STEADY, START = "steady state", "start-up to the first step"
+_STEADY = "steady state"
 
 
 def what_costs(steady: Comparison, start: Comparison) -> str:
     """Which of the two tested lines of a level costs, in words."""
-    level, against = safe_text(steady.level), safe_text(steady.against)
-    told = {STEADY: steady, START: start}
+    level, against, begin = safe_text(steady.level), safe_text(steady.against), start.called
+    told = {_STEADY: steady, begin: start}
     dear = [name for name, found in told.items() if found.verdict == "slower"]
     open_still = [name for name, found in told.items() if found.verdict == "cannot_tell"]
     if len(dear) == 2:
-        return f"{level} costs more than {against} both in the {STEADY} and in the {START}."
+        return f"{level} costs more than {against} both in the {_STEADY} and in the {begin}."
     if dear:
-        other = START if dear[0] == STEADY else STEADY
+        other = begin if dear[0] == _STEADY else _STEADY
         rest = "undecided" if other in open_still else verdict_word(told[other])
         return f"{level} costs more than {against} in the {dear[0]}; the {other} is {rest}."
     if open_still:
         return f"It is undecided whether {level} costs more than {against} in the {' or in the '.join(open_still)}."
-    return f"{level} costs no more than {against} by the margin, neither in the {STEADY} nor in the {START}."
+    return f"{level} costs no more than {against} by the margin, neither in the {_STEADY} nor in the {begin}."
 
 
 def interaction_sentence(found: Interaction) -> str:
@@ -592,4 +595,5 @@ def weighing_json(weighing: Weighing) -> dict[str, Any]:
             for each in weighing.interactions
         ],
         "marked": [asdict(each) for each in weighing.marked],
+        "knees": list(weighing.knees),
     }

@@ -33,6 +33,7 @@ from tare.analysis.parity import (
     other_tokens,
     taints,
 )
+from tare.analysis.resources.knee import knee_sentences
 from tare.analysis.selection import (
     BESIDE,
     DEFAULT_MARGIN,
@@ -228,10 +229,9 @@ def workload(records: Sequence[Record], by: str = "") -> str:
     lines = [record.settings.get("workload.argv") for record in records]
     if all(isinstance(line, list) and line for line in lines):
         return ", ".join(dict.fromkeys(script_and_options(line)[0] for line in lines if line))
-    details = [_detail(name, records) for name in ("model", "batch", "argv") if f"workload.{name}" != by]
-    return " ".join(
-        [workload_kind(names.pop()), *(f"({known})" for known in [", ".join(filter(None, details))] if known)]
-    )
+    known = ("model", "size", "batch", "argv") if names <= {"generate", "finetune"} else ("model", "batch", "argv")
+    details = [_detail(name, records) for name in known if f"workload.{name}" != by]
+    return " ".join([workload_kind(names.pop()), *(f"({told})" for told in [", ".join(filter(None, details))] if told)])
 
 
 def _detail(name: str, records: Sequence[Record]) -> str:
@@ -239,7 +239,7 @@ def _detail(name: str, records: Sequence[Record]) -> str:
     if not values or values[0] is None or any(value != values[0] for value in values):
         return ""
     words = " ".join(map(str, values[0])) if isinstance(values[0], list | tuple) else text(values[0])
-    return words if name != "batch" else f"batch {words}"
+    return {"batch": f"batch {words}", "size": f"GPT-2 {words}"}.get(name, words)
 
 
 def _spoken(level: str, by: str) -> str:
@@ -316,6 +316,8 @@ def weigh(
         medians=level_medians(used, selected.label),
         phases=level_phases(used, selected.label),
         facts=next((dict(record.facts["device"]) for record in selected.attempts if record.facts.get("device")), {}),
+        unit=selected.unit,
+        knees=knee_sentences(selected.attempts),
     )
 
 

@@ -184,6 +184,7 @@ CODES: dict[str, str] = {
     # Obstacles: what a part needs, and does not find on this device.
     "needs.root": "root, or a permission that this user does not have",
     "needs.program": "a program that is not installed",
+    "needs.option": "an option that the command has once, and not inside of a shell's text",
     "needs.module": "a Python module that the interpreter does not have",
     "needs.engine": "a container engine that answers",
     "needs.image": "an image, or an unpacked root file system",

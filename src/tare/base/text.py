@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,6 +120,7 @@ _METRIC_NAMES: Mapping[str, str] = {
     "token_s": "median time between tokens",
     "token_p99_s": "time between tokens, 99th percentile",
     "goodput_per_s": "good requests per second",
+    "offered_per_s": "requests due per second",
     "failed_share": "requests that failed",
     "load_late_p99_s": "lateness of the load, 99th percentile",
     "kv_cache_bytes": "cache of keys and values",
@@ -143,15 +145,53 @@ _METRIC_NAMES: Mapping[str, str] = {
     "energy_window_s": "time window of the energy",
 }
 
+_NO_UNIT = ("optimiser_s", "gpu_optimiser_s")  # an optimiser's step is one, whatever is measured
 
-def metric_name(metric: str) -> str:
-    """`step_s` as `step time`; a name that we do not know loses its unit and its underscores."""
+
+STEP, REQUEST, TOKEN = "step", "request", "token"
+_UNITS = {  # of a workload: what its marks call a step
+    "server": REQUEST, "torch_infer": REQUEST, "application": REQUEST, "loadgen": REQUEST, "generate": TOKEN,
+}  # fmt: skip
+_BY_UNIT: Mapping[str, Mapping[str, str]] = {  # where the field has a word of its own
+    REQUEST: {
+        "step_s": "median latency",
+        "step_mean_s": "mean latency",
+        "step_p90_s": "latency, 90th percentile",
+        "step_p99_s": "latency, 99th percentile",
+        "gpu_step_s": "request on the GPU's clock",
+        "host_step_s": "request on the host",
+    },
+    TOKEN: {
+        "step_s": "median time per output token",
+        "step_mean_s": "mean time per output token",
+        "step_p90_s": "time per output token, 90th percentile",
+        "step_p99_s": "time per output token, 99th percentile",
+    },
+}
+
+
+def unit_of(workloads: Iterable[object]) -> str:
+    """What a step of these workloads is: a request, a token; a step, where they differ or have no other word."""
+    found = {_UNITS.get(str(each), STEP) for each in workloads}
+    return found.pop() if len(found) == 1 else STEP
+
+
+def metric_name(metric: str, unit: str = STEP) -> str:
+    """`step_s` as `median step`, of a server as `median latency`; an unknown name loses its unit and underscores."""
+    if metric in _BY_UNIT.get(unit, ()):
+        return _BY_UNIT[unit][metric]
     if metric in _METRIC_NAMES:
-        return _METRIC_NAMES[metric]
+        return _METRIC_NAMES[metric] if metric in _NO_UNIT else in_units(_METRIC_NAMES[metric], unit)
     if metric.startswith(FIRST_EPOCH):
-        return f"{metric_name(metric.removeprefix(FIRST_EPOCH))}, first epoch"
+        first = "first epoch" if unit == STEP else "warm-up"
+        return f"{metric_name(metric.removeprefix(FIRST_EPOCH), unit)}, {first}"
     spoken = metric.rpartition("_")[0] if has_unit(metric) else metric
     return safe_text(re.sub(r"[_.]+", " ", spoken))
+
+
+def in_units(words: str, unit: str) -> str:
+    """A sentence about steps, of the requests or tokens that they are: `the mean step` is `the mean request`."""
+    return words if unit not in _BY_UNIT else re.sub(r"\bstep(?=s?\b)", unit, words)
 
 
 def has_unit(name: str) -> bool:
@@ -317,6 +357,9 @@ _LOGGED = re.compile(r"[WEI]\d{4} \d\d:")  # a line of torch's own log
 _STEERING = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")  # colours and movements of a terminal's cursor
 _OPTION = re.compile(r"-+[A-Za-z]")
 _SCRIPT = re.compile(r".+\.(py|sh|pl|rb|js|lua|R|jl)")
+_SHELLS = re.compile(r"(ba|da|k|z|a)?sh")
+_SHELL_CODE = re.compile(r"[-][a-z]*c")  # -c, -lc, -ec
+_SHELL_SIGNS = re.compile(r"[$`;&|<>(){}*?\[\]~#!\\\n]")  # more than words: a shell makes something else of it
 
 
 def script_and_options(argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -341,8 +384,28 @@ def script_and_options(argv: Sequence[str]) -> tuple[str, list[str]]:
     return _file_name(argv[at]), options
 
 
+def _shell_text(argv: Sequence[str]) -> int | None:
+    """Where the text of `sh -c TEXT` stands in a command line; None where no shell runs it."""
+    if len(argv) < 3 or not _SHELLS.fullmatch(_file_name(argv[0])):
+        return None
+    return next((at + 1 for at, word in enumerate(argv[:-1]) if at and _SHELL_CODE.fullmatch(word)), None)
+
+
+def _shell_words(text: str) -> list[str] | None:
+    """The words of a shell's text, where it is one plain command; None where it is more, or not whole."""
+    try:
+        return None if _SHELL_SIGNS.search(text) else shlex.split(text)
+    except ValueError:
+        return None
+
+
 def options_in(argv: Sequence[str]) -> dict[str, str]:
-    """The options of a command line that have a value, by their names: `--threads 8`, `--threads=8`, `-t 8`."""
+    """The options of a command line that have a value, by their names: `--threads 8`, `--threads=8`, `-t 8`.
+
+    Of `sh -c TEXT` those of the text, where it is one plain command.
+    """
+    if (at := _shell_text(argv)) is not None:
+        return options_in(_shell_words(argv[at]) or [])
     found = {}
     for word, after in zip_longest(argv, argv[1:]):
         name, equals, value = word.partition("=")
@@ -355,8 +418,32 @@ def options_in(argv: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def why_not_settable(argv: Sequence[str], wanted: Mapping[str, str | None]) -> str | None:
+    """Why these options of a command line cannot be given other values; None where they can."""
+    words: Sequence[str] | None = argv
+    if (at := _shell_text(argv)) is not None and (words := _shell_words(argv[at])) is None:
+        return (
+            f"the command is a text that a shell runs ({safe_text(argv[at])[:40]!r}) and is more than one plain "
+            "command, so that its options are not known. Give the command itself, without the shell, or set a "
+            "variable (`env`)."
+        )
+    for name, value in wanted.items():
+        times = sum(word.partition("=")[0] == name for word in words or ())
+        if value is not None and times > 1:
+            return (
+                f"{name} stands {times} times in the command: which of them is meant is not known. Give it once, or "
+                "let each side have a command of its own (`vary`)."
+            )
+    return None
+
+
 def with_options(argv: Sequence[str], wanted: Mapping[str, str | None]) -> tuple[str, ...]:
-    """A command line with these values of its options; None removes one, and one that it lacks goes to its end."""
+    """A command line with these values of its options; None removes one, and one that it lacks goes to its end.
+
+    Of `sh -c TEXT` in the text, where it is one plain command.
+    """
+    if (at := _shell_text(argv)) is not None and (inner := _shell_words(argv[at])) is not None:
+        return (*argv[:at], shlex.join(with_options(inner, wanted)), *argv[at + 1 :])
     kept: list[str] = []
     left, words = dict(wanted), list(argv)
     while words:

@@ -261,7 +261,8 @@ def _finite(number: float | None) -> float | None:
 @reads_source()
 @click.option(
     "--minimise",
-    help="time, energy, cost, latency_p99, or a column.  [default: energy where it is measured, else time]",
+    help="time, energy, cost, latency_p99, or a column.  [default: energy where it is measured, else time; of a "
+    "language model those per token]",
 )
 @click.option("--deadline", type=TIME, help="The job must end within this, such as 2h.")
 @click.option("--power-cap", type=POWER, help="Mean power must stay below this, such as 30W.")
@@ -327,7 +328,8 @@ def recommend(
 
     limits = _limits(deadline, power_cap, energy_budget, at_most)
     columns = {"time": time_column, "energy": energy_column, "power": power_column}
-    asked = minimise or _usual_aim(source, columns)
+    of_steps = steps is not None or epochs is not None or samples is not None or deadline is not None
+    asked = minimise or _usual_aim(source, columns, of_job=of_steps)
     need_less_is_better([asked], source)
     job = _job(source, asked, limits, columns, _times(source, steps, epochs, samples), samples, price)
     rows = job_observations(source, job, settings=settings, group=group)
@@ -347,12 +349,18 @@ def recommend(
     )
 
 
-def _usual_aim(source: Path, named: Mapping[str, str | None]) -> str:
-    """What is minimised where nobody says: energy, or time where no energy and no power was measured."""
+def _usual_aim(source: Path, named: Mapping[str, str | None], *, of_job: bool) -> str:
+    """What is minimised where nobody says: energy, or time where no energy and no power was measured.
+
+    Of a language model those of a token, which batches of any size have alike, unless a job of so many steps is named.
+    """
     from tare.analysis.choose.configurations import column_for
     from tare.analysis.observations import columns_of
 
     known = columns_of(source)
+    of_tokens = [name for name in ("energy_token_j", "time_token_s") if name in known]
+    if of_tokens and not of_job and not any(named.values()):
+        return of_tokens[0]
     measured = any(named[word] or column_for(word, known) for word in ("energy", "power"))
     return "energy" if measured else "time"
 

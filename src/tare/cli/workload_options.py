@@ -41,11 +41,27 @@ _FOR_SERVERS = (
                  help="At most so many requests before anything is measured.  [default: 200]"),
     click.option("--concurrency", type=click.IntRange(1), help="Closed loop: requests in flight.  [default: 1]"),
     click.option("--rate", metavar="RATE", help="Open loop: requests per second (50/s), at random times."),
+    click.option("--trace", metavar="FILE", type=_FILE,
+                 help="Open loop: requests at the times of a recording, in seconds, one on each line."),
     click.option("--load-cores", type=click.IntRange(0),
                  help="Cores that make the load and that the server does not get; 0: all share all.  [default: 1]"),
     click.option("--goal", metavar="TIME", help="Good requests are answered within this (300ms).  [default: any time]"),
+    click.option("--goal-of", type=click.Choice(["latency", "first_token"]),
+                 help="What the goal is of; first_token: of streamed answers.  [default: latency]"),
 )  # fmt: skip
-_LOAD = ("ready", "api", "requests", "count", "warm_up", "concurrency", "rate", "load_cores", "goal")
+_LOAD = (
+    "ready",
+    "api",
+    "requests",
+    "count",
+    "warm_up",
+    "concurrency",
+    "rate",
+    "trace",
+    "load_cores",
+    "goal",
+    "goal_of",
+)
 steps_option: Option = click.option(
     "--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script."
 )
@@ -112,8 +128,8 @@ def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         need(server is None or port is not None, "--server needs --port: where does it listen?")
         if server is None:
             return verb(serving={}, **others)
-        if "requests" in load:
-            load["requests"] = str(load["requests"])
+        load |= {name: str(load[name]) for name in ("requests", "trace") if name in load}
+        load |= {"arrivals": "trace"} if "trace" in load else {}
         return verb(serving={"argv": words_of(server), "port": port, **load}, **others)
 
     for option in reversed(_FOR_SERVERS):

@@ -325,7 +325,7 @@ class _Runner:
             lengths[rehearsal.side] = length
         if is_new:
             steps, step_s = record.metrics.get("steps"), record.metrics.get("step_s")
-            marked = f", {steps:.0f} steps" if steps else ""
+            marked = f", {count_text(round(steps), record.unit)}" if steps else ""
             marked += f" of {time_text(step_s)}" if steps and step_s else ""
             marked += _scatter(record)
             self._watcher.note(f"  {self._side(rehearsal)}: {time_text(trial_s)}{marked}")

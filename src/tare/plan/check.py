@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tare.base.errors import NothingLeft, TareError
+from tare.base.errors import NothingLeft, TareError, TrialError
 from tare.base.host import Host
 from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.text import size_text
@@ -98,6 +98,17 @@ def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> It
         for kind, part in parts_of(cell):
             yield from checks.first_time(kind, part)
         yield from _hidden_programs(cell, host)
+        yield from _unsettable_options(cell)
+
+
+def _unsettable_options(cell: Cell) -> Iterator[Ruling]:
+    """Options of one side that its command cannot be given: every trial there would fail."""
+    for platform in cell.platforms[-1:]:
+        if options := platform.options():
+            try:
+                cell.workload.with_options(options)
+            except TrialError as error:
+                yield obstacle("needs.option", str(error)).about(f"platform {platform.part_name()}")
 
 
 def _hidden_programs(cell: Cell, host: Host) -> Iterator[Ruling]:

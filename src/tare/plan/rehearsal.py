@@ -64,7 +64,8 @@ def length_of(rehearsal: Trial, trial_s: float, run_s: float, metrics: dict[str,
         return Length(whole, trial_s, run_s)
     if (bound_s := whole.bound_s()) is not None:
         return Length(whole, trial_s + bound_s, run_s + bound_s)
-    all_steps, some_steps, step_s = whole.about_units(), short.about_units(), metrics.get("step_s")
+    all_steps, some_steps = whole.about_units(), short.about_units()
+    step_s = 1 / rate if (rate := metrics.get("requests_per_s")) else metrics.get("step_s")  # requests overlap
     if all_steps is None or some_steps is None or step_s is None or some_steps < ENOUGH_STEPS:
         return None
     more_s = max(0, all_steps - some_steps) * step_s

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from tare.base.rulings import Ruling, Weight, read_rulings
+from tare.base.text import unit_of
 
 Json: TypeAlias = Any
 State: TypeAlias = Literal["planned", "running", "ok", "suspect", "invalid", "failed", "timeout", "oom", "interrupted"]
@@ -64,6 +65,11 @@ class Record:
         if not self.traced:
             return self.metrics
         return {name: value for name, value in self.metrics.items() if not depends_on_speed(name)}
+
+    @property
+    def unit(self) -> str:
+        """What its steps are for people: steps, requests or tokens."""
+        return unit_of([self.settings.get("workload")])
 
     def as_json(self) -> dict[str, Json]:
         return asdict(self)

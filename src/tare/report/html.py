@@ -124,7 +124,7 @@ def _answer(comparison: Comparison) -> Answer:
 
 def _further(comparison: Comparison, weighing: Weighing) -> list[str]:
     return [
-        f"{metric_name(each.metric)} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}."
+        f"{each.called} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}."
         for each in _tested(comparison, weighing)
     ]
 
@@ -301,11 +301,13 @@ def page(
         weighing=weighing,
         headline=_headline(evidence, answers, plot),
         plot=plot,
-        figure_groups=tuple(FigureGroup(anchor, title, tuple(held)) for anchor, title, held in in_groups(drawn)),
+        figure_groups=tuple(
+            FigureGroup(anchor, title, tuple(held)) for anchor, title, held in in_groups(drawn, weighing.unit)
+        ),
         title=_about(store) or title,
         question=question,
         generated_utc=generated_utc,
-        metric=metric_name(weighing.metric),
+        metric=weighing.called,
         counts=counts_text(weighing.counts),
         complete=is_complete(weighing.counts),
         coverage=coverage_text(weighing.comparisons),
@@ -328,7 +330,7 @@ def page(
         problems=tuple(problems),
         devices=None if evidence.fleet is None else devices_section(evidence.fleet),
         figures=drawn,
-        trial_metrics=tuple(metric_name(metric) for metric in metrics),
+        trial_metrics=tuple(metric_name(metric, weighing.unit) for metric in metrics),
         groups=tuple(_group(level, hrefs, shown, metrics) for level in levels),
         methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),
         device=tuple(flat_pairs(weighing.facts.get("device", weighing.facts))),
@@ -361,7 +363,10 @@ def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None
         only = answers[0]
         phrase = f"{only.phrase} ({only.doubts})" if only.doubts else only.phrase
         return Headline(only.word, phrase, f"{only.level} {only.sentence}", steps)
-    return Headline(*answer_line(weighing, evidence.places), steps)
+    word, phrase, sentence = answer_line(weighing, evidence.places)
+    return Headline(
+        word, phrase, " ".join([sentence, *(each[:1].upper() + each[1:] for each in weighing.knees)]), steps
+    )
 
 
 def _verdict_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[VerdictRow]:
@@ -398,7 +403,7 @@ def _other_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cell
         theirs, ours = medians_of(each)
         who = (Cell(each.level, hrefs.get(each.level, "")),) if len(weighing.comparisons) > 1 else ()
         figures = (
-            Cell(metric_name(each.metric)),
+            Cell(each.called),
             Cell(theirs, hrefs.get(each.against, ""), numeric=True),
             Cell(ours, hrefs.get(each.level, ""), numeric=True),
             Cell(effect_of(each), "#trials", numeric=True),
@@ -419,7 +424,7 @@ def _tested_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cel
         rows.append(
             (
                 Cell(each.level, hrefs.get(each.level, "")),
-                Cell(metric_name(each.metric)),
+                Cell(each.called),
                 Cell(theirs, hrefs.get(each.against, ""), numeric=True),
                 Cell(ours, hrefs.get(each.level, ""), numeric=True),
                 Cell(effect_of(each), "#trials", numeric=True),

@@ -22,7 +22,7 @@ from tare.analysis.sentences import (
     verdict_word,
 )
 from tare.analysis.why.layers import LayerCost, Waterfall
-from tare.base.text import count_text, effect_text, metric_name, quantity_text, safe_text, share_text
+from tare.base.text import count_text, effect_text, quantity_text, safe_text, share_text
 from tare.records.trials import grouped
 from tare.report.figure import in_words, level_number
 from tare.report.naming import MOST_TOLD, some_of
@@ -255,7 +255,7 @@ def _lane(each: Comparison, order: int, axis: Axis, place: Place, href: str, num
         interval=interval_of(each),
         medians=f"{theirs} -> {ours}",
         told=f"{place.job + ': ' if place.job else ''}{place.name}: {figures}, {verdict_word(each)}; "
-        f"{metric_name(each.metric)} {theirs} -> {ours}; n = {each.n}; A/A noise floor {floor_of(each)}",
+        f"{each.called} {theirs} -> {ours}; n = {each.n}; A/A noise floor {floor_of(each)}",
         colour=number,
         order=order,
         size=-math.inf if each.effect is None else each.effect,
@@ -312,7 +312,7 @@ def _legend(
 ) -> list[tuple[str, str]]:
     lanes = [lane for panel in panels for lane in panel.lanes]
     margins = dict.fromkeys(panel.margin for panel in panels)
-    told = [("point", f"effect on {metric_name(weighing.metric)}")]
+    told = [("point", f"effect on {weighing.called}")]
     told += (
         [("interval", "where it lies, with 95 % confidence or more")]
         if any(lane.low is not None for lane in lanes)

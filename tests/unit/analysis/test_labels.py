@@ -8,6 +8,7 @@ import pytest
 
 from analysis_figures import record
 from tare.analysis.cells import baseline_level, cells
+from tare.analysis.judging.work import unlike_work
 from tare.analysis.labels import setting_words, shortened
 
 
@@ -148,3 +149,13 @@ def test_a_level_that_has_not_run_yet_is_labelled_like_the_others():
     around = made.surroundings(trained("runc", "resnet18"))
 
     assert made.joined("bare", around) == "ResNet-18 training on bare metal"
+
+
+def test_who_works_beside_the_measured_one_is_a_label_and_no_other_work():
+    beside = "beside finetune in bare"
+    assert labels([record("bare", settings={"tenants": each}) for each in (1, beside)], by="tenants") == [
+        "alone", beside,
+    ]  # fmt: skip
+    assert unlike_work([{"tenants": 1}, {"tenants": beside}]) == {}
+    assert unlike_work([{"tenants": 1}, {"tenants": 4}]) == {"tenants": ["1", "4"]}
+    assert setting_words("workload.threads", "quota") == "as many threads as the quota"

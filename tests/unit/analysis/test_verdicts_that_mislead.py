@@ -23,6 +23,7 @@ from tare.base.rulings import Ruling
 from tare.records.model import Record
 from tare.records.trials import TrialRow
 from tare.report.html import answers_of
+from tare.report.text.verdict import verdict_text
 
 POWER_LIMIT = Ruling("gpu.power-limit", "suspect", "gpu0", "GPU 0 was held back by its power limit.")
 FOREIGN = Ruling("cpu.foreign", "suspect", "cpu", "other processes used 3 % of the device's CPU time.")
@@ -195,6 +196,9 @@ def test_of_a_server_goodput_is_tested_and_less_of_it_is_worse():
     }
     assert found.comparisons[0].verdict == "equivalent"
     assert not gate(found, 0.05).passed
+    assert {each.unit for each in (*found.comparisons, *found.tested, *found.others)} == {found.unit} == {"request"}
+    assert (found.called, found.tested[0].called) == ("mean latency", "latency, 99th percentile")
+    assert not [line for line in verdict_text(found).splitlines() if re.search(r"\bsteps?\b", line)]
 
 
 def test_sides_that_generate_other_tokens_are_told_by_a_code():

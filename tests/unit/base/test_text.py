@@ -21,6 +21,8 @@ from tare.base.text import (
     size_text,
     telling_lines,
     time_text,
+    unit_of,
+    why_not_settable,
     with_options,
 )
 
@@ -197,3 +199,42 @@ def test_options_of_a_command_line_are_replaced_in_their_place_taken_away_or_add
     )  # fmt: skip
     assert with_options(words, {"--threads": None, "--port": None}) == ("app", "in.txt", "--quiet")
     assert with_options(words, {"--mode": "a", "--none": None}) == (*words, "--mode", "a")
+
+
+def test_options_in_the_text_of_a_shell_are_found_and_replaced_where_it_is_one_command():
+    words = ("/bin/bash", "-ec", "OMP_NUM_THREADS=1 serve --threads 4 'a b.txt'")
+    assert options_in(words) == {"--threads": "4"}
+    assert with_options(words, {"--threads": "1", "--mode": "x"}) == (
+        "/bin/bash", "-ec", "OMP_NUM_THREADS=1 serve --threads 1 'a b.txt' --mode x",
+    )  # fmt: skip
+    assert why_not_settable(words, {"--threads": "1"}) is None
+    for text in ("cd /app && serve --threads 4", "serve --threads $N", "serve --threads 4 > log"):
+        assert "more than one plain command" in (why_not_settable(("sh", "-c", text), {"--threads": "1"}) or "")
+    assert options_in(("python", "-c", "print(1)", "--threads", "4"))["--threads"] == "4"  # no shell
+
+
+def test_an_option_that_stands_twice_cannot_be_given_one_value_but_be_taken_away():
+    words = ("serve", "--model", "a", "--model=b", "--threads", "4")
+    assert "--model stands 2 times" in (why_not_settable(words, {"--model": "c"}) or "")
+    assert why_not_settable(words, {"--model": None, "--threads": "1"}) is None
+    assert with_options(words, {"--model": None}) == ("serve", "--threads", "4")
+
+
+@pytest.mark.parametrize(
+    ("workloads", "metric", "name"),
+    [
+        (["server"], "step_mean_s", "mean latency"),
+        (["server", "server"], "step_p99_s", "latency, 99th percentile"),
+        (["server"], "cpu_step_s", "CPU time per request"),
+        (["server"], "startup_s", "start-up to the first request"),
+        (["generate"], "step_mean_s", "mean time per output token"),
+        (["generate"], "epoch0_step_s", "median time per output token, warm-up"),
+        (["generate"], "energy_step_j", "energy per token"),
+        (["torch_train"], "step_mean_s", "mean step"),
+        (["torch_train", "server"], "step_mean_s", "mean step"),  # no one word for both
+        (["finetune"], "optimiser_s", "optimiser step"),
+        ([], "step_s", "median step"),
+    ],
+)
+def test_a_step_is_called_what_it_is_in_its_workload(workloads: list[str], metric: str, name: str) -> None:
+    assert metric_name(metric, unit_of(workloads)) == name

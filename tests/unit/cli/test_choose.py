@@ -224,3 +224,16 @@ def test_the_least_work_does_not_win_and_samples_tell_which_batch_is_quicker(bat
 
     assert found["minimised"] == "time"  # no energy and no power was measured
     assert found["best"]["settings"] == {"batch": 64.0}
+
+
+def test_of_a_language_model_the_time_per_token_is_minimised_whatever_the_batch(tmp_path):
+    path = tmp_path / "tokens.csv"
+    rows = [f"{batch},{run},{ms + run / 100},{ms / batch + run / 100}" for run in range(6) for batch, ms in TOKENS]
+    path.write_text("\n".join(["batch,run,step_ms,time_token_s", *rows]))
+    (found,) = written("choose", "recommend", str(path), "--settings", "batch")["recommendations"]
+    assert (found["minimised"], found["best"]["settings"]) == ("time_token_s", {"batch": 8.0})
+    with pytest.raises(StudyError, match="the least work would win"):
+        tare("choose", "recommend", str(path), "--settings", "batch", "--minimise", "time")
+
+
+TOKENS = ((1, 10.0), (8, 24.0))

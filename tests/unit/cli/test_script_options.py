@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from tare.api.weighing import Script, names_files_here, sides
 from tare.cli.weigh import command, would_not_fit
-from tare.cli.workload_options import server_workload, words_of
+from tare.cli.workload_options import server_options, server_workload, words_of
 from tare.parts.workloads.command import Command
+from tare.parts.workloads.server import Server
 
 
 def test_a_script_is_run_where_we_are_with_what_it_was_given(tmp_path, monkeypatch):
@@ -100,6 +103,20 @@ def test_a_server_and_its_load_become_a_workload(tmp_path, monkeypatch):
             "rate": "50/s",
         }
     }  # fmt: skip
+
+
+def test_a_recorded_trace_and_the_goal_of_a_first_token_are_options(tmp_path):
+    (tmp_path / "times").write_text("0\n1\n")
+
+    @click.command()
+    @server_options
+    def verb(serving):
+        click.echo(json.dumps(serving))
+
+    words = ["--server", "app", "--port", "80", "--api", "chat", "--goal", "1s", "--goal-of", "first_token"]
+    found = json.loads(CliRunner().invoke(verb, [*words, "--trace", str(tmp_path / "times")]).output)
+    assert (found["arrivals"], found["trace"], found["goal_of"]) == ("trace", str(tmp_path / "times"), "first_token")
+    Server.model_validate(found)
 
 
 @pytest.mark.parametrize(

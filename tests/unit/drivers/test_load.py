@@ -6,13 +6,16 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
+from math import exp
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
 
 from tare.drivers.load.arrivals import arrivals_s, quantile, requests_of
-from tare.drivers.load.driver import Load, drive
+from tare.drivers.load.driver import Load, drive, pace_per_s
 from tare_inside import marks
 
 Handler = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -76,7 +79,11 @@ def test_poisson_times_are_the_seeds_own_and_have_the_rate() -> None:
     times = arrivals_s("poisson", 4000, 50.0, 3)
     assert times == arrivals_s("poisson", 4000, 50.0, 3) != arrivals_s("poisson", 4000, 50.0, 4)
     assert times == sorted(times)
-    assert times[-1] == pytest.approx(80, rel=0.1)
+    assert times[-1] == pytest.approx(80, rel=0.01)
+    gaps = [after - before for before, after in pairwise(times)]
+    assert fmean(gaps) == pytest.approx(1 / 50, rel=0.01)  # the rate itself, whatever the seed
+    assert stdev(gaps) == pytest.approx(1 / 50, rel=0.1)  # and gaps as a Poisson process has them
+    assert len([gap for gap in gaps if gap > 3 / 50]) == pytest.approx(4000 * exp(-3), rel=0.25)
 
 
 def test_bursts_come_at_once_and_keep_the_mean_rate() -> None:
@@ -192,6 +199,30 @@ def test_goodput_counts_what_is_answered_in_time() -> None:
     assert found["metrics"]["goodput_per_s"] == pytest.approx(found["metrics"]["requests_per_s"] / 2)
 
 
+def test_the_rate_of_a_short_load_is_that_of_its_middle() -> None:
+    """Each answer takes as long as forty requests come in: whoever counts to the last answer is 40 % too low."""
+
+    async def late(request: bytes, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.2)
+        writer.write(HELLO)
+
+    found = driven(late, count=100, rate=200.0, arrivals="even")
+    assert found["metrics"]["offered_per_s"] == pytest.approx(200, rel=0.001)
+    assert found["metrics"]["requests_per_s"] == pytest.approx(200, rel=0.1)
+    assert found["load"]["seconds"] > 0.69
+    assert "offered_per_s" not in driven(say_hello, count=3)["metrics"]  # a closed loop offers what is answered
+
+
+def test_a_pace_leaves_out_the_wait_for_the_first_and_one_late_answer() -> None:
+    second = 10**9
+    steady = [5 * second + number * second // 100 for number in range(400)]
+    assert pace_per_s(steady, 60.0) == pytest.approx(100)
+    assert pace_per_s([*steady[:-1], 60 * second], 60.0) == pytest.approx(100, rel=0.01)
+    slow = [number * second // 40 for number in range(400)]  # an overloaded server answers at its own pace
+    assert pace_per_s(slow, 10.0) == pytest.approx(40)
+    assert pace_per_s([second] * 3, 1.5) == pytest.approx(2)  # one burst
+
+
 def test_streamed_tokens_are_timed_one_by_one(marked: Path) -> None:
     async def stream(request: bytes, writer: asyncio.StreamWriter) -> None:
         assert json.loads(request.partition(b"\r\n\r\n")[2])["stream"] is True
@@ -237,6 +268,20 @@ def test_warm_up_ends_when_two_windows_take_as_long() -> None:
     assert 20 <= found["warm_up"] <= 500
     assert found["warm_up"] % 10 == 0
     assert found["load"]["sent"] == 2  # nothing of it counts
+
+
+def test_warm_up_goes_on_while_answers_get_quicker() -> None:
+    """By convergence and not by count: forty slow requests, each ten quicker than those before."""
+    number = 0
+
+    async def settles(request: bytes, writer: asyncio.StreamWriter) -> None:
+        nonlocal number
+        await asyncio.sleep(0.004 * 2 ** max(0, 4 - number // 10))
+        number += 1
+        writer.write(HELLO)
+
+    found = driven(settles, count=2, warm_up=500)
+    assert 60 <= found["warm_up"] < 500
 
 
 def test_who_makes_the_load_knows_how_late_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

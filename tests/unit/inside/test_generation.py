@@ -76,6 +76,16 @@ def test_the_same_seed_gives_the_same_tokens_however_long_the_warm_up(tmp_path: 
     assert len(set(digests.values())) == 3
 
 
+def test_warm_up_lasts_until_a_request_takes_as_long_as_the_one_before(tmp_path: Path) -> None:
+    class Settles:
+        def request(self, number: int) -> tuple[None, int, int]:
+            return None, 0, (8000, 4000, 2000, 1000, 990)[number]
+
+    assert generate.warmed_up(Settles(), 5) == 5
+    assert generate.warmed_up(Settles(), 3) == 3  # a limit
+    assert generate.warmed_up(Settles(), 0) == 0
+
+
 def test_what_is_generated_is_what_the_network_without_a_cache_finds(tmp_path: Path) -> None:
     outcome, _ = generated(tmp_path, batch=1, output=12)
     job = {"size": "tiny", "scale": 1.0, "device": "cpu", "precision": "fp32", "prompt": 6, "output": 12, "seed": 3}

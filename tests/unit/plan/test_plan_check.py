@@ -192,3 +192,10 @@ def test_a_program_that_a_platform_does_not_show_is_an_obstacle_before_the_first
     assert "/tmp/venv/bin/python is not there inside docker, which has a folder /tmp of its own" in found.sentence
     assert "--reads /tmp/venv)" in found.sentence
     assert shown == [()]
+
+
+def test_an_option_that_cannot_be_set_on_one_side_is_an_obstacle_before_the_first_trial(monkeypatch):
+    monkeypatch.setattr(Docker, "options", lambda self: {"--threads": "1"})
+    (found,) = checked().blocked
+    assert (found.code, found.subject) == ("needs.option", "platform docker")
+    assert "`arguments` are for a command or a server, and torch_train is neither" in found.sentence

@@ -68,6 +68,8 @@ def test_a_script_that_is_ended_at_a_step_is_rehearsed_with_few_of_them():
     timed = planned(study(workload={"command": {"argv": ["true"], "minutes": 3}}))[0]
     assert (timed.cell.workload.steps, timed.cell.workload.minutes) == (20, None)
     assert length_of(timed, 5.0, 4.0, {}).run_s == 184
+    requests = {"step_s": 2.0, "requests_per_s": 50.0}  # a hundred at once
+    assert length_of(bounded, 5.0, 4.0, requests).run_s == pytest.approx(4 + 180 / 50)
 
 
 def test_the_limit_is_three_times_the_longest_and_some_slack():

@@ -320,8 +320,29 @@ def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
     compiled(figure)
 
 
+def test_a_knee_is_of_the_requests_that_came_and_not_of_those_that_were_planned() -> None:
+    """Requests at random times are a few more or fewer: 6 % fewer answers than the rate, of which none is missing."""
+    from tare.analysis.resources.knee import knee_sentences
+    from tare.report.charts.scale_up import latency_figure
+
+    fewer = [
+        replace(each, metrics={**each.metrics, "goodput_per_s": 0.94 * rate, "offered_per_s": 0.94 * rate})
+        for each in served(("bare",))
+        for rate in [each.settings["workload.rate"]]
+    ]
+    figure = latency_figure(step_data(some.weighing(fewer), fewer))
+    assert figure is not None
+    assert "goodput follows the rate up to the highest, 400/s: the knee lies above." in figure.reading
+    assert knee_sentences(served()) == (
+        "bare: goodput follows the rate up to 200/s, the knee; at 300/s it is 248/s.",
+        "docker: goodput follows the rate up to 100/s, the knee; at 200/s it is 148/s.",
+    )
+    assert knee_sentences(some.records()) == ()
+
+
 def test_other_workloads_and_few_rates_have_no_latency_curve() -> None:
-    from tare.report.charts.scale_up import knee, latency_figure
+    from tare.analysis.resources.knee import knee
+    from tare.report.charts.scale_up import latency_figure
 
     assert latency_figure(step_data(some.weighing(), some.records())) is None
     two = [each for each in served() if each.settings["workload.rate"] < 300]

@@ -230,8 +230,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "energy": ("energy_step_j", "step_j", "energy_j", "energy_mj", "joules", "j", "energy_wh", "wh", "energy"),
     "power": ("power_mean_w", "power_w", "watts", "w", "power_mw", "power"),
     "cost": ("cost", "cost_usd", "usd", "dollars"),
-    "latency": ("latency_s", "latency_ms", "request_s", "latency"),
-    "latency_p99": ("latency_p99_s", "latency_p99_ms", "p99_s", "p99_ms", "latency_p99", "p99"),
+    "latency": ("latency_s", "latency_ms", "request_s", "latency", "step_s"),
+    "latency_p99": ("latency_p99_s", "latency_p99_ms", "p99_s", "p99_ms", "latency_p99", "p99", "step_p99_s"),
     "stall": ("stall_s", "stall_ms", "fetch_stall_s", "stall"),
     "compute": ("compute_s", "compute_ms", "compute"),
 }

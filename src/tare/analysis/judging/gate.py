@@ -9,7 +9,6 @@ from tare.analysis.order import KEPT_BACK
 from tare.analysis.selection import START_UP
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
-from tare.base.text import metric_name
 
 
 @dataclass(frozen=True)
@@ -88,5 +87,5 @@ def _unsure(found: Comparison, limit: float) -> Ruling | None:
 
 def _worse(found: Comparison, harm: float, limit: float) -> str:
     how = "less" if found.direction.rises else "more"
-    figure = f"{metric_name(found.metric)} {harm:.1%} {how}"
+    figure = f"{found.called} {harm:.1%} {how}"
     return f"{found.level} is worse than {found.against}: {figure}, over {limit:.1%}"

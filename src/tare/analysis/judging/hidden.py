@@ -13,7 +13,7 @@ from statistics import median
 
 from tare.analysis import sentences
 from tare.analysis.compare import judge
-from tare.analysis.judging.work import is_per_sample, with_per_sample
+from tare.analysis.judging.work import is_per_sample, samples_of, with_per_sample
 from tare.analysis.model import Comparison
 from tare.analysis.selection import OF_RUN, START_UP, Selection, why_not
 from tare.base.rulings import Ruling
@@ -37,7 +37,8 @@ Pair = tuple[str, str]
 def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Comparison, ...]:
     """The comparisons, each with what its metric may hide; one that was called equivalent then cannot be told."""
     mean, middle = (_compared(selected, name, _of_equal_work(selected, name)) for name in (MEAN, MEDIAN))
-    per = " per sample" if is_per_sample(selected.metric) else ""
+    several = any(samples_of(record.settings) not in (None, 1) for record in selected.used)
+    per = " per sample" if several and is_per_sample(selected.metric) else ""
     epochs = _epochs(selected)
     epoch, in_steps = (_compared(epochs, name) for name in (EPOCH, IN_STEPS))
     long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(epochs, EPOCH, IN_STEPS)
@@ -152,7 +153,7 @@ def _of_runs(selected: Selection, found: Comparison, by_quota: bool) -> list[Rul
     stops = [sentences.Stops.of(side) for side in (ours, theirs)]
     apart_s = abs(stopped_s[0] - stopped_s[1]), abs(stops[0].seconds - stops[1].seconds)
     if not by_quota and (apart_s[0] > STOPPED_SHARE * run_s or apart_s[1] > STOPPED_MEAN * run_s):
-        made.append(sentences.throttled_sides(level, against, *stops))
+        made.append(sentences.throttled_sides(level, against, *stops, unit=selected.unit))
     known = next((name for name in _FAULTS if all(_median(side, name) is not None for side in (ours, theirs))), None)
     if known is not None:
         few, many = sorted(faults := [_median(side, known) or 0.0 for side in (ours, theirs)])

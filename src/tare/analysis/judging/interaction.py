@@ -39,7 +39,7 @@ def interactions(selected: Selection) -> tuple[Interaction, ...]:
             for other in others:
                 if held := _crossed(names, base, other):
                     made = contests(held, names[base.value], levels=[names[base.value], names[other.value]])
-                    family += [replace(each, floor=floor) for each in made]
+                    family += [replace(each, floor=floor, unit=selected.unit) for each in made]
                     places += [(factor, level)] * len(made)
     asked = selected.request
     judged = judge(

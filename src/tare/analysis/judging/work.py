@@ -63,11 +63,11 @@ def is_per_sample(metric: str) -> bool:
 
 
 def unlike_work(several: Iterable[Settings]) -> dict[str, list[str]]:
-    """Setting of the work of a step -> its values, where there is more than one."""
+    """Setting of the work of a step -> its values, where there is more than one; who else works beside is none."""
     values: dict[str, dict[str, None]] = {}
     for settings in several:
         for name, value in settings.items():
-            if _kind(name):
+            if (kind := _kind(name)) and not (kind == "tenants" and isinstance(value, str) and not value.isdigit()):
                 values.setdefault(name, {})[text(value)] = None
     return {name: list(found) for name, found in values.items() if len(found) > 1}
 

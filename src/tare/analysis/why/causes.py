@@ -18,6 +18,7 @@ from tare.analysis.model import Comparison, Measurement
 from tare.analysis.parity import flat
 from tare.analysis.statistics import median_estimate
 from tare.base.errors import TareError
+from tare.base.text import unit_of
 from tare.records.model import Record
 from tare.records.trials import grouped, is_usable, usable_trials
 
@@ -247,7 +248,8 @@ def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None) -
             raise TareError(f"no trial of the {'other' if role == QUICK else 'slow'} side could be used.")
     whole = [each for each, wave in zip(sides, waves, strict=True) if wave.is_whole]
     pooled = [[one for each in whole for one in each[role]] for role in (SLOW, QUICK)]
-    (total,) = judge([Contest(SLOW, QUICK, pooled[0], pooled[1])], margin=margin, metric=name, resamples=0)
+    unit = unit_of(record.settings.get("workload") for wave in waves for record in wave.records)
+    (total,) = judge([Contest(SLOW, QUICK, pooled[0], pooled[1], unit=unit)], margin=margin, metric=name, resamples=0)
     tried = [(n, cause) for n, wave in enumerate(waves) for cause in wave.causes()]
     questions: dict[str, list[tuple[int, Role, Role]]] = {
         "removed": [(n, without(cause), SLOW) for n, cause in tried],

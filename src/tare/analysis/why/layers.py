@@ -13,6 +13,7 @@ from tare.analysis.model import Comparison, Measurement
 from tare.analysis.selection import pick_metric
 from tare.analysis.statistics import FLOOR, median_estimate
 from tare.base.errors import StudyError, TareError
+from tare.base.text import unit_of
 from tare.records.model import Record, varied
 from tare.records.trials import grouped, is_usable, usable_trials
 
@@ -242,7 +243,8 @@ def _contest(
     stages: Mapping[Stage, Sequence[Record]], ours: Stage, theirs: Stage, metric: str, floor: Floor | None
 ) -> Contest:
     left, right = (_values(stages[stage], metric) for stage in (ours, theirs))  # with A/A repeats: both runs count
-    return Contest(ours.name, theirs.name, left, right).with_noise(floor)
+    unit = unit_of(record.settings.get("workload") for stage in (ours, theirs) for record in stages[stage])
+    return Contest(ours.name, theirs.name, left, right, unit=unit).with_noise(floor)
 
 
 def _values(records: Iterable[Record], metric: str) -> list[Measurement]:

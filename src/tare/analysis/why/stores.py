@@ -16,7 +16,7 @@ from tare.analysis.parity import differences, flat
 from tare.analysis.why.causes import Phase, judged_metric, metrics_of, phases, words_of
 from tare.analysis.why.layers import Moved, moved
 from tare.base.errors import StudyError
-from tare.base.text import script_and_options
+from tare.base.text import script_and_options, unit_of
 from tare.records.model import Record
 from tare.records.trials import grouped, usable_trials
 
@@ -130,7 +130,9 @@ def _judged(ours: str, theirs: str, sides: Mapping[str, Sequence[Record]], metri
         name: [Measurement("", each.metrics[metric], trial=each.trial) for each in records if metric in each.metrics]
         for name, records in sides.items()
     }
-    (found,) = judge([Contest(ours, theirs, values[ours], values[theirs])], margin=margin, metric=metric, resamples=0)
+    unit = unit_of(each.settings.get("workload") for records in sides.values() for each in records)
+    contest = Contest(ours, theirs, values[ours], values[theirs], unit=unit)
+    (found,) = judge([contest], margin=margin, metric=metric, resamples=0)
     return found
 
 

@@ -48,6 +48,8 @@ class Load:
         self.counts: Counter[str] = Counter(dict.fromkeys(("ok", "good", "errors", "timeouts", "rejected"), 0))
         self.latencies_s: list[float] = []
         self.late_s: list[float] = []
+        self.due_ns: list[int] = []
+        self.ends_ns: list[int] = []
         self.tokens = 0
         self.between_s: list[float] = []
         self.problem = ""
@@ -79,6 +81,8 @@ class Load:
         self.counts[kind] += 1
         marks.interval("step" if kind in ("ok", "timeouts") else "failed", number, due_ns, end_ns)
         self.latencies_s.append((end_ns - due_ns) / 1e9)
+        self.due_ns.append(due_ns)
+        self.ends_ns.append(end_ns)
         judged_s = self.latencies_s[-1]
         if answer is not None and answer.tokens_ns:
             first_ns, *_ = times_ns = answer.tokens_ns
@@ -152,7 +156,8 @@ async def drive(order: dict[str, Any], load: Load) -> dict[str, Any]:
     gc.disable()
     marks.point("ready")
     used_s, begin_ns = time.process_time(), now_ns()
-    if order["rate"] is None and order["arrivals"] != "trace":
+    closed = order["rate"] is None and order["arrivals"] != "trace"
+    if closed:
         await load.closed(order["count"], order["concurrency"])
     else:
         trace = order["trace"] and Path(order["trace"])
@@ -162,20 +167,36 @@ async def drive(order: dict[str, Any], load: Load) -> dict[str, Any]:
     seconds, used_s = (now_ns() - begin_ns) / 1e9, time.process_time() - used_s
     gc.enable()
     load.close()
-    return outcome(load, seconds, used_s) | {"warm_up": warm_up}
+    return outcome(load, seconds, used_s, closed=closed) | {"warm_up": warm_up}
 
 
-def outcome(load: Load, seconds: float, used_s: float) -> dict[str, Any]:
-    """Figures and counts, by the names that they have in a record."""
+def pace_per_s(times_ns: Sequence[int], whole_s: float) -> float:
+    """How many of these come in a second, from an early one to a late one.
+
+    Neither the wait for the first nor the answer to the last belongs to it: of a short load they make some percent.
+    One of a hundred is left out at either end, since one late answer would make the load seem longer.
+    """
+    ordered, edge = sorted(times_ns), len(times_ns) // 100
+    inner = ordered[edge : len(ordered) - edge]
+    if len(inner) < 2 or inner[0] == inner[-1]:
+        return len(times_ns) / whole_s
+    return (len(inner) - 1) / (inner[-1] - inner[0]) * 1e9
+
+
+def outcome(load: Load, seconds: float, used_s: float, *, closed: bool) -> dict[str, Any]:
+    """Figures and counts, by the names that they have in a record; rates are of the time in which answers came."""
     sent = len(load.latencies_s)
+    rates_s = seconds if closed or not sent else sent / pace_per_s(load.ends_ns, seconds)
     metrics = {
-        "requests_per_s": load.counts["ok"] / seconds,
-        "goodput_per_s": load.counts["good"] / seconds,
+        "requests_per_s": load.counts["ok"] / rates_s,
+        "goodput_per_s": load.counts["good"] / rates_s,
         "failed_share": 1 - load.counts["ok"] / sent if sent else 0.0,
         "load_late_p99_s": quantile(load.late_s, 0.99),
     }
+    if not closed and sent:
+        metrics |= {"offered_per_s": pace_per_s(load.due_ns, seconds)}
     if load.tokens:
-        metrics |= {"tokens_per_s": load.tokens / seconds}
+        metrics |= {"tokens_per_s": load.tokens / rates_s}
     if load.between_s:
         metrics |= {
             "token_mean_s": fmean(load.between_s),

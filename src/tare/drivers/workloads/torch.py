@@ -212,6 +212,8 @@ class DecoderWorkload(TorchWorkload):
             yield "`weights` have a size of their own: leave `scale` out"
 
     def network_title(self) -> str:
+        if self.scale != 1:  # no longer as large as the title has it
+            return f"GPT-2 {self.size} scaled by {self.scale:g}"
         return gpt2.TITLES[self.size] if self.weights is None else f"GPT-2 of {self.weights.name}"
 
     def inputs(self) -> tuple[Path, ...]:

@@ -18,7 +18,7 @@ from tare.base.errors import TrialError
 from tare.base.host import Host, Job, LocalHost, image_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
-from tare.base.text import script_and_options, with_options
+from tare.base.text import script_and_options, why_not_settable, with_options
 from tare.drivers.places import Malloc, environment_facts, image_env, launched, users_env
 from tare.parts.protocols import Json, Workload
 
@@ -192,6 +192,8 @@ class Command(Workload):
         return {**shown, **self.vary}
 
     def with_options(self, options: Mapping[str, str | None]) -> Self:
+        if (why := why_not_settable(self._argv(), options)) is not None:
+            raise TrialError(f"`arguments` of a platform: {why}")
         return self.model_copy(update={"argv": with_options(self._argv(), options)})
 
     def _argv(self) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ class Server(command.Command):
         return None if self.rate is None else 3.0 + self.count / self.rate
 
     def about_units(self) -> int | None:
-        return self.count
+        return self.count + self.warm_up
 
     def _timed(self, place: Host, workdir: Path, argv: tuple[str, ...], env: dict[str, str], folder: str) -> Job:
         if not place.python:

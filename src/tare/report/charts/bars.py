@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from tare.analysis.model import Weighing
-from tare.base.text import metric_name, quantity_text, safe_text, scaled, share_text, time_text
+from tare.base.text import in_units, metric_name, quantity_text, safe_text, scaled, share_text, time_text
 from tare.report.charts.evidence import ReportData
 from tare.report.charts.layout import LANE, axis_title, figures_above, label_above, tooltip
 from tare.report.figure import Cell, Figure, in_words, part_colour, rows
@@ -31,17 +31,17 @@ def step_figure(evidence: ReportData) -> Figure | None:
     if parts:
         names = {part: metric_name(part.replace("_mean_s", "_s")) for part in STEP_MEANS}
         reading = (
-            "The mean step of the trial in the middle of its level; its parts add up to it. "
-            f"{shares_told(weighing, parts, names)}."
+            in_units("The mean step of the trial in the middle of its level; its parts add up to it. ", weighing.unit)
+            + f"{shares_told(weighing, parts, names)}."
         )
-        return bars_figure("step-parts", "What a step is made of", reading, weighing, parts, names, hrefs)
+        return bars_figure("step-parts", f"What a {weighing.unit} is made of", reading, weighing, parts, names, hrefs)
     parts = metric_parts(weighing, hrefs, STEP_PARTS)
     names = {part: metric_name(part) for part in STEP_PARTS}
     reading = (
-        "Medians of the trials, as shares of their sum; medians do not add up to the step. "
+        f"Medians of the trials, as shares of their sum; medians do not add up to the {weighing.unit}. "
         f"{shares_told(weighing, parts, names)}."
     )
-    return bars_figure("step-parts", "What a step is made of", reading, weighing, parts, names, hrefs)
+    return bars_figure("step-parts", f"What a {weighing.unit} is made of", reading, weighing, parts, names, hrefs)
 
 
 def _mean_parts(evidence: ReportData) -> dict[str, dict[str, float]]:

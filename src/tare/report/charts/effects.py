@@ -9,7 +9,7 @@ from tare.analysis.model import Comparison, Weighing
 from tare.analysis.sentences import effect_of, interval_of, open_reason, verdict_phrase, verdict_word
 from tare.analysis.why.layers import LayerCost, Waterfall, waterfall
 from tare.base.errors import TareError
-from tare.base.text import effect_text, metric_name, safe_text, share_text
+from tare.base.text import effect_text, safe_text, share_text
 from tare.records.model import Record
 from tare.report.charts.layout import LANE, figures_above, label_above, share_axis, tooltip, zero_mark
 from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
@@ -25,7 +25,7 @@ def effects_figure(weighing: Weighing, level_hrefs: Mapping[str, str], numbers: 
         return None
     names = level_names([weighing.against, *(each.level for each in headline)], weighing.by)
     reading = f"{_reading(headline, names)}{not_all_drawn(len(headline))}"
-    what = f"{metric_name(weighing.metric)}, against {names[weighing.against]}"
+    what = f"{weighing.called}, against {names[weighing.against]}"
     chart = _chart(headline[:MOST_LANES], numbers, names, what)
     return Figure("effects", f"Effect on {what}", reading, chart, _HEADERS, _rows(headline, level_hrefs))
 
@@ -37,7 +37,7 @@ def _rows(comparisons: Sequence[Comparison], level_hrefs: Mapping[str, str]) -> 
     return tuple(
         (
             Cell(each.level, level_hrefs.get(each.level, "")),
-            Cell(metric_name(each.metric)),
+            Cell(each.called),
             Cell(effect_of(each), "#trials", numeric=True),
             Cell(interval_of(each), numeric=True),
             Cell(f"±{share_text(each.margin)}", numeric=True),
@@ -205,7 +205,7 @@ def why_figure(records: Sequence[Record], margin: float) -> Figure | None:
 
 def waterfall_reading(found: Waterfall) -> str:
     """What the whole container costs, and which layers surely cost."""
-    whole = f"The whole container: {effect_of(found.total)} {interval_of(found.total)} {metric_name(found.metric)}."
+    whole = f"The whole container: {effect_of(found.total)} {interval_of(found.total)} {found.total.called}."
     if not found.guilty:
         return f"{whole} No layer costs a measurable amount."
     return f"{whole} Surely slower with it: {in_words([layer_name(layer.layer) for layer in found.guilty])}."
@@ -233,7 +233,7 @@ def _waterfall_chart(found: Waterfall) -> dict[str, Any]:
         for layer, (begin, end, low, high) in zip(steps, layer_spans(steps), strict=True)
     ]  # fmt: skip
     told = tooltip(layer="layer", adds="adds", interval="interval", moved="counters that moved")
-    what = f"change of {metric_name(found.metric)}, layer upon layer"
+    what = f"change of {found.total.called}, layer upon layer"
     across = {"type": "quantitative", "axis": share_axis(what)}
     return {
         "data": rows(bars),

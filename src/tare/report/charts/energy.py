@@ -40,7 +40,7 @@ def energy_figure(evidence: ReportData) -> Figure | None:
         return None
     a_step = all(_STEP in found for found in ordered.values())
     parts = {level: _parts(found, a_step) for level, found in ordered.items()}
-    title = f"Energy of a {'step' if a_step else 'run'}: baseload and incremental"
+    title = f"Energy of a {evidence.weighing.unit if a_step else 'run'}: baseload and incremental"
     reading = f"{_told(evidence, parts)} Measured: {in_words(_scopes(evidence))}."
     return bars_figure("energy", title, reading, evidence.weighing, parts, _NAMES, evidence.level_hrefs, ENERGY)
 

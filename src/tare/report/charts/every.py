@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tare.analysis.kernel.model import traced_trials
-from tare.base.text import safe_text
+from tare.base.text import in_units, safe_text
 from tare.report.charts.bars import compute_figures, phases_figure, step_figure
 from tare.report.charts.devices import devices_figure
 from tare.report.charts.effects import effects_figure, why_figure
@@ -112,13 +112,13 @@ GROUPS = (
 ON_FIRST_SCREEN = ("effects", "why")  # the page draws them itself, larger
 
 
-def in_groups(found: Sequence[Figure]) -> list[tuple[str, str, list[Figure]]]:
-    """(anchor, title, figures) of each group that has any."""
+def in_groups(found: Sequence[Figure], unit: str) -> list[tuple[str, str, list[Figure]]]:
+    """(anchor, title, figures) of each group that has any; `unit`: what a step is for people."""
     left = [figure for figure in found if figure.name not in ON_FIRST_SCREEN]
     groups = []
     for anchor, title, begins in GROUPS:
         held = [figure for figure in left if figure.name.startswith(begins)]
         left = [figure for figure in left if figure not in held]
         if held:
-            groups.append((anchor, title, held))
+            groups.append((anchor, in_units(title, unit), held))
     return groups

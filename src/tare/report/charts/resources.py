@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tare.base.text import effect_text, metric_name, quantity_text, safe_text, scaled, share_text
+from tare.base.text import effect_text, in_units, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.records.intervals import intervals
 from tare.records.model import Record
 from tare.records.trials import DEVICE, TYPE, device_of, grouped, started_s
@@ -291,7 +291,7 @@ TIME_KINDS = (
     ("over-time-cache", "Data set in the page cache", "cached_share", False, ("page_cache.share",)),
 )  # fmt: skip
 MARKS = (
-    ("over-time-step", "Step time over the run", "step_s", "step"),
+    ("over-time-step", "Time per step over the run", "step_s", "step"),
     ("over-time-stall", "Fetch stall over the run", "stall_s", "fetch"),
 )
 
@@ -303,8 +303,9 @@ def over_time(evidence: ReportData) -> list[Figure]:
     chosen = dict(list(evidence.typical().items())[:MOST_LEVELS])
     begins = {level: _begin_ns(evidence, record) for level, record in chosen.items()}
     epochs = _epochs(evidence, chosen, begins)
+    unit = evidence.weighing.unit
     made = [
-        _over_time_figure(evidence, name, title, metric, _spans(evidence, chosen, mark), begins, epochs)
+        _over_time_figure(evidence, name, in_units(title, unit), metric, _spans(evidence, chosen, mark), begins, epochs)
         for name, title, metric, mark in MARKS
     ]
     readings = {level: evidence.store.readings(record.trial, record.attempt) for level, record in chosen.items()}

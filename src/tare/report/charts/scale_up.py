@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from tare.analysis.resources.knee import FEWEST, GOODPUT, RATE, at_rate, knee, knee_sentence
 from tare.analysis.statistics import median_estimate
 from tare.base.text import metric_name, quantity_text, scaled
 from tare.records.model import Record, varied
@@ -17,11 +18,9 @@ from tare.report.charts.layout import axis_title, tooltip
 from tare.report.figure import PARTS, Cell, Figure, part_colour, rows
 from tare.report.naming import last_part, legend, setting_name
 
-FEWEST = 3  # levels of a number make a curve; two are a comparison
 MOST = 12  # curves in one chart
-RATE, GOODPUT, LATENCY = "workload.rate", "goodput_per_s", "step_s"
+LATENCY = "step_s"
 QUANTILES = {LATENCY: "median", "step_p99_s": "99th percentile", "step_p90_s": "90th percentile"}
-FOLLOWS = 0.95  # of the rate: goodput that is as high follows it
 MOST_TICKS = 8  # else round numbers, and of whole things whole ones: there are no 0.1 workers
 
 Curves: TypeAlias = Mapping[str, Mapping[float, list[float]]]  # what else was set -> place -> values
@@ -34,12 +33,16 @@ def scale_up(evidence: ReportData) -> list[Figure]:
     factors = varied([record.settings for record in records])
     numeric = [factor for factor in factors if _is_number(records, factor)]
     found = {factor: _curves(metric, factor, records, factors) for factor in numeric}
-    return [_figure(metric, factor, curves) for factor, curves in found.items() if curves]
+    return [
+        _figure(metric_name(metric, evidence.weighing.unit), metric, factor, curves)
+        for factor, curves in found.items()
+        if curves
+    ]
 
 
 def latency_figure(evidence: ReportData) -> Figure | None:
     """Median and tail of the latency against the rate, where a server was driven at three rates or more."""
-    records = [each for held in evidence.usable().values() for each in held if GOODPUT in each.metrics]
+    records = [at_rate(each) for held in evidence.usable().values() for each in held if GOODPUT in each.metrics]
     if not records or not _is_number(records, RATE):
         return None
     factors = varied([record.settings for record in records])
@@ -54,8 +57,8 @@ def latency_figure(evidence: ReportData) -> Figure | None:
     if not curves:
         return None
     knees = {series: knee(places) for series, places in goodput.items()}
-    words = [_knee_words(series, goodput[series], at) for series, at in knees.items()]
-    chart = _chart(LATENCY, RATE, dict(list(curves.items())[:MOST]), logs_of="latency")
+    words = [knee_sentence(series, places) for series, places in goodput.items()]
+    chart = _chart(LATENCY, RATE, dict(list(curves.items())[:MOST]), "latency", logs=True)
     at = [{"place": at, "series": series} for series, at in knees.items() if at is not None]
     x = chart["layer"][0]["encoding"]["x"]
     told = tooltip(series="series", place="knee, requests/s")
@@ -64,29 +67,6 @@ def latency_figure(evidence: ReportData) -> Figure | None:
     reading = f"{' '.join(words[:MOST])} Bars are intervals, where n allows one; dotted lines are the knees."
     return Figure("curve-latency", "Latency against the rate", reading, chart, ("rate", *curves),
                   _rows(LATENCY, curves))  # fmt: skip
-
-
-def knee(goodput: Mapping[float, Sequence[float]]) -> float | None:
-    """The highest rate up to which the goodput of every rate follows it; None where it never does."""
-    found = None
-    for rate, values in sorted(goodput.items()):
-        if median_estimate(values).value < FOLLOWS * rate:
-            break
-        found = rate
-    return found
-
-
-def _knee_words(series: str, goodput: Mapping[float, Sequence[float]], at: float | None) -> str:
-    lowest, highest = min(goodput), max(goodput)
-    if at is None:
-        return f"{series}: goodput is behind even the lowest rate, {lowest:g}/s."
-    if at == highest:
-        return f"{series}: goodput follows the rate up to the highest, {highest:g}/s: the knee lies above."
-    after = min(rate for rate in goodput if rate > at)
-    return (
-        f"{series}: goodput follows the rate up to {at:g}/s, the knee; at {after:g}/s it is "
-        f"{median_estimate(goodput[after]).value:.3g}/s."
-    )
 
 
 def _is_number(records: Sequence[Record], factor: str) -> bool:
@@ -130,8 +110,8 @@ def _follows(records: Sequence[Record], one: str, others: Sequence[str]) -> bool
     )
 
 
-def _figure(metric: str, factor: str, curves: Curves) -> Figure:
-    shown = f"{metric_name(metric)} against {last_part(factor)}"
+def _figure(called: str, metric: str, factor: str, curves: Curves) -> Figure:
+    shown = f"{called} against {last_part(factor)}"
     first, places = next(iter(curves.items()))
     low, high = min(places), max(places)
     change = median_estimate(places[high]).value / median_estimate(places[low]).value
@@ -141,8 +121,9 @@ def _figure(metric: str, factor: str, curves: Curves) -> Figure:
         f"bars are intervals, where n allows one.{more}"
     )
     drawn = dict(list(curves.items())[:MOST])
-    return Figure(f"curve-{_anchor(factor)}", shown[:1].upper() + shown[1:], reading, _chart(metric, factor, drawn),
-                  (last_part(factor), *curves), _rows(metric, curves))  # fmt: skip
+    chart, headers = _chart(metric, factor, drawn, called), (last_part(factor), *curves)
+    title = shown[:1].upper() + shown[1:]
+    return Figure(f"curve-{_anchor(factor)}", title, reading, chart, headers, _rows(metric, curves))
 
 
 def _rows(metric: str, curves: Curves) -> tuple[tuple[Cell, ...], ...]:
@@ -161,7 +142,7 @@ def _rows(metric: str, curves: Curves) -> tuple[tuple[Cell, ...], ...]:
     )
 
 
-def _chart(metric: str, factor: str, curves: Curves, *, logs_of: str = "") -> dict[str, Any]:
+def _chart(metric: str, factor: str, curves: Curves, called: str, *, logs: bool = False) -> dict[str, Any]:
     unit, points = _points(metric, curves)
     places = list(range(len(curves)))
     measured = sorted({point["place"] for point in points})
@@ -171,8 +152,8 @@ def _chart(metric: str, factor: str, curves: Curves, *, logs_of: str = "") -> di
     name = axis_title(last_part(factor).replace("_", " "))
     x = {"field": "place", "type": "quantitative", "title": name, "axis": axis,
          "scale": {"zero": False, "padding": 12}}  # fmt: skip
-    up: dict[str, Any] = {"type": "quantitative", "title": axis_title(logs_of or metric_name(metric), unit)}
-    up |= {"scale": {"type": "log"}} if logs_of else {}
+    up: dict[str, Any] = {"type": "quantitative", "title": axis_title(called, unit)}
+    up |= {"scale": {"type": "log"}} if logs else {}
     key = legend(curves)
     colours = {"domain": list(curves), "range": [part_colour(number) for number in places]}
     dashes = {"domain": list(curves), "range": [[1, 0] if number < PARTS else [5, 3] for number in places]}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.model import Weighing
-from tare.base.text import count_text, metric_name, quantity_text, quantity_texts, safe_text, scaled
+from tare.base.text import count_text, quantity_text, quantity_texts, safe_text, scaled
 from tare.records.model import AA_REPEAT
 from tare.records.trials import grouped
 from tare.report.charts.layout import axis_title, tooltip
@@ -28,7 +28,7 @@ def trials_figure(
     with_value = [each for each in shown if each.value is not None]
     if not with_value:
         return None
-    title = f"Every trial: {metric_name(weighing.metric)} by block, in run order"
+    title = f"Every trial: {weighing.called} by block, in run order"
     reading = _reading(weighing, with_value, shown)
     columns = [
         (level, twin) for level in levels for twin in (0, 1) if any((e.level, e.twin) == (level, twin) for e in shown)
@@ -51,7 +51,7 @@ def _chart(
     colours = {"domain": names, "range": list(map(level_colour, numbers))}
     x = {"field": "place", **_ACROSS, "scale": {"domain": [0, blocks[-1]["end"]]}}
     scale = {"zero": False, "padding": ROOM}
-    up = {"type": "quantitative", "title": axis_title(metric_name(weighing.metric), unit), "scale": scale}
+    up = {"type": "quantitative", "title": axis_title(weighing.called, unit), "scale": scale}
     key = legend(names)
     return {
         "height": HEIGHT,

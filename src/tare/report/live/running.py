@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tare.analysis.labels import distinguishing, make_labels
 from tare.base import untrusted
 from tare.base.sides import is_rehearsal
-from tare.base.text import metric_name, printed_text, quantity_text, quantity_texts, safe_text, share_text
+from tare.base.text import (
+    STEP,
+    metric_name,
+    printed_text,
+    quantity_text,
+    quantity_texts,
+    safe_text,
+    share_text,
+    unit_of,
+)
 from tare.records.intervals import intervals
 from tare.records.schema import SPOOL_FOLDER
 from tare.records.seal import read_draft
@@ -100,16 +109,16 @@ def live_marks(marks_file: Path) -> Marks:
     }
 
 
-def step_series(marks: Marks) -> list[dict[str, Any]]:
+def step_series(marks: Marks, unit: str = STEP) -> list[dict[str, Any]]:
     """Step times of a workload that runs."""
     steps = intervals(marks, "step")
     if len(steps) < 2:
         return []
     points = _series_points(steps.end_ns, steps.seconds * 1e3, "ms", int(steps.end_ns[-1]))
-    return [{"title": "Step time", "unit": "ms", "points": points}]
+    return [{"title": f"{unit.capitalize()} time", "unit": "ms", "points": points}]
 
 
-def step_parts(marks: Marks) -> list[dict[str, Any]]:
+def step_parts(marks: Marks, unit: str = STEP) -> list[dict[str, Any]]:
     """What the newest steps were made of: means, which add up to the mean step; none where no part is marked."""
     import numpy as np
 
@@ -122,7 +131,7 @@ def step_parts(marks: Marks) -> list[dict[str, Any]]:
     means = {name: float(held.named(name).seconds.sum()) / len(newest) for name in ("step", *_STEP_PARTS)}
     whole = means.pop("step")
     shown = [(metric_name(_STEP_PARTS[name]), value) for name, value in means.items() if value > 0]
-    shown.append(("the rest of the step", max(0.0, whole - sum(value for _, value in shown))))
+    shown.append((f"the rest of the {unit}", max(0.0, whole - sum(value for _, value in shown))))
     texts = quantity_texts("step_s", [value for _, value in shown])
     return [
         {"part": part, "time": text, "share": share_text(value / whole) if whole > 0 else "0 %"}
@@ -157,14 +166,15 @@ def running_trial(store: Store, trial: str) -> Json:
     label = safe_text(make_labels(several, names).words(settings))
     workdir = draft.facts.get("desk") if draft is not None else None
     marks = live_marks(Path(workdir) / "marks.bin") if isinstance(workdir, str) else None
-    readings = store.readings(trial, attempt)
+    readings, unit = store.readings(trial, attempt), unit_of([settings.get("workload")])
     return {
         "trial": safe_text(trial)[:SHORT_ID],
         "label": f"rehearsal of {label}" if is_rehearsal(trial) else label,
         "block": plans.get(trial, {}).get("block"),
         "parts": trial_parts(settings, names),
-        "step_parts": step_parts(marks) if marks is not None else [],
-        "series": [*(step_series(marks) if marks is not None else []), *live_series(readings)],
+        "unit": unit,
+        "step_parts": step_parts(marks, unit) if marks is not None else [],
+        "series": [*(step_series(marks, unit) if marks is not None else []), *live_series(readings)],
         "sensors": sensor_texts(readings),
         "output": _last_lines(Path(workdir) / OUTPUT_FILE) if isinstance(workdir, str) else [],
     }

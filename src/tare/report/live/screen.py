@@ -58,7 +58,7 @@ def _running(running: Any, width: int) -> list[RenderableType]:
     pieces += [grid] if running["series"] else []
     if running["step_parts"]:
         parts = ", ".join(f"{one['part']} {one['time']} ({one['share']})" for one in running["step_parts"])
-        pieces.append(Text(f"a step: {parts}"))
+        pieces.append(Text(f"a {running['unit']}: {parts}"))
     return pieces + [Text(f"| {line}"[:width], style="dim") for line in running["output"]]
 
 

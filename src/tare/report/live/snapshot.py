@@ -19,7 +19,7 @@ from tare.analysis.weighing import weigh
 from tare.base.errors import TareError
 from tare.base.rulings import read_rulings
 from tare.base.sides import is_rehearsal
-from tare.base.text import count_text, duration_text, metric_name, safe_text
+from tare.base.text import count_text, duration_text, safe_text
 from tare.records.creation import is_held
 from tare.records.model import FINISHED, USABLE, Record, State
 from tare.records.schema import LEDGER_FILE
@@ -125,7 +125,7 @@ class Watched:
             "progress": _progress(states, records, at_once),
             "fleet": devices,
             "running": now,
-            "metric": metric_name(seen.weighed.metric) if seen.weighed else "",
+            "metric": seen.weighed.called if seen.weighed else "",
             "verdicts": list(seen.verdicts[:_VERDICTS]),
             "more_verdicts": _more(len(seen.verdicts) - _VERDICTS),
             "history": list(seen.history),

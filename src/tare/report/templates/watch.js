@@ -189,7 +189,7 @@ function showRunning(number, parts, running) {
   ] : []);
   showPanels(number, parts, running);
   update(parts.parts, running && [running.step_parts, running.parts], () => running ? [
-    ...(running.step_parts.length ? [make("h3", "Parts of a step, means of the newest steps"), table("parts of a step", ["part", "time", "share"], plain(running.step_parts, "part", "time", "share"))] : []),
+    ...(running.step_parts.length ? [make("h3", `Parts of a ${running.unit}, means of the newest ${running.unit}s`), table(`parts of a ${running.unit}`, ["part", "time", "share"], plain(running.step_parts, "part", "time", "share"))] : []),
     make("h3", "Parts of this trial"), table("parts of this trial", ["part", "with"], plain(running.parts, "kind", "what")),
   ] : []);
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tare.base.sides import is_rehearsal
-from tare.base.text import has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text
+from tare.base.text import has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text, unit_of
 from tare.records.model import AA_REPEAT, Record, varied
 from tare.records.trials import grouped
 from tare.report.columns import table, wrap
@@ -51,7 +51,14 @@ def records_table(records: Sequence[Record], width: int = 80) -> str:
         return "no trials yet"
     factors = varied_settings(records)
     metrics = [metric for metric in SHOWN_METRICS if any(metric in record.metrics for record in records)]
-    headers = ["trial", "block", *(_short(factor) for factor in factors), "state", *map(metric_name, metrics)]
+    unit = unit_of(record.settings.get("workload") for record in records)
+    headers = [
+        "trial",
+        "block",
+        *(_short(factor) for factor in factors),
+        "state",
+        *(metric_name(metric, unit) for metric in metrics),
+    ]
     figures = [_column(records, metric) for metric in metrics]
     rows = [
         [
@@ -99,7 +106,7 @@ def record_text(record: Record, width: int = 80) -> str:
     lines += [line for reason in record.reasons for line in wrap(f"because: {safe_text(reason)}", width, indent="  ")]
     lines += [line for note in record.notes for line in wrap(f"note: {safe_text(note)}", width, indent="  ")]
     lines += [line for sentence in loadgen_sentences(record) for line in wrap(sentence, width, indent="  ")]
-    metrics = [(metric_name(name), quantity_text(name, value)) for name, value in record.metrics.items()]
+    metrics = [(metric_name(name, record.unit), quantity_text(name, value)) for name, value in record.metrics.items()]
     phases = [(name, time_text(seconds)) for name, seconds in record.phases.items()]
     sections = {"metrics": metrics, "phases": phases, "settings": flat_pairs(record.settings)}
     sections["facts"] = flat_pairs(record.facts)

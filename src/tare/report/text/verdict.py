@@ -22,7 +22,6 @@ from tare.analysis.sentences import (
 from tare.base.text import (
     count_text,
     effect_text,
-    metric_name,
     natural_key,
     quantity_text,
     quantity_texts,
@@ -156,6 +155,7 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
         *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
         *_never_ran(weighing, width, color),
         *headline(weighing, width, color),
+        *_hanging_each(map(safe_text, weighing.knees), width),
         *_also_tested(weighing, width, color),
         *_interactions(weighing, width),
         *_hanging_each([direction_text([*weighing.comparisons, *weighing.tested])], width),
@@ -180,7 +180,7 @@ def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
     comparison = weighing.comparisons[0]
     theirs, ours = medians_of(comparison)
     chunks = [
-        Chunk(metric_name(comparison.metric)),
+        Chunk(comparison.called),
         Chunk(f"{theirs} -> {ours}"),
         Chunk(effect_of(comparison), "   "),
         Chunk(interval_of(comparison)),
@@ -195,7 +195,7 @@ def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
 
 def _several(weighing: Weighing, width: int, color: bool) -> list[str]:
     comparisons = weighing.comparisons
-    headers = [safe_text(weighing.by), metric_name(weighing.metric), "effect", coverage_text(comparisons), "verdict"]
+    headers = [safe_text(weighing.by), weighing.called, "effect", coverage_text(comparisons), "verdict"]
     rows: list[list[str]] = []
     painted: dict[int, Comparison] = {}
     for against, held in baselines(comparisons).items():
@@ -236,7 +236,7 @@ def _also_tested(weighing: Weighing, width: int, color: bool) -> list[str]:
     for each in weighing.tested:
         theirs, ours = medians_of(each)
         figures = [f"{theirs} -> {ours}", effect_of(each), interval_of(each), verdict_phrase(each)]
-        rows.append([*([safe_text(each.level)] if several else []), metric_name(each.metric), *figures])
+        rows.append([*([safe_text(each.level)] if several else []), each.called, *figures])
 
     def paint(row: int, column: int) -> Paint | None:
         return _colour(weighing.tested[row], color) if column == len(rows[row]) - 1 else None
@@ -276,7 +276,7 @@ def _supporting(others: Sequence[Comparison], width: int) -> list[str]:
 
 def _supporting_row(each: Comparison) -> list[str]:
     theirs, ours = medians_of(each)
-    return [metric_name(each.metric), f"{theirs} -> {ours}", effect_of(each), interval_of(each)]
+    return [each.called, f"{theirs} -> {ours}", effect_of(each), interval_of(each)]
 
 
 def _whole_rows(

@@ -45,7 +45,7 @@ _ABOUT = {
 def waterfall_text(found: Waterfall, skipped: Mapping[str, str], width: int, calls: Calls | None = None) -> str:
     """The whole first, then its layers in the order in which they were put on, with their system calls if counted."""
     bare, whole = medians_of(found.total)
-    head = f"{metric_name(found.metric)}: bare {bare}, whole container {whole}: {effect_of(found.total)}"
+    head = f"{found.total.called}: bare {bare}, whole container {whole}: {effect_of(found.total)}"
     lines = wrap(f"{head} {interval_of(found.total)} {verdict_phrase(found.total)}", width, indent="  ")
     counted = calls if calls is not None and calls.layers else None
     heads = (*_HEADS[:-1], f"system calls{_per(counted.metric)}", _HEADS[-1]) if counted else _HEADS
@@ -146,27 +146,27 @@ _PHASE = {
     "data": "waiting for data",
     "compute": "computing",
     "gpu": "the GPU",
-    "steps": "its steps",
-    "tail": "a few long steps",
+    "steps": "its {unit}s",
+    "tail": "a few long {unit}s",
 }
 
 
 def phases_text(total: Comparison, phases: Sequence[Phase], width: int) -> str:
     """Step one: what is slower."""
     quick, slow = medians_of(total)
-    head = f"1. What is slower: {metric_name(total.metric)} {quick} on bare metal, {slow} in the container: "
+    head = f"1. What is slower: {total.called} {quick} on bare metal, {slow} in the container: "
     said = f"{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}."
     if total.low is None:  # a first look
         said = f"{times_text(total)} in each of {total.n} blocks; how much exactly is measured below."
     lines = wrap(f"{head}{said}", width, indent="   ")
-    return "\n".join([*lines, *phase_lines(phases, width)])
+    return "\n".join([*lines, *phase_lines(phases, width, total.unit)])
 
 
-def phase_lines(phases: Sequence[Phase], width: int) -> list[str]:
+def phase_lines(phases: Sequence[Phase], width: int, unit: str) -> list[str]:
     """Where the time goes, one line each."""
     lines = []
     for each in phases:
-        line = f"{_PHASE[each.name]}: {time_text(each.quick_s)} -> {time_text(each.slow_s)} per run"
+        line = f"{_PHASE[each.name].format(unit=unit)}: {time_text(each.quick_s)} -> {time_text(each.slow_s)} per run"
         lines += _indented(f"{line}, {share_text(each.share).lstrip('+')} of the difference", width)
     return lines
 
@@ -303,12 +303,12 @@ def pair_text(found: Pair, width: int) -> str:
     """Two stores: what is slower, where, and everything that was recorded differently."""
     quick, slow = medians_of(found.total)
     head = (
-        f"1. What is slower ({found.side}): {metric_name(found.total.metric)} {quick} in {found.quick}, {slow} in "
+        f"1. What is slower ({found.side}): {found.total.called} {quick} in {found.quick}, {slow} in "
         f"{found.slow}: {times_text(found.total)} ({effect_of(found.total)} {interval_of(found.total)}), "
         f"{verdict_phrase(found.total)}. The two were not run in turn: what else changed meanwhile is part of it."
     )
     lines = wrap(head, width, indent="   ")
-    lines += phase_lines(found.phases, width)
+    lines += phase_lines(found.phases, width, found.total.unit)
     lines += _differing("counters", [moved_text(each) for each in found.counters], width)
     software = [f"{each.key} {each.ours} ({each.theirs} in {found.quick})" for each in found.software]
     lines += _differing("software and environment", software, width)

@@ -28,6 +28,7 @@ def test_it_says_what_it_is_and_how_many_tokens_it_marks() -> None:
     workload = Generate(batch=4, requests=3, output=10, prompt=5)
     assert find("workloads", "generate") is Generate
     assert workload.title() == "GPT-2 (124 M) generation, batch 4, 5 + 10 tokens"
+    assert Generate(scale=0.25, batch=1).title().startswith("GPT-2 small scaled by 0.25 generation, batch 1")
     assert workload.units() == 27
     assert workload.shortened().units() == 2 * 7
     assert hash(workload) == hash(Generate.model_validate(workload.fields()))

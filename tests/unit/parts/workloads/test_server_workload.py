@@ -149,6 +149,8 @@ def test_a_side_may_have_other_values_of_its_options(tmp_path: Path) -> None:
     assert job.argv[-6:] == ("--", "app", "--threads", "1", "--mode", "a")
     with pytest.raises(TrialError, match="for a command or a server, and idle is neither"):
         find("workloads", "idle")().with_options({"--threads": "1"})
+    with pytest.raises(TrialError, match="--threads stands 2 times"):
+        Server(argv=("app", "--threads", "1", "--threads=2"), port=8000).with_options({"--threads": "1"})
 
 
 @pytest.mark.parametrize(
