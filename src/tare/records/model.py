@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from tare.base.rulings import Ruling, Weight, read_rulings
@@ -66,7 +66,9 @@ class Record:
         return {name: value for name, value in self.metrics.items() if not depends_on_speed(name)}
 
     def as_json(self) -> dict[str, Json]:
-        return asdict(self)
+        """Its fields as they are, not copied: a trial is written several times, and that took longer than its seal."""
+        told = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return told | {name: tuple(each.as_json() for each in told[name]) for name in ("reasons", "notes")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Record:
