@@ -1,4 +1,4 @@
-"""`make bench`: what tare itself costs, as figures measured side by side in this run; `make bench WHAT=sampler` one part.
+"""`make bench`: what tare itself costs, measured side by side in this run; `make bench WHAT=sampler` is one part of it.
 
 Each part runs in a process of its own, so that one part's imports do not weigh on the next.
 """
