@@ -66,7 +66,7 @@ class Record:
         return {name: value for name, value in self.metrics.items() if not depends_on_speed(name)}
 
     def as_json(self) -> dict[str, Json]:
-        """Its fields as they are, not copied: a trial is written several times, and that took longer than its seal."""
+        """Its fields as plain data; what is in them is not copied."""
         told = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return told | {name: tuple(each.as_json() for each in told[name]) for name in ("reasons", "notes")}
 
