@@ -2,7 +2,7 @@
 #   make weigh           LeNet-5 training, bare metal compared with a container; a verdict in about three minutes
 #   make test            lint, types, import contracts and every test that this machine can run
 #   make deep            the same with every step of the fault sweeps and all studies with torch, about three times as long
-#   make bench           what tare itself costs, compared with other tools
+#   make bench           what tare itself costs, compared with other tools (WHAT=sampler for one part, or several)
 #   make fuzz            readers of foreign bytes on 20,000 damaged inputs each (FUZZ=200000 for another number)
 #   make chaos           1,000 kills at random moments on a simulated board, as root (KILLS=100 for another number)
 #   make soak            trials back to back for an hour: does anything grow? as root (SECONDS=600 for another time)
@@ -34,7 +34,7 @@ deep:
 
 bench:
 	@tools/setup test
-	@tools/with-engine .venv/bin/python -m benchmarks
+	@tools/with-engine .venv/bin/python -m benchmarks $(WHAT)
 
 fuzz:
 	@tools/setup test

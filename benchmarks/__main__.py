@@ -1,4 +1,4 @@
-"""`make bench`: what tare itself costs, as figures measured side by side in this run.
+"""`make bench`: what tare itself costs, measured side by side in this run; `make bench WHAT=sampler` is one part of it.
 
 Each part runs in a process of its own, so that one part's imports do not weigh on the next.
 """
@@ -25,13 +25,20 @@ PARTS = {
 }
 
 
-def main() -> int:
+def main(wanted: list[str]) -> int:
+    """The parts of these names, or all of them; the worst of their exit codes, and 2 for a name that is none."""
+    chosen = [f"benchmarks.{name}" for name in wanted] or list(PARTS)
+    if strange := [name for name in wanted if f"benchmarks.{name}" not in PARTS]:
+        known = ", ".join(module.removeprefix("benchmarks.") for module in PARTS)
+        sys.stderr.write(f"no part is called {strange[0]!r}. Parts: {known}.\n")
+        return 2
     worst = 0
-    for module, title in PARTS.items():
+    for module in chosen:
+        title = PARTS[module]
         print(f"\n{title}  (python -m {module})", flush=True)
         worst = max(worst, subprocess.run([sys.executable, "-m", module], check=False).returncode)
     return worst
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

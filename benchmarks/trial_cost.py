@@ -20,6 +20,7 @@ from tare.plan.model import Cell, Trial
 from tare.records.store import Store
 from tare.studies.model import DEFAULT_PROBES
 from tare.trial.engine import Bench, run_trial
+from tare.trial.sampler import Samplers
 from tare.trial.undo.journal import Journal
 
 PLATFORMS = ("bare", "docker", "runc")
@@ -34,8 +35,8 @@ def measure(rounds: int = 8) -> dict[str, Any]:
     spent: dict[str, list[float]] = {name: [] for name in here}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        with Store.create(root / "store", {"study": "bench"}, "") as store:
-            bench = Bench(host, store, Journal(root / "devices" / "bench"), root / "scratch")
+        with Store.create(root / "store", {"study": "bench"}, "") as store, Samplers() as samplers:
+            bench = Bench(host, store, Journal(root / "devices" / "bench"), root / "scratch", sampler=samplers)
             order = random.Random(7)
             for block in range(rounds):
                 for name in order.sample(here, len(here)):

@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +24,7 @@ from tare.drivers.workloads.torch import TorchWorkload
 from tare.fleet import local
 from tare.parts.protocols import Json
 from tare.trial import rules, sampler_loop, verdict
-from tare.trial.sampler import Line, Sampler
+from tare.trial.sampler import Sampler, SamplerProcess
 
 _real_program = TorchWorkload.program
 
@@ -50,7 +49,7 @@ class _Fork:
                 for number, each in enumerate((theirs, theirs_too, complaints)):
                     os.dup2(each, number)
                 os.closerange(3, 1024)
-                code = sampler_loop.main()
+                code = sampler_loop.main(os.getppid())
             finally:
                 os._exit(code)
         os.close(theirs)
@@ -69,12 +68,15 @@ class _Fork:
         os.kill(self.pid, 9)
 
 
+class _ForkedProcess(SamplerProcess):
+    def launched(self, complaints: int) -> subprocess.Popen[bytes]:
+        return _Fork(complaints)  # type: ignore[return-value]
+
+
 class ForkedSampler(Sampler):
     def start(self) -> None:
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115
-        self._child = child = _Fork(self._complaints.fileno())  # type: ignore[assignment]
-        self._line = Line(hears=child.stdout.fileno(), says=child.stdin.fileno())
-        self._line.say(replace(self._spec, runner=os.getpid()).as_json())
+        self._process = _ForkedProcess()
+        self._process.line.say(self._spec.as_json())
 
 
 def relax() -> None:

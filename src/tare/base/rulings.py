@@ -7,7 +7,7 @@ only printed: no part of tare looks into it. Every code is declared below, and d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 Weight: TypeAlias = Literal["obstacle", "failed", "invalid", "suspect", "note"]
@@ -263,7 +263,7 @@ class Ruling:
         return replace(self, subject=subject, sentence=f"{subject}: {self.sentence}")
 
     def as_json(self) -> dict[str, str]:
-        return asdict(self)
+        return {"code": self.code, "weight": self.weight, "subject": self.subject, "sentence": self.sentence}
 
 
 def obstacle(code: str, sentence: str) -> Ruling:

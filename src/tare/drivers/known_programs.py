@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,12 +71,16 @@ def _words(host: Host) -> Iterator[str]:
         return
     if (host.root / _TLP_RUNS.lstrip("/")).is_dir():
         yield "tlp"
-    for folder in (host.root / "proc").glob("[0-9]*"):
-        try:
-            line = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has ended
-        yield from (Path(word.decode(errors="replace")).name for word in line[:4] if not word.startswith(b"-"))
+    proc = host.root / "proc"
+    for entry in os.scandir(proc) if proc.is_dir() else ():
+        if entry.name[0].isdigit():
+            with suppress(OSError):  # it may have ended
+                line = Path(entry.path, "cmdline").read_bytes().split(b"\0", 4)[:4]
+                yield from (_last_part(word) for word in line if not word.startswith(b"-"))
+
+
+def _last_part(word: bytes) -> str:
+    return word.rstrip(b"/").rpartition(b"/")[2].decode(errors="replace")
 
 
 _VERSION = re.compile(r"\brunc version (\d+)\.(\d+)\.(\d+)")

@@ -38,7 +38,7 @@ from tare.studies.model import Study
 from tare.trial.device import DeviceLock, device_id, private_folder
 from tare.trial.engine import Bench, run_trial
 from tare.trial.rules import is_lost
-from tare.trial.sampler import Sampler, Sampling
+from tare.trial.sampler import Samplers, Sampling
 from tare.trial.slices import run_sliced
 from tare.trial.undo.guardian import Guardian
 from tare.trial.undo.journal import Journal
@@ -145,18 +145,19 @@ Sampled: TypeAlias = Callable[[Sequence[Probe], Path, float], Sampling]
 
 def run_study(
     study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher, *, retry_failed: bool = False,
-    again: bool = False, owned: Owned = owned_device, sampler: Sampled = Sampler, verbose: bool = False,
+    again: bool = False, owned: Owned = owned_device, sampler: Sampled | None = None, verbose: bool = False,
 ) -> Outcome:  # fmt: skip
     """Run what the store does not have yet, block by block, until the declared stop rule is met.
 
     `again`: also what it has. `verbose`: the watcher hears every line that a trial prints, after its platform's name.
     """
     interruption = Interruption(watcher.note)
-    with interruption.watching(), owned(host, watcher, str(store.root)) as (journal, scratch):
+    owning = owned(host, watcher, str(store.root))
+    with interruption.watching(), owning as (journal, scratch), Samplers() as samplers:
         for record in store.recover():
             watcher.note(f"trial {record.trial[:8]} was cut off in an earlier run; its series are kept as interrupted.")
         heard = _Echo(watcher.note) if verbose else None
-        bench = Bench(host, store, journal, scratch, period_s=study.period_s, sampler=sampler, heard=heard)
+        bench = Bench(host, store, journal, scratch, period_s=study.period_s, sampler=sampler or samplers, heard=heard)
         done: Sequence[State] = () if again else ("ok", "suspect") if retry_failed else FINISHED
         return _Runner(study, bench, watcher, interruption, done).run(trials)
 

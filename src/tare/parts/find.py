@@ -25,10 +25,15 @@ KINDS: dict[Kind, type[Part]] = {
 
 def names(kind: Kind) -> list[str]:
     """Every part of this kind that can be named here, sorted; none of them is imported."""
+    return sorted(_ours(kind) | _theirs(kind, tuple(sys.path)))
+
+
+@cache
+def _ours(kind: Kind) -> frozenset[str]:
     package = importlib.import_module(f"tare.parts.{kind}")
     shared = getattr(package, "SHARED", {})
-    ours = {module.name for module in pkgutil.iter_modules(package.__path__)} - {*shared.values()} | {*shared}
-    return sorted(ours | _theirs(kind, tuple(sys.path)))
+    files = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    return frozenset(files - {*shared.values()} | {*shared})
 
 
 @cache

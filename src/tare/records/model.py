@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from tare.base.rulings import Ruling, Weight, read_rulings
@@ -72,7 +72,9 @@ class Record:
         return unit_of([self.settings.get("workload")])
 
     def as_json(self) -> dict[str, Json]:
-        return asdict(self)
+        """Its fields as plain data; what is in them is not copied."""
+        told = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return told | {name: tuple(each.as_json() for each in told[name]) for name in ("reasons", "notes")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json]) -> Record:

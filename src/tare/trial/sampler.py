@@ -1,24 +1,25 @@
 """The runner's end of the sampler, which is a process of its own: the observer must not disturb.
 
-    start    launches it; it imports while the platform is being made
+    start    takes a process that waits for work, or launches one, which imports while the platform is being made
     begin    tells it where the workload is; returns after the first tick
     end      takes one last tick while the platform still stands, and reports
 
-`python -m tare.trial.sampler` is the process itself. It ends when its runner does.
+`python -m tare.trial.sampler RUNNER` is the process. It watches each trial in a fork of its own, which has nothing of
+the trial before, and ends when its runner does or when a fork did not end well.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from tare.base.errors import TrialError
 from tare.base.host import MonotonicClock, Scope
@@ -26,7 +27,7 @@ from tare.base.rulings import Ruling
 from tare.parts.protocols import Probe
 from tare.trial.sampler_report import Line, SamplerReport, SamplerSpec
 
-__all__ = ["Sampler", "SamplerReport", "Sampling", "spare_core"]
+__all__ = ["Sampler", "SamplerReport", "Samplers", "Sampling", "spare_core"]
 
 START_LIMIT_S = 60.0  # a board with a slow card takes long to import
 END_LIMIT_S = 20.0
@@ -43,22 +44,110 @@ class Sampling(Protocol):
     def end(self) -> SamplerReport: ...
 
 
+class SamplerProcess:
+    """A process that waits for trials to watch, and the line to it."""
+
+    def __init__(self) -> None:
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
+        self.child = self.launched(self._complaints.fileno())
+        assert self.child.stdin is not None
+        assert self.child.stdout is not None
+        self.line = Line(hears=self.child.stdout.fileno(), says=self.child.stdin.fileno())
+
+    def launched(self, complaints: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            # -P: a file of the user's that is called like a module of ours must not be imported.
+            [sys.executable, "-P", "-m", "tare.trial.sampler", str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for the runner, which then takes the last tick
+        )
+
+    def is_free(self) -> bool:
+        """Whether its last fork has ended, as it reports then, and it still runs."""
+        try:
+            told = self.line.hear(END_LIMIT_S)
+        except (TimeoutError, ValueError):
+            return False
+        return told == {"state": "free"} and self.child.poll() is None
+
+    def complaint(self) -> str:
+        self._complaints.seek(0)
+        lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
+
+    def forget_complaints(self) -> None:
+        """What was printed in an earlier trial explains nothing in the next."""
+        self._complaints.seek(0)
+        self._complaints.truncate()
+
+    def close(self) -> None:
+        """End it, if it still runs; the closed pipe tells it to finish what it is writing."""
+        for pipe in (self.child.stdin, self.child.stdout):
+            with suppress(OSError):
+                pipe and pipe.close()
+        try:
+            self.child.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(self.child.pid, signal.SIGKILL)  # it and its fork
+            with suppress(subprocess.TimeoutExpired):  # a thread in a read of hardware that hangs does not even die
+                self.child.wait(END_LIMIT_S)
+        self._complaints.close()
+
+
+class Samplers:
+    """Makes the samplers of one run. What one of them started watches the next trial too: importing takes longer than
+    all else that a trial costs. As a context it leaves no process behind."""
+
+    def __init__(self) -> None:
+        self._idle: list[SamplerProcess] = []
+
+    def __call__(self, probes: Sequence[Probe], spool: Path, period_s: float) -> Sampler:
+        return Sampler(probes, spool, period_s, self)
+
+    def take(self) -> SamplerProcess:
+        """One that is free, or a new one."""
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_free():
+                process.forget_complaints()
+                return process
+            process.close()
+        return SamplerProcess()
+
+    def give_back(self, process: SamplerProcess) -> None:
+        self._idle.append(process)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Sampler:
     """The probes of one trial, watched from another process. As a context it is started, and never left behind."""
 
-    def __init__(self, probes: Sequence[Probe], spool: Path, period_s: float = 0.1) -> None:
+    def __init__(
+        self, probes: Sequence[Probe], spool: Path, period_s: float = 0.1, samplers: Samplers | None = None
+    ) -> None:
         self._spec = SamplerSpec(
             probes=tuple((probe.part_name(), probe.fields()) for probe in probes),
             spool=str(spool),
             period_ns=round(period_s * 1e9),
             core=spare_core(os.sched_getaffinity(0)),
-            runner=os.getpid(),
         )
         self._clock = MonotonicClock()
         self._begin_ns = 0
-        self._child: subprocess.Popen[bytes] | None = None
-        self._line: Line | None = None
-        self._complaints: IO[bytes] | None = None
+        self._samplers = samplers
+        self._process: SamplerProcess | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -68,82 +157,56 @@ class Sampler:
         self.close()
 
     def start(self) -> None:
-        """Launch the process and return at once."""
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `close`)
-        self._child = subprocess.Popen(
-            # -P: a file of the user's that is called like a module of ours must not be imported.
-            [sys.executable, "-P", "-m", "tare.trial.sampler"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._complaints,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the runner, which then takes the last tick
-        )
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._line = Line(hears=self._child.stdout.fileno(), says=self._child.stdin.fileno())
-        self._line.say(replace(self._spec, runner=os.getpid()).as_json())
+        """Have a process that prepares to watch, and return at once."""
+        self._process = SamplerProcess() if self._samplers is None else self._samplers.take()
+        self._process.line.say(self._spec.as_json())
 
     def begin(self, scope: Scope, neighbours: Sequence[Scope] = ()) -> None:
         """Open every feed on `scope`, and those that watch one tenant on each neighbour; returns after a first tick."""
-        line = self._started()
         self._expect("ready", START_LIMIT_S)
-        line.say({"scopes": [{"pid": one.pid, "cgroups": dict(one.cgroups)} for one in (scope, *neighbours)]})
+        scopes = [{"pid": one.pid, "cgroups": dict(one.cgroups)} for one in (scope, *neighbours)]
+        self._started().line.say({"scopes": scopes})
         self._expect("watching", START_LIMIT_S)
         self._begin_ns = self._clock.now_ns()
 
     def end(self) -> SamplerReport:
         """One last tick, and what was done. A sampler that died costs its series, not the trial."""
-        line = self._started()
-        line.say({"state": "end"})
+        self._started().line.say({"state": "end"})
         try:
             report = SamplerReport.from_json(self._expect("ended", END_LIMIT_S)["report"])
         except TrialError as error:
             report = self._report_from_spool(str(error))
+        else:
+            if self._samplers is not None:
+                self._samplers.give_back(self._started())
+                self._process = None
         self.close()
         return report
 
     def close(self) -> None:
-        """End the process, if it still runs; the closed pipe tells it to finish what it is writing."""
-        child, self._child = self._child, None
-        if child is None:
-            return
-        for pipe in (child.stdin, child.stdout):
-            with suppress(OSError):
-                pipe and pipe.close()
-        try:
-            child.wait(END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            with suppress(subprocess.TimeoutExpired):  # a thread in a read of hardware that hangs does not even die
-                child.wait(END_LIMIT_S)
-        if self._complaints is not None:
-            self._complaints.close()
+        """End the process, unless it has reported and waits for the next trial."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
 
-    def _started(self) -> Line:
-        if self._line is None or self._child is None:
+    def _started(self) -> SamplerProcess:
+        if self._process is None:
             raise TrialError("the sampler is not running; `start` it first.")
-        return self._line
+        return self._process
 
     def _expect(self, state: str, limit_s: float) -> dict[str, Any]:
+        process = self._started()
         try:
-            reported = self._started().hear(limit_s)
+            reported = process.line.hear(limit_s)
         except TimeoutError:
             raise TrialError(f"the sampler gave no answer within {limit_s:g} s.") from None
         except ValueError as error:
             raise TrialError(f"the sampler's answer cannot be understood: {error}.") from None
         if reported is None:
-            raise TrialError(f"the sampler ended by itself{self._complaint()}.")
+            raise TrialError(f"the sampler ended by itself{process.complaint()}.")
         if reported.get("state") != state:
             raise TrialError(f"the sampler could not go on: {reported.get('why', reported)}.")
         return reported
-
-    def _complaint(self) -> str:
-        if self._complaints is None:
-            return ""
-        self._complaints.seek(0)
-        lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
-        return f": {lines[-1]}" if lines else ""
 
     def _report_from_spool(self, why: str) -> SamplerReport:
         """What the spool shows of a sampler that can no longer be asked."""
@@ -175,4 +238,4 @@ def spare_core(allowed: Collection[int]) -> int | None:
 if __name__ == "__main__":
     from tare.trial.sampler_loop import main
 
-    sys.exit(main())
+    sys.exit(main(int(sys.argv[1])))

@@ -1,6 +1,6 @@
 """The sampler's own process: opens the feeds, keeps the grid, writes the spool, and says what it missed.
 
-It imports no more than the probes need, because it starts while the platform is being made.
+It imports no more than the probes need, because the first trial of a run waits for that.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from tare.trial.sampler_report import Line, SamplerReport, SamplerSpec, Tally, T
 
 NOT_STARTED, NOT_READ, NOT_CLOSED = "probe.not-started", "probe.not-read", "probe.not-closed"
 FLUSH_PERIOD_NS = 1_000_000_000
+LOOK_PERIOD_NS = 1_000_000_000  # for the runner's end, where nothing else is waited for
 OPEN_LIMIT_S = 20.0  # a recorder that switches hundreds of events on takes long
 ANSWER_LIMIT_S = 2.0  # for the first readings and for the last
 CLOSE_LIMIT_S = 10.0  # the runner waits for 20 s
@@ -42,14 +44,20 @@ class Spool(Protocol):
 class ListeningClock(MonotonicClock):
     """Sleeps until a time, or until the runner calls or is gone."""
 
-    def __init__(self, line: Line, runner: int) -> None:
-        self._line, self._runner = line, runner
+    def __init__(self, line: Line, parent: int) -> None:
+        self._line, self._parent = line, parent
         self.called = False
 
     def sleep_until(self, t_ns: int) -> None:
         called = self._line.waiting((t_ns - self.now_ns()) / 1e9)
         # A child that the runner forked may hold our pipe open after its death; the parent's pid tells anyway.
-        self.called = called or os.getppid() != self._runner
+        self.called = called or os.getppid() != self._parent
+
+    def sleep_until_called(self) -> bool:
+        """Whether the runner has a word for us: otherwise it, or who forked us, is gone."""
+        while not self.called:
+            self.sleep_until(self.now_ns() + LOOK_PERIOD_NS)
+        return self._line.waiting(0)
 
 
 class Watch:
@@ -201,15 +209,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def watch(line: Line, spec: SamplerSpec, probes: Sequence[Probe]) -> None:
+def watch(line: Line, spec: SamplerSpec, probes: Sequence[Probe], parent: int) -> None:
     """From the runner's word where to look, to its word to stop, or its end."""
-    clock = ListeningClock(line, spec.runner)
+    clock = ListeningClock(line, parent)
     host = WatchingHost(clock=clock)
     spool = SpoolWriter(Path(spec.spool))
     line.say({"state": "ready"})
-    while not clock.called:
-        clock.sleep_until(clock.now_ns() + 1_000_000_000)
-    reported = line.hear() if line.waiting(0) else None
+    reported = line.hear() if clock.sleep_until_called() else None
     if reported is None:  # the runner is gone, or had no use for us
         spool.close()
         return
@@ -230,7 +236,9 @@ def watch(line: Line, spec: SamplerSpec, probes: Sequence[Probe]) -> None:
     watching.await_answers()
     report = watching.close(core)
     host.close()
-    line.say({"state": "ended", "report": report.as_json()})
+    if line.waiting(0):  # otherwise nobody called: who forked us is gone, and the series end before the trial does
+        line.hear()
+        line.say({"state": "ended", "report": report.as_json()})
 
 
 def pinned(core: int | None, tally: Tally) -> int | None:
@@ -244,18 +252,47 @@ def pinned(core: int | None, tally: Tally) -> int | None:
     return core
 
 
-def main() -> int:
+def main(runner: int) -> int:
+    """Watch one trial after another, each in a fork; end with the runner, or with a fork that did not end well."""
     # What a probe prints must not be taken for a message.
     line = Line(hears=os.dup(0), says=os.dup(1))
     os.dup2(2, 1)
-    reported = line.hear()
-    if reported is None:
-        return 0
-    try:
-        spec = SamplerSpec(**reported)
-        probes = [cast(Probe, find("probes", name).model_validate(fields)) for name, fields in spec.probes]
-        watch(line, spec, probes)
-    except Exception as error:
-        line.say({"state": "failed", "why": f"{type(error).__name__}: {error}"})
-        return 1
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    while ListeningClock(line, runner).sleep_until_called() and (told := line.hear()) is not None:
+        try:
+            spec = SamplerSpec(**told)
+            for name, _ in spec.probes:
+                find("probes", name)  # imported here, they are there in every fork
+        except Exception as error:
+            return _failed(line, error)
+        ours = os.getpid()
+        if (fork := os.fork()) == 0:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            os._exit(_watch_one(line, spec, ours))
+        if _waited(fork, runner) != 0:
+            return 1
+        line.say({"state": "free"})
     return 0
+
+
+def _watch_one(line: Line, spec: SamplerSpec, parent: int) -> int:
+    try:
+        probes = [cast(Probe, find("probes", name).model_validate(fields)) for name, fields in spec.probes]
+        watch(line, spec, probes, parent)
+    except Exception as error:
+        return _failed(line, error)
+    return 0
+
+
+def _failed(line: Line, error: Exception) -> int:
+    line.say({"state": "failed", "why": f"{type(error).__name__}: {error}"})
+    return 1
+
+
+def _waited(fork: int, runner: int) -> int:
+    """The fork's exit status. Who has lost its runner does not wait: the fork ends when its parent does."""
+    while (ended := os.waitpid(fork, os.WNOHANG))[0] == 0:
+        if os.getppid() != runner:
+            return 1
+        signal.sigtimedwait({signal.SIGCHLD}, LOOK_PERIOD_NS / 1e9)
+    return ended[1]

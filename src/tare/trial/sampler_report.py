@@ -22,13 +22,12 @@ from tare.trial.feeds import PrefixedFeed, ThreadedFeed
 
 @dataclass(frozen=True, slots=True)
 class SamplerSpec:
-    """All that the sampler is told when it starts."""
+    """All that the sampler is told of a trial before the platform stands."""
 
     probes: tuple[tuple[str, Mapping[str, Any]], ...]  # name and fields
     spool: str
     period_ns: int
     core: int | None  # the core it keeps to, so that it does not wander over the workload's
-    runner: int  # the pid whose death ends it
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from paper_results import machine
 from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Word
-from tare.papers.pages.claims import claim_notes, claim_text, summary_texts
 from tare.papers.pages.markdown import paper_markdown
 from tare.papers.pages.notes import NO_NOTES
+from tare.papers.pages.paper_claims import claim_notes, claim_text, summary_texts
 from tare.papers.pages.terminal import paper_text
 from tare.papers.tables.model import paper
 from tare.papers.tables.rows import Answered

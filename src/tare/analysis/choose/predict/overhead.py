@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import special
 
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import placed, resolve_factor
 from tare.analysis.choose.predict.fit import LEVEL
 from tare.analysis.choose.predict.law import Array
+from tare.analysis.distributions import t_quantile
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.observations import NOTHING_USABLE, table_observations, usable_attempts
@@ -208,7 +208,7 @@ class _Fit:
         row = _design(self.form, np.array([mode]))[0]
         middle = float(row @ self.coefficients)
         error = math.sqrt(self.variance * (1 + float(row @ self.inverse @ row)))
-        reach = float(special.stdtrit(self.degrees, (1 + LEVEL) / 2)) * error
+        reach = t_quantile(self.degrees, (1 + LEVEL) / 2) * error
         value, low, high = (math.expm1(each) for each in (middle, middle - reach, middle + reach))
         return Estimate(value, low, high, round(self.degrees), "a law of the overhead, Student's t", LEVEL)
 
