@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -25,6 +26,8 @@ import sweeps
 from tare.base.host import LocalHost
 from tare.cli.scaffold import numpy_on_one_thread
 from tare.parts.find import find, names
+
+_NUMBERS = itertools.count()
 
 numpy_on_one_thread()  # of workers that share two cores, too
 
@@ -199,9 +202,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(reason)
 
 
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As pytest's own, but numbered through: for a number that is free, pytest lists the folders of all tests before."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}{next(_NUMBERS)}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test touches the state of the person who runs it."""
-    monkeypatch.setenv("TARE_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("TARE_LOCK_DIR", str(tmp_path / "lock"))
+def _own_state(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No test touches the state of the person who runs it; the folder is made by whoever writes into it."""
+    if "tmp_path" in request.fixturenames:
+        own = request.getfixturevalue("tmp_path")
+    else:
+        own = tmp_path_factory.getbasetemp() / f"own{next(_NUMBERS)}"
+    monkeypatch.setenv("TARE_STATE", str(own / "state"))
+    monkeypatch.setenv("TARE_LOCK_DIR", str(own / "lock"))
     monkeypatch.setenv("TARE_GUARDIAN", "off")  # tests of what a dead run leaves must find it

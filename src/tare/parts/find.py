@@ -27,8 +27,14 @@ def names(kind: Kind) -> list[str]:
     """Every part of this kind that can be named here, sorted; none of them is imported."""
     package = importlib.import_module(f"tare.parts.{kind}")
     shared = getattr(package, "SHARED", {})
-    ours = {module.name for module in pkgutil.iter_modules(package.__path__)} - {*shared.values()} | {*shared}
+    ours = _files(tuple(package.__path__)) - {*shared.values()} | {*shared}
     return sorted(ours | _theirs(kind, tuple(sys.path)))
+
+
+@cache
+def _files(folders: tuple[str, ...]) -> frozenset[str]:
+    """The modules in these folders: every part that is named looks for its kind, and files do not come meanwhile."""
+    return frozenset(module.name for module in pkgutil.iter_modules(folders))
 
 
 @cache
