@@ -151,13 +151,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _another_days(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of each test marked `rotates(n)`, and of the tests of a file marked `turns(n)`, those that are not today's."""
+    """Of each test marked `rotates(n)`, of the tests of a file marked `turns(n)`, and of all that are marked
+    `turns(n, day)`, those that are not today's."""
     groups: dict[tuple[str, int], list[pytest.Item]] = {}
+    left_out = set()
     for item in items:
         for name, group in (("rotates", item.nodeid.partition("[")[0]), ("turns", item.nodeid.partition("::")[0])):
             if marker := item.get_closest_marker(name):
-                groups.setdefault((group, marker.args[0]), []).append(item)
-    return {each for (_, every), found in groups.items() for each in found if each not in _todays(found, every)}
+                every, *day = marker.args
+                if day and sweeps.chosen() % every != day[0]:
+                    left_out.add(item)
+                elif not day:
+                    groups.setdefault((group, every), []).append(item)
+    return left_out | {
+        each for (_, every), found in groups.items() for each in found if each not in _todays(found, every)
+    }
 
 
 def _todays(cases: list[pytest.Item], every: int) -> list[pytest.Item]:
@@ -204,7 +212,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As pytest's own, but numbered through: for a number that is free, pytest lists the folders of all tests before."""
+    """As pytest's own, but numbered through: to find a free number, pytest lists the folders of all tests before."""
     name = re.sub(r"\W", "_", request.node.name)[:30]
     folder = tmp_path_factory.getbasetemp() / f"{name}{next(_NUMBERS)}"
     folder.mkdir(mode=0o700)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import sweeps
 import tare
 from tare.base.errors import TareError
 from tare.base.host import Host, InnerHost, Job, LocalHost, Site
@@ -276,6 +277,8 @@ def assert_limits_hold(place: Host) -> None:
 
 def test_limits_hold_and_sweeping_removes_a_place_that_was_never_closed_and_no_other_one(opened, beside):
     """Both on one place, since a machine takes long to boot; sweeping twice is no error."""
+    if isinstance(opened.place, GuestPlace) and not sweeps.deep() and sweeps.chosen() % 2:
+        pytest.skip("a second machine is booted on even days (TARE_SWEEP) and in `make deep`.")
     limits = LIMITS if os.geteuid() == 0 else {}  # they need a control group of its own
     place = platform(opened.part.part_name(), **limits).open(beside.device, beside.site)
     if limits:

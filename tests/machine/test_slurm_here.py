@@ -100,6 +100,7 @@ def slurm() -> Iterator[dict[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.turns(2, 1)
 def test_a_study_runs_on_a_node_and_every_place_has_the_cores_of_the_job(slurm, tmp_path):
     if (os.cpu_count() or 1) < 2:
         pytest.skip("one core is all that there is: a job cannot have fewer.")

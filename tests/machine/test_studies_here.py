@@ -13,6 +13,7 @@ them, with torch and without.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import subprocess
@@ -153,7 +154,7 @@ def test_in_two_days_every_platform_and_workload_runs_with_torch_and_in_eight_wi
         monkeypatch.setenv("TARE_SWEEP", str(day))
         days.append(with_torch_today.__wrapped__())
     every = {found[:2] for name in STUDIES for found in combinations(name)}
-    for two in zip(days, days[1:], strict=False):
+    for two in itertools.pairwise(days):
         assert {found[:2] for name in frozenset.union(*two) for found in combinations(name)} == every
     assert frozenset.union(*days) >= set(covering())
 
