@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ import sweeps
 from tare.base.host import LocalHost
 from tare.cli.scaffold import numpy_on_one_thread
 from tare.parts.find import find, names
+from tare.studies import load
 
 _NUMBERS = itertools.count()
+load.parse = lru_cache(maxsize=256)(load.parse)  # the studies that come with tare are read by hundreds of tests
 
 numpy_on_one_thread()  # of workers that share two cores, too
 
