@@ -6,6 +6,7 @@ What two tests cannot use at the same time has a lock (`holds`); docs/explanatio
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib.util
 import itertools
 import os
@@ -18,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -28,6 +30,7 @@ from tare.cli.scaffold import numpy_on_one_thread
 from tare.parts.find import find, names
 from tare.studies import load
 
+gc.disable()  # until all tests are collected: they stay, and looking at them again and again takes half of the time
 _NUMBERS = itertools.count()
 load.parse = lru_cache(maxsize=256)(load.parse)  # the studies that come with tare are read by hundreds of tests
 
@@ -154,9 +157,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _another_days(items: list[pytest.Item]) -> set[pytest.Item]:
     """Of each test marked `rotates(n)`, of the tests of a file marked `turns(n)`, and of all that are marked
-    `turns(n, day)`, those that are not today's."""
+    `turns(n, day)` or `seldom(n)`, those that are not today's."""
     groups: dict[tuple[str, int], list[pytest.Item]] = {}
-    left_out = set()
+    left_out = {
+        item for item in items if (often := item.get_closest_marker("seldom")) and not _falls_on_today(item, often)
+    }
     for item in items:
         for name, group in (("rotates", item.nodeid.partition("[")[0]), ("turns", item.nodeid.partition("::")[0])):
             if marker := item.get_closest_marker(name):
@@ -170,10 +175,22 @@ def _another_days(items: list[pytest.Item]) -> set[pytest.Item]:
     }
 
 
+def _falls_on_today(item: pytest.Item, marker: pytest.Mark) -> bool:
+    """One of so many days, which its name decides; properties that hypothesis looks for are tested every day."""
+    (every,) = marker.args
+    looked_for = hasattr(getattr(item, "obj", None), "hypothesis")
+    return looked_for or crc32(item.nodeid.encode()) % every == sweeps.chosen() % every
+
+
 def _todays(cases: list[pytest.Item], every: int) -> list[pytest.Item]:
     """Every so many-th; at least one."""
     every = min(every, len(cases))
     return cases[sweeps.chosen() % every :: every]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
