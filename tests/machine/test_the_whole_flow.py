@@ -41,7 +41,8 @@ def left_on_the_device(store: Path) -> list[str]:
     """Containers, mounts, cgroups, processes, folders of these trials: everything of theirs carries their names."""
     names = [f"tare-{record['trial'][:8]}-" for record in records(store)]
     found = Path("/proc/self/mounts").read_text().splitlines()
-    found += [str(path) for path in Path("/sys/fs/cgroup").glob("**/tare-*") if path.is_dir()]
+    groups = os.walk("/sys/fs/cgroup")  # those of others may go meanwhile
+    found += [str(Path(above, each)) for above, below, _ in groups for each in below]
     found += [str(path) for path in Path("/dev/shm").glob("tare-*")]
     return [each for each in [*found, *containers(), *workloads()] if any(name in each for name in names)]
 
