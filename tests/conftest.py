@@ -239,14 +239,8 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(autouse=True)
-def _own_state(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No test touches the state of the person who runs it; the folder is made by whoever writes into it."""
-    if "tmp_path" in request.fixturenames:
-        own = request.getfixturevalue("tmp_path")
-    else:
-        own = tmp_path_factory.getbasetemp() / f"own{next(_NUMBERS)}"
-    monkeypatch.setenv("TARE_STATE", str(own / "state"))
-    monkeypatch.setenv("TARE_LOCK_DIR", str(own / "lock"))
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test touches the state of the person who runs it."""
+    monkeypatch.setenv("TARE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("TARE_LOCK_DIR", str(tmp_path / "lock"))
     monkeypatch.setenv("TARE_GUARDIAN", "off")  # tests of what a dead run leaves must find it
