@@ -208,6 +208,7 @@ def test_a_sleep_in_the_optimiser_step_is_named(tmp_path: Path, text: str) -> No
 
 
 @pytest.mark.machine("runc", "root")
+@pytest.mark.turns(2, 1)
 def test_another_thread_count_is_named_and_taints_the_comparison(tmp_path: Path) -> None:
     said = compared(tmp_path, SCRIPT, blocks=1, run=warm_tare.run, threads=True)
 
@@ -300,6 +301,7 @@ def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(t
 
 @pytest.mark.holds("tracing")
 @pytest.mark.machine("runc", "root", "tracefs")
+@pytest.mark.turns(2, 0)
 def test_system_calls_stand_beside_each_layer_from_trials_of_their_own(tmp_path: Path) -> None:
     store = str(tmp_path / "why")
     asked = ("why", "--layers", "--cumulative", "--only", "pids", "--repeat", "1", "--json", "-o", store, "--")
