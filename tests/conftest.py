@@ -6,7 +6,9 @@ What two tests cannot use at the same time has a lock (`holds`); docs/explanatio
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -14,9 +16,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -25,6 +28,11 @@ import sweeps
 from tare.base.host import LocalHost
 from tare.cli.scaffold import numpy_on_one_thread
 from tare.parts.find import find, names
+from tare.studies import load
+
+gc.disable()  # until all tests are collected: they stay, and looking at them again and again takes half of the time
+_NUMBERS = itertools.count()
+load.parse = lru_cache(maxsize=256)(load.parse)  # the studies that come with tare are read by hundreds of tests
 
 numpy_on_one_thread()  # of workers that share two cores, too
 
@@ -148,19 +156,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _another_days(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of each test marked `rotates(n)`, and of the tests of a file marked `turns(n)`, those that are not today's."""
+    """Of each test marked `rotates(n)`, of the tests of a file marked `turns(n)`, and of all that are marked
+    `turns(n, day)` or `seldom(n)`, those that are not today's."""
     groups: dict[tuple[str, int], list[pytest.Item]] = {}
+    left_out = {
+        item for item in items if (often := item.get_closest_marker("seldom")) and not _falls_on_today(item, often)
+    }
     for item in items:
         for name, group in (("rotates", item.nodeid.partition("[")[0]), ("turns", item.nodeid.partition("::")[0])):
             if marker := item.get_closest_marker(name):
-                groups.setdefault((group, marker.args[0]), []).append(item)
-    return {each for (_, every), found in groups.items() for each in found if each not in _todays(found, every)}
+                every, *day = marker.args
+                if day and sweeps.chosen() % every != day[0]:
+                    left_out.add(item)
+                elif not day:
+                    groups.setdefault((group, every), []).append(item)
+    return left_out | {
+        each for (_, every), found in groups.items() for each in found if each not in _todays(found, every)
+    }
+
+
+def _falls_on_today(item: pytest.Item, marker: pytest.Mark) -> bool:
+    """One of so many days, which its name decides; properties that hypothesis looks for are tested every day."""
+    (every,) = marker.args
+    looked_for = hasattr(getattr(item, "obj", None), "hypothesis")
+    return looked_for or crc32(item.nodeid.encode()) % every == sweeps.chosen() % every
 
 
 def _todays(cases: list[pytest.Item], every: int) -> list[pytest.Item]:
     """Every so many-th; at least one."""
     every = min(every, len(cases))
     return cases[sweeps.chosen() % every :: every]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -197,6 +227,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 if part in required:
                     pytest.fail(f"required here (TARE_REQUIRE), but {reason}", pytrace=False)
                 pytest.skip(reason)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As pytest's own, but numbered through: to find a free number, pytest lists the folders of all tests before."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}{next(_NUMBERS)}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture(autouse=True)

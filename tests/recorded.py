@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from tare.base.host import Scope
@@ -34,7 +35,7 @@ SCOPES = {
 
 
 def recorded_host(device: str) -> FakeHost:
-    return FakeHost(files=_files(device, "first"), name=device, scope_value=SCOPES[device])
+    return FakeHost(files=dict(_files(device, "first")), name=device, scope_value=SCOPES[device])
 
 
 def let_time_pass(host: FakeHost, seconds: float = 2.0) -> None:
@@ -43,6 +44,7 @@ def let_time_pass(host: FakeHost, seconds: float = 2.0) -> None:
     host.clock.advance(seconds)
 
 
+@cache
 def _files(device: str, when: str) -> dict[str, str]:
     tree = FOLDER / device / when
     return {f"/{path.relative_to(tree)}": path.read_text() for path in tree.rglob("*") if path.is_file()}

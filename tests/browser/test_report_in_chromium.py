@@ -27,7 +27,7 @@ from tare.report.naming import MOST_LANES
 pytestmark = pytest.mark.machine("chromium")
 
 DESKTOP, TELEPHONE = 1280, 360
-ROWS = 2 * MOST_LANES  # more than a figure has
+ROWS = MOST_LANES + 4  # more than a figure has
 ARTEFACTS = os.environ.get("TARE_ARTEFACTS")  # a folder: screenshots are kept there
 STUDY = {"study": "weigh", "compare": {"against": {"platform": "bare"}, "margin": 0.05}}
 
@@ -102,6 +102,7 @@ def well(seen: Seen, width: int) -> None:
     assert all(pieces > 3 for pieces in seen.charts.values()), seen.charts
 
 
+@pytest.mark.rotates(2)  # one screen a day; the pictures (test_report_pictures.py) have other screens of theirs
 @pytest.mark.parametrize(("width", "scheme"), [(DESKTOP, "light"), (TELEPHONE, "dark")])
 @pytest.mark.parametrize("name", ["tainted", "several", "half_finished", "empty"])
 def test_a_report_is_drawn_on_every_screen(browser: Any, tmp_path: Path, name: str, width: int, scheme: str) -> None:
@@ -137,6 +138,7 @@ ALL_HAVE = {
 }  # fmt: skip
 
 
+@pytest.mark.rotates(2)  # test_report_pictures.py draws all of these every day
 @pytest.mark.parametrize("name", STORES)
 def test_every_figure_is_drawn(browser: Any, tmp_path: Path, name: str) -> None:
     page = report(STORES[name](tmp_path / "store"))
@@ -147,6 +149,7 @@ def test_every_figure_is_drawn(browser: Any, tmp_path: Path, name: str) -> None:
         assert all(any(each.startswith(one) for each in seen.charts) for one in ALL_HAVE[name])  # or of a job
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("level", ["docker", "docker-with-a-name-that-is-as-long-as-names-of-images-are:latest"])
 def test_further_metrics_are_cards_on_a_telephone_and_nothing_of_them_is_cut(
     browser: Any, tmp_path: Path, level: str
@@ -198,7 +201,8 @@ def test_hostile_labels_run_nothing(browser: Any, tmp_path: Path, payload: str) 
     well(seen, DESKTOP)
 
 
-@pytest.mark.parametrize("name", ["modes", "traced"])
+@pytest.mark.rotates(2)  # tests/unit/report has every payload in every chart, without a browser
+@pytest.mark.parametrize("name", ["traced", "modes"])
 def test_hostile_labels_run_nothing_in_the_figures_of_a_store(browser: Any, tmp_path: Path, name: str) -> None:
     page = report(STORES[name](tmp_path / "store", PAYLOADS[1]))  # type: ignore[call-arg]
 

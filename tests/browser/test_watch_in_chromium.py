@@ -111,6 +111,7 @@ NAMED = """() => [...document.querySelectorAll('[role=region], [role=img], progr
   each => each.getAttribute('aria-label') || document.getElementById(each.getAttribute('aria-labelledby')))"""
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("width", [1280, 360])
 def test_a_live_run_updates_the_page(browser: Any, watching: Watching, width: int) -> None:
     page, seen = visit(browser, watching.url, width)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import sweeps
 import tare
 from tare.base.errors import TareError
 from tare.base.host import Host, InnerHost, Job, LocalHost, Site
@@ -157,15 +158,15 @@ def test_a_short_command_has_its_input_and_says_what_it_did(opened):
 
 def test_a_job_runs_where_and_with_what_it_was_given(opened):
     job = Job(("sh", "-c", "pwd; echo $A; exit 5"), env={**ENV, "A": "one two"}, cwd="/usr")
-    ended = opened.place.spawn(job).wait(20)
+    ended = opened.place.spawn(job).wait(60)
 
     assert (ended.code, ended.out, ended.err) == (5, "/usr\none two\n", "")
     assert not ended.timed_out
-    assert 0 < ended.seconds < 20
+    assert 0 < ended.seconds < 60
 
 
 def test_the_job_sees_its_environment_and_no_other(opened):
-    ended = opened.place.spawn(Job(("env",), env=ENV)).wait(20)
+    ended = opened.place.spawn(Job(("env",), env=ENV)).wait(60)
 
     assert sorted(ended.out.splitlines()) == sorted(
         [*(f"{key}={value}" for key, value in ENV.items()), f"TARE_NAME={opened.ground.site.name}"]
@@ -203,13 +204,16 @@ def test_files_that_are_not_there_are_not_found_and_never_made(opened):
 @pytest.mark.machine("root")  # only in a control group of its own
 def test_past_the_limit_the_job_dies_with_all_its_children(opened):
     script = "echo begun; setsid sleep 987 & sleep 987; echo never"
-    ended = opened.place.spawn(Job(("sh", "-c", script), env=ENV)).wait(1.0)
+    for limit_s in (1.0, 15.0):
+        ended = opened.place.spawn(Job(("sh", "-c", script), env=ENV)).wait(limit_s)
+        if ended.out:  # else a busy machine had not begun it yet
+            break
     still = jobs(opened.ground, opened.place)
     alive = opened.place.run(["echo", "still open"])
 
     assert ended.timed_out
     assert (ended.out, still) == ("begun\n", set())
-    assert 1.0 <= ended.seconds < 8
+    assert limit_s <= ended.seconds < limit_s + 30
     assert alive.out == "still open\n"
 
 
@@ -224,9 +228,9 @@ def test_a_short_command_past_its_limit_is_ended(opened):
 def test_its_scope_is_where_its_jobs_are_counted_on_the_device(opened):
     scope = opened.place.scope()
     process = opened.place.spawn(Job(("sleep", "987"), env=ENV))
-    held = _held_within(opened, scope.cgroups.values(), 5)
+    held = _held_within(opened, scope.cgroups.values(), 60)
     process.kill()
-    assert process.wait(10).code != 0
+    assert process.wait(60).code != 0
 
     assert scope.cgroups
     assert held, "no job was found in any of the folders"
@@ -249,8 +253,12 @@ def _held_within(opened: Opened, folders, seconds: float) -> bool:
 
 
 def _processes_in(folder: Path) -> set[str]:
-    """Also in groups below it, which are counted with it: systemd-nspawn makes two."""
-    return {pid for file in folder.rglob("cgroup.procs") for pid in file.read_text().split()}
+    """Also in groups below it, which are counted with it: systemd-nspawn makes two, and may not have made both yet."""
+    found: set[str] = set()
+    for above, _, _ in os.walk(folder):
+        with contextlib.suppress(OSError):
+            found.update(Path(above, "cgroup.procs").read_text().split())
+    return found
 
 
 def quota_of(place: Host) -> float:
@@ -276,6 +284,8 @@ def assert_limits_hold(place: Host) -> None:
 
 def test_limits_hold_and_sweeping_removes_a_place_that_was_never_closed_and_no_other_one(opened, beside):
     """Both on one place, since a machine takes long to boot; sweeping twice is no error."""
+    if isinstance(opened.place, GuestPlace) and not sweeps.deep() and sweeps.chosen() % 2:
+        pytest.skip("a second machine is booted on even days (TARE_SWEEP) and in `make deep`.")
     limits = LIMITS if os.geteuid() == 0 else {}  # they need a control group of its own
     place = platform(opened.part.part_name(), **limits).open(beside.device, beside.site)
     if limits:
@@ -295,7 +305,7 @@ def test_limits_hold_and_sweeping_removes_a_place_that_was_never_closed_and_no_o
 
 
 def test_output_beyond_what_is_kept_is_cut_and_told(opened):
-    ended = opened.place.spawn(Job(("head", "-c", "3000000", "/dev/zero"), env=ENV)).wait(30)
+    ended = opened.place.spawn(Job(("head", "-c", "3000000", "/dev/zero"), env=ENV)).wait(60)
 
     assert ended.code == 0
     assert ended.truncated

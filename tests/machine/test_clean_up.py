@@ -171,7 +171,7 @@ def test_a_group_that_is_not_empty_is_emptied_and_removed(site, scratch):
         found = remains_of(site, scratch)
         assert found is not None
         assert remove(device, [found], scratch) == []
-        assert sleeper.wait(5) == -signal.SIGKILL
+        assert sleeper.wait(60) == -signal.SIGKILL
 
     assert left(site) == []
 

@@ -127,6 +127,7 @@ def test_the_keys_can_be_read_by_nobody_else(cluster):
     assert all(path.stat().st_mode & 0o077 == 0 for path in cluster.folder.glob("*.pem"))
 
 
+@pytest.mark.turns(2, 0)
 def test_the_workers_of_a_cluster_that_is_there_are_the_devices(tmp_path):
     with socket.socket() as line:
         line.bind(("127.0.0.1", 0))
@@ -157,6 +158,7 @@ def test_the_workers_of_a_cluster_that_is_there_are_the_devices(tmp_path):
         assert {(record.trial, record.settings["device"]) for record in store.records()} == {(trial, "board")}
 
 
+@pytest.mark.turns(2, 1)
 def test_a_worker_of_someones_cluster_that_dies_is_told_of_and_not_waited_for(tmp_path):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
     places = ["--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0"]

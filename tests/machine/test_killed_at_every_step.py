@@ -35,7 +35,7 @@ def test_killed_at_every_step_of_a_run_a_restore_puts_every_knob_back(board: Pre
 @pytest.mark.parametrize(
     ("fault", "every"),
     [
-        ("fsync", 2 * EIGHTHS),
+        pytest.param("fsync", 2 * EIGHTHS, marks=pytest.mark.turns(2, 0)),
         *(pytest.param(fault, 2, marks=DEEP) for fault in ("fsync", "fdatasync", "knob")),
     ],
 )
@@ -46,7 +46,10 @@ def test_killed_in_a_system_call_it_is_the_same(board: PretendedBoard, fault: st
     assert board.moved() == {}
 
 
-@pytest.mark.parametrize(("every", "deaths"), [(3 * EIGHTHS, 3), pytest.param(EIGHTHS, 9, marks=DEEP)])
+@pytest.mark.parametrize(
+    ("every", "deaths"),
+    [pytest.param(3 * EIGHTHS, 3, marks=pytest.mark.turns(2, 1)), pytest.param(EIGHTHS, 9, marks=DEEP)],
+)
 def test_killed_on_the_way_the_next_start_finds_the_true_baseline_and_finishes_the_study(
     board: PretendedBoard, every: int, deaths: int
 ):

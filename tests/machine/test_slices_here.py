@@ -150,7 +150,7 @@ def test_a_frozen_group_computes_nothing_and_can_be_ended_after_a_dead_run(kind:
         freezer.stop()
         resume_all(host, name)
         orphans.kill_all(host, name)
-        assert child.wait(5) == -signal.SIGKILL
+        assert child.wait(60) == -signal.SIGKILL
     finally:
         Freezer(host, "cgroup v1" if kind else "cgroup v2", folders[kind]).resume()
         child.kill()

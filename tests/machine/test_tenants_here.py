@@ -145,7 +145,7 @@ def test_a_stopped_run_ends_both_tenants_and_seals_the_trial(tmp_path: Path, num
 def test_what_a_killed_runner_left_of_both_is_cleaned_up(tmp_path: Path) -> None:
     with two_at_work(tmp_path) as (runner, trial):
         os.kill(runner.pid, signal.SIGKILL)
-        runner.wait(10)
+        runner.wait(60)
 
     restored = tare("device", "restore", cwd=tmp_path)
 

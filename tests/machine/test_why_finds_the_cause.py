@@ -1,7 +1,7 @@
 """Causes planted in a container are found: the layer that carries them is named, and no other.
 
-Each is a study of a few stages on runc, run for real; what `tare why` itself adds is tested at the end. Two of the
-four causes are planted each day (sweeps.py), all of them in `make deep`: a study takes half a minute.
+Each is a study of a few stages on runc, run for real; what `tare why` itself adds is tested at the end. One or
+two of seven causes are planted each day (sweeps.py), all of them in `make deep`: a study takes half a minute.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def on_days(number: int) -> pytest.MarkDecorator:
-    """Every other day; on the others it is a test of `make deep`."""
-    return pytest.mark.alone if sweeps.chosen() % 2 == number else pytest.mark.deep
+    """Every fourth day; on the others it is a test of `make deep`."""
+    return pytest.mark.alone if sweeps.chosen() % 4 == number else pytest.mark.deep
 
 
 def tare(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -199,6 +199,7 @@ def compared(folder: Path, text: str, blocks: int, run: Run = tare, **planted: b
 @pytest.mark.alone
 @pytest.mark.machine("runc", "root")
 @pytest.mark.parametrize("text", [MARKED, pytest.param(SCRIPT, marks=pytest.mark.deep)], ids=["marked", "torch"])
+@pytest.mark.turns(2, 0)
 def test_a_sleep_in_the_optimiser_step_is_named(tmp_path: Path, text: str) -> None:
     """With torch, whose import is most of each of the twelve trials, only now and then: its marks have other tests."""
     said = compared(tmp_path, text, blocks=6, sleep=True)
@@ -207,6 +208,7 @@ def test_a_sleep_in_the_optimiser_step_is_named(tmp_path: Path, text: str) -> No
 
 
 @pytest.mark.machine("runc", "root")
+@pytest.mark.turns(2, 1)
 def test_another_thread_count_is_named_and_taints_the_comparison(tmp_path: Path) -> None:
     said = compared(tmp_path, SCRIPT, blocks=1, run=warm_tare.run, threads=True)
 
@@ -226,13 +228,13 @@ def test_a_container_that_costs_nothing_is_not_taken_apart(tmp_path: Path) -> No
 
 
 PLANTS = [
-    pytest.param(("--quota", "0.2"), "30", "cpu_quota", "--cpus", marks=on_days(0), id="quota"),
+    pytest.param(("--quota", "0.2"), "30", "cpu_quota", "--cpus", marks=on_days(2), id="quota"),
     pytest.param(  # a step takes a hundred times as long with it: a few are enough
         ("--inside-env", "PYTHONTRACEMALLOC=5"),
         "5",
         "debug_variables",
         "PYTHONTRACEMALLOC",
-        marks=on_days(1),
+        marks=on_days(3),
         id="variable",
     ),
 ]
@@ -283,7 +285,7 @@ for step in range(30):
 
 @pytest.mark.alone
 @pytest.mark.machine("runc", "root")
-@on_days(1)
+@on_days(3)
 def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(tmp_path: Path) -> None:
     (tmp_path / "pool.py").write_text(POOL)
     asked = ("why", "--in", "runc", "--inside-arg=--threads=16", "--no-layers", "--json", "-o", "why", "--")
@@ -299,6 +301,7 @@ def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(t
 
 @pytest.mark.holds("tracing")
 @pytest.mark.machine("runc", "root", "tracefs")
+@pytest.mark.turns(2, 0)
 def test_system_calls_stand_beside_each_layer_from_trials_of_their_own(tmp_path: Path) -> None:
     store = str(tmp_path / "why")
     asked = ("why", "--layers", "--cumulative", "--only", "pids", "--repeat", "1", "--json", "-o", store, "--")

@@ -16,7 +16,7 @@ from tare.analysis.order import fixed_in_rounds
 from tare.analysis.table import Table
 from tare.records.trials import TrialRow
 
-pytestmark = pytest.mark.rotates(4)  # simulations; single results are in tests/unit
+pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
 
 FIGURES = ("time", "energy")
 

@@ -9,7 +9,7 @@ from tare.analysis.model import Measurement
 from tare.papers.claims.deciding import words_of
 from tare.papers.claims.model import FAILS, HOLDS, UNDECIDED, Check
 
-pytestmark = pytest.mark.rotates(4)  # simulations; single results are in tests/unit
+pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
 
 STUDIES = 1_000
 

@@ -17,7 +17,7 @@ from tare.analysis.model import Measurement
 from tare.analysis.order import runs_at_most
 from tare.analysis.table import Table, run_order
 
-pytestmark = pytest.mark.rotates(4)  # simulations; single results are in tests/unit
+pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
 
 SURE = ("slower", "faster", "equivalent")
 

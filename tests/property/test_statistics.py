@@ -16,7 +16,7 @@ from tare.analysis.compare import compare, detectable, mde
 from tare.analysis.model import Measurement
 from tare.analysis.noise import LOOKING_ALPHA, enough
 
-pytestmark = pytest.mark.rotates(4)  # simulations; single results are in tests/unit
+pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
 
 STUDIES = 1_000
 DRIFT = 0.08

@@ -47,7 +47,7 @@ def test_input_that_nobody_reads_is_no_error():
 
 def test_a_job_gets_its_own_environment_and_nothing_of_ours(monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_RUNNER", "1")
-    ended = LocalHost().spawn(Job(("/usr/bin/env",), {"ONLY": "this"})).wait(10)
+    ended = LocalHost().spawn(Job(("/usr/bin/env",), {"ONLY": "this"})).wait(60)
     assert ended.out.strip() == "ONLY=this"
 
 

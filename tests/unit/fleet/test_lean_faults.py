@@ -45,7 +45,7 @@ def test_a_sampler_that_hangs_in_a_sensor_does_not_keep_the_device_locked(stuck,
             host._link.ask(*(("sampled",) if stuck == "at last" else ("sample", order)), within_s=20)
     lock = tmp_path / "locks" / "abc.lock"
     assert subprocess.run(["flock", "-n", lock, "true"], check=False).returncode == 0
-    until(lambda: not with_words(str(folder)), "the sampler is gone", 5)
+    until(lambda: not with_words(str(folder)), "the sampler is gone", 60)
     assert not folder.exists()
 
 

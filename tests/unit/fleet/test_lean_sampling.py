@@ -96,7 +96,7 @@ def test_what_the_sampler_keeps_is_what_the_probes_would_have_read(tmp_path):
     assert child.stdout.readline() == b"watching\n"
     time.sleep(0.2)
     child.stdin.close()
-    assert child.wait(10) == 0
+    assert child.wait(60) == 0
     child.stdout.close()
     replayed = Replayed([file.path for file in files], learning.texts, lambda t_ns: t_ns)
     spool = SpoolWriter(tmp_path / "spool")

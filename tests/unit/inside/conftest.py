@@ -16,6 +16,13 @@ import tare_inside
 from tare_inside import marks
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """Threads of torch spin while they wait for each other, and these networks are small."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
 @pytest.fixture
 def workdir(tmp_path: Path) -> Path:
     source = Path(tare_inside.__file__).parent
@@ -38,6 +45,7 @@ def torch_forks() -> Iterator[Callable[..., None]]:
     """`run(into, lines, *sides)`: scripts as forked_runs.py runs them, all of them forks of one import of torch."""
     source = str(Path(tare_inside.__file__).parents[1])
     env = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    env["OMP_NUM_THREADS"] = "1"
     line = [sys.executable, str(Path(__file__).with_name("forked_runs.py"))]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as server:
         assert server.stdin is not None and server.stdout is not None

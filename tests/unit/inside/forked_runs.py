@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import importlib
 import json
 import os
@@ -23,6 +24,7 @@ from pathlib import Path
 import torch
 import torch._dynamo  # every optimiser imports it, which takes seconds: so that no fork has to
 
+gc.freeze()  # what was imported stays: no fork has to look at it
 SCRIPTS = Path(__file__).parent / "scripts"
 
 

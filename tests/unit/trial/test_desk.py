@@ -75,8 +75,8 @@ def test_what_a_job_prints_is_heard_while_it_runs_and_its_end_is_kept_for_whoeve
     heard: list[bytes] = []
     job = Job(("sh", "-c", "echo first; echo second >&2"), env={"PATH": "/usr/bin:/bin"}, cwd=str(tmp_path))
     with heard_by(Tail(tmp_path, heard.append)):
-        ended = LocalHost().spawn(job).wait(10)
-    LocalHost().spawn(job).wait(10)  # and nobody hears this one
+        ended = LocalHost().spawn(job).wait(60)
+    LocalHost().spawn(job).wait(60)  # and nobody hears this one
     assert sorted(b"".join(heard).splitlines()) == [b"first", b"second"]
     assert (ended.out, ended.err) == ("first\n", "second\n")
     assert (tmp_path / OUTPUT_FILE).read_text() in ("first\n", "second\n")  # written at most twice a second

@@ -60,7 +60,7 @@ def test_output_and_errors_are_told_apart(line):
     line.theirs.sendall(frame(1, b"out") + frame(2, b"err") + frame(1, b"put\xff"))
     line.theirs.close()
 
-    ended = started(line).wait(5)
+    ended = started(line).wait(60)
 
     assert (ended.code, ended.out, ended.err) == (0, "output�", "err")
     assert not ended.timed_out
@@ -90,7 +90,7 @@ def test_on_a_host_with_its_own_kernel_the_workdir_and_the_clock_are_seen_to_aro
     assert host.told == [("before", clocked)]
     line.theirs.close()
 
-    job.wait(5)
+    job.wait(60)
 
     assert host.told == [("before", clocked), ("after", clocked)]
 
@@ -116,7 +116,7 @@ def test_the_code_is_waited_for(line):
     line.seen = [running, running, {"Running": False, "ExitCode": 3, "Pid": 7}]
     line.theirs.close()
 
-    assert started(line).wait(5).code == 3
+    assert started(line).wait(60).code == 3
 
 
 def test_an_engine_that_forgets_the_command_is_an_error_in_words(line):
@@ -127,7 +127,7 @@ def test_an_engine_that_forgets_the_command_is_an_error_in_words(line):
     line.theirs.close()
 
     with pytest.raises(TrialError, match="no such exec instance"):
-        started(line).wait(5)
+        started(line).wait(60)
 
 
 def test_past_the_limit_the_jobs_are_killed_and_the_container_only_if_that_does_not_help(line):
@@ -173,13 +173,13 @@ def test_input_is_sent_and_ended(line):
     assert line.theirs.recv(10) == b""
     assert line.asked["stdin"] is True
     line.theirs.close()
-    process.wait(5)
+    process.wait(60)
 
 
 def test_a_command_that_ends_before_it_read_its_input_is_no_error(line):
     line.theirs.close()
 
-    assert started(line, stdin="x" * 1_000_000).wait(5).code == 0
+    assert started(line, stdin="x" * 1_000_000).wait(60).code == 0
 
 
 def test_an_out_of_memory_kill_is_told(line):
@@ -188,7 +188,7 @@ def test_an_out_of_memory_kill_is_told(line):
     host.files["/m/memory.oom_control"] = "oom_kill 2\n"
     line.theirs.close()
 
-    assert process.wait(5).err == f"{OOM_NOTE} (2 times).\n"
+    assert process.wait(60).err == f"{OOM_NOTE} (2 times).\n"
 
 
 def test_a_command_that_the_engine_refuses_says_so(line):
