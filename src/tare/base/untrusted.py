@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from typing import Any
 
 from tare.base.errors import TrialError
 from tare.base.text import safe_text
+from tare_inside.folders import remove_tree
 
 MOST_JSON_BYTES = 8 << 20
 MOST_MARKS_BYTES = 64 << 20  # four million marks
@@ -162,7 +162,7 @@ def remove(folder: Path, name: str) -> None:
         try:
             os.unlink(last, dir_fd=parent)
         except (IsADirectoryError, PermissionError):
-            shutil.rmtree(last, ignore_errors=True, dir_fd=parent)
+            remove_tree(last, dir_fd=parent)
 
 
 def relative(folder: Path, name: str) -> tuple[str, ...]:
