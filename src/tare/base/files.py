@@ -202,7 +202,7 @@ def _remove_dead(prefix: str, room: Path) -> None:
     for folder in room.glob(f"{prefix}*-*"):
         pid = folder.name.removeprefix(prefix).partition("-")[0]
         if pid.isdecimal() and not Path("/proc", pid).exists() and _is_ours(folder):
-            remove_tree(folder)
+            remove_tree(folder)  # type: ignore[no-untyped-call]
 
 
 def _is_ours(folder: Path) -> bool:

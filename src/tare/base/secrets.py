@@ -45,7 +45,7 @@ _HEADER = re.compile(
     r"""(?:(?:Bearer|Basic|Digest|Token)\s+)?)(["']?)([^\s'",;{}\[\]]+)""",
     re.IGNORECASE,
 )
-# Tokens that betray themselves, with nothing before them: of GitHub, GitLab, Hugging Face, OpenAI, Slack; JSON web ones.
+# Tokens that betray themselves, with nothing before them: GitHub, GitLab, Hugging Face, OpenAI, Slack, JSON web tokens.
 _BY_FORM = re.compile(
     r"(?<![\w-])(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}|hf_[A-Za-z0-9]{30,}"
     r"|sk-(?=[\w-]*[0-9])[\w-]{32,}|xox[abeoprs]-[\w-]{20,}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,})"

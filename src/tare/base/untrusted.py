@@ -169,7 +169,7 @@ def remove(folder: Path, name: str) -> None:
         try:
             os.unlink(last, dir_fd=parent)
         except (IsADirectoryError, PermissionError):
-            remove_tree(last, dir_fd=parent)
+            remove_tree(last, dir_fd=parent)  # type: ignore[no-untyped-call]
 
 
 def relative(folder: Path, name: str) -> tuple[str, ...]:

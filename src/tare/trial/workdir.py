@@ -46,7 +46,7 @@ def remove_folders(name: str, scratch_root: Path) -> None:
         raise TareError(f"{mounted[0]} is still mounted, so {scratch} was left alone; `umount {mounted[0]}` frees it.")
     left = [SHARED_MEMORY / f"{name}-workdir", folders.of_site(name), scratch]
     for folder in left:
-        remove_tree(folder)
+        remove_tree(folder)  # type: ignore[no-untyped-call]
     if still := [str(folder) for folder in left if os.path.lexists(folder)]:
         raise TareError(f"{still[0]} could not be removed; `tare device restore` tries again.")
 

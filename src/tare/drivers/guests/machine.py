@@ -342,6 +342,6 @@ def remove_folder(folder: Path) -> None:
         raise TareError(
             f"something is mounted in {folder}, so it was left alone: unmount it, then `tare device restore`."
         )
-    remove_tree(folder)
+    remove_tree(folder)  # type: ignore[no-untyped-call]
     with contextlib.suppress(OSError):  # others are in there, or it is gone already
         FOLDER.rmdir()

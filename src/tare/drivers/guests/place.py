@@ -125,7 +125,7 @@ def _changes(reported: Mapping[str, Any]) -> tuple[list[_Changed], list[str]]:
 
 def _scan(folder: Path) -> dict[str, _Looks]:
     """Folders before what is in them."""
-    return {name: _looks(folder / name) for name in names(str(folder))}
+    return {name: _looks(folder / name) for name in names(str(folder))}  # type: ignore[no-untyped-call]
 
 
 def _looks(path: Path) -> _Looks:
