@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tare.base.errors import StoreError
+from tare_inside.folders import remove_tree
 
 HALF_MADE = ".tmp-"  # how the name of a file begins that is not whole yet
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -201,7 +202,7 @@ def _remove_dead(prefix: str, room: Path) -> None:
     for folder in room.glob(f"{prefix}*-*"):
         pid = folder.name.removeprefix(prefix).partition("-")[0]
         if pid.isdecimal() and not Path("/proc", pid).exists() and _is_ours(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)  # type: ignore[no-untyped-call]
 
 
 def _is_ours(folder: Path) -> bool:

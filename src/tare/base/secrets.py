@@ -45,7 +45,15 @@ _HEADER = re.compile(
     r"""(?:(?:Bearer|Basic|Digest|Token)\s+)?)(["']?)([^\s'",;{}\[\]]+)""",
     re.IGNORECASE,
 )
-_ANY_SIGN = ("key", "token", "secret", "pass", "pwd", "auth", "cred", "cookie", "bearer", "://")
+# Tokens that betray themselves, with nothing before them: GitHub, GitLab, Hugging Face, OpenAI, Slack, JSON web tokens.
+_BY_FORM = re.compile(
+    r"(?<![\w-])(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}|hf_[A-Za-z0-9]{30,}"
+    r"|sk-(?=[\w-]*[0-9])[\w-]{32,}|xox[abeoprs]-[\w-]{20,}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,})"
+)
+_ANY_SIGN = (
+    *("key", "token", "secret", "pass", "pwd", "auth", "cred", "cookie", "bearer", "://"),
+    *("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "sk-", "xox", "eyj"),
+)
 _SHORT = re.compile(r"(-p)(\S+)", re.DOTALL)  # mysql -pVALUE
 _NO_PASSWORD = re.compile(r"[a-z][a-z-]*|[0-9:.,/-]+")  # -print, -path, -p8080:80
 _TAKES_PASSWORD = frozenset(
@@ -104,6 +112,7 @@ def masked_text(text: str) -> str:
     lower = text.lower()
     if not any(sign in lower for sign in _ANY_SIGN):  # thirty times as quick as the patterns
         return text
+    text = _BY_FORM.sub(lambda match: mask(match[0]), text)
     text = _IN_ADDRESS.sub(lambda match: mask(match[1]), text)
     text = _HEADER.sub(lambda match: f"{match[1]}{match[2]}{mask(match[3])}", text)
     text = _BEARER.sub(lambda match: match[1] + mask(match[2]), text)

@@ -9,8 +9,8 @@ we write there is a new file (O_EXCL): a name that is taken, also by a link to n
 from __future__ import annotations
 
 import json
+import math
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,10 +19,12 @@ from typing import Any
 
 from tare.base.errors import TrialError
 from tare.base.text import safe_text
+from tare_inside.folders import remove_tree
 
 MOST_JSON_BYTES = 8 << 20
 MOST_MARKS_BYTES = 64 << 20  # four million marks
 MOST_DEPTH = 64
+MOST_VALUES = 100_000  # each is copied, masked, sealed and listed: a million takes minutes
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -73,25 +75,30 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     try:
         return as_object(data)
     except RecursionError:
-        raise Refused(folder, name, f"it is nested more than {MOST_DEPTH} deep") from None
+        raise Refused(
+            folder, name, f"it is nested more than {MOST_DEPTH} deep or has more than {MOST_VALUES:,} values"
+        ) from None
 
 
 def as_object(data: bytes | str) -> dict[str, Any]:
-    """The JSON object that this is, or nothing; RecursionError where it is nested deeper than `MOST_DEPTH`."""
+    """The JSON object that this is, or nothing; RecursionError where it is too deep, or has too many values."""
     try:
         found = json.loads(data)
     except ValueError:
         return {}
     if not isinstance(found, dict):
         return {}
-    check_depth(found)
+    check_depth(found, most_values=MOST_VALUES)
     return found
 
 
-def check_depth(data: Any, most: int = MOST_DEPTH) -> None:
-    """RecursionError where lists and objects lie more than `most` deep in one another."""
-    level = [data]
+def check_depth(data: Any, most: int = MOST_DEPTH, most_values: float = math.inf) -> None:
+    """RecursionError where lists and objects lie more than `most` deep in one another, or hold too much in all."""
+    level, values = [data], 0
     for _ in range(most + 1):
+        values += sum(map(len, level))
+        if values > most_values:
+            raise RecursionError(f"more than {most_values} values")
         level = [
             item
             for each in level
@@ -162,7 +169,7 @@ def remove(folder: Path, name: str) -> None:
         try:
             os.unlink(last, dir_fd=parent)
         except (IsADirectoryError, PermissionError):
-            shutil.rmtree(last, ignore_errors=True, dir_fd=parent)
+            remove_tree(last, dir_fd=parent)  # type: ignore[no-untyped-call]
 
 
 def relative(folder: Path, name: str) -> tuple[str, ...]:

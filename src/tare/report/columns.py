@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 
 from tare.base.text import NUMBER_AND_UNIT, safe_text
 from tare.records.trials import grouped
@@ -14,7 +15,7 @@ Paint = Callable[[str], str]  # puts colour around a text that is already cut an
 
 GAP = 2  # blanks between columns
 NARROWEST_COLUMN = 8  # a column cut shorter than this says nothing any more
-_NUMBER = re.compile(r"^[\[(]?[+-]?\d[\d.,]*([ ,+-]*[+-]?\d[\d.,]*)?[\])]?( ?[%\w°/µ]{1,4})?$")
+_NUMBER = re.compile(r"^[\[(]?[+-]?\d[\d.,]*+([ ,+-]*[+-]?\d[\d.,]*)?[\])]?( ?[%\w°/µ]{1,4})?$")
 
 _HOLD = "\0"  # cannot be in a text that is safe to show
 
@@ -30,7 +31,7 @@ class Chunk:
 
 def display_width(text: str) -> int:
     """How many cells of a terminal `text` takes: two for wide signs, none for combining ones."""
-    return sum(_sign_width(sign) for sign in text)
+    return len(text) if text.isascii() else sum(_sign_width(sign) for sign in text)
 
 
 def cut(text: str, width: int) -> str:
@@ -49,7 +50,7 @@ def cut_apart(texts: Sequence[str], width: int) -> list[str]:
         if not alike:
             break
         for held in alike:
-            start = next(n for n in range(len(min(held, key=len)) + 1) if len({text[: n + 1] for text in held}) > 1)
+            start = len(commonprefix(held))  # noqa: RUF071 (they are no paths)
             shown = [
                 cut(f"…{text[start:]}", width) if text in held else one for text, one in zip(texts, shown, strict=True)
             ]
@@ -72,8 +73,8 @@ def wrap(text: str, width: int, *, indent: str = "") -> list[str]:
             line += f" {word}"
             continue
         lines += [line] if line else []
-        while display_width(word) > (room := max(1, width - (display_width(indent) if lines else 0))):
-            head = _head(word, room) or word[0]  # a word longer than a line is torn
+        while len(head := _head(word, max(1, width - (display_width(indent) if lines else 0)))) < len(word):
+            head = head or word[0]  # a word longer than a line is torn
             lines.append(head)
             word = word[len(head) :]
         line = word

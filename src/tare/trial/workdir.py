@@ -19,6 +19,7 @@ from tare.base.host import LISTENER, Heard, LocalHost
 from tare.base.mounts import mounts
 from tare.drivers import name_leases
 from tare.drivers.storage import folders
+from tare_inside.folders import remove_tree
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -50,7 +51,7 @@ def remove_folders(name: str, scratch_root: Path) -> None:
         raise TareError(f"{mounted[0]} is still mounted, so {scratch} was left alone; `umount {mounted[0]}` frees it.")
     left = [SHARED_MEMORY / f"{name}-workdir", folders.of_site(name), scratch]
     for folder in left:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)  # type: ignore[no-untyped-call]
     if still := [str(folder) for folder in left if os.path.lexists(folder)]:
         raise TareError(f"{still[0]} could not be removed; `tare device restore` tries again.")
 

@@ -125,11 +125,18 @@ def tell(path, text):
 
 def names(workdir):
     """Folders and plain files in a workdir, outer ones first; anything else is not the device's business."""
-    found = []
-    for folder, folders, files in os.walk(workdir):
-        names = folders + [name for name in files if stat.S_ISREG(os.lstat(os.path.join(folder, name)).st_mode)]
-        found += [os.path.relpath(os.path.join(folder, name), workdir) for name in names]
-    return found
+    found, todo = [], [""]
+    while todo:  # os.walk calls itself for each folder in a folder, and a job makes as many as it likes
+        folder = todo.pop()
+        with contextlib.suppress(OSError):  # deeper than a path can be long
+            for name in os.listdir(os.path.join(workdir, folder)):
+                below = os.path.join(folder, name)
+                mode = os.lstat(os.path.join(workdir, below)).st_mode
+                if stat.S_ISDIR(mode):
+                    todo.append(below)
+                if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
+                    found.append(below)
+    return sorted(found, key=lambda name: name.count("/"))
 
 
 def looks(path):

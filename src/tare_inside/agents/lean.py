@@ -26,6 +26,7 @@ from tare_inside.agents import device_trials, guest, guest_jobs
 from tare_inside.agents.device import HELLO
 from tare_inside.agents.device_trials import copies_dir, lock_dir, shared_folder, state_dir
 from tare_inside.agents.guest_jobs import Channel
+from tare_inside.folders import remove_tree
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -323,7 +324,7 @@ class LeanAgent(guest.Agent):
         for site in self._sites:
             end_site(site)
         for path in self._made:
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
         for path in sorted(self._parents, key=len, reverse=True):
             with contextlib.suppress(OSError):  # it has been used by another meanwhile
                 os.rmdir(path)

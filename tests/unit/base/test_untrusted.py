@@ -56,7 +56,11 @@ def bottomless(folder: Path) -> None:
     (folder / "outcome.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
 
 
-@pytest.mark.parametrize("attack", [link, hard_link, fifo, zeros, a_socket, large, deep, bottomless])
+def many_values(folder: Path) -> None:
+    (folder / "outcome.json").write_text(json.dumps({f"k{number}": [number] for number in range(60_000)}))
+
+
+@pytest.mark.parametrize("attack", [link, hard_link, fifo, zeros, a_socket, large, deep, bottomless, many_values])
 def test_what_is_no_plain_small_file_is_refused_at_once(tmp_path: Path, attack: Callable[[Path], None]):
     folder = tmp_path / "work"
     folder.mkdir()

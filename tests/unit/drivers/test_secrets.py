@@ -116,6 +116,21 @@ def test_what_a_workload_prints_is_read_in_time_that_grows_with_it_and_no_faster
     assert time.process_time() - begin_s < 5  # a tenth of a second a text; it was hours
 
 
+WITH_A_FORM = ["ghp_", "github_pat_11A_", "glpat-", "hf_", "sk-proj-9", "xoxb-1-", "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0."]
+
+
+@pytest.mark.parametrize("begin", WITH_A_FORM)
+def test_a_token_that_has_a_form_of_its_own_is_masked_with_nothing_before_it(begin: str):
+    token = begin + "a1B2c3D4" * 5
+    for text in (token, f"got {token}, thanks", f'["{token}"]'):
+        assert token not in masked_text(text)
+        assert mask(token) in masked_text(text)
+    assert masked_words(["train", token]) == ["train", mask(token)]
+    assert masked_text(f"x{token}") == f"x{token}"  # a part of another word
+    plain = "task-list hf_hub sk-learn-contrib-with-a-long-name-of-words ghp_short"
+    assert masked_text(plain) == plain
+
+
 def test_the_user_of_curl_keeps_the_name_and_loses_the_password():
     assert masked_words(["curl", "-u", "me:hidden1", "http://x"]) == ["curl", "-u", f"me:{mask('hidden1')}", "http://x"]
 

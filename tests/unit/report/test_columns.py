@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,3 +104,13 @@ def test_a_table_never_shows_two_settings_as_one() -> None:
     first, second = table(rows, width=40).splitlines()
 
     assert first.split()[0] != second.split()[0]
+
+
+@pytest.mark.parametrize("part", ["a", "1", "1,", "é", "日", "a ", "+"])
+def test_a_text_of_a_stranger_is_set_in_time_that_grows_with_it_and_no_faster(part: str):
+    text = part * (100_000 // len(part))
+    begin_s = time.process_time()
+    wrap(text, 60)
+    cut_apart([f"{text}a", f"{text}b"], 60)
+    table([(f"1{text}!", "2")], ("a", "b"), 60)
+    assert time.process_time() - begin_s < 5  # one of them took minutes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import threading
 from abc import abstractmethod
@@ -32,6 +31,7 @@ from tare.drivers.guests.channel import GuestGone, GuestSilent, Link, Wire
 from tare.drivers.guests.place import GuestPlace, tail
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json
+from tare_inside.folders import remove_tree
 
 Accel: TypeAlias = Literal["kvm", "tcg", "uml"]
 KVM = "/dev/kvm"
@@ -342,6 +342,6 @@ def remove_folder(folder: Path) -> None:
         raise TareError(
             f"something is mounted in {folder}, so it was left alone: unmount it, then `tare device restore`."
         )
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)  # type: ignore[no-untyped-call]
     with contextlib.suppress(OSError):  # others are in there, or it is gone already
         FOLDER.rmdir()

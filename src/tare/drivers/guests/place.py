@@ -27,6 +27,7 @@ from tare.drivers.guests.channel import Frame, GuestClock, GuestGone, GuestSilen
 from tare.drivers.guests.relay import relayed
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json
+from tare_inside.agents.guest_jobs import names
 
 _CHUNK_BYTES = 4 << 20
 _MOST_BYTES = 1 << 30  # a job that leaves more in its workdir must not fill the device's memory
@@ -124,14 +125,7 @@ def _changes(reported: Mapping[str, Any]) -> tuple[list[_Changed], list[str]]:
 
 def _scan(folder: Path) -> dict[str, _Looks]:
     """Folders before what is in them."""
-    found: dict[str, _Looks] = {}
-    for root, folders, files in os.walk(folder):
-        for name in sorted([*folders, *files]):
-            path = Path(root, name)
-            looks = _looks(path)
-            if stat.S_ISDIR(looks[0]) or stat.S_ISREG(looks[0]):
-                found[str(path.relative_to(folder))] = looks
-    return found
+    return {name: _looks(folder / name) for name in names(str(folder))}  # type: ignore[no-untyped-call]
 
 
 def _looks(path: Path) -> _Looks:
