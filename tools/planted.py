@@ -40,6 +40,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "tests" / "machine" / "planted_work.py"
+sys.path.insert(0, str(WORK.parent))
+from planted_images import PYTHON, python_image  # noqa: E402
+
 TARE = ROOT / "tests" / "machine" / "undisturbed.py"
 PAGE = ROOT / "docs" / "how-to" / "why-is-it-slower.md"
 BEGIN, END = "<!-- planted: tools/planted.py table --write -->", "<!-- /planted -->"
@@ -71,6 +74,8 @@ class Plant:
     both: tuple[str, ...] = ()  # options of both sides
     steps: int = 100  # fewer where a step waits
     machine: str = ""  # the only kind of processor on which it can be planted
+    python: str = sys.executable
+    is_curable: bool = True  # by options; an image must be built anew
     about: str = ""
 
 
@@ -150,6 +155,15 @@ def busy_group(session: Session) -> Iterator[None]:
                 time.sleep(0.1)
 
 
+@contextmanager
+def two_images(session: Session) -> Iterator[None]:
+    """Two images of Python; in the one it was built without its compiled reader and writer of JSON."""
+    session.words["SLOW"] = str(python_image(session.folder / "app-2", without="_json"))
+    session.words["QUICK"] = str(python_image(session.folder / "app-1"))
+    session.words["WORK"] = str(WORK)
+    yield
+
+
 COMPUTE, ALLOC, MAP = ("--compute", "12000"), ("--alloc", "800"), ("--map", "12")
 TRACED = ("--inside-env", "PYTHONTRACEMALLOC=1")
 MAPPED = ("--inside-env", "MALLOC_MMAP_THRESHOLD_=4096")
@@ -206,6 +220,14 @@ PLANTS: dict[str, Plant] = {
         (*COMPUTE, "--mode", "APP_CHECKS"), ("--inside-env", "APP_CHECKS=1"), ("other_variables",), steps=FEW
     ),
     "output, docker": Plant(("--print", "1000"), (), ("output",), "docker"),
+    "another image": Plant(
+        ("--json", "4"),
+        ("--image", "{SLOW}", "--against-image", "{QUICK}", "--reads", "{WORK}"),
+        ("software",),
+        around=two_images,
+        python=PYTHON,
+        is_curable=False,
+    ),
     # In pairs.
     "quota + tracemalloc": Plant(
         ("--compute", "4000", "--alloc", "250"), ("--quota", "0.1", *TRACED), ("cpu_quota", "debug_variables")
@@ -258,7 +280,7 @@ def one_run(name: str, seed: int) -> dict[str, Any]:
             given = [word.format(**session.words) for word in plant.options]
             both = [word.format(**session.words) for word in plant.both]
             work = [word.format(**session.words) for word in plant.work]
-            command = [sys.executable, str(WORK), str(plant.steps), *work]
+            command = [plant.python, str(WORK), str(plant.steps), *work]
             asked = ["why", "--in", plant.platform, "--no-layers", "--margin", MARGIN, "--json", *given, *both]
             done = tare(folder, *asked, "-o", str(folder / "why"), "--", *command)
             if done.returncode != 0:
@@ -267,7 +289,7 @@ def one_run(name: str, seed: int) -> dict[str, Any]:
             line |= judged(plant, found)
             line["trials"] = done.stderr.count("] block ")
             line["why_s"] = round(time.monotonic() - began_s, 1)
-            if line["judged"] == "right" and plant.causes:
+            if line["judged"] == "right" and plant.causes and plant.is_curable:
                 line |= cured(plant, found, folder, given, both, command)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ python planted_work.py STEPS [--compute N] [--alloc N] [--map N] [--shm MB] [--c
 import argparse
 import errno
 import importlib
+import json
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ MODULES = (
     "typing", "unittest.mock", "urllib.request", "uuid", "xml.dom.minidom", "xmlrpc.client", "zipfile",
 )  # fmt: skip
 
+TEXTS = {str(number): [number, number / 3, "x" * 5] for number in range(60)}
 NAP_S = 0.025  # beside what a step of a millisecond takes on a busy machine
 
 
@@ -146,6 +148,7 @@ def main() -> None:
         "twice",
         "dot",
         "files",
+        "json",
     ):
         asked.add_argument(f"--{name}", type=int, default=0)
     asked.add_argument("--read")
@@ -203,6 +206,8 @@ def main() -> None:
         for _ in range(wanted.dot):
             matrix @ matrix
         files.read(wanted.files)
+        for _ in range(wanted.json):
+            json.loads(json.dumps(TEXTS, indent=1))
         if wanted.pool:
             pool(wanted.pool)
         if wanted.twice:

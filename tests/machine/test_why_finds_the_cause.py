@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import warm_tare
+from planted_images import PYTHON, python_image
 
 import sweeps
 from tare.analysis.why.layers import Waterfall, waterfall
@@ -297,6 +298,22 @@ def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(t
     assert tried["threads"] == "the cause"
     assert found["suspects"]["threads"]["cure"] == "--threads 1"
     assert found["answer"]["explained"]
+
+
+@pytest.mark.alone
+@pytest.mark.machine("runc", "root")
+@on_days(2)
+def test_of_two_images_the_software_is_named(tmp_path: Path) -> None:
+    slow, quick = (python_image(tmp_path / name, lack) for name, lack in (("app-2", "_json"), ("app-1", "")))
+    work = Path(__file__).with_name("planted_work.py")
+    asked = ("why", "--in", "runc", "--image", slow, "--against-image", quick, "--reads", work, "--json", "-o", "why")
+    done = tare(*map(str, asked), "--", PYTHON, str(work), "60", "--json", "4", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {each["cause"]: each["outcome"] for each in found["answer"]["tried"]} == {"software": "the cause"}
+    assert "something else than" in found["suspects"]["software"]["evidence"]
+    assert "layers" not in found
 
 
 @pytest.mark.holds("tracing")

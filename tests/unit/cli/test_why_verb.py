@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
 from analysis_figures import record
 from some_layers import stage
@@ -10,7 +11,7 @@ from tare.analysis.model import Comparison
 from tare.analysis.why.causes import QUICK, SLOW, Answer, Tried, Wave
 from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
-from tare.cli import why
+from tare.cli import tare, why
 from tare.cli.why import layers
 from tare.cli.why.stores import are_stores
 from tare.drivers.containers.isolation import USUAL
@@ -65,6 +66,7 @@ class OneWave:
     """What tries suspects, with an answer made before: one is the cause, of the other nothing is known."""
 
     bare, repeat, metric, margin = Level("bare", {}), 6, None, 0.05
+    sides = ("container", "bare metal")
 
     def wave(self, stage, sides, **options):
         def trials(role, seconds):
@@ -87,3 +89,33 @@ def test_a_suspect_that_was_tried_is_not_named_as_untried():
     assert {"debug_variables", "cpu_quota"} <= found.suspects.held.keys()
     assert "other_variables" in found.untried
     assert "cpu_quota" not in found.untried
+
+
+def test_of_two_images_each_side_has_its_own_trials_and_the_other_image_is_what_is_tried():
+    class TwoImages(OneWave):
+        bare, sides = Level("runc", {"image": "/app-1"}), ("app-2", "app-1")
+
+        def tried(self, search, waves, found, metric=None):
+            total = Comparison(metric, SLOW, QUICK, 8.0, 7.0, 9.0, "slower", 0.05, 6, None)
+            assert search.candidates() == ["software"]
+            return Answer(metric, total, (Tried("software", "the cause", None, None),))
+
+    found = why._explained(TwoImages(), "runc", {"image": "/app-2"}, quiet=True)
+
+    assert found.total.verdict == "slower"
+    software = found.suspects.held["software"]
+    assert software.without == {"image": "/app-1", "dockerfile": None}
+    assert "something else than Python" in software.evidence
+
+
+@pytest.mark.parametrize(
+    ("words", "why_not"),
+    [
+        (("--against-image", "app:1"), "name the slow one by --image"),
+        (("--image", "/", "--against-image", "/", "--in", "runc", "--layers"), "not against an image"),
+    ],
+)
+def test_an_image_to_compare_with_needs_another_one_and_no_layers(words, why_not):
+    done = CliRunner().invoke(tare, ["why", *words, "--", "true"])
+
+    assert isinstance(done.exception, StudyError) and why_not in str(done.exception), done.output

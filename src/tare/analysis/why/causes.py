@@ -20,7 +20,7 @@ from tare.analysis.statistics import median_estimate
 from tare.base.errors import TareError
 from tare.base.text import unit_of
 from tare.records.model import Record
-from tare.records.trials import grouped, is_usable, usable_trials
+from tare.records.trials import is_usable, usable_trials
 
 Role: TypeAlias = str
 QUICK, SLOW = "quick", "slow"
@@ -294,14 +294,18 @@ def is_clear(wave: Wave, metric: str, margin: float) -> bool:
 
 
 def _trials(records: Sequence[Record], settings: Mapping[str, Any], metric: str, wave: str) -> list[Measurement]:
-    """The usable trials with these settings; what a record does not know counts as not set. Blocks are a wave's own."""
+    """The usable trials with these settings. Blocks are a wave's own."""
     usable = usable_trials(records, lambda record: is_usable(record) and metric in record.metrics, repeats=False)
-    wanted = {name: _plain(value) for name, value in settings.items()}
-    by_settings = grouped(usable, lambda record: all(_plain(record.settings.get(n)) == v for n, v in wanted.items()))
     return [
         Measurement("", record.metrics[metric], f"{wave}.{record.block}", trial=record.trial)
-        for record in by_settings.get(True, [])
+        for record in having(settings, usable)
     ]
+
+
+def having(settings: Mapping[str, Any], records: Iterable[Record]) -> list[Record]:
+    """Those with these settings; what a record does not know counts as not set."""
+    wanted = {name: _plain(value) for name, value in settings.items()}
+    return [each for each in records if all(_plain(each.settings.get(name)) == wanted[name] for name in wanted)]
 
 
 def _plain(value: Any) -> str:

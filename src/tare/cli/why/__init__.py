@@ -83,6 +83,10 @@ def command(
 
     tare why --quota 1 -- python train.py
 
+    One image against another, in the same container:
+
+    tare why --image app:2 --against-image app:1 -- python train.py
+
     A server is driven by requests from outside, as by `tare weigh --server`:
 
     tare why --quota 1 --server "python app.py --threads 16" --port 8000
@@ -108,14 +112,17 @@ def command(
     fields, profile = {**container.fields, **script.platform()}, container.profile
     with ExitStack() as stack:
         chosen = choose_platform("runc" if profile and inside is None else inside, stack)
-        fetched(chosen, container.image)
+        fetched(chosen, container.image, container.against)
         need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
         refuse_wrong(chosen, {**fields, **profile}, work, python)
         run = Trying(folder, work, python, repeat, margin, "startup_s" if start_up else metric, container.image)
+        if container.against:
+            need(not layering.always, "--layers takes a container apart against bare metal, and not against an image.")
+            run.other_side(chosen, {**fields, **profile, "image": container.against})
         found = _explained(run, chosen, {**fields, **profile}, as_json)
-        wanted = layering.always or (found.unexplained and not layering.never)
+        wanted = layering.always or (found.unexplained and not layering.never and not container.against)
         apart = taken_apart(run, chosen, fields, profile, layering) if wanted else None
-    _tell_answer(found, apart, folder, as_json)
+    _tell_answer(found, run.sides, apart, folder, as_json)
     if apart is not None and not as_json:
         apart.tell(folder)
 
@@ -162,7 +169,7 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     name = run.metric or judged_metric(look.records)
     clear = run.repeat > LOOK and is_clear(look, name, run.margin)
     waves, first = ([look], answer([look], margin=run.margin, metric=name)) if clear else _total(run, sides, look, name)
-    slow, quick = (_side(role, waves) for role in (SLOW, QUICK))
+    slow, quick = (_side(name, role, waves) for name, role in zip(run.sides, (SLOW, QUICK), strict=True))
     parts = phases(slow.metrics, quick.metrics, first.metric)
     suspects = examined(slow, quick, {each.name: each.share for each in parts})
     search = Search(slow_level, run.bare, suspects.held)
@@ -172,7 +179,7 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     if first.total.verdict == "equivalent":
         return found
     if not quiet:
-        _tell_suspects(found)
+        _tell_suspects(found, run.sides)
     if clear:  # the blocks of the interventions have both sides again, and they alone judge: the look chose itself
         first = run.tried(search, [], None, name)
     elif first.total.verdict != "slower":  # a cost that is not sure cannot be seen to go away
@@ -206,42 +213,39 @@ def _may_cost(found: Answer) -> bool:
     return found.total.verdict == "cannot_tell" and (found.total.effect or 0.0) > found.total.margin
 
 
-def _side(role: str, waves: Sequence[Wave]) -> Side:
-    from tare.analysis.why.causes import SLOW, facts_of, metrics_of
+def _side(name: str, role: str, waves: Sequence[Wave]) -> Side:
+    from tare.analysis.why.causes import facts_of, having, metrics_of
     from tare.parts.protocols import Side
     from tare.records.trials import usable_trials
 
     settings = waves[0].roles[role]
-    platform = settings["platform"]
-    usable = [each for wave in waves for each in usable_trials(wave.records, repeats=False)]
-    mine = [each for each in usable if each.settings["platform"] == platform]
-    fields = {name.partition(".")[2]: value for name, value in settings.items() if name != "platform"}
-    name = platform if role == SLOW else "bare metal"
-    return Side(name, platform, fields, facts_of(mine), metrics_of(mine))
+    mine = having(settings, [each for wave in waves for each in usable_trials(wave.records, repeats=False)])
+    fields = {key.partition(".")[2]: value for key, value in settings.items() if key != "platform"}
+    return Side(name, settings["platform"], fields, facts_of(mine), metrics_of(mine))
 
 
-def _tell_suspects(found: Explained) -> None:
+def _tell_suspects(found: Explained, sides: tuple[str, str]) -> None:
     from tare.report.text.why import phases_text, suspects_text
 
-    click.echo(phases_text(found.total, found.phases, width()), err=True)
+    click.echo(phases_text(found.total, found.phases, width(), sides), err=True)
     titles = found.suspects.titles()
     about = {name: f"{titles[name]}: {each.evidence}" for name, each in found.suspects.held.items()}
     click.echo(suspects_text(about, found.suspects.ruled_out, width()), err=True)
 
 
-def _tell_answer(found: Explained, apart: Apart | None, folder: Path, as_json: bool) -> None:
+def _tell_answer(found: Explained, sides: tuple[str, str], apart: Apart | None, folder: Path, as_json: bool) -> None:
     from tare.report.text.why import Told, answer_text, nothing_text
 
     if as_json:
         print_json({"store": str(folder), **found.as_json(), **({} if apart is None else {"layers": apart.as_json()})})
     elif found.answer is None:
-        click.echo(nothing_text(found.total, width()))
+        click.echo(nothing_text(found.total, width(), sides))
     else:
         held = found.suspects
         cannot = {name: each.untried for name, each in held.held.items() if each.untried}
         spared = dict.fromkeys(found.untried, "the cost was explained before." if found.answer.explained else "")
         told = Told(held.titles(), held.evidence(), held.cures(), {**cannot, **spared}, held.ruled_out)
-        click.echo(answer_text(found.answer, told, width()))
+        click.echo(answer_text(found.answer, told, width(), sides))
 
 
 def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:

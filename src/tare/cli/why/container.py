@@ -15,6 +15,7 @@ from tare.cli.options import need
 
 _OPTIONS = (
     click.option("--image", help="The container's image; else the host's own root file system."),
+    click.option("--against-image", help="Another image on the other side, in the same container, for bare metal."),
     click.option("--quota", type=float, help="The container's CPU quota, in cores."),
     click.option("--cpuset", help="The container's cores, like 0-1."),
     click.option("--memory", help="The container's memory limit, like 2GiB."),
@@ -38,6 +39,7 @@ class Container:
     """What its options say."""
 
     image: str | None
+    against: str | None  # the image of the other side, which is bare metal without one
     fields: dict[str, Any]  # of its platform, with the image
     profile: dict[str, Any]  # the field for its own seccomp filter, which runc alone has
 
@@ -49,6 +51,7 @@ def container_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     def taking(
         *,
         image: str | None,
+        against_image: str | None,
         ulimits: tuple[str, ...],
         inside_env: tuple[str, ...],
         inside_arg: tuple[str, ...],
@@ -56,6 +59,7 @@ def container_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         writable: bool,
         **others: Any,
     ) -> Any:
+        need(bool(image) or not against_image, "--against-image is the other one of two: name the slow one by --image.")
         named = all(each.startswith("-") for each in inside_arg)
         need(named, "--inside-arg: write an option with its value, --inside-arg=--threads=16.")
         given = {
@@ -68,7 +72,8 @@ def container_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         }
         fields = {name: value for name, value in given.items() if value is not None}
         profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
-        return verb(container=Container(fields.get("image"), fields, profile), **others)
+        against = against_image and placed(against_image)
+        return verb(container=Container(fields.get("image"), against, fields, profile), **others)
 
     for option in reversed(_OPTIONS):
         taking = option(taking)

@@ -40,8 +40,17 @@ class Trying:
         # A command whose files are an image's runs in them on bare metal too: the same bytes on both sides.
         in_image = any(isinstance(each, dict) and each.get("in_image") for each in work.values())
         self.bare = Level("bare", {"image": image} if in_image else {})
+        self.image, self.sides = image, ("container", "bare metal")  # what the slow side and the other one are called
         self._trials, self._seconds = 0, 0.0
         self._known = False  # whether a study ran already: then bare metal and the whole container are known to run
+
+    def other_side(self, platform: str, fields: Mapping[str, Any]) -> None:
+        """A container with another image, in the place of bare metal."""
+        from tare.plan.why import Level
+
+        images = str(self.image), str(fields["image"])
+        short = Path(images[0]).name, Path(images[1]).name  # app:2; of a path that differs in its end
+        self.bare, self.sides = Level(platform, fields), short if short[0] != short[1] else images
 
     def time_text(self, sides: int) -> str:
         """How long so many sides in all blocks take, by the trials so far."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
 
 # What is known to cost, heaviest first: a key of the fingerprint, what it is called.
 _KEYS = (
@@ -31,25 +31,35 @@ class Software(Cause):
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         found = [(weight, what, key) for pattern, what, weight in _KEYS for key in _differing(pattern, slow, quick)]
-        has_image = bool(slow.fields.get("image") or slow.fields.get("dockerfile"))
-        if not has_image and not found:
+        ours, theirs = (side.fields.get("image") or side.fields.get("dockerfile") for side in (slow, quick))
+        if not ours and not found:
             return RuledOut("both sides run the software of this device.")
-        if slow.fields.get("image") == quick.fields.get("image") and not found:
+        if ours == theirs and not found:
             return RuledOut("both sides run the software of the image.")
-        if not found and slow.facts and quick.facts:
+        if not found and slow.facts and quick.facts and not theirs:
             return RuledOut("Python, C library, torch, NumPy and BLAS are the same on both sides.")
-        weight, what, key = max(found, default=(0.3, "software of its own", ""))
+        unknown = (0.2, "the images differ in something else than Python, C library, torch, NumPy and BLAS", "")
+        weight, what, key = max(found, default=unknown if theirs else (0.3, "software of its own", ""))
         held = f": {key} is {slow.facts.get(key)}, {quick.facts.get(key)} on the other side" if key else ""
         more = f" ({len(found) - 1} more differences)" if len(found) > 1 else ""
+        cure = "the same versions as on the other side"
+        if ours and not theirs:
+            cure = "build the image from the same versions: `tare device image` makes one of this device's own software"
+        elif ours:
+            cure = "build the image from the same versions as the other one"
         return Suspicion(
             weight=weight,
             evidence=f"{what}{held}{more}.",
-            without={"image": None, "dockerfile": None, "rootfs": "host"} if has_image else None,
-            cure="build the image from the same versions: `tare device image` makes one of this device's own software"
-            if has_image
-            else "the same versions as on the other side",
-            untried="" if has_image else "the software of the other side is not at hand.",
+            without=_with_other(quick) if ours else None,
+            cure=cure,
+            untried="" if ours else "the software of the other side is not at hand.",
         )
+
+
+def _with_other(quick: Side) -> dict[str, Json]:
+    """The same container with the other side's software."""
+    image, dockerfile = quick.fields.get("image"), quick.fields.get("dockerfile")
+    return {"image": image, "dockerfile": dockerfile, **({} if image or dockerfile else {"rootfs": "host"})}
 
 
 def _differing(pattern: str, slow: Side, quick: Side) -> list[str]:

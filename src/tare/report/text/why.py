@@ -68,12 +68,18 @@ def layer_name(layer: str) -> str:
     return " + ".join(_ABOUT.get(part, part) for part in layer.split("+"))
 
 
-def nothing_text(total: Comparison, width: int) -> str:
+SIDES = ("container", "bare metal")  # of a plain `tare why`: the slow one and the other one
+
+
+def nothing_text(total: Comparison, width: int, sides: tuple[str, str] = SIDES) -> str:
     """Said when the whole weighs nothing: there is no layer to look for."""
-    sentence = (
-        f"The whole container is {verdict_phrase(total)} to bare metal ({effect_of(total)} {interval_of(total)}): "
-        "there is no cost to break down, so the layers were not run. --layers runs them anyway."
-    )
+    figures = f"({effect_of(total)} {interval_of(total)})"
+    sentence = f"{sides[0]} is {verdict_phrase(total)} to {sides[1]} {figures}: there is no cost to explain."
+    if sides == SIDES:
+        sentence = (
+            f"The whole container is {verdict_phrase(total)} to bare metal {figures}: there is no cost to break down, "
+            "so the layers were not run. --layers runs them anyway."
+        )
     return "\n".join(wrap(sentence, width))
 
 
@@ -151,10 +157,12 @@ _PHASE = {
 }
 
 
-def phases_text(total: Comparison, phases: Sequence[Phase], width: int) -> str:
+def phases_text(total: Comparison, phases: Sequence[Phase], width: int, sides: tuple[str, str] = SIDES) -> str:
     """Step one: what is slower."""
     quick, slow = medians_of(total)
-    head = f"1. What is slower: {total.called} {quick} on bare metal, {slow} in the container: "
+    where = "on bare metal", "in the container"
+    of_quick, of_slow = where if sides == SIDES else [f"with {name}" for name in reversed(sides)]
+    head = f"1. What is slower: {total.called} {quick} {of_quick}, {slow} {of_slow}: "
     said = f"{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}."
     if total.low is None:  # a first look
         said = f"{times_text(total)} in each of {total.n} blocks; how much exactly is measured below."
@@ -192,7 +200,7 @@ class Told:
     ruled_out: Mapping[str, str]
 
 
-def answer_text(found: Answer, told: Told, width: int, sides: tuple[str, str] = ("container", "bare metal")) -> str:
+def answer_text(found: Answer, told: Told, width: int, sides: tuple[str, str] = SIDES) -> str:
     """The sentence with the cure, then what was tried, then what was ruled out and by what."""
     lines = []
     for sentence in answer_sentences(found, told, sides[1]):
