@@ -37,14 +37,28 @@ def records(store: Path) -> list[dict]:
         return [record.as_json() for record in opened.records()]
 
 
-def left_on_the_device(store: Path) -> list[str]:
-    """Containers, mounts, cgroups, processes, folders of these trials: everything of theirs carries their names."""
-    names = [f"tare-{record['trial'][:8]}-" for record in records(store)]
+BEFORE: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def what_is_there_before() -> None:
+    """Names follow from the study: another run of it on this machine, which was killed, has the same."""
+    BEFORE.clear()
+    BEFORE.update(everything())
+
+
+def everything() -> list[str]:
     found = Path("/proc/self/mounts").read_text().splitlines()
     # Not by a glob: groups of others go meanwhile.
     found += [str(Path(above, each)) for above, below, _ in os.walk("/sys/fs/cgroup") for each in below]
     found += [str(path) for path in Path("/dev/shm").glob("tare-*")]
-    return [each for each in [*found, *containers(), *workloads()] if any(name in each for name in names)]
+    return [*found, *containers(), *workloads()]
+
+
+def left_on_the_device(store: Path) -> list[str]:
+    """Containers, mounts, cgroups, processes, folders of these trials: everything of theirs carries their names."""
+    names = [f"tare-{record['trial'][:8]}-" for record in records(store)]
+    return [each for each in everything() if each not in BEFORE and any(name in each for name in names)]
 
 
 def containers() -> list[str]:
