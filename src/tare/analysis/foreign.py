@@ -8,6 +8,7 @@ else rows count as run in the order in which they stand. A folder holds what Cri
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,10 @@ _ONE = "Criterion keeps the last run only: `cargo bench -- --save-baseline NAME`
 BENCHMARK, TIME, STARTED = "benchmark", "time_s", "started_utc"
 _Row = tuple[str, float, dict[str, Any]]  # benchmark, seconds, further columns
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_MEANS = (
+    "`perf stat -r -x,` keeps one mean an event and no runs, so nothing is claimed. `-r N --table -o FILE` keeps the "
+    "time of each, `-x, -e duration_time --append -o FILE` run N times also the events."
+)
 _SUMMARY = "command,mean,stddev,median,user,system,min,max"
 
 
@@ -67,9 +72,7 @@ def recognised(path: Path) -> Foreign | None:
         return None
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     if text.startswith(_SUMMARY):
-        raise StudyError(
-            f"{path}: hyperfine's CSV has one mean a command, and no runs to compare; `--export-json` keeps them."
-        )
+        return _hyperfine_means(path, text)
     if not text.lstrip().startswith("{"):
         return _loadgen(path, text) or _perf_table(path, text) or _perf_csv(path, text) or _numbers(path, text)
     try:
@@ -80,6 +83,18 @@ def recognised(path: Path) -> Foreign | None:
         if is_its(held):
             return _named(path, _read(path, tool, read, held))
     return None
+
+
+def _hyperfine_means(path: Path, text: str) -> Foreign:
+    """`--export-csv`: one mean a command, which shows a difference and proves none."""
+    runs = _Runs()
+    for row in csv.DictReader(text.splitlines()):
+        try:
+            runs.add(row["command"], float(row["mean"]))
+        except (TypeError, ValueError):
+            raise StudyError(f"{path}: the mean of {row['command']!r} in hyperfine's CSV is no number.") from None
+    kept = "hyperfine's CSV has one mean a command and no runs, so nothing is claimed; `--export-json` keeps them."
+    return Foreign("hyperfine", runs.rows, (kept,))
 
 
 def _named(path: Path, found: Foreign) -> Foreign:
@@ -234,21 +249,19 @@ def _perf_csv(path: Path, text: str) -> Foreign | None:
     if not text.lstrip().startswith("# started on "):
         return None
     rows: list[dict[str, str]] = []
+    notes: tuple[str, ...] = ()
     for line in text.splitlines():
         if line.startswith("# started on "):
             rows.append({BENCHMARK: path.stem})
         elif len(cells := line.split(",")) > 4 and cells[0].replace(".", "", 1).isdecimal():
             if cells[3].endswith("%"):
-                raise StudyError(
-                    f"{path}: `perf stat -r -x,` keeps one mean an event, and no runs to compare. `-r N --table -o "
-                    "FILE` keeps the time of each, `-x, -e duration_time --append -o FILE` run N times also the events."
-                )
+                notes = (_MEANS,)
             seconds = _SECONDS.get(cells[1].replace("msec", "ms"))
             rows[-1][cells[2]] = repr(float(cells[0]) * seconds) if seconds else cells[0]
     metric = next((name for name in ("duration_time", "task-clock") if all(name in row for row in rows)), "")
     if not metric:
         raise StudyError(f"{path}: not every run in it has `duration_time` or `task-clock`: `perf stat -e` names them.")
-    return Foreign("perf stat", [{TIME: row[metric], **row} for row in rows])
+    return Foreign("perf stat", [{TIME: row[metric], **row} for row in rows], notes)
 
 
 def _has(held: Any, *path: str) -> bool:
@@ -299,7 +312,8 @@ def together(found: Mapping[Path, Foreign]) -> Foreign:
         raise StudyError("two of these files have the same name, and the name is the level: rename one.")
     rows = [{**row, "file": level_name(path)} for path, each in found.items() for row in each.rows]
     several = any(len({row[BENCHMARK] for row in each.rows}) > 1 for each in found.values())
-    return Foreign(next(iter(tools)), rows, by="file", metric=metric, within=BENCHMARK if several else None)
+    notes = tuple(dict.fromkeys(note for each in found.values() for note in each.notes if note != _ONE))
+    return Foreign(next(iter(tools)), rows, notes, "file", metric, BENCHMARK if several else None)
 
 
 def level_name(path: Path) -> str:

@@ -99,6 +99,8 @@ def _of_files(
     from tare.analysis.weighing import weigh_table
 
     table, foreign = several_files(sources)
+    for note in foreign.notes:
+        say(f"note: {note}")
     within = foreign.within if by in (None, foreign.by) else None
     by, metric = by or foreign.by, metric or foreign.metric
     return weigh_table(table, by=by, value=metric, block=block, order=order, within=within, **asked)
@@ -120,7 +122,8 @@ def _of_table(
     if (foreign := recognised(source)) is not None:
         within = foreign.within if by in (None, foreign.by) else None
         by, metric = by or foreign.by, metric or foreign.metric
-        said = f"{source} was written by {foreign.tool}: {count_text(len(foreign.rows), 'run')}."
+        what = count_text(len(foreign.rows), "row" if foreign.notes else "run")
+        said = f"{source} was written by {foreign.tool}: {what}."
         for note in (said, *foreign.notes):
             say(f"note: {note}")
         need(

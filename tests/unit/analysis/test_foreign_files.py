@@ -93,8 +93,6 @@ def test_two_texts_with_a_number_a_line_are_two_levels(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_compared_is_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="--export-json"):
-        recognised(KEPT / "hyperfine.csv")
     broken = tmp_path / "broken.json"
     broken.write_text(json.dumps({"results": [{"command": "x", "times": ["soon"]}]}))
     with pytest.raises(StudyError, match="hyperfine"):
@@ -110,14 +108,36 @@ def test_what_cannot_be_compared_is_refused_in_words(tmp_path: Path) -> None:
     assert "each one level" in str(done.exception or done.output)
 
 
-def test_of_perf_the_appended_runs_keep_their_events_and_a_mean_alone_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("files", "effect", "hint"),
+    [(["hyperfine.csv"], 0.0173363643 / 0.0154947757 - 1, "--export-json"), (["a.csv", "b.csv"], 0.5, "--table")],
+)
+def test_of_means_alone_the_difference_is_shown_and_nothing_is_claimed(tmp_path, files, effect, hint) -> None:
+    mean = (KEPT / "perf-mean.csv").read_text()
+    (tmp_path / "a.csv").write_text(mean)
+    (tmp_path / "b.csv").write_text(mean.replace("0.30,msec", "0.45,msec"))
+    (tmp_path / "hyperfine.csv").write_text((KEPT / "hyperfine.csv").read_text())
+
+    done = CliRunner().invoke(tare, ["compare", *(str(tmp_path / each) for each in files), "--json"])
+
+    (found,) = json.loads(done.stdout)["comparisons"]
+    assert found["effect"] == pytest.approx(effect, rel=1e-6)
+    assert (found["verdict"], found["low"], found["n"]) == ("cannot_tell", None, 1)
+    assert hint in done.stderr
+
+
+def test_a_mean_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("command,mean,stddev,median,user,system,min,max\nls,soon,,,,,,\n")
+    with pytest.raises(StudyError, match="'ls' in hyperfine's CSV is no number"):
+        recognised(tmp_path / "x.csv")
+
+
+def test_of_perf_the_appended_runs_keep_their_events() -> None:
     found = recognised(KEPT / "perf-append.csv")
     assert found is not None
     assert found.rows[0]["time_s"] == found.rows[0]["duration_time"] == repr(17777280 * 1e-9)
     assert float(found.rows[0]["task-clock"]) == pytest.approx(0.72e-3)
     assert found.rows[0]["page-faults"] == "63"
-    with pytest.raises(StudyError, match="one mean an event"):
-        recognised(KEPT / "perf-mean.csv")
 
 
 def loadgen_runs(folder: Path, factor: float) -> Path:
