@@ -54,9 +54,13 @@ def active() -> dict[str, Owner]:
 
 
 def remove_stale() -> None:
-    """Remove the files of processes that are no more."""
+    """Remove the files of processes that are no more.
+
+    A process that runs keeps its file, also if this one sees another boot id, as in a mount namespace with one of its own.
+    """
     for path in _files():
-        if _living(path) is None:
+        owner = Owner.parse(path.name.rpartition(":")[0])
+        if owner is None or not owner.is_alive():
             with contextlib.suppress(OSError):
                 path.unlink()
 

@@ -31,7 +31,7 @@ def test_what_this_process_has_claimed_is_in_use():
 def test_a_dead_owners_claims_are_void_and_its_file_goes(tmp_path):
     name_leases.acquire("tare-mine")
     (tmp_path / "owners" / f"{dead_owner()}:{boot_id()}").write_text("tare-dead\n")
-    (tmp_path / "owners" / f"{Owner.me()}:of-another-boot").write_text("tare-before\n")
+    (tmp_path / "owners" / f"{dead_owner()}:of-another-boot").write_text("tare-before\n")
 
     assert set(name_leases.active()) == {"tare-mine"}
     name_leases.remove_stale()
@@ -61,3 +61,12 @@ def test_a_label_names_a_living_owner_of_this_boot_only():
     assert leftovers.owner_of("tare-x", [Leftover("tare-x", "it", me, boot_id())], {}) == Owner.me()
     assert leftovers.owner_of("tare-x", [Leftover("tare-x", "it", me, "another-boot")], {}) is None
     assert leftovers.owner_of("tare-x", [Leftover("tare-x", "it", str(dead_owner()), boot_id())], {}) is None
+
+
+def test_a_living_process_keeps_its_claim_though_another_sees_another_boot_in_a_namespace(monkeypatch):
+    name_leases.acquire("tare-mine")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(name_leases, "boot_id", lambda: "another")
+        name_leases.remove_stale()
+
+    assert set(name_leases.active()) == {"tare-mine"}
