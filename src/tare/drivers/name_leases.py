@@ -56,7 +56,7 @@ def active() -> dict[str, Owner]:
 def remove_stale() -> None:
     """Remove the files of processes that are no more.
 
-    A process that runs keeps its file, also if this one sees another boot id, as in a mount namespace with one of its own.
+    A process that runs keeps its file, also if this one sees another boot id (in a namespace with one of its own).
     """
     for path in _files():
         owner = Owner.parse(path.name.rpartition(":")[0])
