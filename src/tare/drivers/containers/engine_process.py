@@ -75,9 +75,10 @@ def _begin(host: Host, log: str, command: Sequence[str]) -> str:
 
 
 def _may_live(host: Host, pid: str) -> bool:
+    """By its state: a dead one may still be listed, and the command line of one that is just starting is empty too."""
     try:
-        return not pid or bool(host.read(f"/proc/{pid}/cmdline"))
-    except OSError:
+        return not pid or host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (OSError, IndexError):
         return False
 
 

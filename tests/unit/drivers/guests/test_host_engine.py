@@ -132,6 +132,14 @@ def test_an_engine_that_dies_inside_is_told_at_once_with_its_log_and_leaves_noth
     assert processes() == []
 
 
+@pytest.mark.parametrize(("state", "lives"), [("R", True), ("Z", False)])
+def test_an_engine_lives_by_its_state_since_one_that_is_just_starting_has_no_command_line(state, lives):
+    host = FakeHost(files={"/proc/12/stat": f"12 (dockerd) {state} 1 12", "/proc/12/cmdline": ""})
+
+    assert engine_process._may_live(host, "12") is lives
+    assert not engine_process._may_live(host, "13")
+
+
 def test_without_an_engine_installed_inside_the_sentence_says_so(inside, tmp_path):
     (sentence,) = map(str, Docker(image="some").obstacles(inside))
 
