@@ -151,7 +151,7 @@ def flusher_wakes_each_second() -> Iterator[float]:
 
 def test_an_idle_writer_is_written_back_periodically(tmp_path: Path, flusher_wakes_each_second: float):
     with recording(tmp_path, "writeback") as seen, (tmp_path / "drip").open("wb", buffering=0) as file:
-        for _ in range(26):
+        for _ in range(40):
             file.write(os.urandom(4096))
             time.sleep(0.2)
             seen.feed.poll()
