@@ -194,6 +194,7 @@ class Site:
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
     layered: bool = False  # all files are seen and may be written, by layers that go with the trial
+    saves: bool = False  # it writes checkpoints to a folder of its root
     folder: Path | None = None  # where its workload is started, on the device
     keep: Path | None = None  # a folder of the device: what was written to the layers is copied there
 

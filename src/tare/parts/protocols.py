@@ -394,6 +394,10 @@ class Workload(Part):
         """Folders of the device that it writes to for real; whatever else it writes goes with the trial."""
         return ()
 
+    def saves(self) -> bool:
+        """Whether it writes to its root, as one that is not layered may not otherwise."""
+        return False
+
     def keeps_outputs(self) -> bool:
         """Whether what it wrote elsewhere is copied into the store."""
         return False

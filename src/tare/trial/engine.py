@@ -310,6 +310,7 @@ def _make_site(
         reads=work.inputs(),
         writes=(workdir, *work.outputs()),
         layered=work.layered,
+        saves=work.saves(),
         folder=work.folder(),
         keep=Path(kept) if work.keeps_outputs() else None,
     )

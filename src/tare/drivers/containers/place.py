@@ -85,7 +85,8 @@ class Container(Limits):
 
     writable: bool | None = None
     """By default a command of yours sees all files of the host and writes anywhere, to layers that go with the trial;
-    a built-in workload sees a read-only root. true: that may write to it too; false: the root is sealed for both."""
+    a built-in workload sees a read-only root, unless it saves checkpoints. true: that may write to it too; false: the
+    root is sealed for both."""
 
     user: str | None = None
     """The user inside: `caller` (who called tare, also by sudo) or ids like 1000 or 1000:1000. By default an image's
@@ -156,7 +157,7 @@ class Container(Limits):
 
     def may_write(self, site: Site) -> bool:
         """Whether the workload may write to its root."""
-        return site.layered if self.writable is None else self.writable
+        return (site.layered or site.saves) if self.writable is None else self.writable
 
     def sees_all(self, host: Host, site: Site) -> bool:
         """Whether the root is a view of all files of the host; else an overlay of its root, or an image."""

@@ -70,7 +70,7 @@ class TorchTrain(TorchWorkload):
     """Mark forward, backward and optimiser apart as well."""
     checkpoint_every: PositiveInt | None = None
     """Writes the network and its optimiser to disk after every so many epochs, into a folder in /var/tmp that goes with
-    the trial; in no step's time. A container needs `writable: true`: they lie in its own layer."""
+    the trial; in no step's time. In a container they lie in its own layer."""
     checkpoint_file: Literal["new", "same"] = "new"
     """`new`: each checkpoint is a file of its own; `same`: one file, overwritten in place."""
     marks: bool = True
@@ -171,6 +171,9 @@ class TorchTrain(TorchWorkload):
             return None
         size = Size(self.model, self.device, self.batch, self.pixels, self.scale, cores)
         return training_s(size, self.epochs * steps, self.workers)
+
+    def saves(self) -> bool:
+        return self.checkpoint_every is not None
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         requested = self.model_dump(mode="json", exclude={"items", "malloc", "python", "marks"})

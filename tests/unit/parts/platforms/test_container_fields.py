@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,12 +55,11 @@ def test_shared_memory_is_as_large_as_the_hosts_unless_the_study_has_a_size():
     assert Docker().shm_bytes(FakeHost()) == 1 << 30
 
 
-def test_a_command_may_write_and_a_built_in_workload_may_not_unless_the_study_has_it_otherwise():
+def test_a_command_and_what_saves_checkpoints_may_write_and_others_may_not_unless_the_study_has_it_otherwise():
     command, built_in = Site("tare-1", Path("/s"), layered=True), Site("tare-1", Path("/s"))
-    may = {
-        value: [Docker(writable=value).may_write(site) for site in (command, built_in)] for value in (None, True, False)
-    }
-    assert may == {None: [True, False], True: [True, True], False: [False, False]}
+    sites = (command, replace(built_in, saves=True), built_in)
+    may = {value: [Docker(writable=value).may_write(site) for site in sites] for value in (None, True, False)}
+    assert may == {None: [True, True, False], True: [True] * 3, False: [False] * 3}
 
 
 # The user inside
