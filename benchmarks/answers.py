@@ -1,9 +1,10 @@
 """CPU seconds of `tare` from its start to its answer, each a process of its own, in shuffled rounds.
 
-    python -m benchmarks.answers [ROUNDS] [--against SRC]
+    python -m benchmarks.answers [ROUNDS] [--against SRC] [--only WORD]
 
-With --against, the `src` of another tree runs the same in the same rounds, and the ratio is shown. Then what is done in
-a second of CPU time, without the start of the process: lines of a text trace, and page writes simulated without numba.
+With --against, the `src` of another tree runs the same in the same rounds, and the ratio is shown; --only takes those
+whose name has the word in it, such as `kept`, which takes a minute or so and is left out otherwise. Then what is done
+in a second of CPU time, without the start of the process: lines of a text trace, page writes simulated without numba.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tare.analysis.model import Estimate
 from tare.analysis.statistics import median_estimate
 
 ROOT = Path(__file__).resolve().parent.parent
+KEPT = "verify, kept results"
 PACK = ROOT / "tests" / "recordings" / "h200" / "energy-store.tare"
 ROUNDS = 7
 
@@ -50,6 +52,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
             "cores,mhz",
         ],
         "verify, recorded store": ["store", "verify", str(PACK)],
+        KEPT: ["store", "verify", str(ROOT / "studies-results")],
         "report, recorded store": ["report", str(PACK), "-o", str(folder / "report.html")],
     }
 
@@ -89,13 +92,14 @@ def rates(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def measure(rounds: int = ROUNDS, against: Path | None = None) -> dict[str, dict[str, Any]]:
+def measure(rounds: int = ROUNDS, against: Path | None = None, only: str | None = None) -> dict[str, dict[str, Any]]:
     """CPU seconds of each command: a median over rounds with its interval, of this tree and of the other one."""
     trees = {"tare": ROOT / "src", **({"other": against} if against is not None else {})}
     order = random.Random(7)
     with tempfile.TemporaryDirectory() as folder:
         known, quick = commands(Path(folder)), rates(Path(folder))
-        spent: dict[str, dict[str, list[float]]] = {name: {tree: [] for tree in trees} for name in [*known, *quick]}
+        names = [name for name in (*known, *quick) if (name != KEPT if only is None else only in name)]
+        spent: dict[str, dict[str, list[float]]] = {name: {tree: [] for tree in trees} for name in names}
         for _ in range(rounds):
             for name, tree in order.sample(pairs := [(name, tree) for name in spent for tree in trees], len(pairs)):
                 taken = cpu_s(known[name], trees[tree]) if name in known else 1e6 / rate(quick[name], trees[tree])
@@ -145,5 +149,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("rounds", nargs="?", type=int, default=ROUNDS)
     parser.add_argument("--against", type=Path)
+    parser.add_argument("--only", metavar="WORD")
     given = parser.parse_args()
-    sys.stdout.write(text(measure(given.rounds, given.against)) + "\n")
+    sys.stdout.write(text(measure(given.rounds, given.against, given.only)) + "\n")

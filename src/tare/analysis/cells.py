@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from tare.analysis.labels import LABEL, Labels, Words, distinguishing, make_labels, place, signature, text
+from tare.analysis.labels import LABEL, Labels, Levels, Words, distinguishing, make_labels, place, text
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
 from tare.records.model import Record
@@ -58,7 +58,8 @@ def cells(records: Sequence[Record], by: str) -> Cells:
     names = sorted({name for record in records for name in record.settings}, key=place)
     own = [name for name in names if name.startswith(f"{by}.")]
     rest = [name for name in names if name != by and name not in own and not (by == TYPE and name == DEVICE)]
-    rest = [name for name in rest if name not in _other_names(records, by, rest)]
+    again = _other_names(records, by, rest)
+    rest = [name for name in rest if name not in again]
     several = [record.settings for record in records]
     return _labelled(records, Cells(by, distinguishing(several, own, (by,)), distinguishing(several, rest)))
 
@@ -84,36 +85,36 @@ def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> se
     Only there: a workload's data that goes with its model is a difference that a reader must see.
     """
     part, _, _ = by.rpartition(".")
+    levels = Levels([record.settings for record in records])
     if part == "workload" and any(COMMAND in record.settings for record in records):
-        return _said_by_others(records, by, names)
+        return _said_by_others(levels, by, names)
     if not part.startswith("control."):
         return set()
     beside = [name for name in names if name.rpartition(".")[0] == part]
-    again = {name for name in beside if _determines(records, (by,), name)}
+    again = {name for name in beside if _determines(levels, (by,), name)}
     kept = [name for name in beside if name not in again]
-    for name in sorted(kept, key=lambda each: -len({signature(record.settings, (each,)) for record in records})):
+    for name in sorted(kept, key=lambda each: -levels.count([each])):
         others = tuple(each for each in kept if each != name)
-        if others and _determines(records, (by, *others), name):
+        if others and _determines(levels, (by, *others), name):
             kept.remove(name)
             again.add(name)
     return again
 
 
-def _said_by_others(records: Sequence[Record], by: str, names: Sequence[str]) -> set[str]:
+def _said_by_others(levels: Levels, by: str, names: Sequence[str]) -> set[str]:
     """Of a command its line and its label, where the levels in it stand alone as well (`vary` of a study)."""
     own = [name for name in names if name.startswith("workload.")]
     again: set[str] = set()
     for name in (COMMAND, LABEL, *own):
         others = tuple(each for each in own if each not in (name, COMMAND, LABEL, *again))
-        if name in own and name not in again and _determines(records, (by, *others), name):
+        if name in own and name not in again and _determines(levels, (by, *others), name):
             again.add(name)
     return again
 
 
-def _determines(records: Sequence[Record], names: tuple[str, ...], name: str) -> bool:
+def _determines(levels: Levels, names: tuple[str, ...], name: str) -> bool:
     """Whether whoever knows `names` of a record knows `name` of it."""
-    known = {signature(record.settings, names) for record in records}
-    return len({signature(record.settings, (*names, name)) for record in records}) == len(known)
+    return levels.count((*names, name)) == levels.count(names)
 
 
 def resolve_factor(records: Iterable[Record], name: str) -> str:

@@ -31,7 +31,7 @@ from tare.analysis.kernel.counters import (
     scaled_counts,
 )
 from tare.base.text import FIRST_EPOCH
-from tare.records.intervals import Marks, intervals
+from tare.records.intervals import Marks, are, intervals
 from tare.records.model import Record
 from tare.records.parquet import TableName
 from tare.records.store import Store
@@ -56,8 +56,8 @@ OF_AN_EPOCH: Mapping[str, tuple[str, str]] = {  # seconds of an epoch -> the mar
 def measured_ns(marks: Marks, warm_up: int) -> tuple[int, int] | None:
     """From the begin of the first measured step to the end of the last; so many before them are kept apart."""
     numbers, _ = _per_step(marks, _STEP)
-    inside = (marks["name"] == _STEP) & np.isin(marks["step"], numbers[warm_up:])
-    times_ns = marks["t_ns"][inside]
+    of_steps = are(marks, "name", _STEP)
+    times_ns = marks["t_ns"][of_steps][np.isin(marks["step"][of_steps], numbers[warm_up:])]
     return (int(times_ns.min()), int(times_ns.max())) if times_ns.size else None
 
 
@@ -73,8 +73,7 @@ def _per_step(marks: Marks, name: str) -> tuple[Numbers, Seconds]:
     """The numbers of the steps that have this interval, in order, and its seconds in each."""
     found = intervals(marks, name).of_steps()
     numbers, place = np.unique(found.step, return_inverse=True)
-    taken_ns = np.zeros(len(numbers), dtype=np.int64)
-    np.add.at(taken_ns, place, found.end_ns - found.begin_ns)
+    taken_ns = np.bincount(place, found.end_ns - found.begin_ns, len(numbers))  # exact: of a hundred days
     return numbers, taken_ns / 1e9
 
 

@@ -305,6 +305,24 @@ def signature(settings: Settings, names: Iterable[str]) -> tuple[str | None, ...
     return tuple(text(settings[name]) if name in settings else None for name in names)
 
 
+class Levels:
+    """Settings as texts to compare by, one column a name: for one who counts many combinations of them."""
+
+    def __init__(self, several: Sequence[Settings]) -> None:
+        self._several = several
+        self._columns: dict[str, list[str | None]] = {}
+
+    def count(self, names: Iterable[str]) -> int:
+        """How many combinations of the values of these names there are."""
+        columns = [self._column(name) for name in names]
+        return len(set(zip(*columns, strict=True))) if columns else min(1, len(self._several))
+
+    def _column(self, name: str) -> list[str | None]:
+        if name not in self._columns:
+            self._columns[name] = [text(each[name]) if name in each else None for each in self._several]
+        return self._columns[name]
+
+
 def distinguishing(
     several: Sequence[Settings], names: Iterable[str] | None = None, start: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
@@ -313,18 +331,18 @@ def distinguishing(
     A model that comes with data, a batch and a number of items of its own is told by the model alone. Of all settings
     the platform is always one where it varies, even if its memory limit tells as much.
     """
+    levels = Levels(several)
     if names is None:
         names = sorted({name for settings in several for name in settings}, key=place)
-        platform = ("platform",) if len({signature(settings, ("platform",)) for settings in several}) > 1 else ()
+        platform = ("platform",) if levels.count(["platform"]) > 1 else ()
         return (*platform, *distinguishing(several, names, platform))
-    told, groups = start, {signature(settings, start) for settings in several}
+    told, groups = start, levels.count(start)
     for name in names:
-        finer = {signature(settings, (*told, name)) for settings in several}
-        if len(finer) > len(groups):
+        if (finer := levels.count((*told, name))) > groups:
             told, groups = (*told, name), finer
     for name in reversed(told[len(start) :]):  # one that later ones have made needless is left out
         fewer = tuple(each for each in told if each != name)
-        if len({signature(settings, fewer) for settings in several}) == len(groups):
+        if levels.count(fewer) == groups:
             told = fewer
     return told[len(start) :]
 

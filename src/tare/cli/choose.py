@@ -59,23 +59,29 @@ def front(
     """
     from tare.analysis.choose.configurations import assignments, need_column, need_less_is_better
     from tare.analysis.choose.contrasts import order_note
-    from tare.analysis.choose.front import pareto
+    from tare.analysis.choose.front import front_of_singles, pareto
     from tare.analysis.judging.work import need_like_work
     from tare.analysis.observations import columns_of, observations
+    from tare.analysis.table import read_table
+    from tare.records.unpack import is_store
     from tare.report.text.choose import fronts_text
 
     known = columns_of(source)
     figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
     need_less_is_better(figures, source)
-    rows = observations(source, settings=settings, values=figures, group=group)
-    _say_mixed(source, settings, group)
-    say_notes(need_like_work(rows, figures, source))
-    fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
-    if doubt := order_note(source, rows, order):
-        say_notes([doubt])
-        fronts = [
-            replace(each, defaults=tuple(today.without_sure_word() for today in each.defaults)) for each in fronts
-        ]
+    fronts = None
+    if settings and not (group or order or defaults or is_store(source)):
+        fronts = front_of_singles(read_table(source), settings, figures)
+    if fronts is None:
+        rows = observations(source, settings=settings, values=figures, group=group)
+        _say_mixed(source, settings, group)
+        say_notes(need_like_work(rows, figures, source))
+        fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
+        if doubt := order_note(source, rows, order):
+            say_notes([doubt])
+            fronts = [
+                replace(each, defaults=tuple(today.without_sure_word() for today in each.defaults)) for each in fronts
+            ]
     return Result(lambda: {"fronts": [each.as_json() for each in fronts]}, lambda: fronts_text(fronts, width()))
 
 

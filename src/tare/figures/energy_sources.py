@@ -157,7 +157,8 @@ def pace_of(marks: Sequence[Mark], steps: Steps) -> Pace:
 def _of_steps(marks: Sequence[Mark], steps: Steps) -> Span | None:
     found = intervals(mark_columns(marks), "step", "epoch")
     numbers = steps.numbers[steps.warm_up :]
-    measured = found.where((found.name == "step") & np.isin(found.step, numbers))
+    every = found.named("step")
+    measured = every.where(np.isin(every.step, numbers))
     if not len(measured) or measured.begin_ns.min() >= measured.end_ns.max():
         return None
     begin_ns, end_ns = int(measured.begin_ns.min()), int(measured.end_ns.max())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
@@ -131,21 +132,33 @@ def _traced(store: Store, record: Record, marks: Sequence[Mark]) -> tuple[dict[s
     reported = record.facts.get("traced")
     if not reported:
         return {}, ""
-    try:
-        study = from_plain(store.study, str(store.path))
-    except StudyError:
+    recorders = _recorders(store)
+    if recorders is None:
         return {}, "the study is not one that this tare understands, so that its tracers are not known"
-    parts = [part for choice in study.probes for part in choice.parts()]
     folder = store.root / TRIALS_FOLDER / folder_name(record.trial, record.attempt)
     steps = steps_from(marks)
     found: dict[str, float] = {}
     undecoded = {trouble.subject for trouble in read_rulings(reported.get("trouble", ()), "note")}
-    for recorder in (part for part in parts if isinstance(part, Recorder)):
+    for recorder in recorders:
         name = recorder.part_name()
         tables = TablesIn(folder, name)
         if name in reported["probes"] and tables and name not in undecoded:
             found |= recorder.figures(tables, None if steps is None else len(steps.numbers))
     return found, ""
+
+
+_of_stores: WeakKeyDictionary[Store, tuple[Recorder, ...] | None] = WeakKeyDictionary()
+
+
+def _recorders(store: Store) -> tuple[Recorder, ...] | None:
+    """The tracers of its study, which is read once; None where it is not understood."""
+    if store not in _of_stores:
+        try:
+            parts = [part for each in from_plain(store.study, str(store.path)).probes for part in each.parts()]
+            _of_stores[store] = tuple(part for part in parts if isinstance(part, Recorder))
+        except StudyError:
+            _of_stores[store] = None
+    return _of_stores[store]
 
 
 def reported_figures(evidence: Evidence) -> dict[str, float]:
@@ -188,6 +201,7 @@ _INTERVALS = 2  # of a thinned trial: what rounding its times can move a figure 
 
 _OF_ENERGY = ("energy_", "power_mean_w")
 _NOT_KEPT = "an older tare did not keep the launcher's words"
+_LIMITS = THRESHOLDS.as_json()
 _OTHER_LIMITS = "whether energy may be claimed was decided with the limits of another tare"
 
 
@@ -261,7 +275,7 @@ def _taken(record: Record, found: Mapping[str, float], evidence: SealedEvidence)
     if "place" in record.facts and "counted" not in record.facts:
         names = record.metrics.keys() if evidence.neighbours else (*COUNTED, "cpu_s")
         taken |= {name: _NOT_KEPT for name in names if name in one_sided and name in record.metrics}
-    if record.facts.get("thresholds", {}) != THRESHOLDS.as_json():
+    if record.facts.get("thresholds", {}) != _LIMITS:
         taken |= {name: _OTHER_LIMITS for name in one_sided if name.startswith(_OF_ENERGY)}
     if evidence.untraced:
         taken |= {name: evidence.untraced for name in one_sided if name in record.metrics and name not in taken}

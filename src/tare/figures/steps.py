@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.parts.protocols import Mark
-from tare.records.intervals import Intervals, intervals, mark_columns
+from tare.records.intervals import Intervals, are, intervals, mark_columns
 
 Durations = npt.NDArray[np.float64]
 
@@ -52,13 +52,13 @@ def steps_from(marks: Iterable[Mark]) -> Steps | None:
     """The steps that the marks describe, or None if there is none."""
     columns = mark_columns(marks)
     found = intervals(columns)
-    epochs, of_steps = found.named("epoch"), found.where((found.step >= 0) & (found.name != "epoch"))
+    epochs, of_steps = found.named("epoch"), found.of_steps().named(*(each for each in found.words if each != "epoch"))
     numbers = np.unique(of_steps.named("step").step)
     if not len(numbers):
         return None
     seconds = {name: _per_step(of_steps.named(name), numbers) for name in of_steps.names}
     if len(epochs) > 1:
-        is_begin = (columns["name"] == "step") & (columns["edge"] == "begin")
+        is_begin = are(columns, "name", "step") & are(columns, "edge", "begin")
         begin_ns = dict(zip(columns["step"][is_begin].tolist(), columns["t_ns"][is_begin].tolist(), strict=True))
         warm_up = sum(begin_ns[number] < epochs.end_ns[0] for number in numbers.tolist())
     else:

@@ -21,7 +21,8 @@ Row = TypeVar("Row", bound=tuple[int, str, str, int])
 class Intervals:
     """Intervals as columns, in the order in which they ended."""
 
-    name: npt.NDArray[np.object_]
+    words: tuple[str, ...]
+    word: Ints  # which of the words is its name
     step: Ints  # -1 where the mark belongs to no step
     begin_ns: Ints
     end_ns: Ints
@@ -30,23 +31,42 @@ class Intervals:
         return len(self.step)
 
     @property
+    def name(self) -> npt.NDArray[np.object_]:
+        return np.array([*self.words, None], object)[self.word]
+
+    @property
     def seconds(self) -> npt.NDArray[np.float64]:
         return (self.end_ns - self.begin_ns) / 1e9
 
     @property
     def names(self) -> list[str]:
         """The names that there are, in order of their first end."""
-        return list(dict.fromkeys(self.name.tolist()))
+        return [self.words[word] for word in dict.fromkeys(self.word.tolist())]
 
     def where(self, kept: npt.NDArray[Any]) -> Intervals:
-        return Intervals(self.name[kept], self.step[kept], self.begin_ns[kept], self.end_ns[kept])
+        return Intervals(self.words, self.word[kept], self.step[kept], self.begin_ns[kept], self.end_ns[kept])
 
-    def named(self, name: str) -> Intervals:
-        return self.where(self.name == name)
+    def named(self, *names: str) -> Intervals:
+        kept = np.zeros(len(self), bool)
+        for name in names:
+            kept |= self.word == _place(name, self.words)
+        return self.where(kept)
 
     def of_steps(self) -> Intervals:
         """Without those that belong to no step."""
         return self.where(self.step >= 0)
+
+
+class MarkColumns(dict[str, "npt.NDArray[Any]"]):
+    """Columns of marks, as a store gives them: their intervals are looked for once."""
+
+    def __init__(self, columns: Marks) -> None:
+        super().__init__(columns)
+        self.coded = getattr(columns, "coded", {})  # where they are known: words, and which of them each row has
+
+    @cached_property
+    def intervals(self) -> Intervals:
+        return _intervals(self)
 
 
 def intervals(marks: Marks, *names: str) -> Intervals:
@@ -54,32 +74,57 @@ def intervals(marks: Marks, *names: str) -> Intervals:
 
     With `names`, only those.
     """
-    is_end = np.asarray(marks["edge"] == "end", bool)
-    is_edge = is_end | np.asarray(marks["edge"] == "begin", bool)
+    if isinstance(marks, MarkColumns):
+        return marks.intervals.named(*names) if names else marks.intervals
+    return _intervals(marks, names)
+
+
+def are(marks: Marks, column: str, word: str) -> npt.NDArray[np.bool_]:
+    """Which marks have this word as their name or edge."""
+    if isinstance(marks, MarkColumns) and column in marks.coded:
+        words, places = marks.coded[column]
+        return np.asarray(places == _place(word, words))
+    return np.asarray(marks[column] == word, bool)
+
+
+def _intervals(marks: Marks, names: Sequence[str] = ()) -> Intervals:
+    edges, edge = _coded(marks, "edge")
+    is_end, is_edge = edge == _place("end", edges), (edge == _place("begin", edges))
+    is_edge |= is_end
     if names:
         is_edge &= np.isin(marks["name"], names)
     places = np.flatnonzero(is_edge)
-    steps = np.asarray(marks["step"], np.int64)[places]
-    named = marks["name"][places].tolist()
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(named))}
-    ids = np.fromiter(map(numbers.__getitem__, named), np.int64, len(named))
+    words, word = _coded(marks, "name")
+    steps, ids = np.asarray(marks["step"], np.int64)[places], word[places]
     order = np.lexsort((steps, ids))  # stable: marks of one name and step stay in the order in which they came
     begins, ends = order[:-1], order[1:]
     is_end = is_end[places]
     pairs = ~is_end[begins] & is_end[ends] & (ids[begins] == ids[ends]) & (steps[begins] == steps[ends])
     begins, ends = begins[pairs], ends[pairs]
     by_end = np.argsort(ends)
-    begins, ends = places[begins[by_end]], places[ends[by_end]]
-    t_ns = np.asarray(marks["t_ns"], np.int64)
-    return Intervals(
-        np.asarray(marks["name"], object)[ends], np.asarray(marks["step"], np.int64)[ends], t_ns[begins], t_ns[ends]
-    )
+    begins, ends = begins[by_end], ends[by_end]
+    t_ns = np.asarray(marks["t_ns"], np.int64)[places]
+    return Intervals(tuple(words), ids[ends], steps[ends], t_ns[begins], t_ns[ends])
 
 
-def mark_columns(rows: Iterable[tuple[int, str, str, int]]) -> dict[str, npt.NDArray[Any]]:
+def _coded(marks: Marks, column: str) -> tuple[Sequence[str], Ints]:
+    """The different words of a column, and which of them each row has."""
+    if isinstance(marks, MarkColumns) and column in marks.coded:
+        known: tuple[Sequence[str], Ints] = marks.coded[column]
+        return known
+    cells = marks[column].tolist()
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(cells))}
+    return list(numbers), np.fromiter(map(numbers.__getitem__, cells), np.int64, len(cells))
+
+
+def _place(word: str, words: Sequence[str]) -> int:
+    return words.index(word) if word in words else -1
+
+
+def mark_columns(rows: Iterable[tuple[int, str, str, int]]) -> Marks:
     """Single marks (t_ns, name, edge, step) as columns."""
     if isinstance(rows, MarkRows):
-        return dict(rows.columns)
+        return rows.columns
     columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
     kinds = (np.int64, object, object, np.int64)
     return {name: np.array(values, kind) for name, values, kind in zip(COLUMNS, columns, kinds, strict=True)}

@@ -126,12 +126,18 @@ def read_distributions(path: Path, names: Sequence[str], counters: Sequence[int]
     """The same of a sealed file, worked out again; `names` in the order of their ids."""
     import duckdb
 
+    from tare.records.plain_columns import read_plain
+
+    source, given = "read_parquet($path)", {"names": list(names), "path": glob.escape(str(path))}
     cursor = _reader().cursor()
     try:
+        if (plain := read_plain(path)) is not None:
+            source, given = "plain", {"names": list(names)}
+            cursor.register(source, plain)
         cursor.execute(
             "CREATE TEMP TABLE reading AS SELECT t_ns, (list_position($names, channel) - 1)::UINTEGER AS id, value "
-            "FROM read_parquet($path) WHERE list_contains($names, channel)",
-            {"names": list(names), "path": glob.escape(str(path))},
+            f"FROM {source} WHERE list_contains($names, channel)",
+            given,
         )
         return distributions(cursor, counters)
     except duckdb.Error as error:
@@ -250,6 +256,10 @@ def texts(path: Path) -> dict[str, list[str | None]]:
 
 
 def _columns(path: Path, names: str) -> dict[str, npt.NDArray[Any]]:
+    from tare.records.plain_columns import read_plain
+
+    if (plain := read_plain(path)) is not None:
+        return plain
     import duckdb
 
     cursor = _reader().cursor()

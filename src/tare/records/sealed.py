@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ Key: TypeAlias = tuple[str, int]  # trial, attempt
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})\.([1-9][0-9]{0,8})")
 _TRIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a manifest may come from a stranger: no path leads elsewhere
+
+_AT_ONCE = 1 << 20  # bytes of a file that are read in one piece: most files are small, and there are many
 
 
 class Damaged(StoreError):
@@ -158,20 +160,16 @@ def open_sealed(folder: Path) -> Sealed:
 
 def verify_sealed(folder: Path) -> list[str]:
     """Everything that is wrong with this trial, in sentences, every byte looked at; empty means whole."""
-    return [str(error) for error in damage_of(folder)]
-
-
-def damage_of(folder: Path) -> list[Damaged]:
     try:
         sealed = open_sealed(folder)
     except Damaged as error:
-        return [error]
+        return [str(error)]
     found = []
     for name in sealed.files:
         try:
             sealed.checked(name)
         except Damaged as error:
-            found.append(error)
+            found.append(str(error))
     return found
 
 
@@ -199,7 +197,9 @@ def _read(path: Path) -> bytes:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size <= _AT_ONCE:
+            return hashlib.sha256(file.read()).hexdigest()
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -219,9 +219,10 @@ def _crc(body: Json) -> int:
 class Shelf:
     """Grows while a writer beside us seals more. A damaged trial is named in `problems`, once, and left out."""
 
-    def __init__(self, folder: Path, problems: list[str]) -> None:
+    def __init__(self, folder: Path, problems: list[str], known: Mapping[Key, Sealed]) -> None:
         self._folder = folder
         self._problems = problems
+        self._known = known  # trials that were opened before
         self._sealed: dict[Key, Sealed] = {}
         self._seen: set[Key] = set()
 
@@ -230,7 +231,7 @@ class Shelf:
         for key in sorted(self.seen() - self._seen):
             self._seen.add(key)
             try:
-                self._sealed[key] = open_sealed(self._folder / folder_name(*key))
+                self._sealed[key] = self._known.get(key) or open_sealed(self._folder / folder_name(*key))
             except Damaged as error:
                 self._problems.append(str(error))
         return self._sealed

@@ -45,13 +45,21 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tare.records.spool import Times, Values
-    from tare.records.unpack import CachedFolder, Unpacked
+    from tare.records.unpack import KeptFolder, Unpacked
 
 
 class Store:
     """An open store. Made by `create` or `open`; `problems` says in sentences what is damaged and was left out."""
 
-    def __init__(self, root: Path, header: Header, *, write: bool, pack: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        header: Header,
+        *,
+        write: bool,
+        pack: Path | None = None,
+        unpacked: Unpacked | KeptFolder | None = None,
+    ) -> None:
         self.root = root  # where its files lie
         self.path = pack or root  # what it is called: the folder, or the pack
         self.header = header
@@ -59,10 +67,10 @@ class Store:
         self.problems: list[str] = []
         self._write = write
         self._lock: WriteLock | None = None
-        self._unpacked: Unpacked | CachedFolder | None = None
+        self._unpacked = unpacked
         self._identity = identity(root)
         self._catalogue = seal.readable_catalogue(root, self.problems)
-        self._shelf = Shelf(root / TRIALS_FOLDER, self.problems)
+        self._shelf = Shelf(root / TRIALS_FOLDER, self.problems, unpacked.sealed if unpacked is not None else {})
         self._shelf.look()
         self.problems += seal.missing_folders(self._shelf, self._catalogue)
         self.problems += seal.set_aside_earlier(root)
@@ -81,9 +89,7 @@ class Store:
         if write:
             raise StoreError(f"{root}: a pack is never written; `tare store merge STORE {root}` takes over its trials.")
         found = unpacked(root)
-        store = cls(found.folder, read_header(found.folder), write=False, pack=root)
-        store._unpacked = found
-        return store
+        return cls(found.folder, read_header(found.folder), write=False, pack=root, unpacked=found)
 
     @staticmethod
     def header_at(root: Path) -> Header:
@@ -190,9 +196,10 @@ class Store:
 
     def marks(self, trial: str, attempt: int) -> dict[str, npt.NDArray[Any]]:
         """The marks as columns: t_ns, name, edge, step."""
+        from tare.records.intervals import MarkColumns
         from tare.records.parquet import read_marks
 
-        return read_marks(self._shelf.file((trial, attempt), MARKS_FILE))
+        return MarkColumns(read_marks(self._shelf.file((trial, attempt), MARKS_FILE)))
 
     def traces(self, trial: str, attempt: int) -> list[TableName]:
         """The tables that recorders kept of this trial."""
@@ -224,7 +231,8 @@ class Store:
     def verify(self) -> list[str]:
         """Everything that is wrong with the store, every byte looked at; empty means whole."""
         found = [f"{CATALOGUE_FILE}: {damage}." for damage in [self._catalogue.damage()] if damage]
-        for key in sorted(self._shelf.seen()):
+        # Of a pack every byte was looked at when it was opened: one that is not whole is refused.
+        for key in sorted(self._shelf.seen()) if self._unpacked is None else ():
             found += verify_sealed(self.root / TRIALS_FOLDER / folder_name(*key))
         found += seal.missing_folders(self._shelf, self._catalogue)
         return found

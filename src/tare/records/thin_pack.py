@@ -20,7 +20,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from tare.records.column_codec import StreamReader, StreamWriter
 
     Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
+    Write: TypeAlias = Callable[[Path, Columns, Mapping[str, Sequence[str]]], None]
 
 FORMAT = 1
 RESOLUTION_NS = 1000
@@ -221,9 +224,13 @@ def _add_readings(
     return channels
 
 
-def expand(file: Path, folder: Path, most_bytes: int) -> None:
-    """Ordinary trials from the content of a thinned pack, in `folder`; ValueError and its kin where it is none."""
+def expand(file: Path, folder: Path, most_bytes: int, *, plain: bool = False) -> None:
+    """Ordinary trials from the content of a thinned pack, in `folder`; ValueError and its kin where it is none.
+
+    `plain`: with arrays in place of Parquet, for one who only reads them.
+    """
     from tare.records.column_codec import StreamReader
+    from tare.records.plain_columns import write_plain
 
     content = memoryview(file.read_bytes())
     size = int.from_bytes(content[:8], "little")
@@ -237,11 +244,12 @@ def expand(file: Path, folder: Path, most_bytes: int) -> None:
         each.mkdir(mode=0o700, parents=True)
     content = _write_texts(content[8 + size :], header["texts"], folders)
     reader = StreamReader(content, most_bytes // 8)
-    with engine(folder / "spill") as db:
-        _write_marks(db, reader, header["marks"], folders, header["resolution_ns"])
-        _write_readings(db, reader, header["readings"], folders, header["resolution_ns"])
+    with nullcontext() if plain else engine(folder / "spill") as db:
+        write = write_plain if db is None else partial(write_columns, db)
+        _write_marks(write, reader, header["marks"], folders, header["resolution_ns"])
+        _write_readings(write, reader, header["readings"], folders, header["resolution_ns"])
         for name, table in header["tables"].items():
-            _write_table(db, reader, name, table, folders)
+            _write_table(write, reader, name, table, folders)
     reader.end()
     for each, unit_ns in zip(folders, header["resolution_ns"], strict=True):
         _renew_manifest(each, unit_ns)
@@ -257,7 +265,9 @@ def _write_texts(content: memoryview, texts: Json, folders: Sequence[Path]) -> m
     return content
 
 
-def _write_marks(db: Any, reader: StreamReader, about: Json, folders: Sequence[Path], units: Sequence[int]) -> None:
+def _write_marks(
+    write: Write, reader: StreamReader, about: Json, folders: Sequence[Path], units: Sequence[int]
+) -> None:
     import numpy as np
 
     kinds, steps = reader.take(about["kinds"]), reader.take(about["steps"])
@@ -270,10 +280,12 @@ def _write_marks(db: Any, reader: StreamReader, about: Json, folders: Sequence[P
     words = {"name": [name for name, _, _ in pairs], "edge": [edge for _, _, edge in pairs]}
     for folder, unit_ns, kind, step, t in zip(folders, units, kinds, steps, times, strict=True):
         columns = {"t_ns": np.cumsum(t) * unit_ns, "name": kind, "edge": kind, "step": step}
-        write_columns(db, folder / MARKS_FILE, columns, words)
+        write(folder / MARKS_FILE, columns, words)
 
 
-def _write_readings(db: Any, reader: StreamReader, about: Json, folders: Sequence[Path], units: Sequence[int]) -> None:
+def _write_readings(
+    write: Write, reader: StreamReader, about: Json, folders: Sequence[Path], units: Sequence[int]
+) -> None:
     import numpy as np
 
     clocks: list[dict[str, Any]] = [{} for _ in folders]
@@ -294,16 +306,16 @@ def _write_readings(db: Any, reader: StreamReader, about: Json, folders: Sequenc
             ),
             "value": np.concatenate([values for _, _, values in series] or [np.empty(0, np.float64)]),
         }
-        write_columns(db, folder / READINGS_FILE, columns, words)
+        write(folder / READINGS_FILE, columns, words)
 
 
-def _write_table(db: Any, reader: StreamReader, name: str, about: Json, folders: Sequence[Path]) -> None:
+def _write_table(write: Write, reader: StreamReader, name: str, about: Json, folders: Sequence[Path]) -> None:
     if TableName.of(name) is None or any(not _COLUMN.fullmatch(column) for column in about["columns"]):
         raise ValueError(f"{name!r} is no table of a trial")
     columns = {column: reader.take(stream) for column, stream in about["columns"].items()}
     words = {column: stream["words"] for column, stream in about["columns"].items() if "words" in stream}
     for place, number in enumerate(about["trials"]):
-        write_columns(db, folders[number] / name, {column: arrays[place] for column, arrays in columns.items()}, words)
+        write(folders[number] / name, {column: arrays[place] for column, arrays in columns.items()}, words)
 
 
 def _renew_manifest(folder: Path, resolution_ns: int) -> None:

@@ -6,6 +6,7 @@ once, so many and so large at most, and every one as its trial's manifest says.
 
 from __future__ import annotations
 
+import hashlib
 import lzma
 import os
 import re
@@ -13,11 +14,13 @@ import shutil
 import tarfile
 import tempfile
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, NamedTuple
 
 from tare.base.errors import StoreError
 from tare.base.files import explained, new_folder
@@ -31,7 +34,7 @@ from tare.records.schema import (
     TRIALS_FOLDER,
     read_header,
 )
-from tare.records.sealed import damage_of, keys_in, open_sealed
+from tare.records.sealed import Damaged, Key, Sealed, folder_name, keys_in, open_sealed
 from tare.records.thin_pack import expand
 
 MOST_MEMBERS = 200_000
@@ -45,7 +48,6 @@ _NAME = re.compile(
     rf"{re.escape(STORE_FILE)}|{re.escape(STUDY_FILE)}|{re.escape(PLAN_FILE)}|{re.escape(THINNED_FILE)}"
     rf"|{TRIALS_FOLDER}/[A-Za-z0-9][A-Za-z0-9._-]{{0,63}}\.[1-9][0-9]{{0,8}}/[A-Za-z0-9][A-Za-z0-9._-]{{0,199}}"
 )
-Identity: TypeAlias = tuple[str, int, int]
 
 
 class _Refused(Exception):
@@ -83,64 +85,107 @@ class Unpacked:
     """The folder that a pack lies in while its store is open; it goes when this is closed, forgotten, or at exit."""
 
     def __init__(self, pack: Path) -> None:
-        with explained(Path(tempfile.gettempdir()), "making a folder to unpack into"):
-            self.folder = new_folder("pack")
+        self.folder = _own_folder()
         self._remove = weakref.finalize(self, _remove, self.folder, os.getpid())
-        try:
-            with explained(self.folder, f"unpacking {pack}", need_bytes=pack.stat().st_size * 4):
-                _unpack(pack, self.folder)
-                _expand(self.folder)
-            _check(self.folder)
-        except _Refused as error:
-            self.close()
-            raise StoreError(f"{pack}: this pack is refused: {error}. Nothing of it was read.{error.advice}") from None
-        except BaseException:
-            self.close()
-            raise
+        self.sealed: Mapping[Key, Sealed] = _filled(self.folder, pack)
 
     def close(self) -> None:
         self._remove()
 
 
-class CachedFolder:
+class KeptFolder(NamedTuple):
     """A folder that stays for whoever opens the same pack next."""
 
-    def __init__(self, unpacked: Unpacked) -> None:
-        self._unpacked = unpacked  # not forgotten while one of us is there
-        self.folder = unpacked.folder
+    folder: Path
+    sealed: Mapping[Key, Sealed]
 
     def close(self) -> None:
         """Whoever keeps it removes it."""
 
 
-_kept: ContextVar[dict[Identity, Unpacked] | None] = ContextVar("_kept", default=None)
+class _Kept:
+    """Packs that are opened once, each in a folder below ours: a process that we fork finds those of the others."""
+
+    def __init__(self) -> None:
+        self._opened: dict[Path, KeptFolder] = {}
+        self._owner = os.getpid()
+
+    @cached_property
+    def folder(self) -> Path:
+        """Made when it is first asked for."""
+        return _own_folder()
+
+    def get(self, pack: Path) -> KeptFolder:
+        found = pack.stat()
+        identity = f"{pack.resolve()}:{found.st_size}:{found.st_mtime_ns}"
+        folder = self.folder / hashlib.sha256(os.fsencode(identity)).hexdigest()[:24]
+        if folder not in self._opened:
+            self._opened[folder] = KeptFolder(folder, self._made(folder, pack))
+        return self._opened[folder]
+
+    def _made(self, folder: Path, pack: Path) -> Mapping[Key, Sealed]:
+        trials = folder / TRIALS_FOLDER
+        if not folder.exists():
+            half_made = Path(tempfile.mkdtemp(dir=self.folder))
+            made = _filled(half_made, pack, plain=True)
+            with suppress(OSError):  # another process was faster
+                half_made.rename(folder)
+                return {key: replace(each, folder=trials / each.folder.name) for key, each in made.items()}
+        return {key: open_sealed(trials / folder_name(*key)) for key in keys_in(trials)}
+
+    def close(self) -> None:
+        if "folder" in vars(self):
+            _remove(self.folder, self._owner)
 
 
-def unpacked(pack: Path) -> Unpacked | CachedFolder:
+_kept: ContextVar[_Kept | None] = ContextVar("_kept", default=None)
+
+
+def unpacked(pack: Path) -> Unpacked | KeptFolder:
     """The pack in a folder; to be closed."""
-    if (kept := _kept.get()) is None:
-        return Unpacked(pack)
-    found = pack.stat()
-    key = (str(pack.resolve()), found.st_size, found.st_mtime_ns)
-    if key not in kept:
-        kept[key] = Unpacked(pack)
-    return CachedFolder(kept[key])
+    kept = _kept.get()
+    return Unpacked(pack) if kept is None else kept.get(pack)
 
 
 @contextmanager
-def each_pack_once() -> Iterator[None]:
-    """In here a pack is unpacked and looked at once, however often it is opened: for one who reads many pages of it."""
+def each_pack_once(*, shared: bool = False) -> Iterator[None]:
+    """In here a pack is unpacked and looked at once, however often it is opened: for one who reads many pages of it.
+
+    The trials of a thinned pack are plain arrays in here, which is quick, and not to be copied into another store.
+    `shared`: with the processes that are forked in here.
+    """
     if _kept.get() is not None:  # whoever asked first keeps them for longer
         yield
         return
-    kept: dict[Identity, Unpacked] = {}
+    kept = _Kept()
+    if shared:
+        kept.folder  # noqa: B018  (before they are forked)
     token = _kept.set(kept)
     try:
         yield
     finally:
         _kept.reset(token)
-        for each in kept.values():
-            each.close()
+        kept.close()
+
+
+def _own_folder() -> Path:
+    with explained(Path(tempfile.gettempdir()), "making a folder to unpack into"):
+        return new_folder("pack")
+
+
+def _filled(folder: Path, pack: Path, *, plain: bool = False) -> dict[Key, Sealed]:
+    """The trials of the pack, which lie in the folder now; what is refused leaves nothing behind."""
+    try:
+        with explained(folder, f"unpacking {pack}", need_bytes=pack.stat().st_size * 4):
+            _unpack(pack, folder)
+            made_here = _expand(folder, plain)
+        return _checked(folder, made_here)
+    except _Refused as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise StoreError(f"{pack}: this pack is refused: {error}. Nothing of it was read.{error.advice}") from None
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _remove(folder: Path, owner: int) -> None:
@@ -233,30 +278,40 @@ def _take(stream: _Stream, size_bytes: int, path: Path) -> None:
         stream.take(padding)
 
 
-def _expand(folder: Path) -> None:
-    """Of a thinned pack: the trials that its one file stands for."""
+def _expand(folder: Path, plain: bool) -> bool:
+    """Of a thinned pack: the trials that its one file stands for; whether it is one."""
     if not (file := folder / THINNED_FILE).exists():
-        return
+        return False
     if any((folder / TRIALS_FOLDER).iterdir()):
         raise _Refused("it is thinned, and has whole trials in it as well")
     try:
-        expand(file, folder, MOST_BYTES)
+        expand(file, folder, MOST_BYTES, plain=plain)
     except EOFError:
         raise _Broken("it is cut off") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, OverflowError) as error:
         raise _Broken(f"it is damaged, or no pack that tare makes ({error})") from None
     file.unlink()
+    return True
 
 
-def _check(folder: Path) -> None:
-    """A pack is whole or it is refused: somebody has made it of whole trials."""
+def _checked(folder: Path, made_here: bool) -> dict[Key, Sealed]:
+    """A pack is whole or it is refused: somebody has made it of whole trials.
+
+    The sums of files that were `made_here` were taken a moment ago.
+    """
     try:
         read_header(folder)
     except StoreError as error:
         raise _Refused(str(error).replace(f"{folder}/", "").rstrip(".")) from None
+    found = {}
     for trial, attempt in sorted(keys_in(folder / TRIALS_FOLDER)):
-        sealed = folder / TRIALS_FOLDER / f"{trial}.{attempt}"
-        if damaged := damage_of(sealed):
-            raise _Refused(damaged[0].fault)
-        if foreign := {path.name for path in sealed.iterdir()} - {*open_sealed(sealed).files, MANIFEST_FILE}:
-            raise _Refused(f"{TRIALS_FOLDER}/{sealed.name}: {min(foreign)!r} is not in its manifest")
+        place = folder / TRIALS_FOLDER / f"{trial}.{attempt}"
+        try:
+            found[trial, attempt] = sealed = open_sealed(place)
+            for name in () if made_here else sealed.files:
+                sealed.checked(name)
+        except Damaged as error:
+            raise _Refused(error.fault) from None
+        if foreign := {path.name for path in place.iterdir()} - {*sealed.files, MANIFEST_FILE}:
+            raise _Refused(f"{TRIALS_FOLDER}/{place.name}: {min(foreign)!r} is not in its manifest")
+    return found

@@ -84,7 +84,7 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
     """
     if any(row.group is not None for row in rows):
         return list(rows), ()
-    names = list(dict.fromkeys(name for row in rows for name in row.settings if _names_work(name)))
+    names = list(dict.fromkeys(name for row in rows for name in row.settings if names_work(name)))
     several: list[str] = []
     for name in names:
         if len({row.settings.get(name) for row in rows}) > 1 and not (several and _follows(rows, name, several)):
@@ -99,7 +99,7 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
 
 
 @lru_cache(maxsize=1024)
-def _names_work(name: str) -> bool:
+def names_work(name: str) -> bool:
     return name in _WORK or name.rpartition(".")[2].lower() in MODELS
 
 

@@ -10,6 +10,7 @@ if no other is at least as low in every figure and lower in one. Points that are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -26,12 +27,15 @@ from tare.analysis.choose.configurations import (
     copied_rows,
     default_among,
     models_apart,
+    names_work,
     resampled_centres,
 )
 from tare.analysis.choose.contrasts import Place, contrast, default_against, told_apart
+from tare.analysis.judging.work import unlike_work
 from tare.analysis.model import Estimate
 from tare.analysis.observations import Setting
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
+from tare.analysis.table import Table
 from tare.base.errors import StudyError
 from tare.records.trials import TrialRow, grouped
 
@@ -159,6 +163,43 @@ def pareto(
         today = [one for one in asked if one is not None]
         made.append(_front(group, each, tuple(minimised), today, (*missing, *apart)))
     return made
+
+
+def front_of_singles(table: Table, settings: Sequence[str], minimised: Sequence[str]) -> list[Front] | None:
+    """The front of a table whose rows each have settings of their own, by whole columns; None for any other table.
+
+    What is said of a row that is not on the front is only that it is one more: most of a long table is not looked at.
+    """
+    if len(set(minimised)) < 2 or any(map(names_work, settings)):
+        return None
+    if unlike_work(dict.fromkeys(settings, level) for level in (0.0, 1.0)):
+        return None
+    each_settings, figures = ([_whole_column(table.column(name)) for name in names] for names in (settings, minimised))
+    if any(cells is None for cells in (*each_settings, *figures)):
+        return None
+    points = np.array(figures).T
+    if points.dtype.kind != "f" or (points < 0).any() or len(set(zip(*each_settings, strict=True))) < len(table):
+        return None
+    rows = [
+        TrialRow.foreign(
+            {name: cells[place] for name, cells in zip(settings, each_settings, strict=True)},
+            dict(zip(minimised, points[place].tolist(), strict=True)),
+            f"row {place + 1}",
+        )
+        for place in np.flatnonzero(on_front(points)).tolist()
+    ]
+    return [replace(each, configurations=len(table)) for each in pareto(rows, minimised, source=table.path)]
+
+
+def _whole_column(cells: Sequence[str | None]) -> list[Setting] | None:
+    """Numbers where all are, else texts; None where a cell is missing, or is to be read by itself."""
+    if None in cells:
+        return None
+    with suppress(ValueError):
+        numbers = np.array(cells, np.float64)
+        return numbers.tolist() if np.isfinite(numbers).all() and "_" not in "".join(map(str, cells)) else None
+    texts: list[Setting] = [str(cell).strip() for cell in cells]
+    return texts if all(texts) else None
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from tare.figures.rederive import Rederived
     from tare.papers.pages.markdown import Block, Change
 
+    Printed: TypeAlias = dict[tuple[str, Block], tuple[str, ...]]
+
+Item, Made = TypeVar("Item"), TypeVar("Made")
 PAGES_FILE = "pages.txt"
 MOST_TOLD = 40  # sentences on a terminal
 READING = frozenset({
@@ -97,11 +102,11 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
     from tare.records.unpack import each_pack_once
 
     numpy_on_one_thread()
-    with each_pack_once(), each_paper_once():
-        stores = [_look_at_store(path, results) for path in stores_in(results)]
+    with each_pack_once(shared=True), each_paper_once(), _Workers() as workers:
+        stores = workers.each(partial(_look_at_store, results=results), stores_in(results), _size_bytes)
         # From stores that are not as they were sealed, no page is made anew.
         may_write = write and not any(each.problems for each in stores)
-        found, broken = _look_at_pages(_pages(results, pages), results, may_write)
+        found, broken = _look_at_pages(_pages(results, pages), results, may_write, workers)
     if as_json:
         print_json({"stores": [vars(each) for each in stores], "pages": [vars(each) for each in found]})
     else:
@@ -121,6 +126,43 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
     if wrong:
         again = shlex.join(["tare", "store", "verify", str(results), *(f"--page={page}" for page in pages), "--write"])
         raise TareError(f"{results}: {_summary(len(problems), len(changes), again)}")
+
+
+class _Workers(AbstractContextManager["_Workers"]):
+    """Processes forked from this one, as many as there are cores for it; none where there is one core."""
+
+    def __init__(self) -> None:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        cores = len(os.sched_getaffinity(0))
+        self._pool: ProcessPoolExecutor | None = None
+        if cores > 1:
+            self._pool = ProcessPoolExecutor(cores, get_context("fork"), signal.signal, (signal.SIGINT, signal.SIG_DFL))
+
+    def each(self, do: Callable[[Item], Made], items: Sequence[Item], weight: Callable[[Item], float]) -> list[Made]:
+        """What comes of each item; the heaviest are begun first."""
+        from concurrent.futures.process import BrokenProcessPool
+
+        if self._pool is None or len(items) < 2:
+            return [do(item) for item in items]
+        order = sorted(range(len(items)), key=lambda place: weight(items[place]), reverse=True)
+        try:
+            made = dict(zip(order, self._pool.map(do, [items[place] for place in order]), strict=True))
+        except BrokenProcessPool:
+            raise TareError(
+                "a process of tare was ended from outside while it verified, perhaps for want of memory. Run it again; "
+                "`taskset -c 0 tare store verify ...` takes one process, and half the memory."
+            ) from None
+        return [made[place] for place in range(len(items))]
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _size_bytes(store: Path) -> float:
+    return sum(path.stat().st_size for path in ([store] if store.is_file() else store.rglob("*")))
 
 
 def _summary(problems: int, changes: int, again: str) -> str:
@@ -172,29 +214,61 @@ def _short(page: Path) -> Path:
     return short if short.resolve() == page.resolve() else page
 
 
-def _look_at_pages(pages: Sequence[Path], results: Path, write: bool) -> tuple[list[PageLooked], list[TareError]]:
+def _look_at_pages(
+    pages: Sequence[Path], results: Path, write: bool, workers: _Workers
+) -> tuple[list[PageLooked], list[TareError]]:
     """Each page; one that cannot be made again is told after everything else that was found."""
+    folder = results if results.is_dir() else results.parent
+    subjects = list(_by_subject(pages).values())
+    printed: Printed = {}
+    for some in workers.each(partial(_run_blocks, results=folder), subjects, lambda blocks: -subjects.index(blocks)):
+        printed |= some
     found: list[PageLooked] = []
     broken: list[TareError] = []
     for page in pages:
         try:
-            found.append(_look_at_page(page, results, write))
+            found.append(_look_at_page(page, folder, printed, write))
         except TareError as error:
             broken.append(error)
     return found, broken
 
 
-def _look_at_page(page: Path, results: Path, write: bool) -> PageLooked:
+def _by_subject(pages: Sequence[Path]) -> dict[tuple[str, ...], list[tuple[str, Block]]]:
+    """The blocks of all pages, those of one paper or store together: they are made of the same things."""
+    from tare.papers.pages.markdown import blocks_in
+
+    found: dict[tuple[str, ...], list[tuple[str, Block]]] = {}
+    for page in pages:
+        with suppress(TareError):  # said when the page is looked at
+            for block in blocks_in(_page_text(page), str(page)):
+                found.setdefault(block.words[:3], []).append((str(page), block))
+    return found
+
+
+def _run_blocks(blocks: Sequence[tuple[str, Block]], results: Path) -> Printed:
+    """What their commands print; one that cannot be run is left out, and run again where its error is told."""
+    made: Printed = {}
+    for page, block in blocks:
+        with suppress(TareError):
+            made[page, block] = run_block(block, page, results)
+    return made
+
+
+def _page_text(page: Path) -> str:
+    try:
+        return page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{page}: the page cannot be read: {error}.") from None
+
+
+def _look_at_page(page: Path, folder: Path, printed: Printed, write: bool) -> PageLooked:
     from tare.cli.report import written
     from tare.papers.pages.markdown import renewed
 
-    name = str(page)
-    try:
-        text = page.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyError(f"{page}: the page cannot be read: {error}.") from None
-    folder = results if results.is_dir() else results.parent
-    new, changes, count = renewed(text, name, lambda block: run_block(block, name, folder))
+    name, text = str(page), _page_text(page)
+    new, changes, count = renewed(
+        text, name, lambda block: printed.get((name, block)) or run_block(block, name, folder)
+    )
     looked = PageLooked(name, count, [_told_change(change) for change in changes])
     if write and new != text:
         written(page, new.encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,12 @@ def read_source(root: Path, name: str | None = None) -> StoreTrials:
         return source_of(store, str(root) if name is None else name)
 
 
-def source_of(store: Store, name: str) -> StoreTrials:
-    """A store's records with the figures that claims need beside their own, and the epochs of some of its trials."""
-    records = _with_figures(store, _with_latencies(store, records_of(store)))
+def source_of(store: Store, name: str, figures: Collection[str] = ()) -> StoreTrials:
+    """A store's records with the figures that claims need beside their own, and the epochs of some of its trials.
+
+    `figures`: further ones, which every record gets.
+    """
+    records = _with_figures(store, _with_latencies(store, records_of(store)), figures)
     epochs = {each.trial: _epochs(store, each) for each in _spread(usable_attempts(records, _FIGURES))}
     study = store.study if isinstance(store.study, Mapping) else {}
     return StoreTrials(name, records, study, epochs, (*store.problems, *_unused(records)))
@@ -81,14 +84,15 @@ def _with_latencies(store: Store, records: Sequence[Record]) -> list[Record]:
     return made
 
 
-def _with_figures(store: Store, records: Sequence[Record]) -> list[Record]:
-    """What is made of series and marks, only where a claim could use it: that takes reading them."""
+def _with_figures(store: Store, records: Sequence[Record], figures: Collection[str]) -> list[Record]:
+    """What is made of series and marks, beyond these only where a claim could use it: that takes reading them."""
     media = {value for record in records for name, value in cell_of(record) if is_medium(name)}
     wanted = [name for probe, names in _OF_PLATFORMS.items() if _on_platforms(records, probe) > 1 for name in names]
     wanted += metrics.EPOCH0 if len(media) > 1 else ()
     wanted += metrics.EPOCH_ENERGY if any(map(_has_energy_by_epoch, records)) else ()
     blocks = list(dict.fromkeys(record.block for record in records))[:SERIES_OF] if wanted else []
-    return [with_figures(store, record, wanted) if record.block in blocks else record for record in records]
+    both = {*figures, *wanted}
+    return [with_figures(store, record, both if record.block in blocks else figures) for record in records]
 
 
 def _has_energy_by_epoch(record: Record) -> bool:

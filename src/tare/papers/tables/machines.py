@@ -12,11 +12,10 @@ A study that cannot be run leaves no store behind, and would look forgotten.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tare.analysis.derived import with_figures
 from tare.analysis.labels import text
 from tare.analysis.parity import flat
 from tare.base import strict_json
@@ -151,8 +150,7 @@ def _held(path: Path, shown: str, studies: Mapping[str, Collection[str]]) -> Sto
     if study not in studies:
         return None
     with Store.open(path) as store:
-        found = source_of(store, shown)
-        return replace(found, records=[with_figures(store, record, studies[study]) for record in found.records])
+        return source_of(store, shown, studies[study])
 
 
 Places: TypeAlias = list[tuple[Path, str]]  # each store, and what it is called

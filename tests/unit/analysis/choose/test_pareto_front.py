@@ -3,12 +3,17 @@
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tare.analysis.choose.configurations import assignments
-from tare.analysis.choose.front import pareto
+from tare.analysis.choose.front import front_of_singles, pareto
+from tare.analysis.observations import table_observations
+from tare.analysis.table import Table
 from tare.base.errors import StudyError
 from tare.records.trials import TrialRow
 
@@ -223,3 +228,25 @@ def test_a_loss_against_nothing_is_not_a_share(trials):
 
     assert set(front.defaults[0].loss) == {"ms"}
     json.dumps(front.as_json(), allow_nan=False)
+
+
+CELLS = st.sampled_from(["1", "1.0", " 2", "3e0", "1_0", "x", "", None, "nan", "-1"])
+
+
+@given(st.lists(st.tuples(CELLS, CELLS, st.integers(0, 4).map(str), st.integers(0, 4).map(str)), min_size=1))
+def test_a_table_is_answered_by_columns_as_it_is_row_by_row(cells):
+    columns = dict(zip(("mode", "mhz", "ms", "joules"), map(list, zip(*cells, strict=True)), strict=True))
+    table = Table(Path("t.csv"), columns)
+    found = front_of_singles(table, ["mode", "mhz"], ["ms", "joules"])
+    different = len(set(zip(columns["mode"], columns["mhz"], strict=True))) == len(cells)
+    if found is None:
+        assert not different or {"1_0", "", None, "nan"} & {*columns["mode"], *columns["mhz"]} or "1.0" in str(cells)
+        return
+    rows = table_observations(table, settings=["mode", "mhz"], values=["ms", "joules"])
+    assert found == pareto(rows, ["ms", "joules"], source=table.path)
+
+
+@pytest.mark.parametrize("name", ["workload.model", "batch"])
+def test_rows_of_other_work_are_looked_at_one_by_one(name):
+    table = Table(Path("t.csv"), {name: ["1", "2"], "ms": ["1", "2"], "joules": ["2", "1"]})
+    assert front_of_singles(table, [name], ["ms", "joules"]) is None
