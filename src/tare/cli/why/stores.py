@@ -104,6 +104,6 @@ def _try(
     if not as_json:
         held = suspects
         cannot = {name: each.untried for name, each in held.held.items() if each.untried}
-        told = Told(held.titles(), held.evidence(), held.cures(), cannot, {})
+        told = Told(held.titles(), held.evidence(), held.cures(), cannot, {}, found.phases)
         click.echo(answer_text(answer, told, width(), (found.slow, found.quick)))
     return ""
