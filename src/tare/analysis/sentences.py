@@ -24,13 +24,15 @@ def _note(code: str, sentence: str) -> Ruling:
     return Ruling(code, "note", "", sentence)
 
 
+def _note_of(subject: str, code: str, sentence: str) -> Ruling:
+    return Ruling(code, "note", subject, sentence)
+
+
 NO_COMMON_BLOCK = _note(
-    "compare.no-common-block",
-    "No block has both sides, so nothing can be paired: no interval and no verdict.",
+    "compare.no-common-block", "No block has both sides, so nothing can be paired: no interval and no verdict."
 )
 SOME_WITHOUT_BLOCK = _note(
-    "compare.without-block",
-    "Some trials have no block, so the sides are compared as two samples, not block by block.",
+    "compare.without-block", "Some trials have no block, so the sides are compared as two samples, not block by block."
 )
 SEVERAL_IN_A_BLOCK = _note(
     "compare.several-in-block",
@@ -72,8 +74,7 @@ def counted(count: int, noun: str) -> str:
 
 def blocks_left_out(count: int) -> Ruling:
     return _note(
-        "compare.blocks-left-out",
-        f"{counted(count, 'block')} left out: one of the two sides is missing there.",
+        "compare.blocks-left-out", f"{counted(count, 'block')} left out: one of the two sides is missing there."
     )
 
 
@@ -106,10 +107,7 @@ def too_few_for_interval(n: int, paired: bool) -> str:
 
 
 def no_trial(level: str) -> Ruling:
-    return _note(
-        "compare.no-trial",
-        f"No usable trial of {level!r}.",
-    )
+    return _note("compare.no-trial", f"No usable trial of {level!r}.")
 
 
 def below_floor(effect: float, floor: float) -> Ruling:
@@ -165,10 +163,7 @@ def direction_note(metric: str, direction: Direction) -> Ruling:
 
 
 def baseline_chosen(level: str) -> Ruling:
-    return _note(
-        "compare.baseline-chosen",
-        f"Compared against {level!r}, the default.",
-    )
+    return _note("compare.baseline-chosen", f"Compared against {level!r}, the default.")
 
 
 def no_baseline(by: str, levels: Sequence[str]) -> str:
@@ -227,10 +222,9 @@ def stop_rule(until: float, most: int | None, blocks: int, run: int, met: bool) 
 
 
 def mean_and_median(mean: Comparison, median: Comparison, per: str = "") -> Ruling:
-    return Ruling(
-        "compare.mean-and-median",
-        "note",
+    return _note_of(
         mean.level,
+        "compare.mean-and-median",
         in_units(
             f"mean and median of the steps disagree by more than the margin: the mean step{per} is {effect_of(mean)}, "
             f"the median step{per} {effect_of(median)}. Some steps are much longer on one side.",
@@ -240,10 +234,9 @@ def mean_and_median(mean: Comparison, median: Comparison, per: str = "") -> Ruli
 
 
 def throttled_sides(level: str, against: str, ours: Stops, theirs: Stops, *, unit: str) -> Ruling:
-    return Ruling(
-        "compare.throttled",
-        "note",
+    return _note_of(
         level,
+        "compare.throttled",
         f"the CPU quota stopped {level!r} for {ours.text()} and {against!r} for {theirs.text()}: a {unit} that is "
         "stopped is rare and long.",
     )
@@ -271,10 +264,9 @@ class Stops(NamedTuple):
 
 
 def outside_of_steps(level: str, against: str, ours_s: float, theirs_s: float, more: Comparison) -> Ruling:
-    return Ruling(
-        "compare.outside-steps",
-        "note",
+    return _note_of(
         level,
+        "compare.outside-steps",
         f"evaluation, checkpoints and exit take {ours_s:.3g} s of a trial of {level!r} and "
         f"{theirs_s:.3g} s of {against!r}: {effect_of(more)} {interval_of(more)} of the whole run, which "
         f"neither the {more.unit}s nor the start-up show.",
@@ -282,29 +274,26 @@ def outside_of_steps(level: str, against: str, ours_s: float, theirs_s: float, m
 
 
 def major_faults(level: str, against: str, ours: float, theirs: float) -> Ruling:
-    return Ruling(
-        "compare.major-faults",
-        "note",
+    return _note_of(
         level,
+        "compare.major-faults",
         f"a trial of {level!r} had {ours:,.0f} major page faults and one of {against!r} {theirs:,.0f}: the sides did "
         "not read the same from disk.",
     )
 
 
 def epoch_tail(epoch: Comparison, step: Comparison) -> Ruling:
-    return Ruling(
-        "compare.epoch-tail",
-        "note",
+    return _note_of(
         epoch.level,
+        "compare.epoch-tail",
         f"a whole epoch is {effect_of(epoch)} and its steps {effect_of(step)}: the sides differ between the steps.",
     )
 
 
 def failed_trials(level: str, against: str, ours: int, theirs: int, trials: int) -> Ruling:
-    return Ruling(
-        "compare.failed-trials",
-        "note",
+    return _note_of(
         level,
+        "compare.failed-trials",
         f"{ours} of {trials} trials of {level!r} failed, and {theirs} of {against!r}: what is compared are those that "
         "came to their end.",
     )
@@ -313,10 +302,9 @@ def failed_trials(level: str, against: str, ours: int, theirs: int, trials: int)
 def rare_and_slow(found: Comparison, whose: str, count: int, trials: int, mean: float) -> Ruling:
     other = found.against if whose == found.level else found.level
     what = "the mean of what the same work takes" if found.direction.rises else "the mean over all trials"
-    return Ruling(
-        "compare.rare-and-slow",
-        "note",
+    return _note_of(
         found.level,
+        "compare.rare-and-slow",
         f"{count} of {trials} trials of {whose!r} were worse than those of {other!r} by more than "
         f"{percent(found.margin)}, so that {what} is {signed_percent(mean)}: too few to move the estimate, and too "
         "many to leave out.",

@@ -101,7 +101,7 @@ def command(
         trying = Trying(folder, {}, python, repeat, margin, metric) if tries else None
         explain_stores(command_line, trying, margin, metric, as_json)
         return
-    need(not tries, "--try is for two stores: `tare why STORE STORE --try`.")
+    need(not tries, f"--try is for two stores, `tare why STORE STORE --try`, and not for {' '.join(command_line)!r}.")
     work = chosen_workload(
         workload, command_line, serving, script, image=bool(container.image), steps=steps, minutes=minutes
     )
