@@ -73,7 +73,7 @@ class Plant:
     unknown: bool = False  # not in the catalogue: nobody may be named, and it must be said that it is not explained
     both: tuple[str, ...] = ()  # options of both sides
     steps: int = 100  # fewer where a step waits
-    machine: str = ""  # the only kind of processor on which it can be planted
+    machine: str = ""  # the only kind of processor on which it can be planted; `gpu`: where there is one
     python: str = sys.executable
     is_curable: bool = True  # by options; an image must be built anew
     about: str = ""
@@ -164,6 +164,59 @@ def two_images(session: Session) -> Iterator[None]:
     yield
 
 
+DROP = """\
+import os, pathlib
+for path in pathlib.Path({root!r}).rglob("*"):
+    if path.is_file():
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+"""
+
+
+@contextmanager
+def cold_image(session: Session) -> Iterator[None]:
+    """An image with a large file, of which nothing is in the page cache when a container starts, as after a pull: by a
+    runc that drops its files first. Bare metal reads the same files, and finds what the container has read before it.
+    """
+    root, programs, runc = session.folder / "app", session.folder / "bin", shutil.which("runc")
+    python_image(root, more=("/usr/bin/find",))
+    (root / "usr" / "bin" / "python3").symlink_to(PYTHON)
+    (root / "opt").mkdir()
+    with (root / "opt" / "weights").open("wb") as file:
+        for _ in range(WEIGHTS_MIB):
+            file.write(os.urandom(1 << 20))
+    os.sync()  # only what is on the disk can be dropped from the cache
+    programs.mkdir()
+    (programs / "drop.py").write_text(DROP.format(root=str(root)))
+    starts = f'case " $* " in *" create "*|*" run "*) {sys.executable} {programs}/drop.py;; esac'
+    (programs / "runc").write_text(f'#!/bin/sh\n{starts}\nexec {runc} "$@"\n')
+    (programs / "runc").chmod(0o755)
+    session.words |= {"IMAGE": str(root), "WORK": str(WORK)}
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{programs}:{path}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = path
+
+
+@contextmanager
+def slow_disk(session: Session) -> Iterator[None]:
+    """A file system that writes everything at once, as a share of another machine may."""
+    image, point = session.folder / "slow.img", session.folder / "slow"
+    point.mkdir()
+    with image.open("wb") as file:
+        file.truncate(256 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop,sync,dirsync", str(image), str(point)], check=True)
+    session.words["SLOW"] = str(point)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(point)], check=True)
+
+
+WEIGHTS_MIB = 48
 COMPUTE, ALLOC, MAP = ("--compute", "12000"), ("--alloc", "800"), ("--map", "12")
 TRACED = ("--inside-env", "PYTHONTRACEMALLOC=1")
 MAPPED = ("--inside-env", "MALLOC_MMAP_THRESHOLD_=4096")
@@ -219,6 +272,13 @@ PLANTS: dict[str, Plant] = {
     "own variable": Plant(
         (*COMPUTE, "--mode", "APP_CHECKS"), ("--inside-env", "APP_CHECKS=1"), ("other_variables",), steps=FEW
     ),
+    "own option": Plant(
+        (*COMPUTE, "--sleep", "1"),
+        ("--inside-arg", "--sleep=25"),
+        ("other_arguments",),
+        steps=FEW,
+        is_curable=False,
+    ),
     "output, docker": Plant(("--print", "1000"), (), ("output",), "docker"),
     "another image": Plant(
         ("--json", "4"),
@@ -227,6 +287,30 @@ PLANTS: dict[str, Plant] = {
         around=two_images,
         python=PYTHON,
         is_curable=False,
+    ),
+    "cold image": Plant(
+        ("--weights", "/opt/weights", *COMPUTE),
+        ("--image", "{IMAGE}", "--reads", "{WORK}"),
+        ("cold_layers",),
+        around=cold_image,
+        python=PYTHON,
+        is_curable=False,
+    ),
+    "temporary files on a slow disk": Plant(
+        (*COMPUTE, "--spill", "3"), ("--inside-env", "TMPDIR={SLOW}"), ("root_files",), around=slow_disk, steps=FEW
+    ),
+    "a variable of NCCL": Plant(  # the program looks at it: NCCL itself needs two GPUs
+        (*COMPUTE, "--mode", "NCCL_P2P_DISABLE"),
+        ("--inside-env", "NCCL_P2P_DISABLE=1"),
+        ("interconnect",),
+        steps=FEW,
+    ),
+    "TF32, GPU": Plant(  # `gpu_math` sees what follows of it; the variable is what can be tried
+        ("--gpu", "20"),
+        ("--inside-env", "NVIDIA_TF32_OVERRIDE=0"),
+        ("debug_variables",),
+        both=("--env", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1"),
+        machine="gpu",
     ),
     # In pairs.
     "quota + tracemalloc": Plant(
@@ -555,7 +639,8 @@ def main() -> None:
     wanted = asked.parse_args()
     if wanted.what == "run":
         names = [name for name in wanted.only.split(";") if name] or list(PLANTS)
-        names = [name for name in names if PLANTS[name].machine in ("", platform.machine())]
+        here = ("", platform.machine(), *(["gpu"] if Path("/dev/nvidia0").exists() else []))
+        names = [name for name in names if PLANTS[name].machine in here]
         if wanted.parallel:
             run_beside(wanted.results.resolve(), wanted.hours, names, wanted.parallel, wanted.cores)
         else:

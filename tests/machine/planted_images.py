@@ -13,9 +13,9 @@ _PROGRAMS = (PYTHON, "/bin/sh", "/bin/sleep", "/bin/cat", "/usr/bin/env")
 _UNUSED = ("site-packages", "dist-packages", "test", "tests", "idlelib", "config-*", "__pycache__", "ensurepip", "*.a")
 
 
-def python_image(root: Path, without: str = "") -> Path:
-    """A root file system with Python, its library but one compiled module, and a shell."""
-    for program in _PROGRAMS:
+def python_image(root: Path, without: str = "", more: tuple[str, ...] = ()) -> Path:
+    """A root file system with Python, its library but one compiled module, a shell, and `more` programs."""
+    for program in (*_PROGRAMS, *more):
         found = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
         for path in (program, *re.findall(r"/\S+", found)):
             target = root / path.lstrip("/")

@@ -7,10 +7,12 @@ import argparse
 import errno
 import importlib
 import json
+import mmap
 import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -122,6 +124,21 @@ class Files:
         return os.open(__file__, os.O_RDONLY)
 
 
+def touch(path: str) -> None:
+    """Every page of a file, as weights that are mapped: from the page cache, or by a major fault each from the disk."""
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
+        pages.madvise(mmap.MADV_RANDOM)
+        for at in range(0, len(pages), mmap.PAGESIZE):
+            pages[at]
+
+
+def spill(count: int) -> None:
+    """Small temporary files, one after the other."""
+    for _ in range(count):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"x" * 4096)
+
+
 def pool(rounds: int) -> None:
     """The same work in a pool that is made anew, of as many threads as the variable of OpenMP gives."""
     count = int(os.environ.get("OMP_NUM_THREADS", "2"))
@@ -149,9 +166,12 @@ def main() -> None:
         "dot",
         "files",
         "json",
+        "spill",
+        "gpu",
     ):
         asked.add_argument(f"--{name}", type=int, default=0)
     asked.add_argument("--read")
+    asked.add_argument("--weights")
     asked.add_argument("--cold", action="store_true")
     asked.add_argument("--imports", action="store_true")
     asked.add_argument("--cache", help="a folder below the home of caches that must hold a compiled kernel")
@@ -168,6 +188,8 @@ def main() -> None:
         kernel = Path(os.environ.get("XDG_CACHE_HOME") or wanted.cache, "planted-kernel")
         if not kernel.exists():
             compute(10_000_000)
+    if wanted.weights:
+        touch(wanted.weights)
     sleeps = wanted.mode is not None and os.environ.get(wanted.mode) == "1"
     if wanted.strange == "sleep":
         sleeps = inside()
@@ -185,6 +207,10 @@ def main() -> None:
         import numpy
 
         matrix = numpy.ones((160, 160))
+    if wanted.gpu:
+        import torch
+
+        left = torch.ones(4096, 4096, device="cuda")
     from tare_inside import marks
 
     line = "x" * 200 + "\n"
@@ -206,6 +232,11 @@ def main() -> None:
         for _ in range(wanted.dot):
             matrix @ matrix
         files.read(wanted.files)
+        spill(wanted.spill)
+        for _ in range(wanted.gpu):
+            left @ left
+        if wanted.gpu:
+            torch.cuda.synchronize()
         for _ in range(wanted.json):
             json.loads(json.dumps(TEXTS, indent=1))
         if wanted.pool:

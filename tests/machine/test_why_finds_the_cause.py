@@ -22,6 +22,9 @@ import sweeps
 from tare.analysis.why.layers import Waterfall, waterfall
 from tare.records.store import Store
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import planted
+
 WORK = Path(__file__).parent / "steps_of_work.py"
 DEAD_RULES = 1_200  # one filter holds 4,096 instructions, and libseccomp needs seconds to write as many
 
@@ -314,6 +317,24 @@ def test_of_two_images_the_software_is_named(tmp_path: Path) -> None:
     assert {each["cause"]: each["outcome"] for each in found["answer"]["tried"]} == {"software": "the cause"}
     assert "something else than" in found["suspects"]["software"]["evidence"]
     assert "layers" not in found
+
+
+@pytest.mark.alone
+@pytest.mark.machine("runc", "root")
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param("cold image", marks=on_days(0)),
+        pytest.param("temporary files on a slow disk", marks=on_days(1)),
+        pytest.param("a variable of NCCL", marks=on_days(2)),
+        pytest.param("TF32, GPU", marks=[pytest.mark.machine("cuda"), on_days(3)]),
+    ],
+)
+def test_what_tools_planted_plants_is_named(plant: str) -> None:
+    """The other plants of tools/planted.py have 200 runs in benchmarks/planted.jsonl; these are newer."""
+    line = planted.one_run(plant, seed=0)
+
+    assert line["judged"] == "right", line
 
 
 @pytest.mark.holds("tracing")

@@ -15,6 +15,10 @@ from tare.records.trials import DEVICE, TYPE, grouped
 COMMAND = "workload.argv"
 
 
+class SeveralWays(StudyError):
+    """A baseline of which there are several."""
+
+
 @dataclass(frozen=True)
 class Cells:
     """How records fall into levels of one factor, within equal settings of the others.
@@ -143,7 +147,7 @@ def baseline_level(records: Sequence[Record], label: Cells, against: Any) -> str
     exact = [level for level in of_name if _has(levels[level].settings, label.by, fields)]
     found = exact if fields and exact else of_name
     if len(found) > 1:
-        raise StudyError(f"{name!r} was run in several ways; name one of them: {'; '.join(found)}.")
+        raise SeveralWays(f"{name!r} was run in several ways; name one of them: {'; '.join(found)}.")
     return found[0] if found else name
 
 

@@ -14,6 +14,7 @@ from tare.analysis.labels import text
 from tare.analysis.table import Table, label_column, read_table
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
+from tare.base.text import STEP, unit_of
 from tare.records.model import Record, varied
 from tare.records.store import Store
 from tare.records.trials import TrialRow, counted_attempts, has_most_of, is_usable, usable_trials
@@ -56,6 +57,14 @@ def columns_of(source: Path) -> list[str]:
     if not usable:
         raise StudyError(f"{source}: {NOTHING_USABLE}")
     return list(dict.fromkeys(name for record in usable for name in (*record.metrics, *record.settings)))
+
+
+def unit_in(source: Path) -> str:
+    """What a step of a store's trials is for people; of a table it is a step."""
+    if not is_store(source):
+        return STEP
+    with Store.open(source) as store:
+        return unit_of(record.settings.get("workload") for record in store.records())
 
 
 def source_notes(source: Path) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from tare.analysis.cells import Cells, baseline_level, cells, level_name, resolve_factor
+from tare.analysis.cells import Cells, SeveralWays, baseline_level, cells, level_name, resolve_factor
 from tare.analysis.compare import Contest, contests, largest_floor, pick_baseline
 from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
@@ -17,7 +17,7 @@ from tare.analysis.sentences import stands_out
 from tare.analysis.statistics import ALPHA, median_estimate, outliers
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
-from tare.base.rulings import Ruling
+from tare.base.rulings import UNSLICED_PROBES, Ruling
 from tare.base.text import natural_key, unit_of
 from tare.base.units import parse_share
 from tare.records.model import Record, varied
@@ -54,6 +54,7 @@ class Request:
     listed: tuple[str, ...] = ()  # the levels of the factor in the order of the study file
     rises: bool | None = None  # the caller's statement that more of the metric is better; None: its name decides
     sliced: bool = False  # both sides took turns (`design: slices`)
+    unsliced: tuple[str, ...] = ()  # probes of the study with which they cannot
     cpu_time: bool = False  # the study declares that CPU time is judged too
 
     @property
@@ -93,6 +94,9 @@ def request(
         listed=tuple(listed_levels(study, factor)),
         rises=rises,
         sliced="slices" in _mapping(study.get("design")),
+        unsliced=tuple(
+            name for each in _list(study.get("probes")) if (name := level_name(each)[0]).startswith(UNSLICED_PROBES)
+        ),
         cpu_time=_mapping(study.get("design")).get("cpu_time") is True,
     )
 
@@ -257,7 +261,12 @@ def _baseline(records: Sequence[Record], label: Cells, request: Request) -> str 
     if request.against is None:
         first_listed = ordered_levels(records, label, request.listed, numbers=False)
         return pick_baseline(first_listed, None) if len(levels) > 1 else None
-    base = baseline_level(records, label, request.against)
+    try:
+        base = baseline_level(records, label, request.against)
+    except SeveralWays:
+        if request.named:
+            raise
+        return None  # it is the study's, perhaps by default: the trials are listed, and what to ask for is said
     if request.named and base not in levels and levels:
         raise StudyError(unknown_name("level", base, levels))
     # A baseline that the study declares and that has not run yet stays the baseline: the words will say so.

@@ -18,22 +18,24 @@ from tare.base.rulings import Ruling
 from tare.base.text import count_text, effect_text, in_units, interval_text, safe_text, share_text
 from tare.records.model import Record
 
-NO_COMMON_BLOCK = Ruling(
-    "compare.no-common-block",
-    "note",
-    "",
-    "No block has both sides, so nothing can be paired: no interval and no verdict.",
+
+def _note(code: str, sentence: str) -> Ruling:
+    """A note on a comparison, of no subject yet (`about`)."""
+    return Ruling(code, "note", "", sentence)
+
+
+def _note_of(subject: str, code: str, sentence: str) -> Ruling:
+    return Ruling(code, "note", subject, sentence)
+
+
+NO_COMMON_BLOCK = _note(
+    "compare.no-common-block", "No block has both sides, so nothing can be paired: no interval and no verdict."
 )
-SOME_WITHOUT_BLOCK = Ruling(
-    "compare.without-block",
-    "note",
-    "",
-    "Some trials have no block, so the sides are compared as two samples, not block by block.",
+SOME_WITHOUT_BLOCK = _note(
+    "compare.without-block", "Some trials have no block, so the sides are compared as two samples, not block by block."
 )
-SEVERAL_IN_A_BLOCK = Ruling(
+SEVERAL_IN_A_BLOCK = _note(
     "compare.several-in-block",
-    "note",
-    "",
     "Where a side has several trials in a block, their median is used: the block is the unit.",
 )
 CPU_TIME = (
@@ -41,15 +43,21 @@ CPU_TIME = (
     "network. A side that waits longer has no more of it; the mean step has both."
 )
 MANY_BLOCKS = 15  # more than that is worth another design
-NOISY = (
-    "the noise of this machine hides the answer: `design: slices` in a study (`tare weigh --design slices`) lets both "
-    "sides take turns in fractions of a second, so that both meet the same noise; `--cpu-time` judges what it leaves "
-    "alone. See docs/how-to/measure-on-a-noisy-machine.md."
-)
 LOOKING = (
     "The run looked at its intervals after each block, so they have 96.5 % coverage instead of 95 %: "
     "that is the price of stopping when they are tight enough."
 )
+
+
+def noisy(*, sliceable: bool, needs: Sequence[str] = ()) -> str:
+    """What helps against noise; `needs`: what slices need of this study."""
+    slices = "`design: slices` in a study (`tare weigh --design slices`) lets both sides take turns in fractions of a "
+    slices += f"second, so that both meet the same noise{''.join(f', which needs {each}' for each in needs[:1])}"
+    slices += "".join(f" and {each}" for each in needs[1:])
+    return (
+        f"the noise of this machine hides the answer: {f'{slices}; ' if sliceable else ''}`--cpu-time` judges what it "
+        "leaves alone. See docs/how-to/measure-on-a-noisy-machine.md."
+    )
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -65,11 +73,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def blocks_left_out(count: int) -> Ruling:
-    return Ruling(
-        "compare.blocks-left-out",
-        "note",
-        "",
-        f"{counted(count, 'block')} left out: one of the two sides is missing there.",
+    return _note(
+        "compare.blocks-left-out", f"{counted(count, 'block')} left out: one of the two sides is missing there."
     )
 
 
@@ -90,10 +95,8 @@ def note_text(note: Ruling) -> str:
 
 def too_few(n: int, paired: bool) -> Ruling:
     have = f"{counted(n, 'block')} with both sides" if paired else f"{counted(n, 'trial')} on the smaller side"
-    return Ruling(
+    return _note(
         "compare.too-few",
-        "note",
-        "",
         f"Only {have}: no 95 % interval and no claim below {FLOOR}. "
         f"{counted(FLOOR - n, f'more {unit(paired)}')} {'is' if FLOOR - n == 1 else 'are'} needed.",
     )
@@ -104,19 +107,12 @@ def too_few_for_interval(n: int, paired: bool) -> str:
 
 
 def no_trial(level: str) -> Ruling:
-    return Ruling(
-        "compare.no-trial",
-        "note",
-        "",
-        f"No usable trial of {level!r}.",
-    )
+    return _note("compare.no-trial", f"No usable trial of {level!r}.")
 
 
 def below_floor(effect: float, floor: float) -> Ruling:
-    return Ruling(
+    return _note(
         "compare.below-floor",
-        "note",
-        "",
         f"The effect ({signed_percent(effect)}) does not exceed the A/A noise floor ({percent(floor)}): "
         "two runs of the same thing differed by as much here.",
     )
@@ -125,28 +121,22 @@ def below_floor(effect: float, floor: float) -> Ruling:
 def holm(levels: Sequence[float]) -> Ruling:
     least, most = percent(1 - max(levels)), percent(1 - min(levels))
     at = least if least == most else f"{least} to {most}"
-    return Ruling(
+    return _note(
         "compare.holm",
-        "note",
-        "",
         f"Holm over {len(levels)} comparisons: their intervals are at {at}, so that the claims hold together.",
     )
 
 
 def few_ranks(n: int, paired: bool, confidence: float) -> Ruling:
-    return Ruling(
+    return _note(
         "compare.few-ranks",
-        "note",
-        "",
         f"{counted(n, unit(paired))} cannot reach {percent(confidence)} by ranks alone: the interval is the wider of "
         "their range and of Student's t on the logarithms, which leans on noise being normal. More trials avoid that.",
     )
 
 
-UNLIKE_SIDES = Ruling(
+UNLIKE_SIDES = _note(
     "compare.unlike-sides",
-    "note",
-    "",
     "The two samples differ much in size or in spread, which ranks alone would take for a shift too often: "
     "the interval is the wider of theirs and Welch's t on the logarithms. Blocks with both sides avoid that.",
 )
@@ -161,10 +151,8 @@ def stands_out(metric: str) -> Ruling:
 
 
 def out_of_reach(most: int) -> Ruling:
-    return Ruling(
+    return _note(
         "compare.out-of-reach",
-        "note",
-        "",
         f"At this noise a verdict would take more than {most:,} trials: lower the noise or widen the margin.",
     )
 
@@ -175,16 +163,16 @@ def direction_note(metric: str, direction: Direction) -> Ruling:
 
 
 def baseline_chosen(level: str) -> Ruling:
-    return Ruling(
-        "compare.baseline-chosen",
-        "note",
-        "",
-        f"Compared against {level!r}, the default.",
-    )
+    return _note("compare.baseline-chosen", f"Compared against {level!r}, the default.")
 
 
-def one_level(by: str, level: str) -> str:
-    return f"There is only one level of {by} ({level!r}) so far: nothing to compare it with."
+def no_baseline(by: str, levels: Sequence[str]) -> str:
+    """Why nothing is compared: there is one level, or several of which none was named."""
+    if len(levels) == 1:
+        return f"There is only one level of {by} ({levels[0]!r}) so far: nothing to compare it with."
+    which = f"the study does not say which of the {len(levels)} levels of {by} the others are compared with"
+    how = f"`tare compare STORE --against '{levels[0]}'` compares them with one, `--by NAME` by another factor"
+    return f"Nothing was compared: {which}. {how}."
 
 
 def not_a_ratio(metric: str, trials: int) -> str:
@@ -234,10 +222,9 @@ def stop_rule(until: float, most: int | None, blocks: int, run: int, met: bool) 
 
 
 def mean_and_median(mean: Comparison, median: Comparison, per: str = "") -> Ruling:
-    return Ruling(
-        "compare.mean-and-median",
-        "note",
+    return _note_of(
         mean.level,
+        "compare.mean-and-median",
         in_units(
             f"mean and median of the steps disagree by more than the margin: the mean step{per} is {effect_of(mean)}, "
             f"the median step{per} {effect_of(median)}. Some steps are much longer on one side.",
@@ -247,10 +234,9 @@ def mean_and_median(mean: Comparison, median: Comparison, per: str = "") -> Ruli
 
 
 def throttled_sides(level: str, against: str, ours: Stops, theirs: Stops, *, unit: str) -> Ruling:
-    return Ruling(
-        "compare.throttled",
-        "note",
+    return _note_of(
         level,
+        "compare.throttled",
         f"the CPU quota stopped {level!r} for {ours.text()} and {against!r} for {theirs.text()}: a {unit} that is "
         "stopped is rare and long.",
     )
@@ -278,10 +264,9 @@ class Stops(NamedTuple):
 
 
 def outside_of_steps(level: str, against: str, ours_s: float, theirs_s: float, more: Comparison) -> Ruling:
-    return Ruling(
-        "compare.outside-steps",
-        "note",
+    return _note_of(
         level,
+        "compare.outside-steps",
         f"evaluation, checkpoints and exit take {ours_s:.3g} s of a trial of {level!r} and "
         f"{theirs_s:.3g} s of {against!r}: {effect_of(more)} {interval_of(more)} of the whole run, which "
         f"neither the {more.unit}s nor the start-up show.",
@@ -289,29 +274,26 @@ def outside_of_steps(level: str, against: str, ours_s: float, theirs_s: float, m
 
 
 def major_faults(level: str, against: str, ours: float, theirs: float) -> Ruling:
-    return Ruling(
-        "compare.major-faults",
-        "note",
+    return _note_of(
         level,
+        "compare.major-faults",
         f"a trial of {level!r} had {ours:,.0f} major page faults and one of {against!r} {theirs:,.0f}: the sides did "
         "not read the same from disk.",
     )
 
 
 def epoch_tail(epoch: Comparison, step: Comparison) -> Ruling:
-    return Ruling(
-        "compare.epoch-tail",
-        "note",
+    return _note_of(
         epoch.level,
+        "compare.epoch-tail",
         f"a whole epoch is {effect_of(epoch)} and its steps {effect_of(step)}: the sides differ between the steps.",
     )
 
 
 def failed_trials(level: str, against: str, ours: int, theirs: int, trials: int) -> Ruling:
-    return Ruling(
-        "compare.failed-trials",
-        "note",
+    return _note_of(
         level,
+        "compare.failed-trials",
         f"{ours} of {trials} trials of {level!r} failed, and {theirs} of {against!r}: what is compared are those that "
         "came to their end.",
     )
@@ -320,10 +302,9 @@ def failed_trials(level: str, against: str, ours: int, theirs: int, trials: int)
 def rare_and_slow(found: Comparison, whose: str, count: int, trials: int, mean: float) -> Ruling:
     other = found.against if whose == found.level else found.level
     what = "the mean of what the same work takes" if found.direction.rises else "the mean over all trials"
-    return Ruling(
-        "compare.rare-and-slow",
-        "note",
+    return _note_of(
         found.level,
+        "compare.rare-and-slow",
         f"{count} of {trials} trials of {whose!r} were worse than those of {other!r} by more than "
         f"{percent(found.margin)}, so that {what} is {signed_percent(mean)}: too few to move the estimate, and too "
         "many to leave out.",

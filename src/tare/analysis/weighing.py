@@ -67,25 +67,16 @@ from tare.analysis.table import (
     with_joined,
 )
 from tare.base.errors import StudyError
-from tare.base.rulings import read_rulings
+from tare.base.rulings import UNSLICED_WORKLOADS, read_rulings
 from tare.base.text import script_and_options
 from tare.records.model import Record, State
 from tare.records.trials import TYPE
 
 UNMARKED = frozenset(
     f"script.{why}"
-    for why in (
-        "marking-failed",
-        "no-loop",
-        "no-python",
-        "no-torch",
-        "no-backward",
-        "grad-only",
-        "other-thread",
-        "few-calls",
-        "runs-ahead",
-    )
-)
+    for why in ("marking-failed", "no-loop", "no-python", "no-torch", "no-backward", "grad-only", "other-thread",
+                "few-calls", "runs-ahead")
+)  # fmt: skip
 WHOLE = (MEAN_STEP, MEDIAN_STEP)
 PARTS = {  # metric -> what people call it; compute is left out where its own parts are known
     "stall_s": "the wait for data",
@@ -510,7 +501,7 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
     """Whatever there is to know about the run as a whole."""
     notes = [sentences.LOOKING] if selected.request.until is not None and selected.against is not None else []
     if selected.against is None and selected.attempts:
-        notes.append(sentences.one_level(selected.label.by, selected.label.level(selected.attempts[0])))
+        notes.append(sentences.no_baseline(selected.label.by, selected.levels))
     elif selected.request.against is None and selected.against is not None:
         notes.append(str(sentences.baseline_chosen(selected.against)))
     if selected.repeated:
@@ -525,7 +516,13 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
     notes += _why_whole(selected)
     notes += _as_root(levels)
     if not selected.request.sliced and any((each.more_trials or 0) > sentences.MANY_BLOCKS for each in judged):
-        notes.append(sentences.NOISY)
+        given = [record.settings for record in selected.used]
+        sliceable = not any(each.get("workload") in UNSLICED_WORKLOADS for each in given)
+        on_gpu = any(str(each.get("workload.device")).startswith("cuda") for each in given)
+        synced = all(each.get("workload.timing") == "sync" for each in given)
+        probes = " and ".join(selected.request.unsliced)
+        needs = [f"`probes:` without {probes}"] * bool(probes) + ["`timing: sync`"] * (on_gpu and not synced)
+        notes.append(sentences.noisy(sliceable=sliceable, needs=needs))
     notes += sentences.in_slices([each.facts["slices"] for each in selected.used if "slices" in each.facts])
     if _of_processors(selected):
         notes.append(sentences.CPU_TIME)

@@ -19,6 +19,10 @@ WEIGHTS: dict[Weight, str] = {
     "note": "worth knowing; no doubt on the figures",
 }
 LEGACY = "legacy"
+# What `design: slices` refuses, and is therefore not recommended for: workloads that time themselves, with the stops in
+# it, and the first letters of probes that measure the whole device.
+UNSLICED_WORKLOADS = ("torch_infer", "loadgen", "generate", "server")
+UNSLICED_PROBES = ("power_", "external", "gpu")
 
 CODES: dict[str, str] = {
     # How a trial ended.

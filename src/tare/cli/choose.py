@@ -61,7 +61,7 @@ def front(
     from tare.analysis.choose.contrasts import order_note
     from tare.analysis.choose.front import front_of_singles, pareto
     from tare.analysis.judging.work import need_like_work
-    from tare.analysis.observations import columns_of, observations
+    from tare.analysis.observations import columns_of, observations, unit_in
     from tare.analysis.table import read_table
     from tare.records.unpack import is_store
     from tare.report.text.choose import fronts_text
@@ -82,7 +82,9 @@ def front(
             fronts = [
                 replace(each, defaults=tuple(today.without_sure_word() for today in each.defaults)) for each in fronts
             ]
-    return Result(lambda: {"fronts": [each.as_json() for each in fronts]}, lambda: fronts_text(fronts, width()))
+    return Result(
+        lambda: {"fronts": [each.as_json() for each in fronts]}, lambda: fronts_text(fronts, width(), unit_in(source))
+    )
 
 
 def _say_mixed(source: Path, settings: Sequence[str] | None, group: str | None) -> None:

@@ -16,6 +16,7 @@ from tare.api.running import run_into, study_text
 from tare.api.weighing import Script, choose_platform, fetched, sides, weigh_study
 from tare.cli.endings import finish
 from tare.cli.options import FOLDER, ShareOption, json_option, margin_option, need, output_option
+from tare.cli.ramp import find_rates, ramp_goal
 from tare.cli.scaffold import Verb, say
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.workload_options import (
@@ -101,7 +102,13 @@ def command(
     requests answered in time, and the start-up.
 
     tare weigh --server "python app.py" --port 8000 --requests requests.txt --rate 50/s
+
+    A goal with a percentile finds the highest rate that meets it, on each side, to within 5 %:
+
+    tare weigh --server "python app.py" --port 8000 --goal "p99 < 300 ms"
     """
+    ramp = ramp_goal(serving)
+    need(ramp is None or not against_image, "a goal like 'p99 < 300 ms' finds a rate on bare metal and in a container.")
     work = chosen_workload(workload, command_line, serving, script, image=bool(image), steps=steps, minutes=minutes)
     own = bool(command_line or serving)
     need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
@@ -115,10 +122,13 @@ def command(
         chosen = choose_platform(inside, stack)
         fetched(chosen, image, against_image)
         levels, against = sides(chosen, script.platform(), image, against_image, command=own)
+        folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        if ramp is not None:
+            find_rates(levels, work, ramp, folder, python, repeat or 1, as_json)
+            return
         settings = {**slices, **({"cpu_time": True} if cpu_time else {})}
         study = weigh_study(work, levels, against, repeat=repeat, margin=margin, seconds=seconds, design=settings)
         study = with_interpreter(study, python)
-        folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         outcome = run_into(study, study_text(study), folder, verbose=verbose)
         if outcome.out_of_time:
             named = click.get_current_context().get_parameter_source("seconds") is ParameterSource.COMMANDLINE

@@ -45,23 +45,15 @@ _FOR_SERVERS = (
                  help="Open loop: requests at the times of a recording, in seconds, one on each line."),
     click.option("--load-cores", type=click.IntRange(0),
                  help="Cores that make the load and that the server does not get; 0: all share all.  [default: 1]"),
-    click.option("--goal", metavar="TIME", help="Good requests are answered within this (300ms).  [default: any time]"),
+    click.option("--goal", metavar="GOAL",
+                 help="Good requests are answered within this: 300ms. Of 'p99 < 300 ms' `tare weigh` finds the highest "
+                 "rate that meets it.  [default: any time]"),
     click.option("--goal-of", type=click.Choice(["latency", "first_token"]),
                  help="What the goal is of; first_token: of streamed answers.  [default: latency]"),
 )  # fmt: skip
 _LOAD = (
-    "ready",
-    "api",
-    "requests",
-    "count",
-    "warm_up",
-    "concurrency",
-    "rate",
-    "trace",
-    "load_cores",
-    "goal",
-    "goal_of",
-)
+    "ready", "api", "requests", "count", "warm_up", "concurrency", "rate", "trace", "load_cores", "goal", "goal_of",
+)  # fmt: skip
 steps_option: Option = click.option(
     "--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script."
 )

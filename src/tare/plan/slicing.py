@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from tare.base.rulings import Ruling, obstacle
+from tare.base.rulings import UNSLICED_PROBES, UNSLICED_WORKLOADS, Ruling, obstacle
 from tare.drivers.cgroups.job import GroupPlatform
 from tare.drivers.containers.place import Container
 from tare.parts.protocols import Recorder
@@ -15,9 +15,7 @@ from tare.studies.design import MOST_AT_ONCE, Slices
 from tare.studies.model import Study
 
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
-_WORKLOADS = ("torch_infer", "loadgen", "generate", "server")  # they time themselves, with the stops in it
 _OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
-_WHOLE_DEVICE = ("power_", "external", "gpu")
 GPU_LEAVES_OUT = 3  # steps of a slice: in these, what is left of the other side's last step runs to its end
 
 
@@ -73,7 +71,7 @@ def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
         name = platform.part_name()
         if not isinstance(platform, GroupPlatform | Container) or name in _OWN_KERNEL:
             yield _refused(f"{name} has a kernel and clocks of its own, which a stop would upset.")
-    if cell.workload.part_name() in _WORKLOADS:
+    if cell.workload.part_name() in UNSLICED_WORKLOADS:
         yield _refused(f"{cell.workload.part_name()} times itself, and the stops would be in its figures.")
     if _has_gpu(cell) and not (cell.workload.part_name() in _WAIT and getattr(cell.workload, "timing", "") == "sync"):
         yield _refused(GPU)
@@ -88,7 +86,7 @@ def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
         name = probe.part_name()
         if isinstance(probe, Recorder):
             yield _refused(f"{name} records the whole device: the events of each side could not be told apart.")
-        elif name.startswith(_WHOLE_DEVICE):
+        elif name.startswith(UNSLICED_PROBES):
             yield _refused(f"{name} measures the whole device: the energy of each side could not be told apart.")
 
 

@@ -358,7 +358,8 @@ def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None
         phrase = f"the whole container: {verdict_word(layers.total)}"
         return Headline(layers.total.verdict, phrase, waterfall_reading(layers), steps)
     if not answers:
-        return Headline("cannot_tell", "nothing to compare yet", f"{counts_text(weighing.counts)}.", steps)
+        phrase = "nothing was compared" if len(weighing.medians) > 1 else "nothing to compare yet"
+        return Headline("cannot_tell", phrase, f"{counts_text(weighing.counts)}.", steps)
     if len(weighing.comparisons) == 1:
         only = answers[0]
         phrase = f"{only.phrase} ({only.doubts})" if only.doubts else only.phrase

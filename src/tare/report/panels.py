@@ -13,6 +13,7 @@ from typing import TypeAlias
 from tare.analysis.judging.jobs import Place
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.order import together
+from tare.analysis.selection import START_UP
 from tare.analysis.sentences import (
     effect_of,
     floor_of,
@@ -478,6 +479,8 @@ def _who(each: Comparison, places: Mapping[str, Place]) -> str:
 def next_steps(weighing: Weighing, explained: bool) -> list[str]:
     """What to do with the answer, the most pressing first; `explained` where the report has a waterfall already."""
     found, told = weighing.comparisons, []
+    if not found and weighing.medians:
+        return ["Name what is to be compared: `tare compare STORE --by FACTOR --against LEVEL`; the notes say more."]
     if not found:
         return ["Run the study: `tare run` starts it, or resumes it where it stopped."]
     if weighing.marked and any(each.verdict == "cannot_tell" for each in found):
@@ -490,8 +493,8 @@ def next_steps(weighing: Weighing, explained: bool) -> list[str]:
         more = count_text(max(undecided), "more block")
         if max(undecided) > MANY_BLOCKS:
             told.append(
-                "The trials scatter too much for this margin: use a quieter machine or `design: slices`; as it is, "
-                f"about {more} would be needed."
+                "The trials scatter too much for this margin: use a quieter machine, or what the notes "
+                f"say of noise; as it is, about {more} would be needed."
             )
         else:
             told.append(f"Run about {more} to decide what cannot be told: raise `repeat` and run again; it resumes.")
@@ -505,7 +508,21 @@ def next_steps(weighing: Weighing, explained: bool) -> list[str]:
         told.append("`tare choose recommend` names the best configuration under a time, power or energy limit.")
     if left := len(weighing.left_out):
         told.append(f"`tare show` lists why {count_text(left, 'trial')} {'is' if left == 1 else 'are'} left out.")
-    if weighing.by == "platform" and all(each.verdict in ("equivalent", "faster") for each in found):
-        margin = share_text(max(each.margin for each in found)).replace(" ", "")
-        told.append(f"Nothing to repair; `tare compare STORE --fail-over {margin}` keeps it so in CI.")
+    if weighing.by == "platform":
+        told += _of_further(weighing)
     return told
+
+
+def _of_further(weighing: Weighing) -> list[str]:
+    """Of the metrics beside the headline (start-up, tail, first token), or that there is nothing to do."""
+    told = []
+    worse = [each for each in weighing.tested if each.verdict == "slower"]
+    for metric, called, rises in dict.fromkeys((each.metric, each.called, each.direction.rises) for each in worse):
+        how = " --start-up" if metric == START_UP else "" if rises else f" --metric {metric}"
+        told.append(f"Worse in the {called}: `tare why{how}` looks for the cause.")
+    if worse or not all(each.verdict in ("equivalent", "faster") for each in weighing.comparisons):
+        return told
+    margin = share_text(max(each.margin for each in weighing.comparisons)).replace(" ", "")
+    open_for = list(dict.fromkeys(each.called for each in weighing.tested if each.verdict == "cannot_tell"))
+    unless = f" in the {weighing.called}; what the {in_words(open_for)} costs is not known yet" if open_for else ""
+    return [f"Nothing to repair{unless}; `tare compare STORE --fail-over {margin}` keeps it so in CI."]

@@ -98,6 +98,15 @@ def test_further_blocks_of_the_same_sides_make_sure_what_the_first_left_open():
     assert [each.outcome for each in both.tried] == ["a part"] and not both.open_for(["cpu_quota"])
 
 
+def test_whoever_is_called_a_part_beside_one_that_explains_it_all_is_looked_at_again():
+    """At a load of ten the network was accused beside a cold page cache, which alone was planted."""
+    times = {QUICK: 1.0, SLOW: 2.0, without("cpu_quota"): 1.01, without("threads"): 1.5}
+    found = answer([Wave(trials(times), {role: ROLES[role] for role in times})], margin=0.05)
+
+    assert [each.outcome for each in found.tried] == ["the cause", "a part"]
+    assert found.open_for(["cpu_quota", "threads"]) == ["threads"]
+
+
 @pytest.mark.parametrize(("left_s", "again"), [(1.8, ["cpu_quota"]), (1.4, [])])
 def test_a_small_part_of_the_cost_is_looked_at_again_before_it_is_accused(left_s, again):
     times = {QUICK: 1.0, SLOW: 2.0, without("cpu_quota"): left_s}

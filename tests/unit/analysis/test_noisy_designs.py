@@ -48,9 +48,23 @@ def test_a_side_without_cpu_time_has_no_such_line():
 
 
 def test_slices_are_suggested_where_many_blocks_are_missing():
-    assert sentences.NOISY in weigh(FakeStore(trials(0.2))).notes
-    assert sentences.NOISY not in weigh(FakeStore(trials(0.005))).notes
-    assert sentences.NOISY not in weigh(FakeStore(trials(0.2), {"study": "s", "design": {"slices": {}}})).notes
+    advised = sentences.noisy(sliceable=True)
+    assert advised in weigh(FakeStore(trials(0.2))).notes
+    assert advised not in weigh(FakeStore(trials(0.005))).notes
+    assert advised not in weigh(FakeStore(trials(0.2), {"study": "s", "design": {"slices": {}}})).notes
+
+
+def test_slices_are_not_suggested_where_they_are_refused():
+    def said(study, **settings):
+        records = [replace(each, settings={**each.settings, **settings}) for each in trials(0.2)]
+        (note,) = [note for note in weigh(FakeStore(records, study)).notes if "hides the answer" in note]
+        return note
+
+    watched = {"study": "s", "probes": ["gpu", {"power_rapl": {}}, "load"]}
+    assert "`design: slices`" not in said({"study": "s"}, workload="torch_infer")
+    assert "the same noise, which needs `probes:` without gpu and power_rapl;" in said(watched)
+    on_gpu = said(watched, **{"workload.device": "cuda"})
+    assert "without gpu and power_rapl and `timing: sync`;" in on_gpu
 
 
 def test_a_weighing_tells_how_the_sides_took_turns():

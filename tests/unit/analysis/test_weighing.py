@@ -11,6 +11,7 @@ from some_records import because
 from tare.analysis.weighing import is_enough, weigh, weigh_table
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
+from tare.report.text.verdict import verdict_text
 
 UNTIL = {
     "study": "weigh",
@@ -337,6 +338,27 @@ def test_a_platform_run_in_two_ways_must_be_named_in_full_as_a_baseline():
     with pytest.raises(StudyError, match=r"several ways; name one of them: docker, seccomp on"):
         weigh(FakeStore(records), against="docker")
     assert weigh(FakeStore(records), against="docker, platform.seccomp=true").comparisons[0].n == 6
+
+
+def test_a_run_of_one_part_in_several_ways_ends_in_a_table_and_not_in_an_error():
+    """A study without `compare:` has its first level as the baseline: of several ways no one is meant."""
+    ways = [("torch_infer", "lenet5"), ("torch_infer", "mobilenet_v2"), ("application", None)]
+    records = [
+        record("bare", block, 0.002 * (1 + way), settings={"workload": name, "workload.model": model or name})
+        for block in range(6)
+        for way, (name, model) in enumerate(ways)
+    ]
+    study = {"study": "cells", "compare": {"by": "workload", "against": {"workload": "torch_infer"}}}
+
+    found = weigh(FakeStore(records, study))
+
+    assert (found.comparisons, len(found.medians)) == ((), 3)
+    assert any("which of the 3 levels of workload" in note and "--against" in note for note in found.notes)
+    said = verdict_text(found)
+    assert all(f"{value} ms" in said for value in ("2.00", "4.00", "6.00"))
+    assert "18 of 18 trials" in said
+    with pytest.raises(StudyError, match="several ways"):
+        weigh(FakeStore(records, study), against="torch_infer")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_single_store_is_not_taken_for_a_command(tmp_path):
 class OneWave:
     """What tries suspects, with an answer made before: one is the cause, of the other nothing is known."""
 
-    bare, repeat, metric, margin = Level("bare", {}), 6, None, 0.05
+    quick, repeat, metric, margin = Level("bare", {}), 6, None, 0.05
     sides = ("container", "bare metal")
 
     def wave(self, stage, sides, **options):
@@ -93,11 +93,11 @@ def test_a_suspect_that_was_tried_is_not_named_as_untried():
 
 def test_of_two_images_each_side_has_its_own_trials_and_the_other_image_is_what_is_tried():
     class TwoImages(OneWave):
-        bare, sides = Level("runc", {"image": "/app-1"}), ("app-2", "app-1")
+        quick, sides = Level("runc", {"image": "/app-1"}), ("app-2", "app-1")
 
         def tried(self, search, waves, found, metric=None):
             total = Comparison(metric, SLOW, QUICK, 8.0, 7.0, 9.0, "slower", 0.05, 6, None)
-            assert search.candidates() == ["software"]
+            assert search.candidates() == ["software", "cold_layers"]  # whose major faults were not counted
             return Answer(metric, total, (Tried("software", "the cause", None, None),))
 
     found = why._explained(TwoImages(), "runc", {"image": "/app-2"}, quiet=True)

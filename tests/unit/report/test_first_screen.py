@@ -9,7 +9,7 @@ import pytest
 from some_weighings import comparison, weighing
 from tare.analysis.direction import Direction
 from tare.analysis.judging.jobs import Place
-from tare.analysis.model import Marked, Measurement
+from tare.analysis.model import Comparison, Marked, Measurement
 from tare.report.panels import Axis, answer_line, effect_plot, next_steps
 from tare.report.sections import ReportRow
 
@@ -46,9 +46,24 @@ def test_many_more_blocks_are_no_advice_alone_and_suspect_trials_are_told() -> N
     calm = next_steps(weighing(comparisons=(replace(undecided, more_trials=4),)), explained=False)
 
     assert "26 trials are suspect" in noisy[0]
-    assert any("design: slices" in step for step in noisy)
+    assert any("scatter too much" in step for step in noisy)
     assert not any(step.startswith("Run about") for step in noisy)
     assert not any("suspect" in step or "slices" in step for step in calm)
+
+
+def test_a_slower_start_up_is_something_to_repair() -> None:
+    """`Nothing to repair` stood below `start-up +40 % slower`."""
+    even, start = comparison(verdict="equivalent"), comparison(metric="startup_s", verdict="slower", effect=0.4)
+
+    def steps(*tested: Comparison) -> list[str]:
+        return next_steps(weighing(comparisons=(even,), tested=tested), explained=False)
+
+    assert steps(start) == ["Worse in the start-up to the first step: `tare why --start-up` looks for the cause."]
+    (unsure,) = steps(replace(start, verdict="cannot_tell"))
+    assert (
+        "Nothing to repair in the" in unsure and "what the start-up to the first step costs is not known yet" in unsure
+    )
+    assert steps(replace(start, verdict="equivalent"))[0].startswith("Nothing to repair; ")
 
 
 def test_the_headline_names_what_it_is_compared_with_and_how_wide_an_open_answer_is() -> None:

@@ -108,8 +108,12 @@ class Answer:
 
     def open_for(self, causes: Sequence[str]) -> list[str]:
         """Those of these that more trials would make surer: they seem to cost something beyond the margin, and are not
-        seen to; or they are a small part of a cost, which chance may have made of noise."""
-        return [each.cause for each in self.tried if each.cause in causes and (_is_open(each) or _is_small(each))]
+        seen to; or they are a small part of a cost, which chance may have made of noise. Where one explains it all,
+        only whoever is called a part beside it: one of the two is not needed."""
+        mine = [each for each in self.tried if each.cause in causes]
+        if any(each.outcome == "the cause" for each in mine):
+            return [each.cause for each in mine if each.outcome == "a part"]
+        return [each.cause for each in mine if not self.explained and (_is_open(each) or _is_small(each))]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -179,6 +183,9 @@ def phases(slow: Mapping[str, float], quick: Mapping[str, float], metric: str = 
         elif parts and all(WHOLE in side for side in both):
             steps = [side["steps"] * side.get(STEP, 0.0) for side in both]
             parts.append(("start-up", quick[WHOLE] - steps[0], slow[WHOLE] - steps[1]))
+    if not parts and all(0 < side.get("cpu_s", 0.0) <= side.get(WHOLE, 0.0) for side in both):  # nothing was marked
+        used = [side["cpu_s"] for side in both]
+        parts = [("cpu", used[0], used[1]), ("wait", quick[WHOLE] - used[0], slow[WHOLE] - used[1])]
     more = sum(max(0.0, after - before) for _, before, after in parts)
     if more <= 0:
         return ()

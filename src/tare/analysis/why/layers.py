@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tare.analysis.compare import Contest, Floor, judge, largest_floor, noise_floor
@@ -13,7 +13,7 @@ from tare.analysis.model import Comparison, Measurement
 from tare.analysis.selection import pick_metric
 from tare.analysis.statistics import FLOOR, median_estimate
 from tare.base.errors import StudyError, TareError
-from tare.base.text import unit_of
+from tare.base.text import STEP, unit_of
 from tare.records.model import Record, varied
 from tare.records.trials import grouped, is_usable, usable_trials
 
@@ -34,6 +34,7 @@ class Moved:
     before: float | str
     after: float | str
     share: float | None = None  # by how much it changed; None for words, and from nothing
+    unit: str = STEP  # what a step is for people
 
 
 def moved(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[Moved, ...]:
@@ -43,7 +44,8 @@ def moved(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[Moved, ...]
     family = [Contest(name, "before", after, before) for name, (after, before) in known.items()]
     tested = judge(family, margin=_LEAST, metric="count", resamples=0)
     found = [_counter(one.level, *known[one.level]) for one in tested if _leaves_out_zero(one)]
-    return tuple([each for each in found if each is not None] + _words(ours, theirs))
+    unit = unit_of(record.settings.get("workload") for record in (*ours, *theirs))
+    return tuple([replace(each, unit=unit) for each in found if each is not None] + _words(ours, theirs))
 
 
 def _leaves_out_zero(found: Comparison) -> bool:

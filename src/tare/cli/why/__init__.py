@@ -101,7 +101,7 @@ def command(
         trying = Trying(folder, {}, python, repeat, margin, metric) if tries else None
         explain_stores(command_line, trying, margin, metric, as_json)
         return
-    need(not tries, "--try is for two stores: `tare why STORE STORE --try`.")
+    need(not tries, f"--try is for two stores, `tare why STORE STORE --try`, and not for {' '.join(command_line)!r}.")
     work = chosen_workload(
         workload, command_line, serving, script, image=bool(container.image), steps=steps, minutes=minutes
     )
@@ -158,7 +158,7 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     from tare.plan.why import MOST_TRIED, Level, Search, examined
 
     slow_level = Level(platform, fields)
-    sides = {QUICK: run.bare, SLOW: slow_level}
+    sides = {QUICK: run.quick, SLOW: slow_level}
     most = 2 + 2 * MOST_TRIED + MOST_TRIED
     say(
         f"at most {(2 + most) * run.repeat} trials in {run.repeat} blocks, twice that where they leave it open; up to "
@@ -172,7 +172,7 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     slow, quick = (_side(name, role, waves) for name, role in zip(run.sides, (SLOW, QUICK), strict=True))
     parts = phases(slow.metrics, quick.metrics, first.metric)
     suspects = examined(slow, quick, {each.name: each.share for each in parts})
-    search = Search(slow_level, run.bare, suspects.held)
+    search = Search(slow_level, run.quick, suspects.held)
     if clear and not search.candidates():  # nobody to try: then at least how much it costs
         clear, (waves, first) = False, _total(run, sides, look, name)
     found = Explained(first.total, parts, suspects)
@@ -244,7 +244,7 @@ def _tell_answer(found: Explained, sides: tuple[str, str], apart: Apart | None, 
         held = found.suspects
         cannot = {name: each.untried for name, each in held.held.items() if each.untried}
         spared = dict.fromkeys(found.untried, "the cost was explained before." if found.answer.explained else "")
-        told = Told(held.titles(), held.evidence(), held.cures(), {**cannot, **spared}, held.ruled_out)
+        told = Told(held.titles(), held.evidence(), held.cures(), {**cannot, **spared}, held.ruled_out, found.phases)
         click.echo(answer_text(found.answer, told, width(), sides))
 
 

@@ -39,10 +39,10 @@ class Trying:
         self.repeat, self.margin, self.metric = repeat, margin, metric
         # A command whose files are an image's runs in them on bare metal too: the same bytes on both sides.
         in_image = any(isinstance(each, dict) and each.get("in_image") for each in work.values())
-        self.bare = Level("bare", {"image": image} if in_image else {})
+        self.quick = Level("bare", {"image": image} if in_image else {})  # the other side: see `other_side`
         self.image, self.sides = image, ("container", "bare metal")  # what the slow side and the other one are called
         self._trials, self._seconds = 0, 0.0
-        self._known = False  # whether a study ran already: then bare metal and the whole container are known to run
+        self._known = False  # whether a study ran already: then both sides are known to run
 
     def other_side(self, platform: str, fields: Mapping[str, Any]) -> None:
         """A container with another image, in the place of bare metal."""
@@ -50,7 +50,7 @@ class Trying:
 
         images = str(self.image), str(fields["image"])
         short = Path(images[0]).name, Path(images[1]).name  # app:2; of a path that differs in its end
-        self.bare, self.sides = Level(platform, fields), short if short[0] != short[1] else images
+        self.quick, self.sides = Level(platform, fields), short if short[0] != short[1] else images
 
     def time_text(self, sides: int) -> str:
         """How long so many sides in all blocks take, by the trials so far."""
@@ -60,7 +60,7 @@ class Trying:
 
     def search(self, search: Search, work: dict[str, Any], metric: str) -> Answer:
         """The interventions between two sides that were recorded before, with this workload."""
-        self._work, self.bare = work, search.quick
+        self._work, self.quick = work, search.quick
         return self.tried(search, [], None, metric)
 
     def tried(self, search: Search, waves: list[Wave], found: Answer | None, metric: str | None = None) -> Answer:
@@ -80,7 +80,7 @@ class Trying:
             waves.append(self.wave(stage, sides, is_whole=not search.removed))
             metric = found.metric if found else metric
             found = answer(waves, margin=self.margin, metric=metric)
-            if not found.explained and (doubtful := found.open_for(waves[-1].causes())):
+            if doubtful := found.open_for(waves[-1].causes()):
                 listed = " and ".join(doubtful)
                 say(f"{listed} may cost something, but {self.repeat} blocks do not make sure: as many again.")
                 waves[-1] = waves[-1].joined(self.wave(f"{stage}-again", sides, is_whole=not search.removed))
@@ -98,7 +98,7 @@ class Trying:
 
         # Each level once: two causes may be tried by the same change.
         plain = [level.as_plain() for level in sides.values()]
-        levels = [each for n, each in enumerate(plain) if each not in plain[:n] and each != self.bare.as_plain()]
+        levels = [each for n, each in enumerate(plain) if each not in plain[:n] and each != self.quick.as_plain()]
         began_s = time.monotonic()
         records = self.records(stage, levels, {"repeat": blocks or self.repeat, "aa": False})
         self._trials, self._seconds = self._trials + len(records), self._seconds + time.monotonic() - began_s
@@ -122,10 +122,10 @@ class Trying:
         return calls_by_layer(self.records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"]}))
 
     def records(self, stage: str, platforms: list[Any], fields: dict[str, Any]) -> list[Record]:
-        """Run a study of bare metal and these platforms; what it left."""
+        """Run a study of the other side and these platforms; what it left."""
         from tare.studies.load import from_plain
 
-        sides = [self.bare.as_plain(), *platforms]
+        sides = [self.quick.as_plain(), *platforms]
         plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}
         plain["rehearse"], self._known = not self._known, True
         study = with_interpreter(from_plain(plain, "tare why"), self._python)

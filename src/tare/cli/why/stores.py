@@ -59,7 +59,9 @@ def explain_stores(
         titles = suspects.titles()
         about = {name: f"{titles[name]}: {each.evidence} Cure: {each.cure}" for name, each in suspects.held.items()}
         click.echo(suspects_text(about, suspects.ruled_out, width()))
-    if trying is not None and (why_not := _try(trying, found, suspects, slow, quick, plain, as_json)):
+    if not suspects.held and found.total.verdict == "slower":
+        say("3. Not explained: nothing that was recorded differs. Program, data, or what else the device did may have.")
+    elif trying is not None and (why_not := _try(trying, found, suspects, slow, quick, plain, as_json)):
         say(f"3. Not tried: {why_not}")
     elif trying is None and not as_json:
         say("3. Interventions: --try runs both sides again on this machine, and each suspect removed and added.")
@@ -104,6 +106,6 @@ def _try(
     if not as_json:
         held = suspects
         cannot = {name: each.untried for name, each in held.held.items() if each.untried}
-        told = Told(held.titles(), held.evidence(), held.cures(), cannot, {})
+        told = Told(held.titles(), held.evidence(), held.cures(), cannot, {}, found.phases)
         click.echo(answer_text(answer, told, width(), (found.slow, found.quick)))
     return ""

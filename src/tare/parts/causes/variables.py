@@ -108,7 +108,7 @@ POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_
 PLACES = ("--port", "--host", "-p")
 """Options of where a server listens, which cost nothing and differ from run to run."""
 
-_KNOWN = {*DEBUG, *COMPILED, *FOLDERS, *RANKS, *ALLOCATION, *INSTRUCTIONS, *POOLS}
+_KNOWN = {*DEBUG, *COMPILED, *FOLDERS, *RANKS, *ALLOCATION, *INSTRUCTIONS, *POOLS, "TMPDIR"}
 _HARMLESS = (
     "PYTHONHASHSEED", "TARE_OUTPUT", "TARE_ULIMITS", "PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
@@ -129,7 +129,7 @@ def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | N
         evidence=f"{told}.",
         without={"env": restored},
         added={"env": {name: slow.env(name) for name in differing}},
-        cure=_options(restored),
+        cure=env_cure(restored),
     )
 
 
@@ -154,7 +154,7 @@ def suspected_arguments(slow: Side, quick: Side, costly: Table) -> Suspicion | N
     )
 
 
-def _options(wanted: Mapping[str, str | None]) -> str:
+def env_cure(wanted: Mapping[str, str | None]) -> str:
     """For `docker run`; what the other side lacks is taken away before the command, or leaves the image."""
     given = [f"-e {name}={value}" for name, value in wanted.items() if value is not None]
     gone = [f"-u {name}" for name, value in wanted.items() if value is None]

@@ -99,7 +99,7 @@ def time_energy_figure(evidence: ReportData) -> Figure | None:
         having = [record for record in records if time in record.compared and energy in record.compared]
         spots = _spots(having, time, energy) if having else []
         if len(spots) >= FEWEST:
-            return _figure(spots, time, energy)
+            return _figure(spots, time, energy, evidence.weighing.unit)
     return None
 
 
@@ -133,7 +133,7 @@ def _where(each: Configuration, among: Sequence[Configuration]) -> str:
     return ", ".join(setting_name(name, value) for name, value in own.items())
 
 
-def _figure(spots: Sequence[Spot], time: str, energy: str) -> Figure:
+def _figure(spots: Sequence[Spot], time: str, energy: str, unit: str) -> Figure:
     best = [spot for spot in spots if spot.on_front]
     jobs = list(dict.fromkeys(spot.job for spot in spots))
     quickest, thriftiest = min(best, key=lambda spot: spot.time_s), min(best, key=lambda spot: spot.energy_j)
@@ -148,9 +148,11 @@ def _figure(spots: Sequence[Spot], time: str, energy: str) -> Figure:
         f"{len(best)} of {count_text(len(spots), 'configuration')} are on the front{of_jobs}; the pale ones are "
         "beaten by another in both, and `tare choose front` shows how sure that is."
     )
-    headers = ("job", "configuration", metric_name(time), metric_name(energy), "trials", "on the front")
-    title = f"{metric_name(time)} against {metric_name(energy)}, with the front"
-    return Figure("time-energy", title[:1].upper() + title[1:], reading, _chart(spots, jobs, time, energy), headers,
+    called = metric_name(time, unit), metric_name(energy, unit)
+    headers = ("job", "configuration", *called, "trials", "on the front")
+    title = f"{called[0]} against {called[1]}, with the front"
+    chart = _chart(spots, jobs, time, energy, called)
+    return Figure("time-energy", title[:1].upper() + title[1:], reading, chart, headers,
                   tuple(_row(spot, time, energy) for spot in spots))  # fmt: skip
 
 
@@ -164,7 +166,9 @@ def _row(spot: Spot, time: str, energy: str) -> tuple[Cell, ...]:
     return Cell(spot.job), Cell(spot.where, "#trials"), *numbers, Cell("yes" if spot.on_front else "no")
 
 
-def _chart(spots: Sequence[Spot], jobs: Sequence[str], time: str, energy: str) -> dict[str, Any]:
+def _chart(
+    spots: Sequence[Spot], jobs: Sequence[str], time: str, energy: str, called: tuple[str, str]
+) -> dict[str, Any]:
     time_unit, time_factor = scaled(time, [spot.time_s for spot in spots])
     energy_unit, energy_factor = scaled(energy, [spot.energy_j for spot in spots])
     points = [
@@ -175,9 +179,9 @@ def _chart(spots: Sequence[Spot], jobs: Sequence[str], time: str, energy: str) -
         }
         for spot in sorted(spots, key=lambda spot: spot.time_s)
     ]  # fmt: skip
-    x = {"field": "time", "type": "quantitative", "title": axis_title(metric_name(time), time_unit),
+    x = {"field": "time", "type": "quantitative", "title": axis_title(called[0], time_unit),
          "scale": _scale([spot.time_s for spot in spots])}  # fmt: skip
-    y = {"field": "energy", "type": "quantitative", "title": axis_title(metric_name(energy), energy_unit),
+    y = {"field": "energy", "type": "quantitative", "title": axis_title(called[1], energy_unit),
          "scale": _scale([spot.energy_j for spot in spots])}  # fmt: skip
     places = range(1, len(jobs) + 1)
     colour = {"field": "job", "scale": {"domain": jobs, "range": [part_colour(place - 1) for place in places]},
@@ -236,7 +240,8 @@ def predicted_figures(evidence: ReportData) -> list[Figure]:
     except TareError:  # modes from which nothing can be told: `tare choose predict` says why
         return []
     told = zip(FIGURES, columns.figures, strict=False)  # time may be the only one
-    return [_predicted_figure(name, metric, varying, answers) for name, metric in told if answers]
+    unit = evidence.weighing.unit
+    return [_predicted_figure(name, metric, varying, answers, unit) for name, metric in told if answers]
 
 
 def _columns(records: Sequence[Record]) -> Columns | None:
@@ -277,7 +282,7 @@ def _mode(each: TrialRow) -> tuple[Any, ...]:
     return tuple(sorted(each.settings.items()))
 
 
-def _predicted_figure(name: str, metric: str, features: Sequence[str], answers: Sequence[Answer]) -> Figure:
+def _predicted_figure(name: str, metric: str, features: Sequence[str], answers: Sequence[Answer], unit: str) -> Figure:
     told = [row for answer in answers for row in _held_out(name, metric, features, answer)]
     errors = [f"{share_text(each.errors[name])} ({_job(each)})" for each in answers if each.errors]
     reading = (
@@ -286,7 +291,7 @@ def _predicted_figure(name: str, metric: str, features: Sequence[str], answers: 
     )
     headers = ("workload", "mode", "measured", "predicted", "between", "off by")
     body = tuple(_predicted_row(row) for row in told)
-    return Figure(f"predicted-{name}", f"{metric_name(metric).capitalize()}: predicted against measured", reading,
+    return Figure(f"predicted-{name}", f"{metric_name(metric, unit).capitalize()}: predicted against measured", reading,
                   _predicted_chart(metric, told), headers, body)  # fmt: skip
 
 

@@ -46,7 +46,8 @@ def time_power_figures(evidence: ReportData) -> list[Figure]:
         return []
     factors = varied([record.settings for record in records])
     found = {factor: _modes(records, factor, factors, time) for factor in factors if _is_resource(records, factor)}
-    return [_figure(factor, modes, time) for factor, modes in found.items() if _chains(modes)]
+    called = metric_name(time, evidence.weighing.unit)
+    return [_figure(factor, modes, time, called) for factor, modes in found.items() if _chains(modes)]
 
 
 def _is_resource(records: Sequence[Record], factor: str) -> bool:
@@ -74,15 +75,15 @@ def _chains(modes: Sequence[Mode]) -> dict[str, list[Mode]]:
     return {rest: held for rest, held in grouped(modes, lambda mode: mode.rest).items() if len(held) > 1}
 
 
-def _figure(factor: str, modes: Sequence[Mode], time: str) -> Figure:
+def _figure(factor: str, modes: Sequence[Mode], time: str, time_name: str) -> Figure:
     called = RESOURCES[last_part(factor)]
     told = [_told(factor, rest, held) for rest, held in _chains(modes).items()]
     reading = f"{some_of(told)}; a line joins modes that differ in {called} alone."
-    headers = (called, "other settings", metric_name(time), metric_name(POWER), "energy, power times time", "trials")
-    title = f"{metric_name(time)} against power, by {called}"
+    headers = (called, "other settings", time_name, metric_name(POWER), "energy, power times time", "trials")
+    title = f"{time_name} against power, by {called}"
     name = f"time-power-{last_part(factor).replace('_', '-')}"
     body = tuple(_row(factor, mode, time) for mode in modes)
-    return Figure(name, title[:1].upper() + title[1:], reading, _chart(factor, modes, time), headers, body)
+    return Figure(name, title[:1].upper() + title[1:], reading, _chart(factor, modes, time, time_name), headers, body)
 
 
 def _told(factor: str, rest: str, held: Sequence[Mode]) -> str:
@@ -103,7 +104,7 @@ def _row(factor: str, mode: Mode, time: str) -> tuple[Cell, ...]:
     return Cell(setting_name(factor, mode.level), "#trials"), Cell(mode.rest or "none"), *numbers
 
 
-def _chart(factor: str, modes: Sequence[Mode], time: str) -> dict[str, Any]:
+def _chart(factor: str, modes: Sequence[Mode], time: str, time_name: str) -> dict[str, Any]:
     time_unit, time_factor = scaled(time, [mode.time_s for mode in modes])
     points: list[Mapping[str, Any]] = [
         {
@@ -125,7 +126,7 @@ def _chart(factor: str, modes: Sequence[Mode], time: str) -> dict[str, Any]:
     x = {
         "field": "time",
         "type": "quantitative",
-        "title": f"{metric_name(time)}, {time_unit}",
+        "title": f"{time_name}, {time_unit}",
         "scale": {"zero": False},
     }
     y = {"field": "power", "type": "quantitative", "title": "mean power, W", "scale": {"zero": False}}

@@ -19,7 +19,7 @@ from tare.analysis.weighing import weigh
 from tare.base.errors import TareError
 from tare.base.rulings import read_rulings
 from tare.base.sides import is_rehearsal
-from tare.base.text import count_text, duration_text, safe_text
+from tare.base.text import duration_text, safe_text
 from tare.records.creation import is_held
 from tare.records.model import FINISHED, USABLE, Record, State
 from tare.records.schema import LEDGER_FILE
@@ -265,11 +265,3 @@ def _ended(record: Record, records: Sequence[Record]) -> Json:
         "block": record.block, "state": record.state, "took": duration_text(took) if took > 0 else "",
         "reasons": [safe_text(reason) for reason in record.reasons[:3]],
     }  # fmt: skip
-
-
-def summary_line(look: Json) -> str:
-    """One line about a store, for whoever has no room for more."""
-    if "trouble" in look:
-        return f"{look['name']}: {look['trouble']}"
-    progress = look["progress"]
-    return f"{look['name']}: {progress['done']} of {count_text(progress['total'], 'trial')}, {progress['state']}"

@@ -17,6 +17,7 @@ from tare.analysis.choose.recommend.candidates import Candidate, Recommendation
 from tare.analysis.choose.recommend.job import Limit
 from tare.analysis.model import Estimate, Finding
 from tare.base.text import (
+    STEP,
     count_text,
     effect_text,
     interval_text,
@@ -89,19 +90,19 @@ def _mode_text(law: OverheadLaw, mode: Sequence[float]) -> str:
 UNKNOWN = "unknown"
 
 
-def fronts_text(fronts: Sequence[Front], width: int = 80) -> str:
-    """Each group's front, one below the other."""
-    return "\n\n".join(_front_text(front, width) for front in fronts)
+def fronts_text(fronts: Sequence[Front], width: int = 80, unit: str = STEP) -> str:
+    """Each group's front, one below the other; `unit`: what a step is for people."""
+    return "\n\n".join(_front_text(front, width, unit) for front in fronts)
 
 
-def _front_text(front: Front, width: int) -> str:
+def _front_text(front: Front, width: int, unit: str) -> str:
     on_it = sum(point.on_front for point in front.points)
     title = f"{safe_text(front.group)}: " if front.group is not None else ""
-    spoken = " and ".join(metric_name(figure) for figure in front.minimised)
+    spoken = " and ".join(metric_name(figure, unit) for figure in front.minimised)
     lines = wrap(f"{title}{on_it} of {front.configurations:,} configurations are on the {spoken} front", width)
     lines += [table(_rows(front), _headers(front), width)]
     lines += sentences(_likes(front), width)
-    lines += [line for default in front.defaults for line in _default_lines(default, width)]
+    lines += [line for default in front.defaults for line in _default_lines(default, width, unit)]
     return "\n".join([*lines, *sentences((f"note: {note}" for note in front.notes), width)])
 
 
@@ -135,9 +136,9 @@ _PLACES = {
 }
 
 
-def _default_lines(default: Default, width: int) -> list[str]:
+def _default_lines(default: Default, width: int, unit: str) -> list[str]:
     name = shown_settings(default.point.settings)
-    lost = ", ".join(f"{loss_text(loss)} {metric_name(figure)}" for figure, loss in default.loss.items())
+    lost = ", ".join(f"{loss_text(loss)} {metric_name(figure, unit)}" for figure, loss in default.loss.items())
     if default.dominated_by is not None:
         other = shown_settings(default.dominated_by.settings)
         return wrap(f"default {name}: beaten by {other}; it takes {lost}", width, indent="  ")

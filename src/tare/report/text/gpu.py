@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tare.analysis.model import Estimate, Weighing
 from tare.analysis.resources.gpu import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
-from tare.base.text import count_text, quantity_texts, safe_text, share_text
+from tare.base.text import count_text, in_units, quantity_texts, safe_text, share_text
 from tare.report.columns import Chunk, display_width, flow, wrap
 
 _SHOWN = {  # metric -> what stands around its median
@@ -27,14 +27,16 @@ def gpu_lines(weighing: Weighing, width: int) -> list[str]:
     for use in uses:
         name = safe_text(use.level)
         first = f"GPU, {name}:{' ' * (widest - display_width(name))} "
-        lines += flow(_chunks(use), width, first=first, indent="  ")
+        lines += flow(_chunks(use, weighing.unit), width, first=first, indent="  ")
     for sentence in gpu_advice(uses):
-        lines += [f"  {line}" for line in wrap(sentence, width - 2, indent="  ")]
+        lines += [f"  {line}" for line in wrap(in_units(sentence, weighing.unit), width - 2, indent="  ")]
     return lines
 
 
-def _chunks(use: GpuUse) -> list[Chunk]:
-    told = [Chunk(_figure(metric, use.figures[metric]), "  ") for metric in _SHOWN if metric in use.figures]
+def _chunks(use: GpuUse, unit: str) -> list[Chunk]:
+    told = [
+        Chunk(in_units(_figure(metric, use.figures[metric]), unit), "  ") for metric in _SHOWN if metric in use.figures
+    ]
     if use.bound_share is not None and "energy_gpus_step_j" in use.figures:
         told.append(Chunk(f"(within {share_text(use.bound_share)})"))
     if use.binds is not None:

@@ -175,6 +175,8 @@ def _never_ran(weighing: Weighing, width: int, color: bool) -> list[str]:
 def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
     if weighing.never_ran and all(each.effect is None for each in weighing.comparisons):
         return []
+    if not weighing.comparisons and len(weighing.medians) > 1:
+        return [_cells(weighing, width), *_hanging(counts_text(weighing.counts), width)]
     if not weighing.comparisons:
         return _hanging(f"nothing to compare yet: {counts_text(weighing.counts)}", width)
     comparison = weighing.comparisons[0]
@@ -191,6 +193,13 @@ def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
         Chunk(f"A/A noise floor: {floor_of(comparison)}", "   "),
     ]
     return [*flow([chunk for chunk in chunks if chunk.text], width), *flow(seen, width, indent="")]
+
+
+def _cells(weighing: Weighing, width: int) -> str:
+    """Cells of which none is compared with another: the median of each."""
+    known = {level: held[weighing.metric] for level, held in weighing.medians.items() if weighing.metric in held}
+    rows = [[safe_text(level), *median_text(weighing.metric, each), str(each.n)] for level, each in known.items()]
+    return _whole_rows(rows, [safe_text(weighing.by), weighing.called, "interval", "trials"], width)
 
 
 def _several(weighing: Weighing, width: int, color: bool) -> list[str]:

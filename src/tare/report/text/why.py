@@ -48,7 +48,7 @@ def waterfall_text(found: Waterfall, skipped: Mapping[str, str], width: int, cal
     head = f"{found.total.called}: bare {bare}, whole container {whole}: {effect_of(found.total)}"
     lines = wrap(f"{head} {interval_of(found.total)} {verdict_phrase(found.total)}", width, indent="  ")
     counted = calls if calls is not None and calls.layers else None
-    heads = (*_HEADS[:-1], f"system calls{_per(counted.metric)}", _HEADS[-1]) if counted else _HEADS
+    heads = (*_HEADS[:-1], _calls_head(counted, found.total.unit), _HEADS[-1]) if counted else _HEADS
     rows = [_row(layer, counted) for layer in found.layers]
     whole_table = table(rows, heads, _ANY_WIDTH)
     if max(map(display_width, whole_table.splitlines())) <= width:
@@ -88,7 +88,7 @@ def moved_text(one: Moved) -> str:
         return f"{one.name} {one.before} to {one.after}"
     before, after = quantity_text(one.name, one.before), quantity_text(one.name, one.after)
     change = "" if one.share is None else f" ({share_text(one.share)})"
-    return f"{metric_name(one.name)} {before} to {after}{change}"
+    return f"{metric_name(one.name, one.unit)} {before} to {after}{change}"
 
 
 def _row(layer: LayerCost, counted: Calls | None) -> tuple[str, ...]:
@@ -119,8 +119,8 @@ def _calls(found: LayerCalls | None) -> str:
     return f"{found.with_it:,.0f}{change}" if found.with_it >= 100 else f"{found.with_it:.1f}{change}"
 
 
-def _per(metric: str) -> str:
-    return " per step" if metric.endswith("_step") else ""
+def _calls_head(counted: Calls, unit: str) -> str:
+    return f"system calls per {unit}" if counted.metric.endswith("_step") else "system calls"
 
 
 def _cells(found: Comparison | None) -> tuple[str, str, str]:
@@ -154,6 +154,8 @@ _PHASE = {
     "gpu": "the GPU",
     "steps": "its {unit}s",
     "tail": "a few long {unit}s",
+    "cpu": "using the CPU",
+    "wait": "waiting (for a disk, a timer, a lock, others on its cores)",
 }
 
 
@@ -174,9 +176,13 @@ def phase_lines(phases: Sequence[Phase], width: int, unit: str) -> list[str]:
     """Where the time goes, one line each."""
     lines = []
     for each in phases:
-        line = f"{_PHASE[each.name].format(unit=unit)}: {time_text(each.quick_s)} -> {time_text(each.slow_s)} per run"
+        line = f"{_phase(each, unit)}: {time_text(each.quick_s)} -> {time_text(each.slow_s)} per run"
         lines += _indented(f"{line}, {share_text(each.share).lstrip('+')} of the difference", width)
     return lines
+
+
+def _phase(each: Phase, unit: str) -> str:
+    return _PHASE[each.name].format(unit=unit)
 
 
 def suspects_text(suspects: Mapping[str, str], ruled_out: Mapping[str, str], width: int) -> str:
@@ -198,6 +204,7 @@ class Told:
     cures: Mapping[str, str]
     untried: Mapping[str, str]  # why a suspect was not tried
     ruled_out: Mapping[str, str]
+    phases: Sequence[Phase] = ()  # where the time goes, the largest difference first
 
 
 def answer_text(found: Answer, told: Told, width: int, sides: tuple[str, str] = SIDES) -> str:
@@ -255,11 +262,16 @@ def answer_sentences(found: Answer, told: Told, other: str = "bare metal") -> It
         return
     if not found.causes:
         whole = f"{total} ({effect_of(found.total)} {interval_of(found.total)})"
-        yield f"{whole}: not explained. " + (
-            "None of the suspects that were tried is it."
+        where = [
+            f"{share_text(min(1.0, each.share))} of it is in {_phase(each, found.total.unit)}."
+            for each in told.phases[:1]
+        ]
+        tried = (
+            "None of the suspects that were tried is surely it."
             if found.tried
             else "Nothing that could be tried is suspected."
         )
+        yield " ".join([f"{whole}: not explained.", tried, *where])
         return
     for index, each in enumerate(found.causes):
         cause = f"{told.titles[each.cause]}: {told.evidence[each.cause].rstrip('.')}"
@@ -290,7 +302,7 @@ def _only_together(each: Tried, other: str) -> str:
     brought = each.brought
     if brought is None or brought.high is None or each.removed is None or brought.high >= brought.margin:
         return "."
-    return f"; on {other} it alone costs nothing, so it is the combination with something else that does."
+    return f"; added to {other} it costs nothing, so it is the combination with something else that does."
 
 
 def _ratio(left: Comparison) -> str:
