@@ -51,3 +51,26 @@ def test_a_server_is_weighed_in_one_command(tmp_path: Path) -> None:
         assert trial["metrics"]["step_s"] > 0.002
         assert trial["metrics"]["goodput_per_s"] == pytest.approx(trial["metrics"]["requests_per_s"])
         assert trial["facts"]["served"]["stop_s"] is not None
+
+
+ONE_AT_A_TIME = APP.replace("await asyncio.sleep(0.002)", "async with lock: await asyncio.sleep(0.02)").replace(
+    "import asyncio, sys", "import asyncio, sys\nlock = asyncio.Lock()"
+)
+
+
+@pytest.mark.machine("root", "runc")
+@pytest.mark.turns(2, 0)
+def test_the_highest_rate_that_meets_a_goal_is_found_on_each_side(tmp_path: Path) -> None:
+    """A server of 50 answers per second, which waits: a busy machine makes it later, not much slower."""
+    (tmp_path / "app.py").write_text(ONE_AT_A_TIME)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    words = ["weigh", "--in", "runc", "--server", f"{sys.executable} app.py {port}", "--port", str(port)]
+    words += ["--goal", "p90 < 300 ms", "--count", "60", "--warm-up", "10", "-o", "store", "--json"]
+    done = warm_tare.run(*words, cwd=tmp_path)
+    assert done.stdout, done.stderr
+    sides = json.loads(done.stdout)["sides"]
+    assert sides.keys() == {"bare", "runc"}
+    for found in sides.values():
+        assert 10 < found["met"] < found["missed"] <= 1.051 * found["met"] < 90, found
