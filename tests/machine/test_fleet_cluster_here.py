@@ -111,33 +111,31 @@ def hostile(what: str, made: str) -> Callable[..., Any]:
     def driving(fields: object, question: object, patience_s: float) -> Any:
         class Attack(Exception):
             def __reduce__(self) -> Any:
-                return (os.mkdir, (made,))
+                return (exec, (f"import os; open('{made}/' + str(os.getpid()), 'w')",))
 
         if what == "raised":
             raise Attack("x")
         if what == "ended":
             raise SystemExit(3)
-        many: list[Any] = [0]
-        for _ in range(40):
-            many = [many] * 10
-        said = {"code": Attack(), "many": {"a": many}, "bytes": {"endings": [{"claim": b"x"}]}, "shape": []}[what]
+        said = {"code": Attack(), "bytes": {"endings": [{"claim": b"x"}]}, "shape": []}[what]
         return {"ended": "answered", "said": said, "broken": []}
 
     return driving
 
 
-@pytest.mark.parametrize("what", ["code", "raised", "ended", "many", "bytes", "shape"])
-def test_code_and_nonsense_from_a_worker_are_its_own_trouble(cluster, tmp_path, what):
+@pytest.mark.parametrize("what", ["code", "raised", "ended", "bytes", "shape"])
+def test_code_and_nonsense_from_a_worker_are_its_own_trouble(cluster, tmp_path, capfd, what):
     """Over the wire, as `tare run --cluster` hears it."""
-    questions = Questions(cluster, 5.0, hostile(what, str(tmp_path / "made")))
+    questions = Questions(cluster, 5.0, hostile(what, str(tmp_path)))
     one = Device(name="one", address="one.example")
     asked = questions.ask(one, {}, what)
     until_over(cluster, {asked})
     answer = questions.answer(one, asked)
     assert answer["ended"] in ("refused", "worker lost"), answer
-    assert not (tmp_path / "made").exists()
+    assert not (tmp_path / str(os.getpid())).exists()  # a worker may do to itself what it likes
     after = cluster.submit("two", f"after-{what}", who_am_i)
     assert after.future.result(timeout=30)[0] == "two"
+    assert "Traceback" not in "".join(capfd.readouterr())
 
 
 def test_everything_listens_on_loopback_only(cluster):

@@ -89,6 +89,7 @@ def refuse_code() -> None:
     of_dask.pickle = careful
     distributed.client.pickle = careful
     logging.getLogger("distributed.protocol.pickle").setLevel(logging.WARNING)
+    logging.getLogger("distributed.protocol.core").setLevel(logging.CRITICAL + 1)  # a traceback for each; we say it
 
 
 def checked_answer(found: Any) -> dict[str, Any]:
