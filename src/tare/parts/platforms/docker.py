@@ -260,8 +260,7 @@ class Docker(Container):
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
         if name == engine.SITE:
-            for point in engine.dead_mounts(host):
-                host.run(["umount", "--", point]).checked()
+            _unmount_dead(host)
             return
         with ExitStack() as stack:
             stack.callback(tree.remove_parent, host)
@@ -269,6 +268,7 @@ class Docker(Container):
             client = stack.enter_context(engine.for_removal(host))
             if client is None:
                 _end_without_engine(host, name)
+                _unmount_dead(host)  # of a container that the engine was creating when it was killed
             else:
                 _remove(client, name)
 
@@ -336,6 +336,11 @@ def _is_seen(mounted: list[Mount], root: Root, path: str) -> bool:
         return False
     above = [bind.target for bind in root.binds if PurePosixPath(path).is_relative_to(bind.target)]
     return any(holding(mounted, path) == holding(mounted, target) for target in above)
+
+
+def _unmount_dead(host: Host) -> None:
+    for point in engine.dead_mounts(host):
+        host.run(["umount", "--", point]).checked()
 
 
 def _end_without_engine(host: Host, name: str) -> None:
