@@ -31,6 +31,7 @@ from tare.parts.protocols import Json, Leftover
 _ADDED = ("HOSTNAME", orphans.KEEPER)  # what the container has and a command inside does not get
 _NVIDIA = "nvidia"
 _ALL_GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}  # for NVIDIA's runtime
+_CREATED_WITHIN_S = 2.0
 _PARENTS = (tree.PARENT, f"{tree.PARENT}.slice")
 
 
@@ -269,7 +270,9 @@ class Docker(Container):
             if client is None:
                 _end_without_engine(host, name)
                 _unmount_dead(host)  # of a container that the engine was creating when it was killed
-            else:
+            elif not _remove(client, name):
+                # The engine goes on creating one whose runner was killed, and lists it when it is made.
+                host.clock.sleep_until(host.clock.now_ns() + round(_CREATED_WITHIN_S * 1e9))
                 _remove(client, name)
 
 
@@ -354,16 +357,18 @@ def _end_without_engine(host: Host, name: str) -> None:
     tree.remove(host, tree.own_folders(host, name))
 
 
-def _remove(client: Any, name: str) -> None:
-    """Remove the container that carries our label; one that only has the name is someone else's."""
+def _remove(client: Any, name: str) -> bool:
+    """Remove the container that carries our label, if there is one; one that only has the name is someone else's."""
     from docker.errors import NotFound
 
     with engine.errors(f"remove the container {name}"):
-        for found in client.api.containers(all=True, filters={"label": f"{LABEL}={name}"}):
+        listed = client.api.containers(all=True, filters={"label": f"{LABEL}={name}"})
+        for found in listed:
             try:
                 client.api.remove_container(found["Id"], force=True, v=True)
             except NotFound:
                 continue
+    return bool(listed)
 
 
 class DockerPlace(ContainerPlace):
