@@ -312,10 +312,10 @@ def _read(device: Device, pipe: IO[bytes]) -> Answer | None:
     line = pipe.readline(_MOST_LINE_BYTES)
     if len(line) == _MOST_LINE_BYTES:
         raise Refused(device.name, f"its answer is longer than {_MOST_LINE_BYTES >> 20} MiB, and is not taken.")
-    if not line.endswith(b"\n"):
-        return None
     try:
         said = stranger_json(line)
+    except json.JSONDecodeError:
+        return None
     except ValueError as error:
         raise Refused(device.name, f"its answer makes no sense: {error}.") from None
     if not isinstance(said, dict):
