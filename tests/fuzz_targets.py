@@ -22,7 +22,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from io import StringIO
@@ -33,14 +33,16 @@ from typing import Any
 import click
 
 from made_up_trace_dat import version_6, version_7
-from tare.base import untrusted
+from tare.base import strict_json, untrusted
 from tare.base.errors import TareError
 from tare.base.secrets import masked_text, masked_words
+from tare.base.untrusted import stranger_json
 from tare.cli import tare
+from tare.cli.device.fleet import _row
 from tare.cli.scaffold import reading, weighed
 from tare.drivers.sensors.rails import parse_line
 from tare.fleet.exchange import Questions
-from tare.fleet.inspect import _abilities, _engine_troubles, _misshapen, _other_troubles
+from tare.fleet.inspect import Inspection, _abilities, _engine_troubles, _misshapen, _other_troubles
 from tare.fleet.inventory import Device
 from tare.records.model import Record
 from tare.records.pack import pack
@@ -53,6 +55,8 @@ from tare.traces.importing import Summary, opened
 from tare_inside.marks import HEADER_BYTES, MAGIC, parse
 
 RECORDING = Path(__file__).parent / "recordings" / "trace-6.18"
+NOWHERE = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (refuses what cannot be encoded)
+_OF_TOOLS = [path.read_bytes() for path in sorted(RECORDING.with_name("benchmark-tools").iterdir()) if path.is_file()]
 LINES = b"""# tracer: nop
  dd-12  [000] .... 100.000001: writeback_start: bdi 8:0: sb_dev 0:0 nr_pages=9 sync_mode=0 kupdate=0 reason=periodic
  kworker/u8:1-13 [001] d..1 100.000200: block_bio_queue: 8,0 W 2048 + 8 [kworker/u8:1]
@@ -91,11 +95,18 @@ def _trace(data: bytes, folder: Path) -> None:
 
 
 def _device_answer(data: bytes, _: Path) -> None:
-    found = _json(data)
-    if found is not None and not _misshapen(found):
+    try:
+        found = stranger_json(data)
+    except ValueError:
+        return
+    if not _misshapen(found):
         _abilities(found)
         _engine_troubles(_DEVICE, found)
         _other_troubles(found, 0.0, 0.001)
+        facts = {key: found[key] for key in ("owner", "python", "free_bytes")}
+        seen = Inspection("a", None, True, True, **facts)
+        strict_json.dump(seen.as_json())
+        _row(seen)
 
 
 def _cluster_answer(data: bytes, _: Path) -> None:
@@ -152,7 +163,7 @@ def _resealed(data: bytes, folder: Path) -> None:
     (trial / MANIFEST_FILE).unlink()
     (trial / MANIFEST_FILE).write_bytes(manifest_for(trial, 0))
     verb = VERBS[zlib.crc32(data) % len(VERBS)]
-    with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
+    with redirect_stderr(StringIO()), redirect_stdout(NOWHERE):
         try:
             tare.main([*verb[:2], str(store), *verb[2:]], prog_name="tare", standalone_mode=False)
         except (click.ClickException, click.exceptions.Exit):
@@ -161,16 +172,16 @@ def _resealed(data: bytes, folder: Path) -> None:
             assert ended.code != 70
 
 
-def _table(ending: str) -> Callable[[bytes, Path], None]:
+def _table(ending: str, *more: str) -> Callable[[bytes, Path], None]:
     def target(data: bytes, folder: Path) -> None:
         path = folder / f"table.{ending}"
         path.write_bytes(data)
-        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):
-            try:
-                words = ["compare", str(path), "--by", "platform", "--metric", "step_s"]
-                tare.main(words, prog_name="tare", standalone_mode=False)
-            except (click.ClickException, click.exceptions.Exit):
-                pass
+        with (
+            redirect_stderr(StringIO()),
+            redirect_stdout(NOWHERE),
+            suppress(click.ClickException, click.exceptions.Exit),
+        ):
+            tare.main(["compare", str(path), *more], prog_name="tare", standalone_mode=False)
 
     return target
 
@@ -178,6 +189,18 @@ def _table(ending: str) -> Callable[[bytes, Path], None]:
 _ROWS = [("bare", 0.1 + n / 1000) if n % 2 else ("docker", 0.11 + n / 1000) for n in range(16)]
 CSV = b"platform,step_s\n" + b"".join(f"{name},{value:.4f}\n".encode() for name, value in _ROWS)
 JSON_LINES = b"".join(json.dumps({"platform": name, "step_s": value}).encode() + b"\n" for name, value in _ROWS)
+
+
+_BY_PLATFORM = ("--by", "platform", "--metric", "step_s")
+
+
+def _exported_seed() -> bytes:
+    """The trials of a store as tare exports them."""
+    with tempfile.TemporaryDirectory(prefix="tare-fuzz-") as folder, redirect_stderr(StringIO()):
+        path = Path(folder, "t.csv")
+        words = ["report", str(_stored(Path(folder, "store"))), "--format", "csv", "-o", str(path)]
+        tare.main(words, prog_name="tare", standalone_mode=False)
+        return path.read_bytes()
 
 
 def _parquet_seed() -> bytes:
@@ -235,9 +258,10 @@ TARGETS: dict[str, tuple[Callable[[bytes, Path], None], list[bytes]]] = {
     "work folder": (_work_folder, [b'{"loss": [1.5, 2], "epochs": {"a": 1}}', b'{"a":' * 90 + b"1" + b"}" * 90]),
     "pack": (_pack, _packed()),
     "resealed trial": (_resealed, [json.dumps(replace(RECORD, settings={"platform": "bare"}).as_json()).encode()]),
-    "table, CSV": (_table("csv"), [CSV]),
-    "table, JSON lines": (_table("jsonl"), [JSON_LINES]),
-    "table, Parquet": (_table("parquet"), [_parquet_seed()]),
+    "table, CSV": (_table("csv", *_BY_PLATFORM), [CSV]),
+    "table, JSON lines": (_table("jsonl", *_BY_PLATFORM), [JSON_LINES]),
+    "table, Parquet": (_table("parquet", *_BY_PLATFORM), [_parquet_seed()]),
+    "benchmark file": (_table("csv"), [*_OF_TOOLS, _exported_seed()]),
     "tegrastats": (_tegrastats, [TEGRASTATS]),
     "study": (_study, [STUDY]),
     "printed text": (_printed, [PRINTED]),
@@ -296,12 +320,24 @@ def remade(name: str, number: int) -> bytes:
     return mutated(seeds[number % len(seeds)], random.Random(f"{name} {number}"))
 
 
+# They passed the look at an answer's shape, and then broke the table or the JSON of all devices.
+_SINCE_2026_11_17 = ({"owner": {"pid": float("nan")}}, {"free_bytes": 10**4000}, {"owner": {"since": 1e999}})
+
+
 # Inputs that once ended in a traceback or took too long, with the day: they are tried each time.
 CORPUS: dict[str, list[bytes]] = {
     "trace.dat": [remade("trace.dat", 1000548), remade("trace.dat", 1001582)],  # 2026-11-17: 4 billion sectors written
     "text trace": [LINES.replace(b"LOST 12 EVENTS", b"LOST 1999999999999999999999999999999 EVENTS")],  # 2026-11-16
-    "device answer": [b'"x"', b"[" * 900 + b"]" * 900],
+    "device answer": [
+        b'"x"',
+        b"[" * 900 + b"]" * 900,
+        *(json.dumps(LOOK | more).encode() for more in _SINCE_2026_11_17),
+    ],
     "work folder": [b'{"a":' * 900 + b"1" + b"}" * 900],
+    "resealed trial": [
+        json.dumps(RECORD.as_json() | {"settings": {"platform": f"\ud800{number}"}, "reasons": ["\udfff"]}).encode()
+        for number in range(24)  # through every verb
+    ],
 }
 
 

@@ -172,10 +172,12 @@ class PretendedBoard:
         report: dict[str, Any] = json.loads(ended.stdout)
         return report
 
-    def begin(self, *words: str, output: IO[str] | None = None, **environment: str) -> subprocess.Popen[str]:
-        """One `tare` command that goes on; what it prints goes into pipes, or into this file."""
+    def begin(
+        self, *words: str, output: IO[str] | None = None, before: Sequence[str] = (), **environment: str
+    ) -> subprocess.Popen[str]:
+        """One `tare` command that goes on, behind these words; what it prints goes into pipes, or into this file."""
         return subprocess.Popen(
-            self.driver("tare", *words),
+            [*before, *self.driver("tare", *words)],
             cwd=self.folder, env=self.environment(**environment),
             stdout=output or subprocess.PIPE, stderr=output or subprocess.PIPE, text=True,
         )  # fmt: skip

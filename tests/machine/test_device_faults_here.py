@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -51,12 +51,14 @@ def within(seconds: float, what: Callable[[], object]) -> bool:
     return False
 
 
-def begun(board: PretendedBoard, seconds: int = 60, **environment: str) -> subprocess.Popen[str]:
+def begun(
+    board: PretendedBoard, seconds: int = 60, before: Sequence[str] = (), **environment: str
+) -> subprocess.Popen[str]:
     """A run whose workload sleeps, with every knob turned."""
     study = board.folder / "sleepy.yaml"
     study.write_text(STUDY.format(seconds=f"{seconds}{fraction(board)}"))
     study.chmod(0o600)
-    runner = board.begin("run", "sleepy.yaml", "-o", "store", **environment)
+    runner = board.begin("run", "sleepy.yaml", "-o", "store", before=before, **environment)
     assert within(60, lambda: sleeping(board) or runner.poll() is not None)
     assert runner.poll() is None, runner.communicate()
     assert len(board.moved()) > 5
@@ -108,6 +110,49 @@ def test_the_guardian_puts_the_knobs_back_of_a_runner_that_was_killed_with_nobod
     assert sleeping(board) == []
 
 
+# Read by each Python at its start; the runner alone then takes memory without end, once it is asked to.
+EATS = """
+import os, sys, threading, time
+def eat():
+    while not os.path.exists("eat"):
+        time.sleep(0.05)
+    held = []
+    while True:
+        held.append(b"x" * (16 << 20))
+if any("driver_board" in word for word in sys.orig_argv):
+    threading.Thread(target=eat, daemon=True).start()
+"""
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group with 512 MiB of memory."""
+    folder, limit = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+    if not folder.exists():
+        folder, limit = Path("/sys/fs/cgroup"), "memory.max"
+    made = folder / f"tare-test-{os.getpid()}"
+    made.mkdir()
+    try:
+        if not (made / limit).exists():
+            pytest.skip("no group has a limit of memory here.")
+        (made / limit).write_text(str(512 << 20))
+        yield made
+    finally:
+        assert within(30, lambda: not (made / "cgroup.procs").read_text())
+        made.rmdir()
+
+
+def test_the_guardian_outlives_a_runner_whose_group_runs_out_of_memory(board: PretendedBoard, small_group: Path):
+    (board.folder / "sitecustomize.py").write_text(EATS)
+    path = f"{board.folder}:{os.environ.get('PYTHONPATH', '')}"
+    within_group = ["sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh"]
+    runner = begun(board, before=within_group, TARE_GUARDIAN="on", PYTHONPATH=path)
+    (board.folder / "eat").touch()
+    assert runner.wait(60) == -signal.SIGKILL  # by the kernel
+    assert within(60, lambda: board.moved() == {} and not pending())
+    assert sleeping(board) == []
+
+
 def test_ctrl_c_once_finishes_the_trial_and_puts_the_knobs_back(board: PretendedBoard):
     runner = begun(board, seconds=2)
     runner.send_signal(signal.SIGINT)
@@ -132,6 +177,27 @@ def slow_restore(board: PretendedBoard) -> Path:
     waits = f'#!/bin/sh\nif [ "$1" = --restore ]; then : > {sign}; sleep 2; fi'
     command.write_text(command.read_text().replace("#!/bin/sh", waits, 1))
     return sign
+
+
+def test_ctrl_c_in_the_middle_of_tare_device_restore_says_what_is_left_and_the_next_one_finishes(board: PretendedBoard):
+    """As a terminal sends it: to the command and to what it has started."""
+    sign = slow_restore(board)
+    killed(board)
+    words, pipes = board.driver("tare", "device", "restore"), {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    restoring = subprocess.Popen(
+        words, cwd=board.folder, env=board.environment(), start_new_session=True, text=True, **pipes
+    )
+    assert within(30, sign.exists)
+    os.killpg(restoring.pid, signal.SIGINT)
+    said, _ = restoring.communicate(timeout=60)
+    assert restoring.returncode == 70, said
+    assert "THE DEVICE WAS NOT RESTORED" in said
+    assert "tare device restore` restores it." in said
+    assert "as it was found" not in said
+    assert "Traceback" not in said
+    assert board.moved()
+    assert board.tare("device", "restore").returncode == 0
+    assert board.moved() == {}
 
 
 @pytest.mark.deep

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from without_report import TARE
@@ -17,6 +18,8 @@ from without_report import TARE
 from sshd_devices import until
 from tare.base.errors import TareError
 from tare.fleet.cluster import OwnCluster, PendingQuestion, ThereCluster, WorkerLost
+from tare.fleet.exchange import Questions
+from tare.fleet.inventory import Device
 from tare.records.store import Store
 
 pytestmark = pytest.mark.machine("distributed")
@@ -100,6 +103,39 @@ def test_what_is_asked_of_a_process_that_is_dead_already_is_lost_and_not_waited_
         cluster.result(asked)
     cluster.replace(asked)
     assert cluster.submit("one", "in-time", who_am_i).future.result(timeout=30) == ("one", cluster.pids["one"])
+
+
+def hostile(what: str, made: str) -> Callable[..., Any]:
+    """What a worker could do instead of asking its device; made here, so that it travels whole."""
+
+    def driving(fields: object, question: object, patience_s: float) -> Any:
+        class Attack(Exception):
+            def __reduce__(self) -> Any:
+                return (exec, (f"import os; open('{made}/' + str(os.getpid()), 'w')",))
+
+        if what == "raised":
+            raise Attack("x")
+        if what == "ended":
+            raise SystemExit(3)
+        said = {"code": Attack(), "bytes": {"endings": [{"claim": b"x"}]}, "shape": []}[what]
+        return {"ended": "answered", "said": said, "broken": []}
+
+    return driving
+
+
+@pytest.mark.parametrize("what", ["code", "raised", "ended", "bytes", "shape"])
+def test_code_and_nonsense_from_a_worker_are_its_own_trouble(cluster, tmp_path, capfd, what):
+    """Over the wire, as `tare run --cluster` hears it."""
+    questions = Questions(cluster, 5.0, hostile(what, str(tmp_path)))
+    one = Device(name="one", address="one.example")
+    asked = questions.ask(one, {}, what)
+    until_over(cluster, {asked})
+    answer = questions.answer(one, asked)
+    assert answer["ended"] in ("refused", "worker lost"), answer
+    assert not (tmp_path / str(os.getpid())).exists()  # a worker may do to itself what it likes
+    after = cluster.submit("two", f"after-{what}", who_am_i)
+    assert after.future.result(timeout=30)[0] == "two"
+    assert "Traceback" not in "".join(capfd.readouterr())
 
 
 def test_everything_listens_on_loopback_only(cluster):

@@ -119,6 +119,7 @@ def test_a_run_that_follows_at_once_waits_for_the_guardian(runner: subprocess.Po
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
     assert "another run owns this device" not in done.stderr
+    assert list((tmp_path / "other/trials").iterdir()), done.stderr
     assert not pending(tmp_path / "state")
 
 
@@ -129,6 +130,8 @@ def test_a_run_that_ends_well_leaves_no_guardian(tmp_path: Path, monkeypatch: py
     command = [*TARE, "run", "short.yaml", "-o", "store"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
 
+    (log,) = (tmp_path / "state").glob("devices/*/guardian.log")
+    assert log.read_text().startswith("guarding pid "), "there was one"
     said = subprocess.run(
         ["pgrep", "-f", "tare.trial.undo.guardian"], capture_output=True, text=True, check=False
     ).stdout

@@ -36,13 +36,14 @@ def kept(folder: Path) -> list[Record]:
 @pytest.mark.machine("bare")
 @pytest.mark.parametrize("permitted", [10, 16])
 def test_too_few_descriptors_are_a_sentence_and_no_work_folder_is_left(tmp_path: Path, permitted: int):
-    study(tmp_path, ["true"])
+    study(tmp_path, ["true", str(tmp_path)])  # a trial that no other test has
     done = shell(tmp_path, f"ulimit -n {permitted}; exec {TARE} run study.yaml -o store")
     assert done.returncode == 3, done.stderr
     assert "`ulimit -n 256` is enough" in done.stderr
     assert "Traceback" not in done.stderr
-    named = [path.name.partition(".")[0][:8] for path in (tmp_path / "store/trials").glob("*")]
-    assert [path for name in named for path in Path("/dev/shm").glob(f"tare-{name}*")] == []
+    plan = json.loads(shell(tmp_path, f"{TARE} plan study.yaml --json").stdout)
+    (trial,) = plan["trials"]
+    assert list(Path("/dev/shm").glob(f"tare-{trial['trial'][:8]}*")) == []
 
 
 @pytest.mark.machine("runc", "root")

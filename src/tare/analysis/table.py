@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tare.records.model import Record, State
 from tare.records.trials import TrialRow
 
 _FIELD_BYTES = 10_000_000  # one cell of a table: more is not a table
+_MOST_LINE = 32_000_000
 _DELIMITERS = ",;\t"
 
 
@@ -178,10 +180,10 @@ def _read_csv(path: Path) -> dict[str, list[str | None]]:
     """The standard library reads CSV exactly as written and knows the row; a sniffing reader knows neither."""
     csv.field_size_limit(_FIELD_BYTES)
     with _opened(path) as file:
-        first = file.readline()
+        first = file.readline(_MOST_LINE)
         file.seek(0)
         tab = path.suffix.lower() == ".tsv"
-        rows = csv.reader(file, delimiter="\t" if tab else max(_DELIMITERS, key=first.count), strict=True)
+        rows = csv.reader(_lines(path, file), delimiter="\t" if tab else max(_DELIMITERS, key=first.count), strict=True)
         try:
             return _csv_columns(path, rows)
         except csv.Error as error:
@@ -214,7 +216,7 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
 def _read_json_lines(path: Path) -> dict[str, list[str | None]]:
     rows: list[dict[str, str | None]] = []
     with _opened(path) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(_lines(path, file), start=1):
             if line.strip():
                 rows.append(_json_row(path, number, line))
     names = dict.fromkeys(name for row in rows for name in row)
@@ -242,6 +244,16 @@ def _read_parquet(path: Path) -> dict[str, list[str | None]]:
         return texts(path.resolve())
     except StoreError as error:
         raise StudyError(str(error)) from None
+
+
+def _lines(path: Path, file: Any) -> Iterator[str]:
+    """Its lines; a file without any (zeros, one row of a whole database) is not taken into memory."""
+    for number in count(1):
+        if len(line := file.readline(_MOST_LINE)) >= _MOST_LINE:
+            raise StudyError(f"{path}:{number}: this line has more than {_MOST_LINE:,} characters: this is no table.")
+        if not line:
+            return
+        yield line
 
 
 def _opened(path: Path) -> Any:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from tare.base.text import safe_lines
+
 Listener = Callable[[str], object]
 
 
 def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{safe_lines(text)}\n")  # a device, a file or a workload may be quoted in it
     sys.stderr.flush()
 
 

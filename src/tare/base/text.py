@@ -278,6 +278,11 @@ def safe_text(text: object) -> str:
     )
 
 
+def safe_lines(text: str) -> str:
+    """A text of several lines stays one; nothing in it steers the terminal."""
+    return "\n".join(map(safe_text, text.expandtabs(4).split("\n")))
+
+
 def printed_text(line: str) -> str:
     """A line as the program's terminal would have shown it: no colours or tabs, the last state of a progress bar."""
     return _STEERING.sub("", line).rstrip().rpartition("\r")[2].expandtabs(4)

@@ -92,6 +92,17 @@ def as_object(data: bytes | str) -> dict[str, Any]:
     return found
 
 
+def stranger_json(data: bytes | str) -> Any:
+    """JSON from another machine, of finite numbers and a bounded depth; ValueError where it is anything else."""
+    try:
+        found = json.loads(data)
+        check_depth([found])
+        json.dumps(found, allow_nan=False)  # NaN, or 1e999
+    except RecursionError:
+        raise ValueError(f"it is nested more than {MOST_DEPTH} deep") from None
+    return found
+
+
 def check_depth(data: Any, most: int = MOST_DEPTH, most_values: float = math.inf) -> None:
     """RecursionError where lists and objects lie more than `most` deep in one another, or hold too much in all."""
     level, values = [data], 0
@@ -103,7 +114,7 @@ def check_depth(data: Any, most: int = MOST_DEPTH, most_values: float = math.inf
             item
             for each in level
             for item in (each.values() if isinstance(each, dict) else each)
-            if isinstance(item, dict | list)
+            if isinstance(item, dict | list | tuple)
         ]
         if not level:
             return

@@ -139,8 +139,9 @@ def main() -> None:
         sys.exit(_not_restored(error))
     except TareError as error:
         from tare.base.secrets import masked_text
+        from tare.base.text import safe_lines
 
-        click.echo(f"tare: {masked_text(str(error))}", err=True)
+        click.echo(f"tare: {safe_lines(masked_text(str(error)))}", err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(_interrupted())

@@ -101,7 +101,8 @@ class Result:
 def print_json(data: Any, *, compact: bool = False) -> None:
     """Strict JSON: a missing figure is null, never NaN; a ruling is its code, weight, subject and sentence."""
     indent = None if compact else 2
-    click.echo(json.dumps(data, indent=indent, allow_nan=False, ensure_ascii=False, default=Ruling.as_json))
+    text = json.dumps(data, indent=indent, allow_nan=False, ensure_ascii=False, default=Ruling.as_json)
+    click.echo(text.encode("utf-8", "backslashreplace").decode())  # half a surrogate pair: \\ud800, as JSON has it
 
 
 def width() -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import json
 import logging
 import pickle
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tare.base.errors import StudyError, TareError
-from tare.base.untrusted import check_depth
+from tare.base.untrusted import MOST_VALUES, check_depth
 
 ENDED = frozenset({"answered", "unreachable", "refused"})
 MOST_RECORD_BYTES = 512 << 20
@@ -88,6 +89,7 @@ def refuse_code() -> None:
     of_dask.pickle = careful
     distributed.client.pickle = careful
     logging.getLogger("distributed.protocol.pickle").setLevel(logging.WARNING)
+    logging.getLogger("distributed.protocol.core").setLevel(logging.CRITICAL + 1)  # a traceback for each; we say it
 
 
 def checked_answer(found: Any) -> dict[str, Any]:
@@ -108,10 +110,11 @@ def checked_answer(found: Any) -> dict[str, Any]:
     if found["ended"] == "answered" and "said" not in found:
         raise TareError("its answer is empty")
     try:
-        check_depth(dict(reported))
-    except RecursionError as error:
-        raise TareError(f"what it reports is {error}") from error
-    return {"text": "", "records": b"", **found}
+        check_depth(dict(reported), most_values=MOST_VALUES)  # a pickle may hold the same list a billion times
+        said = json.loads(json.dumps(dict(reported), allow_nan=False))
+    except (RecursionError, TypeError, ValueError) as error:
+        raise TareError(f"what it reports is no JSON: {error}") from error
+    return {"text": "", "records": b"", **found, **({"said": said} if "said" in found else {})}
 
 
 def over_tls(address: str) -> str:

@@ -18,6 +18,7 @@ from tare import __version__
 from tare.base.errors import ObstacleError, StoreError
 from tare.base.files import replace_file
 from tare.base.rulings import Ruling, obstacle, read_rulings
+from tare.base.untrusted import stranger_json
 from tare.fleet.exchange import Questions, unanswered
 from tare.fleet.inventory import Device
 from tare.fleet.orders import factors
@@ -56,11 +57,13 @@ def eligibility_question(device: Device, text: str, name: str, **more: Any) -> d
 
 def read_eligibility(reported: Mapping[str, Any]) -> Eligibility:
     """What `tare device fleet obstacles` answered over there; raises `ValueError` where that cannot be understood."""
-    if (code := reported["code"]) != 0:
+    if not isinstance(code := reported["code"], int):
+        raise ValueError(f"{code!r:.80} is no exit code")
+    if code != 0:
         words = str(reported["err"] or reported["out"]).strip()[-_WORDS_KEPT:]
         why = obstacle("fleet.no-tare", f"tare does not answer there (code {code}): {words}")
         return Eligibility(own=(why,)) if code == _NO_ANSWER_IN_TIME else Eligibility(obstacles=(why,))
-    found = json.loads(reported["out"])
+    found = stranger_json(reported["out"])
     if not isinstance(found, dict):
         raise ValueError(f"{reported['out'][:80]!r} is no answer")
     obstacles, own = (read_rulings(found.get(key, ()), "obstacle") for key in ("obstacles", "own"))

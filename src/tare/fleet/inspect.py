@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -11,12 +10,15 @@ from typing import Any
 from tare import __version__
 from tare.base.errors import TareError
 from tare.base.rulings import Ruling, obstacle
+from tare.base.untrusted import stranger_json
 from tare.fleet.inventory import Device
 from tare.fleet.ssh import DeviceError, ask, clock
 
 AT_ONCE = 32  # connections, so that a fleet of hundreds is looked at in a minute
 LEAST_FREE_BYTES = 256 << 20
 MOST_CLOCK_OFFSET_S = 1.0
+ANSWERS_WITHIN_S = 300.0  # its agent gives each of two short commands of the engine two minutes
+_MOST_FREE_BYTES = 1 << 64
 _Parts = dict[str, tuple[str, ...]]
 _KINDS = ("platforms", "controls", "probes")
 _LEAN_PARTS: _Parts = {"platforms": ("bare",), "controls": ()}
@@ -58,8 +60,9 @@ def inspect_all_devices(devices: Sequence[Device]) -> list[Inspection]:
 def inspect_device(device: Device) -> Inspection:
     """One device; that it cannot be reached is an answer too."""
     try:
-        reported = ask(device, {"do": "look", "engine": device.engine, "abilities": not device.lean}).said
-        offset_s, within_s = clock(device)
+        question = {"do": "look", "engine": device.engine, "abilities": not device.lean}
+        reported = ask(device, question, within_s=ANSWERS_WITHIN_S).said
+        offset_s, within_s = clock(device, ANSWERS_WITHIN_S)
     except TareError as error:
         return Inspection(device.name, device.type, reachable=False, ready=False, troubles=(_trouble(error),))
     if wrong := _misshapen(reported):
@@ -101,6 +104,7 @@ def _misshapen(reported: object) -> str | None:
         return f"it is {reported!r:.80}"
     return (
         _wrong_in(reported, _LOOK, missing_ok=("abilities",))
+        or (None if 0 <= reported["free_bytes"] < _MOST_FREE_BYTES else "free_bytes is no size of a disk")
         or _wrong_in(reported["engine"], _COMMAND, "engine.")
         or (_wrong_in(reported["abilities"], _COMMAND, "abilities.") if reported.get("abilities") else None)
         or (_wrong_in(reported["owner"], _OWNER, "owner.", tuple(_OWNER)) if reported["owner"] else None)
@@ -125,9 +129,9 @@ def _abilities(reported: Mapping[str, Any]) -> tuple[_Parts, list[Ruling]]:
     if requested["code"] != 0:
         return {}, []
     try:
-        found = json.loads(requested["out"])
+        found = stranger_json(requested["out"])
         return {kind: tuple(str(part["name"]) for part in found[kind] if part["ok"]) for kind in _KINDS}, []
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         why = f"{type(error).__name__}: {error}"
         sentence = f"what `tare check --json` says there cannot be read here ({why}): it is another tare."
         return {}, [obstacle("fleet.not-understood", sentence)]

@@ -10,12 +10,14 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tare.base.errors import ObstacleError, TareError
-from tare.base.untrusted import check_depth
+from tare.base.untrusted import stranger_json
 from tare.drivers.places import SOURCE
 from tare.fleet.inventory import Device, jump_of
 
@@ -149,11 +151,11 @@ class Answer:
     records: bytes = b""
 
 
-def ask(device: Device, question: Mapping[str, Any], *, alive_s: float = 10.0) -> Answer:
+def ask(device: Device, question: Mapping[str, Any], *, alive_s: float = 10.0, within_s: float | None = None) -> Answer:
     """One question, one answer; `alive_s` is how often a silent line is tried, and three times in vain ends it."""
     if device.address != HERE and shutil.which("ssh") is None:
         raise ObstacleError("devices are reached by ssh, and there is no ssh on this machine: install openssh-client.")
-    with _line(device, question, alive_s) as line:
+    with _line(device, question, alive_s, within_s) as line:
         line.said_all()
         heard = _greeted(line.out)
         answer = _read(device, line.out) if heard else None
@@ -164,10 +166,10 @@ def ask(device: Device, question: Mapping[str, Any], *, alive_s: float = 10.0) -
     return answer
 
 
-def clock(device: Device, times: int = 5) -> tuple[float, float]:
+def clock(device: Device, within_s: float | None = None, times: int = 5) -> tuple[float, float]:
     """How far its clock is ahead of ours, and how sure that is: half of the quickest way there and back."""
     found = []
-    with _line(device, {"do": "clock"}, alive_s=10.0) as line:
+    with _line(device, {"do": "clock"}, alive_s=10.0, within_s=within_s) as line:
         if not _greeted(line.out):
             raise line.trouble()
         for _ in range(times):
@@ -183,20 +185,21 @@ def clock(device: Device, times: int = 5) -> tuple[float, float]:
 
 
 def _seconds(device: Device, said: bytes) -> float:
-    try:
-        return float(said)
-    except ValueError:
-        raise Refused(device.name, f"its answer to a request for the time was {said[:80]!r}.") from None
+    with contextlib.suppress(ValueError):
+        if math.isfinite(found := float(said)):
+            return found
+    raise Refused(device.name, f"its answer to a request for the time was {said[:80]!r}.")
 
 
 class _Line:
     """An agent that runs on the device, at the other end of an ssh of ours."""
 
-    def __init__(self, device: Device, child: subprocess.Popen[bytes], err: IO[bytes]) -> None:
+    def __init__(self, device: Device, child: subprocess.Popen[bytes], err: IO[bytes], within_s: float | None) -> None:
         assert child.stdin is not None
         assert child.stdout is not None
         self.device, self.child, self.out = device, child, child.stdout
         self._stdin, self._err = child.stdin, err
+        self._within_s, self._until_s = within_s, time.monotonic() + (within_s or math.inf)
 
     def say(self, data: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):  # what it said instead of listening is read by whoever waits for it
@@ -210,11 +213,13 @@ class _Line:
     def trouble(self, *, heard: bool = False) -> TareError:
         """Why there is no answer; `heard` is that the agent had spoken."""
         self.said_all()
+        if time.monotonic() >= self._until_s:
+            return Unreachable(self.device.name, f"it gave no answer within {self._within_s:.0f} s.", heard=heard)
         return why_silent(self.device, code_of(self.child), last_words(self._err), heard=heard)
 
 
 @contextlib.contextmanager
-def _line(device: Device, question: Mapping[str, Any], alive_s: float) -> Iterator[_Line]:
+def _line(device: Device, question: Mapping[str, Any], alive_s: float, within_s: float | None) -> Iterator[_Line]:
     """The agent, started there and told the question; however the caller leaves, no ssh of ours stays behind."""
     agent = device_agent()
     name = f"device_agent-{hashlib.sha256(agent).hexdigest()[:12]}.zip"
@@ -223,8 +228,8 @@ def _line(device: Device, question: Mapping[str, Any], alive_s: float) -> Iterat
     with tempfile.TemporaryDirectory(prefix="tare-ssh-") as folder, tempfile.TemporaryFile() as err:
         argv = [sys.executable, *boot[1:]] if device.address == HERE else command_line(device, boot, alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
-        with ended(child):
-            line = _Line(device, child, err)
+        with ended(child), _ended_after(child, within_s):
+            line = _Line(device, child, err, within_s)
             line.say(agent + json.dumps(dict(question)).encode() + b"\n")
             yield line
 
@@ -308,12 +313,11 @@ def _read(device: Device, pipe: IO[bytes]) -> Answer | None:
     if len(line) == _MOST_LINE_BYTES:
         raise Refused(device.name, f"its answer is longer than {_MOST_LINE_BYTES >> 20} MiB, and is not taken.")
     try:
-        said = json.loads(line)
-        check_depth(said if isinstance(said, dict) else {})
-    except ValueError:
+        said = stranger_json(line)
+    except json.JSONDecodeError:
         return None
-    except RecursionError:
-        raise Refused(device.name, "its answer makes no sense: it is nested too deeply.") from None
+    except ValueError as error:
+        raise Refused(device.name, f"its answer makes no sense: {error}.") from None
     if not isinstance(said, dict):
         raise Refused(device.name, f"its answer makes no sense: {said!r:.80}.")
     return Answer(said, _records(device, pipe) if said.get("sends") is not None else b"")
@@ -361,6 +365,21 @@ def code_of(child: subprocess.Popen[bytes]) -> int:
     except subprocess.TimeoutExpired:
         child.kill()
         return child.wait()
+
+
+@contextlib.contextmanager
+def _ended_after(child: subprocess.Popen[bytes], within_s: float | None) -> Iterator[None]:
+    """A line may hold with nobody at its other end who says a word: then it is ended from here."""
+    if within_s is None:
+        yield
+        return
+    overdue = threading.Timer(within_s, child.kill)
+    overdue.daemon = True
+    overdue.start()
+    try:
+        yield
+    finally:
+        overdue.cancel()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
-from tare.base.text import count_text, duration_text, safe_text, time_text
+from tare.base.text import count_text, duration_text, safe_lines, safe_text, time_text
 from tare.records.model import USABLE
 
 REFRESH_HZ = 1  # the bar is drawn on the device that is being measured: rarely, so that it does not show in the times
@@ -96,7 +96,7 @@ class PlainProgress:
         self._pace.once_more()
 
     def note(self, text: str) -> None:
-        self._say(_safe_lines(text))
+        self._say(safe_lines(text))
 
     def finished(self) -> None:
         again = f", {count_text(self._pace.again, 'attempt')} again" if self._pace.again else ""
@@ -144,9 +144,9 @@ class BarProgress:
     def note(self, text: str) -> None:
         with _whatever_the_terminal_does():
             if self._bar is None:
-                self._stream.write(f"{_safe_lines(text)}\n")
+                self._stream.write(f"{safe_lines(text)}\n")
             else:
-                self._bar.console.print(_safe_lines(text), markup=False, highlight=False, emoji=False)
+                self._bar.console.print(safe_lines(text), markup=False, highlight=False, emoji=False)
 
     def finished(self) -> None:
         with _whatever_the_terminal_does():
@@ -158,11 +158,6 @@ class BarProgress:
         with _whatever_the_terminal_does():
             if self._bar is not None:
                 self._bar.update(self._task, **what)
-
-
-def _safe_lines(text: str) -> str:
-    """A note of several lines stays one; nothing in it steers the terminal."""
-    return "\n".join(map(safe_text, text.split("\n")))
 
 
 def _columns(stream: TextIO) -> int:

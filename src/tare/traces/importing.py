@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from tare.base.errors import NoSuchInput, TareError, damage_named
+from tare.base.errors import NoSuchInput, StudyError, damage_named
 from tare.traces.decode import lost_events
 from tare.traces.recording import HEADER, Chunk, Recording, open_folder, tables
 from tare.traces.text import is_text_trace, text_tables
@@ -68,7 +68,7 @@ def opened(path: Path, texts: bool = True) -> Iterator[Opened]:
     with TemporaryDirectory(prefix="tare-trace-") as spill:
         if path.is_dir():
             if not (path / HEADER).exists():
-                raise TareError(f"{path} is a folder without a raw trace in it.")
+                raise StudyError(f"{path} is a folder without a raw trace in it.")
             with damage_named(path):
                 raw = _raw(path, "raw pages", open_folder(path))
             yield raw
@@ -80,7 +80,7 @@ def opened(path: Path, texts: bool = True) -> Iterator[Opened]:
             note = "A text has times of microseconds, and names no clock."
             yield Opened("text", "unknown", text_tables(path, texts=texts), (note,))
         else:
-            raise TareError(
+            raise StudyError(
                 f"{path} is no trace that tare reads: neither a trace.dat of trace-cmd, nor a text as `cat trace` or "
                 "`trace-cmd report` print it, nor a folder of raw pages."
             )

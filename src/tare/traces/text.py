@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tare.base.errors import TareError, damage_named
+from tare.base.errors import StudyError, damage_named
 from tare.traces.decode import Columns, column_name
 from tare.traces.page_writes import PageWrites
 from tare.traces.recording import Chunk, bdi_number, of_disks
@@ -56,6 +56,7 @@ _FORMS = (
     _TASKS,
 )
 _WHOLE = re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)")
+_LONG_LINE = 1 << 16
 _MOST_DIGITS = 18  # of a number that 63 bits hold, whatever its digits
 
 
@@ -81,7 +82,7 @@ def text_tables(
             yield from (Chunk(name, columns) for name, columns in found.items())
             yield from (Chunk("page_writes", columns) for columns in writes.piece(found))
     if not kinds:
-        raise TareError(f"{path}: no line of it is an event as `cat trace` or `trace-cmd report` print one.")
+        raise StudyError(f"{path}: no line of it is an event as `cat trace` or `trace-cmd report` print one.")
     if lost:
         with damage_named(path, where=lambda: "in its numbers of lost events"):
             cpus, events = np.array(list(lost), np.int32), np.array(list(lost.values()), np.int64)
@@ -91,13 +92,15 @@ def text_tables(
 def is_text_trace(path: Path, lines: int = 1000) -> bool:
     """Whether one of the first lines is an event."""
     with path.open(errors="backslashreplace") as file:
-        return any(_LINE.match(line) for line, _ in zip(file, range(lines), strict=False))
+        return any(_LINE.match(file.readline(_LONG_LINE)) for _ in range(lines))
 
 
 def _blocks(file: BinaryIO, size: int) -> Iterator[_Block]:
     """Whole lines of about so many bytes; a line may end as those of any system do."""
     while piece := file.read(size):
-        rest = b"" if piece.endswith(b"\n") else file.readline()
+        rest = b"" if piece.endswith(b"\n") else file.readline(BYTES_AT_ONCE)
+        if len(rest) == BYTES_AT_ONCE:
+            raise ValueError(f"a line of more than {BYTES_AT_ONCE:,} bytes")
         if b"\r" in piece or b"\r" in rest:
             piece, rest = (piece + rest).replace(b"\r\n", b"\n").replace(b"\r", b"\n"), b""
         if not (rest or piece).endswith(b"\n"):

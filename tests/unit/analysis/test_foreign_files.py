@@ -238,3 +238,13 @@ def test_of_two_files_with_several_benchmarks_each_benchmark_is_compared_with_it
 def test_a_file_with_one_level_asks_for_a_second_file() -> None:
     done = CliRunner().invoke(tare, ["compare", str(KEPT / "perf-table.txt")])
     assert "has one benchmark only (sleep 0.01). Name a second file" in str(done.exception)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_a_file_without_lines_is_not_taken_into_memory(tmp_path, monkeypatch, name):
+    """Zeros, of which a sparse file has as many as it likes."""
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(1 << 36)
+    done = CliRunner().invoke(tare, ["compare", str(tmp_path / name), "--by", "a", "--metric", "b"])
+    assert isinstance(done.exception, StudyError)
+    assert f"{name}:1: this line has more than" in str(done.exception)

@@ -20,7 +20,8 @@ COUNT = int(os.environ.get("TARE_FUZZ") or (200_000 if os.environ.get("TARE_DEEP
 MOST_S, MOST_BYTES = 10.0, 500 << 20
 PLAIN = 2_000
 SLOW = {"trace.dat": 100, "pack": 100, "text trace": 200, "study": 200, "marks": 200, "work folder": 200,
-        "table, CSV": 50, "table, JSON lines": 50, "table, Parquet": 20, "resealed trial": 50}  # fmt: skip
+        "table, CSV": 50, "table, JSON lines": 50, "table, Parquet": 20, "benchmark file": 50,
+        "resealed trial": 50}  # fmt: skip
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -126,3 +126,34 @@ def test_tls_is_what_is_meant(address: str, used: str):
 def test_plain_tcp_to_another_machine_is_refused():
     with pytest.raises(StudyError, match="not encrypted"):
         over_tls("tcp://10.0.0.1:8786")
+
+
+def bottomless() -> list[Any]:
+    """A list that holds itself twice: of no size, and without an end."""
+    made: list[Any] = []
+    made += [made, made]
+    return made
+
+
+def many_times() -> list[Any]:
+    """Forty lists, of which each holds the one before it ten times: a pickle of a few hundred bytes."""
+    made: list[Any] = [0]
+    for _ in range(40):
+        made = [made] * 10
+    return made
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"endings": [{"claim": b"x"}]}, {"endings": [{"code": {1, 2}}]}, {"a": ValueError("x")}, {"a": float("nan")},
+     {"a": bottomless()}, {"a": many_times()}, {"a": (many_times(),)}, {"a": tuple(bottomless())}],
+    ids=["bytes", "a set", "an exception", "no number", "without end", "many times", "in a tuple", "a tuple"],
+)  # fmt: skip
+def test_what_is_no_json_is_that_devices_trouble_before_anybody_writes_it_down(said: Any):
+    """All of these are data, and come through dask; the ledger of a run is JSON."""
+    came = loads(pickle.dumps({"ended": "answered", "said": said, "broken": []}))
+    answer = Questions(SimpleNamespace(result=lambda pending: came), 1.0).answer(  # type: ignore[arg-type]
+        Device(name="a", address="a.example"), object()
+    )
+    assert answer["ended"] == "refused"
+    assert "what it reports is no JSON" in answer["text"]

@@ -30,13 +30,13 @@ def answers(monkeypatch):
     """What each device says, by its name; an error is raised."""
     found: dict[str, object] = {}
 
-    def ask(device, question):
+    def ask(device, question, within_s):
         if isinstance(found[device.name], TareError):
             raise found[device.name]
         return Answer(found[device.name])
 
     monkeypatch.setattr(inspect, "ask", ask)
-    monkeypatch.setattr(inspect, "clock", lambda device: (0.0, 0.001))
+    monkeypatch.setattr(inspect, "clock", lambda device, within_s: (0.0, 0.001))
     return found
 
 
@@ -83,7 +83,7 @@ def test_who_owns_a_device_is_said_as_far_as_it_is_known(answers, owner, says):
 
 
 def test_a_clock_that_tells_no_time_is_that_devices_trouble(answers, monkeypatch):
-    def clock(device):
+    def clock(device, within_s):
         raise Refused(device.name, "its answer to a request for the time was b'x'.")
 
     answers["a"] = said()

@@ -116,3 +116,17 @@ def test_what_holds_no_events_is_refused(tmp_path: Path):
     assert not is_text_trace(path)
     with pytest.raises(TareError, match="no line of it is an event"):
         list(text_tables(path))
+
+
+def test_a_line_without_end_is_damage_with_its_place(tmp_path):
+    path = tmp_path / "trace.txt"
+    path.write_bytes(b" dd-12  [000] .... 100.000001: writeback_start: x=1\n")
+    with path.open("r+b") as file:
+        file.truncate(1 << 36)
+    with pytest.raises(TareError, match=r"in the \d+ lines from line 1 on\): ValueError: a line of more than"):
+        list(text_tables(path))
+    assert is_text_trace(path)
+    path.write_bytes(b"")
+    with path.open("r+b") as file:
+        file.truncate(1 << 36)
+    assert not is_text_trace(path)

@@ -31,6 +31,7 @@ from tare.parts.protocols import Json, Leftover
 _ADDED = ("HOSTNAME", orphans.KEEPER)  # what the container has and a command inside does not get
 _NVIDIA = "nvidia"
 _ALL_GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}  # for NVIDIA's runtime
+_CREATED_WITHIN_S = 2.0
 _PARENTS = (tree.PARENT, f"{tree.PARENT}.slice")
 
 
@@ -260,8 +261,7 @@ class Docker(Container):
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
         if name == engine.SITE:
-            for point in engine.dead_mounts(host):
-                host.run(["umount", "--", point]).checked()
+            _unmount_dead(host)
             return
         with ExitStack() as stack:
             stack.callback(tree.remove_parent, host)
@@ -269,7 +269,10 @@ class Docker(Container):
             client = stack.enter_context(engine.for_removal(host))
             if client is None:
                 _end_without_engine(host, name)
-            else:
+                _unmount_dead(host)  # of a container that the engine was creating when it was killed
+            elif not _remove(client, name):
+                # The engine goes on creating one whose runner was killed, and lists it when it is made.
+                host.clock.sleep_until(host.clock.now_ns() + round(_CREATED_WITHIN_S * 1e9))
                 _remove(client, name)
 
 
@@ -338,6 +341,11 @@ def _is_seen(mounted: list[Mount], root: Root, path: str) -> bool:
     return any(holding(mounted, path) == holding(mounted, target) for target in above)
 
 
+def _unmount_dead(host: Host) -> None:
+    for point in engine.dead_mounts(host):
+        host.run(["umount", "--", point]).checked()
+
+
 def _end_without_engine(host: Host, name: str) -> None:
     """End what an engine that is no more has left running: the group of what kept the container open, and its jobs."""
     for pid in sorted(orphans.processes_of(host, name, orphans.KEEPER)):
@@ -349,16 +357,18 @@ def _end_without_engine(host: Host, name: str) -> None:
     tree.remove(host, tree.own_folders(host, name))
 
 
-def _remove(client: Any, name: str) -> None:
-    """Remove the container that carries our label; one that only has the name is someone else's."""
+def _remove(client: Any, name: str) -> bool:
+    """Remove the container that carries our label, if there is one; one that only has the name is someone else's."""
     from docker.errors import NotFound
 
     with engine.errors(f"remove the container {name}"):
-        for found in client.api.containers(all=True, filters={"label": f"{LABEL}={name}"}):
+        listed = client.api.containers(all=True, filters={"label": f"{LABEL}={name}"})
+        for found in listed:
             try:
                 client.api.remove_container(found["Id"], force=True, v=True)
             except NotFound:
                 continue
+    return bool(listed)
 
 
 class DockerPlace(ContainerPlace):

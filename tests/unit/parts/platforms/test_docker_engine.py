@@ -229,7 +229,7 @@ def test_a_folder_that_a_killed_engine_left_without_settings_is_no_container():
     assert engine.holds_containers(LocalHost())
 
 
-def test_the_network_namespace_that_a_killed_engine_left_mounted_is_found_and_unmounted():
+def test_the_network_namespace_that_a_killed_engine_left_mounted_is_found_and_unmounted(monkeypatch):
     place, point = engine.folder(), engine.folder() / "exec/netns/ff71"
     mountinfo = f"36 35 0:4 net:[1] {point} rw - nsfs nsfs rw\n37 35 98:0 / /home rw - ext4 /dev/vda rw\n"
     dead = FakeHost(files={"/proc/self/mountinfo": mountinfo}, answers={"umount": ""})
@@ -238,6 +238,11 @@ def test_the_network_namespace_that_a_killed_engine_left_mounted_is_found_and_un
     assert (left.site, left.what) == (engine.SITE, f"the mount {point}")
     Docker.sweep(dead, left.site)
     assert dead.asked[-1] == ("umount", "--", str(point))
+    guardians = FakeHost(files=dead.files, answers={"umount": ""})
+    monkeypatch.setattr(engine, "find", lambda: None)
+    monkeypatch.setattr(engine, "_could_hold_containers", lambda host: False)
+    Docker.sweep(guardians, "tare-ab-1")  # which asks for a run's own site alone
+    assert ("umount", "--", str(point)) in guardians.asked
 
     living = {f"{place}/dockerd.pid": "600", "/proc/600/cmdline": f"dockerd\0{place}/dockerd.pid"}
     assert engine.dead_mounts(FakeHost(files={**dead.files, **living})) == []

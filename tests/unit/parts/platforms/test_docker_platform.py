@@ -14,6 +14,7 @@ from tare.base.errors import ControlNotHeld, ObstacleError, TareError, TrialErro
 from tare.base.host import Completed, Job, LocalHost, Scope, Site
 from tare.base.processes import Owner, boot_id
 from tare.drivers.containers import engine
+from tare.drivers.containers.place import LABEL
 from tare.parts.platforms.docker import Docker
 from tare.testing import FakeHost
 
@@ -189,6 +190,15 @@ def test_sweeping_after_a_crash_removes_everything_and_is_idempotent(linux, dock
     Docker.sweep(linux, "tare-1")
 
     assert (linux.left_over(), docker.configs) == (before, {})
+
+
+def test_a_container_that_the_engine_was_still_creating_is_removed_too(linux, docker, monkeypatch):
+    made = {"tare-1": {"Labels": {LABEL: "tare-1"}}}
+    monkeypatch.setattr(type(linux.clock), "sleep_until", lambda self, until_ns: docker.configs.update(made))
+
+    Docker.sweep(linux, "tare-1")
+
+    assert docker.configs == {}
 
 
 @pytest.mark.parametrize("version", [1, 2])
