@@ -269,7 +269,7 @@ def test_a_store_or_a_pack_alone_is_verified(results):
 
 
 def in_processes(results: Path, cores: int, before: str = "") -> tuple[int, str, str]:
-    """What `tare store verify` says in a process of its own: DuckDB, which others here have loaded, cannot be forked."""
+    """What `tare store verify` says in a process of its own: DuckDB is loaded here, and cannot be forked."""
     program = (
         f"import os, sys\nos.sched_getaffinity = lambda _: set(range({cores}))\n{before}\n"
         "from tare.cli import main\nsys.argv[0] = 'tare'\nsys.exit(main())"
