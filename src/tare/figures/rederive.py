@@ -270,7 +270,7 @@ def rederive(store: Store, record: Record) -> Rederived:
 
 def _taken(record: Record, found: Mapping[str, float], evidence: SealedEvidence) -> dict[str, str]:
     """Figures that cannot be made again, each with the reason; what is left must be equal."""
-    one_sided = record.metrics.keys() ^ found.keys()
+    one_sided = sorted(record.metrics.keys() ^ found.keys())
     taken: dict[str, str] = {}
     if "place" in record.facts and "counted" not in record.facts:
         names = record.metrics.keys() if evidence.neighbours else (*COUNTED, "cpu_s")

@@ -75,7 +75,7 @@ def read_plain(path: Path) -> PlainColumns | None:
 
 
 def _texts(words: Sequence[str | None], places: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    texts = np.array([*words, ""], object)[places]  # never empty, so that it stays an array of objects
+    texts: npt.NDArray[Any] = np.array([*words, ""], object)[places]  # never without a word: it stays of objects
     if None not in words:
         return texts
     masked: npt.NDArray[Any] = np.ma.array(texts, mask=places == words.index(None))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from zlib import crc32
 
@@ -266,29 +268,32 @@ def test_a_store_or_a_pack_alone_is_verified(results):
     assert "10 trials, every byte as sealed" in tare("store", "verify", str(recorded_stores.ENERGY))
 
 
-def test_many_processes_say_the_same_as_one(results, monkeypatch):
+def in_processes(results: Path, cores: int, before: str = "") -> tuple[int, str, str]:
+    """What `tare store verify` says in a process of its own: DuckDB is loaded here, and cannot be forked."""
+    program = (
+        f"import os, sys\nos.sched_getaffinity = lambda _: set(range({cores}))\n{before}\n"
+        "from tare.cli import main\nsys.argv[0] = 'tare'\nsys.exit(main())"
+    )
+    words = [sys.executable, "-c", program, "store", "verify", str(results)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_many_processes_say_the_same_as_one(results):
     recorded_stores.unpacked(recorded_stores.IDLE, results / "idle")
     (next((results / "idle" / "trials").iterdir()) / "out.txt").write_text("edited")
-    shutil.copy(recorded_stores.MODES, results / "modes.tare")
     page = results / "page.md"
     page.write_text(page.read_text().replace("130 W", "120 W") + "<!-- tare show none.tare -->\n<!-- /tare -->\n")
-    said = []
-    for cores in ({0}, {0, 1, 2}):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores)
-        found = CliRunner().invoke(verbs, ["store", "verify", str(results)], standalone_mode=False)
-        said.append((found.stdout, found.stderr, str(found.exception), type(found.exception)))
-    assert said[0] == said[1]
-    assert "page.md:" in said[0][2] and "none.tare: no such" in said[0][2]
+    one, many = (in_processes(results, cores) for cores in (1, 3))
+    assert one == many
+    assert "none.tare: no such" in one[2] and "out.txt: it has 6 bytes" in one[2]
 
 
-def test_a_process_that_is_ended_from_outside_is_an_error(results, monkeypatch):
-    from tare.figures import rederive as figures
-
-    shutil.copy(recorded_stores.MODES, results / "modes.tare")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(figures, "rederive", lambda *_: os._exit(9))
-    with pytest.raises(TareError, match="ended from outside"):
-        tare("store", "verify", str(results))
+def test_a_process_that_is_ended_from_outside_is_an_error(results):
+    recorded_stores.unpacked(recorded_stores.IDLE, results / "idle")
+    killed = "from tare.figures import rederive\nrederive.rederive = lambda *_: os._exit(9)"
+    code, _, said = in_processes(results, 2, killed)
+    assert code == 1 and "ended from outside" in said
 
 
 def test_the_results_that_come_with_tare_are_what_was_recorded(made, tmp_path, monkeypatch):

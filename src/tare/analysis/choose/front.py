@@ -174,10 +174,10 @@ def front_of_singles(table: Table, settings: Sequence[str], minimised: Sequence[
         return None
     if unlike_work(dict.fromkeys(settings, level) for level in (0.0, 1.0)):
         return None
-    each_settings, figures = ([_whole_column(table.column(name)) for name in names] for names in (settings, minimised))
-    if any(cells is None for cells in (*each_settings, *figures)):
+    columns = [cells for name in (*settings, *minimised) if (cells := _whole_column(table.column(name))) is not None]
+    if len(columns) < len(settings) + len(minimised):
         return None
-    points = np.array(figures).T
+    each_settings, points = columns[: len(settings)], np.array(columns[len(settings) :]).T
     if points.dtype.kind != "f" or (points < 0).any() or len(set(zip(*each_settings, strict=True))) < len(table):
         return None
     rows = [

@@ -9,6 +9,7 @@ import io
 import os
 import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
     Printed: TypeAlias = dict[tuple[str, Block], tuple[str, ...]]
 
-Item, Made = TypeVar("Item"), TypeVar("Made")
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 PAGES_FILE = "pages.txt"
 MOST_TOLD = 40  # sentences on a terminal
 READING = frozenset({
@@ -102,8 +104,9 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
     from tare.records.unpack import each_pack_once
 
     numpy_on_one_thread()
-    with each_pack_once(shared=True), each_paper_once(), _Workers() as workers:
-        stores = workers.each(partial(_look_at_store, results=results), stores_in(results), _size_bytes)
+    paths = stores_in(results)
+    with each_pack_once(shared=True), each_paper_once(), _Workers(len(paths)) as workers:
+        stores = workers.each(partial(_look_at_store, results=results), paths, _size_bytes)
         # From stores that are not as they were sealed, no page is made anew.
         may_write = write and not any(each.problems for each in stores)
         found, broken = _look_at_pages(_pages(results, pages), results, may_write, workers)
@@ -129,16 +132,20 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
 
 
 class _Workers(AbstractContextManager["_Workers"]):
-    """Processes forked from this one, as many as there are cores for it; none where there is one core."""
+    """Processes forked from this one, as many as it has cores, where there is work for several.
 
-    def __init__(self) -> None:
+    None where DuckDB is loaded, which does not survive a fork: it is not before the first store is looked at.
+    """
+
+    def __init__(self, stores: int) -> None:
         from concurrent.futures import ProcessPoolExecutor
         from multiprocessing import get_context
 
-        cores = len(os.sched_getaffinity(0))
+        cores = min(len(os.sched_getaffinity(0)), stores)
         self._pool: ProcessPoolExecutor | None = None
-        if cores > 1:
+        if cores > 1 and "duckdb" not in sys.modules:
             self._pool = ProcessPoolExecutor(cores, get_context("fork"), signal.signal, (signal.SIGINT, signal.SIG_DFL))
+            self._pool.submit(int).result()  # all are forked now
 
     def each(self, do: Callable[[Item], Made], items: Sequence[Item], weight: Callable[[Item], float]) -> list[Made]:
         """What comes of each item; the heaviest are begun first."""
