@@ -73,7 +73,7 @@ def _folders() -> list[Path]:
 
 def _files() -> list[Path]:
     folders = dict.fromkeys([SYSTEM, *_folders()])
-    return [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())]
+    return [path for folder in folders if os.access(folder, os.R_OK | os.X_OK) for path in sorted(folder.iterdir())]
 
 
 def _living(path: Path) -> Owner | None:

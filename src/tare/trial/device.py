@@ -84,11 +84,14 @@ def trusted_owners() -> set[int]:
 
 
 def private_folder(path: Path) -> Path:
-    """`path` as a folder that only its owner can change: made if missing, refused if someone else could write there."""
+    """`path` as a folder that only its owner can change: made if missing, refused if someone else could write there.
+
+    The folders above it, where they are made too, may be read by all: /run/tare has things that every user looks at.
+    """
     missing = path
     try:
         for missing in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
-            missing.mkdir(mode=0o700, exist_ok=True)
+            missing.mkdir(mode=0o700 if missing == path else 0o755, exist_ok=True)
         found = path.lstat()
     except OSError as error:
         raise TareError(

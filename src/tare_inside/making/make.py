@@ -168,6 +168,8 @@ def _made(order, todo, processes):
         for worker in workers:
             worker.kill()
             worker.wait()
+        if left:
+            manifest.sweep(order.folder)  # of those that were killed while they wrote
 
 
 def made_unit(folder, files_of, unit):

@@ -70,7 +70,7 @@ def fits(folder, name, row, read_through):
 def seal(folder, reported, rows):
     """Say that the data set is whole: rows of (name, unit, size, sha256)."""
     content = "".join("{}\t{}\t{}\t{}\n".format(*row) for row in sorted(rows)).encode()
-    _sweep(folder)
+    sweep(folder)
     write_file(folder, LISTING, content)
     manifest = dict(
         reported, files=len(rows), bytes=sum(row[2] for row in rows), sha256=hashlib.sha256(content).hexdigest()
@@ -133,7 +133,7 @@ def _created(path):
         return open(path, "wb")
 
 
-def _sweep(folder):
+def sweep(folder):
     """Remove what killed runs left half written."""
     for top, _, names in os.walk(folder):
         for name in names:

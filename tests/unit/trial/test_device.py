@@ -126,9 +126,10 @@ def test_a_user_is_told_that_roots_journal_is_out_of_sight(monkeypatch: pytest.M
     assert out_of_sight() is None
 
 
-def test_a_private_folder_is_for_its_owner_alone(tmp_path: Path):
+def test_a_private_folder_is_for_its_owner_alone_and_not_what_lies_beside_it(tmp_path: Path):
+    """/run/tare/owners lies beside root's locks, and every user looks there."""
     made = private_folder(tmp_path / "one" / "two")
-    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (made, made.parent)] == [0o700, 0o700]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in (made, made.parent)] == [0o700, 0o755]
     assert private_folder(made) == made
 
 

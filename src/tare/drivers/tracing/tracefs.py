@@ -161,7 +161,7 @@ def remove_dead(host: Host) -> list[str]:
             with contextlib.suppress(FileNotFoundError, TrialError):
                 remove_instance(path)
                 reported.append(f"{path.name}: a trace instance that a dead run left was removed.")
-    if _PRIVATE.is_dir():
+    if os.access(_PRIVATE, os.R_OK | os.X_OK):  # an ordinary user may not be allowed to look there
         for folder in sorted(_PRIVATE.iterdir()):
             owner = Owner.parse(_owner(folder.name))
             if owner is not None and not owner.is_alive():
