@@ -1,7 +1,8 @@
 """What really ran on the GPU in a few steps: kernels and copies as CUPTI saw them, through torch's own profiler.
 
 The window is declared: the interval `gpu_window` among the marks. No step that touches it is used for a time, since
-the profiler costs a microsecond or two at each launch. It opens once, some steps after the first, and closes for good.
+the profiler costs some microseconds at each launch. It opens once, some steps after the first, and closes for good.
+What is told here is of the steps in the window; tare/figures/gpu.py takes off what these are longer than others by.
 
 In it, from the first work of its third step to the first work of its last (the profiler's start drains the GPU, and
 the last step has no next one):
@@ -273,6 +274,7 @@ def analysed(events, edges_ns, waits_ns):
     return {
         "steps": steps,
         "window_s": window_ns / 1e9,
+        "step_s": window_ns / 1e9 / steps,  # longer than other steps where the host is what limits them
         "begin_ns": begin_ns,
         "end_ns": end_ns,
         "device": device,

@@ -22,20 +22,40 @@ Series: TypeAlias = Mapping[str, tuple[Times, Values]]
 _UTIL = re.compile(r"(gpu\d*)\.util")
 
 
-def activity_metrics(facts: Mapping[str, Any]) -> dict[str, float]:
-    """The shares of the window, and how many kernels, waiting calls and pageable copies a step has.
+def activity_metrics(facts: Mapping[str, Any], step_s: float | None = None) -> dict[str, float]:
+    """The shares of a step, and how many kernels, waiting calls and pageable copies it has.
 
     In slices the window holds stops, in which others have the GPU: nothing is said of it.
     """
     found = None if SLICES in facts else facts.get(FACT)
     if not isinstance(found, Mapping) or "busy_share" not in found:
         return {}
-    metrics = {metric: float(found[name]) for name, metric in {**_SHARES, **_COUNTS}.items() if name in found}
+    metrics = {metric: float(found[name]) for name, metric in _SHARES.items() if name in found}
     metrics |= {f"gpu_{why}_share": float(share) for why, share in found.get("idle_for", {}).items()}
-    metrics["gpu_syncs"] = float(sum(found.get("synchronising", {}).values()))
     if found.get("window_s", 0) > 0:
         metrics["gpu_copying_share"] = float(found.get("copy_s", 0.0)) * found["steps"] / found["window_s"]
+    if step_s is not None and "step_s" in found:  # an older tare did not keep it, and told the shares of its window
+        metrics = _without_the_profiler(metrics, float(found["step_s"]), step_s)
+    metrics |= {metric: float(found[name]) for name, metric in _COUNTS.items() if name in found}
+    metrics["gpu_syncs"] = float(sum(found.get("synchronising", {}).values()))
     return metrics
+
+
+_WAITED_FOR_THE_HOST = ("gpu_launch_share", "gpu_sync_share")
+
+
+def _without_the_profiler(shares: Mapping[str, float], window_step_s: float, step_s: float) -> dict[str, float]:
+    """The shares of a step outside the window, where they are shorter: the profiler slows the host's launches only.
+
+    A kernel takes as long as before. What the GPU waited for the host is shorter by the difference, at most all of it.
+    """
+    waited = sum(shares.get(name, 0.0) for name in _WAITED_FOR_THE_HOST)
+    taken = min(max(1 - step_s / window_step_s, 0.0), waited)
+    if not 0 < taken < 1:
+        return dict(shares)
+    kept = dict.fromkeys(_WAITED_FOR_THE_HOST, 1 - taken / waited)
+    kept["gpu_idle_share"] = 1 - taken / shares["gpu_idle_share"]
+    return {name: share * kept.get(name, 1.0) / (1 - taken) for name, share in shares.items()}
 
 
 def used_gpus(series: Series, span: Span) -> list[str]:

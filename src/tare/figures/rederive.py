@@ -180,7 +180,7 @@ def figures(evidence: Evidence, steps: Steps | None, energy: Energy | None) -> d
         metrics |= {} if steps is None else step_metrics(steps)
         marks, result = without_stops(evidence.marks, evidence.result, evidence.facts)
         metrics |= phase_metrics(marks, result, evidence.phases, steps)
-    metrics |= activity_metrics(evidence.facts) | token_metrics(evidence.outcome, metrics)
+    metrics |= activity_metrics(evidence.facts, metrics.get("step_s")) | token_metrics(evidence.outcome, metrics)
     return metrics | {**evidence.traced, **(energy.metrics if energy is not None else {})}
 
 
