@@ -164,7 +164,7 @@ def level_name(against: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(against, Mapping) and against:
         name, fields = next(iter(against.items()))
         return str(name), fields if isinstance(fields, Mapping) else {}
-    if isinstance(against, list) and against:
+    if isinstance(against, list) and against and not all(isinstance(each, str) for each in against):
         stack = against[0] if isinstance(against[0], list) else against
         return "+".join(level_name(platform)[0] for platform in stack), {}
     return text(against), {}

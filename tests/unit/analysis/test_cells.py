@@ -127,6 +127,16 @@ def varied_command(batch: int, block: int = 0, platform: str = "bare", **more: o
     return record(platform, block, 0.001 * batch, settings=own)
 
 
+def test_the_first_of_several_commands_is_the_baseline_of_the_others():
+    argvs = [["python3", "/opt/work.py", name] for name in ("bert-large", "lenet")]
+    made = [record("bare", settings={"workload": "command", "workload.argv": argv}) for argv in argvs]
+    label = cells(made, "workload.argv")
+    assert baseline_level(made, label, argvs[0]) == label.level(made[0])
+    assert baseline_level([record("qemu+docker")], cells([record("qemu+docker")], "platform"), ["qemu", "docker"]) == (
+        "qemu+docker"
+    )
+
+
 def test_levels_that_a_command_varies_are_compared_and_sorted_as_numbers_against_the_first_listed():
     listed = {"workload": [{"command": {"vary": {"batch": each}}} for each in (16, 8, 64)]}
     made = [
