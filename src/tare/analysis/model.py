@@ -46,6 +46,7 @@ class Measurement:
     twin: int = 0
     trial: str = ""
     started_s: float | None = None  # of a store: when it began, in seconds since 1970
+    reach_s: float = 0.0  # of a store: how far from the middle of a block its trials usually begin, of all levels
     place: float | None = None  # of a table: when it was run, as a number; None where chance decided, or nobody knows
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -163,16 +163,23 @@ FAR_TIMES = 4.0  # as far from the middle of its block as this many times what b
 FAR_S = 120.0  # at least so far: a machine does not change much in less
 
 
-def far_from_block(started: Sequence[tuple[Hashable, float]]) -> list[bool]:
+def usual_reach(started: Iterable[tuple[Hashable, float]]) -> float:
+    """How far from the middle of a block its trials begin at most.
+
+    The median over blocks, so that a few of which a trial was run again do not set the scale.
+    """
+    reach = [max(abs(time - median(times)) for time in times) for times in collected(started).values()]
+    return median(reach) if reach else 0.0
+
+
+def far_from_block(started: Sequence[tuple[Hashable, float]], usual_s: float = 0.0) -> list[bool]:
     """Of each `(block, start in seconds)`, whether it began far from the rest of its block.
 
-    How far blocks usually reach is the median over them, so that a few that were run again do not set the scale. Of a
+    `usual_s` is how far blocks reach with the trials of other levels, which may lie between these and take long. Of a
     block of two both are far: neither is more of it than the other.
     """
-    blocks = collected(started)
-    middles = {block: median(times) for block, times in blocks.items()}
-    reach = [max(abs(time - middles[block]) for time in times) for block, times in blocks.items()]
-    far = max(FAR_TIMES * median(reach), FAR_S) if reach else FAR_S
+    middles = {block: median(times) for block, times in collected(started).items()}
+    far = max(FAR_TIMES * max(usual_reach(started), usual_s), FAR_S)
     return [abs(time - middles[block]) > far for block, time in started]
 
 
@@ -183,7 +190,9 @@ def together(
     every = [*ours, *theirs]
     if any(each.started_s is None or each.block is None for each in every):
         return list(ours), list(theirs), None
-    flags = far_from_block([(each.block, each.started_s or 0.0) for each in every])
+    flags = far_from_block(
+        [(each.block, each.started_s or 0.0) for each in every], max((each.reach_s for each in every), default=0.0)
+    )
     if not any(flags):
         return list(ours), list(theirs), None
     lost = {each.block for each, far in zip(every, flags, strict=True) if far}

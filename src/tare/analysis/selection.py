@@ -13,6 +13,7 @@ from tare.analysis.compare import Contest, contests, largest_floor, pick_baselin
 from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA
+from tare.analysis.order import usual_reach
 from tare.analysis.sentences import stands_out
 from tare.analysis.statistics import ALPHA, median_estimate, outliers
 from tare.base.errors import StudyError
@@ -210,10 +211,11 @@ class Selection:
         here = grouped(used, self.label.surroundings)
         family: list[Contest] = []
         places, unit = {level: place for place, level in enumerate(self.levels)}, self.unit
+        reach_s = blocks_reach_s(used)
         surroundings = grouped(self.attempts, self.label.surroundings)
         for around in sorted(surroundings, key=natural_key):
             attempts = sorted(surroundings[around], key=lambda record: places[self.label.level(record)])
-            figures = measurements(here.get(around, []), self.label, metric)
+            figures = measurements(here.get(around, []), self.label, metric, reach_s)
             notes: tuple[Ruling, ...] = ()
             if self.label.by == TYPE:  # the devices are the sample: their trials are not pooled (faults.md I8)
                 figures, notes = one_per_device(here.get(around, []), self.label, metric), (EACH_DEVICE_ONCE,)
@@ -370,13 +372,30 @@ def fit_for(metric: str) -> Callable[[Record], bool]:
 # Figures of the selected
 
 
-def measurements(records: Iterable[Record], label: Cells, metric: str) -> list[Measurement]:
+def measurements(
+    records: Sequence[Record], label: Cells, metric: str, reach_s: float | None = None
+) -> list[Measurement]:
+    """Their figures; `reach_s` is how far blocks reach, where other trials of these blocks are not among them."""
+    reach_s = blocks_reach_s(records) if reach_s is None else reach_s
     return [
         Measurement(
-            label.label(record), record.metrics[metric], block_of(record), record.twin, record.trial, started_s(record)
+            label.label(record),
+            record.metrics[metric],
+            block_of(record),
+            record.twin,
+            record.trial,
+            started_s(record),
+            reach_s,
         )
         for record in records
     ]
+
+
+def blocks_reach_s(records: Iterable[Record]) -> float:
+    """How far from the middle of its block a trial usually begins, over trials of all levels."""
+    return usual_reach(
+        (block, start) for each in records if (block := block_of(each)) and (start := started_s(each)) is not None
+    )
 
 
 def block_of(record: Record) -> str | None:

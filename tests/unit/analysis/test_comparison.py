@@ -232,6 +232,14 @@ def test_a_block_of_which_one_side_was_run_again_an_hour_later_is_left_out_and_t
     assert not any(note.code == "compare.block-apart" for note in whole.notes)
 
 
+def test_trials_of_other_levels_that_take_long_may_lie_between():
+    values = timed(noisy(8, effect=0.2), {"bare": 0, "docker": 1})
+    values = [replace(m, started_s=m.started_s + 600 * ((m.level, m.block) == ("docker", "3"))) for m in values]
+
+    assert only(values).n == 7
+    assert only([replace(m, reach_s=330.0) for m in values]).n == 8
+
+
 def test_blocks_that_are_as_long_as_the_others_stay_blocks():
     values = timed(
         noisy(8, effect=0.2), {"bare": 0, "docker": 90}

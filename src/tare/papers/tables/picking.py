@@ -14,7 +14,7 @@ from tare.analysis.derived import SOURCES, WRITE_BACKS
 from tare.analysis.labels import text
 from tare.analysis.model import Measurement
 from tare.analysis.resources.energy import doubt_about_energy
-from tare.analysis.selection import measurements
+from tare.analysis.selection import blocks_reach_s, measurements
 from tare.papers.tables.machines import Machine, cannot_be_run
 from tare.papers.tables.model import Change, Scalar, Value, Within
 from tare.records.model import Record
@@ -276,7 +276,8 @@ def _change(
     if all(values) and _any_zero(values):
         return _without_ratio(picked, values)
     told = [record for record in both if _positive(record, metric)]  # a twin with nothing does not tell the noise
-    (contest,) = contests(measurements(told, label, metric), names[0], levels=names)
+    figures = measurements(told, label, metric, blocks_reach_s(held.records))
+    (contest,) = contests(figures, names[0], levels=names)
     return replace(picked, contest=contest)
 
 
