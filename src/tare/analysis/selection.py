@@ -149,8 +149,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 MEAN_STEP, MEDIAN_STEP, TAIL, START_UP = "step_mean_s", "step_s", "step_p99_s", "startup_s"
 SHORT_TAIL, FIRST_TOKEN, GOODPUT = "step_p90_s", "first_token_s", "goodput_per_s"
+GOAL_RATE = "goal_rate_per_s"  # of a server at several rates, the highest that meets its goal
 # In this order, where the study declares none: the mean step is throughput, what the user pays.
-HEADLINES = (MEAN_STEP, MEDIAN_STEP, "wall_s")
+HEADLINES = (GOAL_RATE, MEAN_STEP, MEDIAN_STEP, "wall_s")
 OF_RUN = (
     "platform_open_s", "interpreter_s", "imports_s", "data_open_s", "device_s", "setup_s", "first_batch_s",
     "first_step_s", "evaluation_s", "checkpoints_s", "exit_s",
@@ -338,7 +339,8 @@ def pick_metric(records: Sequence[Record], asked: str | None, declared: str | No
     if asked is None:
         # One trial without marks must not change what all the others are compared by: it is left out, and said.
         anywhere = [name for name in HEADLINES if any(name in record.compared for record in usable)]
-        return anywhere[0] if anywhere else HEADLINES[-1]
+        of_goal = any(GOAL_RATE in record.metrics for record in records)
+        return anywhere[0] if anywhere else GOAL_RATE if of_goal else HEADLINES[-1]
     if asked.startswith(APART):
         raise StudyError(f"{asked!r} is of epoch 0, which is kept apart: it is shown, but never compared as a claim.")
     told = {name for record in usable or records for name in record.metrics if not name.startswith(APART)}

@@ -33,17 +33,19 @@ from tare.analysis.parity import (
     other_tokens,
     taints,
 )
-from tare.analysis.resources.knee import knee_sentences
+from tare.analysis.resources.knee import RATE, by_goal, goal_sentence, has_goal, knee_sentences
 from tare.analysis.selection import (
     BESIDE,
     DEFAULT_MARGIN,
     FIRST_TOKEN,
+    GOAL_RATE,
     GOODPUT,
     MEAN_STEP,
     MEDIAN_STEP,
     SHORT_TAIL,
     START_UP,
     TAIL,
+    Request,
     Selection,
     level_medians,
     level_phases,
@@ -260,7 +262,7 @@ def weigh(
     """Everything that a report says about a store; what the caller leaves open the study decides."""
     records = records_of(store)
     asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric, rises=rises)
-    selected, work = like_work(select(records, asked))
+    selected, work = like_work(select(_judged(records, asked), asked))
     family = judge(
         _tested_family(selected, work), margin=asked.margin, metric=selected.metric, alpha=asked.alpha,
         rises=asked.rises,
@@ -308,7 +310,7 @@ def weigh(
         phases=level_phases(used, selected.label),
         facts=next((dict(record.facts["device"]) for record in selected.attempts if record.facts.get("device")), {}),
         unit=selected.unit,
-        knees=knee_sentences(selected.attempts),
+        knees=goal_sentence(records) if selected.metric == GOAL_RATE else knee_sentences(selected.attempts),
     )
 
 
@@ -385,13 +387,19 @@ def _family_within(
 def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
     """The stop rule on a store, as the runner asks it after each block."""
     records = records_of(store)
-    selected, work = like_work(select(records, request(store.study, records)))
+    asked = request(store.study, records)
+    selected, work = like_work(select(_judged(records, asked), asked))
     family = _tested_family(selected, work)
     if not all(each.ours and each.theirs for each in family):
         return False
     judged = judge(family, margin=selected.request.margin, metric=selected.metric, alpha=LOOKING_ALPHA, resamples=0)
     headline = [each for each in judged if each.metric == selected.metric]
     return reached(headline, until=until, floor=max(floor, FLOOR))
+
+
+def _judged(records: Sequence[Record], asked: Request) -> Sequence[Record]:
+    """The trials; of a server with a goal at several rates each side of a block as one, unless another is named."""
+    return by_goal(records) if has_goal(records) and asked.metric in (None, GOAL_RATE) and asked.by != RATE else records
 
 
 def _tested_family(selected: Selection, work: Work) -> list[Contest]:
@@ -414,7 +422,8 @@ def _further(selected: Selection) -> list[str]:
         return []
     infers = all(record.settings.get("workload") in INFERENCE for record in selected.used)
     serves = [name for name in (FIRST_TOKEN, GOODPUT) if infers and _all_have(selected, name)]
-    tail = SHORT_TAIL if serves and not _all_have(selected, TAIL) else TAIL  # a few hundred tokens have no p99
+    few = (serves or selected.metric == GOAL_RATE) and not _all_have(selected, TAIL)  # some hundreds have no p99
+    tail = SHORT_TAIL if few else TAIL
     return [*([tail] if infers else []), *serves, START_UP, *_of_processors(selected)]
 
 

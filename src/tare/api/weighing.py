@@ -72,7 +72,7 @@ def names_files_here(words: tuple[str, ...]) -> bool:
 
 def weigh_study(
     work: Mapping[str, Any], levels: list[Any], against: Mapping[str, Any], *, repeat: int | None, margin: float,
-    seconds: int, design: Mapping[str, Any],
+    seconds: int, design: Mapping[str, Any], **more: Any,
 ) -> Study:  # fmt: skip
     """The study that a weighing is: blocks until the interval is narrow, or as many as requested."""
     from tare.studies.load import from_plain
@@ -86,6 +86,7 @@ def weigh_study(
             "design": design,
             "compare": {**against, "margin": margin},
             "rehearse": True,
+            **more,
         },
         "tare weigh",
     )

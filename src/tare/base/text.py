@@ -120,6 +120,7 @@ _METRIC_NAMES: Mapping[str, str] = {
     "token_s": "median time between tokens",
     "token_p99_s": "time between tokens, 99th percentile",
     "goodput_per_s": "good requests per second",
+    "goal_rate_per_s": "highest rate per second that meets the goal",
     "offered_per_s": "requests due per second",
     "failed_share": "requests that failed",
     "load_late_p99_s": "lateness of the load, 99th percentile",

@@ -54,7 +54,7 @@ def command(
     --json: {"comparisons": [{"metric", "level", "against", "effect", "low", "high", "verdict", "direction", "withheld",
     "phrase", "sentence", "reading", ...}], "tested": [the same of the tail and the start-up], "interactions":
     [{"factor", "level", "against", "here", "there", "found", "sentence"}], "marked": [{"level",
-    "suspect", "trials", "without"}], "knees": [a sentence on each server at three rates or more],
+    "suspect", "trials", "without"}], "knees": [a sentence on each server at three rates or more, or on the goal],
     "gate": null or {"limit", "start_up", "passed", "reasons", "remarks"}}.
     """
     from tare.analysis.foreign import recognised_folder

@@ -61,6 +61,9 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
     if not nothing and not unusable:
         _tell_unusable(folder, weighing, again)
         return
+    if nothing and any(each.code == "figure.beyond-rates" for left in weighing.left_out for each in left.reasons):
+        say("no block of a side was at the right rates: the search was misled. Search again, with another folder (-o).")
+        raise SystemExit(1)
     if nothing:
         say("at least one side has no usable trial, so nothing was compared; the reasons are above.")
     else:

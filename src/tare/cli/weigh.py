@@ -16,7 +16,7 @@ from tare.api.running import run_into, study_text
 from tare.api.weighing import Script, choose_platform, fetched, sides, weigh_study
 from tare.cli.endings import finish
 from tare.cli.options import FOLDER, ShareOption, json_option, margin_option, need, output_option
-from tare.cli.ramp import find_rates, ramp_goal
+from tare.cli.ramp import at_rates, ramp_goal, rates_to_try
 from tare.cli.scaffold import Verb, say
 from tare.cli.studies import python_option, with_interpreter
 from tare.cli.workload_options import (
@@ -103,11 +103,12 @@ def command(
 
     tare weigh --server "python app.py" --port 8000 --requests requests.txt --rate 50/s
 
-    A goal with a percentile finds the highest rate that meets it, on each side, to within 5 %:
+    A goal with a percentile finds the highest rate that meets it, and compares the sides by it: a search finds where to
+    look, then the sides take turns at five rates around it, in blocks. Resume it with the same command and -o:
 
     tare weigh --server "python app.py" --port 8000 --goal "p99 < 300 ms"
     """
-    ramp = ramp_goal(serving)
+    ramp = ramp_goal(serving, margin)
     need(ramp is None or not against_image, "a goal like 'p99 < 300 ms' finds a rate on bare metal and in a container.")
     work = chosen_workload(workload, command_line, serving, script, image=bool(image), steps=steps, minutes=minutes)
     own = bool(command_line or serving)
@@ -123,11 +124,17 @@ def command(
         fetched(chosen, image, against_image)
         levels, against = sides(chosen, script.platform(), image, against_image, command=own)
         folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        more: dict[str, Any] = {}
         if ramp is not None:
-            find_rates(levels, work, ramp, folder, python, repeat or 1, as_json)
-            return
+            say("searching for the rates around the goal, on each side by itself (these trials are not compared):")
+            rates = rates_to_try(levels, work, ramp, folder / "search", python)
+            (work, more), folder = at_rates(work, rates, ramp), folder / "blocks"
+            lowest, highest = (end(rate for own in rates.values() for rate in own) for end in (min, max))
+            say(f"now the sides take turns, in blocks, at rates from {lowest:g}/s to {highest:g}/s:")
         settings = {**slices, **({"cpu_time": True} if cpu_time else {})}
-        study = weigh_study(work, levels, against, repeat=repeat, margin=margin, seconds=seconds, design=settings)
+        study = weigh_study(
+            work, levels, against, repeat=repeat, margin=margin, seconds=seconds, design=settings, **more
+        )
         study = with_interpreter(study, python)
         outcome = run_into(study, study_text(study), folder, verbose=verbose)
         if outcome.out_of_time:

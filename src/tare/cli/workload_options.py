@@ -46,8 +46,8 @@ _FOR_SERVERS = (
     click.option("--load-cores", type=click.IntRange(0),
                  help="Cores that make the load and that the server does not get; 0: all share all.  [default: 1]"),
     click.option("--goal", metavar="GOAL",
-                 help="Good requests are answered within this: 300ms. Of 'p99 < 300 ms' `tare weigh` finds the highest "
-                 "rate that meets it.  [default: any time]"),
+                 help="Good requests are answered within this: 300ms. With 'p99 < 300 ms' `tare weigh` compares the "
+                 "highest rates that meet it.  [default: any time]"),
     click.option("--goal-of", type=click.Choice(["latency", "first_token"]),
                  help="What the goal is of; first_token: of streamed answers.  [default: latency]"),
 )  # fmt: skip

@@ -1,16 +1,28 @@
-"""The knee of a server: the highest rate of an open loop up to which goodput follows the rate."""
+"""The knee of a server: the highest rate of an open loop up to which goodput follows the rate.
+
+Where the study has a goal for a share of the requests, also the highest rate that meets it, of each side and block: so
+that the sides are compared by it like by any other figure.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from tare.analysis.labels import distinguishing, make_labels
+from tare.analysis.selection import FIRST_TOKEN, GOAL_RATE, SHORT_TAIL, TAIL
 from tare.analysis.statistics import median_estimate
+from tare.base.rulings import Ruling
+from tare.base.text import share_text, time_text
 from tare.records.model import Record
-from tare.records.trials import grouped, usable_trials
+from tare.records.trials import counted_attempts, grouped, is_usable, usable_trials
 
 RATE, GOODPUT, OFFERED = "workload.rate", "goodput_per_s", "offered_per_s"
+GOAL, GOAL_OF, SHARE, COUNT = "workload.goal", "workload.goal_of", "workload.goal_share", "workload.count"
+AT_ONE_RATE = (TAIL, SHORT_TAIL, FIRST_TOKEN)
 FEWEST = 3  # rates; of two it is not known where between them
 FOLLOWS = 0.95  # of the rate: goodput that is as high follows it
 
@@ -62,3 +74,92 @@ def knee_sentence(series: str, goodput: Mapping[float, Sequence[float]]) -> str:
         f"{series}: goodput follows the rate up to {at:g}/s, the knee; at {after:g}/s it is "
         f"{median_estimate(goodput[after]).value:.3g}/s."
     )
+
+
+# The highest rate that meets a goal
+
+
+def has_goal(records: Sequence[Record]) -> bool:
+    return bool(records) and all({SHARE, RATE, COUNT} <= record.settings.keys() for record in records)
+
+
+def by_goal(records: Sequence[Record]) -> list[Record]:
+    """Each side of a block as one trial: the highest rate that meets the goal, and the tail at a rate of all sides."""
+    sides, at = grouped(counted_attempts(records), _side), common_rate(records)
+    return [
+        _of_block(its, at) for held in sides.values() for its in grouped(held, lambda r: (r.block, r.twin)).values()
+    ]
+
+
+def common_rate(records: Sequence[Record]) -> float | None:
+    """The lowest rate that every side has."""
+    rates = [{each.settings[RATE] for each in held} for held in grouped(records, _side).values()]
+    return min(set.intersection(*rates), default=None)
+
+
+def goal_sentence(records: Sequence[Record]) -> tuple[str]:
+    """What the goal is, at which rates it was looked for, and at which one the tail is judged."""
+    settings, at = records[0].settings, common_rate(records)
+    rates = {record.settings[RATE] for record in records}
+    done = "have their first token" if settings.get(GOAL_OF) == "first_token" else "are answered"
+    tail = "" if at is None else f" The tail is that at {at:g}/s."
+    return (
+        f"goal: {share_text(settings[SHARE])} of the requests {done} within {time_text(settings[GOAL])}; found in each "
+        f"block between {len(rates)} rates from {min(rates):g}/s to {max(rates):g}/s.{tail}",
+    )
+
+
+def _side(record: Record) -> str:
+    return json.dumps({**record.settings, RATE: None}, sort_keys=True, default=str)
+
+
+def _of_block(its: Sequence[Record], at: float | None) -> Record:
+    late = {record.settings[RATE]: late_share(record) for record in its if is_usable(record)}
+    found = crossing(late, 1 - its[0].settings[SHARE])
+    first = next((record for record in its if record.settings[RATE] == at and is_usable(record)), None)
+    metrics = {} if first is None else {name: first.metrics[name] for name in AT_ONE_RATE if name in first.metrics}
+    told = first or its[0]
+    one = replace(
+        told,
+        settings={name: value for name, value in told.settings.items() if name != RATE},
+        facts={name: value for name, value in told.facts.items() if name != "title"},
+        state="suspect" if any(record.state == "suspect" for record in its) else "ok",
+        reasons=tuple({each.code: each for record in its if is_usable(record) for each in record.reasons}.values()),
+        metrics={**metrics, GOAL_RATE: found},
+    )
+    if found and math.isfinite(found):
+        return one
+    where = "no trial of it can be used"
+    if late:
+        where = f"{max(late):g}/s still meets the goal" if found else f"even {min(late):g}/s misses the goal"
+    sentence = f"{where}: the highest rate of this block is not known."
+    why = Ruling("figure.beyond-rates", "invalid", RATE, sentence)
+    return replace(one, state="invalid", reasons=(why,))
+
+
+def late_share(record: Record) -> float:
+    """The share of requests that are not good, as if half a request more were: of none it is not zero."""
+    metrics, sent = record.metrics, record.settings[COUNT]
+    answered = metrics.get("requests_per_s", 0.0)
+    good = metrics.get(GOODPUT, 0.0) / answered * (1 - metrics.get("failed_share", 0.0)) if answered else 0.0
+    return float(((1 - good) * sent + 0.5) / (sent + 1))
+
+
+def crossing(late: Mapping[float, float], most: float) -> float:
+    """The rate at which the share that is late reaches `most`, by its logarithm between the two rates around it.
+
+    Shares that fall as the rate rises are chance, and are levelled (isotonic regression). 0 where even the lowest rate
+    has more, infinite where none has.
+    """
+    rates = sorted(late)
+    levels: list[list[float]] = []
+    for rate in rates:
+        levels.append([math.log(late[rate])])
+        while len(levels) > 1 and fmean(levels[-2]) > fmean(levels[-1]):
+            levels[-2:] = [levels[-2] + levels[-1]]
+    even = [fmean(level) for level in levels for _ in level]
+    above = next((place for place, each in enumerate(even) if each > math.log(most)), None)
+    if not above:
+        return math.inf if above is None else 0.0
+    part = (math.log(most) - even[above - 1]) / (even[above] - even[above - 1])
+    return float(rates[above - 1] * (rates[above] / rates[above - 1]) ** part)

@@ -7,14 +7,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from tare.base.errors import TrialError
 from tare.base.host import Host, Job, LocalHost, shares_workdir
 from tare.base.rulings import Ruling, obstacle
-from tare.base.units import PositiveSeconds
+from tare.base.units import PositiveSeconds, parse_share
 from tare.drivers.load.arrivals import requests_of
 from tare.drivers.places import launched
 from tare.drivers.workloads.torch import Rate
@@ -67,6 +67,9 @@ class Server(command.Command):
     """A good request is answered within this: `goodput_per_s` counts them; every answered one by default."""
     goal_of: Literal["latency", "first_token"] = "latency"
     """What the goal is of."""
+    goal_share: Annotated[float, BeforeValidator(parse_share), Field(gt=0, lt=1)] | None = None
+    """With several rates: the highest at which so many requests are good (`99 %`) is found in each block, and the sides
+    are compared by it."""
     warm_up: NonNegativeInt = 200
     """At most so many requests are sent before anything is measured; fewer where they take as long as those before."""
     load_cores: NonNegativeInt = 1
@@ -87,6 +90,8 @@ class Server(command.Command):
             raise ValueError("`arrivals: trace` and `trace: FILE` go together")
         if self.rate is None and self.arrivals in ("even", "bursts"):
             raise ValueError(f"`arrivals: {self.arrivals}` needs a `rate`")
+        if self.goal_share is not None and (self.goal is None or self.rate is None):
+            raise ValueError("`goal_share` is the share of requests that meet a `goal`, at each `rate`: give all three")
         if self.goal_of == "first_token" and self.api not in ("completions", "chat"):
             raise ValueError("only streamed answers have a first token: `api: completions` or `chat`")
         return self
