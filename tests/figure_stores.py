@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import some_weighings as some
 from made_up_modes import pipeline
 from metered import DOCKER, Place, idle_trials, kept, worked
+from some_fleets import Board, boards, fleet_store
 from tare.analysis.weighing import weigh
 from tare.papers.pages.claims import claims_figure
 from tare.records.model import Record
@@ -21,10 +22,19 @@ from tare.records.store import Store
 from tare.report.charts.every import figures
 from tare.report.charts.evidence import ReportData
 from tare.report.figure import Figure
+from tare.report.html import render
 from tare.report.sections import level_order, shown_trials
 
 CLOCKS, CORES = (345, 705, 1065, 1425, 1785), (1, 2, 4)
 REASONS = ("background", "periodic", "sync")
+
+
+def report(root: Path) -> str:
+    """As `tare report` makes it."""
+    with Store.open(root) as store:
+        return render(
+            weigh(store), store.records(), some.GENERATED, study_text=store.text(), store=store, also=[claims_figure]
+        )
 
 
 def evidence_of(store: Store, **asked: Any) -> ReportData:
@@ -124,3 +134,11 @@ def _tables(rng: Any, more: float, pages: int) -> Mapping[tuple[str, str], Mappi
         ("perf", "counters"): counts, ("perf", "faults"): faults, ("ftrace", "writeback_start"): begun,
         ("ftrace", "page_writes"): written,
     }  # fmt: skip
+
+
+STORES: dict[str, Callable[..., Path]] = {  # by what they have
+    "phased": phased_store,
+    "modes": mode_store,
+    "traced": traced_store,
+    "fleet": lambda root: fleet_store(root, [*boards(4), Board("odd", slower=0.2)], blocks=2),
+}

@@ -12,15 +12,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-import figure_stores
 import some_weighings as some
+from figure_stores import STORES, report
 from hostile import PAYLOADS, hostile_sample
 from metered import kept
 from pretended_run import new_store, run
-from some_fleets import Board, boards, fleet_store
-from tare.analysis.weighing import weigh
-from tare.papers.pages.claims import claims_figure
-from tare.records.store import Store
 from tare.report.html import render
 from tare.report.naming import MOST_LANES
 
@@ -86,15 +82,6 @@ def sample(name: str) -> str:
     return render(made.weighing, made.records, some.GENERATED, study_text=some.STUDY_TEXT)
 
 
-def report(root: Path) -> str:
-    """As `tare report` makes it."""
-    with Store.open(root) as store:
-        weighing = weigh(store)
-        return render(
-            weighing, store.records(), some.GENERATED, study_text=store.text(), store=store, also=[claims_figure]
-        )
-
-
 def well(seen: Seen, width: int) -> None:
     assert seen.console == []
     assert len(seen.asked) == 1  # the page itself
@@ -124,12 +111,6 @@ def test_a_store_with_few_trials_or_none_has_a_report(browser: Any, tmp_path: Pa
     assert ("trials-by-block" in seen.charts) == (trials > 0)
 
 
-STORES: dict[str, Callable[[Path], Path]] = {
-    "phased": figure_stores.phased_store,
-    "modes": figure_stores.mode_store,
-    "traced": figure_stores.traced_store,
-    "fleet": lambda root: fleet_store(root, [*boards(4), Board("odd", slower=0.2)], blocks=2),
-}
 ALL_HAVE = {
     "phased": {"training-parts", "request-parts", "claims"},
     "modes": {"energy", "time-energy", "predicted-time", "predicted-energy", "curve-control-power-mode-gpu-mhz"},
@@ -140,10 +121,9 @@ ALL_HAVE = {
 
 @pytest.mark.rotates(2)  # test_report_pictures.py draws all of these every day
 @pytest.mark.parametrize("name", STORES)
-def test_every_figure_is_drawn(browser: Any, tmp_path: Path, name: str) -> None:
-    page = report(STORES[name](tmp_path / "store"))
+def test_every_figure_is_drawn(browser: Any, tmp_path: Path, name: str, page_of: Callable[[str], str]) -> None:
     for width, scheme in ((DESKTOP, "dark"), (TELEPHONE, "light")):
-        seen = look(browser, page, tmp_path, width, scheme, name)
+        seen = look(browser, page_of(name), tmp_path, width, scheme, name)
 
         well(seen, width)
         assert all(any(each.startswith(one) for each in seen.charts) for one in ALL_HAVE[name])  # or of a job
@@ -204,7 +184,7 @@ def test_hostile_labels_run_nothing(browser: Any, tmp_path: Path, payload: str) 
 @pytest.mark.rotates(2)  # tests/unit/report has every payload in every chart, without a browser
 @pytest.mark.parametrize("name", ["traced", "modes"])
 def test_hostile_labels_run_nothing_in_the_figures_of_a_store(browser: Any, tmp_path: Path, name: str) -> None:
-    page = report(STORES[name](tmp_path / "store", PAYLOADS[1]))  # type: ignore[call-arg]
+    page = report(STORES[name](tmp_path / "store", PAYLOADS[1]))
 
     assert "onerror" in page
     well(look(browser, page, tmp_path, TELEPHONE), TELEPHONE)

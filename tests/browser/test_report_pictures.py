@@ -16,14 +16,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-import figure_stores
 import some_weighings as some
 import sweeps
-from some_fleets import Board, boards, fleet_store
+from figure_stores import STORES, report
 from some_layers import container
-from tare.analysis.weighing import weigh
-from tare.papers.pages.claims import claims_figure
-from tare.records.store import Store
 from tare.report.html import render
 
 pytestmark = pytest.mark.machine("chromium")
@@ -39,18 +35,7 @@ SCREENS: dict[str, dict[str, Any]] = {
 }
 
 
-STORES: dict[str, Callable[[Path], Path]] = {
-    "phased": figure_stores.phased_store,
-    "modes": figure_stores.mode_store,
-    "traced": figure_stores.traced_store,
-    "fleet": lambda root: fleet_store(root, [*boards(4), Board("odd", slower=0.2)], blocks=2),
-    "series": lambda root: Path(__file__).parents[2] / "studies-results" / "h200" / "s0-phase-breakup.tare",
-}
-
-
-def store_page(root: Path) -> str:
-    with Store.open(root) as store:
-        return render(weigh(store), store.records(), some.GENERATED, store=store, also=[claims_figure])
+SERIES = Path(__file__).parents[2] / "studies-results" / "h200" / "s0-phase-breakup.tare"
 
 
 def pages() -> dict[str, str]:
@@ -90,7 +75,8 @@ def drawn(browser: Any, page: str, folder: Path, screen: str, name: str) -> dict
         if screen == "still" or tab.locator("[data-chart]:not([data-drawn=yes])").count() == 0:
             break
         tab.wait_for_timeout(100)
-    pieces = [("answer", tab.locator("#answer"))] if name not in STORES else []  # their first screens are alike
+    of_a_store = name == "series" or name in STORES
+    pieces = [] if of_a_store else [("answer", tab.locator("#answer"))]  # the first screens of stores are alike
     if name not in ("tainted", "layers"):  # which have the charts of every report
         charts = [(str(each.get_attribute("data-chart")), each) for each in tab.locator(".chart").all()]
         pieces += [each for each in charts if name != "series" or each[0].startswith(("spread", "over-time"))]
@@ -122,7 +108,7 @@ def test_every_page_is_drawn_each_day_and_on_every_screen_within_the_days_of_a_s
 ) -> None:
     monkeypatch.delenv("TARE_DEEP", raising=False)
     monkeypatch.delenv("TARE_ACCEPT_GOLDEN", raising=False)
-    count, seen = 3 + len(STORES), set()
+    count, seen = 4 + len(STORES), set()
     for day in range(sweeps.EIGHTHS):
         monkeypatch.setenv("TARE_SWEEP", str(day))
         today = [(place, *screens_today(place)) for place in range(count)]
@@ -131,9 +117,9 @@ def test_every_page_is_drawn_each_day_and_on_every_screen_within_the_days_of_a_s
     assert len(seen) == count * len(SCREENS)
 
 
-def test_pages_and_charts_look_as_they_did(browser: Any, tmp_path: Path) -> None:
+def test_pages_and_charts_look_as_they_did(browser: Any, tmp_path: Path, page_of: Callable[[str], str]) -> None:
     found: dict[str, dict[str, Any]] = {}
-    everything = pages() | {name: store_page(make(tmp_path / name)) for name, make in STORES.items()}
+    everything = pages() | {name: page_of(name) for name in STORES} | {"series": report(SERIES)}
     shown = {name: screens_today(place) for place, name in enumerate(everything)}
     for name, page in everything.items():
         for screen in shown[name]:

@@ -21,8 +21,10 @@ from tare.drivers.containers.place import Container
 from tare.drivers.guests.place import GuestPlace
 from tare.parts import find
 from tare.parts.platforms.gvisor import SandboxPlace
-from tare.parts.protocols import Platform
+from tare.parts.protocols import Mark, Platform
 from tare.testing import FakeHost
+from tare.trial.engine import in_device_time, place_facts
+from tare_inside.marks import load as load_marks
 
 NAMES = find.names("platforms")
 EVERY = pytest.mark.parametrize("name", NAMES)
@@ -317,3 +319,52 @@ def test_a_child_that_holds_the_output_open_does_not_hold_the_job(opened):
 
     assert (ended.code, ended.out, ended.timed_out) == (0, "done\n", False)
     assert ended.seconds < 20
+
+
+MARKING = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from tare_inside import marks
+marks.open_marks(sys.argv[2])
+for step in range(3):
+    marks.begin("step", step)
+    if step == 1:  # the guest's clock is set back by an hour in the middle of the work
+        time.clock_settime(time.CLOCK_REALTIME, time.time() - 3600)
+    sum(range(1000))
+    marks.end("step", step)
+"""
+
+
+def test_marks_made_in_a_machine_whose_clock_is_set_come_back_in_device_time(opened):
+    if not isinstance(opened.place, GuestPlace):
+        return  # the others have the device's clock
+    guest, clock, file = opened.place, opened.ground.device.clock, opened.ground.workdir / "marks.bin"
+    source = str(Path(tare.__file__).parents[1])
+    before_ns = clock.now_ns()
+    told_s = float(guest.run(["date", "+%s"]).out)
+    ended = guest.spawn(Job((guest.python, "-I", "-S", "-c", MARKING, source, str(file)), env=ENV)).wait(300)
+    after_ns = clock.now_ns()
+
+    assert ended.code == 0, ended.err
+    assert float(guest.run(["date", "+%s"]).out) < told_s - 3000, "settimeofday took effect"
+    marks, lost = load_marks(str(file))
+    assert (len(marks), lost) == (6, 0)
+    moved = in_device_time([Mark(*mark) for mark in marks], guest)
+    bound_ns = place_facts(guest)["clock"]["bound_ns"]
+    assert before_ns - bound_ns <= moved[0].t_ns <= moved[-1].t_ns <= after_ns + bound_ns
+    assert not before_ns <= marks[0][0] <= after_ns, "the guest's own time is another, or nothing was shown"
+    assert bound_ns < 1_000_000_000
+
+
+def test_a_machine_says_what_it_is_and_how_long_it_took_to_boot_and_cannot_change_the_devices_software(opened):
+    if not isinstance(opened.place, GuestPlace):
+        return
+    guest = opened.place
+    done = guest.run(["sh", "-c", "echo changed >> /etc/os-release; tail -n 1 /etc/os-release"])
+
+    assert guest.facts["accel"] in ("kvm", "tcg")
+    assert ("accel_note" in guest.facts) == (guest.facts["accel"] == "tcg")
+    assert guest.run(["uname", "-r"]).out.strip() == guest.facts["kernel"]
+    assert guest.phases["open.boot"] > 0
+    assert done.out == "changed\n"  # in its own memory
+    assert "changed" not in Path("/etc/os-release").read_text()

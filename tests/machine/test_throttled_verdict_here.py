@@ -24,6 +24,7 @@ def test_a_quota_of_nine_tenths_of_a_core_is_not_equivalent_and_fails_the_gate(t
         "workload": {"command": {"argv": [sys.executable, str(WORK), "100"], "attach": "none", "malloc": "fixed"}},
         "repeat": 6,
         "aa": False,
+        "rehearse": False,
     }
     (tmp_path / "study.yaml").write_text(json.dumps(study))
     done = warm_tare.run("run", "study.yaml", "-o", "store", cwd=tmp_path)

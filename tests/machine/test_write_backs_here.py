@@ -21,7 +21,8 @@ import warm_tare
 from tare.records.model import Record
 from tare.records.store import Store
 
-pytestmark = [pytest.mark.machine("tracefs", "root"), pytest.mark.alone]  # every trial has to be a valid one
+# Beside others, at a load of 7 to 9, two of five runs failed: a trial was invalid, or a tenant had a fourth more pages.
+pytestmark = [pytest.mark.machine("tracefs", "root"), pytest.mark.alone]
 
 WRITER = str(Path(__file__).parent / "write_files.py")
 MIB = 12
@@ -54,8 +55,8 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def ran(folder: Path, **study: Any) -> Ran:
-    whole = {"study": "write-backs", "probes": [{"ftrace": ["writeback"]}], "repeat": 1, "aa": False, **study}
-    (folder / "study.yaml").write_text(json.dumps(whole))
+    whole = {"study": "write-backs", "probes": [{"ftrace": ["writeback"]}], "repeat": 1, "aa": False}
+    (folder / "study.yaml").write_text(json.dumps({**whole, "rehearse": False, **study}))
     done = command(folder, "run", "study.yaml", "-o", "store")
     assert (folder / "store").is_dir(), done.stderr
     with Store.open(folder / "store") as store:

@@ -26,7 +26,17 @@ from tare.drivers.guests.place import GuestPlace, Workdir
 from tare.drivers.places import SOURCE
 from tare.drivers.storage import folders as checkpoint_folder
 from tare.fleet.inventory import Device
-from tare.fleet.ssh import ARRIVING, Unreachable, code_of, command_line, ended, last_words, whole, why_silent
+from tare.fleet.ssh import (
+    ARRIVING,
+    Unreachable,
+    code_of,
+    command_line,
+    ended,
+    ended_after,
+    last_words,
+    whole,
+    why_silent,
+)
 from tare.parts.protocols import Json
 
 UP_WITHIN_S = 60.0
@@ -101,7 +111,7 @@ def _opened(device: Device, alive_s: float) -> Iterator[Line]:
         argv = command_line(device, [*boot, str(BEATS_UNHEARD * alive_s + 1)], alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, bufsize=0)
         with ended(child):
-            with _killed_after(child, UP_WITHIN_S):
+            with ended_after(child, UP_WITHIN_S):
                 up = _started(child, package)
             if not up:
                 raise _why(device, child, err)
@@ -129,18 +139,6 @@ def _started(child: subprocess.Popen[bytes], package: bytes) -> bool:
         elif not line:
             return False
     return False
-
-
-@contextlib.contextmanager
-def _killed_after(child: subprocess.Popen[bytes], limit_s: float) -> Iterator[None]:
-    """Whoever waits for the child to say something hears the end of it at last."""
-    timer = threading.Timer(limit_s, child.kill)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _why(device: Device, child: subprocess.Popen[bytes], err: IO[bytes]) -> Exception:

@@ -228,7 +228,7 @@ def _line(device: Device, question: Mapping[str, Any], alive_s: float, within_s:
     with tempfile.TemporaryDirectory(prefix="tare-ssh-") as folder, tempfile.TemporaryFile() as err:
         argv = [sys.executable, *boot[1:]] if device.address == HERE else command_line(device, boot, alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
-        with ended(child), _ended_after(child, within_s):
+        with ended(child), ended_after(child, within_s):
             line = _Line(device, child, err, within_s)
             line.say(agent + json.dumps(dict(question)).encode() + b"\n")
             yield line
@@ -368,7 +368,7 @@ def code_of(child: subprocess.Popen[bytes]) -> int:
 
 
 @contextlib.contextmanager
-def _ended_after(child: subprocess.Popen[bytes], within_s: float | None) -> Iterator[None]:
+def ended_after(child: subprocess.Popen[bytes], within_s: float | None) -> Iterator[None]:
     """A line may hold with nobody at its other end who says a word: then it is ended from here."""
     if within_s is None:
         yield

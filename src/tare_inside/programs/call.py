@@ -1,4 +1,4 @@
-"""Calls a callable of the user's so often, each call a step: `python call.py FILE`, which api/callables.py writes."""
+"""Calls a callable of the user's so often, each call a step: `python call.py FILE`, which api/studies.py writes."""
 
 import base64
 import importlib

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tare
-from tare.api import callables, stores, studies, tables
+from tare.api import stores, studies, tables
 from tare.base.errors import ObstacleError, StudyError
 
 KEPT = Path(__file__).parents[3] / "studies-results" / "cpu2" / "s0-seccomp.tare"
@@ -51,7 +51,7 @@ def _public_callables() -> list[Callable[..., Any]]:
     return [each for each in found if inspect.isfunction(each)] + methods
 
 
-@pytest.mark.parametrize("module", [callables, stores, studies, tables])
+@pytest.mark.parametrize("module", [stores, studies, tables])
 def test_the_examples_run(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "studies-results").symlink_to(KEPT.parents[1])
@@ -184,4 +184,4 @@ def test_what_cannot_be_weighed_is_refused_before_anything_runs(
 def test_a_callable_that_nobody_can_import_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(StudyError, match="pip install cloudpickle"):
-        callables.reference(lambda: None)
+        studies.reference(lambda: None)

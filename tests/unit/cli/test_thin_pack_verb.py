@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import recorded_stores
 from tare.base.errors import StoreError, TareError
 from tare.cli import tare as verbs
-from tare.cli import thin_packs
+from tare.cli.store import thin as thinning
 from tare.records.schema import THINNED_FILE
 from tare.records.store import Store
 
@@ -79,7 +79,7 @@ def test_a_figure_that_was_edited_in_a_thinned_pack_is_found(thinned, tmp_path):
 
 def test_trials_whose_figures_need_nanoseconds_keep_them(tmp_path, monkeypatch):
     """The first look finds a figure of one trial that does not follow; after its times are kept, none is left."""
-    real = thin_packs._not_derived
+    real = thinning._not_derived
     looks: list[dict[str, str]] = []
 
     def look(store: Store, output: Path) -> dict[str, str]:
@@ -88,9 +88,9 @@ def test_trials_whose_figures_need_nanoseconds_keep_them(tmp_path, monkeypatch):
         looks.append(found | ({f"{first.trial}.{first.attempt}": "steps: 22 and 23"} if not looks else {}))
         return looks[-1]
 
-    monkeypatch.setattr(thin_packs, "_not_derived", look)
+    monkeypatch.setattr(thinning, "_not_derived", look)
     with Store.open(recorded_stores.ENERGY) as store:
-        thin_packs.thin_pack(store, tmp_path / "x.tare")
+        thinning.thin_pack(store, tmp_path / "x.tare")
         first, second = store.records()[:2]
     with tarfile.open(fileobj=io.BytesIO(lzma.decompress((tmp_path / "x.tare").read_bytes()))) as tar:
         assert THINNED_FILE in tar.getnames()
@@ -101,7 +101,7 @@ def test_trials_whose_figures_need_nanoseconds_keep_them(tmp_path, monkeypatch):
 
 
 def test_where_a_figure_does_not_follow_there_is_no_pack(tmp_path, monkeypatch):
-    monkeypatch.setattr(thin_packs, "_not_derived", lambda store, output: {"aaaa.1": "steps: 22 and 23"})
+    monkeypatch.setattr(thinning, "_not_derived", lambda store, output: {"aaaa.1": "steps: 22 and 23"})
     with pytest.raises(StoreError, match="no thinned pack is made: figures of 1 trials do not follow"):
         tare("store", "pack", str(recorded_stores.ENERGY), "--thin", "-o", str(tmp_path / "x.tare"))
     assert list(tmp_path.iterdir()) == []

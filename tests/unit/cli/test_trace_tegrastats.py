@@ -5,12 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+from typed import typed
+
 LOG = Path(__file__).parents[2] / "recordings" / "jetson" / "tegrastats.txt"
 
 
-def replay(*words, code=0, typed=None):
-    command = [sys.executable, "-m", "tare.cli", "trace", *map(str, words)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, input=typed)
+def replay(*words, code=0, piped=None):
+    """In this process; what is piped in, to a process of its own."""
+    if piped is None:
+        done = typed("trace", *map(str, words))
+    else:
+        command = [sys.executable, "-m", "tare.cli", "trace", *words]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, input=piped)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -30,7 +36,7 @@ def test_lines_of_something_else_are_counted_and_named():
 
 
 def test_a_log_can_be_piped_in_and_read_as_a_table():
-    table = replay("tegrastats", "-", typed=LOG.read_text()).stdout
+    table = replay("tegrastats", "-", piped=LOG.read_text()).stdout
     assert " ".join(table.splitlines()[0].split()) == "line RAM swap cores CPU GPU clock EMC hottest module"
     assert "12.38 W" in table
 

@@ -41,8 +41,8 @@ def marks_file(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def torch_forks() -> Iterator[Callable[..., None]]:
-    """`run(into, lines, *sides)`: scripts as forked_runs.py runs them, all of them forks of one import of torch."""
+def torch_server() -> Iterator[Callable[[dict[str, object]], None]]:
+    """Does what forked_runs.py is asked for, in forks of one import of torch."""
     source = str(Path(tare_inside.__file__).parents[1])
     env = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
     env["OMP_NUM_THREADS"] = "1"
@@ -51,9 +51,21 @@ def torch_forks() -> Iterator[Callable[..., None]]:
         assert server.stdin is not None and server.stdout is not None
         says, hears = server.stdin, server.stdout
 
-        def run(into: Path, lines: list[list[str]], *sides: str) -> None:
-            print(json.dumps({"into": str(into), "lines": lines, "sides": sides}), file=says, flush=True)
+        def ask(request: dict[str, object]) -> None:
+            print(json.dumps(request), file=says, flush=True)
             assert hears.readline() == "done\n"
 
-        yield run
+        yield ask
         says.close()
+
+
+@pytest.fixture(scope="session")
+def torch_forks(torch_server: Callable[[dict[str, object]], None]) -> Callable[..., None]:
+    """`run(into, lines, *sides)`: scripts as forked_runs.py runs them."""
+    return lambda into, lines, *sides: torch_server({"into": str(into), "lines": lines, "sides": sides})
+
+
+@pytest.fixture(scope="session")
+def program_forks(torch_server: Callable[[dict[str, object]], None]) -> Callable[..., None]:
+    """`run([module, order, workdir], ...)`: built-in programs as forked_programs.py runs them."""
+    return lambda *programs: torch_server({"programs": programs})

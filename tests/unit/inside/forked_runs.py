@@ -5,7 +5,8 @@ does when torch comes. INTO/<NAME ARGUMENT>/{plain,attached} then hold `out`, `e
 an argument with a path is left out of the name. An argument `TARE_...=...` is a variable of the attached side, with
 `BREAK=module.function` one of ours is broken there, and SIDE is one of the two if not both are wanted.
 
-Without INTO it serves: each line is {"into", "lines", "sides"}, and is answered with `done` (conftest.py, torch_forks).
+Without INTO it serves: each line is {"into", "lines", "sides"}, or {"programs"} for forked_programs.py, and is answered
+with `done` (conftest.py, torch_server).
 """
 
 from __future__ import annotations
@@ -93,8 +94,13 @@ def run_all(into: Path, lines: list[list[str]], sides: Sequence[str]) -> None:
 
 
 def serve() -> None:
+    from forked_programs import run_programs  # which imports this file
+
     for request in map(json.loads, sys.stdin):
-        run_all(Path(request["into"]), request["lines"], request["sides"])
+        if "programs" in request:
+            run_programs(request["programs"])
+        else:
+            run_all(Path(request["into"]), request["lines"], request["sides"])
         sys.stdout.write("done\n")
         sys.stdout.flush()
 

@@ -39,6 +39,7 @@ MARKED = {
     "iterable.py": usual(8, epoch=2),
     "plain_loop.py": {**by_hand(5), "optimiser": 5},
     "lbfgs.py": usual(2, forward=6, backward=6),
+    "scheduled.py": usual(10, fetch=12, epoch=3, compute=12, forward=16, backward=16),
     "mixed_precision.py": usual(4),
     "compiled.py": usual(4),
     "fused.py": usual(12, epoch=3),

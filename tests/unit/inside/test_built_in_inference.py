@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -200,13 +201,16 @@ def test_a_batch_larger_than_memory_ends_with_a_sentence_that_names_it(
     assert "there is not enough memory for a batch of 1099511627776: lower `batch`, or give the platform more." in said
 
 
-def test_a_job_runs_as_a_trial_runs_it(workdir: Path) -> None:
+def test_a_job_runs_as_a_trial_runs_it(workdir: Path, program_forks: Callable[..., None]) -> None:
+    """In a process that has torch already; one from its very start has the job of test_built_in_training.py."""
     workload = TorchInfer(batch=4, requests=5, warm_up=1, threads=1)
-    ended = LocalHost().spawn(workload.job(LocalHost(), workdir, seed=3)).wait(120)
+    job = workload.job(LocalHost(), workdir, seed=3)
+    program_forks([*job.argv[-2:], str(workdir)])
 
-    assert (ended.code, ended.err) == (0, "")
+    assert [(workdir / name).read_text() for name in ("code", "err")] == ["0", ""]
     outcome = json.loads((workdir / "outcome.json").read_text())
-    assert json.loads(ended.out) == {name: outcome[name] for name in ("steps", "answers_digest", "answer")}
+    said = json.loads((workdir / "out").read_text())
+    assert said == {name: outcome[name] for name in ("steps", "answers_digest", "answer")}
     assert outcome["steps"] == workload.units() == 5
     assert outcome["threads"] == 1
     assert json.loads((workdir / "fingerprint.json").read_text())["torch"]["threads"] == 1

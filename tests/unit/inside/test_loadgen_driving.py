@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 
 from inference_jobs import application_job, make_data, network_job, spans_ns
 from pretend_loadgen import SCENARIOS, PretendLoadGen
-from tare.drivers.places import SOURCE
 from tare_inside import marks
 from tare_inside.programs import infer, loadgen
 
@@ -164,15 +163,14 @@ def test_a_log_without_a_result_is_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def real_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real LoadGen in every scenario, each in a fork of one process that has torch: a folder for each."""
+def real_runs(tmp_path_factory: pytest.TempPathFactory, program_forks: Callable[..., None]) -> Path:
+    """The real LoadGen in every scenario, a folder for each."""
     folder, orders = tmp_path_factory.mktemp("real"), []
     for scenario in SCENARIOS:
         (folder / scenario).mkdir()
         asked = network_job(folder / scenario, **{**FIELDS, "scenario": scenario, "threads": 1})
         orders.append(["tare_inside.programs.loadgen", json.dumps(asked), str(folder / scenario)])
-    runner = [sys.executable, str(Path(__file__).with_name("forked_programs.py")), json.dumps(orders)]
-    subprocess.run(runner, env={"PYTHONPATH": str(SOURCE.parent)}, timeout=240, check=True)
+    program_forks(*orders)
     return folder
 
 

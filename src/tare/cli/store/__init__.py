@@ -69,7 +69,7 @@ def pack(store: Path, output: Path | None, thin: bool, as_json: bool) -> None:
     with Store.open(store) as opened:
         target = output or place.with_name(f"{place.name.removesuffix(SUFFIX)}{SUFFIX}")
         if thin:
-            from tare.cli.thin_packs import thin_pack
+            from tare.cli.store.thin import thin_pack
 
             made = thin_pack(opened, target)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
+from tare.analysis.resources.gpu import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
 from tare.analysis.selection import START_UP
 from tare.analysis.sentences import (
     NO_TRIAL,
@@ -22,15 +23,16 @@ from tare.analysis.sentences import (
 from tare.base.text import (
     count_text,
     effect_text,
+    in_units,
     natural_key,
     quantity_text,
     quantity_texts,
     safe_text,
+    share_text,
 )
 from tare.records.model import USABLE
 from tare.records.trials import grouped
 from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
-from tare.report.text.gpu import gpu_lines
 from tare.report.text.trials import record_text, records_table
 
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
@@ -145,6 +147,15 @@ ANY_WIDTH = 10_000
 NAMED_LEVELS = 3  # of trials that are left out for one reason
 LISTED = 10  # trials named on the terminal; the report names all
 
+_GPU = {  # metric -> what stands around its median
+    BUSY: "busy {}",
+    "gpu_idle_share": "idle {}",
+    "gpu_memory_bytes": "{}",
+    "gpu_power_w": "{}",
+    "energy_gpus_step_j": "{} per step",
+}
+_SEVERAL = 1.5  # counts per step: below that it is one
+
 _COLOURS: Mapping[Word, str] = {"slower": "31", "faster": "32", "equivalent": "36", "cannot_tell": "33"}
 
 
@@ -160,7 +171,7 @@ def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> st
         *_interactions(weighing, width),
         *_hanging_each([direction_text([*weighing.comparisons, *weighing.tested])], width),
         *_supporting(weighing.others, width),
-        *gpu_lines(weighing, width),
+        *_gpu_lines(weighing, width),
         *_doubts(weighing, width),
     ]
     return "\n".join(lines)
@@ -286,6 +297,51 @@ def _supporting(others: Sequence[Comparison], width: int) -> list[str]:
 def _supporting_row(each: Comparison) -> list[str]:
     theirs, ours = medians_of(each)
     return [each.called, f"{theirs} -> {ours}", effect_of(each), interval_of(each)]
+
+
+def _gpu_lines(weighing: Weighing, width: int) -> list[str]:
+    """Busy, memory, power and energy of each level, what binds it, what to change; nothing where no GPU was watched."""
+    uses = gpu_uses(weighing.medians)
+    if not uses:
+        return []
+    widest = max(display_width(safe_text(use.level)) for use in uses)
+    lines = [""]
+    for use in uses:
+        name = safe_text(use.level)
+        first = f"GPU, {name}:{' ' * (widest - display_width(name))} "
+        lines += flow(_gpu_chunks(use, weighing.unit), width, first=first, indent="  ")
+    for sentence in _gpu_advice(uses):
+        lines += [f"  {line}" for line in wrap(in_units(sentence, weighing.unit), width - 2, indent="  ")]
+    return lines
+
+
+def _gpu_chunks(use: GpuUse, unit: str) -> list[Chunk]:
+    """`busy 62.5 % [61.9, 63.0]`, and so on."""
+    told = [
+        Chunk(in_units(shown.format(" ".join(filter(None, median_text(metric, use.figures[metric])))), unit), "  ")
+        for metric, shown in _GPU.items()
+        if metric in use.figures
+    ]
+    if use.bound_share is not None and "energy_gpus_step_j" in use.figures:
+        told.append(Chunk(f"(within {share_text(use.bound_share)})"))
+    if use.binds is not None:
+        told.append(Chunk(NAMES[use.binds], "   "))
+    return told
+
+
+def _gpu_advice(uses: list[GpuUse]) -> list[str]:
+    """What to change, each sentence once; with the calls and copies that a step has."""
+    told = []
+    for use in uses:
+        if use.binds is None:
+            continue
+        told.append(f"{NAMES[use.binds]}: {ADVICE[use.binds]}")
+        if use.syncs >= 1 and use.binds != "gpu":
+            calls = count_text(round(use.syncs), "call") if use.syncs < _SEVERAL else f"{use.syncs:.0f} calls"
+            told.append(f"each step has {calls} that wait for the GPU.")
+        if use.pageable >= 1 and use.binds != "gpu":
+            told.append("each step copies from or to pageable memory: `pin_memory=True` of the DataLoader avoids it.")
+    return list(dict.fromkeys(told))
 
 
 def _whole_rows(
