@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -30,7 +31,7 @@ ROUNDS = 7
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
-    """What is timed; the tables that it needs are written into the folder."""
+    """What is timed; the tables and the trace that it needs are written into the folder."""
     draw = random.Random(3)
     few, many = folder / "few.csv", folder / "many.csv"
     rows = [(level, block, 1 + 0.02 * draw.random()) for block in range(8) for level in ("bare", "docker")]
@@ -38,8 +39,10 @@ def commands(folder: Path) -> dict[str, list[str]]:
     modes = [(cores, mhz, 10 / cores + 100 / mhz + draw.random()) for cores in range(1, 101) for mhz in range(1, 1001)]
     lines = (f"{cores},{mhz},{time},{time * (cores + mhz / 100)}\n" for cores, mhz, time in modes)
     many.write_text("cores,mhz,step_s,energy_j\n" + "".join(lines))
+    (folder / "trace.txt").write_text(_trace(200_000))
     return {
         "--help": ["--help"],
+        "trace import, 200,000 lines": ["trace", "import", str(folder / "trace.txt")],
         "show, 18 trials": ["show", str(PACK)],
         "compare, 16 rows": ["compare", str(few), "--by", "platform", "--metric", "step_s", "--block", "block"],
         "front, 100,000 rows": [
@@ -83,13 +86,33 @@ print(writes / (time.process_time() - begin_s))
 
 
 def rates(folder: Path) -> dict[str, list[str]]:
-    """Programs that print how much they did in a second; a text trace is written into the folder."""
-    recorded = (ROOT / "tests" / "recordings" / "trace-6.18" / "report.txt").read_text()
-    (folder / "trace.txt").write_text(recorded * (200_000 // recorded.count("\n")))
+    """Programs that print how much they did in a second."""
     return {
         "lines of a text trace": ["-c", _TEXT_TRACE, str(folder / "trace.txt")],
         "writes, LRU without numba": ["-c", _WITHOUT_NUMBA],
     }
+
+
+def _trace(lines: int) -> str:
+    """A recorded trace again and again, each time later and with other processes, files and sectors."""
+    recorded = (ROOT / "tests" / "recordings" / "trace-6.18" / "report.txt").read_text()
+    draw = random.Random(5)
+    files = [draw.randrange(10 ** draw.randrange(3, 10)) for _ in range(1000)]
+    numbers = re.compile(r"(?<= )\d+(?=\.\d{9}:)|(?<=[-:])\d{4,}(?= )|(?<=ino=|dex=)\d+|\d+(?= \+ )")
+    copies = []
+    for copy in range(lines // recorded.count("\n")):
+        pids = {4: draw.randrange(1000, 10_000), 5: draw.randrange(10_000, 60_000)}
+
+        def other(found: re.Match[str], copy: int = copy, pids: Mapping[int, int] = pids) -> str:
+            if found.string[found.end()] == ".":
+                return str(int(found[0]) + copy)
+            if found.string[found.start() - 1] in "-:":
+                return str(int(found[0]) % 1000 + pids[len(found[0])])
+            is_file = found.string.endswith("ino=", 0, found.start())
+            return str(draw.choice(files) if is_file else draw.randrange(10 ** draw.randrange(1, 10)))
+
+        copies.append(numbers.sub(other, recorded))
+    return "".join(copies)
 
 
 def measure(rounds: int = ROUNDS, against: Path | None = None, only: str | None = None) -> dict[str, dict[str, Any]]:

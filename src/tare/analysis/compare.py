@@ -34,6 +34,7 @@ from tare.analysis.statistics import (
     holm_levels,
     mann_whitney_null,
     median_estimate,
+    median_of,
     ratio_of_medians,
     signed_rank_null,
 )
@@ -460,13 +461,13 @@ def more_far_off(ours: Floats, theirs: Floats, bound: float, *, paired: bool, is
     Of noisy sides those count that are not this noise, and none where the usual ones are as far apart already.
     """
     noise = ours - theirs if paired else np.concatenate([ours, theirs])
-    centre = float(np.median(noise))
+    centre = median_of(noise)
     mine, other = (noise, -noise) if paired else (ours - centre, theirs - centre)
     if is_noisy:
         apart = abs(centre) if paired else 0.0
         if apart > bound:
             return 0
-        bound = max(bound, apart + FAR * float(np.median(np.abs(noise - centre))))
+        bound = max(bound, apart + FAR * median_of(np.abs(noise - centre)))
     return int(np.count_nonzero(mine > bound)) - int(np.count_nonzero(other > bound))
 
 

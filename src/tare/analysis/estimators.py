@@ -31,6 +31,8 @@ from tare.analysis.statistics import (
     floats,
     mann_whitney_null,
     median_deviation,
+    median_of,
+    quantile_of,
     signed_rank_null,
 )
 from tare.base.errors import StudyError
@@ -296,7 +298,7 @@ class Sides:
 
         def usual(logs: Floats) -> NDArray[np.bool_]:
             spread = median_deviation(logs)
-            return np.asarray(np.abs(logs - np.median(logs)) <= (times * spread if spread > 0 else math.inf))
+            return np.asarray(np.abs(logs - median_of(logs)) <= (times * spread if spread > 0 else math.inf))
 
         ours, theirs = np.log(self.ours), np.log(self.theirs)
         left, right = (usual(ours - theirs),) * 2 if self.paired else (usual(ours), usual(theirs))
@@ -398,10 +400,10 @@ def resampled_shift(sides: Sides, alpha: float, power: float) -> float | None:
         if k < 0 or size * DRAWS > _MOST_DRAWN:
             return None
         draws = _draws(len(ours), len(theirs))
-        left, right = (draw.of(side - np.median(side)) for draw, side in zip(draws, (ours, theirs), strict=True))
+        left, right = (draw.of(side - median_of(side)) for draw, side in zip(draws, (ours, theirs), strict=True))
         values = (left[:, :, None] - right[:, None, :]).reshape(DRAWS, size)
     values.partition(k, axis=1)
-    return float(np.quantile(-np.round(values[:, k], DIGITS), power))
+    return quantile_of(-np.round(values[:, k], DIGITS), power)
 
 
 class _Draw(NamedTuple):

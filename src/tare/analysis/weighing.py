@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from tare.analysis import sentences
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import Cells
@@ -57,7 +55,7 @@ from tare.analysis.selection import (
     select,
     why_not,
 )
-from tare.analysis.statistics import FLOOR, median_estimate
+from tare.analysis.statistics import FLOOR, median_estimate, median_of
 from tare.analysis.table import (
     JOINED,
     Table,
@@ -141,8 +139,8 @@ def _difference(metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -
     if len(blocks) < FLOOR:
         return None
     gaps = [left[block] - right[block] for block in blocks]
-    medians = [float(np.median([side[block] for block in blocks])) for side in (right, left)]
-    return float(np.median(gaps)), medians[0], medians[1]
+    medians = [median_of([side[block] for block in blocks]) for side in (right, left)]
+    return median_of(gaps), medians[0], medians[1]
 
 
 METRIC = "stall_mean_s"  # a mean: what a stall costs a step, whether it comes in every step or in one of four

@@ -61,8 +61,11 @@ class Summary:
 
 
 @contextmanager
-def opened(path: Path, texts: bool = True) -> Iterator[Opened]:
-    """A trace.dat, a text trace (with its `texts`), or a folder of raw pages; what is unpacked goes when it is left."""
+def opened(path: Path, whole: bool = True) -> Iterator[Opened]:
+    """A trace.dat, a text trace, or a folder of raw pages; what is unpacked goes when it is left.
+
+    Of a text that is not read as a `whole`, events that page writes do not follow from have no columns of their own.
+    """
     if not path.exists():
         raise NoSuchInput(f"{path}: no such file or folder.")
     with TemporaryDirectory(prefix="tare-trace-") as spill:
@@ -78,7 +81,7 @@ def opened(path: Path, texts: bool = True) -> Iterator[Opened]:
             yield raw
         elif is_text_trace(path):
             note = "A text has times of microseconds, and names no clock."
-            yield Opened("text", "unknown", text_tables(path, texts=texts), (note,))
+            yield Opened("text", "unknown", text_tables(path, whole=whole), (note,))
         else:
             raise StudyError(
                 f"{path} is no trace that tare reads: neither a trace.dat of trace-cmd, nor a text as `cat trace` or "

@@ -27,6 +27,7 @@ from tare.traces.roles import Ints, Timeline
 
 SECTOR_BYTES = 512
 OUTSIDE = "outside"  # of the flusher
+USED = ("block_bio_queue", "writeback_start", "writeback_single_inode_start", "writeback_dirty_folio")  # their fields
 MOST_SECTORS = (1 << 23) - 1  # of one write: the kernel counts its bytes in 32 bits
 _LAST_SECTOR = 1 << 54  # of a device whose bytes 63 bits can count
 # A file of so many writes may be so many rows: more than any kernel's writes are on average, and a few large ones.
@@ -117,9 +118,9 @@ class PageWrites:
 
 def is_page_write(rwbs: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """`WS`, `FWFS`: writes; not `D` (discard) nor `WZ` (zeroes without data)."""
-    words = list(map(str, rwbs.tolist()))
-    writes = {word: "W" in word and "D" not in word and "Z" not in word for word in set(words)}
-    return np.array([writes[word] for word in words], bool)
+    words = rwbs.tolist()
+    writes = {word: "W" in str(word) and not {"D", "Z"} & set(str(word)) for word in set(words)}
+    return np.fromiter(map(writes.__getitem__, words), bool, len(words))
 
 
 class _Codes:
@@ -130,18 +131,22 @@ class _Codes:
         self._codes: dict[Any, int] = {}
 
     def of(self, words: npt.NDArray[Any]) -> Ints:
-        several = list(map(str, words.tolist()))
-        codes = {word: self._code(word) for word in set(several)}
-        return np.array([codes[word] for word in several], np.int64)
+        several = words.tolist()
+        codes = {word: self._code(str(word)) for word in set(several)}
+        return np.fromiter(map(codes.__getitem__, several), np.int64, len(several))
 
     def of_pairs(self, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Ints:
         """A file is its device and its inode."""
         left, right = left.astype(np.int64), right.astype(np.int64)
         with np.errstate(over="ignore"):
             mixed = right * _MIX ^ left
-        _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
-        pairs = zip(left[first].tolist(), right[first].tolist(), strict=True)
-        return np.array([self._code(pair) for pair in pairs], np.int64)[which]
+        begins = np.ones(len(mixed), bool)  # of runs of one file, whose pages come one after another
+        begins[1:] = mixed[1:] != mixed[:-1]
+        runs = np.flatnonzero(begins)
+        _, first, which = np.unique(mixed[runs], return_index=True, return_inverse=True)
+        pairs = zip(left[runs[first]].tolist(), right[runs[first]].tolist(), strict=True)
+        codes: Ints = np.array([self._code(pair) for pair in pairs], np.int64)[which]
+        return np.asarray(codes[np.cumsum(begins) - 1])
 
     def words(self, codes: Ints) -> npt.NDArray[np.object_]:
         return np.array(self.known, dtype=object)[codes]

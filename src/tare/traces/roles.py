@@ -28,54 +28,45 @@ class Timeline:
     """For each key (a process, a file) a value that changes now and then; small whole numbers, -1 for none."""
 
     def __init__(self) -> None:
-        self._keys: list[Ints] = []
-        self._times: list[Ints] = []
-        self._values: list[Ints] = []
-        self._sorted: tuple[Ints, Ints, Ints, Ints] | None = None
+        self._added: list[tuple[Ints, Ints, Ints]] = []  # keys, times, values; the first may be sorted
+        self._is_sorted = True
 
     def add(self, keys: Sequence[int] | Ints, times: Sequence[int] | Ints, values: Sequence[int] | Ints) -> None:
         """From each time on, this key has this value; of several at one time the one that was added last."""
         if len(keys):
-            for into, new in ((self._keys, keys), (self._times, times), (self._values, values)):
-                into.append(np.asarray(new, np.int64))
-            self._sorted = None
+            self._added.append((np.asarray(keys, np.int64), np.asarray(times, np.int64), np.asarray(values, np.int64)))
+            self._is_sorted = False
 
     def at(self, keys: npt.NDArray[np.integer], times: Ints) -> Ints:
         """The value of each key at each time; -1 where nothing is known of it yet."""
-        known, moments, entries, values = self._table()
-        if not len(entries) or not len(keys):
+        if not self._added or not len(keys):
             return np.full(len(keys), -1, np.int64)
+        known, moments, values = self._sorted()
         keys = keys.astype(np.int64, copy=False)
-        row = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        moment = np.searchsorted(moments, times, side="right")
-        found = np.searchsorted(entries, (row << 32) | moment, side="right") - 1
-        same = (found >= 0) & (known[row] == keys) & (entries[found] >> 32 == row)
-        return np.where(same, values[found], -1)
+        first, end = np.searchsorted(known, keys), np.searchsorted(known, keys, side="right")
+        low, high = first, end
+        for _ in range(int((end - first).max()).bit_length()):  # by halves, all at once: the first that is later
+            middle = np.minimum((low + high) >> 1, len(moments) - 1)
+            is_later = (moments[middle] > times) | (low >= high)
+            low, high = np.where(is_later, low, middle + 1), np.where(is_later & (low < high), middle, high)
+        return np.where(low > first, values[low - 1], -1)
 
     def forget_before(self, t_ns: int) -> None:
         """Keep of what is past only the last value of each key, so that memory does not grow with the trace."""
-        if not self._keys:
-            return
-        keys, times, values = (np.concatenate(part) for part in (self._keys, self._times, self._values))
-        order = np.lexsort((np.arange(len(keys)), times, keys))
-        keys, times, values = keys[order], times[order], values[order]
-        followed = np.append((keys[1:] == keys[:-1]) & (times[1:] <= t_ns), False)
-        keep = ~followed
-        self._keys, self._times, self._values = [keys[keep]], [times[keep]], [values[keep]]
-        self._sorted = None
+        if self._added:
+            keys, times, values = self._sorted()
+            keep = np.append((keys[1:] != keys[:-1]) | (times[1:] > t_ns), True)
+            self._added = [(keys[keep], times[keep], values[keep])]
 
-    def _table(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Keys and times by their rank, so that one sorted number stands for both."""
-        if self._sorted is None:
-            if not self._keys:
-                empty = np.empty(0, np.int64)
-                return empty, empty, empty, empty
-            keys, times, values = (np.concatenate(part) for part in (self._keys, self._times, self._values))
-            known, moments = np.unique(keys), np.unique(times)
-            entries = (np.searchsorted(known, keys) << 32) | (np.searchsorted(moments, times) + 1)
-            order = np.argsort(entries, kind="stable")
-            self._sorted = known, moments, entries[order], values[order]
-        return self._sorted
+    def _sorted(self) -> tuple[Ints, Ints, Ints]:
+        """By key, then by time, then as they were added."""
+        if not self._is_sorted:
+            keys, times, values = (np.concatenate(parts) for parts in zip(*self._added, strict=True))
+            order = np.argsort(times, kind="stable")
+            small = keys.astype(np.uint16) if keys.min() >= 0 and keys.max() < 1 << 16 else keys  # sorted much faster
+            order = order[np.argsort(small[order], kind="stable")]
+            self._added, self._is_sorted = [(keys[order], times[order], values[order])], True
+        return self._added[0]
 
 
 WORKLOAD, DAEMON, TARE, HOST = "workload", "daemon", "tare", "host"

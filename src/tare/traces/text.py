@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tare.base.errors import StudyError, damage_named
 from tare.traces.decode import Columns, column_name
-from tare.traces.page_writes import PageWrites
+from tare.traces.page_writes import USED, PageWrites
 from tare.traces.recording import Chunk, bdi_number, of_disks
 from tare.traces.roles import DAEMON, HOST, is_daemon
 
@@ -61,9 +61,12 @@ _MOST_DIGITS = 18  # of a number that 63 bits hold, whatever its digits
 
 
 def text_tables(
-    path: Path, page_bytes: int = 4096, bytes_at_once: int = BYTES_AT_ONCE, texts: bool = True
+    path: Path, page_bytes: int = 4096, bytes_at_once: int = BYTES_AT_ONCE, whole: bool = True
 ) -> Iterator[Chunk]:
-    """The tables of a text trace, in pieces; lines that are no events are left out, and `texts` keeps their words."""
+    """The tables of a text trace, in pieces; lines that are no events are left out.
+
+    With `whole`, each event has its words as columns and as text; else only those have columns that page writes need.
+    """
     writes = PageWrites(page_bytes)
     lost: dict[int, int] = {}
     kinds: dict[str, dict[str, str]] = {}
@@ -77,7 +80,7 @@ def text_tables(
             for cpu, count in _LOST.findall(block.text) if b"EVENTS" in block.data else ():
                 lost[int(cpu)] = lost.get(int(cpu), 0) + int(count or 1)  # not counted is one at least
             found = {
-                name: _alike(columns, kinds.setdefault(name, {})) for name, columns in _events(block, texts).items()
+                name: _alike(columns, kinds.setdefault(name, {})) for name, columns in _events(block, whole).items()
             }
             yield from (Chunk(name, columns) for name, columns in found.items())
             yield from (Chunk("page_writes", columns) for columns in writes.piece(found))
@@ -156,6 +159,14 @@ def _value(zeroed: Words, count: Ints) -> Ints:
     return digits.view(np.int64)
 
 
+def _different(words: Words) -> Words:
+    """Each once, sorted: np.unique would import masked arrays, which takes as long as 20,000 lines."""
+    is_first = np.ones(len(words), bool)
+    words = np.sort(words)
+    is_first[1:] = words[1:] != words[:-1]
+    return words[is_first]
+
+
 class _Tokens(NamedTuple):
     """One word of each row: where it begins, its length, and its number where it has one."""
 
@@ -189,8 +200,7 @@ class _Block:
         return self.data.decode("utf-8", "backslashreplace")
 
     def slices(self, begins: Ints, lengths: Ints) -> list[str]:
-        text = self.text
-        return [text[begin:end] for begin, end in zip(begins.tolist(), (begins + lengths).tolist(), strict=True)]
+        return [*map(self.text.__getitem__, map(slice, begins.tolist(), (begins + lengths).tolist()))]
 
     def spaces(self, at: Ints) -> Ints:
         """Spaces from here on."""
@@ -269,10 +279,10 @@ class _Block:
         for part in parts[1:]:
             mixed = (mixed ^ part) * _MIX
             mixed ^= mixed >> _HALF
-        different = np.unique(mixed[:_SAMPLE])
+        different = _different(mixed[:_SAMPLE])
         codes = np.minimum(np.searchsorted(different, mixed), len(different) - 1)
         if len(missed := mixed[different[codes] != mixed]):
-            different = np.unique(np.concatenate((different, missed)))
+            different = _different(np.concatenate((different, missed)))
             codes = np.searchsorted(different, mixed)
         first = np.empty(len(different), np.int64)
         first[codes] = np.arange(len(codes))
@@ -367,7 +377,7 @@ def _by_itself(block: _Block, lines: _Lines, rows: Sequence[int]) -> list[bool]:
     return found
 
 
-def _events(block: _Block, texts: bool) -> dict[str, Columns]:
+def _events(block: _Block, whole: bool) -> dict[str, Columns]:
     """The events of some lines by name, each kind in columns."""
     lines, usual = _heads(block)
     is_event, doubted = usual.copy(), np.flatnonzero(~usual)
@@ -399,9 +409,10 @@ def _events(block: _Block, texts: bool) -> dict[str, Columns]:
             "t_ns": head.t_ns, "cpu": head.cpu.astype(np.int32), "pid": head.pid.astype(np.int32),
             "comm": tasks_named[tasks[group]], "role": roles[tasks[group]],
         }  # fmt: skip
-        fields = columns_of(block, head.text, head.text_end, block.is_plain[rows[group]])
-        columns |= {column_name(key): column for key, column in fields.items()}
-        if texts:
+        if whole or kinds[at] in USED:
+            fields = columns_of(block, head.text, head.text_end, block.is_plain[rows[group]])
+            columns |= {column_name(key): column for key, column in fields.items()}
+        if whole:
             words = block.slices(head.text, head.text_end - head.text)
             is_stripped = block.is_ascii and (block.bytes[head.text_end - 1] > 32).all()
             columns["text"] = np.array(words if is_stripped else [word.rstrip() for word in words], dtype=object)
@@ -556,6 +567,7 @@ def _of_disks(name: str, columns: Columns) -> Columns:
     if {"major", "minor"} <= columns.keys():
         columns["dev"] = columns.pop("major") << 20 | columns.pop("minor")
     elif "bdi" in columns and "dev" not in columns:
-        numbers = {bdi: bdi_number(bdi) for bdi in set(columns["bdi"].tolist())}
-        columns["dev"] = np.array([numbers[bdi] for bdi in columns["bdi"].tolist()], np.int64)
+        bdis = columns["bdi"].tolist()
+        numbers = {bdi: bdi_number(bdi) for bdi in set(bdis)}
+        columns["dev"] = np.fromiter(map(numbers.__getitem__, bdis), np.int64, len(bdis))
     return of_disks(columns)

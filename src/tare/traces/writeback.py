@@ -121,7 +121,10 @@ class Concentration(NamedTuple):
 
 def counts(words: npt.NDArray[Any]) -> dict[str, int]:
     """How often each word is there: reasons, roles."""
-    return dict(sorted(Counter(map(str, words.tolist())).items()))
+    found: Counter[str] = Counter()
+    for word, count in Counter(words.tolist()).items():
+        found[str(word)] += count
+    return dict(sorted(found.items()))
 
 
 def by_reason(start: Columns) -> dict[str, int]:

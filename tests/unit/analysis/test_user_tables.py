@@ -55,6 +55,31 @@ def test_a_table_reads_the_same_in_every_form(tmp_path, name, text):
     assert plain(written(tmp_path, name, text)) == EXPECTED
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b\n1,2\n",
+        "a,b\n1,\n,\n",
+        "a,b",
+        "a , b\n 1,x y",
+        "a\tb;c\n1\t2;3\n",
+        "a,b\n1,2\n\n",
+        "a,b\n1\n",
+        "a,a\n1,2\n",
+    ],
+)
+def test_a_plain_csv_is_cut_as_the_standard_library_reads_it(tmp_path, monkeypatch, text):
+    def columns(path):
+        try:
+            return read_table(path).columns
+        except StudyError as error:
+            return str(error).replace(path.name, "")
+
+    found = columns(written(tmp_path, "one.csv", text))
+    monkeypatch.setattr("tare.analysis.table._plain_columns", lambda *_: None)
+    assert columns(written(tmp_path, "two.csv", text)) == found
+
+
 def test_a_parquet_file_reads_the_same(tmp_path):
     path = tmp_path / "odd [name]*?.parquet"
     rows = "('bare', 1.5::DOUBLE, 1), ('docker', 1.75, 1), ('bare', 1.25, 2)"

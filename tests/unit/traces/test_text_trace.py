@@ -75,6 +75,19 @@ def test_page_writes_are_joined_as_from_raw_pages(kernels: Path):
     assert (written["inode"].tolist(), set(written["reason"])) == ([77, 77], {"periodic"})
 
 
+def test_page_writes_are_the_same_where_the_other_words_are_not_read(kernels: Path):
+    whole, found = read(kernels), read(kernels, whole=False)
+
+    assert {name: len(its["t_ns"]) for name, its in found.items() if name != "lost"} == {
+        name: len(its["t_ns"]) for name, its in whole.items() if name != "lost"
+    }
+    assert {key: its.tolist() for key, its in found["page_writes"].items()} == {
+        key: its.tolist() for key, its in whole["page_writes"].items()
+    }
+    assert found["writeback_start"]["reason"].tolist() == ["periodic"]
+    assert found["sys_enter"].keys() == {"t_ns", "cpu", "pid", "comm", "role"}
+
+
 @pytest.mark.parametrize("bytes_at_once", [1, 300, 100_000])
 def test_pieces_make_no_difference(kernels: Path, bytes_at_once: int):
     assert read(kernels, bytes_at_once=bytes_at_once)["page_writes"]["page"].tolist() == [100, 101]

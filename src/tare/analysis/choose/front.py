@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -178,28 +178,38 @@ def front_of_singles(table: Table, settings: Sequence[str], minimised: Sequence[
     if len(columns) < len(settings) + len(minimised):
         return None
     each_settings, points = columns[: len(settings)], np.array(columns[len(settings) :]).T
-    if points.dtype.kind != "f" or (points < 0).any() or len(set(zip(*each_settings, strict=True))) < len(table):
+    if points.dtype.kind != "f" or (points < 0).any() or _any_twice(each_settings):
         return None
+    kept = np.flatnonzero(on_front(points))
+    levels = zip(*(cells[kept].tolist() for cells in each_settings), strict=True)
     rows = [
         TrialRow.foreign(
-            {name: cells[place] for name, cells in zip(settings, each_settings, strict=True)},
-            dict(zip(minimised, points[place].tolist(), strict=True)),
-            f"row {place + 1}",
+            dict(zip(settings, its, strict=True)), dict(zip(minimised, figures, strict=True)), f"row {place + 1}"
         )
-        for place in np.flatnonzero(on_front(points)).tolist()
+        for place, its, figures in zip(kept.tolist(), levels, points[kept].tolist(), strict=True)
     ]
     return [replace(each, configurations=len(table)) for each in pareto(rows, minimised, source=table.path)]
 
 
-def _whole_column(cells: Sequence[str | None]) -> list[Setting] | None:
+def _whole_column(cells: Sequence[str | None]) -> npt.NDArray[Any] | None:
     """Numbers where all are, else texts; None where a cell is missing, or is to be read by itself."""
     if None in cells:
         return None
+    whole = cast("Sequence[str]", cells)
     with suppress(ValueError):
-        numbers = np.array(cells, np.float64)
-        return numbers.tolist() if np.isfinite(numbers).all() and "_" not in "".join(map(str, cells)) else None
-    texts: list[Setting] = [str(cell).strip() for cell in cells]
-    return texts if all(texts) else None
+        numbers = np.fromiter(map(float, whole), np.float64, len(whole))
+        return numbers if np.isfinite(numbers).all() and "_" not in "".join(whole) else None
+    texts = [cell.strip() for cell in whole]
+    return np.array(texts, object) if all(texts) else None
+
+
+def _any_twice(columns: Sequence[npt.NDArray[Any]]) -> bool:
+    """Whether two rows are the same."""
+    if any(column.dtype.kind == "O" for column in columns):
+        rows = [*zip(*(column.tolist() for column in columns), strict=True)]
+        return len(set(rows)) < len(rows)
+    ordered = np.array(columns)[:, np.lexsort(columns)]
+    return bool((ordered[:, 1:] == ordered[:, :-1]).all(axis=0).any())
 
 
 @dataclass(frozen=True)

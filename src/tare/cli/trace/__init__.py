@@ -46,7 +46,7 @@ def import_trace(path: Path, output: Path | None, as_json: bool) -> None:
 
     summary = Summary()
     all_tables = output is not None and output.suffix != ".parquet"
-    with spinner(f"reading {path}"), opened(path, texts=all_tables) as trace:
+    with spinner(f"reading {path}"), opened(path, whole=all_tables) as trace:
         summary.lost |= trace.lost
         with damage_named(path):
             written = _read(trace, summary, output)
