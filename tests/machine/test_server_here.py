@@ -82,6 +82,9 @@ def test_the_sides_take_turns_at_the_rates_around_a_goal_and_the_same_command_re
     if found["ours"] and found["theirs"]:  # else a busy machine moved it beyond the rates, which the reasons say
         assert (found["metric"], found["n"], found["more_trials"]) == ("goal_rate_per_s", 1, 5)
         assert all(min(map(min, rates.values())) < found[side]["value"] < 120 for side in ("ours", "theirs"))
+    else:
+        assert done.returncode == 1
+        assert "rates on both sides" in done.stderr, done.stderr
     again = warm_tare.run(*words, cwd=tmp_path)
     assert json.loads(again.stdout)["comparisons"] == [found], again.stderr
     shown = json.loads(warm_tare.run("show", "store/blocks", "--json", cwd=tmp_path).stdout)["trials"]

@@ -305,7 +305,8 @@ def test_of_two_images_the_software_is_named(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     words = {each["cause"]: each["outcome"] for each in found["answer"]["tried"]}
     assert words.pop("software") == "the cause"
-    assert set(words.values()) <= {"not it", "cannot tell"}  # an image that was never read is cold
+    assert words.pop("cold_layers", "not it") in ("not it", "cannot tell")  # an image that was never read is cold
+    assert set(words.values()) <= {"not it"}
     assert "something else than" in found["suspects"]["software"]["evidence"]
     assert "layers" not in found
 

@@ -160,6 +160,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 FAR_TIMES = 4.0  # as far from the middle of its block as this many times what blocks usually reach, and
+WHOLE_TIMES = 1.5  # the same, of what blocks reach with all their levels: no trial of them lies farther out
 FAR_S = 120.0  # at least so far: a machine does not change much in less
 
 
@@ -179,7 +180,7 @@ def far_from_block(started: Sequence[tuple[Hashable, float]], usual_s: float = 0
     block of two both are far: neither is more of it than the other.
     """
     middles = {block: median(times) for block, times in collected(started).items()}
-    far = max(FAR_TIMES * max(usual_reach(started), usual_s), FAR_S)
+    far = max(FAR_TIMES * usual_reach(started), WHOLE_TIMES * usual_s, FAR_S)
     return [abs(time - middles[block]) > far for block, time in started]
 
 

@@ -62,7 +62,10 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
         _tell_unusable(folder, weighing, again)
         return
     if nothing and any(each.code == "figure.beyond-rates" for left in weighing.left_out for each in left.reasons):
-        say("no block of a side was at the right rates: the search was misled. Search again, with another folder (-o).")
+        say(
+            "in too many blocks of a side the goal is met, or missed, at all of its rates, so nothing is compared: "
+            "take rates on both sides of it. `tare weigh --goal` finds them again in another folder (-o)."
+        )
         raise SystemExit(1)
     if nothing:
         say("at least one side has no usable trial, so nothing was compared; the reasons are above.")

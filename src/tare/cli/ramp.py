@@ -53,6 +53,8 @@ def ramp_goal(serving: dict[str, Any], margin: float) -> float | None:
     share = float(found[1]) / 100
     serving["goal"] = found[2]
     serving.setdefault("count", math.ceil(FEWEST_LATE / (1 - share)))
+    least = math.ceil(1 / (1 - share))
+    need(int(serving["count"]) >= least, f"--count: it takes {least} requests or more for one of them to be late.")
     return share
 
 
@@ -100,7 +102,7 @@ def rates_to_try(
 
         look = loads("closed", count=min(FIRST_LOOK, work["server"]["count"]))
         found = search(share_at, float(f"{look['ok'] / look['seconds']:.2g}"), share)
-        if found.met and found.missed:
+        if found.met and found.missed and not found.why_no_more:
             middles[side] = math.sqrt(found.met * found.missed)
         else:
             failed.append(rate_text(side, found, f"{share_text(share)} of the requests are good"))
@@ -158,7 +160,7 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
     fixed = {"study": "ramp", "repeat": 1, "aa": False, "rehearse": False}
     study = with_interpreter(from_plain({**fixed, **plain}, "tare weigh"), python)
     with heard_by(lambda text: None):  # of one trial no interval, and of many the same words each time
-        outcome = run_into(study, study_text(study), folder, progress=False)
+        outcome = run_into(study, study_text(study), folder, progress=False, retry_failed=True)
     if outcome.interrupted:
         say(f"{outcome.why}. The same command with `-o {folder.parent.parent}` resumes.")
         raise SystemExit(130)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,3 +170,23 @@ def test_a_share_needs_a_goal_and_a_rate() -> None:
     for wrong in ({"goal": "300 ms"}, {"rate": "50/s"}, {"goal": "300 ms", "rate": "50/s", "goal_share": "100 %"}):
         with pytest.raises((ValueError, StudyError)):
             Server.model_validate({**given, **wrong})
+
+
+def test_where_the_rate_of_many_blocks_is_not_known_the_others_are_not_compared_alone() -> None:
+    """In 9 of 20 blocks one side misses the goal at all rates: of the other 11 it would be called equivalent."""
+    records = ramp(np.random.default_rng(5), {"bare": 410.0, "runc": 410.0}, 11)
+    for block in range(11, 20):
+        records += ramp(np.random.default_rng(block), {"bare": 410.0}, 1)[: len(RATES)]
+        records[-5:] = [replace(each, block=block) for each in records[-5:]]
+        records += [trial("runc", block, rate, 500) for rate in RATES]
+
+    found = weigh(FakeStore(records, STUDY))
+
+    assert found.comparisons[0].ours is None
+    assert found.comparisons[0].verdict == "cannot_tell"
+    assert any("in 9 of 20 blocks of this side" in str(each.reasons[0]) for each in found.left_out)
+
+
+def test_of_one_rate_no_highest_is_looked_for() -> None:
+    records = [trial(side, block, 350.0, 0) for side in ("bare", "runc") for block in range(6)]
+    assert weigh(FakeStore(records, STUDY)).metric != "goal_rate_per_s"

@@ -178,7 +178,7 @@ def test_what_the_profiler_adds_to_launches_is_no_idle_time():
     """BERT-large, compiled, on an H200: 59.8 ms a step in its window, 49.8 ms outside, always at the power limit."""
     found = {
         "steps": 8, "window_s": 0.4786, "step_s": 0.0598, "busy_share": 0.783, "between_share": 0.055,
-        "idle_share": 0.162, "copy_s": 0.0, "idle_for": {"data": 0.0, "sync": 0.0, "launch": 0.162},
+        "idle_share": 0.162, "copy_s": 0.0, "idle_for": {"data": 0.0, "sync": 0.0, "launch": 0.162}, "launches": 1675.0,
     }  # fmt: skip
     metrics = activity_metrics({"gpu_activity": found}, 0.0498)
     assert metrics["gpu_busy_share"] == pytest.approx(0.783 / (1 - 0.162))  # all of the wait was the profiler's
@@ -189,7 +189,7 @@ def test_what_the_profiler_adds_to_launches_is_no_idle_time():
 def test_what_a_launch_bound_step_waits_without_the_profiler():
     found = {
         "steps": 10, "window_s": 0.025, "step_s": 0.0025, "busy_share": 0.08, "between_share": 0.02, "idle_share": 0.9,
-        "copy_s": 0.0001, "idle_for": {"data": 0.1, "sync": 0.2, "launch": 0.6},
+        "copy_s": 0.0001, "idle_for": {"data": 0.1, "sync": 0.2, "launch": 0.6}, "launches": 55.0,
     }  # fmt: skip
     metrics = activity_metrics({"gpu_activity": found}, 0.002)
     assert metrics["gpu_busy_share"] == pytest.approx(0.1)  # 0.2 ms of 2
@@ -200,3 +200,14 @@ def test_what_a_launch_bound_step_waits_without_the_profiler():
     as_seen = activity_metrics({"gpu_activity": found})
     assert activity_metrics({"gpu_activity": found}, 0.003) == as_seen  # longer steps outside it: nothing is taken off
     assert activity_metrics({"gpu_activity": {k: v for k, v in found.items() if k != "step_s"}}, 0.002) == as_seen
+
+
+def test_what_the_profiler_cannot_have_added_stays_idle_time():
+    """Ten requests per second that take 5 ms each: the GPU waits for the next one, not for the profiler."""
+    found = {
+        "steps": 8, "window_s": 0.8, "step_s": 0.1, "busy_share": 0.04, "between_share": 0.0, "idle_share": 0.96,
+        "copy_s": 0.0, "idle_for": {"data": 0.0, "sync": 0.0, "launch": 0.96}, "launches": 50.0,
+    }  # fmt: skip
+    metrics = activity_metrics({"gpu_activity": found}, 0.005)
+    assert metrics["gpu_busy_share"] == pytest.approx(0.04, abs=0.001)
+    assert metrics["gpu_idle_share"] == pytest.approx(0.96, abs=0.001)

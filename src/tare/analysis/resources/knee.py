@@ -24,6 +24,7 @@ RATE, GOODPUT, OFFERED = "workload.rate", "goodput_per_s", "offered_per_s"
 GOAL, GOAL_OF, SHARE, COUNT = "workload.goal", "workload.goal_of", "workload.goal_share", "workload.count"
 AT_ONE_RATE = (TAIL, SHORT_TAIL, FIRST_TOKEN)
 FEWEST = 3  # rates; of two it is not known where between them
+BEYOND, MOST_BEYOND = "figure.beyond-rates", 0.2  # of a side's blocks: where there are more, nothing is compared
 FOLLOWS = 0.95  # of the rate: goodput that is as high follows it
 
 
@@ -80,15 +81,30 @@ def knee_sentence(series: str, goodput: Mapping[float, Sequence[float]]) -> str:
 
 
 def has_goal(records: Sequence[Record]) -> bool:
-    return bool(records) and all({SHARE, RATE, COUNT} <= record.settings.keys() for record in records)
+    whole = bool(records) and all({SHARE, RATE, COUNT} <= record.settings.keys() for record in records)
+    return whole and len({record.settings[RATE] for record in records}) > 1
 
 
 def by_goal(records: Sequence[Record]) -> list[Record]:
     """Each side of a block as one trial: the highest rate that meets the goal, and the tail at a rate of all sides."""
     sides, at = grouped(counted_attempts(records), _side), common_rate(records)
-    return [
-        _of_block(its, at) for held in sides.values() for its in grouped(held, lambda r: (r.block, r.twin)).values()
-    ]
+    found: list[Record] = []
+    for held in sides.values():
+        run = list(grouped(held, lambda r: (r.block, r.twin)).values())
+        blocks = [_of_block(its, at) for its in run]
+        beyond = sum(
+            block.state == "invalid" and any(map(is_usable, its)) for block, its in zip(blocks, run, strict=True)
+        )
+        few = beyond <= MOST_BEYOND * len(blocks)
+        found += blocks if few else [_unused(each, beyond, len(blocks)) for each in blocks]
+    return found
+
+
+def _unused(block: Record, beyond: int, blocks: int) -> Record:
+    """Blocks in which the goal was far from the rates are the evidence: the others alone would tell another story."""
+    sentence = f"in {beyond} of {blocks} blocks of this side the highest rate is not known: the others alone mislead."
+    why = block.reasons if block.state == "invalid" else (Ruling(BEYOND, "invalid", RATE, sentence),)
+    return replace(block, state="invalid", reasons=why)
 
 
 def common_rate(records: Sequence[Record]) -> float | None:
@@ -133,7 +149,7 @@ def _of_block(its: Sequence[Record], at: float | None) -> Record:
     if late:
         where = f"{max(late):g}/s still meets the goal" if found else f"even {min(late):g}/s misses the goal"
     sentence = f"{where}: the highest rate of this block is not known."
-    why = Ruling("figure.beyond-rates", "invalid", RATE, sentence)
+    why = Ruling(BEYOND, "invalid", RATE, sentence)
     return replace(one, state="invalid", reasons=(why,))
 
 
