@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tare.base.host import Job, LocalHost, Scope, Site, WatchingHost
-from tare.base.processes import Owner
 from tare.drivers.tracing import ftrace_feed, tracefs
+from tare.drivers.tracing.tracefs import instance_name
 from tare.parts.find import find
 from tare.parts.probes.ftrace import Ftrace
 from tare.traces.recording import open_folder
@@ -109,7 +109,7 @@ def test_a_sync_shows_up_under_reason_sync(tmp_path: Path):
     assert "sync" in set(seen.tables["writeback_start"]["reason"])
     assert seen.figures["writeback_sync_count"] > 0
     # 8 MiB, but for metadata; on a busy machine the flusher may have come for some of them before the sync.
-    assert (ours & (pages["reason"] != "outside")).sum() == pytest.approx(8 * 256, rel=0.05)
+    assert (ours & (pages["reason"] != "outside")).sum() == pytest.approx(8 * 256, rel=0.1)
     assert (ours & (pages["reason"] == "sync")).any()
     assert seen.figures["writeback_pages"] >= 8 * 256
     assert seen.feed.lost == []
@@ -228,7 +228,7 @@ def test_where_tracefs_is_not_mounted_it_is_for_as_long_as_the_trace_runs(
 ):
     monkeypatch.setattr(tracefs, "mounted_at", lambda host: None)
     with recording(tmp_path, "sched") as seen:
-        mount = Path("/run/tare/tracefs") / f"tare-{Owner.me().pid}-{Owner.me().started}-ftrace"
+        mount = Path("/run/tare/tracefs") / instance_name("ftrace")
         assert mount.is_mount()
         subprocess.run(["true"], check=True)
 

@@ -25,7 +25,7 @@ from tare.parts.protocols import Leftover
 from tare.traces.roles import HOST, TARE, Snapshot, tenant_role
 
 USUAL = "/sys/kernel/tracing"
-_OURS = re.compile(r"tare-(\d+)-(\d+)-[a-z0-9]+")
+_OURS = re.compile(r"tare-(\d+)-(\d+)-[a-z0-9]+(?:-(\d+))?")  # process, its start, what for, its PID namespace
 _PRIVATE = Path(STATE) / "tracefs"
 _GONE_WITHIN_S = 5.0
 # What is looked at is given as paths relative to tracefs; those that are there come back. A mount in a namespace of
@@ -68,8 +68,7 @@ class Instance:
 
     def __init__(self, host: Host, root: Path, what: str, private: Path | None = None) -> None:
         self._host = host
-        owner = Owner.me()
-        self.name = f"tare-{owner.pid}-{owner.started}-{what}"
+        self.name = instance_name(what)
         self.root, self.path, self._private = root, root / "instances" / self.name, private
         try:
             self.path.mkdir()
@@ -118,13 +117,23 @@ class Instance:
             _unmount(self._host, self._private)
 
 
+def instance_name(what: str) -> str:
+    """Of an instance that this process makes."""
+    owner = Owner.me()
+    return f"tare-{owner.pid}-{owner.started}-{what}-{_namespace()}"
+
+
+def _namespace() -> str:
+    """Of process numbers. Tracefs is one for all: a number of another namespace says nothing of who lives there."""
+    return str(Path("/proc/self/ns/pid").stat().st_ino)
+
+
 def open_instance(host: Host, what: str) -> Instance:
     """An instance for this process; tracefs is mounted for it in our own folder, where it is not yet."""
     where = mounted_at(host)
     if where is not None:
         return Instance(host, Path(where), what)
-    owner = Owner.me()
-    folder = _PRIVATE / f"tare-{owner.pid}-{owner.started}-{what}"
+    folder = _PRIVATE / instance_name(what)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     done = host.run(["mount", "-t", "tracefs", f"tare:{folder.name}", str(folder)])
     if done.code != 0:
@@ -192,7 +201,7 @@ def _ours(where: str | None) -> Iterator[Path]:
         names = sorted(folder.iterdir()) if folder is not None else []
     except OSError:  # not mounted, or root's alone
         return
-    yield from (path for path in names if _OURS.fullmatch(path.name))
+    yield from (path for path in names if _owner(path.name))
 
 
 def _write(path: Path, text: str) -> None:
@@ -205,9 +214,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _owner(name: str) -> str:
-    """`pid:start`, as `Owner` writes it; nothing for a name that is not one of ours."""
+    """`pid:start`, as `Owner` writes it; nothing for a name that is not one of ours, or of another PID namespace."""
     found = _OURS.fullmatch(name)
-    return f"{found[1]}:{found[2]}" if found else ""
+    return f"{found[1]}:{found[2]}" if found and found[3] in (None, _namespace()) else ""
 
 
 def _unmount(host: Host, folder: Path) -> None:

@@ -138,7 +138,8 @@ def test_that_nothing_was_written_back_is_seen_and_not_missing():
 
 
 def test_an_instance_is_called_after_its_maker_and_others_names_are_not_ours(tmp_path: Path):
-    for name in ("tare-12-34-ftrace", "tare-mine", "someone"):
+    of_another_container = "tare-12-34-ftrace-7"  # its processes have numbers of their own
+    for name in ("tare-12-34-ftrace", of_another_container, "tare-mine", "someone"):
         (tmp_path / "instances" / name).mkdir(parents=True)
     host = FakeHost(files={"/proc/self/mountinfo": f"30 20 0:12 / {tmp_path} rw - tracefs tracefs rw\n"})
 
