@@ -180,10 +180,11 @@ def slow_restore(board: PretendedBoard) -> Path:
 
 
 def test_ctrl_c_in_the_middle_of_tare_device_restore_says_what_is_left_and_the_next_one_finishes(board: PretendedBoard):
-    """As a terminal sends it: to the command and to what it has started."""
+    """As a terminal sends it: to the command and to what it has started, which a shell's `&` makes deaf to it."""
     sign = slow_restore(board)
     killed(board)
-    words, pipes = board.driver("tare", "device", "restore"), {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    words = ["env", "--default-signal=INT", *board.driver("tare", "device", "restore")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     restoring = subprocess.Popen(
         words, cwd=board.folder, env=board.environment(), start_new_session=True, text=True, **pipes
     )
