@@ -34,9 +34,7 @@ def activity_metrics(facts: Mapping[str, Any], step_s: float | None = None) -> d
     metrics |= {f"gpu_{why}_share": float(share) for why, share in found.get("idle_for", {}).items()}
     if found.get("window_s", 0) > 0:
         metrics["gpu_copying_share"] = float(found.get("copy_s", 0.0)) * found["steps"] / found["window_s"]
-    if (
-        step_s is not None and "step_s" in found
-    ):  # kept since shares are told without the profiler; before, the window's
+    if step_s is not None and "step_s" in found:  # an older tare kept none, and told the shares of its window
         metrics = _without_the_profiler(metrics, found, step_s)
     metrics |= {metric: float(found[name]) for name, metric in _COUNTS.items() if name in found}
     metrics["gpu_syncs"] = float(sum(found.get("synchronising", {}).values()))
