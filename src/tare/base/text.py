@@ -112,7 +112,7 @@ _METRIC_NAMES: Mapping[str, str] = {
     "optimiser_s": "optimiser step",
     "pre_process_s": "pre-process",
     "post_process_s": "post-process",
-    "first_token_s": "first token",
+    "first_token_s": "time to the first token",
     "first_token_mean_s": "mean time to the first token",
     "tokens_per_s": "tokens per second",
     "time_token_s": "time per token",
