@@ -63,7 +63,7 @@ def front(
     from tare.analysis.judging.work import need_like_work
     from tare.analysis.observations import columns_of, observations, unit_in
     from tare.analysis.table import read_table
-    from tare.records.unpack import is_store
+    from tare.records.schema import is_store
     from tare.report.text.choose import fronts_text
 
     known = columns_of(source)
@@ -388,7 +388,7 @@ def _figures_of(source: Path, job: Job, epochs: float | None) -> list[str]:
 
 def _times(source: Path, steps: float | None, epochs: float | None, samples: float | None) -> float | None:
     """How often the job repeats what a row measured; None where the samples say it, or nobody does."""
-    from tare.records.unpack import is_store
+    from tare.records.schema import is_store
 
     given = [value for value in (steps, epochs, samples) if value is not None]
     need(len(given) <= 1, "--steps, --epochs and --samples say the same thing in three ways: give one.")
