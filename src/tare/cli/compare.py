@@ -10,6 +10,7 @@ import click
 
 from tare.base.errors import StudyError
 from tare.cli.options import SHARE, comparing, higher_option, need, order_option
+from tare.cli.report import written
 from tare.cli.scaffold import Result, Verb, color, reading, reads_either, say, weighed, width
 
 if TYPE_CHECKING:
@@ -76,12 +77,10 @@ def command(
     for each in () if passed is None else (*passed.reasons, *passed.remarks):
         say(f"{'gate' if each.weight == 'failed' else 'note'}: {each}")
     if junit is not None:
-        from tare.cli.report import written
         from tare.report.gate import as_junit
 
         written(junit, as_junit(weighing, passed))
     if comment is not None:
-        from tare.cli.report import written
         from tare.report.gate import as_comment
 
         written(comment, as_comment(weighing, passed).encode())
